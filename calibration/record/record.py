@@ -112,12 +112,7 @@ class CalibrationRecord:
             raise ValueError(f"a list holds a class beyond the {self.classes} there are")
         if len(self._lists) != len(self.lists):
             raise ValueError("two lists have one name")
-        if unknown := {table.list_name for table in self.tables} - {None, *self._lists}:
-            raise ValueError(f"tables for lists that are not there: {unknown}")
-        for table in self.tables:
-            for thresholds in () if table.by_class is None else table.by_class.thresholds:
-                if len(thresholds) != self.classes:
-                    raise ValueError(f"{len(thresholds)} thresholds for {self.classes} classes")
+        self._check_tables()
 
     @property
     def default_k(self) -> float:
@@ -255,6 +250,14 @@ class CalibrationRecord:
         """The same record with the ``calibration_id`` that follows from its content."""
         blank = replace(self, calibration_id="")
         return replace(blank, calibration_id=hashlib.sha256(blank.to_json().encode()).hexdigest())
+
+    def _check_tables(self) -> None:
+        if unknown := {table.list_name for table in self.tables} - {None, *self._lists}:
+            raise ValueError(f"tables for lists that are not there: {unknown}")
+        for table in self.tables:
+            for thresholds in () if table.by_class is None else table.by_class.thresholds:
+                if len(thresholds) != self.classes:
+                    raise ValueError(f"{len(thresholds)} thresholds for {self.classes} classes")
 
     @cached_property
     def _weights(self) -> NDArray[np.float64]:
