@@ -184,7 +184,7 @@ def check_agrees(page: "Page", found: dict[str, Any]) -> None:
     hits = found["set"]["hit_rate"]
     assert ("not measured" in page.inner_text("#odds")) == (hits is None)
     if hits is not None and hits["value"] <= 0.995:
-        assert f"BundleInfo {round(100 * hits['value'])} of 100 sets" in page.inner_text("#odds")
+        assert f"About {round(100 * hits['value'])} of 100 sets" in page.inner_text("#odds")
     if hits is not None and hits["value"] > 0.995:
         least = int(100 * hits["ci95"][0])
         assert f"At least {least} of 100 sets" in page.inner_text("#odds")
