@@ -20,7 +20,7 @@ from florilege.calibration.commands.console import (
     print_json,
     summary,
 )
-from florilege.calibration.commands.evaluation import EvaluationOutput, PageMaker, measure
+from florilege.calibration.commands.evaluate_output import EvaluationOutput, PageMaker, measure
 from florilege.calibration.monitoring.audit import audit_file
 from florilege.calibration.monitoring.recalibration import recalibrate_bundle
 from florilege.calibration.record.record_file import read_record

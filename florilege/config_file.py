@@ -46,6 +46,8 @@ def _flag_value(parameter: Any, value: Any) -> Any:
 
 
 def config_option() -> Any:
+    """The parameter ``--config`` of a command, as Typer takes it."""
+
     def holder(
         config: Annotated[
             Path | None,

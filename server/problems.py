@@ -86,30 +86,44 @@ class MalformedRequest(Problem):
 
 
 class UnknownParameter(Problem):
+    """A parameter that this address does not have."""
+
     status, code, title = 400, "unknown_parameter", "There is no such parameter"
 
 
 class InvalidParameter(Problem):
+    """A value that the parameter does not take."""
+
     status, code, title = 400, "invalid_parameter", "A parameter has an unusable value"
 
 
 class KeyMissing(Problem):
+    """The server has keys, and the request names none."""
+
     status, code, title = 401, "key_missing", "A key is needed"
 
 
 class KeyUnknown(Problem):
+    """The request names a key that the server does not have."""
+
     status, code, title = 403, "key_unknown", "This key is not known"
 
 
 class NotFound(Problem):
+    """No route has this address."""
+
     status, code, title = 404, "not_found", "There is nothing at this address"
 
 
 class ClassNotFound(Problem):
+    """The address names a class that the model does not have."""
+
     status, code, title = 404, "class_not_found", "The model does not know this class"
 
 
 class ThumbnailNotFound(Problem):
+    """The bundle has no reference picture of this class."""
+
     status, code, title = 404, "thumbnail_not_found", "There is no picture of this class"
 
 
@@ -126,10 +140,14 @@ class MethodNotAllowed(Problem):
 
 
 class UploadTooSlow(Problem):
+    """The body did not arrive before the deadline."""
+
     status, code, title, retryable = 408, "upload_too_slow", "The upload took too long", True
 
 
 class BodyTooLarge(Problem):
+    """The body has more bytes than a request may have."""
+
     status, code, title = 413, "body_too_large", "The upload has too many bytes"
 
 
@@ -140,6 +158,8 @@ class ImageTooLarge(Problem):
 
 
 class UnsupportedImageType(Problem):
+    """The content is of none of the accepted image types."""
+
     status, code, title = 415, "unsupported_image_type", "This is not an accepted image type"
 
 
@@ -150,10 +170,14 @@ class ImageUnreadable(Problem):
 
 
 class WrongNumberOfImages(Problem):
+    """No photo, or more than a request may have."""
+
     status, code, title = 422, "wrong_number_of_images", "The number of photos does not fit"
 
 
 class UnknownList(Problem):
+    """``list`` names none of the lists of the server."""
+
     status, code, title = 422, "unknown_list", "There is no such list"
 
 
@@ -188,10 +212,14 @@ class HeadersTooLarge(Problem):
 
 
 class Overloaded(Problem):
+    """The queue is full, or uploads fill the memory set aside for them."""
+
     status, code, title, retryable = 503, "overloaded", "The server is busy", True
 
 
 class QueueTimeout(Problem):
+    """The request waited too long for its turn."""
+
     status, code, title, retryable = 503, "queue_timeout", "The server is busy", True
 
 
@@ -202,8 +230,12 @@ class FeedbackNotStored(Problem):
 
 
 class Loading(Problem):
+    """The bundle is still being loaded."""
+
     status, code, title, retryable = 503, "loading", "The server is starting", True
 
 
 class Draining(Problem):
+    """The server is about to stop."""
+
     status, code, title, retryable = 503, "draining", "The server is stopping", True

@@ -34,11 +34,11 @@ LINES = {  # of code with comments and blank lines, by folder; florilege: what a
 PUBLIC_NAMES = Limit(960, 760)
 LONGEST_FILE = 350
 FILES_IN_A_FOLDER = 18
-COMPLEXITY = 17
+COMPLEXITY = 15
 COMPLEX_ABOVE = 10
-COMPLEX_FUNCTIONS = 30
+COMPLEX_FUNCTIONS = 22
 TEST_LINES_FOR_EACH = 1.2
-SHARED_FILE_NAMES = {"__init__", "__main__", "cli", "evaluation", "settings"}
+SHARED_FILE_NAMES = {"__init__", "__main__", "cli", "settings"}
 PARTICIPLES = set(
     "asked brought chosen done drawn found given gone held judged kept known made meant met "  # noqa: SIM905
     "read_ said seen sent shown taken told wanted wished written".split()

@@ -28,7 +28,7 @@ from florilege.calibration.record.inspection import PROVENANCE
 from florilege.calibration.record.record_file import open_reference, read_record
 from florilege.calibration.rejection.ood_scores import METHODS
 from florilege.calibration.rejection.reference import Reference
-from florilege.calibration.rejection.rejection_rule import Rejection
+from florilege.calibration.rejection.rejection_rule import RejectionRule
 from florilege.cores import in_order
 from florilege.data.png import encode_png
 from florilege.data.sources import open_dataset
@@ -60,7 +60,7 @@ class Judge:
         reference = open_reference(bundle, needed, self.session.dimensions)
         if rejection is None or reference is None:
             raise SystemExit(f"{bundle.path} does not judge by features: calibrate it again")
-        self.rejection: Rejection = rejection
+        self.rejection: RejectionRule = rejection
         self.reference: Reference = reference
         train = open_dataset(data, splits=[TRAIN], classes=bundle.classes).split(TRAIN)
         rows = balanced_rows(train.labels, len(reference.directions))

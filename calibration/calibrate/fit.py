@@ -27,7 +27,7 @@ from florilege.calibration.record.schema import Table
 from florilege.calibration.record.shot_groups import measure_by_shots
 from florilege.calibration.rejection.ood_scores import FEATURE_METHODS, METHODS
 from florilege.calibration.rejection.reference import Reference
-from florilege.calibration.rejection.rejection_rule import Rejection, fit_rejection, parts
+from florilege.calibration.rejection.rejection_rule import RejectionRule, fit_rejection, parts
 from florilege.calibration.rules import class_weights
 from florilege.calibration.scores import ScoreKind, scores
 from florilege.calibration.sets import largest_set
@@ -191,7 +191,7 @@ def _familiarity(
     plan: CalibrationPlan,
     reference: Reference | None,
     advance: Advance,
-) -> tuple[Distribution, Rejection | None]:
+) -> tuple[Distribution, RejectionRule | None]:
     """How the scores are distributed, and below which familiarity a photo is suspect."""
     gathered, familiarity, kind = DistributionOf(), list[NDArray[np.float64]](), served.score_kind
     method = plan.rejection_method

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from florilege.calibration.fusion import fuse
 from florilege.calibration.record import CalibrationRecord
-from florilege.calibration.rejection.rejection_rule import Rejection
+from florilege.calibration.rejection.rejection_rule import RejectionRule
 from florilege.calibration.scores import scale_logits
 
 Requests = Callable[[], Iterator[NDArray[Any]]]
@@ -26,7 +26,7 @@ class Traffic:
 
     requests: Requests  # such as log.blocks of a score log
     record: CalibrationRecord  # the calibration that serves them
-    judge: Rejection | None
+    judge: RejectionRule | None
 
     def logits(self) -> Iterator[NDArray[Any]]:
         """Logits of the requests that are not left out, ``(requests, photos, classes)``."""

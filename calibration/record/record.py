@@ -19,7 +19,7 @@ from florilege.calibration.record.origin import Origin, Selection
 from florilege.calibration.record.record_json import SCHEMA_VERSION, dump, parse
 from florilege.calibration.record.schema import CalibratedList, Table
 from florilege.calibration.record.shot_groups import ShotGroup
-from florilege.calibration.rejection.rejection_rule import Rejection
+from florilege.calibration.rejection.rejection_rule import RejectionRule
 from florilege.calibration.rules import RULES, SmallClasses, class_weights, usual_guarantee
 from florilege.calibration.scores import ScoreKind, scores
 
@@ -29,7 +29,7 @@ __all__ = [
     "NotCalibrated",
     "OperatingPoint",
     "Origin",
-    "Rejection",
+    "RejectionRule",
     "Selection",
     "Table",
 ]
@@ -98,7 +98,7 @@ class CalibrationRecord:
     micro_weight: float
     size_bins: tuple[int, ...]
     distribution: Distribution
-    rejection: Rejection | None
+    rejection: RejectionRule | None
     shots: tuple[ShotGroup, ...]
     lists: tuple[CalibratedList, ...]
     tables: tuple[Table, ...]

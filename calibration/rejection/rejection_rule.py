@@ -22,7 +22,7 @@ PARTS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rejection:
+class RejectionRule:
     """Judges photos by how familiar they look.
 
     Attributes:
@@ -54,7 +54,7 @@ class Rejection:
     centres: tuple[float, ...] = ()
     scales: tuple[float, ...] = ()
     reference_sha256: str | None = None
-    by_logits: "Rejection | None" = None
+    by_logits: "RejectionRule | None" = None
 
     def __post_init__(self) -> None:
         if self.method not in (*METHODS, *FEATURE_METHODS):
@@ -76,7 +76,7 @@ class Rejection:
         return self.method in FEATURE_METHODS
 
     @property
-    def from_logits(self) -> "Rejection | None":
+    def from_logits(self) -> "RejectionRule | None":
         """How to judge where only logits are at hand."""
         return self.by_logits if self.needs_features else self
 
@@ -153,14 +153,15 @@ def fit_rejection(
     head: str,
     score_kind: ScoreKind,
     reference_sha256: str | None = None,
-) -> Rejection:
+) -> RejectionRule:
     """The rejection by which ``share`` of the calibration photos are suspect.
 
     ``familiarity`` has a row for each of them, shape ``(rows, columns)``: one column with what the
-    method says, or for ``combined`` what :func:`parts` says. The rest is as in :class:`Rejection`.
+    method says, or for ``combined`` what :func:`parts` says. The rest is that of
+    :class:`RejectionRule`.
     """
     rejection = partial(
-        Rejection, share=share, rows=len(familiarity), head=head, score_kind=score_kind
+        RejectionRule, share=share, rows=len(familiarity), head=head, score_kind=score_kind
     )
     if method not in FEATURE_METHODS:
         return rejection(method=method, threshold=suspect_threshold(familiarity[:, 0], share))

@@ -14,7 +14,7 @@ from florilege.calibration.monitoring.traffic import Traffic
 from florilege.calibration.monitoring.traffic_thresholds import FEWEST_REQUESTS, thresholds_from
 from florilege.calibration.record.record import CalibrationRecord, NotCalibrated
 from florilege.calibration.rejection.ood_scores import METHODS
-from florilege.calibration.rejection.rejection_rule import Rejection, fit_rejection
+from florilege.calibration.rejection.rejection_rule import RejectionRule, fit_rejection
 from florilege.calibration.rules import calibrate
 from florilege.calibration.scores import scores
 from tests.calibration.record.test_record import make_record
@@ -39,7 +39,7 @@ def photos(
 
 
 def traffic_of(
-    logits: Logits, record: CalibrationRecord, judge: Rejection | None = None
+    logits: Logits, record: CalibrationRecord, judge: RejectionRule | None = None
 ) -> Traffic:
     def blocks() -> Iterator[Logits]:
         yield from np.array_split(logits[:, np.newaxis], 7)

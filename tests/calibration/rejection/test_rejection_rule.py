@@ -7,14 +7,14 @@ import pytest
 
 from florilege.calibration.rejection.ood_scores import FEATURE_METHODS, METHODS, suspect_threshold
 from florilege.calibration.rejection.reference import Reference
-from florilege.calibration.rejection.rejection_rule import Rejection, fit_rejection, parts
+from florilege.calibration.rejection.rejection_rule import RejectionRule, fit_rejection, parts
 
 RANDOM = np.random.default_rng(0)
 LOGITS = RANDOM.normal(0, 2, (400, 12)).astype(np.float32)
 
 
-def rejection(method: str = "generalised_entropy", threshold: float = 0.5) -> Rejection:
-    return Rejection(
+def rejection(method: str = "generalised_entropy", threshold: float = 0.5) -> RejectionRule:
+    return RejectionRule(
         method=method, threshold=threshold, share=0.1, rows=400, head="h", score_kind="softmax"
     )
 
@@ -62,7 +62,7 @@ FEATURES = RANDOM.normal(1, 1, (400, 8)).astype(np.float32)
 REFERENCE = Reference.of(RANDOM.normal(1, 1, (50, 8)))
 
 
-def fitted(method: str, *, share: float = 0.1, rows: slice = slice(None)) -> Rejection:
+def fitted(method: str, *, share: float = 0.1, rows: slice = slice(None)) -> RejectionRule:
     found = parts(LOGITS[rows], "softmax", FEATURES[rows], REFERENCE)
     return fit_rejection(
         method, share, found, head="h", score_kind="softmax", reference_sha256=REFERENCE.sha256
