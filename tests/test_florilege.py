@@ -290,7 +290,8 @@ def test_completing_a_verb_whose_extra_is_missing_says_nothing() -> None:
 def test_completion_is_installed_at_the_top_alone(tmp_path: Path) -> None:
     assert "completion" not in COMMANDS.read_text("utf-8")
     command = [sys.executable, "-m", "florilege", "--install-completion", "bash"]
-    variables = {**os.environ, "HOME": str(tmp_path)}
+    detection = "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"  # the parent may be no shell
+    variables = {**os.environ, "HOME": str(tmp_path), detection: "1"}
     done = subprocess.run(
         command, env=variables, capture_output=True, text=True, check=False, cwd=ROOT
     )

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import torch
-from torch._dynamo.exc import TorchDynamoException
 
 from florilege.errors import FlorilegeError, UsageError
 
@@ -125,7 +124,11 @@ def compiling() -> Iterator[None]:
     """
     try:
         yield
-    except TorchDynamoException as error:
+    except RuntimeError as error:
+        from torch._dynamo.exc import TorchDynamoException  # here, since it takes seconds
+
+        if not isinstance(error, TorchDynamoException):
+            raise
         reason = next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)
         raise UsageError(
             f"the network cannot be compiled here ({reason}); train with --set compile=false"

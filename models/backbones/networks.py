@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-import torchvision
 from torch import Tensor, nn
 
 from florilege.errors import UsageError
@@ -104,7 +103,9 @@ class Network(nn.Module):
 
 def available() -> list[str]:
     """Every name of our small networks and of torchvision's classifiers, sorted."""
-    return sorted({*_SMALL_NETWORKS, *torchvision.models.list_models(module=torchvision.models)})
+    from torchvision import models  # here, since it takes seconds: our own networks need it not
+
+    return sorted({*_SMALL_NETWORKS, *models.list_models(module=models)})
 
 
 def _check_known(name: str) -> None:
@@ -114,6 +115,8 @@ def _check_known(name: str) -> None:
         ValueError: With the names that are nearest.
         UsageError: timm, which would know it, is not installed.
     """
+    if name in _SMALL_NETWORKS:
+        return
     if timm_networks.is_known(name) if is_timm(name) else name in available():
         return
     near = did_you_mean(_nearest(name)) or "; docs/training.md lists them"
@@ -234,7 +237,9 @@ def _torchvision_backbone(
     name: str, image_size: int | None
 ) -> tuple[nn.Module, int, tuple[str, ...]]:
     """The torchvision network without its last layer: module, features, name of that layer."""
-    network = torchvision.models.get_model(name, weights=None, **_arguments(name, image_size))
+    from torchvision import models
+
+    network = models.get_model(name, weights=None, **_arguments(name, image_size))
     _use_default_momentum(network)
     layer_name, features = _last_layer(network)
     parent, _, attribute = layer_name.rpartition(".")

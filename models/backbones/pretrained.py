@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-import torchvision
 from torch import Tensor
 
 from florilege.errors import BundleError
@@ -144,7 +143,9 @@ def _unreachable(name: str, error: Exception, address: str) -> BundleError:
 
 
 def _torchvision_weights(name: str) -> Any:
+    from torchvision import models  # here, since it takes seconds
+
     try:
-        return torchvision.models.get_model_weights(name).DEFAULT
+        return models.get_model_weights(name).DEFAULT
     except (ValueError, AttributeError):
         return None

@@ -4,7 +4,6 @@ Each function returns the features part and the length of its feature vector.
 """
 
 import torch
-import torchvision
 from torch import Tensor, nn
 
 
@@ -65,7 +64,9 @@ def resnet18_small() -> tuple[nn.Module, int]:
 
     The stem is that of He et al., "Deep residual learning for image recognition", CVPR 2016, 4.2.
     """
-    network = torchvision.models.resnet18(weights=None)
+    from torchvision.models import resnet18
+
+    network = resnet18(weights=None)
     network.conv1 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
     nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")
     features = network.fc.in_features
@@ -81,7 +82,9 @@ def densenet40_40() -> tuple[nn.Module, int]:
     depth and growth alone; bottleneck and halving are those of the code of two of them (noised-topk
     and smooth-topk), and so of their figures. 1.9 M parameters.
     """
-    network = torchvision.models.DenseNet(40, (6, 6, 6), num_init_features=80)
+    from torchvision.models import DenseNet
+
+    network = DenseNet(40, (6, 6, 6), num_init_features=80)
     network.features.conv0 = nn.Conv2d(3, 80, 3, padding=1, bias=False)
     nn.init.kaiming_normal_(network.features.conv0.weight)
     for name in ("norm0", "relu0", "pool0"):

@@ -11,7 +11,6 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 from torch import Tensor, nn
-from torchvision.models.vision_transformer import interpolate_embeddings
 
 from florilege.errors import BundleError
 from florilege.models.backbones import pretrained, timm_networks
@@ -283,6 +282,8 @@ def _fit_positions(network: nn.Module, expected: State, state: dict[str, Tensor]
     key = f"backbone.{_POSITIONS}"
     if key not in expected or key not in state or expected[key].shape == state[key].shape:
         return
+    from torchvision.models.vision_transformer import interpolate_embeddings
+
     transformer = network.get_submodule("backbone")
     try:
         state[key] = interpolate_embeddings(

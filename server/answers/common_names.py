@@ -24,7 +24,7 @@ def _accepted_languages(header: str) -> list[str]:
     reason to refuse a photo.
 
     Example:
-        >>> accepted_languages("fr-CH, fr;q=0.9, en;q=0.8, *;q=0.5")
+        >>> _accepted_languages("fr-CH, fr;q=0.9, en;q=0.8, *;q=0.5")
         ['fr-CH', 'fr', 'en']
     """
     weighted = []
