@@ -65,4 +65,4 @@ class BatchSettings(FlagSettings):
         if self.ray:
             raise ValueError("--ray is for many photos: name a file for the answers with -o")
         if self.resume:
-            raise ValueError("--resume goes on with a file: name it with -o, as in the first run")
+            raise ValueError("--resume continues a file: name it with -o, as in the first run")

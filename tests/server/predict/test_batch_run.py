@@ -288,7 +288,7 @@ def test_what_came_of_it_is_said_on_stderr(bundle: Path, photos: Path, tmp_path:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--resume"], "--resume goes on with a file: name it with -o"),
+        (["--resume"], "--resume continues a file: name it with -o"),
         (["--resume", "-o", "a.txt"], "a table cannot be resumed: choose --format csv, jsonl or"),
         (["--embeddings", "a.parquet"], r"--embeddings must end in \.npy, got a\.parquet"),
         (["--embeddings", "/no/such/a.npy"], "--embeddings /no/such/a.npy cannot be written: No"),
