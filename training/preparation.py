@@ -12,6 +12,7 @@ from florilege.models.backbones import Network, side_taken
 from florilege.models.backbones.weights import PRETRAINED, Weights
 from florilege.models.photo_hashes import PhotoHashes
 from florilege.models.thumbnails import pack, read_thumbnails
+from florilege.training.batches.data_loader import Sources
 from florilege.training.batches.decoded_pictures import hash_photos, short_side
 from florilege.training.config import TrainConfig
 from florilege.training.device import Compute
@@ -95,21 +96,26 @@ def frozen_features(
 def photos_of(
     dataset: Dataset,
     config: TrainConfig,
-    features: tuple[Features, Features] | None,
+    sources: Sources | None,
     weights: Weights | None,
 ) -> PhotoHashes:
     """The photos that train the network and choose its checkpoint.
 
-    Those of the run that this one began with are among them, as far as it is one of ours.
+    Those of the run that this one began with are among them, as far as it is one of ours. Photos
+    that ``sources`` has no hashes of are read here.
     """
     if not config.epochs:
         photos = PhotoHashes.of()
-    elif features is not None:
-        photos = PhotoHashes.of(*(each.hashes for each in features))
     else:
         workers = cores() if config.workers is None else config.workers
-        splits = [dataset.split(name) for name in ("train", "val")]
-        photos = PhotoHashes.of(*(hash_photos(split, workers=workers) for split in splits))
+        read = (sources.training.hashes, sources.validation.hashes) if sources else (None, None)
+        splits = (dataset.split("train"), dataset.split("val"))
+        photos = PhotoHashes.of(
+            *(
+                hash_photos(split, workers=workers) if hashes is None else hashes
+                for hashes, split in zip(read, splits, strict=True)
+            )
+        )
     if weights is not None and weights.photos is not None:
         return photos | weights.photos
     unknown = weights is None and config.weights not in (None, PRETRAINED)  # not read on resuming

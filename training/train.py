@@ -187,7 +187,7 @@ class _TrainingProcess:
                 sources = open_sources(dataset, config, ranks, on_gpu=compute.on_gpu)
             photos = None
             if ranks.first and not self.folder.photos.is_file():
-                photos = photos_of(dataset, config, features, inputs.weights)
+                photos = photos_of(dataset, config, sources, inputs.weights)
         if restored:
             self.notes += _notes_on_continuing(position, ranks)
         position.processes = ranks.count

@@ -14,6 +14,7 @@ from florilege.data.sources import open_dataset
 from florilege.errors import DataError
 from florilege.models.bundle import open_bundle
 from florilege.models.photo_hashes import PHOTOS, PhotoHashes, photo_hash
+from florilege.training import preparation
 from florilege.training.batches import decoded_pictures as pictures
 from florilege.training.batches.decoded_pictures import hash_photos
 from florilege.training.run_export import export_run
@@ -59,6 +60,14 @@ def test_a_run_that_learns_from_some_photos_knows_these(photos: Path, tmp_path: 
 def test_a_run_of_no_epochs_has_met_no_photo(photos: Path, tmp_path: Path) -> None:
     known = trained(photos, tmp_path / "run", epochs=0)
     assert (known.train.size, known.selection.size, known.complete) == (0, 0, True)
+
+
+def test_pictures_that_stay_in_memory_are_read_once(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from_disk = trained(photos, tmp_path / "disk", cache_mb=0)
+    monkeypatch.setattr(preparation, "hash_photos", lambda *_, **__: pytest.fail("read again"))
+    assert trained(photos, tmp_path / "memory").to_bytes() == from_disk.to_bytes()
 
 
 def test_features_are_of_the_same_photos(photos: Path, tmp_path: Path) -> None:

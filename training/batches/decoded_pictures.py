@@ -4,6 +4,7 @@ import math
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -73,12 +74,14 @@ class Pictures:
     """Pictures of a split by row, uint8 ``(height, width, 3)``.
 
     ``decoder`` turns the bytes of a file into a picture and can be pickled; ``in_memory`` holds all
-    pictures, or is None if they are read when asked for.
+    pictures and ``hashes`` the `photo_hash` of each, or both are None if they are read when asked
+    for.
     """
 
     split: Split
     decoder: Callable[[bytes], Any]
     in_memory: Sequence[Picture] | None = None
+    hashes: Sequence[bytes] | None = None
 
     def __len__(self) -> int:
         return len(self.split)
@@ -111,7 +114,14 @@ def keep_all(pictures: Pictures, *, workers: int) -> Pictures:
     Raises:
         DataError: Some cannot be read; the message names them.
     """
-    return replace(pictures, in_memory=_read_all(pictures, "reading", workers))
+    reader = replace(pictures, decoder=partial(_hash_and_decode, pictures.decoder))
+    items = _read_all(reader, "reading", workers)
+    hashes, in_memory = ([item[part] for item in items] for part in (0, 1))
+    return replace(pictures, in_memory=in_memory, hashes=hashes)
+
+
+def _hash_and_decode(decoder: Callable[[bytes], Picture], data: bytes) -> tuple[bytes, Picture]:
+    return photo_hash(data), decoder(data)
 
 
 def hash_photos(split: Split, *, workers: int) -> list[bytes]:

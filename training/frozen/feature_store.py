@@ -119,7 +119,7 @@ class Features:
     split: Split
     values: NDArray[np.float32]  # (photos kept, dimensions), memory-mapped
     rows: NDArray[np.int64]  # the row of ``values`` of each picture, (len(split),)
-    hashes: Sequence[bytes] = ()  # `photo_hash` of each picture
+    hashes: Sequence[bytes] | None = None  # `photo_hash` of each picture
 
     def __len__(self) -> int:
         return len(self.rows)
