@@ -6,6 +6,7 @@ everything else is; an offer to change to another protocol is ignored (RFC 9110,
 
 import sys
 import uuid
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -33,7 +34,7 @@ class Connection(H11Protocol):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.conn = _Reader(h11.SERVER, MAX_HEAD_BYTES)
+        self.conn = _LimitedConnection(h11.SERVER, MAX_HEAD_BYTES)
 
     def data_received(self, data: bytes) -> None:
         """Read on; what follows a refusal is dropped."""
@@ -88,10 +89,19 @@ class _Refused(h11.RemoteProtocolError):
         self.problem = problem
 
 
-class _Reader(h11.Connection):
-    """Reads requests. Of a head, h11 bounds what has come while it is incomplete; this, all."""
+class _LimitedConnection(h11.Connection):
+    """Limits the whole head of a request; sends that of a response with the start of its body."""
 
     _chunks = _bytes = 0
+    _response_head: Sequence[bytes] = ()
+
+    def send_with_data_passthrough(self, event: h11.Event) -> list[bytes]:
+        parts = super().send_with_data_passthrough(event) or []
+        if isinstance(event, h11.Response):
+            self._response_head, parts = parts, []
+        else:
+            parts, self._response_head = [*self._response_head, *parts], ()
+        return parts
 
     def next_event(self) -> Any:
         event = super().next_event()

@@ -51,6 +51,14 @@ def chunks(size: int, many: int) -> bytes:
     return (b"%x\r\n" % size + b"x" * size + b"\r\n") * many
 
 
+def test_head_and_body_of_an_answer_leave_together(running: Running) -> None:
+    with opened(running) as sock:
+        for _ in range(3):
+            sock.sendall(GET + b"\r\n")
+            head, _, body = sock.recv(65536).partition(b"\r\n\r\n")
+            assert (head[:15], body) == (b"HTTP/1.1 200 OK", b'{"status":"alive"}')
+
+
 @pytest.mark.parametrize("offer", [WEBSOCKET, H2C, b"Connection: Upgrade\r\nUpgrade: x\r\n"])
 def test_an_offer_of_another_protocol_changes_nothing(
     running: Running, offer: bytes, caplog: pytest.LogCaptureFixture
