@@ -22,7 +22,7 @@ HEAVY = 3
 """Times k heaviest classes that are multiplied one by one."""
 
 Polynomials = NDArray[np.float64]
-"""Shape ``(rows, nodes, degree + 1)``: coefficients of a product of ``1 + w t`` at each node."""
+"""Coefficients ``e_0``, ``e_1``, ... of the product of ``1 + w t``, ``(rows, degree + 1)``."""
 
 
 def top_k_marginals(logits: ArrayLike, k: int) -> NDArray[np.float64]:
@@ -75,17 +75,14 @@ def _marginals(weights: NDArray[np.float64], k: int) -> NDArray[np.float64]:
     light = weights.copy()
     np.put_along_axis(light, heavy, 0.0, axis=1)
     heavy_weights = np.take_along_axis(weights, heavy, axis=1)
-    levels = _products_upwards(heavy_weights, k)
-    of_light = _elementary(light, k)
-    of_all = _multiply(levels[-1], of_light, k)[:, 0]  # (rows, k + 1)
-    marginals = light * _without(light, of_all, k - 1)
-    others = _products_without(levels, of_light, k, heavy.shape[1])
+    others, of_all = _without_heavy(heavy_weights, _elementary(light, k), k)
+    marginals = light * _without_light(light, of_all, k - 1)
     np.put_along_axis(marginals, heavy, heavy_weights * others, axis=1)
     return np.clip(marginals / of_all[:, -1:], 0.0, 1.0)
 
 
 def _elementary(light: NDArray[np.float64], degree: int) -> Polynomials:
-    """Newton's identities: ``e_0`` to ``e_degree`` from sums of powers, ``(rows, 1, degree + 1)``.
+    """Newton's identities: ``e_0`` to ``e_degree`` from sums of powers.
 
     They lose digits where few weights make up the sum. These are at most one each, and the heavy
     ones are larger, so that what is lost is below the rounding of the whole.
@@ -98,11 +95,11 @@ def _elementary(light: NDArray[np.float64], degree: int) -> Polynomials:
         terms = [sums[i] * polynomials[:, order - 1 - i] for i in range(order)]
         polynomials[:, order] = np.maximum(sum(terms) / order, 0.0)
         power *= light
-    return polynomials[:, np.newaxis]
+    return polynomials
 
 
-def _without(
-    light: NDArray[np.float64], of_all: NDArray[np.float64], degree: int
+def _without_light(
+    light: NDArray[np.float64], of_all: Polynomials, degree: int
 ) -> NDArray[np.float64]:
     """For each light class ``e_degree`` of all others, ``(rows, classes)``.
 
@@ -114,42 +111,27 @@ def _without(
     return others
 
 
-def _products_upwards(weights: NDArray[np.float64], k: int) -> list[Polynomials]:
-    """Products of neighbours, level by level, from one node per class to a single node."""
-    level = np.stack([np.ones_like(weights), weights], axis=2)  # (rows, classes, 2)
-    levels = [level]
-    while level.shape[1] > 1:
-        if level.shape[1] % 2:
-            one = np.zeros_like(level[:, :1])
-            one[:, :, 0] = 1.0
-            level = np.concatenate([level, one], axis=1)
-            levels[-1] = level
-        level = _multiply(level[:, 0::2], level[:, 1::2], k)
-        levels.append(level)
-    return levels
+def _without_heavy(
+    weights: NDArray[np.float64], of_light: Polynomials, k: int
+) -> tuple[NDArray[np.float64], Polynomials]:
+    """For each heavy class ``e_(k-1)`` of all others, ``(rows, heavy)``; and ``e_0`` to ``e_k``.
 
-
-def _products_without(
-    levels: list[Polynomials], of_light: Polynomials, k: int, classes: int
-) -> NDArray[np.float64]:
-    """For each heavy class the coefficient of degree ``k - 1`` in the product of all others.
-
-    No division and no subtraction: dividing a factor out would lose all digits.
+    It multiplies the classes before each one with those after it. No division and no subtraction:
+    dividing a factor out would lose all digits.
     """
-    outside = of_light[:, :, :k]
-    for level in reversed(levels[:-1]):
-        nodes = level.shape[1]  # even: odd levels were padded with a one
-        siblings = level.reshape(level.shape[0], nodes // 2, 2, -1)[:, :, ::-1].reshape(level.shape)
-        above = np.repeat(outside[:, : nodes // 2], 2, axis=1)  # (rows, nodes, degree + 1)
-        outside = _multiply(above, siblings, k - 1)
-    return outside[:, :classes, k - 1]
+    before = [of_light]
+    for weight in weights.T:
+        before.append(_times(before[-1], weight))
+    others, after = np.empty_like(weights), np.zeros_like(of_light)
+    after[:, 0] = 1.0
+    for place in reversed(range(weights.shape[1])):
+        others[:, place] = np.vecdot(before[place][:, :k], after[:, k - 1 :: -1])
+        after = _times(after, weights[:, place])
+    return others, before[-1]
 
 
-def _multiply(left: Polynomials, right: Polynomials, degree: int) -> Polynomials:
-    """Products of polynomials, without the coefficients above ``degree``."""
-    full = left.shape[2] + right.shape[2] - 1
-    product = np.zeros((*left.shape[:2], min(degree + 1, full)))
-    for power in range(min(right.shape[2], product.shape[2])):
-        terms = min(left.shape[2], product.shape[2] - power)
-        product[:, :, power : power + terms] += right[:, :, power, np.newaxis] * left[:, :, :terms]
+def _times(polynomials: Polynomials, weight: NDArray[np.float64]) -> Polynomials:
+    """Each times ``1 + w t``, without the coefficient beyond its degree."""
+    product = polynomials.copy()
+    product[:, 1:] += weight[:, np.newaxis] * polynomials[:, :-1]
     return product

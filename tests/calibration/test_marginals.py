@@ -18,8 +18,8 @@ from tests.calibration.oracles import marginals
 )
 def test_marginals_are_sums_over_all_subsets(data: st.DataObject, logits: list[float]) -> None:
     k = data.draw(st.integers(1, len(logits)) if len(logits) < 10 else st.integers(1, 3))
-    found = top_k_marginals([logits], k)
-    assert found[0] == pytest.approx(np.array(marginals(logits, k)), abs=1e-12)
+    result = top_k_marginals([logits], k)
+    assert result[0] == pytest.approx(np.array(marginals(logits, k)), abs=1e-12)
 
 
 def exact(logits: np.ndarray, k: int) -> list[float]:
@@ -30,13 +30,13 @@ def exact(logits: np.ndarray, k: int) -> list[float]:
         for weight in weights:
             for power in range(k, 0, -1):
                 whole[power] += weight * whole[power - 1]
-        found = []
+        result = []
         for weight in weights:
             others = Decimal(1)
             for power in range(1, k):
                 others = whole[power] - weight * others
-            found.append(float(weight * others / whole[k]))
-    return found
+            result.append(float(weight * others / whole[k]))
+    return result
 
 
 @pytest.mark.parametrize("k", [1, 2, 7, LARGEST_K])
@@ -57,8 +57,8 @@ def exact(logits: np.ndarray, k: int) -> list[float]:
 )
 def test_marginals_of_many_classes_have_all_their_digits(k: int, logits: np.ndarray) -> None:
     assert len(logits) > HEAVY * k
-    found = top_k_marginals(logits[np.newaxis], k)[0]
-    assert found == pytest.approx(np.array(exact(logits, k)), abs=1e-14)
+    result = top_k_marginals(logits[np.newaxis], k)[0]
+    assert result == pytest.approx(np.array(exact(logits, k)), abs=1e-14)
 
 
 @pytest.mark.parametrize("k", [1, 2, 5, LARGEST_K])
@@ -66,18 +66,18 @@ def test_marginals_of_many_classes_have_all_their_digits(k: int, logits: np.ndar
 @pytest.mark.parametrize("scale", [0.0, 1.0, 10.0, 1000.0])
 def test_marginals_are_probabilities_that_sum_to_k(k: int, classes: int, scale: float) -> None:
     logits = scale * np.random.default_rng(classes).normal(size=(3, classes))
-    found = top_k_marginals(logits, k)
-    assert found.sum(axis=1) == pytest.approx(np.full(3, k), abs=1e-9)
-    assert (found >= 0).all()
-    assert (found <= 1).all()
+    result = top_k_marginals(logits, k)
+    assert result.sum(axis=1) == pytest.approx(np.full(3, k), abs=1e-9)
+    assert (result >= 0).all()
+    assert (result <= 1).all()
 
 
 def test_one_dominant_class_is_in_every_set_and_leaves_the_rest_alike() -> None:
     logits = np.zeros((1, 101))
     logits[0, 7] = 700.0
-    found = top_k_marginals(logits, 20)
-    assert found[0, 7] == pytest.approx(1.0, abs=1e-9)
-    assert np.delete(found[0], 7) == pytest.approx(np.full(100, 0.19), abs=1e-9)
+    result = top_k_marginals(logits, 20)
+    assert result[0, 7] == pytest.approx(1.0, abs=1e-9)
+    assert np.delete(result[0], 7) == pytest.approx(np.full(100, 0.19), abs=1e-9)
 
 
 def test_one_is_the_softmax() -> None:
@@ -102,9 +102,9 @@ def test_permuting_classes_permutes_the_marginals() -> None:
 def test_a_class_at_minus_infinity_has_none_and_more_rows_than_a_block_are_fine(rows: int) -> None:
     logits = np.random.default_rng(4).normal(size=(rows, 5))
     logits[:, 2] = -np.inf
-    found = top_k_marginals(logits, 2)
-    assert (found[:, 2] == 0).all()
-    assert found[-1] == pytest.approx(top_k_marginals(logits[-1:], 2)[0], abs=1e-15)
+    result = top_k_marginals(logits, 2)
+    assert (result[:, 2] == 0).all()
+    assert result[-1] == pytest.approx(top_k_marginals(logits[-1:], 2)[0], abs=1e-15)
 
 
 @pytest.mark.parametrize(("k", "classes"), [(0, 5), (6, 5), (LARGEST_K + 1, 50)])
