@@ -3,8 +3,9 @@
 import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from string import Formatter
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,9 @@ from florilege.calibration.calibrate.fit import fit_record, passes
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.nested_cross_validation import choose
 from florilege.calibration.record.origin import TRAFFIC
-from florilege.calibration.record.phrases import PHRASES
 from florilege.calibration.record.record import CalibrationRecord, NotCalibrated
 from florilege.calibration.record.schema import ByClass, Columns, Row
-from florilege.calibration.record.statement import statement
+from florilege.calibration.record.statement import PHRASES, statement
 from florilege.calibration.rules import RULES, RuleSpec, calibrate
 from florilege.calibration.rules.score_summary import Evidence
 from florilege.calibration.scores import SCORE_KINDS, scores
@@ -212,6 +212,17 @@ def test_the_statement_is_in_the_first_language_it_is_written_in(
     told = statement(record.point("average_k", k=3), languages)
     assert told.startswith(beginning)
     assert size in told
+
+
+def test_every_language_has_all_phrases_with_the_same_figures_to_fill_in() -> None:
+    def fields(phrases: Mapping[str, str]) -> dict[str, list[str]]:
+        return {
+            name: sorted(str(field) for _, field, _, _ in Formatter().parse(text) if field)
+            for name, text in phrases.items()
+        }
+
+    for phrases in PHRASES.values():
+        assert fields(phrases) == fields(PHRASES["en"])
 
 
 @pytest.mark.parametrize("language", PHRASES)
