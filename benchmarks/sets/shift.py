@@ -27,8 +27,7 @@ from PIL import Image, ImageFilter
 from florilege.calibration.distribution import logsumexp
 from florilege.calibration.intervals import wilson
 from florilege.calibration.monitoring.monitor import Monitor, expected_of
-from florilege.calibration.monitoring.traffic import Traffic
-from florilege.calibration.monitoring.traffic_thresholds import TrafficThresholds, thresholds_from
+from florilege.calibration.monitoring.traffic import Traffic, TrafficThresholds
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
 from florilege.cores import in_order
@@ -178,7 +177,7 @@ def recalibrated(live: Photos, record: CalibrationRecord) -> TrafficThresholds:
         record=record,
         judge=record.rejection and record.rejection.from_logits,
     )
-    return thresholds_from(traffic, ks=[K])
+    return traffic.thresholds(ks=[K])
 
 
 def _on(

@@ -1,19 +1,38 @@
-"""Calibrating a bundle again from the score log of its server, after a person has approved it."""
+"""Calibrating a bundle again from the score log of its server, after a person has approved it.
 
-from collections.abc import Iterator
+The new record keeps the rules whose thresholds need no labels (``average_k`` with its guarantees,
+``balanced_average_k`` and ``top_k``), mean sizes, histograms of sizes and scores. It drops the
+coverage rules, every hit rate, the figures by training images, the thresholds of lists, and heads
+that do not serve; all of this comes back with the next calibration on labelled photos.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
 from contextlib import closing, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from florilege.calibration.calibrate.calibration_settings import DEFAULT_DELTA, CalibrationPlan
 from florilege.calibration.calibrate.card_section import read_papers, updated_files
+from florilege.calibration.calibrate.threshold_tables import (
+    Block,
+    Source,
+    promised_tables,
+    tabulate,
+)
+from florilege.calibration.distribution import Distribution, DistributionOf
 from florilege.calibration.monitoring.score_log import ScoreLog, Scorer, open_score_log
-from florilege.calibration.monitoring.traffic import Traffic
-from florilege.calibration.monitoring.traffic_record import record_from_traffic
-from florilege.calibration.monitoring.traffic_thresholds import TrafficThresholds, thresholds_from
+from florilege.calibration.monitoring.traffic import FEWEST_REQUESTS, Traffic, TrafficThresholds
 from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.record.origin import TRAFFIC, Origin
 from florilege.calibration.record.record_file import read_record
+from florilege.calibration.record.schema import Table
+from florilege.calibration.rules import class_weights
 from florilege.errors import DataError
 from florilege.models.bundle.bundle import open_bundle, replace_files, reserved
 
@@ -81,10 +100,10 @@ def recalibrate_bundle(
         with closing(open_score_log(log, Scorer.of(bundle, record))) as opened:
             traffic = _traffic(opened, record)
             try:
-                thresholds = thresholds_from(traffic[1])
+                thresholds = traffic[1].thresholds()
             except ValueError as error:
                 raise DataError(f"the score log in {log}: {error}") from error
-            new = record_from_traffic(traffic, thresholds) if approve else None
+            new = _record_from(traffic, thresholds) if approve else None
         if new is not None:
             replace_files(path, updated_files(read_papers(bundle), new))
     notes = tuple(_notes(opened, record))
@@ -112,3 +131,81 @@ def _traffic(log: ScoreLog, record: CalibrationRecord) -> dict[int, Traffic]:
         for photos in (1, *served)
         if photos == 1 or photos in log.requests
     }
+
+
+def _record_from(
+    traffic: Mapping[int, Traffic], thresholds: TrafficThresholds
+) -> CalibrationRecord:
+    """The record with the thresholds of requests with one photo, which a person has approved.
+
+    ``traffic`` is by the number of photos in a request. Several photos get thresholds if at least
+    500 of their requests are not left out.
+    """
+    record = traffic[1].record
+    sure = record.point("average_k", guarantee="probability")
+    settings = CalibrationPlan(
+        classes=record.classes,
+        ks=record.asked_k,
+        coverages=(),
+        min_size=record.point("average_k").min_size,
+        micro_weight=record.micro_weight,
+        delta=sure.delta or DEFAULT_DELTA,
+        max_size=sure.max_size,
+    )
+    tables = list[Table]()
+    for images, requests in sorted(traffic.items()):
+        rows, _ = requests.count()
+        if rows >= FEWEST_REQUESTS:
+            tables += _tables(requests, rows, images, settings)
+    distribution, sha256 = _distribution(traffic[1])
+    return replace(
+        record,
+        created=datetime.now(UTC).isoformat(),
+        asked_coverage=(),
+        measured=Origin(
+            split=TRAFFIC,
+            rows=thresholds.rows,
+            classes_seen=None,
+            data_sha256=sha256,
+            model_sha256=record.measured.model_sha256,
+            chose_checkpoint=False,
+            chose_head=False,
+        ),
+        distribution=distribution,
+        shots=(),
+        lists=tuple(replace(each, rows=0, classes_seen=0) for each in record.lists),
+        tables=tuple(tables),
+    ).with_id()
+
+
+def _tables(traffic: Traffic, rows: int, images: int, settings: CalibrationPlan) -> list[Table]:
+    """Tables of the rules that need no labels; hits are unknown."""
+    record = traffic.record
+
+    def blocks() -> Iterator[Block]:
+        return ((values, None) for values in traffic.scores())
+
+    source = Source(
+        blocks=blocks,
+        rows=rows,
+        head=record.head,
+        score_kind=record.score_kind,
+        temperature=record.temperature,
+        images=images,
+        made_from=None if images == 1 else "observations",
+    )
+    ks = settings.grid if images == 1 else settings.compared
+    weights = class_weights(record.class_counts, record.micro_weight)
+    plain = tabulate(source, settings, ks, fixed=images == 1).tables
+    balanced = tabulate(source, settings, ks, weights=weights).tables
+    return plain + balanced + promised_tables(source, settings)
+
+
+def _distribution(traffic: Traffic) -> tuple[Distribution, str]:
+    """How the scores of single photos are distributed, and the hash of their logits."""
+    gathered, digest = DistributionOf(), hashlib.sha256()
+    for requests in traffic.logits():
+        logits = requests[:, 0]
+        gathered.update(logits, traffic.record.scores(logits))
+        digest.update(np.ascontiguousarray(logits).tobytes())
+    return gathered.result(), digest.hexdigest()

@@ -1,6 +1,13 @@
-"""Traffic: live requests as they are served, without those that look like none of our classes."""
+"""Traffic: live requests as they are served, and the thresholds they call for.
 
-from collections.abc import Callable, Iterator
+New thresholds for the same mean set sizes need no labels. They restore the mean set size on photos
+like the recent ones, but not the hit rate. On blurred photos a new threshold gave sets of K classes
+again, which held the truth as rarely as before; under label shift it gave K classes and lowered the
+hit rate. So a person has to look at the :class:`TrafficThresholds` and approve them, and hit rates
+measured before must not be shown with thresholds chosen here.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +17,44 @@ from numpy.typing import NDArray
 from florilege.calibration.fusion import fuse
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.rejection.rejection_rule import RejectionRule
+from florilege.calibration.rules.score_summary import Evidence
 from florilege.calibration.scores import scale_logits
+from florilege.calibration.threshold import threshold_text
 
+FEWEST_REQUESTS = 500
 Requests = Callable[[], Iterator[NDArray[Any]]]
 """Starts a fresh pass over the logits of the served head, ``(requests, photos, classes)``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _NewThreshold:
+    """One threshold before and after, with the mean sizes both give on the traffic."""
+
+    k: float  # wanted mean size
+    old_lambda: float
+    old_size: float
+    new_lambda: float
+    new_size: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrafficThresholds:
+    """What traffic says about the thresholds of ``average_k``; nothing is changed yet."""
+
+    calibration_id: str  # of the calibration they are compared with
+    rows: int  # photos used
+    left_out: int  # photos that look like none of our classes
+    thresholds: tuple[_NewThreshold, ...]
+
+    def lines(self) -> list[str]:
+        """What would change, in words."""
+        photos = f"{self.rows:,} photos of traffic, {self.left_out:,} more left out as unfamiliar"
+        return [photos] + [
+            f"K = {new.k:g}: lambda {threshold_text(new.old_lambda, 4)} -> "
+            f"{threshold_text(new.new_lambda, 4)}, mean size on this traffic "
+            f"{new.old_size:.2f} -> {new.new_size:.2f}"
+            for new in self.thresholds
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +86,55 @@ class Traffic:
         """How many requests are not left out, and how many there are."""
         counts = [(int(self._familiar(logits).sum()), len(logits)) for logits in self.requests()]
         return sum(passed for passed, _ in counts), sum(requests for _, requests in counts)
+
+    def thresholds(self, *, ks: Sequence[float] | None = None) -> TrafficThresholds:
+        """Choose the thresholds of ``average_k`` again, from requests with one photo.
+
+        Promise: on the photos used, mean sizes are exactly those asked for, up to ties. On new
+        photos like them they are so up to a standard error of ``sd(size) / sqrt(rows)``; if photos
+        of something else pass the judge, they count in the mean.
+
+        Args:
+            ks: Mean sizes; None for those last asked for.
+
+        Raises:
+            ValueError: Fewer than 500 photos.
+            NotCalibrated: The record has no threshold for one of ``ks``.
+        """
+        rows, requests = self.count()
+        if rows < FEWEST_REQUESTS:
+            raise ValueError(
+                f"{rows} photos are too few to choose thresholds ({requests - rows} left out): at "
+                f"least {FEWEST_REQUESTS} are needed"
+            )
+        requested_ks = sorted(self.record.asked_k if ks is None else ks)
+        points = [self.record.point("average_k", k=k) for k in requested_ks]
+        old_sizes = np.zeros(len(points), dtype=np.int64)
+        evidence = Evidence(
+            rows=rows,
+            classes=self.record.classes,
+            max_average_k=max(requested_ks),
+            min_size=points[0].min_size,
+        )
+        for scores in self.scores():
+            old_sizes += [point.sets(scores).sum() for point in points]
+            evidence.update(scores)
+        rules = [evidence.average_k(k) for k in requested_ks]
+        return TrafficThresholds(
+            calibration_id=self.record.calibration_id,
+            rows=rows,
+            left_out=requests - rows,
+            thresholds=tuple(
+                _NewThreshold(
+                    k=float(k),
+                    old_lambda=float(point.lambda_val or 0.0),
+                    old_size=float(size) / rows,
+                    new_lambda=float(rule.lambda_val or 0.0),
+                    new_size=float(rule.achieved or 0.0),
+                )
+                for k, point, size, rule in zip(requested_ks, points, old_sizes, rules, strict=True)
+            ),
+        )
 
     def _familiar(self, logits: NDArray[Any]) -> NDArray[np.bool_]:
         if self.judge is None:

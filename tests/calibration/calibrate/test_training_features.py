@@ -305,7 +305,7 @@ def test_a_graph_without_features_does_not_go_with_a_reference(copy: Path) -> No
 def test_traffic_is_guarded_by_logits_and_keeps_the_rejection(
     tmp_path: Path, copy: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module_name in ("traffic_thresholds", "traffic_record"):
+    for module_name in ("traffic", "recalibration"):
         name = f"florilege.calibration.monitoring.{module_name}.FEWEST_REQUESTS"
         monkeypatch.setattr(name, 50)
     bundle = open_bundle(copy)

@@ -16,7 +16,7 @@ from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.monitoring.monitor import Monitor, expected_of
 from florilege.calibration.monitoring.recalibration import recalibrate_bundle
 from florilege.calibration.monitoring.score_log import ScoreLogWriter, Scorer
-from florilege.calibration.monitoring.traffic_thresholds import FEWEST_REQUESTS
+from florilege.calibration.monitoring.traffic import FEWEST_REQUESTS
 from florilege.calibration.record.record import CalibrationRecord, NotCalibrated
 from florilege.calibration.record.record_file import read_record
 from florilege.calibration.rules import calibrate

@@ -10,8 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from florilege.calibration.monitoring.score_log import ScoreLogWriter, Scorer, open_score_log
-from florilege.calibration.monitoring.traffic import Traffic
-from florilege.calibration.monitoring.traffic_thresholds import FEWEST_REQUESTS, thresholds_from
+from florilege.calibration.monitoring.traffic import FEWEST_REQUESTS, Traffic
 from florilege.calibration.record.record import CalibrationRecord, NotCalibrated
 from florilege.calibration.rejection.ood_scores import METHODS
 from florilege.calibration.rejection.rejection_rule import RejectionRule, fit_rejection
@@ -49,11 +48,11 @@ def traffic_of(
 
 def test_thresholds_are_those_of_all_scores_at_once(record: CalibrationRecord) -> None:
     logits, _ = photos(1, 1500)
-    found = thresholds_from(traffic_of(logits, record))
-    assert (found.rows, found.left_out) == (1500, 0)
-    assert [new.k for new in found.thresholds] == sorted(record.asked_k)
+    report = traffic_of(logits, record).thresholds()
+    assert (report.rows, report.left_out) == (1500, 0)
+    assert [new.k for new in report.thresholds] == sorted(record.asked_k)
     values = scores(logits, "softmax")
-    for new in found.thresholds:
+    for new in report.thresholds:
         rule = calibrate("average_k", values, average_k=new.k)
         assert (new.new_lambda, new.new_size) == (rule.lambda_val, rule.achieved)
         point = record.point("average_k", k=new.k)
@@ -65,7 +64,7 @@ def test_under_label_shift_sizes_are_restored_and_hits_are_lost(
     record: CalibrationRecord,
 ) -> None:
     traffic, _ = photos(2, 6000, PRIOR[::-1])
-    plain = thresholds_from(traffic_of(traffic, record), ks=[3])
+    plain = traffic_of(traffic, record).thresholds(ks=[3])
     assert plain.thresholds[0].old_size > 3.3
     assert plain.thresholds[0].new_size == 3.0
     logits, labels = photos(3, 20_000, PRIOR[::-1])
@@ -91,7 +90,7 @@ def test_photos_of_something_else_move_the_threshold_unless_a_judge_leaves_them_
     )
     mixed = np.concatenate([ours, strange])
     clean, fooled, guarded = (
-        thresholds_from(traffic_of(logits, record, rule), ks=[3])
+        traffic_of(logits, record, rule).thresholds(ks=[3])
         for logits, rule in ((ours, None), (mixed, None), (mixed, judge))
     )
     assert 600 < guarded.left_out < 600 + 60
@@ -106,9 +105,9 @@ def test_few_photos_are_refused(record: CalibrationRecord, rows: int) -> None:
     logits, _ = photos(1, rows)
     if rows < FEWEST_REQUESTS:
         with pytest.raises(ValueError, match=f"{rows} photos are too few .* {FEWEST_REQUESTS}"):
-            thresholds_from(traffic_of(logits, record))
+            traffic_of(logits, record).thresholds()
     else:
-        assert thresholds_from(traffic_of(logits, record)).rows == rows
+        assert traffic_of(logits, record).thresholds().rows == rows
 
 
 def test_a_score_log_is_traffic(record: CalibrationRecord, tmp_path: Path) -> None:
@@ -118,15 +117,14 @@ def test_a_score_log_is_traffic(record: CalibrationRecord, tmp_path: Path) -> No
     for row in logits:
         writer.append(row[np.newaxis])
     with closing(open_score_log(tmp_path, scorer)) as log:
-        from_log = thresholds_from(Traffic(requests=log.blocks, record=record, judge=None))
-    assert from_log == thresholds_from(traffic_of(logits, record))
+        from_log = Traffic(requests=log.blocks, record=record, judge=None).thresholds()
+    assert from_log == traffic_of(logits, record).thresholds()
 
 
 def test_the_lines_to_approve_say_what_changes(
     record: CalibrationRecord,
 ) -> None:
-    found = thresholds_from(traffic_of(photos(8, 800)[0], record), ks=[3])
-    lines = found.lines()
+    lines = traffic_of(photos(8, 800)[0], record).thresholds(ks=[3]).lines()
     assert lines[0] == "800 photos of traffic, 0 more left out as unfamiliar"
     assert lines[1].startswith("K = 3: lambda 0.0")
     assert lines[1].endswith("-> 3.00")
@@ -135,8 +133,8 @@ def test_the_lines_to_approve_say_what_changes(
 
 def test_wrong_arguments_are_named(record: CalibrationRecord) -> None:
     few, enough = (photos(9, rows)[0] for rows in (499, 500))
-    assert thresholds_from(traffic_of(enough, record)).rows == 500
+    assert traffic_of(enough, record).thresholds().rows == 500
     with pytest.raises(ValueError, match="499 photos are too few"):
-        thresholds_from(traffic_of(few, record))
+        traffic_of(few, record).thresholds()
     with pytest.raises(NotCalibrated):
-        thresholds_from(traffic_of(enough, record), ks=[2.12345])
+        traffic_of(enough, record).thresholds(ks=[2.12345])
