@@ -138,7 +138,7 @@ def _about_photos(record: CalibrationRecord) -> Iterator[str]:
 def _about_sizes(record: CalibrationRecord) -> Iterator[str]:
     """Mean sizes that ties at the threshold push past K."""
     for k in record.asked_k:
-        size = record.point("average_k", k=k).expected_size.value
+        size = record.point("average_k", k=k).row.size
         if size > SWOLLEN * k:
             yield (
                 f"K = {k:g} gives sets of {size:.1f}: many scores are equal; train longer, or try "
@@ -183,7 +183,7 @@ def _out_of_reach(record: CalibrationRecord) -> list[str]:
         values = record.ks("average_k", guarantee=guarantee)
         points = [record.point("average_k", k=k, guarantee=guarantee) for k in values]
         ks = [f"{point.k:g}" for point in points
-              if point.expected_size.value <= point.min_size < (point.k or 0)]  # fmt: skip
+              if point.row.size <= point.min_size < (point.k or 0)]  # fmt: skip
         if ks:
             sentences.append(
                 f"guarantee={guarantee} at K = {', '.join(ks)} needs more photos or a smaller "

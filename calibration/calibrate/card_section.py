@@ -45,8 +45,7 @@ def updated_files(papers: Papers, record: CalibrationRecord) -> dict[str, bytes]
         "split": measured.split,
         "rows": measured.rows,
         "average_k": [
-            {"k": point.k, "mean_set_size": point.expected_size.value,
-             "hit_rate": None if point.hit_rate is None else point.hit_rate.value}
+            {"k": point.k, "mean_set_size": point.row.size, "hit_rate": point.row.hit_rate}
             for point in points
         ],
     }  # fmt: skip
@@ -96,8 +95,8 @@ def replace_section(text: str, title: str, body: str) -> str:
 
 
 def _line(point: OperatingPoint) -> str:
-    threshold, hits = threshold_text(point.lambda_val), "not measured | "
-    if point.hit_rate is not None:
-        low, high = point.hit_rate.ci95
-        hits = f"{point.hit_rate.value:.4f} | {low:.4f} to {high:.4f}"
-    return f"| {point.k:g} | {threshold} | {point.expected_size.value:.3f} | {hits} |"
+    row = point.row
+    threshold, hits = threshold_text(row.lambda_val), "not measured | "
+    if row.hit_rate is not None:
+        hits = f"{row.hit_rate:.4f} | {row.hit_low:.4f} to {row.hit_high:.4f}"
+    return f"| {row.value:g} | {threshold} | {row.size:.3f} | {hits} |"

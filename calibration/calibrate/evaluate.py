@@ -28,7 +28,6 @@ from florilege.calibration.record.operating_point import OperatingPoint
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.schema import CalibratedList, Row
 from florilege.calibration.rules import RULES
-from florilege.calibration.scores import scores
 from florilege.progress import progress
 
 
@@ -207,7 +206,8 @@ class _ListMeasured:
     def __init__(
         self, record: CalibrationRecord, region: CalibratedList, outputs: SplitOutputs
     ) -> None:
-        self._region, self._classes, self._rows = region, np.array(region.classes), 0
+        self._record, self._region, self._rows = record, region, 0
+        self._classes = np.array(region.classes)
         self._points = requested_points(record, list_name=region.name)
         plants = outputs.plants
         if plants is not None:
@@ -218,8 +218,7 @@ class _ListMeasured:
         list_logits, places = listed(self._classes, logits, labels)
         self._rows += len(list_logits)
         if self._points and len(list_logits):
-            first = self._points[0]  # all of them compare the same scores
-            self._measurement.update(scores(first.scaled(list_logits), first.score_kind), places)
+            self._measurement.update(self._record.scores(list_logits), places)
 
     def result(self) -> _EvaluatedList:
         points = self._points if self._rows else []
@@ -236,7 +235,7 @@ def _results(
     return [
         Evaluated(
             point,
-            row_of(measurement, index, requested_value(point)[1], point.score_kind),
+            row_of(measurement, index, requested_value(point)[1], point.table.score_kind),
             {name: measurement.macro_hit_rate(index, mask) for name, mask in groups.items()},
         )
         for index, point in enumerate(points)

@@ -86,9 +86,9 @@ def expected_of(record: CalibrationRecord, *, k: float | None = None) -> Expecte
     return Expected(
         calibration_id=record.calibration_id,
         rows=point.rows,
-        mean_size=point.expected_size.value,
+        mean_size=point.row.size,
         size_deviation=point.row.size_deviation,
-        largest_size=largest_set(record.classes, point.score_kind, point.lambda_val),
+        largest_size=largest_set(record.classes, point.table.score_kind, point.lambda_val),
         faint_below=faint_below,
         faint_rate=faint_rate,
         edges=record.distribution.edges,

@@ -13,7 +13,7 @@ from florilege.calibration.record.origin import Origin
 from florilege.calibration.record.schema import ANSWERED, Row, Table
 from florilege.calibration.record.statement import statement
 from florilege.calibration.rules import RULES
-from florilege.calibration.scores import ScoreKind, scale_logits
+from florilege.calibration.scores import scale_logits
 from florilege.calibration.sets import SetRule
 
 
@@ -66,16 +66,6 @@ class OperatingPoint(SetRule):
     guaranteed: bool
 
     @property
-    def head(self) -> str:
-        """Head of the network whose logits become scores."""
-        return self.table.head
-
-    @property
-    def score_kind(self) -> ScoreKind:
-        """How they become scores, see :func:`florilege.calibration.scores.scores`."""
-        return self.table.score_kind
-
-    @property
     def delta(self) -> float | None:
         """For ``probability``: how often a calibration may break the promise."""
         return self.table.delta
@@ -113,18 +103,6 @@ class OperatingPoint(SetRule):
         return estimates
 
     @property
-    def expected_size(self) -> Estimate:
-        """Mean set size on photos like those of the split."""
-        size = self.estimates["expected_size"]
-        assert size is not None  # it needs no labels
-        return size
-
-    @property
-    def hit_rate(self) -> Estimate | None:
-        """Share of sets that hold the true class; None where it was not measured."""
-        return self.estimates["hit_rate"]
-
-    @property
     def statement(self) -> str:
         """The figures in one plain sentence."""
         return statement(self)
@@ -142,7 +120,7 @@ class OperatingPoint(SetRule):
         return replace(self, class_weights=weights, class_thresholds=thresholds)
 
     def scaled(self, logits: ArrayLike) -> NDArray[Any]:
-        """Logits ``(..., classes)`` of the :attr:`head`, divided by the temperature."""
+        """Logits ``(..., classes)`` of the head of the table, divided by the temperature."""
         return scale_logits(logits, self.table.temperature)
 
     def fused_scores(self, logits: ArrayLike) -> NDArray[np.float64]:
@@ -153,7 +131,7 @@ class OperatingPoint(SetRule):
         scores, for which it was not calibrated.
 
         Args:
-            logits: Of the :attr:`head`, shape ``(photos, classes)``; the photos in any order.
+            logits: Of the head of the table, shape ``(photos, classes)``; the photos in any order.
 
         Returns:
             float64, shape ``(classes,)``.
@@ -163,5 +141,5 @@ class OperatingPoint(SetRule):
         """
         values = self.scaled(logits)[np.newaxis]
         k = self.top_k if self.table.fusion == "mean_marginal" else None
-        rows = fuse(values, score_kind=self.score_kind, fusion=self.table.fusion, k=k)
+        rows = fuse(values, score_kind=self.table.score_kind, fusion=self.table.fusion, k=k)
         return rows.reshape(-1)

@@ -59,7 +59,7 @@ def _held(point: "OperatingPoint", say: Phrases) -> str:
 
 
 def _truth(point: "OperatingPoint", say: Phrases) -> str:
-    hits = point.hit_rate
+    hits = point.estimates["hit_rate"]
     if hits is None:
         return say["not_known"]
     share, low, high = (_percent(x, say) for x in (hits.value, *hits.ci95))
@@ -92,7 +92,7 @@ def _promise(point: "OperatingPoint", say: Phrases) -> str:
 
 def _caution(point: "OperatingPoint", say: Phrases) -> str:
     """That new photos may do worse, where the hit rate is that of photos that chose something."""
-    if point.hit_rate is None or not point.measured.selection_split:
+    if point.row.hit_rate is None or not point.measured.selection_split:
         return ""
     return " " + say["caution"].format(why=_selection(point.measured, say))
 

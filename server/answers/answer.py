@@ -70,7 +70,7 @@ def answer(
     point, calibrated = operating_point(record, query, photos, restriction)
     classes = taxa.classes
     infos: Sequence[ClassInfo] = classes if restriction is None else restriction.infos
-    served = logits[point.head]
+    served = logits[point.table.head]
     if restriction is not None:
         served = logits_among(served, restriction.classes)  # (photos, listed), as all that follows
     scores = point.fused_scores(served)  # (classes,)
@@ -137,6 +137,8 @@ def _set_info(
     figures = {**point.estimates, "statement": statement(point, query.languages, empty=size == 0)}
     return SetInfo.of(
         point,
+        head=point.table.head,
+        score_kind=point.table.score_kind,
         guaranteed=calibrated and point.guaranteed,
         size=size,
         calibrated=calibrated,

@@ -6,8 +6,9 @@ from florilege.calibration.record.operating_point import Estimate, OperatingPoin
 
 def hits_of(point: OperatingPoint) -> Estimate:
     """The measured hit rate."""
-    assert point.hit_rate is not None
-    return point.hit_rate
+    hits = point.estimates["hit_rate"]
+    assert hits is not None
+    return hits
 
 
 UNMET = PhotoOverlap(train_photos=0, selection_photos=0, chose_checkpoint=False)

@@ -56,10 +56,12 @@ def test_what_is_calibrated_is_what_is_served(bundle: Bundle, data: str) -> None
         sizes, hits = [], []
         for row in range(len(split)):
             image = load(split.read(row), bundle.preprocess)[np.newaxis]
-            members = point.sets(scores(session.logits(image)[point.head], point.score_kind))[0]
+            members = point.sets(
+                scores(session.logits(image)[point.table.head], point.table.score_kind)
+            )[0]
             sizes.append(members.sum())
             hits.append(members[split.labels[row]])
-        assert np.mean(sizes) == pytest.approx(point.expected_size.value, abs=1e-12)
+        assert np.mean(sizes) == pytest.approx(point.row.size, abs=1e-12)
         assert np.mean(hits) == pytest.approx(hits_of(point).value, abs=1e-12)
 
 
@@ -190,7 +192,7 @@ def test_evaluating_the_calibration_split_repeats_the_record(bundle: Bundle, dat
             ).statement
             == point.statement
         )
-        assert row.size == point.expected_size.value
+        assert row.size == point.row.size
         assert row.hit_rate == hits_of(point).value
         assert (row.hit_low, row.hit_high) == hits_of(point).ci95
         assert row.lambda_val == point.lambda_val

@@ -25,7 +25,7 @@ def classifier() -> Callable[[bytes], list[int]]:
     point = record.point("average_k")
 
     def classify(photo: bytes) -> list[int]:
-        logits = session.logits(load(photo, opened.preprocess)[np.newaxis])[point.head]
+        logits = session.logits(load(photo, opened.preprocess)[np.newaxis])[point.table.head]
         inside = point.sets(point.fused_scores(logits)[np.newaxis])[0]
         return [int(index) for index in np.flatnonzero(inside)]
 

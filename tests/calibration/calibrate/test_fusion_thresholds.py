@@ -82,7 +82,7 @@ def test_the_served_sets_have_the_measured_size_and_hits(record: CalibrationReco
     for rule, guarantee in (*plain, *record.promises):
         point = record.point(rule, images=3, guarantee=guarantee)
         sets = np.array([point.sets(point.fused_scores(logits[g])[np.newaxis])[0] for g in rows])
-        assert sets.sum(axis=1).mean() == pytest.approx(point.expected_size.value, abs=1e-12)
+        assert sets.sum(axis=1).mean() == pytest.approx(point.row.size, abs=1e-12)
         hits = sets[np.arange(len(rows)), labels[rows[:, 0]]]
         assert hits.mean() == pytest.approx(hits_of(point).value, abs=1e-12)
 
@@ -92,7 +92,7 @@ def test_one_photo_gives_the_very_scores(record: CalibrationRecord) -> None:
     for rule in record.rules:
         point = record.point(rule)
         for row in logits[:20]:
-            expected = scores(row[np.newaxis], point.score_kind)[0]
+            expected = scores(row[np.newaxis], point.table.score_kind)[0]
             assert point.fused_scores(row[np.newaxis]).tobytes() == expected.tobytes()
 
 
@@ -104,7 +104,7 @@ def test_several_photos_at_a_threshold_of_one_are_averaged(record: CalibrationRe
         1,
         None,
     )
-    mean = scores(logits, point.score_kind).mean(axis=0)
+    mean = scores(logits, point.table.score_kind).mean(axis=0)
     np.testing.assert_allclose(point.fused_scores(logits), mean, rtol=1e-14)
 
 

@@ -134,7 +134,9 @@ def test_the_comparison_is_that_of_the_served_sets(folder: Path) -> None:
         photos, session = split.split("test"), Session(bundle, device="cpu")
         point = read_record(bundle).point("average_k", k=3)
         images = np.stack([load(photos.read(row), bundle.preprocess) for row in range(len(photos))])
-        members = point.sets(scores(session.logits(images)[point.head], point.score_kind))
+        members = point.sets(
+            scores(session.logits(images)[point.table.head], point.table.score_kind)
+        )
         sets.append((members[np.arange(len(photos)), photos.labels], members.sum(axis=1)))
     expected = compare(sets[0], sets[1], rule="average_k k=3")
     assert found[0] == expected

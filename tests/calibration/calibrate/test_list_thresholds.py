@@ -86,11 +86,11 @@ def test_a_list_has_the_thresholds_of_its_own_photos_and_classes(
         point = record.point(rule, list_name="alps", **value)  # type: ignore[arg-type]  # one of the two
         assert point.lambda_val == pytest.approx(oracle.lambda_val, rel=1e-12)
         sets = oracle.sets(values)
-        assert point.expected_size.value == sets.sum() / len(values)
+        assert point.row.size == sets.sum() / len(values)
         assert hits_of(point).value == sets[np.arange(len(sets)), places].mean()
         assert (point.sets(values) != sets).sum() <= 1  # one score may lie on the threshold
         assert (point.rows, point.table.list_name) == (len(values), "alps")
-    assert record.point("top_k", k=3, list_name="alps").expected_size.value == 3
+    assert record.point("top_k", k=3, list_name="alps").row.size == 3
     assert (
         "of classes of the list 'alps' like the"
         in record.point("average_k", list_name="alps").statement
@@ -114,13 +114,13 @@ def test_the_sets_of_a_k_beyond_a_list_hold_all_of_it() -> None:
     record = fitted(logits, labels, (PAIR,))
     for rule in ("average_k", "balanced_average_k", "top_k"):
         point = record.point(rule, k=3, list_name="pair")
-        assert (point.k, point.expected_size.value, hits_of(point).value) == (3.0, 2.0, 1.0)
+        assert (point.k, point.row.size, hits_of(point).value) == (3.0, 2.0, 1.0)
         values, _ = among(logits, labels, PAIR)
         assert point.sets(values).all()
     assert record.point("average_k", list_name="pair").k == 3.0
     one = fitted(logits, labels, (RegionList(name="one", classes=(7,)),))
-    assert one.point("average_k", k=1, list_name="one").expected_size.value == 1.0
-    assert one.point("coverage", coverage=0.9, list_name="one").expected_size.value == 1.0
+    assert one.point("average_k", k=1, list_name="one").row.size == 1.0
+    assert one.point("coverage", coverage=0.9, list_name="one").row.size == 1.0
 
 
 def test_a_list_without_photos_has_no_thresholds_and_says_so() -> None:

@@ -64,7 +64,7 @@ def values() -> NDArray[np.float64]:
 
 def check_measured(point: OperatingPoint, members: NDArray[np.bool_]) -> None:
     hits = members[np.arange(ROWS), sample_logits()[1]]
-    assert point.expected_size.value == members.sum() / ROWS
+    assert point.row.size == members.sum() / ROWS
     assert point.row.size_deviation == pytest.approx(members.sum(axis=1).std())
     assert hits_of(point).value == hits.mean()
 
@@ -237,7 +237,7 @@ def test_too_few_photos_leave_the_best_class_at_a_threshold_that_json_readers_ca
     for k in (1.0, 1.02):
         point = record.point("average_k", k=k, guarantee="mean")
         assert point.lambda_val == NO_SCORE == math.nextafter(1.0, 2.0)
-        assert point.expected_size.value == 1.0
+        assert point.row.size == 1.0
 
 
 def test_the_largest_set_is_50_or_twice_the_largest_k_as_far_as_there_are_classes() -> None:

@@ -94,7 +94,7 @@ def test_the_approved_record_holds_the_thresholds_that_were_shown(
         point = record.point("average_k", k=new.k)
         rule = calibrate("average_k", values, average_k=new.k)
         assert point.lambda_val == new.new_lambda == rule.lambda_val
-        assert point.expected_size.value == new.new_size
+        assert point.row.size == new.new_size
         assert (point.rows, point.measured.split) == (familiar.sum(), "traffic")
     for k in (1.0, 1.7, 4.0):
         rule = calibrate("average_k", values, average_k=k)
@@ -121,8 +121,8 @@ def test_guaranteed_sizes_need_no_labels_and_are_chosen_anew(tmp_path: Path, dat
             max_size=5,
         )  # fmt: skip
         assert point.lambda_val == expected.lambda_val
-        assert point.expected_size.value == expected.achieved
-        assert (point.hit_rate, point.guaranteed) == (None, True)
+        assert point.row.size == expected.achieved
+        assert (point.row.hit_rate, point.guaranteed) == (None, True)
         assert "is guaranteed on such photos" in point.statement
 
 
@@ -132,7 +132,7 @@ def test_it_claims_nothing_that_needs_labels(bundle: Bundle, tmp_path: Path) -> 
     changed = open_bundle(bundle.path)
     record = read_record(changed)
     for rule in record.rules:
-        assert record.point(rule).hit_rate is None
+        assert record.point(rule).row.hit_rate is None
         assert "is not known" in record.point(rule).statement
         assert "recent traffic" in record.point(rule).statement
         assert not record.point(rule).guaranteed
@@ -190,7 +190,7 @@ def test_requests_of_several_photos_get_thresholds_of_their_own(
     assert record is not None
     assert record.images == (1, 2)
     point = record.point("average_k", k=2, images=2)
-    assert (point.table.made_from, point.hit_rate) == ("observations", None)
+    assert (point.table.made_from, point.row.hit_rate) == ("observations", None)
     assert "requests with 2 photos" in point.statement
     judge = record.rejection
     assert judge is not None

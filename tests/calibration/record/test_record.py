@@ -118,7 +118,7 @@ def test_a_point_is_the_rule_calibrated_on_the_whole_array(
         assert point.lambda_val == rule.lambda_val
         members = rule.sets(values)
         assert (point.sets(values) == members).all()
-        assert point.expected_size.value == members.sum() / ROWS
+        assert point.row.size == members.sum() / ROWS
         assert hits_of(point).value == members[rows, labels].sum() / ROWS
         assert point.achieved == rule.achieved
 
@@ -178,7 +178,9 @@ def test_what_is_not_calibrated_is_refused_with_what_is(record: CalibrationRecor
 
 def test_figures_carry_intervals_and_where_they_were_measured(record: CalibrationRecord) -> None:
     point = record.point("average_k", k=3)
-    for estimate in (point.expected_size, hits_of(point)):
+    assert set(point.estimates) == {"expected_size", "hit_rate"}
+    for estimate in point.estimates.values():
+        assert estimate is not None
         assert estimate.ci95[0] < estimate.value < estimate.ci95[1]
         assert (estimate.split, estimate.rows) == ("val", ROWS)
     assert point.row.empty_rate == 0.0

@@ -50,7 +50,7 @@ def test_the_photos_that_were_calibrated_on_repeat_the_record(
     for rows, rule in ((findings.average_k, "average_k"), (findings.top_k, "top_k")):
         assert [row.value for row in rows] == record.ks(rule)
         points = [record.point(rule, k=row.value) for row in rows]
-        assert [row.size for row in rows] == [point.expected_size.value for point in points]
+        assert [row.size for row in rows] == [point.row.size for point in points]
         assert [row.hit_rate for row in rows] == [hits_of(point).value for point in points]
 
 

@@ -232,12 +232,11 @@ def test_one_photo_is_calibrated_and_says_what_was_measured(record: CalibrationR
     assert found.set.calibrated
     assert found.warnings == []
     assert found.set.expected_size is not None
-    assert found.set.expected_size.value == point.expected_size.value
-    assert found.set.expected_size.ci95 == point.expected_size.ci95
+    assert found.set.expected_size.value == point.row.size
+    assert found.set.expected_size.ci95 == (point.row.size_low, point.row.size_high)
     assert (found.set.expected_size.split, found.set.expected_size.rows) == ("val", 480)
     assert found.set.hit_rate is not None
-    assert point.hit_rate is not None
-    assert found.set.hit_rate.value == point.hit_rate.value
+    assert found.set.hit_rate.value == point.row.hit_rate
     assert found.set.statement == point.statement
 
 
