@@ -7,7 +7,8 @@
     >>> rules.calibrate("average_k", scores, average_k=1.5).sets(scores).sum(axis=1)
     array([1, 2])
 
-What is listed in ``__all__`` is imported when it is first used.
+What is listed in ``__all__`` is imported when it is first used. Only ``calibrate_bundle`` needs
+more than NumPy: a runtime for ONNX (the extra ``cpu`` or ``gpu``).
 """
 
 import importlib
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from florilege.calibration import metrics, rules, scores
+    from florilege.calibration.calibrate.calibrate import calibrate_bundle
     from florilege.calibration.drift import Monitor
     from florilege.calibration.marginals import top_k_marginals
     from florilege.calibration.record import CalibrationRecord
@@ -29,6 +31,7 @@ __all__ = [
     "Threshold",
     "TopScores",
     "average_k_threshold",
+    "calibrate_bundle",
     "metrics",
     "rules",
     "scores",
@@ -42,6 +45,7 @@ _MODULES = {
     "Threshold": "threshold",
     "TopScores": "selection",
     "average_k_threshold": "threshold",
+    "calibrate_bundle": "calibrate.calibrate",
     "top_k_marginals": "marginals",
 }
 

@@ -1,6 +1,7 @@
 """A calibrated rule that turns scores into prediction sets."""
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,27 @@ class SetRule:
         if self.max_size is not None:
             inside &= _best_k(np.where(inside, ranked, -np.inf), self.max_size)
         return inside
+
+    def to_json(self) -> str:
+        """The rule as a JSON object, with all digits; :meth:`from_json` reads it."""
+        content = {entry.name: getattr(self, entry.name) for entry in fields(SetRule)}
+        return json.dumps(content, default=np.ndarray.tolist, allow_nan=False)
+
+    @staticmethod
+    def from_json(text: str | bytes) -> "SetRule":
+        """Read what :meth:`to_json` gave.
+
+        Raises:
+            ValueError: It is not a rule.
+        """
+        try:
+            content = json.loads(text)
+            for name in ("class_weights", "class_thresholds"):
+                if content[name] is not None:
+                    content[name] = np.array(content[name], dtype=np.float64)
+            return SetRule(**content)
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"not a rule as SetRule.to_json writes it: {error!r}") from error
 
 
 def largest_set(classes: int, score_kind: str, lambda_val: float) -> int:

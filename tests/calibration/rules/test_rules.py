@@ -1,8 +1,9 @@
 """The set rules on their calibration scores, against loops."""
 
+import json
 import math
 from fractions import Fraction
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -233,7 +234,7 @@ def test_every_rule_refuses_nan_with_its_row(rule: str) -> None:
     scores = np.full((3, 2), 0.5)
     scores[1, 0] = np.nan
     size = {RULES[rule].takes: 0.9 if RULES[rule].asks == "coverage" else 1}
-    options = {"small_classes": "always"} if rule == "class_coverage" else {}
+    options: dict[str, Any] = {"small_classes": "always"} if rule == "class_coverage" else {}
     with pytest.raises(ValueError, match="row 1, class 0"):
         calibrate(rule, scores, [0, 1, 0], class_counts=[1, 1], **size, **options)  # type: ignore[arg-type]  # mixed
 
@@ -290,3 +291,25 @@ def test_top_k_fuses_marginals_and_the_others_scores() -> None:
     fused = {name: spec.fusion for name, spec in RULES.items()}
     assert fused.pop("top_k") == "mean_marginal"
     assert set(fused.values()) == {"mean_score"}
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("min_size", [0, 1])
+def test_a_saved_rule_gives_the_same_sets(name: str, min_size: int) -> None:
+    random = np.random.default_rng(3)
+    values, labels = random.dirichlet(np.full(6, 0.3), 300), random.integers(0, 6, 300)
+    asked: dict[str, Any] = {"average_k": 1.7, "k": 2, "coverage": 0.9}
+    takes = RULES[name].takes
+    options: dict[str, Any] = {"small_classes": "marginal"} if RULES[name].by_class else {}
+    rule = calibrate(name, values, labels, min_size=min_size, **{takes: asked[takes]}, **options)
+    again = SetRule.from_json(rule.to_json())
+    assert (again.sets(values) == rule.sets(values)).all()
+    assert again.to_json() == rule.to_json()
+    assert (again.lambda_val, again.rows, again.ties) == (rule.lambda_val, rule.rows, rule.ties)
+
+
+@pytest.mark.parametrize("change", [{"lambda": 0.5}, {"class_weights": "heavy"}, None])
+def test_what_is_not_a_saved_rule_is_refused(change: dict[str, Any] | None) -> None:
+    content = json.loads(calibrate("top_k", [[0.5, 0.5]], k=1).to_json())
+    with pytest.raises(ValueError, match="not a rule as"):
+        SetRule.from_json("[]" if change is None else json.dumps(content | change))
