@@ -38,7 +38,6 @@ from florilege.training.preparation import (
     reference_pictures,
 )
 from florilege.training.run_folder import RunFolder
-from florilege.training.run_report import write_report
 from florilege.training.validation_metric import metric_of
 
 
@@ -258,6 +257,8 @@ class _TrainingProcess:
                 checkpoint.save_weights(best, run.state())
             if self.config.blend and state.features and run.objective.head == "linear":
                 self.say(blend(best, *state.features, self.config))
+            from florilege.training.run_report import write_report  # matplotlib takes a second
+
             write_report(self.folder, self.config, state.position.history)
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -16,9 +17,9 @@ from florilege.training.cli import FLAGS, flag_of
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import find_recipe, resolve
 from florilege.training.recipes import RECIPES
-from florilege.training.sweep.grid import GridPoint, points_of
+from florilege.training.sweep.grid import Changes, overrides_of, points_of, words_of
 from florilege.training.sweep.overrides import changed_settings
-from florilege.training.sweep.sweep import PICTURE, SweepPlan, check_complete, sweep
+from florilege.training.sweep.sweep import PICTURE, ConfigOf, check_complete, sweep
 from florilege.training.sweep.sweep_record import FILE, Record
 
 app = typer.Typer(add_completion=False, help="Train a recipe over a grid of settings and seeds.")
@@ -75,61 +76,50 @@ def sweep_command(
     find_recipe(recipe)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UsageError("start a sweep without torchrun: it trains a run on each GPU by itself")
-    plan = _plan(recipe, settings.model_dump(), over or [], seeds, overrides or [], out)
-    record = sweep(plan, out, resume=resume)
+    flags = settings.model_dump()
+    first, points = flags.get("seed") or 0, points_of(over or [])
+    config_of = partial(_config_of, {**flags, "recipe": recipe}, overrides or [], out / "features")
+    record = sweep(config_of, points, range(first, first + seeds), out, resume=resume)
     if as_json:
         typer.echo(json.dumps({"out": str(out), **record.to_plain()}))
     else:
-        _print(record, plan)
+        _print(record, config_of)
         bundles = [("serve", out / "bundles" / f"seed-{run.seed}") for run in record.chosen()]
         picture = [f"the curves are in {out / PICTURE}"] if bundles else []
         conclude(f"all figures are in {out / FILE}", *picture, then=bundles[:1])
     check_complete(record)
 
 
-def _plan(
-    recipe: str,
+def _config_of(
     flags: Mapping[str, Any],
-    over: Sequence[str],
-    seeds: int,
     overrides: Sequence[str],
-    out: Path,
-) -> SweepPlan:
-    """All runs with their settings, each of them checked."""
-    first, points = flags.get("seed") or 0, points_of(over)
-    numbers = range(first, first + seeds)
-    settings = {**flags, "recipe": recipe}
-
-    def config_of(point: GridPoint, seed: int) -> Any:
-        config = resolve({**settings, "seed": seed}, overrides=[*overrides, *point.overrides])
-        features = config.features or str(out / "features")  # one folder for all runs
-        return config.model_copy(update={"features": features}) if config.freeze else config
-
-    return SweepPlan(
-        points, numbers, [config_of(point, seed) for point in points for seed in numbers]
-    )
+    features: Path,
+    changes: Changes,
+    seed: int,
+) -> TrainConfig:
+    """The settings of a run; ``features`` is one folder for all of them."""
+    config = resolve({**flags, "seed": seed}, overrides=[*overrides, *overrides_of(changes)])
+    folder = config.features or str(features)
+    return config.model_copy(update={"features": folder}) if config.freeze else config
 
 
-def _print(record: Record, plan: SweepPlan) -> None:
+def _print(record: Record, config_of: ConfigOf) -> None:
     count = len(record.request["seeds"])
     if count == 1:
         warn("one seed: there is no interval, and nothing says what another seed would give")
-    over = (
-        "means of 3 seeds with 95 % intervals".replace("3", str(count)) if count > 1 else "1 seed"
-    )
+    over = f"means of {count} seeds with 95 % intervals" if count > 1 else "1 seed"
     best_runs = record.chosen()
     table = new_table(("setting", "val", ""), words=("setting", ""))
     for runs in record.of_points():
         mean = record.validated(runs)
         mark = "chosen" if runs == best_runs else "" if mean else "failed"
-        table.add_row(str(GridPoint(changes=runs[0].changes)), str(mean or "-"), mark)
+        table.add_row(words_of(runs[0].changes), str(mean or "-"), mark)
     print_table(table, f"{record.metric} on val, %, {over}")
     if not best_runs:
         return
     typer.echo()
     _print_test(record, over)
-    folders = [run.run for run in plan.runs]
-    _print_beside_published(record, plan.configs[folders.index(best_runs[0].run)])
+    _print_beside_published(record, config_of(best_runs[0].changes, best_runs[0].seed))
 
 
 def _print_test(record: Record, over: str) -> None:

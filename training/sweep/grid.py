@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
 
@@ -18,33 +17,30 @@ _OTHERWISE: Final = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class GridPoint:
-    """One setting of the grid: values by the dotted names of what changes."""
-
-    changes: Mapping[str, Any]
-
-    @property
-    def overrides(self) -> list[str]:
-        """As ``--set`` takes them."""
-        return [f"{name}={json.dumps(value)}" for name, value in self.changes.items()]
-
-    def __str__(self) -> str:
-        """In words, such as ``loss.epsilon=0.1, epochs=3``."""
-        changes = (f"{name}={_plain(value)}" for name, value in self.changes.items())
-        return ", ".join(changes) or "as it is"
+Changes = dict[str, Any]
+"""One setting of the grid: values by the dotted names of what changes."""
 
 
-def points_of(over: Sequence[str]) -> list[GridPoint]:
-    """Every combination of ``NAME=V1,V2`` texts; a single unchanged point for none.
+def overrides_of(changes: Mapping[str, Any]) -> list[str]:
+    """Changes as ``--set`` takes them."""
+    return [f"{name}={json.dumps(value)}" for name, value in changes.items()]
+
+
+def words_of(changes: Mapping[str, Any]) -> str:
+    """Changes in words, such as ``loss.epsilon=0.1, epochs=3``."""
+    return ", ".join(f"{name}={_plain(value)}" for name, value in changes.items()) or "as it is"
+
+
+def points_of(over: Sequence[str]) -> list[Changes]:
+    """Every combination of ``NAME=V1,V2`` texts; a single one without changes for none.
 
     Raises:
         UsageError: A text of another form, a name or value given twice, or a name that is not for
             a sweep.
 
     Example:
-        >>> [str(point) for point in points_of(["loss.alpha=0.1,1", "epochs=3"])]
-        ['loss.alpha=0.1, epochs=3', 'loss.alpha=1, epochs=3']
+        >>> points_of(["loss.alpha=0.1,1", "epochs=3"])
+        [{'loss.alpha': 0.1, 'epochs': 3}, {'loss.alpha': 1, 'epochs': 3}]
     """
     axes = [_axis(text) for text in over]
     twice = [name for name, count in Counter(name for name, _ in axes).items() if count > 1]
@@ -52,8 +48,7 @@ def points_of(over: Sequence[str]) -> list[GridPoint]:
         raise UsageError(f"--over {twice[0]} is given twice: put all its values into one")
     names = [name for name, _ in axes]
     return [
-        GridPoint(changes=dict(zip(names, values, strict=True)))
-        for values in product(*(values for _, values in axes))
+        dict(zip(names, values, strict=True)) for values in product(*(values for _, values in axes))
     ]
 
 

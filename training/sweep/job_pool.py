@@ -16,6 +16,7 @@ from florilege.errors import FlorilegeError
 from florilege.terminal import say
 from florilege.training.config import TrainConfig
 from florilege.training.device import choose
+from florilege.training.sweep.sweep_record import RunRecord
 from florilege.training.train import TrainResult, train_run
 
 
@@ -23,8 +24,8 @@ from florilege.training.train import TrainResult, train_run
 class TrainingJob:
     """A run to train, or to continue."""
 
-    index: int
-    name: str  # said before each of its lines
+    run: RunRecord  # what is written down of it
+    name: str  # precedes each of its lines
     config: TrainConfig
     folder: Path
 
@@ -41,10 +42,10 @@ class TrainingJob:
 
 
 def devices(device: str) -> list[str]:
-    """The GPUs by number; a single nameless device where there are none or ``cpu`` is wanted.
+    """The GPUs by number; one without a name where there is none, or for the device ``cpu``.
 
     Raises:
-        UsageError: ``wanted`` is ``cuda``, and there is no GPU.
+        UsageError: ``device`` is ``cuda``, and there is no GPU.
     """
     if not choose(device, "fp32").on_gpu or torch.cuda.device_count() == 1:
         return [""]

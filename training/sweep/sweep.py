@@ -1,9 +1,7 @@
 """A sweep from a grid to a table: train, choose on val, touch test once."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -13,45 +11,33 @@ from florilege.terminal import say
 from florilege.training.config import TrainConfig
 from florilege.training.network import objective_of
 from florilege.training.preparation import open_data
-from florilege.training.sweep.grid import GridPoint
+from florilege.training.sweep.grid import Changes, words_of
 from florilege.training.sweep.held_out import check_runtime, tested
 from florilege.training.sweep.job_pool import TrainingJob, devices, outcomes
-from florilege.training.sweep.sweep_plot import accuracy_over_k
 from florilege.training.sweep.sweep_record import Record, RunRecord, request_of
 from florilege.training.train import TrainResult
 
 PICTURE: Final = "curves.png"
 
 
-@dataclass(frozen=True)
-class SweepPlan:
-    """Everything that a sweep is to do.
-
-    Args:
-        points: The grid.
-        seeds: Of each of its settings.
-        configs: Of each setting and seed, the seeds of the first setting first.
-    """
-
-    points: Sequence[GridPoint]
-    seeds: Sequence[int]
-    configs: Sequence[TrainConfig]
-
-    @cached_property
-    def runs(self) -> list[RunRecord]:
-        """All runs, none of them begun."""
-        return [
-            RunRecord(changes=dict(point.changes), seed=seed, run=f"runs/{number}/seed-{seed}")
-            for number, point in enumerate(self.points, start=1)
-            for seed in self.seeds
-        ]
+ConfigOf = Callable[[Changes, int], TrainConfig]
+"""The settings of a run, from what the grid changes in them and a seed."""
 
 
-def sweep(plan: SweepPlan, folder: Path, *, resume: bool = False) -> Record:
+def sweep(
+    config_of: ConfigOf,
+    points: Sequence[Changes],
+    seeds: Sequence[int],
+    folder: Path,
+    *,
+    resume: bool = False,
+) -> Record:
     """Train every setting with every seed, choose one on val and measure its seeds on test.
 
     Args:
-        plan: What to train.
+        config_of: Makes the settings of each run; all are checked before anything is trained.
+        points: The grid.
+        seeds: Those of the runs of each of its settings.
         folder: A new or empty folder, or with ``resume`` that of an interrupted sweep.
         resume: Keep the runs that have ended, and continue the others.
 
@@ -64,18 +50,24 @@ def sweep(plan: SweepPlan, folder: Path, *, resume: bool = False) -> Record:
         DataError: Data that cannot be read, or that lack one of train, val and test.
         KeyboardInterrupt: The user stopped it; with ``resume`` it continues.
     """
-    first = plan.configs[0]
-    _check_comparable(plan.configs)
+    runs = [
+        RunRecord(changes=changes, seed=seed, run=f"runs/{number}/seed-{seed}")
+        for number, changes in enumerate(points, start=1)
+        for seed in seeds
+    ]
+    configs = [config_of(run.changes, run.seed) for run in runs]
+    first = configs[0]
+    _check_comparable(configs)
     dataset = open_data(first, ["train", "val", "test"])  # before hours of training
-    for config in plan.configs[:: len(plan.seeds)]:
+    for config in configs[:: len(seeds)]:
         objective_of(config, dataset)  # a parameter that a loss lacks is noticed now
-    request = request_of(first, plan.points, plan.seeds)
+    request = request_of(first, points, seeds)
     fresh = Record(
         recipe=first.recipe,
         request=request,
         metric=str(first.validation.chosen_by),
         learned_from=len(dataset.split("train")),
-        runs=plan.runs,
+        runs=runs,
     )
     notes = check_runtime(first.device)
     with _reserved(folder, resume=resume):
@@ -84,7 +76,7 @@ def sweep(plan: SweepPlan, folder: Path, *, resume: bool = False) -> Record:
         record = Record.read(folder) or fresh
         record.check_same(request)
         record.write(folder)
-        _train(record, plan, folder)
+        _train(record, configs, folder)
         _test(record, folder)
     return record
 
@@ -133,25 +125,25 @@ def _reserved(folder: Path, *, resume: bool) -> Iterator[None]:
         yield
 
 
-def _train(record: Record, plan: SweepPlan, folder: Path) -> None:
+def _train(record: Record, configs: Sequence[TrainConfig], folder: Path) -> None:
     """Train what has not ended yet; those that have failed are tried again."""
     jobs = [
         TrainingJob(
-            index=index,
-            name=f"{index + 1}/{len(record.runs)} {run}",
+            run=run,
+            name=f"{number}/{len(record.runs)} {run}",
             config=config,
             folder=folder / run.run,
         )
-        for index, (run, config) in enumerate(zip(record.runs, plan.configs, strict=True))
+        for number, (run, config) in enumerate(zip(record.runs, configs, strict=True), start=1)
         if run.status != "finished"
     ]
     if len(jobs) < len(record.runs):
         say(f"{len(record.runs) - len(jobs)} of {len(record.runs)} runs have ended already")
-    on = devices(plan.configs[0].device)
-    alone = 1 if plan.configs[0].freeze and len(on) > 1 else 0  # it computes features for all
+    on = devices(configs[0].device)
+    alone = 1 if configs[0].freeze and len(on) > 1 else 0  # it computes features for all
     for part, where in ((jobs[:alone], on[:1]), (jobs[alone:], on)):
         for job, outcome in outcomes(part, where):
-            _note(record.runs[job.index], outcome)
+            _note(job.run, outcome)
             record.write(folder)
 
 
@@ -181,7 +173,9 @@ def _test(record: Record, folder: Path) -> None:
             record.write(folder)
     if runs and not picture_is_current:
         seeds = f"{len(runs)} seeds" if len(runs) > 1 else "1 seed"
-        title = f"{record.recipe}: {GridPoint(changes=runs[0].changes)}, {seeds}"
+        title = f"{record.recipe}: {words_of(runs[0].changes)}, {seeds}"
+        from florilege.training.sweep.sweep_plot import accuracy_over_k  # matplotlib takes a second
+
         try:
             accuracy_over_k(record.tested(), title).savefig(folder / PICTURE, dpi=150)
         except OSError as error:

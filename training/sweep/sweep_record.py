@@ -16,7 +16,7 @@ from florilege.errors import BundleError, UsageError
 from florilege.files import write_atomic
 from florilege.training.config import TrainConfig
 from florilege.training.run_folder import MAY_CHANGE
-from florilege.training.sweep.grid import GridPoint
+from florilege.training.sweep.grid import Changes, words_of
 
 FILE: Final = "results.json"
 OWN: Final = ("seed", *(name for name in MAY_CHANGE if name != "epochs"))
@@ -27,7 +27,7 @@ OWN: Final = ("seed", *(name for name in MAY_CHANGE if name != "epochs"))
 class RunRecord:
     """One run: a setting with a seed."""
 
-    changes: dict[str, Any]  # the setting, by dotted names
+    changes: Changes
     seed: int
     run: str  # its folder, inside that of the sweep
     status: Literal["waiting", "finished", "failed"] = "waiting"
@@ -41,7 +41,7 @@ class RunRecord:
 
     def __str__(self) -> str:
         """In words, such as ``loss.epsilon=0.1, seed 2``."""
-        return f"{GridPoint(changes=self.changes)}, seed {self.seed}"
+        return f"{words_of(self.changes)}, seed {self.seed}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,10 +183,10 @@ FIGURES: Final = ("hit_rate", "macro_hit_rate", "mean_set_size")
 
 
 def request_of(
-    config: TrainConfig, points: Sequence[GridPoint], seeds: Sequence[int]
+    config: TrainConfig, points: Sequence[Changes], seeds: Sequence[int]
 ) -> dict[str, Any]:
     """What a sweep is to do, for JSON: the grid, the seeds and the settings of all runs."""
     settings = {key: value for key, value in config.to_plain().items() if key not in OWN}
-    facts = {"over": list(map(str, points)), "seeds": list(seeds), **settings}
+    facts = {"over": list(map(words_of, points)), "seeds": list(seeds), **settings}
     plain: dict[str, Any] = json.loads(json.dumps(facts))  # as it will be read again
     return plain

@@ -4,33 +4,33 @@ import pytest
 
 from florilege.errors import UsageError
 from florilege.training.configuration import resolve
-from florilege.training.sweep.grid import points_of
+from florilege.training.sweep.grid import overrides_of, points_of, words_of
 
 
 def test_a_grid_is_every_combination_in_the_order_given() -> None:
     points = points_of(["loss.alpha=1e-1,1", "schedule.milestones=[1, 2],[3]"])
-    assert [dict(point.changes) for point in points] == [
+    assert points == [
         {"loss.alpha": 0.1, "schedule.milestones": [1, 2]},
         {"loss.alpha": 0.1, "schedule.milestones": [3]},
         {"loss.alpha": 1, "schedule.milestones": [1, 2]},
         {"loss.alpha": 1, "schedule.milestones": [3]},
     ]
-    assert str(points[0]) == "loss.alpha=0.1, schedule.milestones=[1, 2]"
+    assert words_of(points[0]) == "loss.alpha=0.1, schedule.milestones=[1, 2]"
 
 
 def test_without_a_grid_there_is_the_recipe_as_it_is() -> None:
     (point,) = points_of([])
-    assert (str(point), point.overrides) == ("as it is", [])
+    assert (words_of(point), overrides_of(point)) == ("as it is", [])
 
 
 def test_values_come_back_as_they_were_through_the_settings() -> None:
     (point,) = points_of(["optimiser.learning_rate=1e-5"])
-    config = resolve({"data": "x"}, overrides=point.overrides)
+    config = resolve({"data": "x"}, overrides=overrides_of(point))
     assert config.optimiser.learning_rate == 1e-5
     (point,) = points_of(["validation.patience=null"])
-    assert resolve({"data": "x"}, overrides=point.overrides).validation.patience is None
+    assert resolve({"data": "x"}, overrides=overrides_of(point)).validation.patience is None
     (point,) = points_of(["weights=runs/a b"])
-    assert resolve({"data": "x"}, overrides=point.overrides).weights == "runs/a b"
+    assert resolve({"data": "x"}, overrides=overrides_of(point)).weights == "runs/a b"
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve
 from florilege.training.sweep import job_pool
 from florilege.training.sweep import sweep as module
-from florilege.training.sweep.grid import points_of
-from florilege.training.sweep.sweep import PICTURE, SweepPlan, check_complete, sweep
+from florilege.training.sweep.grid import Changes, overrides_of, points_of
+from florilege.training.sweep.sweep import PICTURE, ConfigOf, check_complete, sweep
 from florilege.training.sweep.sweep_record import FIGURES, Record
 from florilege.training.train import TrainResult
 from tests.data.pictures import write_folder
@@ -64,28 +64,28 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     return made
 
 
-def _plan(over: str = "epochs=1,3,2", seeds: int = 2, **flags: Any) -> SweepPlan:
-    points, numbers = points_of([over]), range(seeds)
-    given = {"recipe": "demo", "data": DATA, "device": "cpu", **flags}
-    configs = [
-        resolve({**given, "seed": seed}, overrides=point.overrides)
-        for point in points
-        for seed in numbers
-    ]
-    return SweepPlan(points, numbers, configs)
+def _plan(
+    over: str = "epochs=1,3,2", seeds: int = 2, **flags: Any
+) -> tuple[ConfigOf, list[Changes], range]:
+    settings = {"recipe": "demo", "data": DATA, "device": "cpu", **flags}
+
+    def config_of(changes: Changes, seed: int) -> TrainConfig:
+        return resolve({**settings, "seed": seed}, overrides=overrides_of(changes))
+
+    return config_of, points_of([over]), range(seeds)
 
 
 def test_val_chooses_and_test_is_touched_by_the_seeds_of_that_setting_alone(
     runs: Runs, tmp_path: Path
 ) -> None:
-    record = sweep(_plan(), tmp_path / "s")
+    record = sweep(*_plan(), tmp_path / "s")
     assert len(runs.trained) == 6
     assert runs.tested == ["2/seed-0", "2/seed-1"]
     assert Record.read(tmp_path / "s") == record
     assert (tmp_path / "s" / PICTURE).is_file()
     check_complete(record)
     runs.forget()
-    assert sweep(_plan(), tmp_path / "s", resume=True) == record
+    assert sweep(*_plan(), tmp_path / "s", resume=True) == record
     assert runs.trained == runs.tested == []
 
 
@@ -93,7 +93,7 @@ def test_others_go_on_when_a_run_fails_and_only_that_is_tried_again(
     runs: Runs, tmp_path: Path
 ) -> None:
     runs.broken["3 epochs, seed 0"] = RuntimeError("CUDA out of memory")
-    record = sweep(_plan(), tmp_path)
+    record = sweep(*_plan(), tmp_path)
     assert len(runs.trained) == 6
     assert runs.tested == ["3/seed-0", "3/seed-1"]  # the next best: two epochs
     message = (
@@ -104,7 +104,7 @@ def test_others_go_on_when_a_run_fails_and_only_that_is_tried_again(
         check_complete(record)
     runs.forget()
     before = (tmp_path / PICTURE).read_bytes()
-    record = sweep(_plan(), tmp_path, resume=True)
+    record = sweep(*_plan(), tmp_path, resume=True)
     assert runs.trained == ["3 epochs, seed 0"]
     assert runs.tested == ["2/seed-0", "2/seed-1"]
     assert (tmp_path / PICTURE).read_bytes() != before  # of another setting
@@ -113,7 +113,7 @@ def test_others_go_on_when_a_run_fails_and_only_that_is_tried_again(
 
 def test_nothing_is_chosen_where_every_setting_has_a_failed_run(runs: Runs, tmp_path: Path) -> None:
     runs.broken = {f"{epochs} epochs, seed 1": DataError("no") for epochs in (1, 2, 3)}
-    record = sweep(_plan(), tmp_path)
+    record = sweep(*_plan(), tmp_path)
     assert (record.chosen(), runs.tested) == ([], [])
     assert not (tmp_path / PICTURE).exists()
 
@@ -121,14 +121,14 @@ def test_nothing_is_chosen_where_every_setting_has_a_failed_run(runs: Runs, tmp_
 def test_an_interrupted_sweep_keeps_what_has_ended(runs: Runs, tmp_path: Path) -> None:
     runs.broken["3 epochs, seed 1"] = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
-        sweep(_plan(), tmp_path)
+        sweep(*_plan(), tmp_path)
     runs.forget()
     runs.broken["2/seed-1"] = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
-        sweep(_plan(), tmp_path, resume=True)
+        sweep(*_plan(), tmp_path, resume=True)
     assert runs.trained == ["3 epochs, seed 1", "2 epochs, seed 0", "2 epochs, seed 1"]
     runs.forget()
-    sweep(_plan(), tmp_path, resume=True)
+    sweep(*_plan(), tmp_path, resume=True)
     assert (runs.trained, runs.tested) == ([], ["2/seed-1"])
 
 
@@ -143,39 +143,39 @@ def test_an_interrupted_sweep_keeps_what_has_ended(runs: Runs, tmp_path: Path) -
 def test_a_sweep_goes_on_with_the_same_settings_alone(
     runs: Runs, tmp_path: Path, changed: dict[str, Any], message: str
 ) -> None:
-    sweep(_plan(), tmp_path)
+    sweep(*_plan(), tmp_path)
     runs.forget()
     with pytest.raises(UsageError, match=re.escape(message)):
-        sweep(_plan(**changed), tmp_path, resume=True)
+        sweep(*_plan(**changed), tmp_path, resume=True)
     assert runs.trained == []
 
 
 def test_a_sweep_does_not_go_on_with_longer_runs_beside_shorter_ones(
     runs: Runs, tmp_path: Path
 ) -> None:
-    sweep(_plan("batch_size=8,16", epochs=1), tmp_path)
+    sweep(*_plan("batch_size=8,16", epochs=1), tmp_path)
     with pytest.raises(UsageError, match="epochs was 1, now 2"):
-        sweep(_plan("batch_size=8,16", epochs=2), tmp_path, resume=True)
+        sweep(*_plan("batch_size=8,16", epochs=2), tmp_path, resume=True)
     assert len(runs.trained) == 4
 
 
 def test_where_it_computes_may_change(runs: Runs, tmp_path: Path) -> None:
-    sweep(_plan(), tmp_path)
-    sweep(_plan(device="auto"), tmp_path, resume=True)
+    sweep(*_plan(), tmp_path)
+    sweep(*_plan(device="auto"), tmp_path, resume=True)
 
 
 def test_a_folder_with_something_in_it_is_refused(runs: Runs, tmp_path: Path) -> None:
-    sweep(_plan(), tmp_path)
+    sweep(*_plan(), tmp_path)
     with pytest.raises(UsageError, match="is not empty: add --resume"):
-        sweep(_plan(), tmp_path)
+        sweep(*_plan(), tmp_path)
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="cannot use"):
-        sweep(_plan(), tmp_path / "file")
+        sweep(*_plan(), tmp_path / "file")
 
 
 def test_two_sweeps_do_not_share_a_folder(runs: Runs, tmp_path: Path) -> None:
     with holder(tmp_path), pytest.raises(UsageError, match="another process"):
-        sweep(_plan(), tmp_path, resume=True)
+        sweep(*_plan(), tmp_path, resume=True)
     assert runs.trained == []
 
 
@@ -192,7 +192,7 @@ def test_a_grid_that_cannot_be_trained_or_compared_is_refused_at_once(
     runs: Runs, tmp_path: Path, over: str, message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        sweep(_plan(over), tmp_path / "s")
+        sweep(*_plan(over), tmp_path / "s")
     assert not (tmp_path / "s").exists()
     assert runs.trained == []
 
@@ -203,7 +203,7 @@ def test_data_without_test_are_refused_before_anything_is_trained(
     counts = {"a": 2, "b": 2}
     data = write_folder(tmp_path / "data", {"train": counts, "val": counts})
     with pytest.raises(DataError, match="no split 'test'"):
-        sweep(_plan(data=str(data)), tmp_path / "s")
+        sweep(*_plan(data=str(data)), tmp_path / "s")
     assert runs.trained == []
 
 
@@ -213,7 +213,7 @@ def test_a_missing_onnx_runtime_is_noticed_before_anything_is_trained(
     wheels = {"onnxruntime": "1", "onnxruntime-gpu": "1"}
     monkeypatch.setattr("florilege.models.runtime.installed_wheels", lambda: wheels)
     with pytest.raises(UsageError, match="both installed"):
-        sweep(_plan(), tmp_path / "s")
+        sweep(*_plan(), tmp_path / "s")
     assert not (tmp_path / "s").exists()
     assert runs.trained == []
 
@@ -224,5 +224,5 @@ def test_the_device_that_measures_is_said_before_anything_is_trained(
     said = list[str]()
     monkeypatch.setattr(module, "say", said.append)
     monkeypatch.setattr(module, "check_runtime", lambda _device: [f"after {len(runs.trained)}"])
-    sweep(_plan(), tmp_path)
+    sweep(*_plan(), tmp_path)
     assert said[0] == "after 0"
