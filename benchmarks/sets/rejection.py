@@ -69,7 +69,7 @@ class Judge:
         self.means = np.stack(
             [self.features[labels == label].mean(0) for label in np.unique(labels)]
         )
-        residual = -reference.residual(self.features).mean()
+        residual = -reference.compare(self.features)[1].mean()
         self.alpha = float(self.logits.max(axis=1).mean() / residual)  # as ViM has it
 
     def seen(self, read: Read, rows: int) -> tuple[Floats, Floats]:
@@ -87,10 +87,10 @@ class Judge:
         """What each method says about each photo, ``(rows,)``."""
         logits, features = self.seen(read, rows)
         reference, kind = self.reference, self.record.score_kind
-        residual = reference.residual(features)
+        nearest, residual = reference.compare(features)
         return {
             "served": self.rejection.familiarity(logits, features, reference),
-            "nearest_features": reference.nearest(features),
+            "nearest_features": nearest,
             "tenth nearest": nearest_features(features, self.features, neighbour=10),
             "class means": nearest_features(features, self.means, neighbour=1),
             "nearest logits": nearest_features(logits, self.logits, neighbour=1),

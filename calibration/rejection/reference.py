@@ -72,23 +72,22 @@ class Reference:
         """Number of features of a photo."""
         return int(self.axes.shape[1])
 
-    def nearest(self, features: ArrayLike) -> Floats:
-        """Cosine between each photo and the nearest of the reference, shape ``(rows,)``.
+    def compare(self, features: ArrayLike) -> tuple[Floats, Floats]:
+        """Two numbers for each photo, each of shape ``(rows,)``, higher for the more familiar.
 
-        Features have the shape ``(rows, dimensions)``; the cosine of a row of zeros is 0.
+        The first is the cosine between a photo and the nearest of the reference, 0 for features
+        that are all zero. The second is minus the length of what its features have off the axes.
+
+        Args:
+            features: Shape ``(rows, dimensions)``.
+
+        Raises:
+            ValueError: A wrong shape, or a number that is not finite.
 
         References:
             Sun, Ming, Zhu and Li, "Out-of-distribution detection with deep nearest neighbors",
-            ICML 2022.
+            ICML 2022, for the first.
         """
-        return self.compare(features)[0]
-
-    def residual(self, features: ArrayLike) -> Floats:
-        """Minus the length of what each photo's features have off the axes, shape ``(rows,)``."""
-        return self.compare(features)[1]
-
-    def compare(self, features: ArrayLike) -> tuple[Floats, Floats]:
-        """What :meth:`nearest` and :meth:`residual` give, for less than both."""
         values = self._checked(features)
         along = _along(self.axes, values)
         rows = _directions(along).astype(np.float32)

@@ -35,8 +35,7 @@ def axes_of(known: NDArray[np.float32], count: int) -> NDArray[np.float64]:
 
 def test_nearest_is_the_largest_cosine_along_the_axes() -> None:
     axes = axes_of(KNOWN, WIDTH // 2)
-    found = REFERENCE.nearest(ROWS)
-    for row, value in zip((ROWS @ axes.T).tolist(), found, strict=True):
+    for row, value in zip((ROWS @ axes.T).tolist(), REFERENCE.compare(ROWS)[0], strict=True):
         cosines = []
         for other in (KNOWN @ axes.T).tolist():
             product = sum(a * b for a, b in zip(row, other, strict=True))
@@ -46,7 +45,7 @@ def test_nearest_is_the_largest_cosine_along_the_axes() -> None:
 
 def test_residual_is_the_length_off_the_axes() -> None:
     rest = np.linalg.svd(KNOWN.astype(np.float64))[2][WIDTH // 2 :]
-    for row, value in zip(ROWS.tolist(), REFERENCE.residual(ROWS), strict=True):
+    for row, value in zip(ROWS.tolist(), REFERENCE.compare(ROWS)[1], strict=True):
         squares = 0.0
         for axis in rest.tolist():
             squares += sum(a * b for a, b in zip(row, axis, strict=True)) ** 2
@@ -74,33 +73,32 @@ def test_of_many_photos_some_are_enough_for_the_axes(monkeypatch: pytest.MonkeyP
 
 def test_photos_like_those_known_are_more_familiar_by_both() -> None:
     off = np.linalg.svd(KNOWN)[2][-1]
-    assert (REFERENCE.residual(ROWS + 8 * off) < REFERENCE.residual(ROWS) - 1).all()
+    assert (REFERENCE.compare(ROWS + 8 * off)[1] < REFERENCE.compare(ROWS)[1] - 1).all()
     opposite = Reference.of(np.abs(KNOWN))
-    assert opposite.nearest(-np.abs(ROWS)).max() < 0 < opposite.nearest(np.abs(ROWS)).min()
-    assert REFERENCE.nearest(KNOWN) == pytest.approx(np.ones(60), abs=1e-3)
+    assert opposite.compare(-np.abs(ROWS))[0].max() < 0 < opposite.compare(np.abs(ROWS))[0].min()
+    assert REFERENCE.compare(KNOWN)[0] == pytest.approx(np.ones(60), abs=1e-3)
 
 
 def test_a_row_is_the_same_bits_alone_in_a_batch_and_in_any_thread() -> None:
     large = Reference.of(RANDOM.normal(size=(300, 512)))
     rows = RANDOM.normal(size=(40, 512)).astype(np.float32)
-    for method in (large.nearest, large.residual):
-        together = method(rows)
-        with ThreadPoolExecutor(4) as pool:
-            alone = list(pool.map(lambda row, m=method: m(row[np.newaxis])[0], rows))
-        assert together.tolist() == alone
+    together = np.stack(large.compare(rows), axis=1)  # (rows, 2)
+    with ThreadPoolExecutor(4) as pool:
+        alone = list(pool.map(lambda row: np.ravel(large.compare(row[np.newaxis])), rows))
+    assert together.tolist() == np.stack(alone).tolist()
 
 
 def test_a_row_of_zeros_has_no_direction_and_is_no_mistake() -> None:
-    assert REFERENCE.nearest(np.zeros((1, WIDTH))).tolist() == [0.0]
-    assert np.isfinite(REFERENCE.residual(np.zeros((1, WIDTH)))).all()
-    assert np.isfinite(Reference.of(np.zeros((3, WIDTH))).nearest(ROWS)).all()
+    assert REFERENCE.compare(np.zeros((1, WIDTH)))[0].tolist() == [0.0]
+    assert np.isfinite(REFERENCE.compare(np.zeros((1, WIDTH)))[1]).all()
+    assert np.isfinite(Reference.of(np.zeros((3, WIDTH))).compare(ROWS)[0]).all()
 
 
 @pytest.mark.parametrize("width", [1, 2, 5])
 def test_one_photo_and_few_dimensions_are_enough(width: int) -> None:
     one = Reference.of(np.ones((1, width)))
-    assert one.nearest(np.full((2, width), 3.0)) == pytest.approx([1, 1], abs=1e-3)
-    assert one.residual(np.ones((1, width))) == pytest.approx([0], abs=1e-3)
+    assert one.compare(np.full((2, width), 3.0))[0] == pytest.approx([1, 1], abs=1e-3)
+    assert one.compare(np.ones((1, width)))[1] == pytest.approx([0], abs=1e-3)
 
 
 def test_bytes_give_back_the_very_same_answers() -> None:
@@ -108,8 +106,8 @@ def test_bytes_give_back_the_very_same_answers() -> None:
     again = Reference.of_bytes(content)
     assert (again.to_bytes(), again.sha256) == (content, REFERENCE.sha256)
     assert content == Reference.of(KNOWN.copy()).to_bytes()
-    assert again.nearest(ROWS).tolist() == REFERENCE.nearest(ROWS).tolist()
-    assert again.residual(ROWS).tolist() == REFERENCE.residual(ROWS).tolist()
+    assert again.compare(ROWS)[0].tolist() == REFERENCE.compare(ROWS)[0].tolist()
+    assert again.compare(ROWS)[1].tolist() == REFERENCE.compare(ROWS)[1].tolist()
     assert len(content) == 2 * 128 + 4 * REFERENCE.axes.size + 2 * REFERENCE.directions.size
 
 
@@ -149,15 +147,13 @@ def test_what_is_no_reference_is_refused_and_no_pickle_is_read(content: bytes) -
 
 @pytest.mark.parametrize("shape", [(3, WIDTH + 1), (WIDTH,), (1, 2, WIDTH)])
 def test_features_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
-    for method in (REFERENCE.nearest, REFERENCE.residual):
-        with pytest.raises(ValueError, match=f"features must have shape .rows, {WIDTH}"):
-            method(np.ones(shape))
+    with pytest.raises(ValueError, match=f"features must have shape .rows, {WIDTH}"):
+        REFERENCE.compare(np.ones(shape))
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
 def test_features_that_are_no_numbers_are_refused_with_their_row(wrong: float) -> None:
     features = ROWS.copy()
     features[3, 1] = wrong
-    for judge in (REFERENCE.nearest, REFERENCE.residual):
-        with pytest.raises(ValueError, match="finite, but those of row 3"):
-            judge(features)
+    with pytest.raises(ValueError, match="finite, but those of row 3"):
+        REFERENCE.compare(features)

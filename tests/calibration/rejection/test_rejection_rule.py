@@ -71,8 +71,8 @@ def fitted(method: str, *, share: float = 0.1, rows: slice = slice(None)) -> Rej
 
 def test_combined_adds_up_what_each_part_says_in_its_own_standard_deviations() -> None:
     columns = [
-        REFERENCE.nearest(FEATURES).tolist(),
-        REFERENCE.residual(FEATURES).tolist(),
+        REFERENCE.compare(FEATURES)[0].tolist(),
+        REFERENCE.compare(FEATURES)[1].tolist(),
         METHODS["generalised_entropy"](LOGITS, "softmax").tolist(),
     ]
     expected = [0.0] * 400
