@@ -144,7 +144,7 @@ def fields_of(model: type[BaseModel]) -> dict[str, dict[str, Any]]:
     """The JSON schema of each setting by its full name, such as ``optimiser.momentum``."""
     schema, fields = model.model_json_schema(), dict[str, dict[str, Any]]()
     for name, field in schema["properties"].items():
-        group = schema["$defs"].get(field.get("$ref", "").rpartition("/")[2])
+        group = schema.get("$defs", {}).get(field.get("$ref", "").rpartition("/")[2])
         single = group and {f"{name}.{key}": value for key, value in group["properties"].items()}
         fields |= single or {name: field}
     return fields

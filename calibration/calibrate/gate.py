@@ -1,15 +1,14 @@
 """Two bundles on the same photos, compared rule by rule, and a gate that stops the worse one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
-from math import isfinite
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal
 
 import numpy as np
 import yaml
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from florilege.calibration.calibrate.evaluate import requested_points, requested_value
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, photos_for
@@ -21,64 +20,28 @@ from florilege.calibration.record.record_file import read_record
 from florilege.errors import DataError, UsageError
 from florilege.models.bundle import open_bundle
 from florilege.models.session import Session
-from florilege.suggestions import meant
+from florilege.settings import complaint
 
 Proof = Literal["worse", "no_worse"]
 Sets = tuple[NDArray[np.bool_], NDArray[np.int64]]
 """Whether each set holds the truth, and its size, each ``(rows,)``."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Gate:
+class Gate(BaseModel):
     """What a new bundle may lose; the content of ``gate.yaml``.
 
     With the proof ``worse`` it closes if the whole interval lies beyond what is allowed, so each of
     the two figures stops an equally good bundle in about 1 of 40 cases. With ``no_worse`` it closes
     unless the whole interval lies within, so a bundle worse than allowed passes in about 1 of 40
     cases at most; with few photos it stops good ones too.
-
-    Raises:
-        ValueError: A value out of range.
     """
 
-    hit_rate_loss: float = 0.0  # allowed loss of the hit rate, 0.01 for one point
-    size_growth: float = 0.0  # allowed growth of the mean set size, in classes
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    hit_rate_loss: float = Field(default=0.0, ge=0)  # allowed loss, 0.01 for one point
+    size_growth: float = Field(default=0.0, ge=0)  # allowed growth of the mean set size, in classes
     proof: Proof = "worse"
-    min_rows: int = 1  # with fewer photos the gate is closed whatever they say
-
-    def __post_init__(self) -> None:
-        for name in ("hit_rate_loss", "size_growth"):
-            value = getattr(self, name)
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not number or not isfinite(value) or value < 0:
-                raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
-        if self.proof not in get_args(Proof):
-            near = meant(str(self.proof), get_args(Proof))
-            raise ValueError(f"proof must be worse or no_worse, got {self.proof!r}{near}")
-        if not isinstance(self.min_rows, int) or self.min_rows < 1:
-            raise ValueError(f"min_rows must be a whole number from 1, got {self.min_rows!r}")
-
-    @classmethod
-    def from_plain(cls, plain: object) -> "Gate":
-        """From the content of a yaml file; what it leaves out keeps its default.
-
-        Raises:
-            UsageError: Not a mapping, an unknown key, or a value out of range.
-        """
-        allowed = [field.name for field in fields(cls)]
-        entries: Any = {} if plain is None else plain
-        if not isinstance(entries, Mapping):
-            raise UsageError(f"a gate file holds some of {', '.join(allowed)}, each with a value")
-        unknown = [str(key) for key in entries if key not in allowed]
-        if unknown:
-            raise UsageError(
-                f"a gate file has no {', '.join(unknown)}; it may hold {', '.join(allowed)}"
-                f"{meant(unknown[0], allowed)}"
-            )
-        try:
-            return cls(**entries)
-        except ValueError as error:
-            raise UsageError(f"gate file: {error}") from error
+    min_rows: int = Field(default=1, ge=1)  # with fewer photos it is closed whatever they say
 
     def reasons(self, comparison: Comparison) -> list[str]:
         """Why the new bundle does not pass, one sentence each; empty where it does."""
@@ -106,16 +69,21 @@ class Gate:
 
 
 def read_gate(path: str | Path) -> Gate:
-    """The gate in a yaml file.
+    """The gate in a yaml file; what the file leaves out keeps its default.
 
     Raises:
         UsageError: The file cannot be read, is not yaml, or holds something other than a gate.
     """
     try:
-        plain = yaml.safe_load(Path(path).read_text())
+        content = yaml.safe_load(Path(path).read_text())
+        return Gate(**({} if content is None else content))
+    except ValidationError as error:
+        raise UsageError(f"gate file {path}: {complaint(error, Gate, {})}") from error
+    except TypeError as error:
+        allowed = ", ".join(Gate.model_fields)
+        raise UsageError(f"gate file {path}: some of {allowed} are expected by name") from error
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UsageError(f"gate file {path} cannot be read: {error}") from error
-    return Gate.from_plain(plain)
 
 
 def check_comparable(

@@ -278,23 +278,29 @@ def test_a_gate_stops_an_equal_bundle_and_passes_a_worse_one_as_rarely_as_it_say
     assert passed > 0
 
 
-def test_a_gate_file_is_read_and_its_mistakes_are_named() -> None:
-    assert Gate.from_plain(None) == Gate()
-    assert Gate.from_plain({}) == Gate()
-    plain = {"hit_rate_loss": 0.005, "size_growth": 0, "proof": "no_worse", "min_rows": 500}
-    assert Gate.from_plain(plain) == Gate(
+def test_a_gate_file_is_read(tmp_path: Path) -> None:
+    text = "{hit_rate_loss: 0.005, size_growth: 0, proof: no_worse, min_rows: 500}"
+    assert read_gate(gate_file(tmp_path / "gate.yaml", text)) == Gate(
         hit_rate_loss=0.005, size_growth=0, proof="no_worse", min_rows=500
     )
-    for wrong, said in (
-        ([1], "a gate file holds some of hit_rate_loss, size_growth, proof, min_rows"),
-        ({"hit_loss": 1, 3: 4}, "a gate file has no hit_loss, 3; it may hold"),
-        ({"hit_rate_loss": -0.1}, "hit_rate_loss must be a number of at least 0, got -0.1"),
-        ({"hit_rate_loss": True}, "hit_rate_loss must be"),
-        ({"size_growth": "much"}, "size_growth must be a number"),
-        ({"size_growth": float("nan")}, "size_growth must be a number"),
-        ({"proof": "maybe"}, "proof must be worse or no_worse, got 'maybe'"),
-        ({"min_rows": 0}, "min_rows must be a whole number from 1, got 0"),
-        ({"min_rows": 1.5}, "min_rows must be"),
-    ):
-        with pytest.raises(UsageError, match=said):
-            Gate.from_plain(wrong)
+    assert read_gate(gate_file(tmp_path / "gate.yaml", "{}")) == Gate()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[1]", "some of hit_rate_loss, size_growth, proof, min_rows are expected by name"),
+        ("{hit_loss: 1}", "unknown setting hit_loss; allowed: hit_rate_loss, size_growth, proof, "),
+        ("{3: 4}", "some of hit_rate_loss, .* are expected by name"),
+        ("{hit_rate_loss: -0.1}", "hit_rate_loss must be a number >= 0, got -0.1"),
+        ("{hit_rate_loss: yes}", "hit_rate_loss must be a number >= 0, got True"),
+        ("{size_growth: much}", "size_growth must be a number >= 0, got 'much'"),
+        ("{size_growth: .nan}", "size_growth must be finite and a number >= 0, got nan"),
+        ("{proof: no_wors}", "proof must be one of worse, no_worse, got 'no_wors'.*no_worse"),
+        ("{min_rows: 0}", "min_rows must be a whole number >= 1, got 0"),
+        ("{min_rows: 1.5}", "min_rows must be a whole number"),
+    ],
+)
+def test_mistakes_in_a_gate_file_are_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=rf"gate file .*gate.yaml: {message}"):
+        read_gate(gate_file(tmp_path / "gate.yaml", text))
