@@ -118,8 +118,7 @@ class Engine:
         self.metrics.model_info.clear()
         self.metrics.model_info.labels(**model.model_dump()).set(1)
         self.metrics.model_loaded.set_to_current_time()
-        expected = record.point("average_k", k=record.default_k).row
-        self.metrics.set_size_target.set(expected.size)
+        self.metrics.set_size_target.set(record.point("average_k").row.size)
 
     def leave(self) -> None:
         """Turn `/readyz` to 503, so that balancers look elsewhere; requests are still answered."""

@@ -178,14 +178,6 @@ def promised_points(record: CalibrationRecord) -> list[OperatingPoint]:
     return [point for promise in record.promises for point in _points(record, *promise)]
 
 
-def requested_value(point: OperatingPoint) -> tuple[str, float]:
-    """What a threshold was asked for: its name in JSON, ``k`` or ``level``, and the value."""
-    if point.k is not None:
-        return "k", point.k
-    assert point.coverage is not None  # it is one of the two
-    return "level", point.coverage
-
-
 def _points(
     record: CalibrationRecord, rule: str, guarantee: Guarantee | None, list_name: str | None = None
 ) -> list[OperatingPoint]:
@@ -235,7 +227,7 @@ def _results(
     return [
         Evaluated(
             point,
-            row_of(measurement, index, requested_value(point)[1], point.table.score_kind),
+            row_of(measurement, index, point.requested_value[1], point.table.score_kind),
             {name: measurement.macro_hit_rate(index, mask) for name, mask in groups.items()},
         )
         for index, point in enumerate(points)
@@ -244,7 +236,7 @@ def _results(
 
 def _plain(result: Evaluated, rows: int) -> dict[str, Any]:
     point, row, shots = result
-    name, value = requested_value(point)
+    name, value = point.requested_value
     return {
         "rule": point.rule,
         name: value,

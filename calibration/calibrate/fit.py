@@ -22,7 +22,8 @@ from florilege.calibration.distribution import Distribution, DistributionOf
 from florilege.calibration.measurement import size_bins
 from florilege.calibration.nested_cross_validation import choose
 from florilege.calibration.photo_groups import count_plants
-from florilege.calibration.record.record import CalibrationRecord, Origin, Selection
+from florilege.calibration.record.origin import Origin, Selection
+from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.schema import Table
 from florilege.calibration.record.shot_groups import measure_by_shots
 from florilege.calibration.rejection.ood_scores import FEATURE_METHODS, METHODS

@@ -10,7 +10,7 @@ import yaml
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from florilege.calibration.calibrate.evaluate import requested_points, requested_value
+from florilege.calibration.calibrate.evaluate import requested_points
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, photos_for
 from florilege.calibration.comparison import Change, Comparison, compare
 from florilege.calibration.measurement import Measurement
@@ -155,7 +155,7 @@ def _common_points(
 
 
 def _point_name(point: OperatingPoint) -> str:
-    name, value = requested_value(point)
+    name, value = point.requested_value
     return f"{point.rule} {'k' if name == 'k' else 'coverage'}={value:g}"
 
 

@@ -17,7 +17,6 @@ from florilege.calibration.calibrate.calibrate import cautions
 from florilege.calibration.calibrate.evaluate import (
     promised_points,
     requested_points,
-    requested_value,
 )
 from florilege.calibration.comparison import Change, Comparison
 from florilege.calibration.monitoring.audit import AuditReport
@@ -202,7 +201,7 @@ def _finite(content: object) -> object:
 
 def _plain(point: OperatingPoint) -> dict[str, Any]:
     """The JSON object of a threshold."""
-    name, value = requested_value(point)
+    name, value = point.requested_value
     return {
         "rule": point.rule,
         name: value,

@@ -12,9 +12,7 @@ from math import inf, lgamma, log, log1p
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from florilege.calibration.conformal import binomial
 from florilege.calibration.rules import usual_guarantee
 from florilege.errors import DataError
 from florilege.feedback_store import FILE, open_feedback
@@ -212,13 +210,9 @@ def _border(is_inside: Callable[[float], bool], inside: float, outside: float) -
 
 def _upper(hits: int, rows: int, tail: float) -> float:
     """The probability at which ``hits`` or fewer hits have the probability ``tail``."""
-    hit_numbers, count = np.arange(1, hits + 1), np.arange(hits + 1)
-    ways = np.cumsum(np.log(rows - hit_numbers + 1) - np.log(hit_numbers))
-    log_ways = np.concatenate([[0.0], ways])  # to have 0 to ``hits`` hits
 
-    def is_inside(p: float) -> bool:
-        chances: NDArray[np.float64] = log_ways + count * log(p) + (rows - count) * _log1m(p)
-        return float(np.exp(chances).sum()) > tail
+    def is_inside(p: float) -> bool:  # the middle of p and 1 may be rounded to 1
+        return p < 1 and float(binomial(rows, p)[: hits + 1].sum()) > tail
 
     return _border(is_inside, hits / rows, 1.0)
 

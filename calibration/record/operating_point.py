@@ -85,6 +85,11 @@ class OperatingPoint(SetRule):
         """Coverage asked for, or None."""
         return self.row.value if RULES[self.rule].asks == "coverage" else None
 
+    @property
+    def requested_value(self) -> tuple[str, float]:
+        """What it was asked for: its name in JSON, ``k`` or ``level``, and the value."""
+        return "level" if self.k is None else "k", self.row.value
+
     @cached_property
     def estimates(self) -> dict[str, Estimate | None]:
         """The figures of an answer by their names there; None for any that was not measured."""

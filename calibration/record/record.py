@@ -23,17 +23,6 @@ from florilege.calibration.rejection.rejection_rule import RejectionRule
 from florilege.calibration.rules import RULES, SmallClasses, class_weights, usual_guarantee
 from florilege.calibration.scores import ScoreKind, scores
 
-__all__ = [
-    "CalibrationRecord",
-    "Distribution",
-    "NotCalibrated",
-    "OperatingPoint",
-    "Origin",
-    "RejectionRule",
-    "Selection",
-    "Table",
-]
-
 PREFERRED_K = 3.0
 
 

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from florilege.calibration.calibrate.evaluate import Evaluated, Evaluation, requested_value
+from florilege.calibration.calibrate.evaluate import Evaluated, Evaluation
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs
 from florilege.calibration.metrics import shot_groups
 from florilege.calibration.record.record import CalibrationRecord
@@ -140,7 +140,7 @@ def _rules(content: _ReportContent) -> Iterator[Markup]:
 def _rule(result: Evaluated) -> tuple[str, ...]:
     point, row, _ = result
     promise = "" if point.guarantee == usual_guarantee(point.rule) else f", {point.guarantee}"
-    name, value = requested_value(point)
+    name, value = point.requested_value
     return (
         f"{point.rule}{promise}",
         f"K = {value:g}" if name == "k" else percent(value),

@@ -4,6 +4,7 @@ from florilege.models.images.decoding import MAX_PIXELS as MAX_PIXELS
 from florilege.models.images.decoding import Preprocess as Preprocess
 from florilege.models.images.decoding import decode as decode
 from florilege.models.images.decoding import load as load
+from florilege.models.images.decoding import plain_jpeg as plain_jpeg
 from florilege.models.images.headers import MAX_BYTES as MAX_BYTES
 from florilege.models.images.headers import Header as Header
 from florilege.models.images.headers import read_header as read_header
@@ -11,5 +12,4 @@ from florilege.models.images.image_errors import DamagedImage as DamagedImage
 from florilege.models.images.image_errors import ImageError as ImageError
 from florilege.models.images.image_errors import OversizedImage as OversizedImage
 from florilege.models.images.image_errors import UnsupportedImage as UnsupportedImage
-from florilege.models.images.jpeg import plain_jpeg as plain_jpeg
 from florilege.models.images.sniff import ACCEPTED as ACCEPTED

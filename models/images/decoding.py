@@ -148,6 +148,21 @@ def decode(data: bytes | Header, *, target: int, max_pixels: int = MAX_PIXELS) -
     return _turned(picture.image, picture.turn)
 
 
+def plain_jpeg(
+    picture: bytes | Header, *, side: int, quality: int, max_pixels: int = MAX_PIXELS
+) -> bytes:
+    """A JPEG of at most ``side`` pixels a side, upright, without metadata: the decoder drops it.
+
+    Raises:
+        ImageError: These bytes give no picture, or one of more than ``max_pixels`` pixels.
+    """
+    image = decode(picture, target=side, max_pixels=max_pixels)
+    image.thumbnail((side, side), Image.Resampling.LANCZOS)
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=quality, optimize=True)
+    return buffer.getvalue()
+
+
 class _Picture(NamedTuple):
     """A decoded picture in RGB, as stored, perhaps shrunk."""
 

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florilege.calibration.marginals import LARGEST_K, top_k_marginals
-from florilege.calibration.record.record import CalibrationRecord, NotCalibrated, OperatingPoint
+from florilege.calibration.record.operating_point import NotCalibrated, OperatingPoint
+from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.statement import statement
 from florilege.calibration.rejection.reference import Reference
 from florilege.calibration.rules import RULES
@@ -126,12 +127,7 @@ def _resolved_query(
 
 
 def _set_info(
-    point: OperatingPoint,
-    query: LocalizedQuery,
-    *,
-    size: int,
-    calibrated: bool,
-    truncated: bool,
+    point: OperatingPoint, query: LocalizedQuery, *, size: int, calibrated: bool, truncated: bool
 ) -> SetInfo:
     """How the set was drawn; figures and statement only where they hold."""
     figures = {**point.estimates, "statement": statement(point, query.languages, empty=size == 0)}

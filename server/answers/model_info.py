@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from typing import get_args
 
 from florilege.calibration.guarantees import Guarantee
-from florilege.calibration.record.record import CalibrationRecord, OperatingPoint
+from florilege.calibration.record.operating_point import OperatingPoint
+from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.rules import RULES
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.restriction import ClassLists

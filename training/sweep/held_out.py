@@ -5,7 +5,7 @@ from typing import Any
 
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.calibration_settings import DEFAULT_KS
-from florilege.calibration.calibrate.evaluate import evaluate_bundle, requested_value
+from florilege.calibration.calibrate.evaluate import evaluate_bundle
 from florilege.errors import install_hint
 from florilege.models.runtime import CUDA, import_runtime
 from florilege.training.config import TrainConfig
@@ -68,7 +68,7 @@ def tested(run: Path, bundle: Path, *, head: str, score_kind: str) -> list[dict[
     evaluation = evaluate_bundle(bundle, config.data, device=device)
     rows = []
     for result in evaluation.rules:
-        name, k = requested_value(result.point)
+        name, k = result.point.requested_value
         if result.point.rule in RULES and name == "k":
             figures = {key: result.row.figures("evaluate")[key] for key in FIGURES}
             rows.append({"rule": result.point.rule, "k": k, **figures})

@@ -9,7 +9,8 @@ from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.fusion import FUSIONS, fuse
 from florilege.calibration.marginals import top_k_marginals
 from florilege.calibration.photo_groups import groups_of
-from florilege.calibration.record.record import CalibrationRecord, NotCalibrated, OperatingPoint
+from florilege.calibration.record.operating_point import NotCalibrated, OperatingPoint
+from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.rules import calibrate
 from florilege.calibration.scores import scores
 from tests.calibration.estimates import UNMET, hits_of

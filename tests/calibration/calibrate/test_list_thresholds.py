@@ -14,7 +14,7 @@ from florilege.calibration.calibrate.evaluate import evaluate_bundle
 from florilege.calibration.calibrate.fit import fit_record, passes, single_photos
 from florilege.calibration.calibrate.list_thresholds import list_tables
 from florilege.calibration.record import CalibrationRecord
-from florilege.calibration.record.record import NotCalibrated
+from florilege.calibration.record.operating_point import NotCalibrated
 from florilege.calibration.record.record_file import read_record
 from florilege.calibration.rules import calibrate
 from florilege.calibration.scores import ScoreKind

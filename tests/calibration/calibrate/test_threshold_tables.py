@@ -23,7 +23,8 @@ from florilege.calibration.calibrate.threshold_tables import (
 )
 from florilege.calibration.guarantees import BestOfRows, Guarantee, mean_is_below, size_thresholds
 from florilege.calibration.measurement import Measurement
-from florilege.calibration.record.record import CalibrationRecord, NotCalibrated, OperatingPoint
+from florilege.calibration.record.operating_point import NotCalibrated, OperatingPoint
+from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.schema import Columns, Table
 from florilege.calibration.rules import RULES, calibrate
 from florilege.calibration.rules.class_conditional import SMALL_CLASSES

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 from florilege.calibration.commands.bundle_cli import app
 from florilege.calibration.distribution import DistributionOf
 from florilege.calibration.guarantees import Guarantee
-from florilege.calibration.record.record import CalibrationRecord, Origin, Selection
+from florilege.calibration.record.origin import Origin, Selection
+from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.schema import Columns, Row, Table
 from florilege.errors import BundleError, DataError
 from florilege.models.bundle import open_bundle, replace_files, write_bundle

@@ -17,7 +17,8 @@ from florilege.calibration.monitoring.monitor import Monitor, expected_of
 from florilege.calibration.monitoring.recalibration import recalibrate_bundle
 from florilege.calibration.monitoring.score_log import ScoreLogWriter, Scorer
 from florilege.calibration.monitoring.traffic import FEWEST_REQUESTS
-from florilege.calibration.record.record import CalibrationRecord, NotCalibrated
+from florilege.calibration.record.operating_point import NotCalibrated
+from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
 from florilege.calibration.rules import calibrate
 from florilege.calibration.scores import scores

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from florilege.calibration.monitoring.score_log import ScoreLogWriter, Scorer, open_score_log
 from florilege.calibration.monitoring.traffic import FEWEST_REQUESTS, Traffic
-from florilege.calibration.record.record import CalibrationRecord, NotCalibrated
+from florilege.calibration.record.operating_point import NotCalibrated
+from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.rejection.ood_scores import METHODS
 from florilege.calibration.rejection.rejection_rule import RejectionRule, fit_rejection
 from florilege.calibration.rules import calibrate

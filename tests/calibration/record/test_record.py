@@ -17,8 +17,9 @@ from florilege.calibration.calibrate.card_section import CARD, Papers, selection
 from florilege.calibration.calibrate.fit import fit_record, passes
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.nested_cross_validation import choose
+from florilege.calibration.record.operating_point import NotCalibrated
 from florilege.calibration.record.origin import TRAFFIC
-from florilege.calibration.record.record import CalibrationRecord, NotCalibrated
+from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.schema import ByClass, Columns, Row
 from florilege.calibration.record.statement import PHRASES, statement
 from florilege.calibration.rules import RULES, RuleSpec, calibrate
