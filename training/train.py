@@ -24,11 +24,9 @@ from florilege.training.loop import checkpoint
 from florilege.training.loop.checkpoint import Position, TrainingState
 from florilege.training.loop.distributed import Ranks, together
 from florilege.training.loop.rank_consistency import facts
-from florilege.training.loop.training_loop import Run, Say
+from florilege.training.loop.training_loop import Run, Say, mute
 from florilege.training.network import notes_on_random_weights, seeded, start, unfreeze
 from florilege.training.objective import Objective
-from florilege.training.optimisation.optimizer import make_optimiser
-from florilege.training.optimisation.weight_average import WeightAverage
 from florilege.training.preparation import (
     frozen_features,
     notes_on_enlarging,
@@ -74,12 +72,8 @@ def train_run(
     """
     compute = choose(config.device, config.precision)
     with together(compute.device) as ranks, exhausted(), tuned(compute):
-        speak, folder = say if ranks.first else _mute, RunFolder(out)
+        speak, folder = say if ranks.first else mute, RunFolder(out)
         return _TrainingProcess(config, folder, compute, ranks, speak, resume=resume).train()
-
-
-def _mute(_line: str) -> None:
-    """In place of ``say`` in all processes but the first."""
 
 
 @dataclass(frozen=True)
@@ -206,14 +200,7 @@ class _TrainingProcess:
         trainable: nn.Module = network
         if features is not None:
             trainable = HeadOnFeatures(network, features[0])
-        decay = config.average.decay
-        return TrainingState(
-            trainable,
-            make_optimiser(trainable, config.optimiser),
-            loss_fn,
-            average=None if decay is None else WeightAverage(trainable, decay),
-            scaler=self.compute.scaler(),
-        )
+        return TrainingState.before_training(trainable, loss_fn, config, self.compute)
 
     @contextmanager
     def reserved(self, inputs: _Inputs, state: _State) -> Iterator[None]:

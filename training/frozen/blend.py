@@ -17,7 +17,7 @@ from florilege.models.backbones import Network
 from florilege.models.backbones.weights import read_weights
 from florilege.models.heads import build_head
 from florilege.training.config import TrainConfig
-from florilege.training.frozen.discriminant import Discriminant, Linear, blocks_of
+from florilege.training.frozen.discriminant import Discriminant, Linear
 from florilege.training.frozen.feature_store import Features
 from florilege.training.frozen.head import train_head
 from florilege.training.loop.checkpoint import save_weights
@@ -127,9 +127,8 @@ def partner(train: Features, val: Features, classes: int, config: TrainConfig) -
 def accuracy(head: Linear, val: Features) -> float:
     """Mean average-K accuracy over the reported K, by softmax."""
     figures = ValidationMeter(rows=len(val), metric=Metric(name="average_k", k=REPORTED_K[-1]))
-    for rows in blocks_of(len(val)):
-        features = torch.from_numpy(val.values[val.rows[rows]])
-        figures.update({"linear": head.logits(features)}, val.split.labels[rows])
+    for features, labels in val.blocks():
+        figures.update({"linear": head.logits(torch.from_numpy(features))}, labels)
     by_choice = figures.result().accuracy
     return next(
         float(np.mean(list(by_k.values())))
@@ -141,7 +140,7 @@ def accuracy(head: Linear, val: Features) -> float:
 def _spread(layer: Linear, train: Features) -> float:
     """Root mean square of logits around the mean of their photo."""
     squares = 0.0
-    for rows in blocks_of(len(train)):
-        logits = layer.logits(torch.from_numpy(train.values[train.rows[rows]]))
+    for features, _ in train.blocks():
+        logits = layer.logits(torch.from_numpy(features))
         squares += float(logits.var(axis=1, dtype=np.float64).sum())
     return float(np.sqrt(squares / len(train)))

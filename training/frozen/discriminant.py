@@ -5,7 +5,6 @@ and one covariance alone, which wrong labels hardly move.
 """
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import torch
@@ -13,8 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from florilege.training.frozen.feature_store import Features
-
-ROWS_AT_ONCE: Final = 4096
 
 
 @dataclass(frozen=True)
@@ -56,9 +53,9 @@ class Discriminant:
         labels, dimensions = features.split.labels, features.values.shape[1]
         counts = np.bincount(labels, minlength=classes).astype(np.float64)
         sums, squares = np.zeros((classes, dimensions)), np.zeros((dimensions, dimensions))
-        for rows in blocks_of(len(features)):
-            values = features.values[features.rows[rows]].astype(np.float64)
-            np.add.at(sums, labels[rows], values)
+        for block, block_labels in features.blocks():
+            values = block.astype(np.float64)
+            np.add.at(sums, block_labels, values)
             squares += values.T @ values
         overall = sums.sum(0) / len(features)
         self.means = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], overall)
@@ -77,8 +74,3 @@ class Discriminant:
         weight = np.linalg.solve(shrunk, self.means.T).T  # (classes, dimensions)
         bias = self.log_prior - (weight * self.means).sum(1) / 2
         return Linear(torch.from_numpy(weight).float(), torch.from_numpy(bias).float())
-
-
-def blocks_of(rows: int) -> list[NDArray[np.int64]]:
-    """Rows in parts of at most ``ROWS_AT_ONCE``."""
-    return np.split(np.arange(rows), range(ROWS_AT_ONCE, rows, ROWS_AT_ONCE))

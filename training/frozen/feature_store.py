@@ -129,11 +129,17 @@ class Features:
         features: NDArray[np.float32] = self.values[self.rows[row]]
         return features
 
+    def blocks(self) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64]]]:
+        """Features ``(pictures, dimensions)`` and labels, in order, some pictures at a time."""
+        for start in range(0, len(self), ROWS_AT_ONCE):
+            part = slice(start, start + ROWS_AT_ONCE)
+            yield self.values[self.rows[part]], self.split.labels[part]
+
     def spread(self) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation of each dimension, float32; 1 where nothing varies."""
-        blocks = np.split(self.rows, range(ROWS_AT_ONCE, len(self), ROWS_AT_ONCE))
-        mean = sum(self.values[rows].sum(0, dtype=np.float64) for rows in blocks) / len(self)
-        squares = sum(np.square(self.values[rows] - mean).sum(0) for rows in blocks)
+        sums = sum(values.sum(0, dtype=np.float64) for values, _ in self.blocks())
+        mean = sums / len(self)
+        squares = sum(np.square(values - mean).sum(0) for values, _ in self.blocks())
         deviation = np.sqrt(squares / len(self))
         deviation[deviation < 1e-6] = 1.0
         return torch.tensor(mean).float(), torch.tensor(deviation).float()

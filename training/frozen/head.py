@@ -14,10 +14,8 @@ from florilege.training.device import choose
 from florilege.training.frozen.feature_store import Features
 from florilege.training.frozen.features import HeadOnFeatures, threads_for
 from florilege.training.loop.checkpoint import Position, TrainingState
-from florilege.training.loop.training_loop import Run
+from florilege.training.loop.training_loop import Run, mute
 from florilege.training.objective import Objective
-from florilege.training.optimisation.optimizer import make_optimiser
-from florilege.training.optimisation.weight_average import WeightAverage
 from florilege.training.run_folder import RunFolder
 
 
@@ -34,19 +32,9 @@ def train_head(
         val: Chooses the epoch.
     """
     compute, trainable = choose("cpu", "fp32"), HeadOnFeatures(network, train)
-    decay = config.average.decay
-    trained = TrainingState(
-        trainable,
-        make_optimiser(trainable, config.optimiser),
-        objective.loss_fn,
-        average=None if decay is None else WeightAverage(trainable, decay),
-    )
+    trained = TrainingState.before_training(trainable, objective.loss_fn, config, compute)
     with TemporaryDirectory() as scratch, threads_for(trainable, config.batch_size):
         folder = RunFolder(Path(scratch))
-        run = Run(config, folder, network, compute, objective, trained, Position(), _mute)
+        run = Run(config, folder, network, compute, objective, trained, Position(), mute)
         run.fit(Sources(train, val, workers=0))
         return read_weights(folder.best)
-
-
-def _mute(_line: str) -> None:
-    """In place of a run's ``say``."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import torch
 from safetensors.torch import save as save_safetensors
@@ -16,8 +16,10 @@ from torch.amp import GradScaler
 from florilege.errors import BundleError
 from florilege.files import write_atomic
 from florilege.models.backbones.weights import load_into
+from florilege.training.config import TrainConfig
+from florilege.training.device import Compute
 from florilege.training.loop.distributed import ALONE, Ranks
-from florilege.training.optimisation.optimizer import restore
+from florilege.training.optimisation.optimizer import make_optimiser, restore
 from florilege.training.optimisation.weight_average import WeightAverage
 
 FORMAT: Final = 1
@@ -49,6 +51,16 @@ class TrainingState:
     loss_fn: nn.Module
     average: WeightAverage | None = None  # of the network, over the steps
     scaler: GradScaler = field(default_factory=partial(GradScaler, "cpu", enabled=False))
+
+    @classmethod
+    def before_training(
+        cls, network: nn.Module, loss_fn: nn.Module, config: TrainConfig, compute: Compute
+    ) -> Self:
+        """The state before the first step; ``network`` and ``loss_fn`` are on the device."""
+        decay = config.average.decay
+        average = None if decay is None else WeightAverage(network, decay)
+        optimiser = make_optimiser(network, config.optimiser)
+        return cls(network, optimiser, loss_fn, average=average, scaler=compute.scaler())
 
     @property
     def measured(self) -> nn.Module:

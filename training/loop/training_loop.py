@@ -34,6 +34,10 @@ from florilege.training.run_folder import RunFolder
 Say = Callable[[str], None]
 
 
+def mute(_line: str) -> None:
+    """Say nothing."""
+
+
 @dataclass
 class Run:
     """The loop of one run and what it changes; ``say`` shows the user one line at a time."""

@@ -23,7 +23,7 @@ SAMPLES: Final = 5
 """The default number of noise vectors."""
 
 
-class Rank(NamedTuple):
+class _Rank(NamedTuple):
     """Which score is wanted, and under what noise."""
 
     k: int
@@ -80,7 +80,7 @@ def noised_top_k(
         tensor([0.5000])
     """
     scores, labels = checked(logits, labels, k=k)
-    rank = Rank(k + 1, epsilon, noise_samples, sharing, generator, noise)
+    rank = _Rank(k + 1, epsilon, noise_samples, sharing, generator, noise)
     return _noised_hinge(scores, labels, rank, 1.0)
 
 
@@ -128,11 +128,11 @@ def imbalanced_noised_top_k(
     """
     scores, labels = checked(logits, labels, k=k, max_margin=max_margin, scale=scale)
     margins = class_margins(count_classes(class_counts), max_margin, scores)
-    rank = Rank(k + 1, epsilon, noise_samples, sharing, generator, noise)
+    rank = _Rank(k + 1, epsilon, noise_samples, sharing, generator, noise)
     return scale * _noised_hinge(scores, labels, rank, margins)
 
 
-def _noised_hinge(scores: Tensor, labels: Tensor, rank: Rank, margins: Tensor | float) -> Tensor:
+def _noised_hinge(scores: Tensor, labels: Tensor, rank: _Rank, margins: Tensor | float) -> Tensor:
     if labels.is_floating_point():
         return hinge(scores, labels, _kth_largest(scores, None, rank), margins)
     margin = margins[labels] if isinstance(margins, Tensor) else margins
@@ -176,24 +176,21 @@ def noised_kth_largest(
     References:
         [N] section 3.2.
     """
-    rank = Rank(k, epsilon, noise_samples, sharing, generator, noise)
+    rank = _Rank(k, epsilon, noise_samples, sharing, generator, noise)
     classes = check_matrix(scores)
     if not is_integer(k) or not 1 <= k <= classes:
         raise ValueError(f"k must be an integer in [1, {classes}], got {k}")
     return _kth_largest(working(scores), None, rank)
 
 
-def _kth_largest(scores: Tensor, labels: Tensor | None, rank: Rank) -> Tensor:
+def _kth_largest(scores: Tensor, labels: Tensor | None, rank: _Rank) -> Tensor:
     """Mean k-th largest score under noise, less the score of the label if labels are given."""
     check_parameters(epsilon=rank.epsilon, noise_samples=rank.noise_samples, sharing=rank.sharing)
-    samples, noise = rank.noise_samples, rank.noise
+    noise = rank.noise
     if noise is not None:
-        _check_given_noise(noise, scores, samples)
-        samples = noise.shape[0]
-    shared = rank.sharing == "shared"
-    result: Tensor = _NoisedKthLargest.apply(
-        scores, labels, rank.k, rank.epsilon, samples, shared, rank.generator, noise
-    )
+        _check_given_noise(noise, scores, rank.noise_samples)
+        rank = rank._replace(noise_samples=noise.shape[0])
+    result: Tensor = _NoisedKthLargest.apply(scores, labels, rank)
     return result
 
 
@@ -204,17 +201,8 @@ class _NoisedKthLargest(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        scores: Tensor,
-        labels: Tensor | None,
-        k: int,
-        epsilon: float,
-        noise_samples: int,
-        shared: bool,
-        generator: Generator | None,
-        noise: Tensor | None,
-    ) -> Tensor:
+    def forward(ctx: Any, scores: Tensor, labels: Tensor | None, rank: _Rank) -> Tensor:
+        k, epsilon, noise_samples, sharing, generator, noise = rank
         total, wins = torch.zeros_like(scores[:, 0]), torch.zeros_like(scores)
         one = torch.ones_like(scores[:, :1])
         # filled in the order of memory: with other strides a seed would give other noise
@@ -222,7 +210,7 @@ class _NoisedKthLargest(torch.autograd.Function):
         for sample in range(noise_samples):
             if noise is not None:
                 torch.add(scores, noise[sample].to(scores), alpha=epsilon, out=noisy)
-            elif shared:
+            elif sharing == "shared":
                 shared_noise = torch.empty_like(scores[:1]).normal_(generator=generator)
                 torch.add(scores, shared_noise, alpha=epsilon, out=noisy)
             else:
@@ -242,7 +230,7 @@ class _NoisedKthLargest(torch.autograd.Function):
     @first_derivative_only
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (wins,) = ctx.saved_tensors  # how often each class came k-th
-        return wins * (grad / ctx.noise_samples).unsqueeze(1), *[None] * 7
+        return wins * (grad / ctx.noise_samples).unsqueeze(1), None, None
 
 
 def _check_given_noise(noise: Tensor, scores: Tensor, samples: int) -> None:

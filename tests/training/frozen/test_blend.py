@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import save_file
 
-from florilege.training.frozen import discriminant
+from florilege.training.frozen import feature_store
 from florilege.training.frozen.blend import (
     SHARE,
     SHARPNESS,
@@ -40,7 +40,7 @@ def _logits_oracle(layer: Linear, values: NDArray[np.float64]) -> NDArray[np.flo
 
 
 def test_a_blend_is_its_formula(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discriminant, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(feature_store, "ROWS_AT_ONCE", 7)
     train, own, other = classes_of(60, seed=0), _head(1), _head(2)
     values = train.values.astype(np.float64)
     ours = [_logits_oracle(head, values) for head in (own, other)]

@@ -5,7 +5,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from florilege.training.frozen import discriminant
+from florilege.training.frozen import feature_store
 from florilege.training.frozen.discriminant import Discriminant
 from florilege.training.frozen.feature_store import Features
 from tests.training.frozen.small import classes_of, features_of
@@ -37,7 +37,7 @@ def _density_oracle(found: Features, classes: int, shrinkage: float) -> NDArray[
 def test_it_ranks_classes_by_their_densities(
     shrinkage: float, classes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(discriminant, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(feature_store, "ROWS_AT_ONCE", 7)
     found = classes_of(60, seed=0)
     logits = Discriminant(found, classes).layer(shrinkage).logits(torch.from_numpy(found.values))
     wanted = _density_oracle(found, classes, shrinkage)
