@@ -54,13 +54,13 @@ def best_plus_cut(scores: NDArray[np.floating], average_k: float) -> Cut:
 
 def sets(scores: NDArray[np.floating], lambda_val: float, min_size: int) -> list[set[int]]:
     """Prediction sets by loops."""
-    found = []
+    result = []
     for row in scores.tolist():
         members = {index for index, value in enumerate(row) if value >= lambda_val}
         if min_size:
             members.add(row.index(max(row)))
-        found.append(members)
-    return found
+        result.append(members)
+    return result
 
 
 def top_k_sets(scores: NDArray[np.floating], k: int) -> list[set[int]]:
@@ -74,10 +74,10 @@ def marginals(logits: list[float], k: int) -> list[float]:
     """Probability of each class to be in the top k, from all subsets of k classes."""
     weights = [math.exp(value - max(logits)) for value in logits]
     inside, total = [0.0] * len(logits), 0.0
-    for chosen in itertools.combinations(range(len(logits)), k):
-        weight = math.prod(weights[index] for index in chosen)
+    for subset in itertools.combinations(range(len(logits)), k):
+        weight = math.prod(weights[index] for index in subset)
         total += weight
-        for index in chosen:
+        for index in subset:
             inside[index] += weight
     return [value / total for value in inside]
 

@@ -46,5 +46,7 @@ def _values(dtype: type, infinite: bool) -> st.SearchStrategy[Any]:
 
 def average_ks(classes: int, *, lowest: int = 0) -> st.SearchStrategy[float]:
     """Wanted mean sizes: whole, fractional with few digits, and the two ends."""
-    written = st.integers(lowest * 20, classes * 20).map(lambda steps: steps / 20)
-    return written | st.floats(lowest, classes) | st.sampled_from([float(lowest), float(classes)])
+    twentieths = st.integers(lowest * 20, classes * 20).map(lambda steps: steps / 20)
+    return (
+        twentieths | st.floats(lowest, classes) | st.sampled_from([float(lowest), float(classes)])
+    )

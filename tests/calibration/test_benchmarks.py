@@ -22,19 +22,19 @@ def first_class_only(counts: Labels, random: np.random.Generator) -> NDArray[np.
 def test_a_draw_takes_no_photo_twice_and_mixes_its_order() -> None:
     rows = shift.drawn(LABELS, first_class_only, np.random.default_rng(0))
     assert len(rows) == len(set(rows.tolist())) == 120
-    shown = LABELS[rows]
-    assert (shown == 0).sum() == 50  # all there are of the only class that is wanted
-    assert 15 < (shown[:60] == 0).sum() < 35
+    labels = LABELS[rows]
+    assert (labels == 0).sum() == 50  # all there are of the only class that is wanted
+    assert 15 < (labels[:60] == 0).sum() < 35
     everything = shift.drawn(LABELS, None, np.random.default_rng(0))
     assert sorted(everything.tolist()) == list(range(200))
 
 
 def test_strangers_take_the_place_of_later_photos_only() -> None:
-    rows, shown = fusion.shown_groups(LABELS, 2, None, 0.0, seed=1)
-    assert (LABELS[rows] == shown[:, np.newaxis]).all()
-    rows, shown = fusion.shown_groups(LABELS, 2, None, 1.0, seed=1)
-    assert (LABELS[rows[:, 0]] == shown).all()
-    assert 0.1 < (LABELS[rows[:, 1]] == shown).mean() < 0.45
+    rows, labels = fusion.shown_groups(LABELS, 2, None, 0.0, seed=1)
+    assert (LABELS[rows] == labels[:, np.newaxis]).all()
+    rows, labels = fusion.shown_groups(LABELS, 2, None, 1.0, seed=1)
+    assert (LABELS[rows[:, 0]] == labels).all()
+    assert 0.1 < (LABELS[rows[:, 1]] == labels).mean() < 0.45
 
 
 def test_another_library_that_keeps_one_rank_more_or_less_is_noticed() -> None:
@@ -46,8 +46,8 @@ def test_another_library_that_keeps_one_rank_more_or_less_is_noticed() -> None:
             return lambda new: np.ones(new.shape, dtype=np.bool_)
         return peers.ours(scores, labels, lower)
 
-    seen, differing, larger, smaller = peers.disagreements(generous, 40, ties=False)
-    assert (seen, smaller) == (33, 0)
+    photos, differing, larger, smaller = peers.disagreements(generous, 40, ties=False)
+    assert (photos, smaller) == (33, 0)
     assert differing == larger > 20
 
 
@@ -62,7 +62,7 @@ print(peak_mib(Method(name="nothing", run=lambda: held.sum())))
 
 def test_memory_is_that_of_the_run_alone() -> None:
     # in a process of its own: one that has run other tests has peaks behind it
-    done = subprocess.run([sys.executable, "-c", MEASURED], capture_output=True, text=True)
-    large, small = map(float, done.stdout.split())
+    process = subprocess.run([sys.executable, "-c", MEASURED], capture_output=True, text=True)
+    large, small = map(float, process.stdout.split())
     assert large == pytest.approx(64, abs=8)
     assert small < 8

@@ -33,9 +33,9 @@ def split(rows: int, classes: int, dimensions: int) -> SplitOutputs:
     for head in HEADS:
         outputs[head][np.arange(rows), labels] += 2
     plants = [str(row // 2) for row in range(rows)]
-    found = SplitOutputs(columns, labels, split="val", observations=plants)
-    found.append(outputs)
-    return found
+    result = SplitOutputs(columns, labels, split="val", observations=plants)
+    result.append(outputs)
+    return result
 
 
 def fitted(scoring: SplitOutputs, reference: Reference, classes: int) -> CalibrationRecord:
@@ -53,8 +53,8 @@ def test_blocks_of_any_length_give_the_same_record(
     monkeypatch: pytest.MonkeyPatch, rows: int, classes: int, dimensions: int
 ) -> None:
     scoring = split(rows, classes, dimensions)
-    known = np.random.default_rng(9).normal(size=(20, dimensions))
-    reference = Reference.of(known)
+    training_features = np.random.default_rng(9).normal(size=(20, dimensions))
+    reference = Reference.of(training_features)
     expected = fitted(scoring, reference, classes)
     for at_once, numbers, small in ((84, 1 << 30, 100), (512, 4 * dimensions, 7), (512, 1, 1000)):
         monkeypatch.setattr(florilege.calibration.calibrate.photo_outputs, "ROWS_AT_ONCE", at_once)
@@ -65,6 +65,6 @@ def test_blocks_of_any_length_give_the_same_record(
         monkeypatch.setattr(florilege.calibration.threshold, "BLOCK", small)
         monkeypatch.setattr(florilege.calibration.guarantees, "AT_ONCE", small)
         monkeypatch.setattr(florilege.calibration.marginals, "ROWS_AT_ONCE", 1 + small % 5)
-        found = fitted(scoring, reference, classes)
-        assert replace(found, calibration_id="") == replace(expected, calibration_id="")
+        result = fitted(scoring, reference, classes)
+        assert replace(result, calibration_id="") == replace(expected, calibration_id="")
     scoring.close()

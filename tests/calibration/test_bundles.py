@@ -119,10 +119,10 @@ def test_a_class_without_photos_is_a_caution_not_a_failure(tmp_path: Path, bundl
         photo.unlink()
     for photo in list((data / "val" / "c3").iterdir())[1:]:
         photo.unlink()
-    told = cautions(calibrate_bundle(bundle.path, str(data), coverages=[0.99]))
-    assert any("1 of 6 classes have no photo" in caution for caution in told)
-    assert any("only 21 photos" in caution for caution in told)
-    assert any("coverage 0.99 needs more than 21 photos" in caution for caution in told)
+    messages = cautions(calibrate_bundle(bundle.path, str(data), coverages=[0.99]))
+    assert any("1 of 6 classes have no photo" in caution for caution in messages)
+    assert any("only 21 photos" in caution for caution in messages)
+    assert any("coverage 0.99 needs more than 21 photos" in caution for caution in messages)
 
 
 def test_enough_photos_are_no_caution(
@@ -131,7 +131,9 @@ def test_enough_photos_are_no_caution(
     record = calibrate_bundle(bundle.path, data)
     for few in (CLASSES * ROWS, CLASSES * ROWS + 1):
         monkeypatch.setattr(florilege.calibration.calibrate.calibrate, "FEW_ROWS", few)
-        coarse = any("thresholds and intervals are coarse" in told for told in cautions(record))
+        coarse = any(
+            "thresholds and intervals are coarse" in messages for messages in cautions(record)
+        )
         assert coarse == (record.measured.rows < few)
 
 
@@ -144,29 +146,31 @@ def test_classes_without_a_genus_are_no_group_together() -> None:
 
 
 def test_what_no_photo_can_promise_yet_is_a_caution(bundle: Bundle, data: str) -> None:
-    told = cautions(calibrate_bundle(bundle.path, data, ks=[1, 1.05, 3], coverages=[0.95]))
-    (mean,) = [caution for caution in told if "guarantee=mean" in caution]
+    messages = cautions(calibrate_bundle(bundle.path, data, ks=[1, 1.05, 3], coverages=[0.95]))
+    (mean,) = [caution for caution in messages if "guarantee=mean" in caution]
     assert "at K = 1.05 needs more photos or a smaller --max-size" in mean
     assert any(
         "6 of 6 classes have fewer than the 19 photos that class_coverage 0.95 needs: it promises "
         "nothing for them alone" in caution
-        for caution in told
+        for caution in messages
     )
     always = calibrate_bundle(bundle.path, data, coverages=[0.95], small_classes="always")
     assert any("it puts them into every set" in caution for caution in cautions(always))
-    told = cautions(calibrate_bundle(bundle.path, data, ks=[1, 3], coverages=[0.9]))
-    assert not any("guarantee" in caution or "class_coverage" in caution for caution in told)
+    messages = cautions(calibrate_bundle(bundle.path, data, ks=[1, 3], coverages=[0.9]))
+    assert not any("guarantee" in caution or "class_coverage" in caution for caution in messages)
 
 
 def test_evaluation_measures_every_rule_at_every_value_asked_for(bundle: Bundle, data: str) -> None:
     calibrate_bundle(bundle.path, data, ks=[3, 1.5], coverages=[0.8])
     evaluation = evaluate_bundle(bundle.path, data, "test")
     points = [result.point for result in evaluation.rules]
-    found = {(point.rule, point.k, point.coverage) for point in points}
-    asked: dict[str, list[tuple[float | None, float | None]]] = {
+    actual = {(point.rule, point.k, point.coverage) for point in points}
+    expected: dict[str, list[tuple[float | None, float | None]]] = {
         "average_k": [(1.5, None), (3.0, None)], "k": [(3.0, None)], "coverage": [(None, 0.8)],
     }  # fmt: skip
-    assert found == {(name, *each) for name, spec in RULES.items() for each in asked[spec.takes]}
+    assert actual == {
+        (name, *each) for name, spec in RULES.items() for each in expected[spec.takes]
+    }
     promised = {(result.point.rule, result.point.guarantee, result.row.value)
                 for result in evaluation.guaranteed}  # fmt: skip
     assert promised == {
@@ -284,9 +288,9 @@ def chose_checkpoint(bundle: Bundle, split: str) -> bool | None:
 
 def test_provenance_tells_whether_the_split_chose_the_checkpoint(bundle: Bundle) -> None:
     assert chose_checkpoint(bundle, "val") is None
-    told = replace_files(bundle.path, {"provenance.json": b'{"checkpoint_chosen_on": "val"}'})
-    assert chose_checkpoint(told, "val") is True
-    assert chose_checkpoint(told, "test") is False
+    bundle = replace_files(bundle.path, {"provenance.json": b'{"checkpoint_chosen_on": "val"}'})
+    assert chose_checkpoint(bundle, "val") is True
+    assert chose_checkpoint(bundle, "test") is False
     none = replace_files(bundle.path, {"provenance.json": b'{"checkpoint_chosen_on": null}'})
     assert chose_checkpoint(none, "val") is False
     silent = replace_files(bundle.path, {"provenance.json": b"{}"})
@@ -485,15 +489,15 @@ def test_a_bundle_that_cannot_be_written_is_refused_before_any_photo_is_scored(
 def test_the_method_and_share_of_suspects_are_the_callers(bundle: Bundle, data: str) -> None:
     arguments = ["calibrate", str(bundle.path), "--data", data, "--json"]
     flags = ["--rejection-method", "generalised_entropy", "--suspect-share", "0.25"]
-    told = json.loads(CliRunner().invoke(app, [*arguments, *flags]).stdout)
+    content = json.loads(CliRunner().invoke(app, [*arguments, *flags]).stdout)
     record = read_record(open_bundle(bundle.path))
     assert record.rejection is not None
     assert (record.rejection.method, record.rejection.share) == ("generalised_entropy", 0.25)
-    assert told["rejection"] == {
+    assert content["rejection"] == {
         "method": "generalised_entropy", "threshold": record.rejection.threshold, "share": 0.25,
     }  # fmt: skip
-    told = json.loads(CliRunner().invoke(app, [*arguments, "--rejection-method", "none"]).stdout)
-    assert told["rejection"] is None
+    content = json.loads(CliRunner().invoke(app, [*arguments, "--rejection-method", "none"]).stdout)
+    assert content["rejection"] is None
     assert read_record(open_bundle(bundle.path)).rejection is None
     for wrong in (["--rejection-method", "guess"], ["--suspect-share", "1"]):
         result = CliRunner().invoke(app, [*arguments, *wrong])

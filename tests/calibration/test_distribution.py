@@ -34,14 +34,14 @@ def test_the_bins_of_log_sum_exp_hold_every_photo(rows: int, alike: bool) -> Non
     random, gathered = np.random.default_rng(rows), DistributionOf()
     logits = random.normal(size=(1 if alike else rows, 3)).astype(np.float32)
     gathered.update(np.broadcast_to(logits, (rows, 3)), np.full((rows, 3), 1 / 3))
-    found = gathered.result()
-    assert sum(found.logsumexp) == rows
-    assert len(found.logsumexp) == len(found.logsumexp_edges)
-    assert len(found.logsumexp) <= (1 if alike else LOGSUMEXP_BINS)
+    result = gathered.result()
+    assert sum(result.logsumexp) == rows
+    assert len(result.logsumexp) == len(result.logsumexp_edges)
+    assert len(result.logsumexp) <= (1 if alike else LOGSUMEXP_BINS)
     if not alike:
-        assert max(found.logsumexp) <= rows // LOGSUMEXP_BINS + 2
+        assert max(result.logsumexp) <= rows // LOGSUMEXP_BINS + 2
 
 
 def test_logsumexp_does_not_overflow() -> None:
-    found = logsumexp(np.array([[1000.0, 1000.0], [0.0, np.log(3.0)]], dtype=np.float32))
-    assert found == pytest.approx([1000 + np.log(2.0), np.log(4.0)], rel=1e-6)
+    result = logsumexp(np.array([[1000.0, 1000.0], [0.0, np.log(3.0)]], dtype=np.float32))
+    assert result == pytest.approx([1000 + np.log(2.0), np.log(4.0)], rel=1e-6)

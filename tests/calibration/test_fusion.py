@@ -31,9 +31,9 @@ shapes = st.tuples(st.integers(1, 4), st.integers(1, 5), st.integers(2, 5))
 @given(seed=st.integers(0, 1000), shape=shapes)
 def test_each_fusion_is_its_loop(kind: ScoreKind, seed: int, shape: tuple[int, int, int]) -> None:
     logits = some_logits(seed, *shape)
-    for plant, found in enumerate(fuse(logits, score_kind=kind)):
+    for plant, scores_of_plant in enumerate(fuse(logits, score_kind=kind)):
         single = [scores(photo[np.newaxis], kind)[0] for photo in logits[plant]]
-        assert found == pytest.approx(sum(single) / len(single))
+        assert scores_of_plant == pytest.approx(sum(single) / len(single))
         largest = fuse(logits, score_kind=kind, fusion="max_score")[plant]
         assert largest.tolist() == np.max(single, axis=0).tolist()
         marginal = fuse(logits, score_kind=kind, fusion="mean_marginal", k=2)[plant]
@@ -125,7 +125,7 @@ def test_more_photos_of_one_species_find_it_more_often() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"fusion": "median"}, "fusion must be one of"),
         ({"k": 2}, "k goes with mean_marginal"),
@@ -134,8 +134,8 @@ def test_more_photos_of_one_species_find_it_more_often() -> None:
         ({"score_kind": "logit"}, "kind must be one of"),
     ],
 )
-def test_wrong_arguments_are_named(arguments: dict[str, object], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_wrong_arguments_are_named(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         fuse(np.zeros((1, 2, 3)), **{"score_kind": "softmax", **arguments})  # type: ignore[arg-type]
 
 

@@ -23,8 +23,8 @@ def mean_sizes(splits: int, rows: int, **settings: object) -> NDArray[np.float64
     """Mean size on all other rows, for many calibrations."""
     random, sizes = np.random.default_rng(7), []
     for _ in range(splits):
-        chosen = random.choice(len(POOL.labels), rows, replace=False)
-        rule = calibrate("average_k", POOL.scores[chosen], **settings)  # type: ignore[arg-type]  # mixed
+        selection = random.choice(len(POOL.labels), rows, replace=False)
+        rule = calibrate("average_k", POOL.scores[selection], **settings)  # type: ignore[arg-type]  # mixed
         sizes.append(rule.sets(POOL.scores[random.choice(len(POOL.labels), 4000)]).sum() / 4000)
     return np.array(sizes)
 
@@ -49,7 +49,7 @@ def test_the_mean_guarantee_leaves_room_for_one_more_row_of_the_largest_set(
     if lambda_val == LARGEST or total == rows * max_size:
         return
     below = max(value for value in scores.astype(np.float64).ravel() if value < lambda_val)
-    wider = sum(min(len(found), max_size) for found in oracles.sets(scores, below, min_size))
+    wider = sum(min(len(members), max_size) for members in oracles.sets(scores, below, min_size))
     assert wider > allowed  # the next lower threshold would be too low
 
 
@@ -151,5 +151,5 @@ def test_a_size_that_every_set_keeps_goes_down_to_the_last_threshold(
     monkeypatch.setattr(florilege.calibration.guarantees, "AT_ONCE", at_once)
     best = BestOfRows(3, 2, largest=1, highest=1.0)
     best.add(np.array([[0.5, 0.2, 0.1], [0.9, thresholds[-1], 0.0], [0.3, 0.3, 0.3]]))
-    found = best.threshold(2, max_size=2, min_size=0, delta=0.1)
-    assert found == thresholds[-1]
+    members = best.threshold(2, max_size=2, min_size=0, delta=0.1)
+    assert members == thresholds[-1]

@@ -24,10 +24,10 @@ FOREIGN = ("torch", "onnxruntime", "PIL", "rich", "typer", "matplotlib", "pydant
 def test_the_library_part_loads_numpy_and_nothing_else() -> None:
     imports = ", ".join(f"florilege.calibration.{name}" for name in LIBRARY)
     code = f"import sys, {imports}; print([n for n in {FOREIGN!r} if n in sys.modules])"
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert found.stdout.strip() == "[]"
+    assert process.stdout.strip() == "[]"
 
 
 def test_the_names_that_people_use_are_handed_on() -> None:

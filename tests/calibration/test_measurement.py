@@ -86,9 +86,9 @@ def test_watching_one_rule_keeps_nothing_of_the_others() -> None:
     tracemalloc.start()
     for _ in range(10):
         measurement.update(scores, labels)
-    kept = tracemalloc.get_traced_memory()[0]
+    memory = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    assert 5000 <= kept < 10 * 500 * len(rules)  # a byte for the hit and eight for the size
+    assert 5000 <= memory < 10 * 500 * len(rules)  # a byte for the hit and eight for the size
 
 
 def test_histogram_bins_are_exact_for_small_sizes_and_reach_all_classes() -> None:
@@ -112,8 +112,8 @@ def test_a_set_of_every_size_has_its_bin(classes: int) -> None:
 
 def test_reaching_counts_a_value_that_equals_the_threshold() -> None:
     values = np.array([[0.5, 0.25, 0.5], [0.0, 0.1, 0.2]])
-    found = reaching(values, np.array([0.5, 0.1, 0.6]))
-    assert found.tolist() == [[2, 3, 0], [0, 2, 0]]
+    result = reaching(values, np.array([0.5, 0.1, 0.6]))
+    assert result.tolist() == [[2, 3, 0], [0, 2, 0]]
 
 
 @pytest.mark.parametrize("min_size", [0, 1])

@@ -35,8 +35,8 @@ def test_average_k_figures_are_those_of_loops(data: st.DataObject, scores: Score
     labels = draw_labels(data, scores)
     lambda_val = float(data.draw(st.sampled_from(scores.ravel().tolist())))
     members = oracles.sets(scores, lambda_val, min_size=0)
-    hits = [label in found for label, found in zip(labels, members, strict=True)]
-    sizes = [len(found) for found in members]
+    hits = [label in members_of for label, members_of in zip(labels, members, strict=True)]
+    sizes = [len(members_of) for members_of in members]
     assert metrics.average_k_accuracy(scores, labels, lambda_val) == np.mean(hits)
     assert metrics.macro_average_k_accuracy(scores, labels, lambda_val) == pytest.approx(
         class_by_class(hits, labels)
@@ -52,7 +52,7 @@ def test_top_k_figures_are_those_of_a_stable_sort(data: st.DataObject, scores: S
     labels = draw_labels(data, scores)
     k = data.draw(st.integers(1, scores.shape[1]))
     members = oracles.top_k_sets(scores, k)
-    hits = [label in found for label, found in zip(labels, members, strict=True)]
+    hits = [label in members_of for label, members_of in zip(labels, members, strict=True)]
     assert metrics.top_k_accuracy(scores, labels, k) == np.mean(hits)
     assert metrics.macro_top_k_accuracy(scores, labels, k) == pytest.approx(
         class_by_class(hits, labels)

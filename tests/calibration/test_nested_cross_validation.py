@@ -9,10 +9,10 @@ from florilege.calibration.nested_cross_validation import FOLDS, choose
 def test_the_honest_rate_of_the_best_of_ten_equal_candidates_is_theirs() -> None:
     random, naive, honest, covers = np.random.default_rng(0), [], [], []
     for _ in range(400):
-        found = choose(random.random((10, 600)) < 0.8, seed=int(random.integers(1 << 30)))
-        naive.append(found.hit_rate)
-        honest.append(found.honest_hit_rate)
-        covers.append(found.honest_ci95[0] <= 0.8 <= found.honest_ci95[1])
+        choice = choose(random.random((10, 600)) < 0.8, seed=int(random.integers(1 << 30)))
+        naive.append(choice.hit_rate)
+        honest.append(choice.honest_hit_rate)
+        covers.append(choice.honest_ci95[0] <= 0.8 <= choice.honest_ci95[1])
     error = np.std(honest) / np.sqrt(400)
     assert np.mean(honest) == pytest.approx(0.8, abs=3 * error)
     assert np.mean(naive) > 0.8 + 0.01
@@ -22,9 +22,9 @@ def test_the_honest_rate_of_the_best_of_ten_equal_candidates_is_theirs() -> None
 def test_a_clear_winner_keeps_its_rate() -> None:
     random = np.random.default_rng(1)
     hits = np.stack([random.random(500) < 0.5, random.random(500) < 0.9])
-    found = choose(hits)
-    assert found.best == 1
-    assert found.hit_rate == found.honest_hit_rate == hits[1].mean()
+    choice = choose(hits)
+    assert choice.best == 1
+    assert choice.hit_rate == choice.honest_hit_rate == hits[1].mean()
 
 
 def test_the_first_of_equal_candidates_is_chosen() -> None:
@@ -44,8 +44,8 @@ def test_a_single_candidate_keeps_its_rate_whatever_the_folds(rows: int) -> None
 
 
 def test_one_row_chooses_nothing_for_itself() -> None:
-    found = choose([[0], [1]])
-    assert (found.best, found.hit_rate, found.honest_hit_rate) == (1, 1.0, 0.0)
+    choice = choose([[0], [1]])
+    assert (choice.best, choice.hit_rate, choice.honest_hit_rate) == (1, 1.0, 0.0)
 
 
 def test_what_gives_no_choice_is_refused() -> None:

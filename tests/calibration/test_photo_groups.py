@@ -18,17 +18,17 @@ def test_groups_are_disjoint_and_of_one_plant(data: st.DataObject, size: int, se
     groups = groups_of(labels, size=size, observations=plants, seed=seed, fewest=0)
     assert groups.made_from == "observations"
     assert len(set(groups.rows.ravel().tolist())) == groups.rows.size
-    seen = []
+    used = []
     for members in groups.rows.tolist():
         assert len({(plants[row], labels[row]) for row in members}) == 1
-        seen.append(plants[members[0]])
-    assert "" not in seen
-    assert len(set(seen)) == len(seen)  # one group a plant
+        used.append(plants[members[0]])
+    assert "" not in used
+    assert len(set(used)) == len(used)  # one group a plant
     for plant in set(plants) - {""}:
         alike = [
             label for label, other in zip(labels.tolist(), plants, strict=True) if other == plant
         ]
-        assert (plant in seen) == (max(map(alike.count, alike)) >= size)
+        assert (plant in used) == (max(map(alike.count, alike)) >= size)
 
 
 @settings(max_examples=100, deadline=None)
@@ -43,7 +43,7 @@ def test_without_plants_every_species_is_used_up(labels: list[int], size: int, s
     assert groups.rows.dtype == np.int64
     assert len(set(groups.rows.ravel().tolist())) == groups.rows.size
     of_group = [{labels[row] for row in members} for members in groups.rows.tolist()]
-    assert all(len(found) == 1 for found in of_group)
+    assert all(len(group_plants) == 1 for group_plants in of_group)
     for label in set(labels):
         assert of_group.count({label}) == labels.count(label) // size
 
@@ -72,14 +72,14 @@ def test_the_same_seed_gives_the_same_groups_and_another_one_others() -> None:
 
 
 def test_photos_of_a_large_observation_are_drawn_at_random() -> None:
-    drawn = [
+    samples = [
         row
         for seed in range(400)
         for row in groups_of([0] * 4, size=2, observations=["a"] * 4, seed=seed, fewest=1)
         .rows[0]
         .tolist()
     ]
-    counts = np.bincount(drawn, minlength=4)
+    counts = np.bincount(samples, minlength=4)
     assert counts / 400 == pytest.approx(0.5, abs=4 * np.sqrt(0.25 / 400))
 
 

@@ -20,8 +20,8 @@ COUNTS = np.round(PRIOR * 10_000).astype(np.int64)
 
 def split(random: np.random.Generator, rows: int) -> tuple[Sample, Sample]:
     """Calibration rows and other rows from the pool."""
-    chosen = random.choice(len(POOL.labels), 3 * rows, replace=False)
-    first, second = chosen[:rows], chosen[rows:]
+    selection = random.choice(len(POOL.labels), 3 * rows, replace=False)
+    first, second = selection[:rows], selection[rows:]
     return (
         Sample(POOL.scores[first], POOL.labels[first]),
         Sample(POOL.scores[second], POOL.labels[second]),
@@ -39,9 +39,9 @@ def test_the_mean_size_on_new_photos_is_k_on_average(min_size: int) -> None:
     for _ in range(SPLITS):
         calibration, new = split(random, 400)
         rule = calibrate("average_k", calibration.scores, average_k=3, min_size=min_size)
-        found = rule.sets(new.scores).sum(axis=1)
-        sizes.append(float(found.mean()))
-        deviations.append(float(found.std()))
+        new_sizes = rule.sets(new.scores).sum(axis=1)
+        sizes.append(float(new_sizes.mean()))
+        deviations.append(float(new_sizes.std()))
     assert np.mean(sizes) == pytest.approx(3.0, abs=0.01 + 3 * error(sizes))
     assert 0.35 < np.mean(np.array(sizes) > 3) < 0.65  # half of the calibrations lie above
     expected = np.mean(deviations) * np.sqrt(1 / 400 + 1 / 800)  # the error that is documented
@@ -54,12 +54,12 @@ def test_coverage_holds_on_average_over_calibrations(rule: str, min_size: int) -
     random, hits, sizes = np.random.default_rng(2), [], []
     for _ in range(SPLITS):
         calibration, new = split(random, 200)
-        found = calibrate(
+        members = calibrate(
             rule, *calibration, coverage=0.9, min_size=min_size,
             class_counts=COUNTS if rule.startswith("balanced") else None,
         ).sets(new.scores)  # fmt: skip
-        hits.append(float(found[np.arange(len(new.labels)), new.labels].mean()))
-        sizes.append(float(found.sum(axis=1).mean()))
+        hits.append(float(members[np.arange(len(new.labels)), new.labels].mean()))
+        sizes.append(float(members.sum(axis=1).mean()))
     assert np.mean(hits) >= 0.9 - 3 * error(hits)
     assert np.mean(sizes) < CLASSES / 3
     if min_size == 0:
@@ -116,10 +116,10 @@ def test_all_but_a_few_calibrations_cover_enough_with_delta() -> None:
     shares, plain = list[float](), list[float]()
     for _ in range(SPLITS):
         calibration, _ = split(random, 300)
-        for found, delta in ((shares, 0.1), (plain, None)):
+        for sizes, delta in ((shares, 0.1), (plain, None)):
             rule = calibrate("coverage", *calibration, coverage=0.9, min_size=0, delta=delta)
             assert rule.lambda_val is not None
-            found.append(float((true >= rule.lambda_val).mean()))
+            sizes.append(float((true >= rule.lambda_val).mean()))
     bar = 3 * np.sqrt(0.1 * 0.9 / SPLITS)
     assert np.mean(np.array(shares) < 0.9) <= 0.1 + bar
     assert np.mean(np.array(plain) < 0.9) > 0.3

@@ -24,29 +24,29 @@ def test_the_memory_order_of_logits_does_not_change_a_bit(kind: ScoreKind) -> No
 
 
 def test_softmax_rows_sum_to_one_and_keep_the_ratios() -> None:
-    found = scores([[0.0, np.log(2.0), np.log(5.0)]], "softmax")
-    assert found == pytest.approx(np.array([[0.125, 0.25, 0.625]]))
+    result = scores([[0.0, np.log(2.0), np.log(5.0)]], "softmax")
+    assert result == pytest.approx(np.array([[0.125, 0.25, 0.625]]))
 
 
 def test_sigmoid_is_one_half_at_zero_and_symmetric() -> None:
-    found = scores([[0.0, 2.0, -2.0]], "sigmoid")
-    assert found[0, 0] == 0.5
-    assert found[0, 1] == pytest.approx(1 / (1 + np.exp(-2.0)))
-    assert found[0, 1] + found[0, 2] == pytest.approx(1.0)
+    result = scores([[0.0, 2.0, -2.0]], "sigmoid")
+    assert result[0, 0] == 0.5
+    assert result[0, 1] == pytest.approx(1 / (1 + np.exp(-2.0)))
+    assert result[0, 1] + result[0, 2] == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("kind", SCORE_KINDS)
 def test_extreme_logits_neither_overflow_nor_warn(kind: ScoreKind) -> None:
-    found = scores([[1e4, -1e4, 0.0]], kind)
-    assert np.isfinite(found).all()
-    assert found[0, 0] == 1.0
-    assert found[0, 1] == 0.0
+    result = scores([[1e4, -1e4, 0.0]], kind)
+    assert np.isfinite(result).all()
+    assert result[0, 0] == 1.0
+    assert result[0, 1] == 0.0
 
 
 def test_scores_come_in_double_precision_from_half_precision_logits() -> None:
-    found = scores(np.array([[1, 2]], dtype=np.float16), "softmax")
-    assert found.dtype == np.float64
-    assert found[0, 1] == pytest.approx(1 / (1 + np.exp(-1.0)), rel=1e-15)
+    result = scores(np.array([[1, 2]], dtype=np.float16), "softmax")
+    assert result.dtype == np.float64
+    assert result[0, 1] == pytest.approx(1 / (1 + np.exp(-1.0)), rel=1e-15)
 
 
 @pytest.mark.parametrize("kind", SCORE_KINDS)

@@ -103,9 +103,9 @@ def test_a_worker_is_sent_without_its_room_and_goes_on() -> None:
     scores = np.random.default_rng(0).random((3000, 30)).astype(np.float32)
     top = TopScores(3000, 2)
     top.update(scores[:2000])
-    sent = pickle.dumps(top)
-    assert len(sent) < 4 * 6001 + 1000  # at most K scores a photo
-    for worker in (pickle.loads(sent), copy.deepcopy(top), top):
+    payload = pickle.dumps(top)
+    assert len(payload) < 4 * 6001 + 1000  # at most K scores a photo
+    for worker in (pickle.loads(payload), copy.deepcopy(top), top):
         worker.update(scores[2000:])
         assert worker.threshold(2) == average_k_threshold(scores, 2)
 

@@ -70,8 +70,8 @@ def test_the_temperature_with_most_hits_serves_and_its_rate_is_honest(folder: Pa
     assert record.selection.hit_rate == expected.hit_rate
     assert record.selection.honest_hit_rate == expected.honest_hit_rate
     assert record.measured.chose_head
-    found = {key[2]: rate for key, rate in record.compared(3.0).items()}
-    assert found == {
+    rates = {key[2]: rate for key, rate in record.compared(3.0).items()}
+    assert rates == {
         temperature: pytest.approx(row.mean(), abs=1e-12)
         for temperature, row in zip(TEMPERATURES, hits, strict=True)
     }
@@ -92,12 +92,12 @@ def test_one_temperature_chooses_nothing(folder: Path) -> None:
 def test_the_command_takes_temperatures_and_shows_them(folder: Path) -> None:
     arguments = ["calibrate", str(folder / "sharp"), "--data", str(folder / "d")]
     result = CliRunner().invoke(app, [*arguments, "--temperature", "8,0.5,8", "--json"])
-    told = json.loads(result.stdout)
-    assert told["temperature"] == read_record(open_bundle(folder / "sharp")).temperature == 8
-    listed = {(entry["score_kind"], entry["temperature"]) for entry in told["compared"]}
+    content = json.loads(result.stdout)
+    assert content["temperature"] == read_record(open_bundle(folder / "sharp")).temperature == 8
+    listed = {(entry["score_kind"], entry["temperature"]) for entry in content["compared"]}
     assert listed == {("softmax", 8.0), ("softmax", 0.5), ("sigmoid", 1.0)}
-    shown = CliRunner().invoke(app, [*arguments, "--temperature", "8"]).stdout
-    assert "softmax at temperature 8" in shown
+    output = CliRunner().invoke(app, [*arguments, "--temperature", "8"]).stdout
+    assert "softmax at temperature 8" in output
     card = open_bundle(folder / "sharp").read("MODEL_CARD.md").decode()
     assert "`softmax at temperature 8`" in card
 

@@ -18,11 +18,11 @@ from tests.calibration.strategies import Scores, average_ks, score_arrays
 @given(data=st.data(), scores=score_arrays())
 def test_the_threshold_is_that_of_a_full_sort(data: st.DataObject, scores: Scores) -> None:
     average_k = data.draw(average_ks(scores.shape[1]))
-    found = average_k_threshold(scores, average_k)
+    threshold = average_k_threshold(scores, average_k)
     expected = average_k_cut(scores, average_k)
-    assert found.lambda_val == expected.lambda_val
-    assert found.achieved == expected.kept / len(scores)
-    assert found.rows == len(scores)
+    assert threshold.lambda_val == expected.lambda_val
+    assert threshold.achieved == expected.kept / len(scores)
+    assert threshold.rows == len(scores)
 
 
 @settings(max_examples=200, deadline=None)
@@ -31,20 +31,20 @@ def test_achieved_is_what_a_comparison_in_double_precision_keeps(
     data: st.DataObject, scores: Scores
 ) -> None:
     average_k = data.draw(average_ks(scores.shape[1]))
-    found = average_k_threshold(scores, average_k)
-    kept = int((scores.astype(np.float64) >= found.lambda_val).sum())
-    assert found.achieved == kept / len(scores)
+    threshold = average_k_threshold(scores, average_k)
+    size = int((scores.astype(np.float64) >= threshold.lambda_val).sum())
+    assert threshold.achieved == size / len(scores)
     rank = math.floor(Fraction(str(average_k)) * len(scores))
-    assert found.ties == max(0, kept - rank)
-    assert math.isfinite(found.lambda_val)
+    assert threshold.ties == max(0, size - rank)
+    assert math.isfinite(threshold.lambda_val)
 
 
 def test_distinct_scores_give_the_asked_mean_size_exactly() -> None:
     scores = np.random.default_rng(0).permutation(5000).reshape(500, 10) / 5000
     for average_k in (0.002, 0.5, 1, 2.5, 3, 9.998):
-        found = average_k_threshold(scores, average_k)
-        assert found.achieved == pytest.approx(average_k, abs=1e-12)
-        assert found.ties == 0
+        threshold = average_k_threshold(scores, average_k)
+        assert threshold.achieved == pytest.approx(average_k, abs=1e-12)
+        assert threshold.ties == 0
 
 
 @settings(max_examples=100, deadline=None)
@@ -64,44 +64,46 @@ def test_a_larger_k_never_raises_the_threshold() -> None:
 def test_rank_zero_gives_the_next_number_above_the_largest_score() -> None:
     scores = np.array([[0.25, 0.5], [0.125, 0.0]])
     for average_k in (0, 0.49):
-        found = average_k_threshold(scores, average_k)
-        assert found == Threshold(lambda_val=math.nextafter(0.5, 1.0), achieved=0.0, rows=2, ties=0)
+        threshold = average_k_threshold(scores, average_k)
+        assert threshold == Threshold(
+            lambda_val=math.nextafter(0.5, 1.0), achieved=0.0, rows=2, ties=0
+        )
 
 
 def test_where_nothing_is_cut_the_threshold_is_the_smallest_score() -> None:
-    found = average_k_threshold(np.array([[0.25, 0.5], [0.125, 0.75]]), 2)
-    assert found == Threshold(lambda_val=0.125, achieved=2.0, rows=2, ties=0)
+    threshold = average_k_threshold(np.array([[0.25, 0.5], [0.125, 0.75]]), 2)
+    assert threshold == Threshold(lambda_val=0.125, achieved=2.0, rows=2, ties=0)
 
 
 def test_classes_at_minus_infinity_are_never_kept() -> None:
-    found = average_k_threshold(np.array([[0.25, -np.inf], [-np.inf, -np.inf]]), 2)
-    assert found == Threshold(lambda_val=0.25, achieved=0.5, rows=2, ties=0)
+    threshold = average_k_threshold(np.array([[0.25, -np.inf], [-np.inf, -np.inf]]), 2)
+    assert threshold == Threshold(lambda_val=0.25, achieved=0.5, rows=2, ties=0)
 
 
 def test_scores_tied_at_the_cut_are_all_kept_and_counted() -> None:
-    found = average_k_threshold(np.array([[0.5, 0.3], [0.3, 0.3]]), 1)
-    assert found == Threshold(lambda_val=0.3, achieved=2.0, rows=2, ties=2)
+    threshold = average_k_threshold(np.array([[0.5, 0.3], [0.3, 0.3]]), 1)
+    assert threshold == Threshold(lambda_val=0.3, achieved=2.0, rows=2, ties=2)
 
 
 def test_a_midpoint_that_rounds_down_onto_the_cut_score_becomes_the_kept_one() -> None:
     low = 1.0
     high = math.nextafter(low, 2.0)  # the midpoint rounds to even, which is low
     assert (low + high) / 2 == low
-    found = average_k_threshold(np.array([[high, low]]), 1)
-    assert found.lambda_val == high
-    assert found.achieved == 1.0
+    threshold = average_k_threshold(np.array([[high, low]]), 1)
+    assert threshold.lambda_val == high
+    assert threshold.achieved == 1.0
 
 
 def test_the_midpoint_of_single_precision_neighbours_lies_between_them() -> None:
     low = np.float32(0.3)
     high = np.nextafter(low, np.float32(1))
-    found = average_k_threshold(np.array([[low, high]]), 1)
-    assert float(low) < found.lambda_val < float(high)
+    threshold = average_k_threshold(np.array([[low, high]]), 1)
+    assert float(low) < threshold.lambda_val < float(high)
 
 
 def test_the_midpoint_of_huge_scores_does_not_overflow() -> None:
-    found = average_k_threshold(np.array([[1.7e308, 1.5e308]]), 1)
-    assert found.lambda_val == pytest.approx(1.6e308)
+    threshold = average_k_threshold(np.array([[1.7e308, 1.5e308]]), 1)
+    assert threshold.lambda_val == pytest.approx(1.6e308)
 
 
 @pytest.mark.parametrize(

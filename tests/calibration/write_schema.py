@@ -14,10 +14,10 @@ SCHEMA = Path(__file__).parents[2] / "docs" / "calibration.schema.json"
 
 def schema() -> dict[str, Any]:
     """The JSON Schema of ``calibration.json``."""
-    found = TypeAdapter(CalibrationRecord).json_schema()
-    found["properties"]["schema_version"] = {"const": SCHEMA_VERSION}
-    found["required"] = ["schema_version", *found["required"]]
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}
+    schema = TypeAdapter(CalibrationRecord).json_schema()
+    schema["properties"]["schema_version"] = {"const": SCHEMA_VERSION}
+    schema["required"] = ["schema_version", *schema["required"]]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
 if __name__ == "__main__":

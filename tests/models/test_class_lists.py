@@ -32,15 +32,15 @@ def refusal(path: Path) -> str:
 
 def test_a_file_is_named_after_itself_and_holds_its_classes_in_their_order(tmp_path: Path) -> None:
     text = "\ufeff# of the Alps\r\nPoa annua\t# common\n\n  3  \nC#1\n   # the end"
-    found = read_list(written(tmp_path / "north.alps.txt", text), CLASSES)
-    assert found == RegionList(name="north.alps", classes=(1, 2, 3))
+    result = read_list(written(tmp_path / "north.alps.txt", text), CLASSES)
+    assert result == RegionList(name="north.alps", classes=(1, 2, 3))
     assert read_list(tmp_path / "north.alps.txt", CLASSES, name="Alps").name == "Alps"
 
 
 def test_each_unknown_id_is_named_with_ids_that_look_alike(tmp_path: Path) -> None:
-    told = refusal(written(tmp_path / "a", "7\nrosa Canin\nPoa anua\n99999\n"))
-    assert "3 of 4 class ids are not among the 4 of the model" in told
-    assert told.splitlines()[1:] == [
+    message = refusal(written(tmp_path / "a", "7\nrosa Canin\nPoa anua\n99999\n"))
+    assert "3 of 4 class ids are not among the 4 of the model" in message
+    assert message.splitlines()[1:] == [
         "  rosa Canin (near: 7)",
         "  Poa anua (near: Poa annua)",
         "  99999",
@@ -55,7 +55,7 @@ def test_a_great_many_unknown_ids_are_all_named_and_some_get_near_ones(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         ("", "holds no class id"),
         ("# nothing\n\n", "holds no class id"),
@@ -64,8 +64,10 @@ def test_a_great_many_unknown_ids_are_all_named_and_some_get_near_ones(tmp_path:
         ("3\n".encode("utf-16"), "is not UTF-8 in line 1"),
     ],
 )
-def test_a_file_that_is_no_list_is_refused(tmp_path: Path, content: str | bytes, told: str) -> None:
-    assert told in refusal(written(tmp_path / "alps.txt", content))
+def test_a_file_that_is_no_list_is_refused(
+    tmp_path: Path, content: str | bytes, message: str
+) -> None:
+    assert message in refusal(written(tmp_path / "alps.txt", content))
 
 
 def test_a_file_that_is_not_there_and_a_name_that_cannot_be_are_refused(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_a_table_from_before_links_and_one_from_after_us_can_be_read() -> None:
 
 
 def test_what_is_told_of_a_class_wins_and_what_is_left_open_stays() -> None:
-    told = ClassInfo(
+    newer = ClassInfo(
         id="10",
         scientific_name="Rosa canina L.",
         family="Rosacea",
@@ -112,7 +112,7 @@ def test_what_is_told_of_a_class_wins_and_what_is_left_open_stays() -> None:
         link="https://example.org",
         thumbnail=Thumbnail(author="A"),
     )
-    assert ROSE.updated(told) == ClassInfo(
+    assert ROSE.updated(newer) == ClassInfo(
         id="10",
         scientific_name="Rosa canina L.",
         genus="Rosa",
@@ -123,7 +123,7 @@ def test_what_is_told_of_a_class_wins_and_what_is_left_open_stays() -> None:
         link="https://example.org",
         thumbnail=Thumbnail(author="A"),
     )
-    assert ROSE.updated(told).updated(ROSE).common_names == {
+    assert ROSE.updated(newer).updated(ROSE).common_names == {
         "fr": ("églantier",), **ROSE.common_names
     }  # fmt: skip
     assert ROSE.updated(ClassInfo(id="10", scientific_name="10")) == ROSE

@@ -49,10 +49,10 @@ def test_the_exported_graph_gives_logits_and_features_of_torch(
         features = network.backbone(normalised.permute(0, 3, 1, 2))
         outputs = network.head(features)
     session = onnxruntime.InferenceSession(files[head], providers=["CPUExecutionProvider"])
-    found = session.run(None, {"image": pictures})
+    graph_outputs = session.run(None, {"image": pictures})
     expected = (*(outputs if isinstance(outputs, tuple) else (outputs,)), features)
-    assert len(found) == len(expected)
-    for ours, theirs in zip(expected, found, strict=True):
+    assert len(graph_outputs) == len(expected)
+    for ours, theirs in zip(expected, graph_outputs, strict=True):
         np.testing.assert_allclose(theirs, ours.numpy(), atol=1e-4, rtol=1e-4)
 
 
@@ -79,9 +79,9 @@ def test_logits_are_the_same_bits_with_and_without_features(
     for batch in (1, 2, 5):
         pictures = np.random.default_rng(batch).integers(0, 256, (batch, 24, 24, 3), dtype=np.uint8)
         alone = session.run(names, {"image": pictures})
-        *beside, found = session.run([*names, features], {"image": pictures})
+        *beside, outputs = session.run([*names, features], {"image": pictures})
         assert [values.tobytes() for values in alone] == [values.tobytes() for values in beside]
-        assert found.shape == (batch, 320)
+        assert outputs.shape == (batch, 320)
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -202,12 +202,12 @@ def test_a_graph_that_gives_nan_where_torch_does_not_is_infinitely_far_away(
 
 
 def test_the_comparison_takes_black_white_and_extreme_pictures(files: dict[str, Path]) -> None:
-    shown: list[Tensor] = []
+    batches: list[Tensor] = []
     pictures = ExportedNetwork(build("tiny", 6, "linear"), MEAN, STD).eval()
-    pictures.register_forward_pre_hook(lambda _, images: shown.append(images[0]))
+    pictures.register_forward_pre_hook(lambda _, images: batches.append(images[0]))
     compare(pictures, files["linear"].read_bytes(), image_size=24)
-    assert [len(batch) for batch in shown[:3]] == [1, 2, 5]
-    batch = shown[2]
+    assert [len(batch) for batch in batches[:3]] == [1, 2, 5]
+    batch = batches[2]
     assert batch[1].max() == 0
     assert batch[2].min() == 255
     assert set(np.unique(batch[3].numpy())) == {0, 255}
@@ -255,6 +255,6 @@ def test_what_exporter_or_runtime_would_trip_over_is_exported_right(
 ) -> None:
     torch.manual_seed(0)
     network = Network(make(), nn.Linear(3, 2), head_name="linear")
-    found = export_onnx(network, image_size=8, mean=MEAN, std=STD, path=tmp_path / "m.onnx")
-    assert found["max_feature_difference"] < 1e-4
-    assert found["feature_tolerance"] < 1e-2  # not widened
+    parity = export_onnx(network, image_size=8, mean=MEAN, std=STD, path=tmp_path / "m.onnx")
+    assert parity["max_feature_difference"] < 1e-4
+    assert parity["feature_tolerance"] < 1e-2  # not widened

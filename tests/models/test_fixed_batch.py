@@ -31,21 +31,21 @@ def test_a_batch_full_or_not_gives_what_the_session_gives(tmp_path: Path, number
     session, three = batch(tmp_path, 3)
     three.run(random_pictures(3, seed=7))  # what was there before must not show
     pictures = random_pictures(number, seed=number)
-    found = three.run(pictures)
+    outputs = three.run(pictures)
     expected = session.outputs(np.stack(pictures), features=True)
-    assert list(found) == ["logits", FEATURES]
-    assert np.array_equal(found["logits"], expected.logits["linear"])
+    assert list(outputs) == ["logits", FEATURES]
+    assert np.array_equal(outputs["logits"], expected.logits["linear"])
     assert expected.features is not None
-    assert np.array_equal(found[FEATURES], expected.features)
+    assert np.array_equal(outputs[FEATURES], expected.features)
 
 
 def test_what_a_batch_gave_stays_when_the_next_one_runs(tmp_path: Path) -> None:
     _, two = batch(tmp_path, 2, features=None)
-    found = two.run(random_pictures(2, seed=0))
-    before = {name: values.copy() for name, values in found.items()}
+    outputs = two.run(random_pictures(2, seed=0))
+    before = {name: values.copy() for name, values in outputs.items()}
     assert list(before) == ["logits"]
     two.run(random_pictures(2, seed=1))
-    assert np.array_equal(found["logits"], before["logits"])
+    assert np.array_equal(outputs["logits"], before["logits"])
 
 
 # What a GPU is told, seen without one ----------------------------------------------------------
@@ -55,12 +55,12 @@ def test_a_gpu_gets_buffers_of_its_own_and_a_graph_for_each_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session, _ = batch(tmp_path, 1)
-    made, options, locked = list[tuple[Any, ...]](), list[tuple[str, str]](), list[int]()
+    values, options, locked = list[tuple[Any, ...]](), list[tuple[str, str]](), list[int]()
 
     class Value:
         @staticmethod
-        def ortvalue_from_shape_and_type(*asked: Any) -> object:
-            made.append(asked)
+        def ortvalue_from_shape_and_type(*requests: Any) -> object:
+            values.append(requests)
             return object()
 
     options_of = SimpleNamespace(add_run_config_entry=lambda *entry: options.append(entry))
@@ -74,7 +74,7 @@ def test_a_gpu_gets_buffers_of_its_own_and_a_graph_for_each_size(
     )
     graph = SimpleNamespace(get_providers=lambda: [CUDA, CPU], io_binding=lambda: binding)
     FixedBatch(session, graph, 8)
-    assert made == [
+    assert values == [
         ((8, 4, 4, 3), np.uint8, "cuda"),
         ((8, 2), np.float32, "cuda"),
         ((8, 4), np.float32, "cuda"),
@@ -87,27 +87,27 @@ def test_a_gpu_gets_buffers_of_its_own_and_a_graph_for_each_size(
 def test_a_gpu_computes_in_float32_and_captures_where_it_is_to_be_replayed(
     monkeypatch: pytest.MonkeyPatch, replayed: bool
 ) -> None:
-    asked = list[Any]()
+    requests = list[Any]()
     monkeypatch.setattr(
-        onnxruntime, "InferenceSession", lambda *_, providers: asked.extend(providers)
+        onnxruntime, "InferenceSession", lambda *_, providers: requests.extend(providers)
     )
     open_graph(b"", threads=1, providers=[CUDA, CPU], replayed=replayed)
     graph = "1" if replayed else "0"
-    assert asked == [(CUDA, {"use_tf32": "0", "enable_cuda_graph": graph}), CPU]
+    assert requests == [(CUDA, {"use_tf32": "0", "enable_cuda_graph": graph}), CPU]
 
 
 @pytest.mark.parametrize(("code", "locked"), [(0, True), (1, False)])
 def test_pages_are_locked_by_the_cuda_runtime_of_the_wheel(
     monkeypatch: pytest.MonkeyPatch, code: int, locked: bool
 ) -> None:
-    opened, asked, freed = list[str](), list[tuple[Any, ...]](), list[int | None]()
+    opened, requests, freed = list[str](), list[tuple[Any, ...]](), list[int | None]()
     array = np.zeros(6, np.uint8)
 
     def library(name: str) -> SimpleNamespace:
         opened.append(name)
 
         def register(address: ctypes.c_void_p, size: ctypes.c_size_t, flags: ctypes.c_uint) -> int:
-            asked.append((address.value, size.value, flags.value))
+            requests.append((address.value, size.value, flags.value))
             return code
 
         return SimpleNamespace(
@@ -119,7 +119,7 @@ def test_pages_are_locked_by_the_cuda_runtime_of_the_wheel(
     assert lock_pages(array, "13.0") is locked
     assert opened == ["libcudart.so.13"]
     address = array.ctypes.data
-    assert asked == [(address, 6, 0)]
+    assert requests == [(address, 6, 0)]
     assert not freed
     del array
     assert freed == [address] * locked

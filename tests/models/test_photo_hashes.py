@@ -12,20 +12,20 @@ HASHES = [photo_hash(photo) for photo in PHOTOS]
 
 
 def test_a_photo_is_met_under_any_name_and_both_uses_are_counted() -> None:
-    known = PhotoHashes.of(HASHES[:10], HASHES[8:15])
+    hashes = PhotoHashes.of(HASHES[:10], HASHES[8:15])
     again = [hashlib.sha256(photo).digest() for photo in [*PHOTOS[5:12], PHOTOS[5], b"new"]]
-    assert known.overlap(again) == (6, 4)
-    assert known.overlap([]) == (0, 0)
+    assert hashes.overlap(again) == (6, 4)
+    assert hashes.overlap([]) == (0, 0)
     assert PhotoHashes.of().overlap(again) == (0, 0)
 
 
 def test_what_is_read_is_what_was_written() -> None:
-    known = PhotoHashes.of([*HASHES[:10], HASHES[3]], HASHES[8:], complete=False)
-    content = known.to_bytes()
-    found = PhotoHashes.from_bytes(content)
-    assert (np.diff(found.train.astype(object)) > 0).all()
-    assert (found.train.size, found.selection.size, found.complete) == (10, 12, False)
-    np.testing.assert_array_equal(found.train, known.train)
+    hashes = PhotoHashes.of([*HASHES[:10], HASHES[3]], HASHES[8:], complete=False)
+    content = hashes.to_bytes()
+    again = PhotoHashes.from_bytes(content)
+    assert (np.diff(again.train.astype(object)) > 0).all()
+    assert (again.train.size, again.selection.size, again.complete) == (10, 12, False)
+    np.testing.assert_array_equal(again.train, hashes.train)
     assert PhotoHashes.of(HASHES[:10], HASHES[:7:-1], complete=False).to_bytes() == content
 
 

@@ -46,8 +46,8 @@ def graph(*, convolution: bool = True) -> bytes:
     ]
     image = helper.make_tensor_value_info("image", TensorProto.UINT8, ["batch", SIDE, SIDE, 3])
     constants = [numpy_helper.from_array(value, name) for name, value in weights.items()]
-    made = helper.make_graph(nodes, "small", [image], outputs, constants)
-    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    graph_def = helper.make_graph(nodes, "small", [image], outputs, constants)
+    model = helper.make_model(graph_def, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
     return bytes(model.SerializeToString())
 
 
@@ -75,8 +75,8 @@ def test_the_numbers_are_nearly_those_of_the_float_graph(quantised: bytes) -> No
         open_graph(content, threads=1).run(["logits", "features"], {"image": images})
         for content in (graph(), quantised)
     )
-    for exact, found in zip(before, after, strict=True):
-        error = np.abs(found - exact).mean(axis=0) / exact.std(axis=0)
+    for exact, approximate in zip(before, after, strict=True):
+        error = np.abs(approximate - exact).mean(axis=0) / exact.std(axis=0)
         assert (error > 0).all()  # it did calculate otherwise
     # each channel of the features has a scale of its own in the weights, not in what flows
     assert np.abs(after[1] - before[1])[:, 0].mean() < 0.05 * before[1][:, 0].std()
@@ -99,14 +99,14 @@ def test_each_channel_of_the_weights_has_its_own_scale_and_the_rest_is_float(
 
 
 def test_every_picture_is_seen_and_only_one_at_a_time(capfd: pytest.CaptureFixture[str]) -> None:
-    seen = list[int]()
+    counts = list[int]()
 
-    def shown(row: int) -> NDArray[np.uint8]:
-        seen.append(row)
+    def output(row: int) -> NDArray[np.uint8]:
+        counts.append(row)
         return picture(row)
 
-    int8_graph(graph(), 7, shown, name="here")
-    assert seen == list(range(7))
+    int8_graph(graph(), 7, output, name="here")
+    assert counts == list(range(7))
     assert capfd.readouterr().out == ""
 
 
@@ -115,14 +115,14 @@ def test_the_few_largest_numbers_are_cut_off() -> None:
         """The scale of what flows from the first convolution, one pixel of many being white."""
 
         def dark(row: int) -> NDArray[np.uint8]:
-            found = np.full((SIDE, SIDE, 3), 128, np.uint8) + picture(row) // 16
+            picture_values = np.full((SIDE, SIDE, 3), 128, np.uint8) + picture(row) // 16
             if row == 0:
-                found[0, 0] = glare
-            return found.astype(np.uint8)
+                picture_values[0, 0] = glare
+            return picture_values.astype(np.uint8)
 
-        found = onnx.load_from_string(int8_graph(graph(), 400, dark, name="here"))
-        scales = {each.name: numpy_helper.to_array(each) for each in found.graph.initializer}
-        (first,) = (n for n in found.graph.node if list(n.input[:1]) == ["moved"])
+        model = onnx.load_from_string(int8_graph(graph(), 400, dark, name="here"))
+        scales = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
+        (first,) = (n for n in model.graph.node if list(n.input[:1]) == ["moved"])
         return float(scales[first.input[1]])
 
     assert scale_with(255) < 1.3 * scale_with(140)  # without it 127 / 15 as much

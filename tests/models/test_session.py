@@ -168,11 +168,11 @@ def test_a_graph_without_features_answers_and_refuses_to_give_them(
 def test_features_are_not_computed_for_those_who_want_logits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[list[str]] = []
+    requests: list[list[str]] = []
     compute = onnxruntime.InferenceSession.run
 
     def run(runtime: Any, outputs: list[str], pictures: Any) -> Any:
-        asked.append(outputs)
+        requests.append(outputs)
         return compute(runtime, outputs, pictures)
 
     monkeypatch.setattr(onnxruntime.InferenceSession, "run", run)
@@ -181,7 +181,7 @@ def test_features_are_not_computed_for_those_who_want_logits(
     assert session.logits(pictures(2))["linear"].tolist() == [[2.0, -2.0]]
     with pytest.raises(BundleError, match="features gives NaN or infinite"):
         session.outputs(pictures(2), features=True)
-    assert asked == [["logits"], ["logits", "features"]]
+    assert requests == [["logits"], ["logits", "features"]]
 
 
 # Providers -------------------------------------------------------------------------------------
@@ -191,19 +191,19 @@ def test_one_thread_and_no_spinning_are_asked_for(
     bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     onnxruntime = runtime.import_runtime()
-    asked = []
+    requests = []
     real = onnxruntime.InferenceSession
 
     def spy(content: bytes, options: Any, **named: Any) -> Any:
-        asked.append(options)
+        requests.append(options)
         return real(content, options, **named)
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", spy)
     Session(bundle, device="cpu")
-    assert asked[0].intra_op_num_threads == 1
-    assert asked[0].inter_op_num_threads == 1
-    assert asked[0].get_session_config_entry("session.intra_op.allow_spinning") == "0"
-    assert asked[0].enable_cpu_mem_arena
+    assert requests[0].intra_op_num_threads == 1
+    assert requests[0].inter_op_num_threads == 1
+    assert requests[0].get_session_config_entry("session.intra_op.allow_spinning") == "0"
+    assert requests[0].enable_cpu_mem_arena
 
 
 def test_the_provider_in_use_is_told(bundle: Bundle) -> None:
@@ -256,15 +256,15 @@ def test_a_missing_runtime_names_the_extras(monkeypatch: pytest.MonkeyPatch) -> 
         runtime.import_runtime()
 
 
-@pytest.mark.parametrize(("given", "seen"), [(None, "1"), ("0", "0")])
+@pytest.mark.parametrize(("value", "expected"), [(None, "1"), ("0", "0")])
 def test_telemetry_is_off_before_the_runtime_is_imported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str | None, seen: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str | None, expected: str
 ) -> None:
     name = "ORT_DISABLE_TELEMETRY"
-    monkeypatch.setenv(name, given or "")
-    if given is None:
+    monkeypatch.setenv(name, value or "")
+    if value is None:
         monkeypatch.delenv(name)
     (tmp_path / "onnxruntime.py").write_text(f"import os\nSEEN = os.environ.get({name!r})\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "onnxruntime", raising=False)
-    assert seen == runtime.import_runtime().SEEN
+    assert expected == runtime.import_runtime().SEEN

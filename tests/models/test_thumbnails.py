@@ -54,22 +54,22 @@ def test_the_longer_side_shrinks_to_the_limit_and_a_small_picture_stays(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_shows_what_the_picture_shows_whatever_its_type(kind: str) -> None:
-    shown = np.asarray(opened(make_thumbnail(encode(scene(400, 300), kind))), dtype=float)
+    pixels = np.asarray(opened(make_thumbnail(encode(scene(400, 300), kind))), dtype=float)
     expected = np.asarray(scene(SIDE, SIDE * 3 // 4), dtype=float)
-    assert np.abs(shown - expected).mean() < 4
+    assert np.abs(pixels - expected).mean() < 4
 
 
 def test_it_stands_upright() -> None:
     stored = encode(stored_for(scene(400, 300), 6), "jpeg", exif=exif_with_orientation(6))
-    shown = np.asarray(opened(make_thumbnail(stored)), dtype=float)
-    assert np.abs(shown - np.asarray(scene(SIDE, SIDE * 3 // 4), dtype=float)).mean() < 4
+    pixels = np.asarray(opened(make_thumbnail(stored)), dtype=float)
+    assert np.abs(pixels - np.asarray(scene(SIDE, SIDE * 3 // 4), dtype=float)).mean() < 4
 
 
 def test_nothing_but_pixels_is_kept() -> None:
     exif = Image.Exif()
     exif[0x8825] = {1: "N", 2: (48.0, 51.0, 30.0)}  # GPS
-    told = {"exif": exif.tobytes(), "comment": b"where I live", "icc_profile": b"profile" * 30}
-    stored = encode(scene(400, 300), "jpeg", **told)
+    metadata = {"exif": exif.tobytes(), "comment": b"where I live", "icc_profile": b"profile" * 30}
+    stored = encode(scene(400, 300), "jpeg", **metadata)
     assert all(word in stored for word in (b"Exif", b"where I live", b"profile"))
     content = make_thumbnail(stored)
     assert not [word for word in (b"Exif", b"where I live", b"profile") if word in content]

@@ -32,18 +32,18 @@ STEPS = 10 * GRID_END - 9
 def test_the_grid_and_the_largest_set_end_where_classes_do(
     classes: int, ks: tuple[float, ...], end: float, steps: int, largest_set: int
 ) -> None:
-    found = CalibrationPlan(classes=classes)
-    assert found.ks == ks
-    assert (found.grid[0], found.grid[-1], len(found.grid)) == (1.0, end, steps)
-    assert found.largest_set == largest_set
-    assert found.default_k == (3.0 if classes >= 3 else 1.0)
+    plan = CalibrationPlan(classes=classes)
+    assert plan.ks == ks
+    assert (plan.grid[0], plan.grid[-1], len(plan.grid)) == (1.0, end, steps)
+    assert plan.largest_set == largest_set
+    assert plan.default_k == (3.0 if classes >= 3 else 1.0)
 
 
 @pytest.mark.parametrize(("k", "largest_set"), [(24.9, 50), (25.5, 51), (40.0, 80), (60.0, 100)])
 def test_a_large_k_widens_the_grid_and_the_largest_set(k: float, largest_set: int) -> None:
-    found = CalibrationPlan(classes=100, ks=(k,))
-    assert found.grid[-2:] == (GRID_END, k)
-    assert found.largest_set == largest_set
+    plan = CalibrationPlan(classes=100, ks=(k,))
+    assert plan.grid[-2:] == (GRID_END, k)
+    assert plan.largest_set == largest_set
 
 
 def test_every_setting_is_a_flag_of_calibrate() -> None:
@@ -64,7 +64,7 @@ def test_text_and_numbers_make_the_same_settings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "message"),
     [
         ({"ks": "1,x"}, "ks: takes numbers separated by commas, got '1,x'"),
         ({"coverages": [0.9, 1.5]}, r"coverage must be in \(0, 1\), got 1.5"),
@@ -80,13 +80,13 @@ def test_text_and_numbers_make_the_same_settings() -> None:
         ({"kay": 1}, "kay"),
     ],
 )
-def test_a_value_out_of_range_is_named_with_the_range(values: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_a_value_out_of_range_is_named_with_the_range(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         CalibrationSettings(**values)
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "message"),
     [
         ({"ks": [7]}, r"average_k must be in \[1, 6\] for 6 classes, got 7"),
         ({"ks": []}, "at least one K"),
@@ -96,6 +96,6 @@ def test_a_value_out_of_range_is_named_with_the_range(values: dict[str, Any], sa
         ({"rejection_method": "auto"}, "rejection_method auto"),
     ],
 )
-def test_a_plan_is_checked_against_the_classes(values: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_a_plan_is_checked_against_the_classes(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         CalibrationPlan(classes=6, **values)

@@ -118,9 +118,9 @@ def test_the_order_of_the_photos_does_not_matter(record: CalibrationRecord) -> N
 
 def test_the_record_says_what_groups_were_made_from(record: CalibrationRecord) -> None:
     assert record.point("average_k", images=2).table.made_from == "same_class"
-    told = record.point("average_k", images=2).statement
-    assert "groups of 2 photos" in told
-    assert "not of one plant" in told
+    text = record.point("average_k", images=2).statement
+    assert "groups of 2 photos" in text
+    assert "not of one plant" in text
     plants = fitted(observations=PLANTS, fresh=True)
     point = plants.point("average_k", images=2)
     assert (point.table.made_from, point.rows) == ("observations", ROWS // 5)

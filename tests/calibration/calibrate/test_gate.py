@@ -126,7 +126,7 @@ def test_the_comparison_is_that_of_the_served_sets(folder: Path) -> None:
         bundle_outputs(folder / "bad", data, "test") as new,
         bundle_outputs(folder / "good", data, "test") as old,
     ):
-        found = compare_outputs(new, old)
+        comparisons = compare_outputs(new, old)
     sets = []
     for name in ("good", "bad"):
         bundle = open_bundle(folder / name)
@@ -139,13 +139,13 @@ def test_the_comparison_is_that_of_the_served_sets(folder: Path) -> None:
         )
         sets.append((members[np.arange(len(photos)), photos.labels], members.sum(axis=1)))
     expected = compare(sets[0], sets[1], rule="average_k k=3")
-    assert found[0] == expected
-    assert found[0].rows == ROWS * CLASSES
-    assert found[0].hit_rate.difference < -0.2
-    assert [comparison.rule for comparison in found[:3]] == [
+    assert comparisons[0] == expected
+    assert comparisons[0].rows == ROWS * CLASSES
+    assert comparisons[0].hit_rate.difference < -0.2
+    assert [comparison.rule for comparison in comparisons[:3]] == [
         "average_k k=3", "average_k k=1", "average_k k=2",
     ]  # fmt: skip
-    assert found[-1].rule == "class_coverage coverage=0.95"
+    assert comparisons[-1].rule == "class_coverage coverage=0.95"
 
 
 def test_a_bundle_equals_itself_and_passes_the_gate(folder: Path, tmp_path: Path) -> None:

@@ -59,9 +59,11 @@ def among(
     rows, places = [], []
     for row, label in zip(logits, labels, strict=True):
         if label in region.classes:
-            kept = np.array([float(row[index]) for index in region.classes]) / temperature
-            powers = np.exp(kept - kept.max())
-            rows.append(powers / powers.sum() if kind == "softmax" else 1 / (1 + np.exp(-kept)))
+            remaining = np.array([float(row[index]) for index in region.classes]) / temperature
+            powers = np.exp(remaining - remaining.max())
+            rows.append(
+                powers / powers.sum() if kind == "softmax" else 1 / (1 + np.exp(-remaining))
+            )
             places.append(region.classes.index(int(label)))
     return np.array(rows), np.array(places)
 
@@ -75,14 +77,14 @@ def test_a_list_has_the_thresholds_of_its_own_photos_and_classes(
     logits, labels = sample_logits()
     record = fitted(logits, labels, kind=kind, temperature=temperature)
     values, places = among(logits, labels, ALPS, kind=kind, temperature=temperature)
-    [found] = record.lists
-    assert (found.name, found.classes, found.rows) == ("alps", ALPS.classes, len(values))
-    assert found.classes_seen == len(set(places.tolist()))
+    [result] = record.lists
+    assert (result.name, result.classes, result.rows) == ("alps", ALPS.classes, len(values))
+    assert result.classes_seen == len(set(places.tolist()))
     counts = COUNTS[list(ALPS.classes)]
     for rule in ("average_k", "balanced_average_k", "coverage", "balanced_coverage"):
-        asked = {"coverage": 0.9} if "coverage" in rule else {"average_k": 2.55}
+        options = {"coverage": 0.9} if "coverage" in rule else {"average_k": 2.55}
         value = {"coverage": 0.9} if "coverage" in rule else {"k": 2.55}
-        oracle = calibrate(rule, values, places, class_counts=counts, **asked)  # type: ignore[arg-type]  # one of the two
+        oracle = calibrate(rule, values, places, class_counts=counts, **options)  # type: ignore[arg-type]  # one of the two
         point = record.point(rule, list_name="alps", **value)  # type: ignore[arg-type]  # one of the two
         assert point.lambda_val == pytest.approx(oracle.lambda_val, rel=1e-12)
         sets = oracle.sets(values)
@@ -130,23 +132,23 @@ def test_a_list_without_photos_has_no_thresholds_and_says_so() -> None:
     assert record.lists[0].rows == record.lists[0].classes_seen == 0
     with pytest.raises(NotCalibrated, match="is not calibrated for the list 'alps'"):
         record.point("average_k", list_name="alps")
-    [told] = [caution for caution in cautions(record) if "list" in caution]
-    assert told == "list 'alps' has no photo in this split: its answers are not calibrated"
+    [warning] = [caution for caution in cautions(record) if "list" in caution]
+    assert warning == "list 'alps' has no photo in this split: its answers are not calibrated"
 
 
 def test_few_photos_and_absent_classes_are_cautions() -> None:
     logits, labels = sample_logits()
     record = fitted(logits, labels)
 
-    def told(rows: int, seen: int) -> list[str]:
-        changed = replace(record.lists[0], rows=rows, classes_seen=seen)
-        found = cautions(replace(record, lists=(changed,)))
-        return [caution for caution in found if "list" in caution]
+    def warnings(rows: int, classes_with_photos: int) -> list[str]:
+        changed = replace(record.lists[0], rows=rows, classes_seen=classes_with_photos)
+        result = cautions(replace(record, lists=(changed,)))
+        return [caution for caution in result if "list" in caution]
 
-    assert told(FEW_LISTED, 8) == []
-    [few] = told(FEW_LISTED - 1, 8)
+    assert warnings(FEW_LISTED, 8) == []
+    [few] = warnings(FEW_LISTED - 1, 8)
     assert few.startswith("list 'alps' has only 199 photos")
-    assert told(FEW_LISTED, 6) == ["2 of the 8 classes of list 'alps' have no photo"]
+    assert warnings(FEW_LISTED, 6) == ["2 of the 8 classes of list 'alps' have no photo"]
 
 
 def test_more_photos_than_a_block_give_the_same_thresholds(
@@ -161,11 +163,14 @@ def test_more_photos_than_a_block_give_the_same_thresholds(
 def test_progress_counts_the_passes_of_lists() -> None:
     logits, labels = sample_logits()
     nobody = RegionList(name="nobody", classes=(0,))
-    chosen = labels != 0
-    scoring = scoring_of({"a": logits[chosen]}, labels[chosen])
-    plan, seen = CalibrationPlan(classes=CLASSES, ks=(3.0,), lists=(ALPS, nobody)), list[int]()
-    fit_record(scoring, plan, class_counts=COUNTS, advance=seen.append)
-    assert sum(seen) == passes(scoring, plan) * int(chosen.sum())
+    selection = labels != 0
+    scoring = scoring_of({"a": logits[selection]}, labels[selection])
+    plan, counts = (
+        CalibrationPlan(classes=CLASSES, ks=(3.0,), lists=(ALPS, nobody)),
+        list[int](),
+    )
+    fit_record(scoring, plan, class_counts=COUNTS, advance=counts.append)
+    assert sum(counts) == passes(scoring, plan) * int(selection.sum())
 
 
 def sizes_at(lambda_val: float | None, values: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -179,20 +184,22 @@ def test_the_mean_size_on_fresh_photos_of_the_list_is_k_within_its_error() -> No
     random, gaps, shrunk = np.random.default_rng(3), [], []
     plan = CalibrationPlan(classes=CLASSES, ks=(3.0,))
     for seed in range(20):
-        drawn = sorted(random.choice(CLASSES, CLASSES // 3, replace=False).tolist())
-        region = RegionList(name="third", classes=tuple(drawn))
-        known, fresh = (draw(np.random.default_rng([seed, part]), 3000) for part in (0, 1))
-        scoring = scoring_of({"a": np.log(known.scores).astype(np.float32)}, known.labels)
+        classes = sorted(random.choice(CLASSES, CLASSES // 3, replace=False).tolist())
+        region = RegionList(name="third", classes=tuple(classes))
+        calibration, fresh = (draw(np.random.default_rng([seed, part]), 3000) for part in (0, 1))
+        scoring = scoring_of(
+            {"a": np.log(calibration.scores).astype(np.float32)}, calibration.labels
+        )
         single = single_photos(scoring, "a", "softmax", 1.0, advance=lambda rows: None)
-        found, tables = list_tables(
+        result, tables = list_tables(
             scoring, plan, single, region, class_counts=COUNTS, advance=lambda rows: None
         )
         [row] = [t.columns.row(0) for t in tables if t.rule == "average_k"]
         values, _ = among(np.log(fresh.scores).astype(np.float32), fresh.labels, region)
         sizes = sizes_at(row.lambda_val, values)
-        error = sizes.std() * np.sqrt(1 / len(sizes) + 1 / found.rows)
-        gaps.append((sizes.mean() - 3 - row.ties / found.rows) / error)
-        old = calibrate("average_k", known.scores, average_k=3)
+        error = sizes.std() * np.sqrt(1 / len(sizes) + 1 / result.rows)
+        gaps.append((sizes.mean() - 3 - row.ties / result.rows) / error)
+        old = calibrate("average_k", calibration.scores, average_k=3)
         shrunk.append(sizes_at(old.lambda_val, values).mean())
     assert abs(np.mean(gaps)) < 3 / np.sqrt(len(gaps))
     assert np.abs(gaps).max() < 4
@@ -204,10 +211,10 @@ def test_the_record_is_small_with_ten_lists_of_a_thousand_classes() -> None:
     labels = random.integers(0, 1081, rows)
     logits = random.normal(0, 1, (rows, 1081)).astype(np.float32)
     logits[np.arange(rows), labels] += 5
-    drawn = (random.choice(1081, 500, replace=False) for _ in range(10))
+    sample = (random.choice(1081, 500, replace=False) for _ in range(10))
     lists = tuple(
         RegionList(name=f"region {number}", classes=tuple(sorted(classes.tolist())))
-        for number, classes in enumerate(drawn)
+        for number, classes in enumerate(sample)
     )
     record = fit_record(
         scoring_of({"multi_label": logits, "sccp": logits}, labels,
@@ -223,12 +230,12 @@ def test_the_record_is_small_with_ten_lists_of_a_thousand_classes() -> None:
 def test_a_record_whose_lists_and_tables_disagree_is_refused() -> None:
     logits, labels = sample_logits()
     record = fitted(logits, labels)
-    for lists, told in (
+    for lists, message in (
         ((), "tables for lists that are not there"),
         ((*record.lists, *record.lists), "two lists have one name"),
         ((replace(record.lists[0], classes=(1, CLASSES)),), "beyond the"),
     ):
-        with pytest.raises(ValueError, match=told):
+        with pytest.raises(ValueError, match=message):
             replace(record, lists=lists)
 
 
@@ -240,8 +247,8 @@ def test_a_folder_of_lists_is_calibrated_and_evaluated_on_photos_of_each(tmp_pat
     (folder / "cold.txt").write_text("c1\n")
     record = calibrate_bundle(bundle.path, data, lists_folder=folder, ks=[1, 2])
     assert [(each.name, each.rows) for each in record.lists] == [("cold", 12), ("warm", 36)]
-    found = evaluate_bundle(bundle.path, data)
-    cold, warm = found.to_plain()["lists"]
+    result = evaluate_bundle(bundle.path, data)
+    cold, warm = result.to_plain()["lists"]
     assert (cold["list"], cold["classes"], cold["rows"]) == ("cold", 1, 12)
     assert (warm["list"], warm["classes"], warm["rows"]) == ("warm", 3, 36)
     own = {(each["rule"], each.get("k")): each for each in warm["rules"]}

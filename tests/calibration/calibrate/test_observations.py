@@ -44,15 +44,15 @@ def manifest(path: Path, data: Path, *, copies: int) -> str:
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     """By the number of copies: the calibration on val and the evaluation on test."""
     folder = tmp_path_factory.mktemp("plants")
-    data, made = make_data(folder / "d", rows=ROWS), {}
+    data, results = make_data(folder / "d", rows=ROWS), {}
     for copies in (1, COPIES):
         bundle = make_bundle(folder / f"b{copies}").path
         source = manifest(folder / f"{copies}.csv", data, copies=copies)
         record = calibrate_bundle(
             bundle, source, ks=[1, 2], coverages=[0.8], head="sccp", score_kind="softmax"
         )
-        made[copies] = record, evaluate_bundle(bundle, source)
-    return made
+        results[copies] = record, evaluate_bundle(bundle, source)
+    return results
 
 
 def ends(row: Row) -> list[float]:
@@ -88,8 +88,8 @@ def test_what_is_promised_is_chosen_on_one_photo_of_each_plant(
         ("average_k", "probability", {"k": 2}),
         ("class_coverage", "mean", {"coverage": 0.8}),
     ]
-    for rule, guarantee, asked in promises:
-        points = [record.point(rule, guarantee=guarantee, **asked) for record in (one, four)]
+    for rule, guarantee, value in promises:
+        points = [record.point(rule, guarantee=guarantee, **value) for record in (one, four)]
         assert points[0].lambda_val == points[1].lambda_val, rule
         assert points[0].table.by_class == points[1].table.by_class
         assert points[1].rows == COPIES * PLANTS  # all are measured
@@ -101,14 +101,14 @@ def test_people_read_how_many_plants_there_are(tmp_path: Path) -> None:
     data, bundle = make_data(tmp_path / "d", rows=6), make_bundle(tmp_path / "b").path
     source = manifest(tmp_path / "m.csv", data, copies=3)
     run = CliRunner()
-    shown = run.invoke(app, ["calibrate", str(bundle), "--data", source, "--coverage", "0.98"])
-    assert "108 photos of 36 plants of val" in " ".join(shown.stdout.split())
-    assert "only 36 plants" in shown.stderr
-    assert "coverage 0.98 needs more than 36 plants" in " ".join(shown.stderr.split())
-    shown = run.invoke(app, ["evaluate", str(bundle), "--data", source])
-    assert "on 108 photos of 36 plants of test" in " ".join(shown.stdout.split())
-    shown = run.invoke(app, ["evaluate", str(bundle), "--data", source, "--json"])
-    assert json.loads(shown.stdout)["observations"] == 36
+    outcome = run.invoke(app, ["calibrate", str(bundle), "--data", source, "--coverage", "0.98"])
+    assert "108 photos of 36 plants of val" in " ".join(outcome.stdout.split())
+    assert "only 36 plants" in outcome.stderr
+    assert "coverage 0.98 needs more than 36 plants" in " ".join(outcome.stderr.split())
+    outcome = run.invoke(app, ["evaluate", str(bundle), "--data", source])
+    assert "on 108 photos of 36 plants of test" in " ".join(outcome.stdout.split())
+    outcome = run.invoke(app, ["evaluate", str(bundle), "--data", source, "--json"])
+    assert json.loads(outcome.stdout)["observations"] == 36
     plain = calibrate_bundle(bundle, str(data))
     assert plain.measured.observations is None
     assert any("only 36 photos" in caution for caution in cautions(plain))

@@ -56,17 +56,17 @@ def test_blocks_hold_the_same_rows_of_every_output(
             assert [len(labels) for _, labels in blocks] == lengths
             assert (np.concatenate([labels for _, labels in blocks]) == store.labels).all()
             for place, name in enumerate(names):
-                found = np.concatenate([outputs[place] for outputs, _ in blocks])
-                assert found.tobytes() == expected[name].tobytes()
+                result = np.concatenate([outputs[place] for outputs, _ in blocks])
+                assert result.tobytes() == expected[name].tobytes()
     store.close()
 
 
 @given(rows=st.lists(st.integers(0, ROWS - 1), max_size=5))
 def test_any_rows_come_in_the_order_asked_for(rows: list[int]) -> None:
     store, expected = filled()
-    wanted = np.array(rows, dtype=np.int64)
+    places = np.array(rows, dtype=np.int64)
     for name, values in expected.items():
-        assert store.rows(name, wanted).tobytes() == values[wanted].tobytes()
+        assert store.rows(name, places).tobytes() == values[places].tobytes()
     store.close()
 
 
@@ -102,13 +102,13 @@ def test_logits_are_those_of_one_photo_at_a_time_in_order(bundle: Bundle, split:
     session = Session(bundle, device="cpu")
     scoring = outputs_of(Session(bundle, device="cpu"), split)
     for head in bundle.heads:
-        found = np.concatenate([logits for (logits,), _ in scoring.blocks(head)])
+        result = np.concatenate([logits for (logits,), _ in scoring.blocks(head)])
         labels = np.concatenate([labels for _, labels in scoring.blocks(head)])
         assert (labels == split.labels).all()
         for row in range(len(split)):
             image = load(split.read(row), bundle.preprocess)
             alone = session.logits(image[np.newaxis])[head]
-            assert found[row].tobytes() == alone[0].tobytes()
+            assert result[row].tobytes() == alone[0].tobytes()
     scoring.close()
 
 
@@ -146,13 +146,13 @@ def test_many_failures_are_listed_in_part(
 ) -> None:
     with pytest.raises(DataError, match="and 14 more"):
         outputs_of(Session(bundle, device="cpu"), replace(split, read=lambda row: b"no picture"))
-    for shown, rest in ((23, "and 1 more"), (24, "")):
-        monkeypatch.setattr(florilege.calibration.calibrate.photo_outputs, "NAMES_SHOWN", shown)
+    for limit, rest in ((23, "and 1 more"), (24, "")):
+        monkeypatch.setattr(florilege.calibration.calibrate.photo_outputs, "NAMES_SHOWN", limit)
         with pytest.raises(DataError) as refused:
             outputs_of(
                 Session(bundle, device="cpu"), replace(split, read=lambda row: b"no picture")
             )
-        assert str(refused.value).count(".png: ") == shown
+        assert str(refused.value).count(".png: ") == limit
         assert ("more" in str(refused.value).splitlines()[-1]) == bool(rest)
 
 

@@ -33,10 +33,10 @@ def bundle(tmp_path: Path, data: Path) -> Bundle:
         [photo_hash(photo.read_bytes()) for photo in (data / split).rglob("*.png")]
         for split in ("train", "val")
     )
-    made = make_bundle(tmp_path / "b")
+    copy = make_bundle(tmp_path / "b")
     papers = b'{"data": "d", "checkpoint_chosen_on": "val"}'
     hashes = PhotoHashes.of(train, val).to_bytes()
-    return replace_files(made.path, {"provenance.json": papers, PHOTOS: hashes})
+    return replace_files(copy.path, {"provenance.json": papers, PHOTOS: hashes})
 
 
 def calibrated(bundle: Bundle, data: Path, split: str) -> CalibrationRecord:
@@ -98,12 +98,12 @@ def test_the_same_name_with_other_photos_is_a_guarantee(
 
 def test_an_evaluation_says_so_too(tmp_path: Path, bundle: Bundle, data: Path) -> None:
     calibrated(bundle, data, "test")
-    found = evaluate_bundle(bundle.path, str(data), "train")
-    assert (found.overlap.train_photos, found.overlap.selection_photos) == (72, 0)
+    result = evaluate_bundle(bundle.path, str(data), "train")
+    assert (result.overlap.train_photos, result.overlap.selection_photos) == (72, 0)
     command = ["evaluate", str(bundle.path), "--data", str(data), "--split"]
-    shown = CliRunner().invoke(app, [*command, "val", "--json"])
-    assert "72 of the 72 photos also chose the checkpoint" in shown.stderr
-    plain = json.loads(shown.stdout)
+    output = CliRunner().invoke(app, [*command, "val", "--json"])
+    assert "72 of the 72 photos also chose the checkpoint" in output.stderr
+    plain = json.loads(output.stdout)
     assert (plain["train_photos"], plain["selection_photos"]) == (0, 72)
     [warning] = plain["warnings"]
     assert "also chose the checkpoint" in warning

@@ -19,9 +19,9 @@ ALL = SetAgreement(rows=1000, equal=1000, nested=1000)
 
 def changed(gained: int = 0, lost: int = 0, size: float = 3.0) -> Comparison:
     """Two bundles on 1,000 photos; sets of 3 become ``size`` on average."""
-    found = compare(*pair(gained, lost, 900, 100 - gained - lost))
+    result = compare(*pair(gained, lost, 900, 100 - gained - lost))
     return replace(
-        found, size=replace(found.size, old=3.0, new=size, difference=size - found.size.old)
+        result, size=replace(result.size, old=3.0, new=size, difference=size - result.size.old)
     )
 
 
@@ -39,8 +39,8 @@ def test_nothing_to_say_of_the_same_sets() -> None:
     ],
 )
 def test_each_figure_alone_refuses(change: Comparison, sets: SetAgreement, word: str) -> None:
-    (said,) = differences(change, sets)
-    assert said.startswith(word)
+    (sentence,) = differences(change, sets)
+    assert sentence.startswith(word)
 
 
 def test_what_is_allowed_is_allowed() -> None:
@@ -63,19 +63,21 @@ def test_sets_are_compared_photo_by_photo(tmp_path: Path) -> None:
         bundle_outputs(tmp_path / "old", data, "test") as old,
         bundle_outputs(tmp_path / "new", data, "test") as new,
     ):
-        found = agreement(new, old)
+        result = agreement(new, old)
         mirrored = agreement(old, new)
         same = agreement(old, old)
-        held = []
+        agreements = []
         for each in (new, old):
             ((logits,), _), = each.outputs.blocks(each.record.head)  # fmt: skip
             scores = each.record.scores(logits)
             point = each.record.point("average_k", k=3)
             rows = [{c for c in range(CLASSES) if s[c] >= point.lambda_val} for s in scores]
-            held.append([row | {int(np.argmax(s))} for row, s in zip(rows, scores, strict=True)])
-    pairs = list(zip(*held, strict=True))
-    assert found == mirrored
-    assert found.rows == len(pairs) == 9 * CLASSES
-    assert found.equal == sum(a == b for a, b in pairs) < found.rows
-    assert found.rows > found.nested == sum(a <= b or b <= a for a, b in pairs) > found.equal
-    assert same == SetAgreement(rows=found.rows, equal=found.rows, nested=found.rows)
+            agreements.append(
+                [row | {int(np.argmax(s))} for row, s in zip(rows, scores, strict=True)]
+            )
+    pairs = list(zip(*agreements, strict=True))
+    assert result == mirrored
+    assert result.rows == len(pairs) == 9 * CLASSES
+    assert result.equal == sum(a == b for a, b in pairs) < result.rows
+    assert result.rows > result.nested == sum(a <= b or b <= a for a, b in pairs) > result.equal
+    assert same == SetAgreement(rows=result.rows, equal=result.rows, nested=result.rows)

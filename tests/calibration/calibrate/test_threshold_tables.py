@@ -42,11 +42,11 @@ KS, LEVELS = (2.0, 1.0, 6.5), (0.95, 0.8)
 
 def fitted(**settings: object) -> CalibrationRecord:
     logits, labels = sample_logits()
-    wanted = {"classes": CLASSES, "ks": KS, "coverages": LEVELS, "head": "linear",
+    options = {"classes": CLASSES, "ks": KS, "coverages": LEVELS, "head": "linear",
               "score_kind": "softmax", **settings}  # fmt: skip
     return fit_record(
         scoring_of({"linear": logits}, labels),
-        CalibrationPlan(**wanted),  # type: ignore[arg-type]  # mixed
+        CalibrationPlan(**options),  # type: ignore[arg-type]  # mixed
         class_counts=COUNTS,
         class_groups=GROUPS,
         overlap=UNMET,
@@ -80,15 +80,15 @@ def test_a_guaranteed_size_is_the_rule_of_the_library(
     min_size: int,
     k: float,
 ) -> None:
-    found = record if min_size else fitted(delta=0.2, max_size=12, min_size=0)
-    point = found.point("average_k", k=k, guarantee=guarantee)
+    result = record if min_size else fitted(delta=0.2, max_size=12, min_size=0)
+    point = result.point("average_k", k=k, guarantee=guarantee)
     rule = calibrate(
         "average_k", values, average_k=k, guarantee=guarantee, delta=0.2, max_size=12,
         min_size=min_size,
     )  # fmt: skip
     assert rule.lambda_val is not None
     assert point.lambda_val == min(rule.lambda_val, NO_SCORE)
-    assert point.lambda_val != found.point("average_k", k=k).lambda_val
+    assert point.lambda_val != result.point("average_k", k=k).lambda_val
     members = point.sets(values)
     assert (members == rule.sets(values)).all()
     check_measured(point, members)
@@ -176,13 +176,13 @@ def test_heads_are_compared_by_sets_without_a_guarantee(record: CalibrationRecor
 def test_a_promise_is_a_guarantee_only_where_the_photos_chose_nothing(
     record: CalibrationRecord,
 ) -> None:
-    asked: list[tuple[str, Guarantee | None]] = [*record.promises, ("class_coverage", None)]
-    chosen = replace(record, measured=replace(record.measured, chose_head=True))
-    for rule, guarantee in asked:
+    pairs: list[tuple[str, Guarantee | None]] = [*record.promises, ("class_coverage", None)]
+    flattered = replace(record, measured=replace(record.measured, chose_head=True))
+    for rule, guarantee in pairs:
         point = record.point(rule, guarantee=guarantee)
         assert point.guaranteed
         assert "This is guaranteed on such photos" in point.statement
-        point = chosen.point(rule, guarantee=guarantee)
+        point = flattered.point(rule, guarantee=guarantee)
         assert not point.guaranteed
         assert "but is no guarantee" in point.statement
         assert "guaranteed" not in point.statement
@@ -196,7 +196,7 @@ def test_a_promise_is_a_guarantee_only_where_the_photos_chose_nothing(
 
 
 @pytest.mark.parametrize(
-    ("asked", "sentence"),
+    ("arguments", "sentence"),
     [
         (
             {"rule": "average_k", "k": 2.0, "guarantee": "mean"},
@@ -216,9 +216,9 @@ def test_a_promise_is_a_guarantee_only_where_the_photos_chose_nothing(
     ],
 )
 def test_the_statement_says_what_is_promised(
-    record: CalibrationRecord, asked: dict[str, object], sentence: str
+    record: CalibrationRecord, arguments: dict[str, object], sentence: str
 ) -> None:
-    assert record.point(**asked).statement.endswith(sentence)  # type: ignore[arg-type]  # mixed
+    assert record.point(**arguments).statement.endswith(sentence)  # type: ignore[arg-type]  # mixed
 
 
 def test_the_statement_of_class_coverage_leaves_out_what_is_not_promised(
@@ -271,8 +271,8 @@ def test_the_search_is_that_of_a_loop_over_thresholds_for_any_batches(
             if not mean_is_below(np.array(sizes) / 4, k / 4, 0.1):
                 break
             expected = threshold
-        found = gathered.threshold(k, max_size=4, min_size=min_size, delta=0.1)
-        assert found == expected
+        result = gathered.threshold(k, max_size=4, min_size=min_size, delta=0.1)
+        assert result == expected
 
 
 def test_memory_does_not_grow_with_the_classes() -> None:

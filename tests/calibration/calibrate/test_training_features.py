@@ -61,11 +61,11 @@ def features_of(bundle: Bundle, data: Path, split: str, rows: Sequence[int]) -> 
     """Logits of the served head and features, one photo at a time."""
     photos = open_dataset(str(data), splits=[split], classes=bundle.classes).split(split)
     session, head = Session(bundle, device="cpu"), read_record(bundle).head
-    found = [
+    results = [
         session.outputs(load(photos.read(row), bundle.preprocess)[np.newaxis], features=True)
         for row in rows
     ]
-    return [(outputs.logits[head], outputs.features) for outputs in found]
+    return [(outputs.logits[head], outputs.features) for outputs in results]
 
 
 # What is stored --------------------------------------------------------------------------------
@@ -78,18 +78,18 @@ def test_the_threshold_is_that_of_what_is_served_photo_by_photo(
     judge = judged(read_record(bundle))
     assert (judge.method, judge.rows) == ("combined", ROWS * CLASSES)
     reference = open_reference(bundle, judge.reference_sha256, 3)
-    seen = features_of(bundle, data, "val", range(ROWS * CLASSES))
-    values = sorted(judge.verdict(*outputs, reference)[0] for outputs in seen)
+    photos = features_of(bundle, data, "val", range(ROWS * CLASSES))
+    values = sorted(judge.verdict(*outputs, reference)[0] for outputs in photos)
     assert judge.threshold == values[1]  # 1 % of 120 photos: one lies below
-    by_logits = [judge.by_logits.verdict(logits)[0] for logits, _ in seen]
+    by_logits = [judge.by_logits.verdict(logits)[0] for logits, _ in photos]
     assert judge.by_logits.threshold == sorted(by_logits)[1]
 
 
 def test_the_reference_is_of_the_training_photos(calibrated: Path, data: Path) -> None:
     bundle = open_bundle(calibrated)
     stored = bundle.read("reference.npy")
-    known = [row for _, row in features_of(bundle, data, "train", range(ROWS * CLASSES))]
-    assert stored == Reference.of(np.concatenate(known)).to_bytes()
+    reference = [row for _, row in features_of(bundle, data, "train", range(ROWS * CLASSES))]
+    assert stored == Reference.of(np.concatenate(reference)).to_bytes()
     assert judged(read_record(bundle)).reference_sha256 == bundle.manifest.files["reference.npy"]
     assert set(file_faults(calibrated).values()) == {None}
     assert opening_fault(calibrated) is None
@@ -132,13 +132,15 @@ def test_no_photo_is_calibrated_on_and_compared_with(bundle: Bundle, data: Path)
     train = open_dataset(str(data), splits=["train"], classes=bundle.classes).split("train")
     rest = Part.parse("train:0.5-1").of(train)
     assert len(rest) == len(reference.directions)
-    known = [
+    features = [
         Session(bundle, device="cpu").outputs(
             load(rest.read(row), bundle.preprocess)[np.newaxis], features=True
         )
         for row in range(len(rest))
     ]
-    rows = np.concatenate([outputs.features for outputs in known if outputs.features is not None])
+    rows = np.concatenate(
+        [outputs.features for outputs in features if outputs.features is not None]
+    )
     assert reference.to_bytes() == Reference.of(rows).to_bytes()
 
 
@@ -168,12 +170,12 @@ def test_a_training_split_of_copies_alone_is_refused(
 def test_so_many_photos_are_kept_from_every_class(
     bundle: Bundle, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for most, kept in ((2 * CLASSES, 2 * CLASSES), (1, CLASSES)):  # one a class at least
+    for most, expected in ((2 * CLASSES, 2 * CLASSES), (1, CLASSES)):  # one a class at least
         monkeypatch.setattr(module, "MOST_PHOTOS", most)
         record = calibrate_bundle(bundle.path, str(data))
         reference = open_reference(open_bundle(bundle.path), judged(record).reference_sha256, 3)
         assert reference is not None
-        assert len(reference.directions) == kept
+        assert len(reference.directions) == expected
 
 
 @given(st.lists(st.integers(0, 5), max_size=60), st.integers(0, 70))
@@ -181,9 +183,9 @@ def test_classes_take_turns(labels: list[int], most: int) -> None:
     rows = balanced_rows(np.array(labels, dtype=np.int64), most).tolist()
     assert rows == sorted(set(rows))
     assert len(rows) == min(most, len(labels))
-    taken = [sum(labels[row] == label for row in rows) for label in range(6)]
-    for label, count in enumerate(taken):
-        assert count == labels.count(label) or count >= max(taken) - 1
+    counts = [sum(labels[row] == label for row in rows) for label in range(6)]
+    for label, count in enumerate(counts):
+        assert count == labels.count(label) or count >= max(counts) - 1
 
 
 # Where it cannot be done -----------------------------------------------------------------------
@@ -313,8 +315,8 @@ def test_traffic_is_guarded_by_logits_and_keeps_the_rejection(
     judge = judged(record)
     writer = ScoreLogWriter(tmp_path / "log", Scorer.of(bundle, record), max_bytes=2**30)
     left_out = 0
-    seen = features_of(bundle, data, "test", range(ROWS * CLASSES))
-    for logits, _features in [*seen, (np.zeros((1, CLASSES), np.float32), None)]:
+    photos = features_of(bundle, data, "test", range(ROWS * CLASSES))
+    for logits, _features in [*photos, (np.zeros((1, CLASSES), np.float32), None)]:
         writer.append(logits)
         left_out += judge.by_logits.verdict(logits)[1]
     writer.close()

@@ -144,11 +144,11 @@ def test_inspect_gives_the_card_as_one_object(calibrated: str) -> None:
 
 
 def test_inspect_shows_the_thresholds_that_serve(calibrated: str) -> None:
-    shown = run_json("inspect", calibrated)["calibration"]
-    assert (shown["split"], shown["rows"], shown["asked_k"]) == ("val", 80, [1.0, 2.0])
-    assert list(shown["rules"]) == ["average_k", "top_k", "coverage", "average_k, mean"]
-    assert [point["value"] for point in shown["rules"]["average_k"]] == [1.0, 1.1, 2.0]
-    assert shown["rules"]["average_k"][2] == {
+    content = run_json("inspect", calibrated)["calibration"]
+    assert (content["split"], content["rows"], content["asked_k"]) == ("val", 80, [1.0, 2.0])
+    assert list(content["rules"]) == ["average_k", "top_k", "coverage", "average_k, mean"]
+    assert [point["value"] for point in content["rules"]["average_k"]] == [1.0, 1.1, 2.0]
+    assert content["rules"]["average_k"][2] == {
         "value": 2.0,
         "lambda_val": 0.05,
         "size": 2.01,
@@ -181,9 +181,9 @@ def test_inspect_reads_well_where_traffic_gave_no_hit_rates(tmp_path: Path) -> N
 def test_inspect_says_how_to_calibrate(tmp_path: Path) -> None:
     make_bundle(tmp_path / "b")
     path = str(tmp_path / "b")
-    said = CliRunner().invoke(app, ["inspect", path])
-    assert "calibrated     no\n" in said.stdout
-    assert said.stderr == f"next: florilege calibrate {path} --data DATA\n"
+    process = CliRunner().invoke(app, ["inspect", path])
+    assert "calibrated     no\n" in process.stdout
+    assert process.stderr == f"next: florilege calibrate {path} --data DATA\n"
     card = run_json("inspect", str(tmp_path / "b"))
     assert card["calibration"] is None
     assert card["metrics"] is None
@@ -262,9 +262,9 @@ def test_verify_refuses_right_files_that_do_not_open(
     assert isinstance(result.exception, BundleError)
     assert result.exception.exit_code == 4
     assert re.search(message, str(result.exception))
-    shown = json.loads(result.stdout)
-    assert (shown["ok"], shown["opening"]) == (False, str(result.exception))
-    assert set(shown["files"].values()) == {None}
+    report = json.loads(result.stdout)
+    assert (report["ok"], report["opening"]) == (False, str(result.exception))
+    assert set(report["files"].values()) == {None}
     lines = CliRunner().invoke(app, ["verify", calibrated]).stdout.splitlines()
     assert lines[-1] == "WRONG  the files are right, but the bundle does not open"
 
@@ -362,9 +362,9 @@ def changed(tmp_path: Path) -> str:
     return str(tmp_path / "c")
 
 
-@pytest.mark.parametrize(("more", "shown"), [(20, "c19"), (21, "c19 and 1 more")])
+@pytest.mark.parametrize(("more", "ending"), [(20, "c19"), (21, "c19 and 1 more")])
 def test_diff_names_some_of_many_classes(
-    calibrated: str, tmp_path: Path, more: int, shown: str
+    calibrated: str, tmp_path: Path, more: int, ending: str
 ) -> None:
     names = ["10", "11", *(f"c{index}" for index in range(more))]
     classes = ClassTable(tuple(ClassInfo(id=name, scientific_name=name) for name in names))
@@ -375,7 +375,7 @@ def test_diff_names_some_of_many_classes(
         for line in run("diff", calibrated, str(tmp_path / "more")).splitlines()
         if line.startswith("classes added")
     ]
-    assert line.endswith(f" c18, {shown}")
+    assert line.endswith(f" c18, {ending}")
 
 
 def test_diff_gives_classes_thresholds_metrics_and_files(calibrated: str, changed: str) -> None:

@@ -81,10 +81,10 @@ def test_a_column_of_empty_sets_is_there_if_there_are_some(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     none = [{**each, "empty_rate": 0.0} for each in RULE_ENTRIES]
-    for rules, shown in ((RULE_ENTRIES, True), (none, False)):
+    for rules, visible in ((RULE_ENTRIES, True), (none, False)):
         evaluation = {**EVALUATION, "rules": rules, "guaranteed": []}
         heading = printed(console.evaluation_tables(evaluation, all_rules=True), capsys)[0]
-        assert ("empty" in heading) is shown
+        assert ("empty" in heading) is visible
 
 
 @pytest.mark.parametrize("all_rules", [False, True])
@@ -115,11 +115,11 @@ def test_a_comparison_shows_average_k_and_on_request_all(
 ) -> None:
     size = Change(old=1046.2, new=9.99962, difference=-1036.2, ci95=(-1040.0, -1030.0))
     hits = Change(old=0.901, new=0.8, difference=-0.101, ci95=(-0.2, 0.001))
-    found = [
+    rows = [
         Comparison(rule=rule, rows=9, hit_rate=hits, size=size, gained=1, lost=1, p_value=1.0)
         for rule in ("average_k k=2.5", "balanced_average_k k=10", "balanced_coverage coverage=0.9")
     ]
-    table = console.comparison_table(found, "a path/" * 20, all_rules=all_rules)
+    table = console.comparison_table(rows, "a path/" * 20, all_rules=all_rules)
     lines = printed([table], capsys)
     assert " ".join(lines[1].split()) == (
         "average_k 2.5 1,046 -> 10.000 0.901 -> 0.800 -0.101 -0.200 to +0.001"
@@ -131,11 +131,11 @@ def test_a_comparison_shows_average_k_and_on_request_all(
 
 def test_an_audit_breaks_long_names_between_words(capsys: pytest.CaptureFixture[str]) -> None:
     many, bounds = 1_000_000, (0.1, 1.0)
-    found = Audit(
+    audit = Audit(
         rows=many, skipped=many, hits=1, hit_rate=0.5, level=0.95, fixed=bounds, anytime=bounds
     )
     name = "balanced_coverage coverage=0.95 guarantee=probability, 3 photos, rejected"
-    audits = {"average_k k=3": found, name: found}
+    audits = {"average_k k=3": audit, name: audit}
     report = AuditReport(audits=audits, other_calibrations=0, damaged=0)
     lines = printed([console.audit_table(report)], capsys)
     assert lines[1].startswith("average_k 3 ")
@@ -145,9 +145,9 @@ def test_an_audit_breaks_long_names_between_words(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize(
-    ("size", "shown"),
+    ("size", "text"),
     [(0, "0.000"), (3, "3.000"), (99.9994, "99.999"), (99.9995, "100.0"), (999.94, "999.9"),
      (999.96, "1,000"), (99_999, "99,999")],
 )  # fmt: skip
-def test_a_size_has_at_most_six_characters(size: float, shown: str) -> None:
-    assert console._size(size) == shown
+def test_a_size_has_at_most_six_characters(size: float, text: str) -> None:
+    assert console._size(size) == text

@@ -53,11 +53,11 @@ def test_the_exact_interval_holds_the_truth_as_often_as_promised(p: float) -> No
         chances = [
             comb(rows, hits) * p**hits * (1 - p) ** (rows - hits) for hits in range(rows + 1)
         ]
-        held = 0.0
+        inside = 0.0
         for hits, chance in enumerate(chances):
             low, high = clopper_pearson(hits, rows)
-            held += chance * (low <= p <= high)
-        assert held >= 0.95
+            inside += chance * (low <= p <= high)
+        assert inside >= 0.95
 
 
 @pytest.mark.parametrize("p", [0.5, 0.93])
@@ -71,7 +71,7 @@ def test_all_intervals_on_the_way_hold_the_truth_as_often_as_promised(p: float) 
     }
     for _ in range(RUNS):
         hits = (random.random(rows) < p).cumsum()
-        ends = [table[int(found), count] for count, found in enumerate(hits, start=1)]
+        ends = [table[int(result), count] for count, result in enumerate(hits, start=1)]
         left_out += any(not low <= p <= high for low, high in ends)
         count = np.arange(1, rows + 1)
         share = hits / count
@@ -86,9 +86,9 @@ def test_the_anytime_interval_is_where_the_capital_stays_below_its_limit() -> No
     grid = np.linspace(0, 1, 2_000_001)[1:-1]
     for hits, rows in ((3, 10), (0, 5), (5, 5), (180, 200)):
         spread = np.exp(hits * np.log(grid) + (rows - hits) * np.log1p(-grid))
-        held = grid[spread > spread.mean() / 20]  # a uniform spread against each p
+        inside = grid[spread > spread.mean() / 20]  # a uniform spread against each p
         low, high = anytime_interval(hits, rows)
-        assert (low, high) == pytest.approx((held.min(), held.max()), abs=2e-6)
+        assert (low, high) == pytest.approx((inside.min(), inside.max()), abs=2e-6)
 
 
 def test_intervals_shrink_with_rows_and_grow_with_the_level() -> None:
@@ -113,11 +113,11 @@ def test_an_audit_counts_hits_and_requests_without_a_label() -> None:
         {"class_id": None, "set": ["1"]},
         {"class_id": "2", "set": ["2"], "more": "is ignored"},
     ]
-    found = audit(rows, level=0.9)
-    assert (found.rows, found.hits, found.skipped, found.level) == (3, 2, 1, 0.9)
-    assert found.hit_rate == pytest.approx(2 / 3)
-    assert found.fixed == clopper_pearson(2, 3, level=0.9)
-    assert found.anytime == anytime_interval(2, 3, level=0.9)
+    result = audit(rows, level=0.9)
+    assert (result.rows, result.hits, result.skipped, result.level) == (3, 2, 1, 0.9)
+    assert result.hit_rate == pytest.approx(2 / 3)
+    assert result.fixed == clopper_pearson(2, 3, level=0.9)
+    assert result.anytime == anytime_interval(2, 3, level=0.9)
 
 
 def test_wrong_arguments_are_named() -> None:
@@ -188,8 +188,8 @@ def test_the_last_word_on_a_request_counts(tmp_path: Path) -> None:
     rows = [row(request_id="a", class_id="c9"), row(request_id="b"), row(request_id="a")]
     rows += [row(), row(), row(request_id=["no", "name"])]  # rows without a name are all counted
     rows.append(row(request_id="b", set=["c1"]))  # another answer that a caller named alike
-    found = audit_file(write(tmp_path / "r.jsonl", rows)).audits["average_k k=3"]
-    assert (found.rows, found.hits) == (6, 6)
+    result = audit_file(write(tmp_path / "r.jsonl", rows)).audits["average_k k=3"]
+    assert (result.rows, result.hits) == (6, 6)
 
 
 def test_answers_of_another_calibration_are_left_out(tmp_path: Path) -> None:
@@ -233,10 +233,10 @@ def test_the_command_prints_both_intervals(tmp_path: Path) -> None:
     path = write(tmp_path / "rows.jsonl", rows)
     arguments = ["evaluate", str(tmp_path / "b"), "--feedback-store", str(path)]
     result = CliRunner().invoke(app, [*arguments, "--json"])
-    found = json.loads(result.stdout)["audit"]
+    actual = json.loads(result.stdout)["audit"]
     expected = audit([row()] * 9 + [row(class_id="c5")])
-    assert found["audits"][0]["hit_rate"] == expected.hit_rate == 0.9
-    assert tuple(found["audits"][0]["anytime"]) == expected.anytime
+    assert actual["audits"][0]["hit_rate"] == expected.hit_rate == 0.9
+    assert tuple(actual["audits"][0]["anytime"]) == expected.anytime
     assert "1 rows of feedback left out" in result.stderr
     table = CliRunner().invoke(app, [*arguments, "--data", data]).stdout
     assert "labelled requests" in table

@@ -59,9 +59,9 @@ def test_rows_that_repeat_four_times_alarm_as_rarely_as_promised() -> None:
 def test_a_mean_outside_is_noticed_soon(mean: float, most: int) -> None:
     random, waits = np.random.default_rng(2), []
     for _ in range(40):
-        found = MeanTest(low=2.6, high=3.2, largest=40).update(random.geometric(1 / mean, 2000))
-        assert found.max() >= ALARM
-        waits.append(int(np.argmax(found >= ALARM)))
+        evidence = MeanTest(low=2.6, high=3.2, largest=40).update(random.geometric(1 / mean, 2000))
+        assert evidence.max() >= ALARM
+        waits.append(int(np.argmax(evidence >= ALARM)))
     assert np.median(waits) < most
 
 
@@ -120,12 +120,12 @@ def test_batches_and_a_saved_state_make_no_difference(cuts: list[int], seed: int
     values = np.random.default_rng(seed).choice(POOL, 60)
     counts = in_bins(POOL[:100]).tolist()
     whole, parts = (DistributionTest(EDGES.tolist(), counts, seed=seed) for _ in range(2))
-    expected, found = whole.update(values), list[float]()
+    expected, evidence = whole.update(values), list[float]()
     for part in np.split(values, sorted(cuts)):
-        found += parts.update(part).tolist()
+        evidence += parts.update(part).tolist()
         saved, parts = parts.to_plain(), DistributionTest(EDGES.tolist(), counts, seed=seed)
         parts.restore(saved)
-    assert found == pytest.approx(expected.tolist())
+    assert evidence == pytest.approx(expected.tolist())
     assert parts.counts.tolist() == whole.counts.tolist()
     assert whole.counts.sum() == 160
 
@@ -175,8 +175,8 @@ def by_definition(log_gains: np.ndarray) -> list[float]:
 @given(seed=st.integers(0, 1000), rows=st.integers(0, 12), players=st.integers(1, 4))
 def test_shares_enter_at_every_row(seed: int, rows: int, players: int) -> None:
     gains = np.random.default_rng(seed).normal(0, 1, (rows, players))
-    found = np.exp(Capital(players).play(gains))
-    assert found == pytest.approx(by_definition(gains))
+    evidence = np.exp(Capital(players).play(gains))
+    assert evidence == pytest.approx(by_definition(gains))
 
 
 @settings(max_examples=60, deadline=None)
@@ -185,8 +185,8 @@ def test_any_cut_into_batches_gives_the_same_capital(seed: int, cuts: list[int])
     gains = np.random.default_rng(seed).normal(0, 1, (20, 3))
     whole, parts = Capital(3), Capital(3)
     expected = whole.play(gains)
-    found = np.concatenate([parts.play(part) for part in np.split(gains, sorted(cuts))])
-    assert found == pytest.approx(expected)
+    evidence = np.concatenate([parts.play(part) for part in np.split(gains, sorted(cuts))])
+    assert evidence == pytest.approx(expected)
     assert parts.logs == pytest.approx(whole.logs)
     assert parts.rows == whole.rows == 20
 
@@ -197,9 +197,9 @@ def test_who_does_not_bet_keeps_the_capital() -> None:
 
 def test_endless_loss_and_endless_gain_stay_finite() -> None:
     gains = np.stack([np.full(100_000, -2.0), np.full(100_000, 0.6)], axis=1)
-    found = Capital(2).play(gains)
-    assert np.isfinite(found).all()
-    assert found[-1] == pytest.approx(60_000 - 2 * np.log(2) + np.log(1.0), abs=1.0)
+    evidence = Capital(2).play(gains)
+    assert np.isfinite(evidence).all()
+    assert evidence[-1] == pytest.approx(60_000 - 2 * np.log(2) + np.log(1.0), abs=1.0)
 
 
 def test_the_wait_after_quiet_rows_grows_with_their_logarithm_only() -> None:

@@ -45,8 +45,8 @@ class Photos:
         self.labels = np.repeat(random.choice(CLASSES, plants, p=prior), a_plant)[:rows]
         of_plants = np.repeat(random.standard_normal((plants, 4)), a_plant, axis=0)[:rows]
         own = random.standard_normal((rows, 4))
-        seen = own if a_plant == 1 else np.sqrt(0.6) * of_plants + np.sqrt(0.4) * own
-        points = MEANS[self.labels] + blur * seen
+        values = own if a_plant == 1 else np.sqrt(0.6) * of_plants + np.sqrt(0.4) * own
+        points = MEANS[self.labels] + blur * values
         logits = np.log(PRIOR) - ((points[:, np.newaxis] - MEANS) ** 2).sum(axis=2) / 2
         self.scores = scores(logits, "softmax")
         self.best = self.scores.max(axis=1)
@@ -107,10 +107,12 @@ def alarms_on(usual: tuple[Expected, float], photos: Photos, quiet: int = 0) -> 
 def test_false_alarms_are_as_rare_as_promised_with_an_estimated_threshold() -> None:
     random, false = np.random.default_rng(3), 0
     for _ in range(RUNS):
-        chosen = random.choice(30_000, 400 + 250, replace=False)
-        known, live = chosen[:400], chosen[400:]
-        values = POOL.energy[known]  # whose bins are chosen from the very photos counted in them
-        expected, lambda_val = expected_from(POOL.best[known], values, POOL.scores[known])
+        rows = random.choice(30_000, 400 + 250, replace=False)
+        validation, live = rows[:400], rows[400:]
+        values = POOL.energy[
+            validation
+        ]  # whose bins are chosen from the very photos counted in them
+        expected, lambda_val = expected_from(POOL.best[validation], values, POOL.scores[validation])
         monitor = Monitor(expected, alpha=ALPHA, seed=int(random.integers(2**31)))
         sizes = (POOL.scores[live] >= lambda_val).sum(axis=1)
         false += bool(monitor.update(sizes, POOL.best[live], POOL.energy[live]))
@@ -120,8 +122,8 @@ def test_false_alarms_are_as_rare_as_promised_with_an_estimated_threshold() -> N
 def test_four_photos_of_each_plant_one_by_one_alarm_as_rarely_as_promised() -> None:
     random, false, as_if_independent = np.random.default_rng(12), 0, 0
     for run in range(RUNS):
-        known, live = (Photos(random, rows, a_plant=4) for rows in (400, 800))
-        expected, lambda_val = expected_from(known.best, known.energy, known.scores)
+        validation, live = (Photos(random, rows, a_plant=4) for rows in (400, 800))
+        expected, lambda_val = expected_from(validation.best, validation.energy, validation.scores)
         figures = (live.sizes(lambda_val), live.best, live.energy)
         false += bool(Monitor(expected, alpha=ALPHA, seed=run).update(*figures))
         if run < 200:
@@ -134,8 +136,8 @@ def test_without_tolerance_the_size_alone_would_alarm_far_more_often() -> None:
     """Why there is one: the threshold is estimated, so that the true mean is never quite K."""
     random, false = np.random.default_rng(4), {1e-9: 0, 3.0: 0}
     for _ in range(200):
-        known, live = random.choice(30_000, 100), random.choice(30_000, 3000)
-        expected, lambda_val = expected_from(POOL.best[known], None, POOL.scores[known])
+        validation, live = random.choice(30_000, 100), random.choice(30_000, 3000)
+        expected, lambda_val = expected_from(POOL.best[validation], None, POOL.scores[validation])
         sizes = (POOL.scores[live] >= lambda_val).sum(axis=1)
         for z in false:
             test = Monitor(expected, z=z).tests["set_size"]
@@ -162,8 +164,8 @@ def test_sets_of_one_size_on_all_validation_photos_are_no_promise_of_that_size(
             faint_below=0.0, faint_rate=0.0,
             edges=tuple(EDGES.tolist()), best_scores=tuple(in_bins(best[:300]).tolist()),
         )  # fmt: skip
-        found = Monitor(expected).update(sizes[300:], best[300:])
-        alarms += any(alarm.watched == "set_size" for alarm in found)
+        result = Monitor(expected).update(sizes[300:], best[300:])
+        alarms += any(alarm.watched == "set_size" for alarm in result)
     assert alarms <= 1
 
 
@@ -181,9 +183,9 @@ def test_other_frequencies_of_species_are_noticed_even_after_a_quiet_time(
     usual: tuple[Expected, float], quiet: int, most: int
 ) -> None:
     uniform = Photos(np.random.default_rng(5), 2500, prior=np.full(CLASSES, 1 / CLASSES))
-    found = alarms_on(usual, uniform, quiet)
-    assert 0 < found["set_size"] < most
-    assert 0 < found["best_score"] < most
+    result = alarms_on(usual, uniform, quiet)
+    assert 0 < result["set_size"] < most
+    assert 0 < result["best_score"] < most
 
 
 def test_blur_that_leaves_the_size_and_costs_the_accuracy_is_noticed_by_the_logits(
@@ -195,9 +197,9 @@ def test_blur_that_leaves_the_size_and_costs_the_accuracy_is_noticed_by_the_logi
     assert blurred.sizes(lambda_val).mean() == pytest.approx(3.0, abs=0.1)
     assert hits[0] > 0.9
     assert hits[1] < 0.65
-    found = alarms_on(usual, blurred)
-    assert "set_size" not in found
-    assert found["logsumexp"] < 240
+    result = alarms_on(usual, blurred)
+    assert "set_size" not in result
+    assert result["logsumexp"] < 240
 
 
 def test_photos_of_something_else_are_faint(usual: tuple[Expected, float]) -> None:
@@ -207,8 +209,8 @@ def test_photos_of_something_else_are_faint(usual: tuple[Expected, float]) -> No
     strange = random.random(2000) < 0.1
     best = np.where(strange, lambda_val / 2, random.choice(POOL.best, 2000))
     monitor.update(np.full(2000, 3), best, random.choice(POOL.energy, 2000))
-    found = {alarm.watched: alarm.row for alarm in monitor.alarms}
-    assert found["faint_photos"] < 200
+    result = {alarm.watched: alarm.row for alarm in monitor.alarms}
+    assert result["faint_photos"] < 200
 
 
 def test_a_photo_at_the_threshold_is_not_faint_and_one_just_below_is(
@@ -284,11 +286,11 @@ def test_after_an_alarm_has_ended_false_ones_are_as_rare_as_before() -> None:
     for run in range(200):
         monitor = Monitor(expected, seed=run)
         fed(monitor, Photos(random, 150, blur=2.5), lambda_val)
-        chosen = 2000 + random.choice(28_000, 2500, replace=False)
-        sizes = (POOL.scores[chosen] >= lambda_val).sum(axis=1)
-        found = monitor.update(sizes, POOL.best[chosen], POOL.energy[chosen])
-        ends = [place for place, alarm in enumerate(found) if alarm.over]
-        false += any(not alarm.over for alarm in found[ends[-1] if ends else 0 :])
+        rows = 2000 + random.choice(28_000, 2500, replace=False)
+        sizes = (POOL.scores[rows] >= lambda_val).sum(axis=1)
+        result = monitor.update(sizes, POOL.best[rows], POOL.energy[rows])
+        ends = [place for place, alarm in enumerate(result) if alarm.over]
+        false += any(not alarm.over for alarm in result[ends[-1] if ends else 0 :])
         assert len(monitor.alarms) <= 1
     assert false / 200 <= ALPHA + 3 * np.sqrt(ALPHA * (1 - ALPHA) / 200)
 
@@ -303,8 +305,8 @@ def test_alarms_that_come_and_go_do_not_depend_on_batches_or_restarts(
     sizes = np.concatenate([part.sizes(lambda_val) for part in blurs])
     best = np.concatenate([part.best for part in blurs])
     energy = np.concatenate([part.energy for part in blurs])
-    found = whole.update(sizes, best, energy)
-    assert [alarm.over for alarm in found if alarm.watched == "logsumexp"] == [
+    result = whole.update(sizes, best, energy)
+    assert [alarm.over for alarm in result if alarm.watched == "logsumexp"] == [
         False, True, False, True,
     ]  # fmt: skip
     for step in (7, 1000):
@@ -315,7 +317,7 @@ def test_alarms_that_come_and_go_do_not_depend_on_batches_or_restarts(
             state = monitor.to_json()
             monitor = Monitor(expected)
             monitor.restore(state)
-        assert parts == found
+        assert parts == result
         assert monitor.alarms == whole.alarms
 
 
@@ -380,8 +382,8 @@ def test_a_record_says_what_to_expect(min_size: int) -> None:
     monitor = Monitor(expected)
     assert expected.logsumexp_edges == record.distribution.logsumexp_edges
     assert sum(expected.logsumexp) == len(values)
-    told = logsumexp(sample_logits()[0][:300])
-    assert monitor.update(sizes[:300], values[:300].max(axis=1), told) == []
+    energies = logsumexp(sample_logits()[0][:300])
+    assert monitor.update(sizes[:300], values[:300].max(axis=1), energies) == []
 
 
 def test_no_set_of_softmax_scores_is_larger_than_one_over_lambda() -> None:

@@ -70,9 +70,9 @@ def test_nothing_is_written_without_approval(bundle: Bundle, tmp_path: Path) -> 
     assert outcome.record is None
     assert open_bundle(bundle.path).sha256 == bundle.sha256
     assert outcome.thresholds.rows + outcome.thresholds.left_out == 600
-    told = "\n".join(outcome.lines())
-    assert "repeat with --approve" in told
-    assert "not restored: hit rates" in told
+    text = "\n".join(outcome.lines())
+    assert "repeat with --approve" in text
+    assert "not restored: hit rates" in text
 
 
 def test_the_approved_record_holds_the_thresholds_that_were_shown(
@@ -173,8 +173,8 @@ def test_the_monitor_watches_for_changes_from_the_traffic(bundle: Bundle, tmp_pa
     fresh, _ = live(bundle, 800, SHIFTED, seed=9)
     served = np.stack([point.fused_scores(row[np.newaxis]) for row in fresh])
     sizes = point.sets(served).sum(axis=1)
-    told = np.logaddexp.reduce(fresh.astype(np.float64), axis=1)
-    assert Monitor(expected_of(record)).update(sizes, served.max(axis=1), told) == []
+    text = np.logaddexp.reduce(fresh.astype(np.float64), axis=1)
+    assert Monitor(expected_of(record)).update(sizes, served.max(axis=1), text) == []
     assert sizes.mean() == pytest.approx(3, abs=0.2)
 
 
@@ -256,9 +256,9 @@ def test_what_a_log_could_not_give_is_said(bundle: Bundle, tmp_path: Path) -> No
     write_log(bundle, folder, logits[:20])
     [path, *_] = folder.iterdir()
     path.write_bytes(path.read_bytes() + b"{")
-    told = recalibrate_bundle(bundle.path, folder).to_plain()
-    assert (told["rows"] + told["left_out"], told["torn"]) == (600, 1)
-    assert told["notes"] == [
+    text = recalibrate_bundle(bundle.path, folder).to_plain()
+    assert (text["rows"] + text["left_out"], text["torn"]) == (600, 1)
+    assert text["notes"] == [
         "left out as torn or damaged, as a crash leaves them: 1 line(s)",
         "left out as photos sent again, which count once: 20 request(s)",
     ]
@@ -278,11 +278,11 @@ def test_the_command_shows_a_difference_and_asks_for_approval(
 ) -> None:
     log = write_log(bundle, tmp_path / "log", live(bundle, 900, SHIFTED)[0])
     arguments = ["calibrate", str(bundle.path), "--score-log", str(log)]
-    shown = CliRunner().invoke(app, arguments)
-    assert shown.exit_code == 0
-    assert "K = 2: lambda" in shown.stdout
-    assert "nothing was changed" in shown.stdout
-    assert "not restored" in shown.stdout
+    output = CliRunner().invoke(app, arguments)
+    assert output.exit_code == 0
+    assert "K = 2: lambda" in output.stdout
+    assert "nothing was changed" in output.stdout
+    assert "not restored" in output.stdout
     assert open_bundle(bundle.path).sha256 == bundle.sha256
     result = CliRunner().invoke(app, [*arguments, "--approve", "--json"])
     content = json.loads(result.stdout)

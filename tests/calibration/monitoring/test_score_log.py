@@ -59,10 +59,10 @@ def opened(folder: Path, scorer: Scorer = SCORER) -> Iterator[ScoreLog]:
 
 
 def read(log: ScoreLog, photos: int = 1) -> list[list[list[float]]]:
-    found: list[list[list[float]]] = np.concatenate(
+    result: list[list[list[float]]] = np.concatenate(
         [np.empty((0, photos, 3)), *log.blocks(photos=photos)]
     ).tolist()
-    return found
+    return result
 
 
 def expected(requests: range, photos: int = 1) -> list[list[list[float]]]:
@@ -140,9 +140,9 @@ def test_one_file_in_sixteen_is_deleted_at_a_time(tmp_path: Path) -> None:
     writer = ScoreLogWriter(tmp_path, SCORER, max_bytes=allowed)
     for request in range(1000):
         writer.append(logits_of(request))
-        held = sum(path.stat().st_size for path in log_files(tmp_path))
+        total_bytes = sum(path.stat().st_size for path in log_files(tmp_path))
         least = min(LINE * (request + 1), allowed - 10 * LINE)
-        assert least <= held <= allowed
+        assert least <= total_bytes <= allowed
     assert len(log_files(tmp_path)) == FILES
     with opened(tmp_path) as log:
         assert read(log) == expected(range(1000 - log.requests[1], 1000))
@@ -153,9 +153,9 @@ def test_several_writers_keep_to_the_bytes_together(tmp_path: Path) -> None:
     writers = [ScoreLogWriter(tmp_path, SCORER, max_bytes=allowed) for _ in range(4)]
     for request in range(2000):
         writers[request % 4].append(logits_of(request))
-        held = sum(path.stat().st_size for path in log_files(tmp_path))
-        assert held <= allowed + 3 * allowed // COUNTS
-    assert held > allowed * 3 / 4
+        total_bytes = sum(path.stat().st_size for path in log_files(tmp_path))
+        assert total_bytes <= allowed + 3 * allowed // COUNTS
+    assert total_bytes > allowed * 3 / 4
     with opened(tmp_path) as log:
         assert {-value for [[value, *_]] in read(log)} >= set(range(1900, 2000))
 
@@ -290,14 +290,14 @@ def test_a_file_that_is_deleted_while_the_folder_is_read_or_counted(
 ) -> None:
     for request in range(2):
         written(tmp_path, range(request, request + 1))
-    gone = log_files(tmp_path)
+    paths = log_files(tmp_path)
     listed = Path.glob
 
     def also_gone(folder: Path, name: str) -> Iterator[Path]:
-        yield from (gone[0] for _ in range(name == NAME))
-        yield from (path for path in listed(folder, name) if path != gone[0])
+        yield from (paths[0] for _ in range(name == NAME))
+        yield from (path for path in listed(folder, name) if path != paths[0])
 
-    gone[0].unlink()
+    paths[0].unlink()
     monkeypatch.setattr(Path, "glob", also_gone)
     with opened(tmp_path) as log:
         assert read(log) == expected(range(1, 2))

@@ -43,11 +43,11 @@ def scoring_of(
     observations: Sequence[str] | None = None,
 ) -> SplitOutputs:
     columns = {name: logits.shape[1] for name, logits in heads.items()}
-    found = SplitOutputs(
+    result = SplitOutputs(
         columns, labels, split="val", model_sha256="m" * 64, observations=observations
     )
-    found.append(heads)
-    return found
+    result.append(heads)
+    return result
 
 
 def sample_logits(seed: int = 0) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -142,9 +142,9 @@ def test_sets_are_nested_in_k(record: CalibrationRecord) -> None:
     values = scores(sample_logits(1)[0], "softmax")
     last = record.point("average_k", k=20).sets(values)
     for k in reversed(record.ks("average_k")):
-        found = record.point("average_k", k=k).sets(values)
-        assert not (found & ~last).any()
-        last = found
+        result = record.point("average_k", k=k).sets(values)
+        assert not (result & ~last).any()
+        last = result
 
 
 def test_top_k_points_have_no_threshold(record: CalibrationRecord) -> None:
@@ -189,13 +189,13 @@ def test_figures_carry_intervals_and_where_they_were_measured(record: Calibratio
 
 
 def test_the_statement_tells_the_measured_figures(record: CalibrationRecord) -> None:
-    told = record.point("average_k", k=3).statement
-    assert "700" in told
-    assert "'val'" in told
-    assert "3.00 candidates on average" in told
+    text = record.point("average_k", k=3).statement
+    assert "700" in text
+    assert "'val'" in text
+    assert "3.00 candidates on average" in text
     hits = hits_of(record.point("average_k", k=3))
     low, high = (f"{100 * end:.1f} %" for end in hits.ci95)
-    assert f"{100 * hits.value:.1f} % of the sets hold the right one ({low} to {high})" in told
+    assert f"{100 * hits.value:.1f} % of the sets hold the right one ({low} to {high})" in text
     assert "each set holds 1 candidate;" in record.point("top_k", k=1).statement
 
 
@@ -212,9 +212,9 @@ def test_the_statement_tells_the_measured_figures(record: CalibrationRecord) -> 
 def test_the_statement_is_in_the_first_language_it_is_written_in(
     record: CalibrationRecord, languages: tuple[str, ...], beginning: str, size: str
 ) -> None:
-    told = statement(record.point("average_k", k=3), languages)
-    assert told.startswith(beginning)
-    assert size in told
+    text = statement(record.point("average_k", k=3), languages)
+    assert text.startswith(beginning)
+    assert size in text
 
 
 def test_every_language_has_all_phrases_with_the_same_figures_to_fill_in() -> None:
@@ -232,13 +232,13 @@ def test_every_language_has_all_phrases_with_the_same_figures_to_fill_in() -> No
 def test_every_figure_of_a_statement_is_told_in_every_language(
     record: CalibrationRecord, language: str
 ) -> None:
-    def figures(told: str) -> list[str]:
-        return sorted(re.findall(r"\d+", told))
+    def figures(text: str) -> list[str]:
+        return sorted(re.findall(r"\d+", text))
 
-    asked: list[dict[str, Any]] = [{"images": 1}, {"images": 2}, {"k": 1.0}]
+    requests: list[dict[str, Any]] = [{"images": 1}, {"images": 2}, {"k": 1.0}]
     for measured in (record.measured, replace(record.measured, split=TRAFFIC)):
         changed = replace(record, measured=measured)
-        points = [changed.point("average_k", **one) for one in asked]
+        points = [changed.point("average_k", **one) for one in requests]
         for point in [*points, changed.point("top_k", k=5), changed.point("coverage")]:
             assert figures(statement(point, [language])) == figures(point.statement)
 
@@ -306,8 +306,8 @@ def test_the_selection_is_recorded_with_an_honest_rate(record: CalibrationRecord
     hits = []
     for values in heads.values():
         for kind in SCORE_KINDS:
-            found = scores(values, kind)
-            members = calibrate("average_k", found, average_k=3).sets(found)
+            result = scores(values, kind)
+            members = calibrate("average_k", result, average_k=3).sets(result)
             hits.append(members[np.arange(ROWS), labels])
     choice = choose(hits)
     assert many.selection.honest_hit_rate == choice.honest_hit_rate
@@ -395,10 +395,10 @@ def test_the_record_stays_small_for_a_thousand_classes_and_two_heads() -> None:
 def test_progress_ends_at_the_announced_number_of_rows() -> None:
     logits, labels = sample_logits()
     scoring = scoring_of({"a": logits, "b": logits}, labels)
-    seen: list[int] = []
+    progress_rows: list[int] = []
     settings = CalibrationPlan(classes=CLASSES, ks=(3.0,))
-    fit_record(scoring, settings, class_counts=COUNTS, advance=seen.append)
-    assert sum(seen) == passes(scoring, settings) * ROWS
+    fit_record(scoring, settings, class_counts=COUNTS, advance=progress_rows.append)
+    assert sum(progress_rows) == passes(scoring, settings) * ROWS
 
 
 def test_the_distribution_counts_every_score(record: CalibrationRecord) -> None:
@@ -419,37 +419,37 @@ def test_the_distribution_knows_log_sum_exp(record: CalibrationRecord) -> None:
         CalibrationPlan(classes=CLASSES, ks=(3.0,)),
         class_counts=COUNTS,
     )
-    found = fitted.distribution
+    result = fitted.distribution
     values = np.logaddexp.reduce(logits.astype(np.float32).astype(np.float64), axis=1)
-    assert len(found.logsumexp_edges) == len(found.logsumexp) == 40
-    assert found.logsumexp_edges[0] == pytest.approx(values.min())
-    assert sum(found.logsumexp[-4:]) == (values >= found.logsumexp_edges[-4] - 1e-12).sum()
-    assert min(found.logsumexp) >= ROWS // 40
+    assert len(result.logsumexp_edges) == len(result.logsumexp) == 40
+    assert result.logsumexp_edges[0] == pytest.approx(values.min())
+    assert sum(result.logsumexp[-4:]) == (values >= result.logsumexp_edges[-4] - 1e-12).sum()
+    assert min(result.logsumexp) >= ROWS // 40
 
 
 def test_photos_are_suspect_below_the_share_asked_for() -> None:
     logits, labels = sample_logits()
     for share in (0.05, 0.0, 0.2):
-        found = fit_record(
+        result = fit_record(
             scoring_of({"linear": logits}, labels),
             CalibrationPlan(classes=CLASSES, ks=(3.0,), suspect_share=share),
             class_counts=COUNTS,
         )
-        assert found.rejection is not None
-        assert (found.rejection.method, found.rejection.rows) == ("generalised_entropy", ROWS)
-        assert (found.rejection.head, found.rejection.share) == ("linear", share)
-        suspects = [found.rejection.verdict(row[np.newaxis])[1] for row in logits]
+        assert result.rejection is not None
+        assert (result.rejection.method, result.rejection.rows) == ("generalised_entropy", ROWS)
+        assert (result.rejection.head, result.rejection.share) == ("linear", share)
+        suspects = [result.rejection.verdict(row[np.newaxis])[1] for row in logits]
         assert sum(suspects) == int(share * ROWS)
-        assert CalibrationRecord.from_json(found.to_json()).rejection == found.rejection
+        assert CalibrationRecord.from_json(result.to_json()).rejection == result.rejection
 
 
 def test_nobody_is_suspect_where_nothing_judges() -> None:
     logits, labels = sample_logits()
     settings = CalibrationPlan(classes=CLASSES, ks=(3.0,), rejection_method=None)
-    found = fit_record(scoring_of({"linear": logits}, labels), settings, class_counts=None)
-    assert found.rejection is None
-    assert found.shots == ()
-    assert CalibrationRecord.from_json(found.to_json()) == found
+    result = fit_record(scoring_of({"linear": logits}, labels), settings, class_counts=None)
+    assert result.rejection is None
+    assert result.shots == ()
+    assert CalibrationRecord.from_json(result.to_json()) == result
 
 
 def test_shot_groups_are_measured_at_the_default_k(record: CalibrationRecord) -> None:
@@ -576,9 +576,9 @@ def test_points_are_built_once(record: CalibrationRecord) -> None:
 
 
 def test_every_rule_is_calibrated_with_what_it_promises(record: CalibrationRecord) -> None:
-    found = {(rule, guarantee) for rule, guarantee, *_ in record.served}
+    result = {(rule, guarantee) for rule, guarantee, *_ in record.served}
     promised = {(name, each) for name, spec in RULES.items() for each in spec.promises}
-    assert found == promised | {(name, spec.guarantee) for name, spec in RULES.items()}
+    assert result == promised | {(name, spec.guarantee) for name, spec in RULES.items()}
 
 
 def test_columns_and_printed_figures_follow_the_fields_of_a_row(record: CalibrationRecord) -> None:
@@ -613,9 +613,9 @@ def test_a_rule_added_to_the_table_is_calibrated_recorded_and_answered(
             monkeypatch.setattr(module, "RULES", {**RULES, "rule_to_come": added})
     record = make_record()
     assert "rule_to_come" in record.rules
-    found, usual = record.point("rule_to_come", k=2.55), record.point("average_k", k=2.55)
-    assert (found.rule, found.lambda_val, found.k) == ("rule_to_come", usual.lambda_val, 2.55)
-    assert found.statement == usual.statement
+    result, usual = record.point("rule_to_come", k=2.55), record.point("average_k", k=2.55)
+    assert (result.rule, result.lambda_val, result.k) == ("rule_to_come", usual.lambda_val, 2.55)
+    assert result.statement == usual.statement
     assert CalibrationRecord.from_json(record.to_json()) == record
 
 
@@ -623,10 +623,10 @@ def test_a_table_of_a_rule_that_is_not_known_yet_is_passed_over(
     record: CalibrationRecord,
 ) -> None:
     newer = replace(record.tables[0], rule="rule_to_come")
-    found = CalibrationRecord.from_json(replace(record, tables=(newer, *record.tables)).to_json())
-    assert found.rules == record.rules
+    result = CalibrationRecord.from_json(replace(record, tables=(newer, *record.tables)).to_json())
+    assert result.rules == record.rules
     with pytest.raises(NotCalibrated, match="rule_to_come"):
-        found.point("rule_to_come")
+        result.point("rule_to_come")
 
 
 def test_an_older_record_is_refused(record: CalibrationRecord) -> None:

@@ -48,11 +48,11 @@ def test_a_clear_photo_is_more_familiar_than_one_of_nothing_and_alone_as_in_a_ba
     logits = np.full((3, 50), -2.0)
     logits[0, 4] = 9.0
     logits[2, :2] = [3.0, -np.inf]
-    found = METHODS[name](logits, kind)
-    assert found.shape == (3,)
-    assert np.isfinite(found).all()
-    assert found[0] > found[1]
-    assert METHODS[name](logits[2:], kind)[0] == found[2]
+    result = METHODS[name](logits, kind)
+    assert result.shape == (3,)
+    assert np.isfinite(result).all()
+    assert result[0] > result[1]
+    assert METHODS[name](logits[2:], kind)[0] == result[2]
 
 
 @pytest.mark.parametrize("name", METHODS)

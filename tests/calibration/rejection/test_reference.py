@@ -28,9 +28,9 @@ KNOWN, ROWS = drawn(60), drawn(25)
 REFERENCE = Reference.of(KNOWN)
 
 
-def axes_of(known: NDArray[np.float32], count: int) -> NDArray[np.float64]:
+def axes_of(features: NDArray[np.float32], count: int) -> NDArray[np.float64]:
     """The directions of most use, by another computation."""
-    return np.asarray(np.linalg.svd(known.astype(np.float64))[2][:count])
+    return np.asarray(np.linalg.svd(features.astype(np.float64))[2][:count])
 
 
 def test_nearest_is_the_largest_cosine_along_the_axes() -> None:

@@ -63,9 +63,9 @@ REFERENCE = Reference.of(RANDOM.normal(1, 1, (50, 8)))
 
 
 def fitted(method: str, *, share: float = 0.1, rows: slice = slice(None)) -> RejectionRule:
-    found = parts(LOGITS[rows], "softmax", FEATURES[rows], REFERENCE)
+    result = parts(LOGITS[rows], "softmax", FEATURES[rows], REFERENCE)
     return fit_rejection(
-        method, share, found, head="h", score_kind="softmax", reference_sha256=REFERENCE.sha256
+        method, share, result, head="h", score_kind="softmax", reference_sha256=REFERENCE.sha256
     )
 
 
@@ -82,9 +82,9 @@ def test_combined_adds_up_what_each_part_says_in_its_own_standard_deviations() -
         for row, value in enumerate(column):
             expected[row] += (value - mean) / deviation
     judge = fitted("combined")
-    found = judge.familiarity(LOGITS, FEATURES, REFERENCE)
-    assert found == pytest.approx(expected)
-    assert judge.threshold == sorted(found)[40]
+    result = judge.familiarity(LOGITS, FEATURES, REFERENCE)
+    assert result == pytest.approx(expected)
+    assert judge.threshold == sorted(result)[40]
 
 
 @pytest.mark.parametrize("method", FEATURE_METHODS)
@@ -116,8 +116,8 @@ def test_where_only_logits_are_at_hand_they_have_a_threshold_of_their_own(method
 
 
 def test_a_part_that_never_changes_says_nothing() -> None:
-    found = np.stack([np.full(20, 0.7), np.arange(20.0), -(np.arange(20.0) ** 2)], axis=1)
-    judge = fit_rejection("combined", 0.1, found, head="h", score_kind="softmax")
+    result = np.stack([np.full(20, 0.7), np.arange(20.0), -(np.arange(20.0) ** 2)], axis=1)
+    judge = fit_rejection("combined", 0.1, result, head="h", score_kind="softmax")
     assert judge.scales[0] == 1.0
     assert np.isfinite(judge.threshold)
 
@@ -126,9 +126,9 @@ def test_a_part_that_never_changes_says_nothing() -> None:
 def test_combined_keeps_its_promise_up_to_what_vanishes_with_the_photos(share: float) -> None:
     random, rows, rates = np.random.default_rng(11), 200, []
     for _ in range(1000):
-        found = random.standard_t(4, (rows + 200, 3)) @ [[1, 0.5, 0], [0, 1, 0.3], [0.2, 0, 4]]
-        judge = fit_rejection("combined", share, found[:rows], head="h", score_kind="softmax")
-        fresh = ((found[rows:] - judge.centres) / judge.scales).sum(axis=1)
+        result = random.standard_t(4, (rows + 200, 3)) @ [[1, 0.5, 0], [0, 1, 0.3], [0.2, 0, 4]]
+        judge = fit_rejection("combined", share, result[:rows], head="h", score_kind="softmax")
+        fresh = ((result[rows:] - judge.centres) / judge.scales).sum(axis=1)
         rates.append((fresh < judge.threshold).mean())
     error = np.std(rates) / np.sqrt(len(rates))
     promised = (int(share * rows) + 1) / (rows + 1)

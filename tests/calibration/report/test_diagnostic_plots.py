@@ -19,14 +19,14 @@ def findings() -> Diagnostics:
 
 
 def line(figure: Figure, label: str) -> tuple[list[float], list[float]]:
-    (found,) = (line for line in figure.axes[0].lines if line.get_label() == label)
-    across, up = (np.asarray(data).tolist() for data in found.get_data())
+    (result,) = (line for line in figure.axes[0].lines if line.get_label() == label)
+    across, up = (np.asarray(data).tolist() for data in result.get_data())
     return across, up
 
 
 def errorbar(figure: Figure) -> tuple[list[float], list[float]]:
-    (found,) = (c for c in figure.axes[0].containers if isinstance(c, ErrorbarContainer))
-    across, up = (np.asarray(data).tolist() for data in found.lines[0].get_data())
+    (result,) = (c for c in figure.axes[0].containers if isinstance(c, ErrorbarContainer))
+    across, up = (np.asarray(data).tolist() for data in result.lines[0].get_data())
     return across, up
 
 
@@ -41,9 +41,9 @@ def test_accuracy_is_drawn_over_k_beside_what_no_network_reaches(findings: Diagn
 
 
 def test_sizes_are_drawn_as_a_share_more_or_less_than_asked(findings: Diagnostics) -> None:
-    (drawn, _) = charts.sizes_achieved(findings.average_k).axes[0].lines
+    (curve, _) = charts.sizes_achieved(findings.average_k).axes[0].lines
     expected = [row.size / row.value - 1 for row in findings.average_k]
-    assert np.asarray(drawn.get_ydata()).tolist() == pytest.approx(expected)
+    assert np.asarray(curve.get_ydata()).tolist() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -94,15 +94,15 @@ def test_each_group_has_a_line_that_adds_up_to_one(findings: Diagnostics) -> Non
 
 
 def test_reliability_is_drawn_where_there_are_scores() -> None:
-    found = Reliability(
+    result = Reliability(
         counts=np.array([0, 4, 10]),
         mean_scores=np.array([np.nan, 0.5, 0.9]),
         hits=np.array([0, 1, 9]),
     )
-    figure = charts.reliability(found, found)
+    figure = charts.reliability(result, result)
     assert errorbar(figure) == ([0.5, 0.9], [0.25, 0.9])
     assert line(figure, "scores of all classes") == ([0.5, 0.9], [0.25, 0.9])
-    (bars,) = (c for c in charts.best_scores(found).axes[0].containers)
+    (bars,) = (c for c in charts.best_scores(result).axes[0].containers)
     assert isinstance(bars, BarContainer)
     assert [bar.get_height() for bar in bars] == pytest.approx([0, 4 / 14, 10 / 14])
 

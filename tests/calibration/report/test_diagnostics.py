@@ -67,16 +67,16 @@ def test_scores_are_gathered_in_tenths(record: CalibrationRecord, findings: Diag
     _, values, labels = sets_and_scores(record)
     every = [(p, c == y) for row, y in zip(values, labels, strict=True) for c, p in enumerate(row)]
     best = [(max(row), row.index(max(row)) == y) for row, y in zip(values, labels, strict=True)]
-    for found, expected in ((findings.all_scores, every), (findings.best_scores, best)):
+    for result, expected in ((findings.all_scores, every), (findings.best_scores, best)):
         for place in range(10):
             inside = [pair for pair in expected if min(int(pair[0] * 10), 9) == place]
-            assert found.counts[place] == len(inside)
-            assert found.hits[place] == sum(hit for _, hit in inside)
+            assert result.counts[place] == len(inside)
+            assert result.hits[place] == sum(hit for _, hit in inside)
             if inside:
                 mean = sum(score for score, _ in inside) / len(inside)
-                assert found.mean_scores[place] == pytest.approx(mean)
+                assert result.mean_scores[place] == pytest.approx(mean)
             else:
-                assert np.isnan(found.mean_scores[place])
+                assert np.isnan(result.mean_scores[place])
 
 
 def test_the_gap_is_the_expected_calibration_error(findings: Diagnostics) -> None:
@@ -103,9 +103,9 @@ def test_pairs_are_counted_with_what_their_photos_show(
     expected = sorted(counts, key=lambda pair: (-counts[pair], pair))[:MOST_PAIRS]
     assert [pair.classes for pair in findings.pairs] == expected
     assert len(counts) > MOST_PAIRS
-    for found in findings.pairs:
-        assert found.sets == counts[found.classes]
-        assert found.true == (of_first[found.classes], of_second[found.classes])
+    for result in findings.pairs:
+        assert result.sets == counts[result.classes]
+        assert result.true == (of_first[result.classes], of_second[result.classes])
 
 
 def test_the_largest_sets_come_first_with_their_best_members(

@@ -41,12 +41,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory, data: str) -> Path:
-    found = make_bundle(tmp_path_factory.mktemp("bundle") / "b")
+    result = make_bundle(tmp_path_factory.mktemp("bundle") / "b")
     items = [ClassInfo(id=item.id, scientific_name=f"{BAD} {item.id}",
-                       training_count=item.training_count) for item in found.classes]  # fmt: skip
-    replace_files(found.path, {"classes.json": ClassTable(tuple(items)).to_json().encode()})
-    calibrate_bundle(found.path, data)
-    return found.path
+                       training_count=item.training_count) for item in result.classes]  # fmt: skip
+    replace_files(result.path, {"classes.json": ClassTable(tuple(items)).to_json().encode()})
+    calibrate_bundle(result.path, data)
+    return result.path
 
 
 def evaluate(bundle: Path, data: str, *more: object) -> Result:
@@ -85,23 +85,23 @@ def test_every_section_is_there_but_that_of_an_older_bundle(
     page_and_json: tuple[str, dict[str, Any]],
 ) -> None:
     page, _ = page_and_json
-    wanted = [html.escape(name) for name in SECTIONS if name != "Beside the older bundle"]
-    assert re.findall(r"<h2>(.*?)</h2>", page) == wanted
+    expected = [html.escape(name) for name in SECTIONS if name != "Beside the older bundle"]
+    assert re.findall(r"<h2>(.*?)</h2>", page) == expected
     assert page.count("<svg") == 7
     assert "<title>squares 1 on 72 photos of test</title>" in page
 
 
 def test_the_figures_are_those_of_the_command(page_and_json: tuple[str, dict[str, Any]]) -> None:
-    page, told = page_and_json
-    entries = [*told["rules"], *told["guaranteed"]]
+    page, content = page_and_json
+    entries = [*content["rules"], *content["guaranteed"]]
     rows = cells(page, "Every rule")
     assert len(rows) == len(entries)
     for row, entry in zip(rows, entries, strict=True):
         low, high = entry["hit_rate_ci95"]
-        asked = f"K = {entry['k']:g}" if "k" in entry else percent(entry["level"])
+        request = f"K = {entry['k']:g}" if "k" in entry else percent(entry["level"])
         assert row[0].startswith(entry["rule"])
         assert row[1:] == [
-            asked, f"{entry['mean_set_size']:.3f}", percent(entry["hit_rate"]),
+            request, f"{entry['mean_set_size']:.3f}", percent(entry["hit_rate"]),
             f"{low * 100:.1f}-{percent(high)}", percent(entry["macro_hit_rate"]),
             percent(entry["empty_rate"]),
         ]  # fmt: skip
@@ -110,8 +110,8 @@ def test_the_figures_are_those_of_the_command(page_and_json: tuple[str, dict[str
 def test_the_sentences_repeat_the_figures_of_the_default_k(
     page_and_json: tuple[str, dict[str, Any]],
 ) -> None:
-    page, told = page_and_json
-    at = {(rule["rule"], rule.get("k")): rule for rule in told["rules"]}
+    page, content = page_and_json
+    at = {(rule["rule"], rule.get("k")): rule for rule in content["rules"]}
     average, top = at["average_k", 3.0], at["top_k", 3.0]
     assert f"the sets hold {average['mean_set_size']:.2f} (95 %" in page
     assert (
@@ -124,12 +124,12 @@ def test_the_sentences_repeat_the_figures_of_the_default_k(
 def test_groups_by_training_photos_are_those_of_the_command(
     page_and_json: tuple[str, dict[str, Any]],
 ) -> None:
-    page, told = page_and_json
+    page, content = page_and_json
     groups, by_k = cells(page, "Rare and common classes")[:3], {}
     assert [row[:3] for row in groups] == [
         ["few", "1", "12"], ["medium", "3", "36"], ["many", "2", "24"],
     ]  # fmt: skip
-    for rule in told["rules"]:
+    for rule in content["rules"]:
         if rule["rule"] == "average_k":
             shots = [*rule["shots"].values(), rule["macro_hit_rate"]]
             by_k[f"{rule['k']:g}"] = list(map(percent, shots))
@@ -164,8 +164,8 @@ def test_the_photos_with_the_largest_sets_are_shown_with_the_truth(
 
 def test_a_photo_that_has_gone_meanwhile_leaves_a_gap() -> None:
     logits, labels = small_logits(4)
-    found = synthetic(logits, labels, read=OSError("gone"))
-    assert "no picture" in evaluation_report(found, evaluate_outputs(found))
+    result = synthetic(logits, labels, read=OSError("gone"))
+    assert "no picture" in evaluation_report(result, evaluate_outputs(result))
 
 
 def small_logits(classes: int, rows: int = 60) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -212,24 +212,24 @@ def test_any_number_of_classes_has_a_page_one_without_photos_included(
     classes: int, min_size: int
 ) -> None:
     logits, labels = small_logits(classes)
-    found = synthetic(logits, labels, min_size=min_size)
-    page = evaluation_report(found, evaluate_outputs(found))
+    result = synthetic(logits, labels, min_size=min_size)
+    page = evaluation_report(result, evaluate_outputs(result))
     if classes > 1:
         assert "Classes without a photo here: 1." in page
     assert "does not say how many training photos" in page
-    assert ("No set holds more than one class." in page) == (found.record.default_k == 1)
+    assert ("No set holds more than one class." in page) == (result.record.default_k == 1)
     assert not re.search(r"\bnan\b", page)
 
 
 def test_empty_sets_are_said_and_drawn() -> None:
     logits, labels = small_logits(25)
     logits[:20] = 0  # even scores, below the threshold
-    found = synthetic(logits, labels, min_size=0)
-    evaluation = evaluate_outputs(found)
+    result = synthetic(logits, labels, min_size=0)
+    evaluation = evaluate_outputs(result)
     (rate,) = (r.row.empty_rate for r in evaluation.rules
                if (r.point.rule, r.point.k) == ("average_k", 3.0))  # fmt: skip
     assert rate > 0.2
-    page = evaluation_report(found, evaluation)
+    page = evaluation_report(result, evaluation)
     assert f"{percent(rate)} are empty" in page.replace("&nbsp;", " ")
 
 
@@ -238,10 +238,10 @@ def test_an_older_bundle_stands_beside_the_new_one(bundle: Path, data: str, tmp_
     calibrate_bundle(older, data)
     file = tmp_path / "r.html"
     result = evaluate(bundle, data, "--baseline", older, "--report", file, "--json")
-    told, page = json.loads(result.stdout), read(file)
+    content, page = json.loads(result.stdout), read(file)
     rows = {row[0]: row[1:] for row in cells(page, "Beside the older bundle")}
     assert list(rows) == ["1", "2", "3", "5"]
-    for each in told["against"]:
+    for each in content["against"]:
         rule, value = each["rule"].split(" k=") if " k=" in each["rule"] else ("", "")
         if rule == "average_k":
             size, hits = each["size"], each["hit_rate"]

@@ -37,22 +37,22 @@ def a_drawing() -> str:
 def test_what_is_written_is_escaped_everywhere() -> None:
     bad = "<script>alert('&')</script>"
     parts = [words(bad), preformatted(bad), table([bad], [[bad]])]
-    shown = page(bad, [section(bad, *parts)])
-    assert "<script" not in shown
-    assert shown.count("&lt;script&gt;alert(&#x27;&amp;&#x27;)&lt;/script&gt;") == 7
+    text = page(bad, [section(bad, *parts)])
+    assert "<script" not in text
+    assert text.count("&lt;script&gt;alert(&#x27;&amp;&#x27;)&lt;/script&gt;") == 7
 
 
 def test_a_drawing_is_well_formed_and_its_letters_are_letters() -> None:
     root = ElementTree.fromstring(a_drawing())
-    told = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert {"<across>", "up & down"} <= set(told)
+    texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"<across>", "up & down"} <= set(texts)
 
 
 def test_every_colour_of_a_drawing_follows_the_page() -> None:
-    shown = a_drawing()
-    assert {GREEN, INK} & set(re.findall(r"#[0-9a-f]{6}\b", shown)) == set()
-    assert re.findall(r"(?:fill|stroke): #", shown) == []
-    named = set(re.findall(r"var\((--\w+)\)", shown))
+    text = a_drawing()
+    assert {GREEN, INK} & set(re.findall(r"#[0-9a-f]{6}\b", text)) == set()
+    assert re.findall(r"(?:fill|stroke): #", text) == []
+    named = set(re.findall(r"var\((--\w+)\)", text))
     assert named
     for dark in (False, True):
         assert named <= {entry.split(":")[0] for entry in variables(dark=dark).split(";")}
@@ -60,9 +60,9 @@ def test_every_colour_of_a_drawing_follows_the_page() -> None:
 
 
 def test_two_drawings_have_no_identifier_in_common_but_of_equal_things() -> None:
-    shown = a_drawing()
-    assert '<g id="' not in shown
-    assert a_drawing() == shown
+    text = a_drawing()
+    assert '<g id="' not in text
+    assert a_drawing() == text
 
 
 def test_a_drawing_says_in_words_what_it_shows() -> None:
@@ -70,9 +70,9 @@ def test_a_drawing_says_in_words_what_it_shows() -> None:
     assert "<figcaption>a &lt; b</figcaption>" in drawing(figure, "a < b")
 
 
-@pytest.mark.parametrize(("share", "shown"), [(0.9306, "93.1 %"), (1.0, "100.0 %"), (None, "-")])
-def test_a_share_is_shown_in_percent(share: float | None, shown: str) -> None:
-    assert percent(share) == shown
+@pytest.mark.parametrize(("share", "text"), [(0.9306, "93.1 %"), (1.0, "100.0 %"), (None, "-")])
+def test_a_share_is_shown_in_percent(share: float | None, text: str) -> None:
+    assert percent(share) == text
 
 
 def test_a_number_stays_with_its_unit() -> None:

@@ -13,40 +13,40 @@ LABELS = np.array([0, 0, 0, 1, 2, 2])
 
 
 def test_a_class_with_enough_rows_has_its_own_quantile() -> None:
-    found, small = class_thresholds(TRUE, LABELS, 4, 0.75, small_classes="always")
+    result, small = class_thresholds(TRUE, LABELS, 4, 0.75, small_classes="always")
     assert conformal_rank(0.75, 3) == 1
-    assert found.tolist() == [0.1, -np.inf, -np.inf, -np.inf]
+    assert result.tolist() == [0.1, -np.inf, -np.inf, -np.inf]
     assert small.tolist() == [False, True, True, True]
 
 
 def test_small_classes_may_take_the_threshold_of_all_rows() -> None:
-    found, _ = class_thresholds(TRUE, LABELS, 4, 0.75, small_classes="marginal")
-    assert found.tolist() == [0.1, 0.1, 0.1, 0.1]  # the first of six
+    result, _ = class_thresholds(TRUE, LABELS, 4, 0.75, small_classes="marginal")
+    assert result.tolist() == [0.1, 0.1, 0.1, 0.1]  # the first of six
 
 
 def test_small_classes_may_take_the_threshold_of_their_group() -> None:
-    found, _ = class_thresholds(
+    result, _ = class_thresholds(
         TRUE, LABELS, 4, 0.75, small_classes="group", groups=["a", "b", "b", "c"]
     )
-    assert found.tolist() == [0.1, 0.2, 0.2, -np.inf]  # group c has no rows at all
+    assert result.tolist() == [0.1, 0.2, 0.2, -np.inf]  # group c has no rows at all
 
 
 def test_the_threshold_of_a_group_is_that_of_all_its_rows_large_classes_included() -> None:
-    found, small = class_thresholds(
+    result, small = class_thresholds(
         TRUE, LABELS, 3, 0.75, small_classes="group", groups=["a", "a", "b"]
     )
     assert small.tolist() == [False, True, True]
-    assert found.tolist() == [0.1, 0.1, -np.inf]  # the first of four; two are too few
+    assert result.tolist() == [0.1, 0.1, -np.inf]  # the first of four; two are too few
 
 
 @pytest.mark.parametrize("min_size", [0, 1])
 def test_every_class_with_enough_rows_is_covered(min_size: int) -> None:
     random = np.random.default_rng(1)
     calibration, new = draw(random, 8000), draw(random, 120_000)
-    found = calibrate(
+    result = calibrate(
         "class_coverage", *calibration, coverage=0.8, small_classes="always", min_size=min_size
     )
-    hits = found.sets(new.scores)[np.arange(len(new.labels)), new.labels]
+    hits = result.sets(new.scores)[np.arange(len(new.labels)), new.labels]
     for label in range(CLASSES):
         mine = hits[new.labels == label]
         rows = int((calibration.labels == label).sum())

@@ -90,25 +90,25 @@ def test_coverage_is_the_smallest_promise_keeping_set(
     scores = np.abs(scores)
     labels = data.draw(st.lists(st.integers(0, classes - 1), min_size=rows, max_size=rows))
     rule = calibrate("coverage", scores, labels, coverage=level, min_size=min_size)
-    wanted = math.ceil(Fraction(str(level)) * (rows + 1))
+    rank = math.ceil(Fraction(str(level)) * (rows + 1))
     members = rule.sets(scores)
     hits = int(members[np.arange(rows), labels].sum())
-    if wanted > rows:
+    if rank > rows:
         assert members.all()
         assert rule.lambda_val == 0.0
         return
-    assert hits >= wanted
+    assert hits >= rank
     lambda_val = rule.lambda_val
     assert lambda_val is not None
     higher = oracles.sets(scores, math.nextafter(lambda_val, math.inf), min_size)
-    fewer = sum(label in found for label, found in zip(labels, higher, strict=True))
-    assert fewer < wanted or all_best(scores, labels, wanted)
+    fewer = sum(label in result for label, result in zip(labels, higher, strict=True))
+    assert fewer < rank or all_best(scores, labels, rank)
 
 
-def all_best(scores: Scores, labels: list[int], wanted: int) -> bool:
+def all_best(scores: Scores, labels: list[int], rank: int) -> bool:
     """Whether the best classes alone keep the promise, so that the threshold hardly matters."""
     best = scores.argmax(axis=1)
-    return int((best == np.array(labels)).sum()) >= wanted
+    return int((best == np.array(labels)).sum()) >= rank
 
 
 def test_coverage_that_the_best_class_alone_gives_adds_no_other() -> None:
@@ -184,9 +184,9 @@ def test_without_counts_the_labels_are_counted() -> None:
 def test_sets_shrink_as_k_falls(scores: Scores, seed: int) -> None:
     last = None
     for average_k in (4, 3.3, 2, 1.1, 1):
-        found = calibrate("average_k", scores, average_k=average_k).sets(scores)
-        assert last is None or not (found & ~last).any()
-        last = found
+        result = calibrate("average_k", scores, average_k=average_k).sets(scores)
+        assert last is None or not (result & ~last).any()
+        last = result
 
 
 def test_one_photo_is_compared_as_it_is_in_a_batch() -> None:
@@ -275,8 +275,8 @@ def test_a_share_out_of_range_is_refused(micro_weight: float) -> None:
 
 def test_the_table_names_every_rule_and_what_it_asks_for() -> None:
     assert tuple(RULES) == get_args(RuleName)
-    asked = {name: (spec.asks, spec.guarantee) for name, spec in RULES.items()}
-    assert asked == {
+    table = {name: (spec.asks, spec.guarantee) for name, spec in RULES.items()}
+    assert table == {
         name: ("coverage", "mean") if name.endswith("coverage") else ("k", None) for name in RULES
     }
     assert [name for name, spec in RULES.items() if spec.balanced] == [
@@ -298,10 +298,10 @@ def test_top_k_fuses_marginals_and_the_others_scores() -> None:
 def test_a_saved_rule_gives_the_same_sets(name: str, min_size: int) -> None:
     random = np.random.default_rng(3)
     values, labels = random.dirichlet(np.full(6, 0.3), 300), random.integers(0, 6, 300)
-    asked: dict[str, Any] = {"average_k": 1.7, "k": 2, "coverage": 0.9}
+    sizes: dict[str, Any] = {"average_k": 1.7, "k": 2, "coverage": 0.9}
     takes = RULES[name].takes
     options: dict[str, Any] = {"small_classes": "marginal"} if RULES[name].by_class else {}
-    rule = calibrate(name, values, labels, min_size=min_size, **{takes: asked[takes]}, **options)
+    rule = calibrate(name, values, labels, min_size=min_size, **{takes: sizes[takes]}, **options)
     again = SetRule.from_json(rule.to_json())
     assert (again.sets(values) == rule.sets(values)).all()
     assert again.to_json() == rule.to_json()

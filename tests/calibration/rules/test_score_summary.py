@@ -25,9 +25,9 @@ def test_batches_give_the_very_rules_of_one_call(min_size: int, balanced: bool) 
         expected = calibrate(
             f"{name}average_k", scores, average_k=average_k, min_size=min_size, class_counts=counts
         )
-        found = evidence.average_k(average_k)
-        assert found.lambda_val == expected.lambda_val
-        assert found.achieved == expected.achieved
+        result = evidence.average_k(average_k)
+        assert result.lambda_val == expected.lambda_val
+        assert result.achieved == expected.achieved
     for level in (0.5, 0.9, 0.999):
         expected = calibrate(
             f"{name}coverage", scores, labels, coverage=level, min_size=min_size,

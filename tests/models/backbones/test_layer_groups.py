@@ -86,10 +86,15 @@ def test_blocks_rise_with_the_network() -> None:
 
 
 def test_embeddings_of_a_transformer_are_in_its_first_block() -> None:
-    found = block_of(_backbone("vit_b_16"))
-    assert found["class_token"] == found["encoder.pos_embedding"] == found["conv_proj.weight"] == 0
-    assert found["encoder.layers.encoder_layer_0.ln_1.weight"] == 1
-    assert found["encoder.ln.weight"] == found["encoder.layers.encoder_layer_11.ln_1.weight"]
+    numbers = block_of(_backbone("vit_b_16"))
+    assert (
+        numbers["class_token"]
+        == numbers["encoder.pos_embedding"]
+        == numbers["conv_proj.weight"]
+        == 0
+    )
+    assert numbers["encoder.layers.encoder_layer_0.ln_1.weight"] == 1
+    assert numbers["encoder.ln.weight"] == numbers["encoder.layers.encoder_layer_11.ln_1.weight"]
 
 
 def test_the_lowest_rate_of_a_hierarchical_network_is_low() -> None:
@@ -110,8 +115,8 @@ def test_the_lowest_rate_of_a_hierarchical_network_is_low() -> None:
     ],
 )
 def test_tokens_embeddings_and_bias_tables_are_not_decayed(name: str, spared: set[str]) -> None:
-    found = not_decayed(_backbone(name))
-    assert {name.rpartition(".")[2] for name in found} == spared
+    names = not_decayed(_backbone(name))
+    assert {name.rpartition(".")[2] for name in names} == spared
 
 
 @pytest.mark.parametrize(
@@ -151,7 +156,7 @@ def test_only_the_last_blocks_and_the_head_learn_and_no_gradient_goes_further() 
     reached: list[bool] = []
     layers = network.backbone.layers
     assert isinstance(layers, nn.Sequential)
-    layers[2].register_forward_hook(lambda *found: reached.append(found[2].requires_grad))
+    layers[2].register_forward_hook(lambda *arguments: reached.append(arguments[2].requires_grad))
     before = {key: value.clone() for key, value in network.state_dict().items()}
     optimiser = torch.optim.SGD(network.parameters(), lr=0.1)
     network(torch.randn(4, 3, 16, 16)).sum().backward()

@@ -91,14 +91,16 @@ def test_pictures_too_small_for_a_network_are_refused_when_it_is_built(
 
 
 @pytest.mark.parametrize(
-    ("name", "size", "taken"),
+    ("name", "size", "expected"),
     [("vit_b_16", 50, 64), ("vit_b_32", 16, 32), ("vit_h_14", 48, 56), ("maxvit_t", 64, 224)],
 )
-def test_a_network_of_patches_says_which_sizes_it_takes(name: str, size: int, taken: int) -> None:
-    assert side_taken(name, size) == side_taken(name, taken) == taken
+def test_a_network_of_patches_says_which_sizes_it_takes(
+    name: str, size: int, expected: int
+) -> None:
+    assert side_taken(name, size) == side_taken(name, expected) == expected
     with torch.device("meta"):
-        build(name, 3, "linear", image_size=taken).eval()(torch.zeros(1, 3, taken, taken))
-    message = rf"image_size must be a multiple of \d+ such as {taken} for {name}, got {size}"
+        build(name, 3, "linear", image_size=expected).eval()(torch.zeros(1, 3, expected, expected))
+    message = rf"image_size must be a multiple of \d+ such as {expected} for {name}, got {size}"
     with pytest.raises(ValueError, match=message):
         build(name, 3, "linear", image_size=size)
 
@@ -150,9 +152,9 @@ def test_the_same_random_state_gives_the_same_network() -> None:
 def test_an_unknown_backbone_is_refused_with_the_names_that_are_nearest(
     name: str, near: list[str]
 ) -> None:
-    with pytest.raises(ValueError, match=f"there is no backbone '{name}'; did you mean") as found:
+    with pytest.raises(ValueError, match=f"there is no backbone '{name}'; did you mean") as refusal:
         build(name, 4, "linear")
-    listed = str(found.value).partition("did you mean ")[2].rstrip("?").split(" or ")
+    listed = str(refusal.value).partition("did you mean ")[2].rstrip("?").split(" or ")
     assert set(near) <= set(listed)
     assert len(listed) <= 10
 
@@ -187,9 +189,13 @@ def test_networks_without_pretrained_weights_take_pictures_as_they_always_did() 
 def test_torchvisions_pretrained_weights_say_how_they_want_pictures(
     name: str, size: int, resized: int, resample: str
 ) -> None:
-    found = own_preprocess(name, "pretrained")
-    assert (found.image_size, found.resize_side, found.resample) == (size, resized, resample)
-    assert found.mean == (0.485, 0.456, 0.406)
+    preprocess = own_preprocess(name, "pretrained")
+    assert (preprocess.image_size, preprocess.resize_side, preprocess.resample) == (
+        size,
+        resized,
+        resample,
+    )
+    assert preprocess.mean == (0.485, 0.456, 0.406)
 
 
 def test_statistics_that_are_kept_do_not_move_while_everything_learns() -> None:

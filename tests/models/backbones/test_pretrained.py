@@ -18,16 +18,16 @@ NAME = "timm:test_efficientnet"
 
 def _hub(monkeypatch: pytest.MonkeyPatch, answers: dict[str, Any]) -> list[tuple[Any, ...]]:
     """A hub that gives what ``answers`` has for a file, or raises it; what it was asked."""
-    asked = []
+    downloads = []
 
     def download(repository: str, file: str, *, revision: str | None) -> str:
-        asked.append((repository, file, revision))
+        downloads.append((repository, file, revision))
         if isinstance(answers[file], Exception):
             raise answers[file]
         return str(answers[file])
 
     monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
-    return asked
+    return downloads
 
 
 def _missing(file: str) -> Exception:
@@ -41,12 +41,12 @@ def test_timms_weights_come_from_their_repository_with_licence_and_hash(
 ) -> None:
     file = tmp_path / "model.safetensors"
     save_file(timm.create_model("test_efficientnet").state_dict(), file)
-    asked = _hub(monkeypatch, {"model.safetensors": file})
-    found = open_weights("pretrained", NAME)
-    assert asked == [("timm/test_efficientnet.r160_in1k", "model.safetensors", None)]
-    assert found.origin == f"the pretrained weights of {NAME}"
-    assert found.state.keys() == timm.create_model("test_efficientnet").state_dict().keys()
-    provenance = found.provenance
+    downloads = _hub(monkeypatch, {"model.safetensors": file})
+    result = open_weights("pretrained", NAME)
+    assert downloads == [("timm/test_efficientnet.r160_in1k", "model.safetensors", None)]
+    assert result.origin == f"the pretrained weights of {NAME}"
+    assert result.state.keys() == timm.create_model("test_efficientnet").state_dict().keys()
+    provenance = result.provenance
     assert provenance is not None
     assert provenance.licence == "apache-2.0"
     assert provenance.sha256 == hashlib.sha256(file.read_bytes()).hexdigest()

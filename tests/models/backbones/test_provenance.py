@@ -12,9 +12,9 @@ def _file(folder: Path) -> Path:
 
 
 def test_a_file_is_named_with_its_hash_and_no_licence_is_made_up(tmp_path: Path) -> None:
-    found = provenance_of(_file(tmp_path))
+    provenance = provenance_of(_file(tmp_path))
     digest = hashlib.sha256(b"weights").hexdigest()
-    assert found == Provenance(file="w.safetensors", sha256=digest, licence=None)
+    assert provenance == Provenance(file="w.safetensors", sha256=digest, licence=None)
 
 
 def test_the_licence_is_the_first_line_of_the_one_beside_the_file(tmp_path: Path) -> None:
@@ -27,8 +27,11 @@ def test_a_run_hands_on_what_it_began_with(tmp_path: Path) -> None:
     first = provenance_of(_file(tmp_path / "first"), licence="cc-by-nc-4.0", source="https://x")
     run = _file(tmp_path / "run")
     run.with_name(RECORD).write_text(first.to_json())
-    found = provenance_of(run)
-    assert (found.licence, found.made_from) == ("cc-by-nc-4.0", json.loads(first.to_json()))
+    provenance = provenance_of(run)
+    assert (provenance.licence, provenance.made_from) == (
+        "cc-by-nc-4.0",
+        json.loads(first.to_json()),
+    )
 
 
 def test_a_bundle_hands_it_on_too(tmp_path: Path) -> None:

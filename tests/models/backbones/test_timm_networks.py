@@ -56,17 +56,17 @@ def test_networks_of_timm_get_our_head(name: str, features: int) -> None:
 
 def test_how_pictures_are_wanted_stands_in_timms_configuration() -> None:
     half = (0.5, 0.5, 0.5)
-    wanted = Preprocess(
+    expected = Preprocess(
         image_size=224, crop_fraction=0.875, resample="bicubic", mean=half, std=half
     )
-    assert own_preprocess("timm:tf_efficientnet_lite0") == wanted
-    assert own_preprocess("timm:tf_efficientnet_lite0", "some/file.pt") == wanted
+    assert own_preprocess("timm:tf_efficientnet_lite0") == expected
+    assert own_preprocess("timm:tf_efficientnet_lite0", "some/file.pt") == expected
     assert own_preprocess("timm:vit_small_patch14_dinov2").image_size == 518
     assert own_preprocess("timm:vgg11").resample == "bilinear"
 
 
 @pytest.mark.parametrize(
-    ("name", "size", "taken"),
+    ("name", "size", "expected"),
     [
         ("vit_tiny_patch16_224", 50, 64),
         ("vit_small_patch14_dinov2", 50, 56),
@@ -75,13 +75,13 @@ def test_how_pictures_are_wanted_stands_in_timms_configuration() -> None:
         ("inception_v3", 20, 112),
     ],
 )
-def test_a_network_of_timm_says_which_sizes_it_takes(name: str, size: int, taken: int) -> None:
+def test_a_network_of_timm_says_which_sizes_it_takes(name: str, size: int, expected: int) -> None:
     name = f"timm:{name}"
-    assert side_taken(name, size) == side_taken(name, taken) == taken
+    assert side_taken(name, size) == side_taken(name, expected) == expected
     with torch.device("meta"):
-        build(name, 3, "linear", image_size=taken).eval()(torch.zeros(1, 3, taken, taken))
-    if size != taken:
-        message = f"image_size must be one that fits, such as {taken}, for {name}, got {size}"
+        build(name, 3, "linear", image_size=expected).eval()(torch.zeros(1, 3, expected, expected))
+    if size != expected:
+        message = f"image_size must be one that fits, such as {expected}, for {name}, got {size}"
         with pytest.raises(ValueError, match=message):
             build(name, 3, "linear", image_size=size)
 
@@ -109,8 +109,8 @@ def test_a_layer_called_module_keeps_its_name() -> None:
         state = timm.create_model("iformer_t").state_dict()
         network = build("timm:iformer_t", 3, "linear")
     assert any(".module." in key for key in state)
-    said = warm_start(network, Weights(origin="it", state=state, classes=None))
-    assert said.startswith("it: the backbone is taken")
+    note = warm_start(network, Weights(origin="it", state=state, classes=None))
+    assert note.startswith("it: the backbone is taken")
 
 
 def test_real_weights_fit_with_a_head_of_their_own() -> None:
@@ -149,11 +149,11 @@ def test_what_belongs_to_the_picture_size_is_stretched_as_timm_does(
         pretrained=True,
         pretrained_cfg_overlay={"state_dict": state, "num_classes": 3},
     )
-    found = loaded.state_dict()
+    result = loaded.state_dict()
     for key, value in expected.state_dict().items():
         last = key.startswith("head.")
         ours = f"head.{key.rpartition('.')[2]}" if last else f"backbone.{key}"
-        assert torch.equal(found[ours], value), key
+        assert torch.equal(result[ours], value), key
 
 
 def test_weights_of_another_network_of_timm_are_refused_with_their_names(tmp_path: Path) -> None:
@@ -182,8 +182,8 @@ def _folder(path: Path, **settings: Any) -> Path:
 
 def test_a_folder_of_timms_is_a_network_with_weights_and_settings(tmp_path: Path) -> None:
     name = f"timm:local-dir:{_folder(tmp_path / 'model')}"
-    wanted = own_preprocess(name)
-    assert (wanted.image_size, wanted.mean) == (96, (0.1, 0.2, 0.3))
+    preprocess = own_preprocess(name)
+    assert (preprocess.image_size, preprocess.mean) == (96, (0.1, 0.2, 0.3))
     weights = open_weights("pretrained", name)
     assert weights.provenance is not None
     assert weights.provenance.file == "model.safetensors"

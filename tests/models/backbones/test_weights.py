@@ -158,10 +158,10 @@ def test_our_networks_have_no_pretrained_weights() -> None:
 
 def _loaded(name: str, state: dict[str, Tensor], folder: Path, **options: Any) -> dict[str, Tensor]:
     torch.save(state, folder / "w.pt")
-    found: dict[str, Tensor] = build(
+    network: dict[str, Tensor] = build(
         name, 3, "linear", str(folder / "w.pt"), **options
     ).state_dict()
-    return found
+    return network
 
 
 @pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod."])
@@ -169,16 +169,16 @@ def test_the_wrappers_of_several_processes_and_of_compiling_are_taken_off(
     tmp_path: Path, prefix: str
 ) -> None:
     state = build("tiny", 3, "linear").state_dict()
-    found = _loaded("tiny", {prefix + key: value for key, value in state.items()}, tmp_path)
-    assert all(torch.equal(found[key], value) for key, value in state.items())
+    network = _loaded("tiny", {prefix + key: value for key, value in state.items()}, tmp_path)
+    assert all(torch.equal(network[key], value) for key, value in state.items())
 
 
 def test_a_file_without_counters_of_batch_norm_is_taken(tmp_path: Path) -> None:
     state = build("tiny", 3, "linear").state_dict()
     old = {key: value + 1 for key, value in state.items() if "num_batches_tracked" not in key}
-    found = _loaded("tiny", old, tmp_path)
-    assert all(torch.equal(found[key], value) for key, value in old.items())
-    assert found["backbone.layers.0.1.num_batches_tracked"] == 0
+    network = _loaded("tiny", old, tmp_path)
+    assert all(torch.equal(network[key], value) for key, value in old.items())
+    assert network["backbone.layers.0.1.num_batches_tracked"] == 0
 
 
 @pytest.mark.parametrize(
@@ -196,8 +196,8 @@ def test_the_names_of_torchvisions_older_files_are_known(name: str, new: str, ol
         network = build(name, 3, "linear")
     state = {key.replace(new, old): value for key, value in plain.items()}
     assert state.keys() != plain.keys()
-    said = warm_start(network, Weights(origin="it", state=state, classes=None))
-    assert said.startswith("it: the backbone is taken")
+    note = warm_start(network, Weights(origin="it", state=state, classes=None))
+    assert note.startswith("it: the backbone is taken")
 
 
 @pytest.mark.parametrize(
@@ -215,8 +215,8 @@ def test_what_our_networks_do_without_is_left_out(
         state = torchvision.models.get_model(name, weights=None, **options).state_dict()
         assert any(key.startswith(extra) for key in state)
         network = build(name, 1000, "linear")
-        said = warm_start(network, Weights(origin="it", state=state, classes=None))
-    assert ("starts fresh" in said) == (name == "squeezenet1_1")
+        note = warm_start(network, Weights(origin="it", state=state, classes=None))
+    assert ("starts fresh" in note) == (name == "squeezenet1_1")
 
 
 @pytest.mark.parametrize(("size", "places"), [(64, 4), (128, 16)])
@@ -280,8 +280,8 @@ def test_rows_of_the_last_layer_go_by_class_id(head: str) -> None:
     source, network = _network(head, 3, seed=1), _network(head, 4, seed=2)
     fresh = {key: value.clone() for key, value in network.state_dict().items()}
     weights = Weights(origin="it", state=source.state_dict(), classes=["oak", "elm", "yew"])
-    said = warm_start(network, weights, ["ash", "yew", "oak", "fir"])
-    assert said == (
+    note = warm_start(network, weights, ["ash", "yew", "oak", "fir"])
+    assert note == (
         "it: the backbone is taken, and the last layer for 2 of 4 classes; the others start fresh: "
         "ash, fir; classes you do not have are left out: elm"
     )
@@ -296,8 +296,8 @@ def test_as_many_other_classes_take_no_row() -> None:
     source, network = _network("linear", 2, seed=1), _network("linear", 2, seed=2)
     fresh = network.head.weight.clone()
     weights = Weights(origin="it", state=source.state_dict(), classes=["oak", "elm"])
-    said = warm_start(network, weights, ["ash", "yew"])
-    assert "the last layer for 0 of 2 classes; the others start fresh: ash, yew" in said
+    note = warm_start(network, weights, ["ash", "yew"])
+    assert "the last layer for 0 of 2 classes; the others start fresh: ash, yew" in note
     assert torch.equal(network.head.weight, fresh)
 
 
@@ -306,16 +306,16 @@ def test_of_many_classes_without_a_match_some_are_named_and_all_counted() -> Non
     source, network = _network("linear", rows, seed=1), _network("linear", classes, seed=2)
     theirs, ours = [f"old{n}" for n in range(rows)], [f"new{n}" for n in range(classes)]
     weights = Weights(origin="it", state=source.state_dict(), classes=theirs)
-    said = warm_start(network, weights, ours)
-    assert f"start fresh: {', '.join(ours[:_SHOWN])} and 2 more; classes" in said
-    assert said.endswith(f"left out: {', '.join(theirs[:_SHOWN])} and 1 more")
+    note = warm_start(network, weights, ours)
+    assert f"start fresh: {', '.join(ours[:_SHOWN])} and 2 more; classes" in note
+    assert note.endswith(f"left out: {', '.join(theirs[:_SHOWN])} and 1 more")
 
 
 def test_the_same_classes_take_every_row() -> None:
     source, network = _network("two_head", 2, seed=1), _network("two_head", 2, seed=2)
     weights = Weights(origin="it", state=source.state_dict(), classes=["oak", "elm"])
-    said = warm_start(network, weights, ["oak", "elm"])
-    assert said == "it: the backbone is taken, and the last layer for 2 of 2 classes"
+    note = warm_start(network, weights, ["oak", "elm"])
+    assert note == "it: the backbone is taken, and the last layer for 2 of 2 classes"
     for key, value in source.state_dict().items():
         assert torch.equal(network.state_dict()[key], value), key
 
@@ -337,8 +337,8 @@ def test_rows_of_unknown_classes_are_taken_only_as_a_whole(rows: int, message: s
 def test_a_last_layer_of_another_kind_is_said_to_start_fresh() -> None:
     source, network = _network("linear", 2, seed=1), _network("two_head", 2, seed=2)
     weights = Weights(origin="it", state=source.state_dict(), classes=["ash", "yew"])
-    said = warm_start(network, weights, ["ash", "yew"])
-    assert said.endswith("the last layer starts fresh: the file has none of this kind")
+    note = warm_start(network, weights, ["ash", "yew"])
+    assert note.endswith("the last layer starts fresh: the file has none of this kind")
 
 
 def test_the_classes_beside_a_file_are_those_of_its_rows(tmp_path: Path) -> None:

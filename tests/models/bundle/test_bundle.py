@@ -37,9 +37,9 @@ def test_what_is_written_is_what_is_opened(tmp_path: Path) -> None:
     source = tmp_path / "network.onnx"
     source.write_bytes(b"weights")
     files = contents() | {"model.onnx": source, "MODEL_CARD.md": "Wiesensalbei ü".encode()}
-    written = write_bundle(tmp_path / "b", files, name="flora", version="3", heads=HEADS)
+    bundle = write_bundle(tmp_path / "b", files, name="flora", version="3", heads=HEADS)
     opened = open_bundle(str(tmp_path / "b"))
-    assert opened == written
+    assert opened == bundle
     assert (opened.name, opened.version, dict(opened.heads)) == ("flora", "3", HEADS)
     assert opened.created.endswith("+00:00")
     assert opened.classes == CLASSES
@@ -292,8 +292,8 @@ def test_a_folder_that_is_no_bundle_is_never_overwritten(tmp_path: Path) -> None
 
 def test_an_empty_folder_may_be_filled(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
-    written = make_bundle(tmp_path / "b")
-    assert open_bundle(tmp_path / "b") == written
+    bundle = make_bundle(tmp_path / "b")
+    assert open_bundle(tmp_path / "b") == bundle
 
 
 def test_a_bundle_replaced_while_it_is_opened_opens_as_the_new_one(
@@ -386,24 +386,24 @@ def recalibrate(folder: Path, files: dict[str, bytes]) -> None:
 def test_killed_at_any_step_the_old_bundle_stands_or_the_new(
     tmp_path: Path, change: Callable[[Path, dict[str, bytes]], None]
 ) -> None:
-    seen = []
+    versions = []
     for fail_at in range(1, 200):
         folder = tmp_path / str(fail_at)
         write(folder, OLD)
         disk = Disk(fail_at, Killed(), dead=True)
         with disk.in_use(), suppress(Killed):
             change(folder, NEW)
-        seen.append(state(folder))
-        assert seen[-1] in (OLD, NEW)
+        versions.append(state(folder))
+        assert versions[-1] in (OLD, NEW)
         change(folder, NEW)  # a second try succeeds and leaves no rubbish
         assert state(folder) == NEW
         assert not [name for name in listing(folder) if any(junk in name for junk in JUNK)]
         if not disk.failed:
             break
-    changes = [one for one, following in itertools.pairwise(seen) if one != following]
+    changes = [one for one, following in itertools.pairwise(versions) if one != following]
     assert changes == [OLD]  # one commit point
-    assert seen.count(OLD) >= 5
-    assert seen.count(NEW) >= 5
+    assert versions.count(OLD) >= 5
+    assert versions.count(NEW) >= 5
 
 
 def test_killed_twice_in_a_row_the_bundle_still_stands(tmp_path: Path) -> None:
@@ -419,18 +419,18 @@ def test_killed_twice_in_a_row_the_bundle_still_stands(tmp_path: Path) -> None:
 
 
 def test_killed_while_writing_a_new_bundle_nothing_or_all_of_it_stands(tmp_path: Path) -> None:
-    seen = []
+    versions = []
     for fail_at in range(1, 200):
         folder = tmp_path / str(fail_at) / "b"
         disk = Disk(fail_at, Killed(), dead=True)
         with disk.in_use(), suppress(Killed):
             write(folder, NEW)
-        seen.append(state(folder))
-        assert seen[-1] in (None, NEW)
+        versions.append(state(folder))
+        assert versions[-1] in (None, NEW)
         if not disk.failed:
             break
-    assert seen.count(None) >= 5
-    assert seen[-1] == NEW
+    assert versions.count(None) >= 5
+    assert versions[-1] == NEW
 
 
 @pytest.mark.parametrize("change", [write, recalibrate])

@@ -319,8 +319,8 @@ def test_a_crop_fraction_keeps_the_middle_of_the_square() -> None:
 def test_the_centre_of_an_uneven_picture_lies_at_half_a_pixel(turned: bool) -> None:
     columns = np.array([[0, 100, 200]] * 2, np.uint8)
     picture = Image.fromarray(columns.T.copy() if turned else columns)
-    shown = load(encode(picture, "png"), Preprocess(image_size=2))[..., 0]
-    assert (shown.T if turned else shown).tolist() == [[50, 150]] * 2
+    pixels = load(encode(picture, "png"), Preprocess(image_size=2))[..., 0]
+    assert (pixels.T if turned else pixels).tolist() == [[50, 150]] * 2
 
 
 def test_shrinking_averages_instead_of_skipping() -> None:
@@ -357,12 +357,12 @@ def test_a_large_jpeg_is_decoded_at_a_fraction_that_keeps_twice_the_target() -> 
 @pytest.mark.parametrize(("gap", "factor"), [(1, 9), (1.1, 8), (2, 4), (2.1, 4), (4, 2), (8, 1)])
 def test_a_picture_is_shrunk_as_far_as_the_gap_allows(gap: float, factor: int) -> None:
     image = scene(288, 288)
-    wanted = Preprocess(image_size=32, reducing_gap=gap)
+    preprocess = Preprocess(image_size=32, reducing_gap=gap)
     box = (0, 0, 288 / factor, 288 / factor)
     expected = image.reduce(factor).resize((32, 32), Image.Resampling.BILINEAR, box)
-    assert np.array_equal(load(encode(image, "png"), wanted), np.asarray(expected))
+    assert np.array_equal(load(encode(image, "png"), preprocess), np.asarray(expected))
     jpeg = encode(image, "jpeg", quality=100, subsampling=0)
-    assert difference(load(jpeg, wanted), np.asarray(expected)) <= 3
+    assert difference(load(jpeg, preprocess), np.asarray(expected)) <= 3
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -376,15 +376,15 @@ def test_shrinking_in_two_steps_keeps_every_point_in_its_place(
     at_once = image.resize(
         (32, 32), Image.Resampling.BILINEAR, (left, top, left + side, top + side)
     )
-    shown = load(encode(image, kind, quality=95), SMALL)
-    assert difference(shown, np.asarray(at_once)) <= (2 if kind == "png" else 6)
+    pixels = load(encode(image, kind, quality=95), SMALL)
+    assert difference(pixels, np.asarray(at_once)) <= (2 if kind == "png" else 6)
     assert 64 <= min(decode(encode(image, kind), target=32).size) < 128
 
 
 def test_a_jpeg_whose_eighth_is_no_whole_number_is_not_stretched() -> None:
     image = scene(513, 513)
-    shown = load(encode(image, "jpeg", quality=100, subsampling=0), SMALL)
-    assert difference(shown, np.asarray(image.resize((32, 32), Image.Resampling.BILINEAR))) <= 2
+    pixels = load(encode(image, "jpeg", quality=100, subsampling=0), SMALL)
+    assert difference(pixels, np.asarray(image.resize((32, 32), Image.Resampling.BILINEAR))) <= 2
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "L", "CMYK", "1"])
@@ -621,13 +621,13 @@ def test_the_size_of_a_heic_is_looked_for_in_boxes_so_deep() -> None:
         return struct.pack(">I4s", 8 + len(content), name) + content
 
     def within(depth: int) -> bytes:
-        found = box(b"ispe", struct.pack(">III", 0, 7, 5))
+        boxes = box(b"ispe", struct.pack(">III", 0, 7, 5))
         for _ in range(depth):
-            found = box(b"iprp", found)
-        return box(b"ftyp", b"heic") + found
+            boxes = box(b"iprp", boxes)
+        return box(b"ftyp", b"heic") + boxes
 
-    found = read_header(within(_DEEPEST))
-    assert (found.width, found.height) == (7, 5)
+    header = read_header(within(_DEEPEST))
+    assert (header.width, header.height) == (7, 5)
     with pytest.raises(DamagedImage, match="no picture size"):
         read_header(within(_DEEPEST + 1))
 

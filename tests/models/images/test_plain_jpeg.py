@@ -16,9 +16,9 @@ def photo(form: str, **more: object) -> bytes:
     exif[0x0112], exif[0x010E] = 6, SECRET.decode()
     picture = Image.new("RGB", (60, 40), (20, 90, 160))
     picture.paste((250, 240, 20), (0, 0, 15, 10))
-    made = io.BytesIO()
-    picture.save(made, form, exif=exif, **more)
-    return made.getvalue()
+    buffer = io.BytesIO()
+    picture.save(buffer, form, exif=exif, **more)
+    return buffer.getvalue()
 
 
 @pytest.mark.parametrize(
