@@ -149,8 +149,12 @@ def evaluate(
     With --gate, the exit code is 5 if the bundle is worse than --baseline by more than allowed.
     """
     limits = _gate(data, baseline, gate, feedback_store)
-    make_page = None if report is None else _checked_page_maker(report, data)
-    audit = None
+    make_page, audit = None, None
+    if report is not None:  # whether the page can be made and written is known before all else
+        if data is None:
+            raise UsageError("--report needs photos: name them with --data")
+        make_page = _page_maker()
+        _check_writable(report)
     if feedback_store is not None:
         record = read_record(open_bundle(bundle))
         audit = audit_file(feedback_store, calibration_id=record.calibration_id)
@@ -244,15 +248,6 @@ def _page_file(report: Path) -> Path:
         raise UsageError(f"--report {report} cannot be a folder: {error.strerror}") from error
     _check_writable(page_file)
     return page_file
-
-
-def _checked_page_maker(report: Path, data: str | None) -> PageMaker:
-    """What makes the page; whether it can be made and written is known before all else."""
-    if data is None:
-        raise UsageError("--report needs photos: name them with --data")
-    make_page = _page_maker()
-    _check_writable(report)
-    return make_page
 
 
 def _check_writable(report: Path) -> None:

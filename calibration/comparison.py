@@ -56,8 +56,8 @@ def compare(
         difference between correlated proportions or percentages", 1947.
 
     Example:
-        >>> found = compare(([True, False, True, True], [3, 3, 3, 3]), ([True] * 4, [2, 3, 3, 3]))
-        >>> found.hit_rate.difference, found.size.difference, found.gained, found.lost
+        >>> change = compare(([True, False, True, True], [3, 3, 3, 3]), ([True] * 4, [2, 3, 3, 3]))
+        >>> change.hit_rate.difference, change.size.difference, change.gained, change.lost
         (0.25, -0.25, 1, 0)
     """
     old_hits, old_sizes = _checked(*old_sets)

@@ -11,12 +11,7 @@ ScoreKind = Literal["softmax", "sigmoid"]
 SCORE_KINDS: tuple[ScoreKind, ...] = get_args(ScoreKind)
 
 
-def scores(
-    logits: ArrayLike,
-    kind: ScoreKind,
-    *,
-    temperature: float = 1.0,
-) -> NDArray[np.float64]:
+def scores(logits: ArrayLike, kind: ScoreKind, *, temperature: float = 1.0) -> NDArray[np.float64]:
     """Turn logits into scores in [0, 1], computed in float64.
 
     A row's scores do not depend on the rows beside it, bit for bit: one photo served alone gets

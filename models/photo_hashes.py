@@ -9,7 +9,7 @@ import io
 import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +17,6 @@ from numpy.typing import NDArray
 PHOTOS: Final = "photos.npz"
 """Name of the file in a run folder and in a bundle."""
 _HASH_BYTES: Final = 8
-
-
-class Overlap(NamedTuple):
-    """How many of some photos a network has met before."""
-
-    train: int  # that trained it
-    selection: int  # that chose its checkpoint
 
 
 def photo_hash(content: bytes) -> bytes:
@@ -48,11 +41,7 @@ class PhotoHashes:
 
     @classmethod
     def of(
-        cls,
-        train: Iterable[bytes] = (),
-        selection: Iterable[bytes] = (),
-        *,
-        complete: bool = True,
+        cls, train: Iterable[bytes] = (), selection: Iterable[bytes] = (), *, complete: bool = True
     ) -> "PhotoHashes":
         """From what :func:`photo_hash` gives."""
         return cls(train=_numbers(train), selection=_numbers(selection), complete=complete)
@@ -65,11 +54,14 @@ class PhotoHashes:
             complete=self.complete and other.complete,
         )
 
-    def overlap(self, photos: Iterable[bytes]) -> Overlap:
-        """How many of some photos, given by SHA-256 or :func:`photo_hash`, are among these."""
+    def overlap(self, photos: Iterable[bytes]) -> tuple[int, int]:
+        """How many of some photos trained the network, and how many chose its checkpoint.
+
+        They are given by SHA-256 or :func:`photo_hash`.
+        """
         hashes = _numbers(photos, unique=False)
         train, selection = (np.isin(hashes, some) for some in (self.train, self.selection))
-        return Overlap(train=int(train.sum()), selection=int(selection.sum()))
+        return int(train.sum()), int(selection.sum())
 
     def to_bytes(self) -> bytes:
         """The content of :data:`PHOTOS`; equal photos give equal bytes."""

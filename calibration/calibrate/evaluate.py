@@ -198,25 +198,23 @@ class _ListMeasured:
     def __init__(
         self, record: CalibrationRecord, region: CalibratedList, outputs: SplitOutputs
     ) -> None:
-        self._record, self._region, self._rows = record, region, 0
+        self._record, self._region = record, region
         self._classes = np.array(region.classes)
-        self._points = requested_points(record, list_name=region.name)
-        plants = outputs.plants
-        if plants is not None:
-            plants = plants[np.isin(outputs.labels, self._classes)]
+        among = np.isin(outputs.labels, self._classes)
+        self._rows = int(among.sum())
+        self._points = requested_points(record, list_name=region.name) if self._rows else []
+        plants = None if outputs.plants is None else outputs.plants[among]
         self._measurement = Measurement(self._points, len(region.classes), plants=plants)
 
     def update(self, logits: NDArray[np.float32], labels: NDArray[np.int64]) -> None:
         list_logits, places = listed(self._classes, logits, labels)
-        self._rows += len(list_logits)
         if self._points and len(list_logits):
             self._measurement.update(self._record.scores(list_logits), places)
 
     def result(self) -> _EvaluatedList:
-        points = self._points if self._rows else []
-        rules = _results(self._measurement, points, {})
+        rules = tuple(_results(self._measurement, self._points, {}))
         name, classes = self._region.name, len(self._region.classes)
-        return _EvaluatedList(name=name, classes=classes, rows=self._rows, rules=tuple(rules))
+        return _EvaluatedList(name=name, classes=classes, rows=self._rows, rules=rules)
 
 
 def _results(

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.fusion_thresholds import group_tables
-from florilege.calibration.calibrate.list_thresholds import list_tables, passes_of_a_list
+from florilege.calibration.calibrate.list_thresholds import PASSES, list_tables
 from florilege.calibration.calibrate.photo_outputs import FEATURES, SplitOutputs
 from florilege.calibration.calibrate.photo_overlap import PhotoOverlap
 from florilege.calibration.calibrate.threshold_tables import (
@@ -148,8 +148,8 @@ def _choose_source(
 
 def passes(outputs: SplitOutputs, plan: CalibrationPlan) -> int:
     """How often :func:`fit_record` reads all rows; each number of photos counts once."""
-    of_lists = passes_of_a_list() * len(plan.lists)
-    return 2 * len(plan.candidates(outputs.heads)) + 7 + len(plan.images) + of_lists
+    candidates = plan.candidates(outputs.heads)
+    return 2 * len(candidates) + 7 + len(plan.images) + PASSES * len(plan.lists)
 
 
 def single_photos(

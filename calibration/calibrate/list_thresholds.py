@@ -19,6 +19,10 @@ from florilege.calibration.rules import class_weights
 from florilege.calibration.scores import logits_among, scores
 from florilege.models.class_lists import RegionList
 
+PASSES = 4
+"""How often :func:`list_tables` reads all rows: the plain and the balanced rules are each chosen
+and measured."""
+
 
 def list_tables(
     outputs: SplitOutputs,
@@ -39,10 +43,7 @@ def list_tables(
     among = np.isin(labels, classes)
     own = labels[among]
     calibrated = CalibratedList(
-        name=region.name,
-        classes=region.classes,
-        rows=len(own),
-        classes_seen=np.unique(own).size,
+        name=region.name, classes=region.classes, rows=len(own), classes_seen=np.unique(own).size
     )
 
     def blocks() -> Iterator[Block]:
@@ -53,7 +54,7 @@ def list_tables(
             advance(len(true))
 
     if not calibrated.rows:
-        advance(passes_of_a_list() * len(labels))
+        advance(PASSES * len(labels))
         return calibrated, []
     plants = None if single.plants is None else single.plants[among]
     source = replace(
@@ -63,11 +64,6 @@ def list_tables(
     weights = class_weights(class_counts[classes], plan.micro_weight)
     tables = tabulate(source, fewer, plan.compared).tables
     return calibrated, tables + tabulate(source, fewer, plan.compared, weights=weights).tables
-
-
-def passes_of_a_list() -> int:
-    """How often :func:`list_tables` reads all rows."""
-    return 4  # to choose and to measure, the plain rules and the balanced ones
 
 
 def listed(

@@ -14,10 +14,7 @@ import typer
 from rich.table import Table
 
 from florilege.calibration.calibrate.calibrate import cautions
-from florilege.calibration.calibrate.evaluate import (
-    promised_points,
-    requested_points,
-)
+from florilege.calibration.calibrate.evaluate import promised_points, requested_points
 from florilege.calibration.comparison import Change, Comparison
 from florilege.calibration.monitoring.audit import AuditReport
 from florilege.calibration.record import CalibrationRecord

@@ -1,8 +1,8 @@
 """How often sets hold the truth, from a small sample of requests that a person has labelled.
 
-The only check after deployment that measures accuracy. It is as good as the sample: requests have
-to be drawn at random, and every one of them labelled. Feedback that people give when they feel like
-it is not such a sample: its share of hits can be shown, but its intervals mean nothing.
+This is the only check after deployment that measures accuracy. It is as good as the sample:
+requests must be drawn at random, and every one of them labelled. Feedback that people volunteer is
+not such a sample: its share of hits can be shown, but its intervals mean nothing.
 """
 
 import json
@@ -117,8 +117,8 @@ def audit(feedback: Iterable[Row], *, level: float = 0.95) -> Audit:
 
     Example:
         >>> rows = [{"class_id": "7", "set": ["7", "9"]}] * 9 + [{"class_id": "7", "set": []}]
-        >>> found = audit(rows)
-        >>> found.hit_rate, [round(end, 3) for end in found.fixed]
+        >>> result = audit(rows)
+        >>> result.hit_rate, [round(end, 3) for end in result.fixed]
         (0.9, [0.555, 0.997])
     """
     rows = hits = skipped = 0

@@ -108,8 +108,8 @@ class Monitor:
     mean of each photo, given those before it, stays within that tolerance. Up to ``alike`` photos
     of each plant may come one by one, however much they resemble one another.
 
-    An alarm stands until :data:`CLEAR_AFTER` photos or more, counted from the last time that it
-    was raised, are no evidence of a change; then the same promise begins anew.
+    An alarm ends when :data:`CLEAR_AFTER` photos or more, counted from the last time that it was
+    raised, are no evidence of a change. The same promise then begins anew.
 
     What it does not promise: that a change which alters neither sizes nor scores is noticed, or
     that a bundle without an alarm is accurate.
@@ -157,7 +157,7 @@ class Monitor:
 
     @property
     def alarms(self) -> list[Alarm]:
-        """Those that stand."""
+        """The alarms that are not over."""
         return list(self._standing.values())
 
     def update(
@@ -256,9 +256,7 @@ class Monitor:
 
 def _size_test(expected: Expected, z: float, alike: int) -> MeanTest:
     error = expected.size_deviation / sqrt(expected.rows)
-    tolerance = max(
-        z * error, z * z / expected.rows
-    )  # the latter, Wilson's, if sets are all of one size
+    tolerance = max(z * error, z * z / expected.rows)  # Wilson's where all sets have one size
     low = max(0.0, expected.mean_size - tolerance)
     high, largest = expected.mean_size + tolerance, max(expected.largest_size, low + 1)
     return MeanTest(low=low, high=high, largest=largest, alike=alike)

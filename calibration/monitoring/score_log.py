@@ -217,10 +217,7 @@ def open_score_log(folder: str | Path, scorer: Scorer) -> ScoreLog:
     log = ScoreLog(scorer)
     try:
         for path in sorted(Path(folder).glob(NAME)):
-            with (
-                suppress(FileNotFoundError),
-                path.open("rb") as file,
-            ):  # deleted since it was listed
+            with suppress(FileNotFoundError), path.open("rb") as file:  # it may be deleted by now
                 for line in file:
                     log.add(line)
         if not log.requests:

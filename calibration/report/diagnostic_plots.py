@@ -31,7 +31,7 @@ _LINES: Final = ((RUST, "o", "-"), (BLUE, "s", "--"), (GREEN, "^", "-."))
 
 
 class _Bars(NamedTuple):
-    """_Bars of set sizes: which bar each set belongs to, and what the bars are called."""
+    """Bars of set sizes: which bar each set belongs to, and what the bars are called."""
 
     places: Ints  # bar of each set, (rows,)
     names: tuple[str, ...]
@@ -129,14 +129,7 @@ def sizes_of_groups(bars: _Bars, groups: Mapping[str, Bools]) -> Figure:
     figure, axes = panel("classes in the set", "share of photos")
     for (name, among), (colour, marker, line) in zip(groups.items(), _LINES, strict=False):
         shares = _counts(bars, among) / among.sum()
-        axes.plot(
-            shares,
-            color=colour,
-            marker=marker,
-            markersize=4,
-            linestyle=line,
-            label=name,
-        )
+        axes.plot(shares, color=colour, marker=marker, markersize=4, linestyle=line, label=name)
     _name_bars(axes, bars)
     axes.set_ylim(bottom=0)
     _shares(axes)

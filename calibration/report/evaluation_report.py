@@ -11,11 +11,7 @@ from florilege.calibration.metrics import shot_groups
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.shot_groups import ShotGroup, measure_by_shots
 from florilege.calibration.report import diagnostic_plots as charts
-from florilege.calibration.report.diagnostics import (
-    Diagnostics,
-    commonest_hit_rates,
-    diagnose,
-)
+from florilege.calibration.report.diagnostics import Diagnostics, commonest_hit_rates, diagnose
 from florilege.calibration.report.html_page import (
     Markup,
     drawing,

@@ -102,11 +102,7 @@ def infer_input_format(graph: Graph, description: Description) -> InputFormat:
     if layout is None or size is None or open_keys:
         raise UsageError(_question(graph, open_keys))
     return InputFormat(
-        layout=layout,
-        type=number_type,
-        channels=description.channels,
-        size=size,
-        **scaling,
+        layout=layout, type=number_type, channels=description.channels, size=size, **scaling
     )
 
 
