@@ -18,6 +18,7 @@ from florilege.calibration.report.plot_style import (
     BLUE,
     GREEN,
     GREY,
+    GRID,
     INK,
     PAPER,
     RUST,
@@ -139,8 +140,14 @@ def sizes_of_groups(bars: _Bars, groups: Mapping[str, Bools]) -> Figure:
 
 @mpl.rc_context(STYLE)
 def reliability(best: Reliability, every: Reliability) -> Figure:
-    """How often a score of each height is of the true class, with 95 % intervals."""
+    """How often a score of each height is of the true class, with 95 % intervals.
+
+    Bars say how many photos have a best score of each height.
+    """
     figure, axes = panel("score", "of the right class")
+    width = 1 / len(best.counts)
+    axes.bar(np.arange(len(best.counts)) * width, best.counts / best.counts.sum(), 0.9 * width,
+             align="edge", color=GRID, label="share of photos")  # fmt: skip
     axes.plot([0, 1], [0, 1], color=GREY, linestyle=":", label="as sure as they are right")
     filled = every.counts > 0
     axes.plot(every.mean_scores[filled], every.hits[filled] / every.counts[filled], color=BLUE,
@@ -153,19 +160,6 @@ def reliability(best: Reliability, every: Reliability) -> Figure:
     axes.set_ylim(-0.05, 1.05)
     _shares(axes)
     _legend(figure)
-    return figure
-
-
-@mpl.rc_context(STYLE)
-def best_scores(best: Reliability) -> Figure:
-    """How many photos have a best score of each height."""
-    figure, axes = panel("best score of a photo", "share of photos")
-    width = 1 / len(best.counts)
-    axes.bar(np.arange(len(best.counts)) * width, best.counts / best.counts.sum(), 0.9 * width,
-             align="edge", color=GREEN)  # fmt: skip
-    axes.set_xlim(-0.02, 1.02)
-    axes.grid(visible=False, axis="x")
-    _shares(axes)
     return figure
 
 

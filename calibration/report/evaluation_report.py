@@ -254,18 +254,13 @@ def _reliability(content: _ReportContent) -> Iterator[Markup]:
     sigmoid = ""
     if content.record.score_kind == "sigmoid":
         sigmoid = " Sigmoid scores do not compete: those of several classes may all be high."
-    yield side_by_side(
-        drawing(
-            charts.reliability(best, every),
-            f"Scores ({kind}) in bins of a tenth, and how often they are of the right class, with "
-            "95 % intervals. Below the dotted line scores promise more than they hold. Best scores "
-            f"are off by {best.gap * 100:.1f} points on average.{sigmoid}",
-        ),
-        drawing(
-            charts.best_scores(best),
-            "How sure the network is of its best class. The thresholds do not rely on scores being "
-            "true: they are chosen by how large the sets become.",
-        ),
+    yield drawing(
+        charts.reliability(best, every),
+        f"Scores ({kind}) in bins of a tenth, and how often they are of the right class, with "
+        "95 % intervals; the bars say how sure the network is of its best class. Below the dotted "
+        "line scores promise more than they hold. Best scores are off by "
+        f"{best.gap * 100:.1f} points on average.{sigmoid} The thresholds do not rely on scores "
+        "being true: they are chosen by how large the sets become.",
     )
 
 
