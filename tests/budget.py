@@ -26,8 +26,8 @@ class Limit(NamedTuple):
 LINES = {  # of code with comments and blank lines, by folder; florilege: what all folders share
     "training": Limit(9_000, 7_800),
     "server": Limit(7_450, 5_600),
-    "calibration": Limit(10_500, 8_300),
-    "models": Limit(5_300, 4_200),
+    "calibration": Limit(10_305, 8_300),
+    "models": Limit(5_270, 4_200),
     "data": Limit(4_200, 3_300),
     "florilege": Limit(2_150, 2_000),
 }
