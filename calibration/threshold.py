@@ -177,8 +177,8 @@ def average_k_threshold(scores: ArrayLike, average_k: RealNumber) -> Threshold:
 def exact_rank(average_k: RealNumber, rows: int) -> int:
     """``floor(average_k * rows)`` for the number as it is written.
 
-    ``0.7 * 700`` is 489.99... in floating point, but whoever writes 0.7 means 490. A float stands
-    for its shortest decimal text.
+    ``0.7 * 700`` is 489.99... in floating point, but 0.7 as it is written means 490. A float
+    is taken as its shortest decimal text.
 
     Example:
         >>> int(0.7 * 700), exact_rank(0.7, 700)

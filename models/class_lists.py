@@ -55,7 +55,7 @@ def read_list(path: Path, classes: ClassTable, *, name: str | None = None) -> Re
     if not ids:
         raise DataError(f"{path} holds no class id: write one a line")
     if twice := repeated(ids):
-        raise DataError(f"{path}: these class ids stand there twice: {', '.join(twice)}")
+        raise DataError(f"{path}: these class ids appear twice: {', '.join(twice)}")
     if unknown := [id_ for id_ in ids if id_ not in classes.index_of]:
         raise DataError(
             f"{path}: {len(unknown)} of {len(ids)} class ids are not among the {len(classes):,} of "

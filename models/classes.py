@@ -1,4 +1,4 @@
-"""The classes a network tells apart, in the order of its outputs, with what is known of each."""
+"""The classes of a network, in the order of its outputs, with what is known of each."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Which photos trained a network and which chose its checkpoint, as hashes that travel with it.
 
-What is measured on such photos is too good for new ones, under whatever name they come again. A
-photo is known by its bytes: a copy is met, one that was cut or saved anew is not.
+Figures measured on such photos are too good for new ones, whatever the photos are called. A photo
+is known by its bytes: a copy is recognised, one that was cropped or saved again is not.
 """
 
 import hashlib

@@ -26,9 +26,9 @@ class PhotoOverlap(NamedTuple):
 
 @dataclass(frozen=True)
 class _NetworkPhotos:
-    """What a bundle tells of the photos that made its network.
+    """What a bundle says about the photos that made its network.
 
-    A bundle without their hashes was imported, and whoever did so may have named the split that
+    A bundle without their hashes was imported, and the import may have named the split that
     chose the checkpoint; or it was exported by an older version, which says too little.
     """
 
@@ -47,7 +47,7 @@ class _NetworkPhotos:
 
 
 def network_photos(bundle: Bundle, split: str) -> _NetworkPhotos:
-    """Read what the bundle tells; ``split`` or a part of it is to be measured.
+    """Read what the bundle says; ``split`` or a part of it is to be measured.
 
     Raises:
         BundleError: A file of the bundle is damaged.
@@ -64,7 +64,7 @@ def network_photos(bundle: Bundle, split: str) -> _NetworkPhotos:
 
 
 def _declared(bundle: Bundle, split: str) -> bool | None:
-    """Whether the split chose the checkpoint, by the word of whoever imported the network."""
+    """Whether the split chose the checkpoint, as declared when the network was imported."""
     papers = bundle.read_object(PROVENANCE)
     if CHOSEN_ON not in papers or "data" in papers:  # a run of ours, exported without hashes
         return None
@@ -74,7 +74,7 @@ def _declared(bundle: Bundle, split: str) -> bool | None:
 def overlap_warnings(overlap: PhotoOverlap | Origin, rows: int) -> list[str]:
     """What people should know before they trust figures on these photos, one sentence each."""
     train, selection = overlap.train_photos, overlap.selection_photos
-    if overlap.chose_checkpoint and train is None:  # by the word of whoever imported it
+    if overlap.chose_checkpoint and train is None:  # declared at the import
         selection = rows
     uses = {
         "trained the network: figures on them are too good for new photos": train,

@@ -109,7 +109,7 @@ class Monitor:
     of each plant may come one by one, however much they resemble one another.
 
     An alarm ends when :data:`CLEAR_AFTER` photos or more, counted from the last time that it was
-    raised, are no evidence of a change. The same promise then begins anew.
+    raised, are no evidence of a change. The same promise then starts again.
 
     What it does not promise: that a change which alters neither sizes nor scores is noticed, or
     that a bundle without an alarm is accurate.
@@ -193,7 +193,7 @@ class Monitor:
         return sorted(alarms, key=lambda alarm: alarm.row)
 
     def _follow(self, name: str, values: NDArray[np.float64]) -> Iterator[Alarm]:
-        """Alarms of one test that begin or end with these values; it begins anew after each."""
+        """Alarms of one test that begin or end with these values; it starts again after each."""
         at = 0
         while at < len(values):
             test = self.tests[name]

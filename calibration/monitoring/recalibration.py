@@ -44,7 +44,7 @@ NOT_RESTORED = (
     "the coverage rules and thresholds of lists, which need labels: calibrate on labelled photos "
     "to get them back",
 )
-"""What a calibration from traffic does not give, for whoever approves it."""
+"""What a calibration from traffic does not restore, for the person who approves it."""
 
 
 @dataclass(frozen=True, kw_only=True)

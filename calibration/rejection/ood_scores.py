@@ -1,8 +1,8 @@
-"""How familiar a photo looks to the network: the number that tells "not one of ours".
+"""How familiar a photo looks to the network: scores that detect photos of something else.
 
 Higher is more familiar. The :data:`METHODS` need only the logits of a photo. ``combined`` also
 needs its features, the input of the last layer, and those of some training photos (see
-:mod:`florilege.calibration.rejection.reference`); it is better at recognising strangers.
+:mod:`florilege.calibration.rejection.reference`); it detects more of these.
 """
 
 from collections.abc import Callable, Mapping

@@ -20,7 +20,7 @@ MOST_AXES = 128
 MOST_FOR_AXES = 1000
 """Photos that the axes are computed from; more would change little and take long."""
 LEAST_USE = 1e-9
-"""As a share of the most used axis; directions used less cannot be told from rounding errors."""
+"""As a share of the most used axis; directions used less may be rounding errors."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -139,7 +139,7 @@ def parts(
     """What ``combined`` adds up, shape ``(photos, 3)``; each is higher for the more familiar.
 
     They are the cosine to the nearest training photo, minus the length of what the features have
-    off the axes, and minus the generalised entropy. Each misses strangers that another sees.
+    off the axes, and minus the generalised entropy. Each misses what another detects.
     """
     columns = (*reference.compare(features), METHODS[LOGITS_METHOD](logits, score_kind))
     return np.stack(columns, axis=1)

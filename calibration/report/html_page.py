@@ -1,7 +1,7 @@
 """A report as one HTML file: sections of words, tables and drawings.
 
 The file opens anywhere: nothing is fetched, no script runs, and it follows the reader's choice of
-a light or a dark page. Words are escaped here; whoever writes markup says so by :class:`Markup`.
+a light or a dark page. Text is escaped here; markup has the type :class:`Markup`.
 """
 
 import html
@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from florilege.calibration.report.plot_style import inline, variables
 
 Markup = NewType("Markup", str)
-"""HTML that is safe to stand in a page as it is."""
+"""HTML that is safe to put into a page as it is."""
 
 _STYLE: Final = """
 body { font: 16px/1.55 system-ui, sans-serif; color: var(--ink); background: var(--paper);
@@ -62,7 +62,7 @@ def page(title: str, sections: Iterable[Markup]) -> str:
 
 
 def section(title: str, *parts: Markup) -> Markup:
-    """A heading and what stands under it."""
+    """A heading and what is under it."""
     return Markup(f"<section><h2>{html.escape(title)}</h2>\n{''.join(parts)}</section>\n")
 
 

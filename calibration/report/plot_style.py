@@ -64,7 +64,7 @@ def panel(across: str, up: str) -> tuple[Figure, Axes]:
 
 
 def inline(figure: Figure) -> str:
-    """SVG to stand inside a page: letters are letters, colours those of :func:`variables`."""
+    """SVG for the inside of a page: text stays text, colours are those of :func:`variables`."""
     text = io.StringIO()
     with mpl.rc_context({**STYLE, "svg.fonttype": "none"}):
         metadata = {"Date": None, "Creator": None}

@@ -28,7 +28,7 @@ class RuleSpec:
 
     ``choose`` is None for a rule that needs no threshold, or more than evidence to choose one. With
     several photos ``top_k`` uses their marginals, the others their scores: that did best on
-    simulated plants, with clean photos, noisy ones, and strangers among them. The marginals of a
+    simulated plants, with clean photos, noisy ones, and photos of other things. The marginals of a
     row sum to ``k``, which flattens the differences in ambiguity that a threshold depends on.
     """
 

@@ -52,7 +52,7 @@ def open_weights(weights: str, backbone: str) -> Weights:
     Args:
         weights: ``pretrained`` for the network's own, downloaded; a ``.safetensors`` or ``.pt``
             file; or the folder of a run or a bundle, for the weights in it. A ``classes.json``
-            beside a file says which classes its last layer tells apart.
+            beside a file says which classes its last layer has.
         backbone: Name of the network, for ``pretrained``.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Telling an image type by its first bytes, because names and declared types are often wrong."""
+"""Detecting an image type by its first bytes, because names and declared types are often wrong."""
 
 from typing import Final, Literal
 
@@ -32,7 +32,7 @@ _REFUSED: Final = (
 
 
 def sniff(data: bytes) -> Kind:
-    """Tell the image type of ``data``.
+    """Detect the image type of ``data``.
 
     Raises:
         UnsupportedImage: It is none of the accepted types; the message names them.
