@@ -1,6 +1,6 @@
 # Three images; a plain `docker build .` makes the first.
 #
-#   cpu     calibrates, predicts and serves on a CPU
+#   cpu     calibrates, predicts and serves on a CPU; with OpenVINO: --build-arg LOCK=serve-openvino
 #   gpu     the same on an NVIDIA GPU: --target gpu
 #   train   also trains, imports, exports and draws reports, on either: --target train
 #
@@ -33,8 +33,9 @@ COPY . .
 RUN pip install --no-deps --no-build-isolation . && pip uninstall --yes setuptools
 
 FROM build AS build-cpu
-COPY requirements/serve.txt requirements/
-RUN pip install --require-hashes -r requirements/serve.txt
+ARG LOCK=serve
+COPY requirements/${LOCK}.txt requirements/
+RUN pip install --require-hashes -r requirements/${LOCK}.txt
 COPY . .
 RUN pip install --no-deps --no-build-isolation . && pip uninstall --yes setuptools
 

@@ -108,7 +108,7 @@ lint-image: .venv/ship
 test-image: .venv/ship
 	IMAGE=$(IMAGE) $(BIN)/python -m pytest tests/test_image.py -m image $(TEST_ARGS)
 
-# The packages of an image with versions and licences as CycloneDX: LOCK=serve, serve-gpu or train.
+# The packages of an image with versions and licences as CycloneDX: LOCK=serve, serve-openvino, serve-gpu or train.
 sbom: .venv/ship
 	rm -rf build/sbom/$(LOCK)
 	$(PYTHON) -m venv --without-pip build/sbom/$(LOCK)
@@ -120,7 +120,7 @@ sbom: .venv/ship
 
 # Known vulnerabilities of what is locked. A package that could not be looked up is a failure too.
 audit: .venv/ship
-	@for lock in serve serve-gpu train; do \
+	@for lock in serve serve-openvino serve-gpu train; do \
 	  echo "requirements/$$lock.txt"; \
 	  $(BIN)/pip-audit --strict --disable-pip --progress-spinner off --requirement requirements/$$lock.txt $(AUDIT_ARGS) || { \
 	    echo "audit: not passed. The lines above name packages with known vulnerabilities, or say that the"; \
@@ -131,9 +131,10 @@ audit: .venv/ship
 COMPILE = $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate
 lock: .venv/dev
-	$(COMPILE) --extra cpu --extra train --group dev --output-file requirements/dev.txt
+	$(COMPILE) --extra cpu --extra openvino --extra train --group dev --output-file requirements/dev.txt
 	$(COMPILE) --extra cpu --extra train --group build --constraint requirements/dev.txt --output-file requirements/train.txt
 	$(COMPILE) --extra cpu --group build --constraint requirements/dev.txt --output-file requirements/serve.txt
+	$(COMPILE) --extra cpu --extra openvino --group build --constraint requirements/dev.txt --output-file requirements/serve-openvino.txt
 	$(COMPILE) --extra gpu --group build --output-file requirements/serve-gpu.txt
 	$(COMPILE) --group docs --group build --constraint requirements/dev.txt --output-file requirements/docs.txt
 	$(COMPILE) --extra cpu --extra import --group ship --constraint requirements/dev.txt --output-file requirements/ship.txt

@@ -30,6 +30,7 @@ from florilege.data.split_parts import Part
 from florilege.errors import GateFailed, UsageError, install_hint
 from florilege.files import check_writable, write_atomic
 from florilege.models.bundle import open_bundle
+from florilege.models.runtime import RuntimeName
 from florilege.ray_tasks import Workers, demand_ray
 from florilege.settings import flags_of
 from florilege.terminal import command, conclude, print_table, warn
@@ -105,6 +106,7 @@ def calibrate(
         device=device,
         workers=_workers(ray, workers),
         report=write_page,
+        say=warn,
         **dict(settings),
     )
     for caution in cautions(record):
@@ -141,6 +143,9 @@ def evaluate(
     ] = None,
     report: Report = None,
     device: Device = "auto",
+    runtime: Annotated[
+        RuntimeName | None, typer.Option(help="Which calibration; by default the one that serves.")
+    ] = None,
     all_rules: AllRules = False,
     as_json: AsJson = False,
 ) -> None:
@@ -156,11 +161,11 @@ def evaluate(
         make_page = _page_maker()
         _check_writable(report)
     if feedback_store is not None:
-        record = read_record(open_bundle(bundle))
+        record = read_record(open_bundle(bundle), runtime)
         audit = audit_file(feedback_store, calibration_id=record.calibration_id)
     output = EvaluationOutput()
     if data is not None:
-        photos = partial(bundle_outputs, data=data, split=split, device=device)
+        photos = partial(bundle_outputs, data=data, split=split, device=device, runtime=runtime)
         if baseline is not None:
             gated = gate is not None
             check_comparable(bundle, baseline, data, split, device=device, gated=gated)

@@ -1,16 +1,48 @@
-"""ONNX Runtime: which of its two wheels is installed, and which device a graph really runs on."""
+"""What runs a network: ONNX Runtime or OpenVINO, in which precision, and on which device."""
 
 import os
+import platform
 from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
-from typing import Final
+from typing import Final, Literal, NamedTuple, get_args
 
 from florilege.errors import UsageError, install_hint
 
 CPU: Final = "CPUExecutionProvider"
 CUDA: Final = "CUDAExecutionProvider"
 DEVICES: Final = ("auto", "cpu", "cuda")
+OPENVINO: Final = "openvino"
+RuntimeName = Literal["onnxruntime", "openvino"]
+Precision = Literal["float32", "bf16"]
 _WHEELS: Final = ("onnxruntime", "onnxruntime-gpu")
+
+
+class Runtime(NamedTuple):
+    """A library that runs networks, and the numbers it calculates with.
+
+    Last digits differ from one to the other, so each needs a calibration of its own.
+    """
+
+    name: RuntimeName = "onnxruntime"
+    precision: Precision = "float32"
+
+    @classmethod
+    def of(cls, name: RuntimeName, precision: Precision | None) -> "Runtime":
+        """By default OpenVINO calculates in bf16 and ONNX Runtime in float32.
+
+        Raises:
+            ValueError: ONNX Runtime cannot calculate in bf16 on this processor.
+        """
+        if name == OPENVINO:
+            return cls(name, precision or "bf16")
+        if precision == "bf16" and platform.machine() not in ("aarch64", "arm64"):
+            raise ValueError(
+                "precision bf16 needs runtime openvino: ONNX Runtime has it on ARM alone"
+            )
+        return cls(name, precision or "float32")
+
+
+RUNTIMES: Final = get_args(RuntimeName)
 
 
 def installed_wheels() -> dict[str, str]:

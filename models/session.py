@@ -1,4 +1,4 @@
-"""Running a bundle's network with ONNX Runtime."""
+"""Running a bundle's network."""
 
 from collections.abc import Mapping, Sequence
 from time import perf_counter
@@ -7,10 +7,19 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from florilege.errors import BundleError
+from florilege.errors import BundleError, UsageError
 from florilege.models.bundle.bundle import MODEL, Bundle
 from florilege.models.images import MAX_PIXELS, Header, load
-from florilege.models.runtime import CPU, CUDA, demand_cuda, import_runtime, wanted_providers
+from florilege.models.openvino_graph import open_in_openvino
+from florilege.models.runtime import (
+    CPU,
+    CUDA,
+    OPENVINO,
+    Runtime,
+    demand_cuda,
+    import_runtime,
+    wanted_providers,
+)
 
 INPUT: Final = "image"
 FEATURES: Final = "features"  # what the last layer is given, (batch, dimensions); may be absent
@@ -33,20 +42,28 @@ class Session:
     Args:
         bundle: What to run.
         device: ``auto``, ``cpu`` or ``cuda``.
-        threads: Threads inside one call.
+        threads: Threads inside one call; OpenVINO takes one.
+        runtime: What runs it. OpenVINO runs on the CPU alone.
 
     Raises:
         ValueError: An unknown device, or ``threads`` below 1.
-        UsageError: ONNX Runtime is missing or installed twice, or ``cuda`` is not usable.
+        UsageError: The runtime is missing or installed twice, or cannot calculate as asked on this
+            processor, or ``cuda`` is not usable.
         BundleError: The graph is damaged or does not fit the bundle.
     """
 
-    def __init__(self, bundle: Bundle, *, device: str = "auto", threads: int = 1) -> None:
+    def __init__(
+        self,
+        bundle: Bundle,
+        *,
+        device: str = "auto",
+        threads: int = 1,
+        runtime: Runtime = Runtime(),  # noqa: B008  # it cannot be changed
+    ) -> None:
         if threads < 1:
             raise ValueError(f"threads must be at least 1, got {threads}")
-        providers = wanted_providers(import_runtime(), device)
-        self.bundle = bundle
-        self._run = _load(bundle, providers, threads)
+        self.bundle, self.runtime = bundle, runtime
+        self._run = _load(bundle, runtime, device, threads)
         self.provider: str = self._run.get_providers()[0]  # the one in use
         if device == "cuda":
             demand_cuda(self.provider)
@@ -138,12 +155,13 @@ def open_graph(
     providers: Sequence[str] = (CPU,),
     quiet: bool = False,
     replayed: bool = False,
+    bf16: bool = False,
 ) -> Any:
     """A graph in ONNX Runtime whose idle threads do not spin; ``quiet`` logs nothing.
 
-    On a GPU it computes in float32 proper, not in TF32, whose 10 bits of mantissa would move scores
-    past thresholds that were calibrated elsewhere. ``replayed`` is for
-    `florilege.models.fixed_batch`.
+    With ``bf16`` an ARM processor multiplies matrices in bf16, if it can. On a GPU it computes in
+    float32 proper, not in TF32, whose 10 bits of mantissa would move scores past thresholds that
+    were calibrated elsewhere. ``replayed`` is for `florilege.models.fixed_batch`.
     """
     runtime = import_runtime()
     options = runtime.SessionOptions()
@@ -154,18 +172,28 @@ def open_graph(
         options.log_severity_level = 4  # errors are raised all the same
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    options.add_session_config_entry("mlas.enable_gemm_fastmath_arm64_bfloat16", str(int(bf16)))
     cuda = {"use_tf32": "0", "enable_cuda_graph": str(int(replayed))}
     configured = [(CUDA, cuda) if name == CUDA else name for name in providers]
     return runtime.InferenceSession(content, options, providers=configured)
 
 
-def _load(bundle: Bundle, providers: list[str], threads: int) -> Any:
+def _load(bundle: Bundle, runtime: Runtime, device: str, threads: int) -> Any:
     content = bundle.read(MODEL)  # the very bytes that were verified
+    side, bf16 = bundle.preprocess.image_size, runtime.precision == "bf16"
+    if runtime.name == OPENVINO and device == "cuda":
+        raise UsageError("device cuda needs ONNX Runtime: add --runtime onnxruntime")
+    providers = [] if runtime.name == OPENVINO else wanted_providers(import_runtime(), device)
     try:
-        return open_graph(content, threads=threads, providers=providers)
+        if runtime.name == OPENVINO:
+            return open_in_openvino(content, {INPUT: (1, side, side, 3)}, bf16=bf16)
+        return open_graph(content, threads=threads, providers=providers, bf16=bf16)
+    except UsageError:
+        raise
     except Exception as error:  # each kind of damage raises another class of the runtime's own
         raise BundleError(
-            f"{bundle.path / MODEL} cannot be loaded ({error}): export the model again"
+            f"{bundle.path / MODEL} cannot be loaded ({' '.join(str(error).split())}): export the "
+            "model again"
         ) from error
 
 

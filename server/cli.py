@@ -17,7 +17,7 @@ from florilege.server.answers.pipeline import open_pipeline
 from florilege.server.answers.query import IdentifyQuery
 from florilege.server.answers.restriction import open_list
 from florilege.server.app import create_app
-from florilege.server.doctor import examine, print_report
+from florilege.server.doctor import examine, print_report, time_runtimes
 from florilege.server.log_format import log_to_stderr
 from florilege.server.malloc import tune_malloc
 from florilege.server.predict.batch_run import check_outputs, predict_batch
@@ -82,7 +82,7 @@ def predict(
         places = ", ".join("standard input" if path == "-" else path for path in paths)
         raise DataError(f"no photos found under {places}")
     tune_malloc()
-    pipeline = open_pipeline(bundle, device=batch.device)
+    pipeline = open_pipeline(bundle, device=batch.device, runtime=batch.runtime)
     if query.list is not None and query.list not in pipeline.lists.by_name:
         region_list = open_list(query.list, pipeline.bundle.classes)
         pipeline = replace(pipeline, lists=pipeline.lists.adding([region_list]))
@@ -92,10 +92,15 @@ def predict(
 
 @app.command()
 def doctor(
+    bundle: Annotated[
+        Path | None, typer.Option(help="Also time the network of a bundle in each runtime.")
+    ] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Say what this installation has and what it lacks."""
     report = examine()
+    if bundle is not None:
+        report["network"] = time_runtimes(bundle)
     if json_:
         typer.echo(json.dumps(report, indent=1))
     else:

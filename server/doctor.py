@@ -4,23 +4,33 @@ import platform
 import shutil
 import sys
 from collections.abc import Iterator
+from functools import partial
 from importlib.util import find_spec
-from typing import Any
+from pathlib import Path
+from statistics import median
+from time import process_time
+from typing import Any, Final
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from florilege.cores import cores
 from florilege.errors import UsageError
+from florilege.models.bundle import open_bundle
 from florilege.models.images import ACCEPTED
-from florilege.models.runtime import import_runtime, installed, installed_wheels
+from florilege.models.runtime import OPENVINO, Runtime, import_runtime, installed, installed_wheels
+from florilege.models.session import Session
 
 PACKAGES = ("florilege", "numpy", "pillow", "pillow-heif", "fastapi", "uvicorn", "pydantic")
 EXTRAS = {
     "train": ("torch", "torchvision", "onnx", "onnxscript", "safetensors", "tensorboard"),
     "report": ("matplotlib", "pyarrow"),
+    "openvino": ("openvino",),
     "ray": ("ray",),
 }
+RUNTIMES: Final = (Runtime(), Runtime(OPENVINO, "float32"), Runtime(OPENVINO, "bf16"))
+TIMED: Final = 30  # runs of each
 
 
 def examine() -> dict[str, Any]:
@@ -42,6 +52,37 @@ def examine() -> dict[str, Any]:
         "extras": {name: _missing(modules) for name, modules in EXTRAS.items()},
         "torch": installed("torch") if find_spec("torch") else None,
     }
+
+
+def time_runtimes(bundle: Path) -> list[dict[str, Any]]:
+    """What the network of a bundle costs in each runtime: ms of a core for a photo, or the reason.
+
+    Runtimes take turns, so that other work disturbs all alike.
+
+    Raises:
+        BundleError: The bundle is damaged.
+    """
+    opened = open_bundle(bundle)
+    side = opened.preprocess.image_size
+    image = np.random.default_rng(0).integers(0, 256, (1, side, side, 3), dtype=np.uint8)
+    runs, results = {}, []
+    for runtime in RUNTIMES:
+        result: dict[str, Any] = {**runtime._asdict(), "cpu_ms": None, "problem": None}
+        try:
+            session = Session(opened, device="cpu", runtime=runtime)
+            runs[runtime] = (partial(session.logits, image), list[float]())
+        except UsageError as error:
+            result["problem"] = str(error)
+        results.append(result)
+    for _ in range(TIMED):
+        for run, seconds in runs.values():
+            started = process_time()
+            run()
+            seconds.append(process_time() - started)
+    for runtime, result in zip(RUNTIMES, results, strict=True):
+        if runtime in runs:
+            result["cpu_ms"] = round(1000 * median(runs[runtime][1]), 2)
+    return results
 
 
 def _missing(modules: tuple[str, ...]) -> dict[str, Any]:
@@ -92,6 +133,9 @@ def _report_rows(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for name, extra in report["extras"].items():
         state = "installed" if extra["installed"] else f"lacks {', '.join(extra['missing'])}"
         yield f"extra {name}", state
+    for timed in report.get("network", ()):
+        cost = timed["problem"] or f"{timed['cpu_ms']} ms of a core for a photo"
+        yield f"{timed['name']} {timed['precision']}", cost
 
 
 def _listed(versions: dict[str, str | None]) -> str:

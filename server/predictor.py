@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from florilege.errors import DataError, UsageError
-from florilege.models.runtime import silence_telemetry
+from florilege.models.runtime import RuntimeName, silence_telemetry
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
 from florilege.server.answers.query import IdentifyQuery
 from florilege.server.problems import Problem
@@ -56,18 +56,21 @@ class Predictor:
         self._pipeline.close()
 
 
-def load(bundle: str | os.PathLike[str], *, device: str = "auto") -> Predictor:
+def load(
+    bundle: str | os.PathLike[str], *, device: str = "auto", runtime: RuntimeName | None = None
+) -> Predictor:
     """Open a calibrated bundle.
 
     Args:
         bundle: The folder that ``florilege calibrate`` has calibrated.
         device: ``cpu``, ``cuda`` or ``auto``.
+        runtime: ``onnxruntime`` or ``openvino``; by default what it is calibrated for.
 
     Raises:
         BundleError: It is damaged, or not calibrated.
     """
     silence_telemetry()
-    return Predictor(open_pipeline(Path(bundle), device=device))
+    return Predictor(open_pipeline(Path(bundle), device=device, runtime=runtime))
 
 
 def _read(photo: Photo) -> bytes:

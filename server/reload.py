@@ -148,6 +148,7 @@ def pipeline_of(settings: Settings) -> Pipeline:
     return open_pipeline(
         settings.bundle,
         device=settings.device,
+        runtime=settings.runtime,
         max_pixels=settings.max_pixels,
         max_decoding_pixels=settings.max_decoding_pixels,
         lists=settings.lists,

@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from florilege import settings
 from florilege.models.images.decoding import MAX_PIXELS
+from florilege.models.runtime import RuntimeName
 from florilege.server.inference.decoding_budget import MAX_DECODING_PIXELS
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -35,6 +36,8 @@ class Settings(settings.FlagSettings):
     """Folder of a calibrated bundle."""
     device: Device = "auto"
     """cpu or cuda; auto takes a GPU where one works."""
+    runtime: RuntimeName | None = None
+    """onnxruntime or openvino; by default what the bundle is calibrated for, openvino if both."""
     threads: int | None = Field(default=None, ge=1)
     """Photos worked on at once; by default one for each core, and on a GPU 32 more."""
     max_body_bytes: Count = 32 * MEBIBYTE

@@ -140,14 +140,19 @@ def test_the_images_hold_every_package_its_lock_and_the_right_version() -> None:
     let_in = set(re.findall(r"^!(.+)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE))
     assert let_in >= {"florilege", *FOLDERS, "pyproject.toml"}
     text = (ROOT / "Dockerfile").read_text()
-    locks = set(re.findall(r"requirements/[\w-]+\.txt", text))
+    of_cpu = {f"requirements/{lock}.txt" for lock in ("serve", "serve-openvino")}
+    assert "ARG LOCK=serve\nCOPY requirements/${LOCK}.txt requirements/\n" in text
+    locks = set(re.findall(r"requirements/[\w-]+\.txt", text)) | of_cpu
     assert locks == {name for name in let_in if name.startswith("requirements/")}
     assert text.rstrip().splitlines()[-3].endswith("AS cpu")  # the last stage is what users get
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert f"ARG VERSION={project['version']}\n" in text
 
 
-@pytest.mark.parametrize("name", ["dev", "docs", "train", "serve", "serve-gpu", "ship"])
+LOCKS = ("dev", "train", "serve", "serve-openvino", "serve-gpu", "ship")
+
+
+@pytest.mark.parametrize("name", ["docs", *LOCKS])
 def test_a_lock_pins_every_line_with_hashes_and_names_no_index(name: str) -> None:
     text = (ROOT / "requirements" / f"{name}.txt").read_text()
     assert "://" not in text
@@ -158,7 +163,7 @@ def test_a_lock_pins_every_line_with_hashes_and_names_no_index(name: str) -> Non
 
 
 def test_the_two_runtimes_are_never_locked_together_and_serving_needs_no_torch() -> None:
-    for name in ("dev", "train", "serve", "serve-gpu", "ship"):
+    for name in LOCKS:
         text = (ROOT / "requirements" / f"{name}.txt").read_text()
         has_cpu, has_gpu = "\nonnxruntime==" in text, "\nonnxruntime-gpu==" in text
         assert has_cpu != has_gpu

@@ -3,20 +3,17 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import typer
 from pydantic import create_model
 
-from florilege.calibration.commands.console import comparison_table, print_json
-from florilege.errors import GateFailed, UsageError
+from florilege.errors import UsageError
 from florilege.models.bundle.bundle import CALIBRATION
-from florilege.models.bundle.bundle_manifest import MANIFEST
 from florilege.settings import Flag, FlagSettings, fields_of, flags_of
-from florilege.terminal import conclude, print_result, print_table, say, warn
+from florilege.terminal import conclude, print_result, say
 from florilege.training.config import DEFAULT_LOSS, TrainConfig
 from florilege.training.configuration import resolve
-from florilege.training.int8_export import PHOTOS, export_int8
 from florilege.training.loop.distributed import is_first
 from florilege.training.run_export import export_run
 from florilege.training.run_folder import RunFolder
@@ -113,33 +110,21 @@ def _bundle_of(run: Path) -> Path:
 def export_command(
     run: Annotated[
         Path,
-        typer.Argument(metavar="RUN", help="Run folder; with --quantize a bundle."),
+        typer.Argument(metavar="RUN", help="Run folder."),
     ],
     out: Annotated[Path, typer.Option("--out", metavar="BUNDLE", help="Bundle to write.")],
-    quantize: Annotated[
-        Literal["int8"] | None,
-        typer.Option(help="int8 writes a variant of the bundle in eight bits, if its sets agree."),
-    ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(help="With --quantize: photos, splits train, val and, if there is one, test."),
-    ] = None,
-    photos: Annotated[
-        int, typer.Option(help="With --quantize: training photos to measure ranges on.")
-    ] = PHOTOS,
+    quantize: Annotated[str | None, typer.Option(hidden=True)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Turn a run folder into a bundle: an ONNX file, checked against torch, and its description.
 
-    Next comes `florilege calibrate`. With --quantize int8, turn a calibrated bundle into one in
-    eight bits with a calibration of its own; if its sets differ from those of the bundle, the exit
-    code is 5 and nothing is written.
+    Next comes `florilege calibrate`.
     """
     if quantize is not None:
-        _export_int8(run, out, data, photos, as_json)
-        return
-    if data is not None:
-        raise UsageError("--data goes with --quantize int8")
+        raise UsageError(
+            "export --quantize is gone: to halve the cost of a photo run "
+            "`florilege calibrate BUNDLE --data DATA --runtime openvino`"
+        )
     calibrated = (out / CALIBRATION).is_file()
     bundle = export_run(run, out)
     if calibrated:
@@ -156,33 +141,3 @@ def export_command(
         f"{parity['tolerance']:.2g})"
     )
     conclude(then=[("calibrate", out, "--data", provenance["data"])])
-
-
-def _refuse_run(path: Path, then: str) -> None:
-    if (path / "config.yaml").is_file() and not (path / MANIFEST).is_file():
-        raise UsageError(f"{path} is a run folder: export and calibrate it first, then {then}")
-
-
-def _export_int8(bundle: Path, out: Path, data: str | None, photos: int, as_json: bool) -> None:
-    _refuse_run(bundle, "quantise the bundle")
-    if data is None:
-        raise UsageError("--data is missing: name the photos the network was trained on")
-    variant = export_int8(bundle, out, data, photos=photos)
-    if as_json:
-        print_json({"bundle": None if variant.why_not else str(out), **variant.to_plain()})
-    else:
-        rows, (mb, less), (ms, fewer) = variant.sets.rows, variant.file_bytes, variant.milliseconds
-        title, table = comparison_table(variant.comparisons, str(bundle), all_rules=False)
-        print_table(table, title)
-        print_result(
-            f"{variant.comparisons[0].rule}: {variant.sets.equal / rows * 100:.1f} % of the sets "
-            f"equal, {variant.sets.nested / rows * 100:.1f} % equal or one within the other, on "
-            f"{rows:,} photos of {variant.split}; "
-            f"model.onnx {mb / 1e6:.1f} -> {less / 1e6:.1f} MB; "
-            f"{ms:.1f} -> {fewer:.1f} ms of one core for a photo here"
-        )
-    if variant.why_not:
-        raise GateFailed(f"nothing was written: {'; '.join(variant.why_not)}")
-    if variant.milliseconds[1] > variant.milliseconds[0]:
-        warn("it is smaller, but not faster on this machine")
-    conclude(f"{out}: in eight bits, and calibrated", then=[("serve", out)])

@@ -56,8 +56,7 @@ class Judge:
         self.bundle, self.record = bundle, read_record(bundle)
         self.session = Session(bundle, device="cpu")
         rejection = self.record.rejection
-        needed = None if rejection is None else rejection.reference_sha256
-        reference = open_reference(bundle, needed, self.session.dimensions)
+        reference = open_reference(bundle, self.record, self.session.dimensions)
         if rejection is None or reference is None:
             raise SystemExit(f"{bundle.path} does not judge by features: calibrate it again")
         self.rejection: RejectionRule = rejection

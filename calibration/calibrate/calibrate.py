@@ -1,9 +1,9 @@
 """Calibrating a bundle: score a split, choose the thresholds, put the record into the bundle."""
 
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from florilege.calibration.calibrate.calibration_settings import (
     CalibrationPlan,
@@ -12,17 +12,26 @@ from florilege.calibration.calibrate.calibration_settings import (
 from florilege.calibration.calibrate.card_section import read_papers, updated_files
 from florilege.calibration.calibrate.fit import SWOLLEN, fit_record, passes
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, outputs_of, photos_for
-from florilege.calibration.calibrate.photo_overlap import network_photos, overlap_warnings
+from florilege.calibration.calibrate.photo_overlap import (
+    NetworkPhotos,
+    network_photos,
+    overlap_warnings,
+)
+from florilege.calibration.calibrate.set_agreement import compare_runtimes
 from florilege.calibration.calibrate.training_features import training_features, training_photos
 from florilege.calibration.conformal import fewest_rows
 from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.record.record_file import CALIBRATIONS, REFERENCES
 from florilege.calibration.record.schema import CalibratedList
-from florilege.data.dataset import Split
+from florilege.calibration.rejection.reference import Reference
+from florilege.data.dataset import Split, split_name
+from florilege.data.sources import list_source
 from florilege.data.split_parts import Part
-from florilege.errors import UsageError
-from florilege.models.bundle.bundle import REFERENCE, open_bundle, replace_files, reserved
+from florilege.errors import GateFailed, UsageError
+from florilege.models.bundle.bundle import open_bundle, replace_files, reserved
 from florilege.models.class_lists import read_lists
 from florilege.models.classes import ClassTable
+from florilege.models.runtime import OPENVINO, Runtime
 from florilege.models.session import Session
 from florilege.progress import progress
 from florilege.ray_tasks import Workers
@@ -39,9 +48,14 @@ def calibrate_bundle(
     device: str = "auto",
     workers: Workers | None = None,
     report: Callable[[BundleOutputs], None] | None = None,
+    say: Callable[[str], None] = lambda _: None,
     **settings: Any,
 ) -> CalibrationRecord:
     """Calibrate every rule that the data allow and replace the calibration inside the bundle.
+
+    With ``runtime="openvino"`` the bundle gets two calibrations, one of them for ONNX Runtime, if
+    both give nearly the same sets. They are compared on ``test``, or where the data have none on
+    the photos that calibrate.
 
     Args:
         path: The bundle's folder.
@@ -50,6 +64,7 @@ def calibrate_bundle(
         device: ``auto``, ``cpu`` or ``cuda``.
         workers: Processes of Ray that run the network; the record is the same.
         report: Writes a report; called with the calibrated bundle and its outputs.
+        say: Called with what people should know of the comparison.
         settings: The fields of
             :class:`florilege.calibration.calibrate.calibration_settings.CalibrationSettings`, such
             as ``ks=[1, 3]``. If ``head`` and ``score_kind`` are named, the photos choose nothing,
@@ -63,36 +78,96 @@ def calibrate_bundle(
             changing the bundle.
         DataError: The data cannot be opened, or photos cannot be read.
         BundleError: The bundle is damaged or cannot be written.
+        GateFailed: The sets of the two runtimes differ; the bundle is as it was.
     """
-    with reserved(path):
+    with reserved(path), ExitStack() as stack:
         bundle = open_bundle(path)
-        part, session = Part.parse(split), Session(bundle, device=device)
-        plan, training = _plan(session, data, part, settings)
+        part, requested = Part.parse(split), _requested(settings)
+        runtime = Runtime.of(requested.runtime, requested.precision)
+        runtimes = [Runtime(), runtime] if runtime.name == OPENVINO else [runtime]
+        sessions = [Session(bundle, device=device, runtime=each) for each in runtimes]
+        plan, training = _plan(sessions[0], data, part, requested)
         photos = photos_for(bundle, data, split)
         made_by, papers = network_photos(bundle, split), read_papers(bundle)
-        features = None if training is None else training_features(session, training, workers)
-        with closing(
-            outputs_of(session, photos, features=features is not None, workers=workers)
-        ) as outputs:
-            reference = None if features is None else features.reference(outputs)
-            rows = passes(outputs, plan) * len(outputs.labels)
-            with progress(rows, "choosing thresholds") as advance:
-                record = fit_record(
-                    outputs,
-                    plan,
-                    class_counts=bundle.classes.counts,
-                    overlap=made_by.overlap(outputs.photos),
-                    class_groups=genera(bundle.classes),
-                    reference=reference,
-                    advance=advance,
-                )
-            files = updated_files(papers, record)
-            if reference is not None:
-                files[REFERENCE] = reference.to_bytes()
-            replace_files(path, files, without=[] if reference else [REFERENCE])
-            if report is not None:
-                report(BundleOutputs(open_bundle(path), record, outputs, photos))
+        calibrated = [
+            stack.enter_context(_calibrated(session, plan, photos, made_by, training, workers))
+            for session in sessions
+        ]
+        if len(calibrated) > 1:
+            _compare(calibrated, sessions, data, part, say)
+        files, record = dict[str, bytes](), calibrated[-1].measured.record
+        for each in calibrated:
+            files |= updated_files(papers, each.measured.record)
+            if each.reference is not None:
+                name = REFERENCES[each.measured.record.measured.runtime]
+                files[name] = each.reference.to_bytes()
+        every = (*CALIBRATIONS.values(), *REFERENCES.values())
+        replace_files(path, files, without=[name for name in every if name not in files])
+        if report is not None:
+            report(calibrated[-1].measured._replace(bundle=open_bundle(path)))
     return record
+
+
+class _Calibrated(NamedTuple):
+    """What one runtime says about the photos, and the calibration that follows."""
+
+    measured: BundleOutputs
+    reference: Reference | None
+
+
+@contextmanager
+def _calibrated(
+    session: Session,
+    plan: CalibrationPlan,
+    photos: Split,
+    made_by: NetworkPhotos,
+    training: Split | None,
+    workers: Workers | None,
+) -> Iterator[_Calibrated]:
+    bundle = session.bundle
+    features = None if training is None else training_features(session, training, workers)
+    with closing(
+        outputs_of(session, photos, features=features is not None, workers=workers)
+    ) as outputs:
+        reference = None if features is None else features.reference(outputs)
+        rows = passes(outputs, plan) * len(outputs.labels)
+        with progress(rows, "choosing thresholds") as advance:
+            record = fit_record(
+                outputs,
+                plan,
+                class_counts=bundle.classes.counts,
+                overlap=made_by.overlap(outputs.photos),
+                class_groups=genera(bundle.classes),
+                reference=reference,
+                advance=advance,
+            )
+        yield _Calibrated(BundleOutputs(bundle, record, outputs, photos), reference)
+
+
+def _compare(
+    calibrated: Sequence[_Calibrated],
+    sessions: Sequence[Session],
+    data: str,
+    part: Part,
+    say: Callable[[str], None],
+) -> None:
+    """Refuse a runtime whose sets are not those of the first one."""
+    measured = [each.measured for each in calibrated]
+    if split_name(part.name) != "test" and "test" in list_source(data, splits=[]).splits:
+        photos = photos_for(measured[0].bundle, data, "test")
+        with ExitStack() as stack:
+            outputs = [stack.enter_context(closing(outputs_of(s, photos))) for s in sessions]
+            old, new = (
+                each._replace(outputs=shown, photos=photos)
+                for each, shown in zip(measured, outputs, strict=True)
+            )
+            verdict = compare_runtimes(new, old)
+    else:
+        verdict = compare_runtimes(measured[1], measured[0])
+    if verdict.reasons:
+        reasons = "; ".join(verdict.reasons)
+        raise GateFailed(f"{verdict.sentence}: {reasons}; the bundle is as it was")
+    say(verdict.sentence)
 
 
 def genera(classes: ClassTable) -> list[str]:
@@ -192,13 +267,16 @@ def _out_of_reach(record: CalibrationRecord) -> list[str]:
     return sentences
 
 
+def _requested(settings: dict[str, Any]) -> CalibrationSettings:
+    with _usage_errors():
+        return CalibrationSettings(**settings)
+
+
 def _plan(
-    session: Session, data: str, part: Part, settings: dict[str, Any]
+    session: Session, data: str, part: Part, requested: CalibrationSettings
 ) -> tuple[CalibrationPlan, Split | None]:
     """The settings for this bundle, and the training photos that its rejection needs."""
     bundle = session.bundle
-    with _usage_errors():
-        requested = CalibrationSettings(**settings)
     method, training = training_photos(session, data, part, requested.rejection_method)
     filled = {**dict(requested), "rejection_method": method}
     if requested.lists_folder is not None:

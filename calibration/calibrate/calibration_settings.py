@@ -22,6 +22,7 @@ from florilege.calibration.rules.class_conditional import SmallClasses
 from florilege.calibration.scores import SCORE_KINDS, ScoreKind, check_temperature
 from florilege.calibration.threshold import check_average_k
 from florilege.models.class_lists import RegionList
+from florilege.models.runtime import Precision, Runtime, RuntimeName
 from florilege.settings import Flag, FlagSettings
 from florilege.suggestions import meant
 
@@ -93,8 +94,17 @@ class CalibrationSettings(FlagSettings):
         description="Folder of list files, a class id a line: each list gets its own thresholds.",
     )
 
+    runtime: RuntimeName = Field(
+        default="onnxruntime",
+        description="What runs the network: with openvino the bundle gets a second calibration.",
+    )
+    precision: Precision | None = Field(
+        default=None, description="float32, or bf16 for half the cost; by default bf16 in openvino."
+    )
+
     @model_validator(mode="after")
     def _check(self) -> Self:
+        Runtime.of(self.runtime, self.precision)
         if self.min_size not in (0, 1):
             raise ValueError(f"min_size must be 0 or 1, got {self.min_size}")
         for coverage in self.coverages:

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.inspection import METRICS
 from florilege.calibration.record.operating_point import OperatingPoint
+from florilege.calibration.record.record_file import CALIBRATIONS
 from florilege.calibration.scores import score_name
 from florilege.calibration.threshold import threshold_text
 from florilege.errors import BundleError
-from florilege.models.bundle.bundle import CALIBRATION, Bundle
+from florilege.models.bundle.bundle import Bundle
 
 CARD = "MODEL_CARD.md"
 TITLE = "Calibration"
@@ -60,7 +61,7 @@ def updated_files(papers: Papers, record: CalibrationRecord) -> dict[str, bytes]
     if note := selection_note(record):
         card += ["", f"{note}."]
     return {
-        CALIBRATION: record.to_json().encode(),
+        CALIBRATIONS[measured.runtime]: record.to_json().encode(),
         CARD: replace_section(papers.card, TITLE, "\n".join(card)).encode(),
         METRICS: json.dumps({**papers.metrics, "calibration": metrics}, indent=1).encode(),
     }

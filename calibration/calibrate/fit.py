@@ -97,6 +97,8 @@ def fit_record(
             classes_seen=np.unique(labels).size,
             data_sha256=outputs.data_sha256,
             model_sha256=outputs.model_sha256,
+            runtime=outputs.runtime.name,
+            precision=outputs.runtime.precision,
             observations=count_plants(outputs.plants),
             **overlap._asdict(),
             chose_head=selection.candidates > 1,

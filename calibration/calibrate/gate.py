@@ -119,7 +119,7 @@ def check_comparable(
         photos_for(old, data, split)
     except DataError as error:
         raise DataError(f"{against} cannot be compared on these photos: {error}") from error
-    Session(old, device=device)
+    Session(old, device=device, runtime=older.measured.served_by)
 
 
 def compare_outputs(new: BundleOutputs, old: BundleOutputs) -> list[Comparison]:

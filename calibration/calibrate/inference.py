@@ -19,7 +19,7 @@ from florilege.data.dataset import Split
 from florilege.models.bundle import open_bundle
 from florilege.models.bundle.transfer import Packed, pack_bundle, unpacked_bundle
 from florilege.models.images import ImageError, load
-from florilege.models.runtime import CUDA
+from florilege.models.runtime import CUDA, Runtime
 from florilege.models.session import FEATURES, Session
 from florilege.ray_tasks import Workers, spread
 
@@ -39,7 +39,8 @@ def run_inference(
     if workers is None:
         return in_order(partial(_infer, session, split, features), rows)
     gpu = session.provider == CUDA
-    opener = _Opener(pack_bundle(session.bundle), split, features, "cuda" if gpu else "cpu")
+    device = "cuda" if gpu else "cpu"
+    opener = _Opener(pack_bundle(session.bundle), split, features, device, session.runtime)
     return spread(opener, rows, replace(workers, gpu=gpu))
 
 
@@ -64,8 +65,9 @@ class _Opener:
     split: Split
     features: bool
     device: str
+    runtime: Runtime
 
     def __call__(self) -> Callable[[int], _PhotoInference | str]:
         with unpacked_bundle(self.bundle) as folder:
-            session = Session(open_bundle(folder), device=self.device)
+            session = Session(open_bundle(folder), device=self.device, runtime=self.runtime)
         return partial(_infer, session, self.split, self.features)

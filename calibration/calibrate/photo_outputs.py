@@ -22,6 +22,7 @@ from florilege.data.split_parts import Part
 from florilege.errors import DataError
 from florilege.models.bundle import Bundle, open_bundle
 from florilege.models.bundle.bundle import MODEL
+from florilege.models.runtime import Runtime, RuntimeName
 from florilege.models.session import Session
 from florilege.progress import progress
 from florilege.ray_tasks import Workers
@@ -49,6 +50,7 @@ class SplitOutputs:
         labels: True class indices, shape ``(rows,)``.
         split: Name of the split.
         model_sha256: Of ``model.onnx``.
+        runtime: What ran it.
         observations: One id per row, shared by photos of one plant; None where unknown.
         data_sha256: Over the bytes and class ids of all photos, in order.
         photos: Hash of each photo's bytes, in order.
@@ -69,9 +71,11 @@ class SplitOutputs:
         *,
         split: str = "",
         model_sha256: str = "",
+        runtime: Runtime = Runtime(),  # noqa: B008  # it cannot be changed
         observations: Sequence[str] | None = None,
     ) -> None:
-        self.labels, self.split, self.model_sha256 = labels, split, model_sha256
+        self.labels, self.split = labels, split
+        self.model_sha256, self.runtime = model_sha256, runtime
         self.observations = observations
         self.data_sha256, self.photos = "", list[bytes]()
         self._columns, self._files, files = dict(columns), dict[str, IO[bytes]](), ExitStack()
@@ -155,6 +159,7 @@ def outputs_of(
         split.labels,
         split=split.name,
         model_sha256=bundle.manifest.files[MODEL],
+        runtime=session.runtime,
         observations=split.observations,
     )
     try:
@@ -188,7 +193,12 @@ class BundleOutputs(NamedTuple):
 
 @contextmanager
 def bundle_outputs(
-    path: str | Path, data: str, split: str, *, device: str = "auto"
+    path: str | Path,
+    data: str,
+    split: str,
+    *,
+    device: str = "auto",
+    runtime: RuntimeName | None = None,
 ) -> Iterator[BundleOutputs]:
     """Show a split, or a part of it, to a calibrated bundle; outputs last as long as the context.
 
@@ -197,14 +207,17 @@ def bundle_outputs(
         data: What ``--data`` takes.
         split: Such as ``test`` or ``test:0.3-1``.
         device: ``auto``, ``cpu`` or ``cuda``.
+        runtime: Which calibration to measure; by default the one that serves.
 
     Raises:
         DataError: The data cannot be opened, or photos cannot be read.
         BundleError: The bundle is damaged or not calibrated.
+        UsageError: The runtime of the calibration cannot be used here.
     """
     bundle = open_bundle(path)
-    record, photos = read_record(bundle), photos_for(bundle, data, split)
-    with closing(outputs_of(Session(bundle, device=device), photos)) as outputs:
+    record, photos = read_record(bundle, runtime), photos_for(bundle, data, split)
+    session = Session(bundle, device=device, runtime=record.measured.served_by)
+    with closing(outputs_of(session, photos)) as outputs:
         yield BundleOutputs(bundle, record, outputs, photos)
 
 

@@ -25,7 +25,7 @@ class PhotoOverlap(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _NetworkPhotos:
+class NetworkPhotos:
     """What a bundle says about the photos that made its network.
 
     A bundle without their hashes was imported, and the import may have named the split that
@@ -46,7 +46,7 @@ class _NetworkPhotos:
         )
 
 
-def network_photos(bundle: Bundle, split: str) -> _NetworkPhotos:
+def network_photos(bundle: Bundle, split: str) -> NetworkPhotos:
     """Read what the bundle says; ``split`` or a part of it is to be measured.
 
     Raises:
@@ -54,9 +54,9 @@ def network_photos(bundle: Bundle, split: str) -> _NetworkPhotos:
     """
     declared = _declared(bundle, split)
     if not bundle.has(PHOTOS):
-        return _NetworkPhotos(None, declared)
+        return NetworkPhotos(None, declared)
     try:
-        return _NetworkPhotos(PhotoHashes.from_bytes(bundle.read(PHOTOS)), None)
+        return NetworkPhotos(PhotoHashes.from_bytes(bundle.read(PHOTOS)), None)
     except ValueError as error:
         raise BundleError(
             f"{PHOTOS} of {bundle.path} is damaged ({error}): copy or export the bundle again"

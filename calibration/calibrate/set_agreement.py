@@ -1,4 +1,4 @@
-"""Whether a variant of a bundle, such as one in eight bits, gives nearly the sets of the original.
+"""Whether another runtime gives nearly the same sets for a network.
 
 Unlike the gate of ``florilege evaluate``, which asks whether a new model is worse, this one asks
 whether it is the same, photo by photo.
@@ -7,6 +7,7 @@ whether it is the same, photo by photo.
 from dataclasses import dataclass
 from typing import Final
 
+from florilege.calibration.calibrate.gate import compare_outputs
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs
 from florilege.calibration.comparison import Comparison
 
@@ -16,6 +17,39 @@ SIZE_CHANGE: Final = 0.01
 """Allowed, as a share of the original's mean set size, either way."""
 LEAST_NESTED: Final = 0.99
 """Share of the photos whose two sets must be equal, or one within the other."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """How the sets of one runtime compare with those of another."""
+
+    sentence: str
+    reasons: tuple[str, ...]  # why they are not the same, one sentence each; empty where they are
+
+
+def compare_runtimes(new: BundleOutputs, old: BundleOutputs) -> Verdict:
+    """Whether the runtime of ``new`` may serve in place of that of ``old``, by its sets.
+
+    Both have been shown the same photos.
+    """
+    change, sets = compare_outputs(new, old)[0], agreement(new, old)
+    ours, theirs = new.record, old.record
+    reasons = differences(change, sets)
+    if reasons and (ours.head, ours.score_kind) != (theirs.head, theirs.score_kind):
+        reasons.append(
+            f"{ours.head} {ours.score_kind} serves in place of {theirs.head} {theirs.score_kind}"
+        )
+    hits, size = change.hit_rate, change.size
+    return Verdict(
+        sentence=(
+            f"on the {sets.rows:,} photos of {new.outputs.split}, {change.rule}, "
+            f"{' '.join(ours.measured.served_by)} gives the sets of "
+            f"{' '.join(theirs.measured.served_by)} for {100 * sets.equal / sets.rows:.1f} %, "
+            f"equal or one within the other for {100 * sets.nested / sets.rows:.1f} %; hit rate "
+            f"{hits.old:.4f} -> {hits.new:.4f}, mean size {size.old:.3f} -> {size.new:.3f}"
+        ),
+        reasons=tuple(reasons),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,10 +82,10 @@ def agreement(new: BundleOutputs, old: BundleOutputs) -> SetAgreement:
 
 
 def differences(change: Comparison, sets: SetAgreement) -> list[str]:
-    """What is not the same, one sentence each; empty where the variant may be used instead.
+    """What is not the same, one sentence each; empty where one may be used for the other.
 
     Args:
-        change: Of the variant against the original.
+        change: Of the new sets against the old ones.
         sets: By the same rule on the same photos.
     """
     hits, size, sentences = change.hit_rate, change.size, list[str]()

@@ -168,6 +168,8 @@ def _record_from(
             classes_seen=None,
             data_sha256=sha256,
             model_sha256=record.measured.model_sha256,
+            runtime=record.measured.runtime,
+            precision=record.measured.precision,
             chose_checkpoint=False,
             chose_head=False,
         ),

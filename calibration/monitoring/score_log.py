@@ -28,6 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 from florilege.calibration.record import CalibrationRecord
 from florilege.errors import DataError
 from florilege.models.bundle.bundle import MODEL, PREPROCESS, Bundle
+from florilege.models.runtime import Runtime
 
 NAME = "scores-*.jsonl"
 OLD_NAME = "scores-*.log"
@@ -49,8 +50,9 @@ class Scorer:
     @classmethod
     def of(cls, bundle: Bundle, record: CalibrationRecord) -> "Scorer":
         """That of a bundle, whatever its thresholds are."""
-        files = bundle.manifest.files
-        network = sha256(f"{files[MODEL]} {files[PREPROCESS]}".encode()).hexdigest()
+        files, runtime = bundle.manifest.files, record.measured.served_by
+        parts = [files[MODEL], files[PREPROCESS], *(() if runtime == Runtime() else runtime)]
+        network = sha256(" ".join(parts).encode()).hexdigest()
         return cls(network=network, head=record.head, classes=record.classes)
 
 

@@ -5,7 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from florilege.calibration.record.record import CalibrationRecord
-from florilege.calibration.record.record_file import open_reference, parse_record, read_record
+from florilege.calibration.record.record_file import (
+    calibrated_runtimes,
+    open_reference,
+    parse_record,
+    read_record,
+)
 from florilege.errors import BundleError
 from florilege.models.bundle.bundle import CALIBRATION, Bundle, open_bundle
 from florilege.models.bundle.staging import find_file, read_manifest
@@ -67,10 +72,8 @@ def opening_fault(path: Path) -> str | None:
     try:
         bundle = open_bundle(path)
         session = Session(bundle, device="cpu")
-        if bundle.has(CALIBRATION):
-            judge = read_record(bundle).rejection
-            needed = None if judge is None else judge.reference_sha256
-            open_reference(bundle, needed, session.dimensions)
+        for runtime in calibrated_runtimes(bundle):
+            open_reference(bundle, read_record(bundle, runtime), session.dimensions)
     except BundleError as error:
         return str(error)
     return None
@@ -123,6 +126,8 @@ def _calibration(bundle: Bundle) -> dict[str, Any] | None:
         "head": record.head,
         "score_kind": record.score_kind,
         "temperature": record.temperature,
+        "runtime": record.measured.runtime,
+        "precision": record.measured.precision,
         "split": record.measured.split,
         "rows": record.measured.rows,
         "asked_k": record.asked_k,

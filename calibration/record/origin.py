@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from florilege.models.runtime import Precision, Runtime, RuntimeName
+
 TRAFFIC = "traffic"
 """Name of the split of a calibration from a score log."""
 
@@ -16,6 +18,8 @@ class Origin:
         classes_seen: Number of classes among them; None where they are not labelled.
         data_sha256: Over the bytes and class ids of all of them, in order.
         model_sha256: Of the graph that gave the scores.
+        runtime: What ran it.
+        precision: What it calculated with.
         observations: Number of plants that these photos show; None where the data do not name them.
         train_photos: How many of these photos also trained the network; None where the bundle does
             not hold the hashes of its photos.
@@ -29,11 +33,18 @@ class Origin:
     classes_seen: int | None
     data_sha256: str
     model_sha256: str
+    runtime: RuntimeName = "onnxruntime"
+    precision: Precision = "float32"
     observations: int | None = None
     train_photos: int | None = None
     selection_photos: int | None = None
     chose_checkpoint: bool | None
     chose_head: bool
+
+    @property
+    def served_by(self) -> Runtime:
+        """What ran the network, and must run it for these thresholds to hold."""
+        return Runtime(self.runtime, self.precision)
 
     @property
     def selection_split(self) -> bool | None:

@@ -1,67 +1,100 @@
 """What a calibrated bundle holds beyond its network, read from its files."""
 
+from collections.abc import Mapping
+from typing import Final
+
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.rejection.reference import Reference
 from florilege.errors import BundleError
-from florilege.models.bundle.bundle import CALIBRATION, MODEL, REFERENCE, Bundle
+from florilege.models.bundle.bundle import (
+    CALIBRATION,
+    MODEL,
+    OPENVINO_CALIBRATION,
+    OPENVINO_REFERENCE,
+    REFERENCE,
+    Bundle,
+)
+from florilege.models.runtime import RuntimeName
+
+CALIBRATIONS: Final[Mapping[RuntimeName, str]] = {
+    "onnxruntime": CALIBRATION,
+    "openvino": OPENVINO_CALIBRATION,
+}
+"""The file that holds the calibration for each runtime."""
+REFERENCES: Final[Mapping[RuntimeName, str]] = {
+    "onnxruntime": REFERENCE,
+    "openvino": OPENVINO_REFERENCE,
+}
 
 
-def parse_record(bundle: Bundle) -> CalibrationRecord:
+def calibrated_runtimes(bundle: Bundle) -> list[RuntimeName]:
+    """The runtimes that a bundle is calibrated for; the last one serves."""
+    return [runtime for runtime, file in CALIBRATIONS.items() if bundle.has(file)]
+
+
+def parse_record(bundle: Bundle, runtime: RuntimeName | None = None) -> CalibrationRecord:
     """The calibration of a bundle that has one, whatever network it belongs to.
 
     Raises:
         BundleError: It is damaged, or of another schema.
     """
+    name = CALIBRATIONS[runtime or calibrated_runtimes(bundle)[-1]]
     try:
-        return CalibrationRecord.from_json(bundle.read(CALIBRATION))
+        return CalibrationRecord.from_json(bundle.read(name))
     except BundleError as error:
         raise BundleError(f"{bundle.path}: {error}") from error
 
 
-def read_record(bundle: Bundle) -> CalibrationRecord:
-    """The calibration of a bundle.
+def read_record(bundle: Bundle, runtime: RuntimeName | None = None) -> CalibrationRecord:
+    """The calibration of a bundle: the one for a runtime, by default the one that serves.
 
     Raises:
         BundleError: There is none, it is damaged, or it belongs to another network.
     """
-    if not bundle.has(CALIBRATION):
+    runtimes = calibrated_runtimes(bundle)
+    if not runtimes or runtime not in (None, *runtimes):
+        how = "" if runtime is None else f" --runtime {runtime}"
+        what = "" if runtime is None else f" for {runtime}"
         raise BundleError(
-            f"{bundle.path} is not calibrated: run `florilege calibrate {bundle.path} --data DATA`"
+            f"{bundle.path} is not calibrated{what}: "
+            f"run `florilege calibrate {bundle.path} --data DATA{how}`"
         )
-    record = parse_record(bundle)
+    record = parse_record(bundle, runtime)
     ours = (len(bundle.classes), bundle.manifest.files[MODEL])
     if (record.classes, record.measured.model_sha256) != ours or record.head not in bundle.heads:
         raise BundleError(
-            f"{CALIBRATION} of {bundle.path} belongs to another network and not to its {MODEL}: "
+            f"{CALIBRATIONS[record.measured.runtime]} of {bundle.path} belongs to another network "
+            f"and not to its {MODEL}: "
             f"run `florilege calibrate {bundle.path} --data DATA`"
         )
     return record
 
 
-def open_reference(bundle: Bundle, sha256: str | None, dimensions: int | None) -> Reference | None:
+def open_reference(
+    bundle: Bundle, record: CalibrationRecord, dimensions: int | None
+) -> Reference | None:
     """The training photos that new ones are compared with; None where the rejection needs none.
 
-    ``sha256`` is the one that the rejection names. ``dimensions`` is the number of features that
-    the graph gives for a photo, None where it gives none.
+    ``dimensions`` is the number of features that the graph gives for a photo, None where it gives
+    none.
 
     Raises:
         BundleError: It is missing or damaged, or belongs to another calibration or graph.
     """
-    if sha256 is None:
+    if record.rejection is None or record.rejection.reference_sha256 is None:
         return None
-    if bundle.manifest.files.get(REFERENCE) != sha256:
-        raise BundleError(
-            f"{bundle.path} lacks the {REFERENCE} of its calibration: calibrate it again"
-        )
+    name = REFERENCES[record.measured.runtime]
+    if bundle.manifest.files.get(name) != record.rejection.reference_sha256:
+        raise BundleError(f"{bundle.path} lacks the {name} of its calibration: calibrate it again")
     try:
-        reference = Reference.of_bytes(bundle.read(REFERENCE))
+        reference = Reference.of_bytes(bundle.read(name))
     except ValueError as error:
         raise BundleError(
-            f"{REFERENCE} of {bundle.path} is damaged ({error}): calibrate the bundle again"
+            f"{name} of {bundle.path} is damaged ({error}): calibrate the bundle again"
         ) from error
     if reference.dimensions != dimensions:
         raise BundleError(
-            f"{REFERENCE} of {bundle.path} holds features of {reference.dimensions} numbers, the "
+            f"{name} of {bundle.path} holds features of {reference.dimensions} numbers, the "
             f"graph gives {dimensions or 'none'}: calibrate the bundle again"
         )
     return reference

@@ -25,6 +25,8 @@ CLASSES: Final = "classes.json"
 PREPROCESS: Final = "preprocess.json"
 CALIBRATION: Final = "calibration.json"
 REFERENCE: Final = "reference.npy"  # what features are compared with, if calibration needs it
+OPENVINO_CALIBRATION: Final = "calibration-openvino.json"  # of what OpenVINO gives; it serves then
+OPENVINO_REFERENCE: Final = "reference-openvino.npy"
 THUMBNAILS: Final = "thumbnails.zip"  # reference pictures, of the classes that have one
 _REQUIRED: Final = (MODEL, CLASSES, PREPROCESS)
 

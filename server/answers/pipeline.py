@@ -21,7 +21,7 @@ from florilege.models.images import (
     UnsupportedImage,
     read_header,
 )
-from florilege.models.runtime import CUDA
+from florilege.models.runtime import CUDA, RuntimeName
 from florilege.models.session import Outputs
 from florilege.server.answers.answer import answer, judge, operating_point
 from florilege.server.answers.common_names import TaxonTable
@@ -199,6 +199,7 @@ def open_pipeline(
     path: Path,
     *,
     device: str = "auto",
+    runtime: RuntimeName | None = None,
     max_pixels: int = MAX_PIXELS,
     max_decoding_pixels: int = MAX_DECODING_PIXELS,
     lists: Sequence[str] = (),
@@ -206,22 +207,22 @@ def open_pipeline(
 ) -> Pipeline:
     """Open and verify a bundle, and load its network.
 
+    ``runtime`` is the one to use, by default the one that the bundle was calibrated for last.
     ``lists`` are words for `open_list`. With ``batches`` a GPU runs the network on the photos that
     are ready.
 
     Raises:
         BundleError: It is damaged, or was never calibrated.
         DataError: A list cannot be used.
-        UsageError: Two lists have one name.
+        UsageError: Two lists have one name, or the runtime cannot be used here.
     """
     bundle = open_bundle(path)
-    record = read_record(bundle)
+    record = read_record(bundle, runtime)
     region_lists = [open_list(word, bundle.classes) for word in lists]
-    reference_sha256 = None if record.rejection is None else record.rejection.reference_sha256
-    single = SessionBackend(bundle, device=device, threads=1)
+    single = SessionBackend(bundle, device=device, threads=1, runtime=record.measured.served_by)
     session = in_batches(single) if batches and single.provider == CUDA else single
     try:
-        reference = open_reference(bundle, reference_sha256, session.dimensions)
+        reference = open_reference(bundle, record, session.dimensions)
     except BundleError:
         session.close()
         raise

@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from florilege.models.runtime import RuntimeName
 from florilege.server.settings import Device
 from florilege.settings import Flag, FlagSettings
 
@@ -34,6 +35,8 @@ class BatchSettings(FlagSettings):
     """File for the features of each photo, ending in .npy."""
     device: Device = "auto"
     """Where the network runs."""
+    runtime: RuntimeName | None = None
+    """onnxruntime or openvino; by default what the bundle is calibrated for, openvino if both."""
     threads: int | None = Field(default=None, ge=1)
     """Photos worked on at once; default: the cores, with --ray one for each worker."""
     ray: bool = False

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 
 from florilege.models.bundle.transfer import Packed, pack_bundle, unpacked_bundle
-from florilege.models.runtime import CUDA
+from florilege.models.runtime import CUDA, RuntimeName
 from florilege.ray_tasks import Workers, spread
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
 from florilege.server.answers.query import LocalizedQuery
@@ -25,12 +25,14 @@ class _WorkerFactory:
     bundle: Packed
     lists: ClassLists
     device: str
+    runtime: RuntimeName
     query: LocalizedQuery
     features: bool
 
     def __call__(self) -> Callable[[Observation], Prediction]:
         with unpacked_bundle(self.bundle) as folder:
-            pipeline = replace(open_pipeline(folder, device=self.device), lists=self.lists)
+            pipeline = open_pipeline(folder, device=self.device, runtime=self.runtime)
+            pipeline = replace(pipeline, lists=self.lists)
         return lambda one: predict_some(pipeline, [one], self.query, self.features)[0]
 
 
@@ -53,6 +55,7 @@ def predict_on_ray(
         bundle=pack_bundle(pipeline.bundle),
         lists=pipeline.lists,
         device="cuda" if gpu else "cpu",
+        runtime=pipeline.record.measured.runtime,
         query=query,
         features=features,
     )

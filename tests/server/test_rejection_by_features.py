@@ -56,7 +56,7 @@ def by_hand(bundle: Path, photo: bytes) -> float:
     assert rule is not None
     session = Session(opened, device="cpu")
     logits, features = session.outputs(load(photo, opened.preprocess)[np.newaxis], features=True)
-    reference = open_reference(opened, rule.reference_sha256, session.dimensions)
+    reference = open_reference(opened, record, session.dimensions)
     assert features is not None
     assert reference is not None
     row = [float(value) for value in features[0]]

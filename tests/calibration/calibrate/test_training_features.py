@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ def test_the_threshold_is_that_of_what_is_served_photo_by_photo(
     bundle = open_bundle(calibrated)
     judge = judged(read_record(bundle))
     assert (judge.method, judge.rows) == ("combined", ROWS * CLASSES)
-    reference = open_reference(bundle, judge.reference_sha256, 3)
+    reference = open_reference(bundle, read_record(bundle), 3)
     photos = features_of(bundle, data, "val", range(ROWS * CLASSES))
     values = sorted(judge.verdict(*outputs, reference)[0] for outputs in photos)
     assert judge.threshold == values[1]  # 1 % of 120 photos: one lies below
@@ -126,7 +127,7 @@ def test_another_method_takes_the_reference_out_again(bundle: Bundle, data: Path
 
 def test_no_photo_is_calibrated_on_and_compared_with(bundle: Bundle, data: Path) -> None:
     record = calibrate_bundle(bundle.path, str(data), "train:0-0.5")
-    reference = open_reference(open_bundle(bundle.path), judged(record).reference_sha256, 3)
+    reference = open_reference(open_bundle(bundle.path), record, 3)
     assert reference is not None
     assert len(reference.directions) == ROWS * CLASSES // 2
     train = open_dataset(str(data), splits=["train"], classes=bundle.classes).split("train")
@@ -153,7 +154,7 @@ def test_a_copy_of_a_calibration_photo_is_not_compared_with(
             copied / "val" / "c1" / f"{number:03}.png", copied / "train" / "c4" / f"x{number}.png"
         )
     record = calibrate_bundle(bundle.path, str(copied))
-    reference = open_reference(open_bundle(bundle.path), judged(record).reference_sha256, 3)
+    reference = open_reference(open_bundle(bundle.path), record, 3)
     assert reference is not None
     assert len(reference.directions) == ROWS * CLASSES
 
@@ -173,7 +174,7 @@ def test_so_many_photos_are_kept_from_every_class(
     for most, expected in ((2 * CLASSES, 2 * CLASSES), (1, CLASSES)):  # one a class at least
         monkeypatch.setattr(module, "MOST_PHOTOS", most)
         record = calibrate_bundle(bundle.path, str(data))
-        reference = open_reference(open_bundle(bundle.path), judged(record).reference_sha256, 3)
+        reference = open_reference(open_bundle(bundle.path), record, 3)
         assert reference is not None
         assert len(reference.directions) == expected
 
@@ -256,11 +257,7 @@ def copy(tmp_path: Path, calibrated: Path) -> Path:
 
 def opened(path: Path) -> Reference | None:
     bundle = open_bundle(path)
-    return open_reference(
-        bundle,
-        judged(read_record(bundle)).reference_sha256,
-        Session(bundle, device="cpu").dimensions,
-    )
+    return open_reference(bundle, read_record(bundle), Session(bundle, device="cpu").dimensions)
 
 
 def test_a_changed_file_is_refused_by_its_hash(copy: Path) -> None:
@@ -292,13 +289,20 @@ def test_a_reference_of_another_calibration_or_none_is_refused(copy: Path) -> No
 def test_a_reference_that_cannot_be_used_is_named(copy: Path, content: bytes, message: str) -> None:
     changed = replace_files(copy, {"reference.npy": content})
     with pytest.raises(BundleError, match=message):
-        open_reference(changed, changed.manifest.files["reference.npy"], 3)
+        open_reference(changed, referring_to_its_file(changed), 3)
+
+
+def referring_to_its_file(bundle: Bundle) -> CalibrationRecord:
+    """The record of a bundle, as if it had been calibrated with the reference that is there."""
+    record = read_record(bundle)
+    rule = replace(judged(record), reference_sha256=bundle.manifest.files["reference.npy"])
+    return replace(record, rejection=rule)
 
 
 def test_a_graph_without_features_does_not_go_with_a_reference(copy: Path) -> None:
     bundle = open_bundle(copy)
     with pytest.raises(BundleError, match="the graph gives none"):
-        open_reference(bundle, bundle.manifest.files["reference.npy"], None)
+        open_reference(bundle, read_record(bundle), None)
 
 
 # Afterwards --------------------------------------------------------------------------------------
