@@ -50,12 +50,6 @@ def count_plants(plants: NDArray[np.int64] | None) -> int | None:
     return None if plants is None else np.unique(plants).size
 
 
-def most_photos(plants: NDArray[np.int64]) -> int:
-    """How many photos the plant with the most photos has."""
-    _, numbers = np.unique(plants, return_inverse=True)
-    return int(np.bincount(numbers).max())
-
-
 def one_of_each(plants: ArrayLike, *, seed: int = 0) -> NDArray[np.bool_]:
     """A photo of each plant, drawn at random: these are independent where plants are.
 

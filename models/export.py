@@ -37,7 +37,7 @@ _ROUNDINGS: Final = 4  # times torch's own error, if a network is too ill-condit
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parity:
+class _Parity:
     """How far apart torch and ONNX Runtime are on the same pictures, over all outputs.
 
     The tolerance is ``1e-4 + 1e-4 max_logit``; where that is not enough, it is widened by four
@@ -109,7 +109,7 @@ def export_onnx(
         path: The file to write; on any failure it is left as it was.
 
     Returns:
-        The figures of :class:`Parity`.
+        The figures of :class:`_Parity`.
 
     Raises:
         BundleError: The file and torch differ by more than the tolerance.
@@ -194,7 +194,7 @@ def _without_warnings() -> Iterator[None]:
             gc.enable()
 
 
-def compare(pictures: ExportedNetwork, content: bytes, *, image_size: int) -> Parity:
+def compare(pictures: ExportedNetwork, content: bytes, *, image_size: int) -> _Parity:
     """Run the ONNX file ``content`` and torch on the same pictures, in batches of 1, 2 and 5."""
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     batches = [_hard_pictures(count, image_size) for count in _PARITY_BATCHES]
@@ -220,12 +220,12 @@ def _outputs(pictures: ExportedNetwork, batch: np.ndarray) -> list[np.ndarray]:
     return [output.numpy() for output in pictures(torch.from_numpy(batch))]
 
 
-def _parity(ours: list[list[np.ndarray]], theirs: list[list[np.ndarray]]) -> Parity:
+def _parity(ours: list[list[np.ndarray]], theirs: list[list[np.ndarray]]) -> _Parity:
     """How far apart two sides are; each gives a list per batch, logits first and features last."""
     compared = [list(zip(*sides, strict=True)) for sides in zip(ours, theirs, strict=True)]
     difference, largest = _worst([pair for pairs in compared for pair in pairs[:-1]])
     apart, longest = _worst([pairs[-1] for pairs in compared])
-    return Parity(
+    return _Parity(
         max_difference=difference,
         max_logit=largest,
         tolerance=ABSOLUTE_TOLERANCE + RELATIVE_TOLERANCE * largest,

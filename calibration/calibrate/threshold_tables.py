@@ -13,7 +13,7 @@ from florilege.calibration.fusion import Fusion
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.intervals import mean_interval, wilson
 from florilege.calibration.measurement import Measurement
-from florilege.calibration.photo_groups import MadeFrom, most_photos, one_of_each
+from florilege.calibration.photo_groups import MadeFrom, one_of_each
 from florilege.calibration.record.schema import ByClass, Columns, Row, Table
 from florilege.calibration.rules import RULES
 from florilege.calibration.rules.class_conditional import class_coverage_of
@@ -228,7 +228,9 @@ def _evidence(
 ) -> tuple[Evidence, NDArray[np.int64]]:
     """What the rules need to know about the scores under ``mask`` (all), and any labels."""
     used = np.ones(source.rows, dtype=np.bool_) if mask is None else mask
-    plants = source.plants if mask is None else None
+    photos_a_plant = 1
+    if mask is None and source.plants is not None:
+        photos_a_plant = int(np.unique(source.plants, return_counts=True)[1].max())
     evidence = Evidence(
         rows=int(used.sum()),
         classes=plan.classes,
@@ -236,7 +238,7 @@ def _evidence(
         min_size=plan.min_size,
         class_weights=class_weights,
         max_size=max_size,
-        largest_plant=1 if plants is None else most_photos(plants),
+        largest_plant=photos_a_plant,
     )
     true_labels, first = [np.empty(0, dtype=np.int64)], 0
     for values, labels in source.blocks():

@@ -5,7 +5,6 @@ a light or a dark page. Text is escaped here; markup has the type :class:`Markup
 """
 
 import html
-from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from typing import Final, NewType
 
@@ -91,20 +90,6 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
         f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in row)}</tr>\n" for row in rows
     )
     return Markup(f'<div class="wide"><table><tr>{first}</tr>\n{body}</table></div>\n')
-
-
-def photo(
-    jpeg: bytes | None, name: str, caption: str, items: Iterable[str], more: str = ""
-) -> Markup:
-    """A small photo, or None, beside a caption, a numbered list and what follows it: all markup."""
-    picture = '<div class="missing">no picture</div>'
-    if jpeg is not None:
-        source = f"data:image/jpeg;base64,{b64encode(jpeg).decode()}"
-        picture = f'<img alt="{html.escape(name)}" src="{source}">'
-    entries = "".join(f"<li>{item}</li>" for item in items)
-    return Markup(
-        f'<div class="photo">{picture}<div>{caption}<ol>{entries}</ol>{more}</div></div>\n'
-    )
 
 
 def preformatted(text: str) -> Markup:

@@ -15,14 +15,14 @@ MOST_PHOTOS: Final = 32
 """Compared; of more, as many spread evenly over the sorted list."""
 
 
-class ComparisonPictures(NamedTuple):
+class _ComparisonPictures(NamedTuple):
     """Pictures as a bundle sees them."""
 
     names: list[str]
     pixels: npt.NDArray[np.uint8]  # RGB, (pictures, size, size, 3)
 
 
-def comparison_pictures(photos: Sequence[Path], preprocess: Preprocess) -> ComparisonPictures:
+def comparison_pictures(photos: Sequence[Path], preprocess: Preprocess) -> _ComparisonPictures:
     """Photos and folders of them, decoded as the server does; without any, synthetic pictures.
 
     Raises:
@@ -30,12 +30,12 @@ def comparison_pictures(photos: Sequence[Path], preprocess: Preprocess) -> Compa
     """
     if not photos:
         pictures = dict(_synthetic_pictures(preprocess.image_size))
-        return ComparisonPictures(list(pictures), np.stack(list(pictures.values())))
+        return _ComparisonPictures(list(pictures), np.stack(list(pictures.values())))
     paths = [path for photo_or_folder in photos for path in _photos_of(photo_or_folder)]
     rows = np.linspace(0, len(paths) - 1, min(len(paths), MOST_PHOTOS)).astype(int)
     sample = [paths[row] for row in rows]
     pixels = np.stack([_load(path, preprocess) for path in sample])
-    return ComparisonPictures(list(map(str, sample)), pixels)
+    return _ComparisonPictures(list(map(str, sample)), pixels)
 
 
 def _photos_of(path: Path) -> list[Path]:
