@@ -16,7 +16,6 @@ from florilege.calibration.commands.console import (
     evaluation_tables,
     lists_tables,
 )
-from florilege.calibration.comparison import Comparison
 from florilege.calibration.monitoring.audit import AuditReport
 from florilege.calibration.report.diagnostics import Diagnostics, diagnose
 from florilege.terminal import warn
@@ -33,17 +32,6 @@ class EvaluationOutput:
     tables: list[Titled] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)  # what the gate does not allow
     page: str | None = None
-
-    def add_comparison(
-        self, comparisons: list[Comparison], baseline: Path, limits: Gate | None, *, all_rules: bool
-    ) -> None:
-        """Add the comparison with an older bundle, and whether the gate allows it."""
-        self.content["against"] = [asdict(comparison) for comparison in comparisons]
-        self.content["gate"] = None
-        if limits is not None:
-            self.failures = limits.reasons(comparisons[0])
-            self.content["gate"] = {"passed": not self.failures, "why": self.failures}
-        self.tables.append(comparison_table(comparisons, str(baseline), all_rules=all_rules))
 
     def add_audit(self, audit: AuditReport) -> None:
         """Add the hit rates of labelled requests; warns of rows that do not count."""
@@ -64,7 +52,7 @@ def measure(
     *,
     all_rules: bool,
 ) -> EvaluationOutput:
-    """Measure a bundle on photos, and a baseline on the same ones."""
+    """Measure a bundle on photos, and compare it with a baseline on the same ones."""
     with photos(bundle) as new:
         evaluation = evaluate_outputs(new)
         for warning in evaluation.warnings:
@@ -77,7 +65,12 @@ def measure(
                 comparisons = compare_outputs(new, old)
                 if make_page is not None:
                     older = diagnose(old.record, old.outputs)
-            output.add_comparison(comparisons, baseline, limits, all_rules=all_rules)
+            content["against"] = [asdict(comparison) for comparison in comparisons]
+            content["gate"] = None
+            if limits is not None:
+                output.failures = limits.reasons(comparisons[0])
+                content["gate"] = {"passed": not output.failures, "why": output.failures}
+            tables.append(comparison_table(comparisons, str(baseline), all_rules=all_rules))
         if make_page is not None:
             output.page = make_page(new, evaluation, older)
     return output
