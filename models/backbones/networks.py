@@ -1,6 +1,6 @@
 """Networks by name: a backbone that turns a picture into features, and a head on top."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from torch import Tensor, nn
@@ -8,24 +8,13 @@ from torch import Tensor, nn
 from florilege.errors import UsageError
 from florilege.models.backbones import pretrained, timm_networks
 from florilege.models.backbones.layer_groups import block_of, fixed_modules
-from florilege.models.backbones.small_networks import (
-    densenet40_40,
-    resnet18_small,
-    tiny,
-    tiny_patches,
-)
+from florilege.models.backbones.small_networks import SMALL_NETWORKS
 from florilege.models.backbones.timm_networks import is_timm
 from florilege.models.backbones.weights import PRETRAINED, open_weights, warm_start
 from florilege.models.heads import build_head
 from florilege.models.images import Preprocess
 from florilege.suggestions import did_you_mean, nearest
 
-_SMALL_NETWORKS: Final[dict[str, Callable[[], tuple[nn.Module, int]]]] = {
-    "densenet40_40": densenet40_40,
-    "resnet18_small": resnet18_small,
-    "tiny": tiny,
-    "tiny_patches": tiny_patches,
-}
 # By the beginning of a name: the smallest side of a picture, and what its side is a multiple of.
 # fmt: off
 _SIDES: Final[Mapping[str, tuple[int, int]]] = {
@@ -105,7 +94,7 @@ def available() -> list[str]:
     """Every name of our small networks and of torchvision's classifiers, sorted."""
     from torchvision import models  # here, since it takes seconds: our own networks need it not
 
-    return sorted({*_SMALL_NETWORKS, *models.list_models(module=models)})
+    return sorted({*SMALL_NETWORKS, *models.list_models(module=models)})
 
 
 def _check_known(name: str) -> None:
@@ -115,7 +104,7 @@ def _check_known(name: str) -> None:
         ValueError: With the names that are nearest.
         UsageError: timm, which would know it, is not installed.
     """
-    if name in _SMALL_NETWORKS:
+    if name in SMALL_NETWORKS:
         return
     if timm_networks.is_known(name) if is_timm(name) else name in available():
         return
@@ -215,8 +204,8 @@ def build(
         )
     if is_timm(name):
         backbone, features, last_layers = timm_networks.build(name, image_size)
-    elif name in _SMALL_NETWORKS:
-        (backbone, features), last_layers = _SMALL_NETWORKS[name](), ()
+    elif name in SMALL_NETWORKS:
+        (backbone, features), last_layers = SMALL_NETWORKS[name](), ()
     else:
         backbone, features, last_layers = _torchvision_backbone(name, image_size)
     layer = build_head(head, features, classes)

@@ -10,6 +10,7 @@ from torch import Tensor
 from florilege.errors import BundleError
 from florilege.models.backbones import timm_networks
 from florilege.models.backbones.provenance import Provenance, provenance_of
+from florilege.models.backbones.small_networks import SMALL_NETWORKS
 from florilege.models.images import Preprocess
 from florilege.terminal import say
 
@@ -35,7 +36,7 @@ def megabytes(name: str) -> float | None:
     """About how large the pretrained weights of a network are; None where it has none."""
     if timm_networks.is_timm(name):
         return timm_networks.megabytes(name)
-    weights = _torchvision_weights(name)
+    weights = None if name in SMALL_NETWORKS else _torchvision_weights(name)
     return None if weights is None else float(weights.meta["_file_size"])
 
 

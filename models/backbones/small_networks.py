@@ -3,11 +3,14 @@
 Each function returns the features part and the length of its feature vector.
 """
 
+from collections.abc import Callable
+from typing import Final
+
 import torch
 from torch import Tensor, nn
 
 
-def tiny() -> tuple[nn.Module, int]:
+def _tiny() -> tuple[nn.Module, int]:
     """A compact network for 32 to 64 px pictures that trains in minutes on two CPU cores.
 
     Five convolutions with batch norm; 0.4 M parameters and 23 M multiply-adds at 48 px, most of
@@ -24,7 +27,7 @@ def tiny() -> tuple[nn.Module, int]:
     return _Tiny(*layers), 320
 
 
-def tiny_patches() -> tuple[nn.Module, int]:
+def _tiny_patches() -> tuple[nn.Module, int]:
     """As compact, but quicker: the first convolution takes patches of 6 x 6 pixels, 4 apart.
 
     Four convolutions, 0.4 M parameters and 16 M multiply-adds at 48 px; a training step costs three
@@ -59,7 +62,7 @@ def _convolution(
     )
 
 
-def resnet18_small() -> tuple[nn.Module, int]:
+def _resnet18_small() -> tuple[nn.Module, int]:
     """ResNet-18 for pictures of 32 to 96 px: a 3x3 stem of stride 1 and no max-pool.
 
     The stem is that of He et al., "Deep residual learning for image recognition", CVPR 2016, 4.2.
@@ -74,7 +77,7 @@ def resnet18_small() -> tuple[nn.Module, int]:
     return network, features
 
 
-def densenet40_40() -> tuple[nn.Module, int]:
+def _densenet40_40() -> tuple[nn.Module, int]:
     """DenseNet of depth 40 and growth 40 for 32 px pictures, the CIFAR network of the papers.
 
     The DenseNet-BC of Huang et al., "Densely connected convolutional networks", CVPR 2017: three
@@ -92,3 +95,11 @@ def densenet40_40() -> tuple[nn.Module, int]:
     features = network.classifier.in_features
     network.classifier = nn.Identity()
     return network, features
+
+
+SMALL_NETWORKS: Final[dict[str, Callable[[], tuple[nn.Module, int]]]] = {
+    "densenet40_40": _densenet40_40,
+    "resnet18_small": _resnet18_small,
+    "tiny": _tiny,
+    "tiny_patches": _tiny_patches,
+}

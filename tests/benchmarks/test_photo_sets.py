@@ -2,8 +2,6 @@ import io
 import json
 import pickle
 import shutil
-import subprocess
-import sys
 import tarfile
 import zipfile
 from collections import Counter
@@ -237,20 +235,14 @@ def test_cifar_100_is_unpacked_as_torchvision_reads_it(tmp_path: Path, packed: b
 def test_without_the_original_it_says_where_to_get_it(
     tmp_path: Path, name: str, place: str, licence: str
 ) -> None:
+    app = typer.Typer()
+    app.command()(main)
     for words in ([], [str(tmp_path / "nothing")], [str(tmp_path)]):
-        command = [sys.executable, "-m", "benchmarks.figures.photo_sets", name, *words]
-        done = subprocess.run(
-            [*command, "--out", str(tmp_path / "set")],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=Path(__file__).parents[2],
-        )
-        assert done.returncode == 3
-        assert done.stderr.startswith("error: ")
-        assert "Traceback" not in done.stderr
-        assert place in done.stderr
-        assert licence in done.stderr
+        result = CliRunner().invoke(app, [name, *words, "--out", str(tmp_path / "set")])
+        assert result.exit_code == 3
+        assert result.stderr.startswith("error: ")
+        assert place in result.stderr
+        assert licence in result.stderr
 
 
 @pytest.mark.usefixtures("lists")

@@ -13,7 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
+import torch._dynamo  # optimisers import it: once here instead of once for each process
 import typer
 
 import florilege.training.network
@@ -24,7 +26,12 @@ from florilege.training.config import TrainConfig
 from florilege.training.loop.training_loop import Run, Say
 from florilege.training.network import build_network
 from florilege.training.train import train_run
-from tests.training.small import plain_network, small_config, write_photos
+from tests.training.small import (
+    leave_out_drawings,
+    plain_network,
+    small_config,
+    write_photos,
+)
 
 Work = Callable[[int, Say], object]  # of a rank, with a way to say a line
 
@@ -138,6 +145,7 @@ def differing(photos: Path, run: Path) -> Work:
 def main(folder: Path) -> None:
     """All runs, one after the other."""
     torch.set_num_threads(1)
+    leave_out_drawings(pytest.MonkeyPatch())
     photos = write_photos(folder / "photos")
     for number in range(4, 12):  # classes of different size
         (photos / f"train/green/{number}.png").unlink()

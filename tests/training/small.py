@@ -4,10 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from florilege.calibration.report.html_page import words
 from florilege.models.backbones import Network
 from florilege.models.heads import build_head
 from florilege.training.config import TrainConfig
@@ -49,6 +51,12 @@ def small_config(data: Path | str, **changes: Any) -> TrainConfig:
         "augment": {"min_area": 0.5, "shift": 1, "rotate": 10, "colour": 0.1},
     }
     return from_plain(merge(plain, changes))
+
+
+def leave_out_drawings(patch: pytest.MonkeyPatch) -> None:
+    """Let the reports of runs hold captions alone."""
+    patch.setattr("florilege.training.run_report._drawn", lambda *_curves: None)
+    patch.setattr("florilege.training.run_report.drawing", lambda _none, caption: words(caption))
 
 
 def metrics_row(epoch: int, score: float) -> Row:

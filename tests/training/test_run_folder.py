@@ -1,5 +1,3 @@
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -7,6 +5,7 @@ import pytest
 from florilege.errors import BundleError, DataError, UsageError
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.training.run_folder import RunFolder
+from tests.florilege.test_files import holder
 from tests.training.small import small_config
 
 
@@ -87,22 +86,9 @@ def test_missing_classes_are_named(tmp_path: Path) -> None:
         RunFolder(tmp_path).read_classes()
 
 
-HOLD = """
-import sys
-from pathlib import Path
-from florilege.training.run_folder import RunFolder
-with RunFolder(Path(sys.argv[1])).held():
-    print("held", flush=True)
-    sys.stdin.read()
-"""
-
-
 def test_two_processes_do_not_train_into_one_folder(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "run")
-    command = [sys.executable, "-c", HOLD, str(folder.path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == b"held\n"
+    folder = RunFolder(tmp_path)
+    with holder(folder.path) as other:
         with pytest.raises(UsageError, match=r"another process .* writes into"), folder.held():
             pytest.fail("both hold it")
         assert folder.lock.exists()

@@ -1,8 +1,18 @@
 import re
+from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
+
 from florilege.training.run_report import _report_html
+from florilege.training.train import train_run
 from tests.training.small import metrics_row, small_config
+
+
+@pytest.fixture(scope="module", autouse=True)
+def reports_without_drawings() -> None:
+    """Drawings are what these tests look at."""
+
 
 PAGE = _report_html(
     "run <1>",
@@ -15,6 +25,13 @@ READ = PAGE.replace("&nbsp;", " ")
 def test_the_page_names_the_run_and_its_best_epoch() -> None:
     assert "Training run run &lt;1&gt;" in PAGE
     assert "Best of 3 epochs: epoch 2, average-2 accuracy on validation 75.0 % with" in READ
+
+
+def test_a_run_leaves_its_page(tmp_path: Path) -> None:
+    config = small_config("flora:train=16,val=8", epochs=1)
+    train_run(config, tmp_path / "run", say=lambda _: None)
+    page = (tmp_path / "run" / "report.html").read_text("utf-8")
+    assert page.count("<svg") == 5
 
 
 def test_the_table_holds_every_head_and_k_of_the_best_epoch() -> None:

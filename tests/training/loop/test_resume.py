@@ -6,12 +6,13 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from florilege.training.batches.data_loader import Batch
-from florilege.training.configuration import to_yaml
+from florilege.training.configuration import resolve, to_yaml
 from florilege.training.device import Compute
 from florilege.training.loop.training_loop import Run
 from florilege.training.train import train_run
@@ -21,11 +22,12 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:This process .* is multi-threaded:DeprecationWarning"  # forked workers, Python 3.12 on
 )
 
-# Trains, and kills itself without warning just before step 8: the fourth of seven of epoch 2.
-VICTIM = """
+# Trains with each of the settings, in a process that kills itself without warning before step 11.
+VICTIMS = """
 import os, signal, sys
 from pathlib import Path
 import torch
+import torch._dynamo  # optimisers import it: here once for all
 from florilege.training.loop.training_loop import Run
 from florilege.training.configuration import resolve
 from florilege.training.train import train_run
@@ -39,7 +41,11 @@ def deadly(self, *arguments):
     return step(self, *arguments)
 
 Run.train_step = deadly
-train_run(resolve({}, config=Path(sys.argv[1])), Path(sys.argv[2]))
+for settings in map(Path, sys.argv[1:]):
+    child = os.fork()
+    if not child:
+        train_run(resolve({}, config=settings), settings.parent / "cut")
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
@@ -47,39 +53,52 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-@pytest.mark.parametrize(("workers", "cache_mb"), [(0, 1024), (2, 0)])
-def test_a_run_killed_mid_epoch_and_resumed_ends_in_identical_weights(
-    tmp_path: Path, workers: int, cache_mb: int
-) -> None:
-    torch.set_num_threads(1)
-    config = small_config(
-        write_photos(tmp_path / "photos", train=18, val=3),
-        workers=workers,
-        cache_mb=cache_mb,
-        epochs=3,
-        checkpoint={"every_steps": 3},
-    )
-    train_run(config, tmp_path / "whole", say=lambda _: None)
+LOADING: dict[str, dict[str, Any]] = {
+    "in memory": {"workers": 0, "cache_mb": 1024},
+    "by workers": {"workers": 2, "cache_mb": 0},
+}
 
-    (tmp_path / "settings.yaml").write_text(to_yaml(config))
-    killed = subprocess.run(
-        [sys.executable, "-c", VICTIM, tmp_path / "settings.yaml", tmp_path / "cut"],
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders with ``settings.yaml`` and ``cut``, the run killed in the middle of its epoch 2."""
+    folder = tmp_path_factory.mktemp("killed")
+    photos = write_photos(folder / "photos", train=18, val=3)
+    for name, changes in LOADING.items():
+        config = small_config(photos, epochs=3, checkpoint={"every_steps": 3}, **changes)
+        (folder / name).mkdir()
+        (folder / name / "settings.yaml").write_text(to_yaml(config))
+    settings = [folder / name / "settings.yaml" for name in LOADING]
+    ended = subprocess.run(
+        [sys.executable, "-c", VICTIMS, *settings],
         cwd=Path(__file__).parents[3],
         capture_output=True,
-        timeout=120,
-        check=False,
+        timeout=110,
+        check=True,
     )
-    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
-    saved = torch.load(tmp_path / "cut" / "last.pt", weights_only=True)["position"]
+    codes = [int(code) for code in ended.stdout.split()]
+    assert codes == [-signal.SIGKILL] * len(LOADING), ended.stderr.decode()
+    return {name: folder / name for name in LOADING}
+
+
+@pytest.mark.parametrize("name", LOADING)
+def test_a_run_killed_mid_epoch_and_resumed_ends_in_identical_weights(
+    killed: dict[str, Path], name: str
+) -> None:
+    torch.set_num_threads(1)
+    folder = killed[name]
+    config = resolve({}, config=folder / "settings.yaml")
+    train_run(config, folder / "whole", say=lambda _: None)
+    saved = torch.load(folder / "cut" / "last.pt", weights_only=True)["position"]
     assert (saved["epoch"], saved["batch"], saved["step"]) == (1, 2, 9)  # mid-epoch, a step behind
 
     said: list[str] = []
-    train_run(config, tmp_path / "cut", resume=True, say=said.append)
+    train_run(config, folder / "cut", resume=True, say=said.append)
     assert said[0] == "continuing after 1 epochs and 9 steps"
-    for name in ("best.safetensors",):
-        assert _digest(tmp_path / "whole" / name) == _digest(tmp_path / "cut" / name)
+    digests = {_digest(folder / run / "best.safetensors") for run in ("whole", "cut")}
+    assert len(digests) == 1
     one, other = (
-        torch.load(tmp_path / run / "last.pt", weights_only=True) for run in ("whole", "cut")
+        torch.load(folder / run / "last.pt", weights_only=True) for run in ("whole", "cut")
     )
     for part in ("network", "loss"):
         for key, value in one[part].items():

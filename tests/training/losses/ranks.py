@@ -1,5 +1,10 @@
-"""What one rank of the gloo test does: its part of a batch, and the gradients it gets."""
+"""What the ranks of the gloo test do: each its part of a batch, and the gradients it gets.
 
+``python -m tests.training.losses.ranks RANKS FOLDER`` forks them from one process, so that torch is
+imported once.
+"""
+
+import os
 import sys
 from pathlib import Path
 
@@ -50,8 +55,8 @@ def gradients(case: Case, part: slice) -> dict[str, Tensor]:
     }
 
 
-def main(rank: int, ranks: int, folder: Path) -> None:
-    torch.set_num_threads(1)
+def work(rank: int, ranks: int, folder: Path) -> None:
+    """Write the results of a rank into the folder."""
     meeting = (folder / "store").as_uri()
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=ranks)
     part = slice(rank * 256 // ranks, (rank + 1) * 256 // ranks)
@@ -60,5 +65,18 @@ def main(rank: int, ranks: int, folder: Path) -> None:
     dist.destroy_process_group()
 
 
+def main(ranks: int, folder: Path) -> int:
+    """All ranks; 0 if each has ended well."""
+    torch.set_num_threads(1)
+    children = list[int]()
+    for rank in range(ranks):
+        if child := os.fork():
+            children.append(child)
+        else:
+            work(rank, ranks, folder)
+            os._exit(0)  # an error before ends with another code
+    return max(os.waitpid(child, 0)[1] for child in children) and 1
+
+
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    sys.exit(main(int(sys.argv[1]), Path(sys.argv[2])))

@@ -1,0 +1,3 @@
+"""What holds for every test of the benchmarks."""
+
+from tests.training.conftest import reports_without_drawings as reports_without_drawings
