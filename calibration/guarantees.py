@@ -29,6 +29,14 @@ Guarantee = Literal["mean", "probability"]
 LARGEST = float(np.finfo(np.float64).max)
 """A threshold that no score reaches."""
 FINE_POWERS, POWERS = 24, 240
+THRESHOLDS: NDArray[np.float64] = 2.0 ** -np.concatenate(
+    [
+        np.arange(-1, 64 * FINE_POWERS + 1) / 64,
+        FINE_POWERS + np.arange(1, 8 * (POWERS - FINE_POWERS) + 1) / 8,
+    ]
+)
+"""Candidates from just above 1, the highest score, downwards: 64 per factor of two, then 8. The
+coarse ones are for the scores of networks that are very sure of themselves."""
 DEFAULT_MAX_SIZE = 50
 AT_ONCE = 16
 """Thresholds whose set sizes are counted together."""
@@ -62,7 +70,7 @@ def conformal_size_threshold(
 
 
 class BestOfRows:
-    """The best scores of each row, each stored as the first of some fixed thresholds it reaches.
+    """The best scores of each row, each stored as the first of :data:`THRESHOLDS` that it reaches.
 
     Two bytes per score, whatever the number of classes, and all that is needed to count set sizes
     at these thresholds.
@@ -74,13 +82,11 @@ class BestOfRows:
         rows: How many rows there will be.
         keep: Scores to keep per row.
         largest: How many of them to keep exactly.
-        highest: The highest possible score, known without looking at the data.
     """
 
-    def __init__(self, rows: int, keep: int, *, largest: int, highest: float) -> None:
+    def __init__(self, rows: int, keep: int, *, largest: int) -> None:
         self.largest = Largest(largest)
-        self._thresholds = size_thresholds(highest)
-        self._first = np.full((rows, keep), self._thresholds.size, dtype=np.uint16)
+        self._first = np.full((rows, keep), THRESHOLDS.size, dtype=np.uint16)
         self._seen = 0
 
     def add(self, rest: FloatArray) -> None:
@@ -89,9 +95,9 @@ class BestOfRows:
         keep = min(self._first.shape[1], classes)
         best = np.partition(rest, classes - keep, axis=1)[:, classes - keep :]
         self.largest.add(best.reshape(-1))
-        reached = np.searchsorted(self._thresholds[::-1], best, side="right")
+        reached = np.searchsorted(THRESHOLDS[::-1], best, side="right")
         first = self._first[self._seen : self._seen + batch, :keep]
-        first[:] = self._thresholds.size - reached
+        first[:] = THRESHOLDS.size - reached
         self._seen += batch
 
     def threshold(
@@ -107,18 +113,18 @@ class BestOfRows:
         order = np.random.default_rng(seed).permutation(self._seen)
         sizes = np.full(self._seen, min_size, dtype=np.int64)
         threshold = LARGEST
-        for start in range(0, self._thresholds.size, AT_ONCE):
+        for start in range(0, THRESHOLDS.size, AT_ONCE):
             for step, more in enumerate(self._reaching_first(start)):
                 sizes += more
                 values = np.minimum(sizes, max_size)[order] / max_size
                 if not mean_is_below(values, float(average_k) / max_size, delta):
                     return threshold
-                threshold = float(self._thresholds[start + step])
+                threshold = float(THRESHOLDS[start + step])
         return threshold
 
     def _reaching_first(self, start: int) -> NDArray[np.uint16]:
         """How many scores of each row reach each threshold first, ``(thresholds, rows)``."""
-        stop = min(start + AT_ONCE, self._thresholds.size)
+        stop = min(start + AT_ONCE, THRESHOLDS.size)
         counts = np.empty((stop - start, self._seen), dtype=np.uint16)
         for part in row_blocks(self._first[: self._seen]):
             first = self._first[part]
@@ -127,16 +133,6 @@ class BestOfRows:
             cell_counts = np.bincount(cells, minlength=(stop - start) * len(first))
             counts[:, part] = cell_counts.reshape(stop - start, len(first))
         return counts
-
-
-def size_thresholds(highest: float) -> NDArray[np.float64]:
-    """Thresholds from just above ``highest`` downwards, 64 per factor of two, then 8.
-
-    The coarse ones are for the scores of networks that are very sure of themselves.
-    """
-    fine = np.arange(-1, 64 * FINE_POWERS + 1) / 64
-    coarse = FINE_POWERS + np.arange(1, 8 * (POWERS - FINE_POWERS) + 1) / 8
-    return np.asarray(highest * 2.0 ** -np.concatenate([fine, coarse]))
 
 
 def mean_is_below(values: NDArray[np.float64], bound: float, delta: float) -> bool:

@@ -218,14 +218,14 @@ def threshold_at_rank(largest: Largest, rank: int, rows: int) -> Threshold:
     last_kept, first_cut = float(values[-rank]), float(values[-rank - 1])
     members = rank if last_kept > first_cut else largest.reaching(last_kept)
     return Threshold(
-        lambda_val=midpoint(last_kept, first_cut),
+        lambda_val=_midpoint(last_kept, first_cut),
         achieved=members / rows,
         rows=rows,
         ties=members - rank,
     )
 
 
-def midpoint(last_kept: float, first_cut: float) -> float:
+def _midpoint(last_kept: float, first_cut: float) -> float:
     """The middle of two neighbouring scores, always above the one that is cut."""
     middle = (last_kept + first_cut) / 2
     if not np.isfinite(middle):

@@ -76,7 +76,7 @@ class Evidence:
         self._best = None
         if max_size is not None:
             keep, largest = max(1, max_size - min_size), exact_rank(cut, rows) + 1
-            self._best = BestOfRows(rows, keep, largest=largest, highest=1.0)
+            self._best = BestOfRows(rows, keep, largest=largest)
         self._true: list[NDArray[np.float64]] = []
         self._smallest = np.inf  # of all scores compared
         self._largest = -np.inf

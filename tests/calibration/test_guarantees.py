@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import florilege.calibration.guarantees
-from florilege.calibration.guarantees import LARGEST, BestOfRows, mean_is_below, size_thresholds
+from florilege.calibration.guarantees import LARGEST, THRESHOLDS, BestOfRows, mean_is_below
 from florilege.calibration.rules import calibrate
 from tests.calibration import oracles
 from tests.calibration.simulation import CLASSES, draw
@@ -112,7 +112,7 @@ def test_the_bet_against_a_false_claim_is_won() -> None:
 
 
 def test_the_thresholds_tried_do_not_depend_on_the_data_and_fall() -> None:
-    tried = size_thresholds(1.0)
+    tried = THRESHOLDS
     assert tried[0] > 1.0
     assert 1.0 in tried
     assert (np.diff(tried) < 0).all()
@@ -146,10 +146,10 @@ def test_scores_outside_0_to_1_have_no_probability_guarantee() -> None:
 def test_a_size_that_every_set_keeps_goes_down_to_the_last_threshold(
     monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    thresholds = size_thresholds(1.0)
+    thresholds = THRESHOLDS
     assert thresholds.size % 5 == 1  # a last block of one
     monkeypatch.setattr(florilege.calibration.guarantees, "AT_ONCE", at_once)
-    best = BestOfRows(3, 2, largest=1, highest=1.0)
+    best = BestOfRows(3, 2, largest=1)
     best.add(np.array([[0.5, 0.2, 0.1], [0.9, thresholds[-1], 0.0], [0.3, 0.3, 0.3]]))
     members = best.threshold(2, max_size=2, min_size=0, delta=0.1)
     assert members == thresholds[-1]

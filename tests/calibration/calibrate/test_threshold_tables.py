@@ -21,7 +21,7 @@ from florilege.calibration.calibrate.threshold_tables import (
     row_of,
     tabulate,
 )
-from florilege.calibration.guarantees import BestOfRows, Guarantee, mean_is_below, size_thresholds
+from florilege.calibration.guarantees import THRESHOLDS, BestOfRows, Guarantee, mean_is_below
 from florilege.calibration.measurement import Measurement
 from florilege.calibration.record.operating_point import NotCalibrated, OperatingPoint
 from florilege.calibration.record.record import CalibrationRecord
@@ -260,13 +260,13 @@ def test_the_search_is_that_of_a_loop_over_thresholds_for_any_batches(
     if ties:  # with thresholds, some of which are powers of two as well
         rest = np.ldexp(1.0, -random.integers(0, 8, (200, 9)))
     rest[random.random(rest.shape) < 0.1] = -np.inf
-    gathered = BestOfRows(200, 4, largest=1, highest=1.0)
+    gathered = BestOfRows(200, 4, largest=1)
     for start in range(0, 200, batch):
         gathered.add(rest[start : start + batch])
     order = np.random.default_rng(0).permutation(200)
     for k, min_size in ((1.5, 0), (2.5, 1), (3.9, 1), (4.0, 0)):
         expected = None
-        for threshold in size_thresholds(1.0):
+        for threshold in THRESHOLDS:
             sizes = [min(sum(row >= threshold) + min_size, 4) for row in rest[order]]
             if not mean_is_below(np.array(sizes) / 4, k / 4, 0.1):
                 break
