@@ -188,12 +188,12 @@ def anytime_interval(hits: int, rows: int, *, level: float = 0.95) -> Interval:
     capital = lgamma(hits + 1) + lgamma(misses + 1) - lgamma(rows + 2)
     limit = capital + log(1 - level)  # the log likelihood below which p is ruled out
 
-    def held(p: float) -> bool:
+    def is_inside(p: float) -> bool:
         likelihood = (hits * log(p) if hits else 0.0) + (misses * _log1m(p) if misses else 0.0)
         return likelihood > limit
 
-    low = 0.0 if hits == 0 else _border(held, hits / rows, 0.0)
-    high = 1.0 if misses == 0 else _border(held, hits / rows, 1.0)
+    low = 0.0 if hits == 0 else _border(is_inside, hits / rows, 0.0)
+    high = 1.0 if misses == 0 else _border(is_inside, hits / rows, 1.0)
     return low, high
 
 

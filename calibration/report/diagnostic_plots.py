@@ -115,7 +115,7 @@ def hits_of_sizes(bars: _Bars, hits: Bools, plants: Ints | None = None) -> Figur
     figure, axes = panel("classes in the set", "sets with the right class")
     hit_counts, photos = _counts(bars, hits), _counts(bars, np.ones_like(hits))
     worth = effective_by(bars.places, hits, plants, groups=len(bars.names))
-    _with_intervals(axes, np.arange(len(bars.names)), hit_counts, photos, worth, GREEN, "o")
+    _with_intervals(axes, np.arange(len(bars.names)), hit_counts, photos, worth)
     axes.axhline(hits.mean(), color=INK, linewidth=1, linestyle=":", label="all photos")
     _name_bars(axes, bars)
     axes.set_ylim(0, 1.05)
@@ -154,7 +154,7 @@ def reliability(best: Reliability, every: Reliability) -> Figure:
               linestyle="none", marker="s", fillstyle="none", markersize=8,
               label="scores of all classes")  # fmt: skip
     worth = best.counts.astype(np.float64) if best.effective is None else best.effective
-    _with_intervals(axes, best.mean_scores, best.hits, best.counts, worth, GREEN, "o",
+    _with_intervals(axes, best.mean_scores, best.hits, best.counts, worth,
                     label="best score of a photo")  # fmt: skip
     axes.set_xlim(-0.02, 1.02)
     axes.set_ylim(-0.05, 1.05)
@@ -169,8 +169,6 @@ def _with_intervals(
     hits: Ints,
     counts: Ints,
     worth: NDArray[np.float64],
-    colour: str,
-    marker: str,
     *,
     label: str | None = None,
 ) -> None:
@@ -186,7 +184,7 @@ def _with_intervals(
     intervals = [wilson(hit, count, effective=rows) for hit, count, rows in shares]
     ends = np.array(intervals).reshape(-1, 2)
     errors = np.abs(ends.T - rates)
-    axes.errorbar(across[filled], rates, errors, color=colour, marker=marker, markersize=4,
+    axes.errorbar(across[filled], rates, errors, color=GREEN, marker="o", markersize=4,
                   capsize=2, elinewidth=1, linewidth=1.2, label=label)  # fmt: skip
 
 

@@ -178,11 +178,7 @@ def _free_batch(graph: onnx.GraphProto, batch: int) -> None:
         if sides.size > 1 and sides[0] in (0, batch):
             shape = np.array([0, *sides[1:]], np.int64)
             tensor.CopyFrom(numpy_helper.from_array(shape, tensor.name))
-            _remove_attribute(node, "allowzero")
-
-
-def _remove_attribute(node: onnx.NodeProto, name: str) -> None:
-    _replace(node.attribute, [each for each in node.attribute if each.name != name])
+            _replace(node.attribute, [each for each in node.attribute if each.name != "allowzero"])
 
 
 def _value(node: onnx.NodeProto) -> onnx.TensorProto:
