@@ -127,8 +127,8 @@ class Measurement:
         for part in row_blocks(scores):
             true = None if labels is None else labels[part]
             for places in self._kinds:
-                alike = [self.rules[place] for place in places]
-                sizes[part, places], hits[part, places] = _of_one_kind(alike, scores[part], true)
+                rules = [self.rules[place] for place in places]
+                sizes[part, places], hits[part, places] = _of_one_kind(rules, scores[part], true)
         return sizes, hits
 
 

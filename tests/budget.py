@@ -26,8 +26,8 @@ class Limit(NamedTuple):
 LINES = {  # of code with comments and blank lines, by folder; florilege: what all folders share
     "training": Limit(8_670, 7_800),
     "server": Limit(7_520, 5_600),
-    "calibration": Limit(10_505, 8_300),
-    "models": Limit(5_345, 4_200),
+    "calibration": Limit(10_470, 8_300),
+    "models": Limit(5_340, 4_200),
     "data": Limit(4_200, 3_300),
     "florilege": Limit(2_150, 2_000),
 }

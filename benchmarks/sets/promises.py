@@ -186,11 +186,11 @@ def choices(splits: int) -> Iterator[Line]:
     yield Line(claim="best of ten heads: the nested one, too good by", promised="0", values=honest)
 
 
-def plants(splits: int, *, photos: int = 4, alike: float = 0.8) -> Iterator[Line]:
+def plants(splits: int, *, photos: int = 4, correlation: float = 0.8) -> Iterator[Line]:
     """Promises where photos come in plants and errors on those of one plant are correlated."""
     garden, random = Garden(), np.random.default_rng(3)
-    whole = garden.draw(random, 50_000, photos, alike)
-    figures = np.array([figures_of_plants(garden.draw(random, 125, photos, alike), whole)
+    whole = garden.draw(random, 50_000, photos, correlation)
+    figures = np.array([figures_of_plants(garden.draw(random, 125, photos, correlation), whole)
                         for _ in range(splits)])  # fmt: skip
     for place, (claim, promised) in enumerate(PLANTS.items()):
         yield Line(claim=f"plants: {claim}", promised=promised, values=figures[:, place])
@@ -245,12 +245,14 @@ class Garden:
         genera = np.repeat(random.normal(0, 2.2, (6, 4)), 5, axis=0)
         self.means = (genera + random.normal(0, 0.8, (30, 4)))[random.permutation(30)]
 
-    def draw(self, random: np.random.Generator, plants: int, photos: int, alike: float) -> Plants:
-        """Photos whose deviations from their species have the correlation ``alike`` in a plant."""
+    def draw(
+        self, random: np.random.Generator, plants: int, photos: int, correlation: float
+    ) -> Plants:
+        """Photos whose deviations from their species have this correlation within a plant."""
         labels = np.repeat(random.choice(30, plants, p=self.prior), photos)
         own = np.repeat(random.standard_normal((plants, 4)), photos, axis=0)
         other = random.standard_normal((plants * photos, 4))
-        points = self.means[labels] + np.sqrt(alike) * own + np.sqrt(1 - alike) * other
+        points = self.means[labels] + np.sqrt(correlation) * own + np.sqrt(1 - correlation) * other
         squared = ((points[:, np.newaxis] - self.means) ** 2).sum(axis=2)
         joint = self.prior * np.exp(-squared / 2)
         return Plants(

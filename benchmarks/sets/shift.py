@@ -199,7 +199,7 @@ def _on(
 def _alarms(photos: Photos, record: CalibrationRecord) -> Iterator[tuple[str, int]]:
     values = record.scores(photos.logits)
     sizes = record.point("average_k", k=K).sets(values).sum(axis=1)
-    monitor = Monitor(expected_of(record, k=K), alike=1)  # each photo is of another plant
+    monitor = Monitor(expected_of(record, k=K), cluster_size=1)  # each photo is of another plant
     monitor.update(sizes, values.max(axis=1), logsumexp(photos.logits))
     yield from ((alarm.watched, alarm.row) for alarm in monitor.alarms)
 

@@ -35,18 +35,17 @@ ROWS_AT_ONCE = 1024
 class Capital:
     """What several players own together, each with a bet of their own and an equal start.
 
-    Rows may come in groups that are alike, such as the photos of one plant. With groups of up to
-    ``alike`` rows each gain counts by its root of that degree: by Hölder's inequality the product
-    of a group's roots is at most 1 on average, however much its rows depend on one another, if
-    each gain is.
+    Rows may come in clusters that depend on one another, such as the photos of one plant. With
+    clusters of up to ``cluster_size`` rows each gain counts by its root of that degree: by Hölder's
+    inequality the product of a cluster's roots is at most 1 on average if each gain is.
 
     Attributes:
         rows: Rows played so far.
         logs: Log of what each player has in the game, shape ``(players,)``.
     """
 
-    def __init__(self, players: int, *, alike: int = 1) -> None:
-        self.rows, self.alike = 0, alike
+    def __init__(self, players: int, *, cluster_size: int = 1) -> None:
+        self.rows, self.cluster_size = 0, cluster_size
         self.logs: Floats = np.full(players, -np.log(2.0))  # the share of row 1
 
     def play(self, log_gains: Floats) -> Floats:
@@ -61,7 +60,7 @@ class Capital:
         """
         count = self.rows + np.arange(1, len(log_gains) + 1)  # rows played after each
         entering = -np.log(count + 1.0) - np.log(count + 2.0)  # the share of the row to come
-        gains = np.cumsum(log_gains / self.alike, axis=0)  # (rows, players)
+        gains = np.cumsum(log_gains / self.cluster_size, axis=0)  # (rows, players)
         started = np.concatenate([self.logs[np.newaxis], entering[:, np.newaxis] - gains])
         in_game = gains + np.logaddexp.accumulate(started, axis=0)[1:]  # (rows, players)
         if len(in_game):
@@ -101,19 +100,19 @@ class MeanTest(Capital):
         low: Lower end of what is claimed, at least 0.
         high: Its upper end, above 0.
         largest: What larger values are cut down to; above ``low``.
-        alike: Largest number of rows that depend on one another, see :class:`Capital`.
+        cluster_size: Largest number of rows that depend on one another, see :class:`Capital`.
 
     Raises:
         ValueError: One of the first three is out of range.
     """
 
-    def __init__(self, *, low: float, high: float, largest: float, alike: int = 1) -> None:
+    def __init__(self, *, low: float, high: float, largest: float, cluster_size: int = 1) -> None:
         if not (0 <= low <= high and high > 0 and low < largest < np.inf):
             raise ValueError(
                 "a claim needs 0 <= low <= high, 0 < high and low < largest, got "
                 f"{low}, {high} and {largest}"
             )
-        super().__init__(2 * STAKES.size, alike=alike)
+        super().__init__(2 * STAKES.size, cluster_size=cluster_size)
         self.low, self.high, self.largest = low, high, largest
 
     def update(self, values: ArrayLike) -> Floats:
@@ -138,16 +137,16 @@ class DistributionTest(Capital):
         edges: Lower edges of the bins, ascending; values below the first are counted with it.
         counts: Values counted in each bin, at least one in all.
         seed: For the random numbers that break ties.
-        alike: Largest number of values that depend on one another, see :class:`Capital`.
+        cluster_size: Largest number of values that depend on one another, see :class:`Capital`.
 
     Raises:
         ValueError: Edges and counts do not fit, or nothing was counted.
     """
 
     def __init__(
-        self, edges: Sequence[float], counts: Sequence[int], *, seed: int = 0, alike: int = 1
+        self, edges: Sequence[float], counts: Sequence[int], *, seed: int = 0, cluster_size: int = 1
     ) -> None:
-        super().__init__(2 * WAVES.size * SWINGS.size, alike=alike)
+        super().__init__(2 * WAVES.size * SWINGS.size, cluster_size=cluster_size)
         self.edges = np.asarray(edges, dtype=np.float64)
         self.counts = np.asarray(counts, dtype=np.int64).copy()
         if self.edges.shape != self.counts.shape or self.counts.sum() < 1 or self.counts.min() < 0:

@@ -105,8 +105,8 @@ class Monitor:
     ever gives an alarm, however long it runs, is at most ``alpha`` plus the probability that the
     record's mean size or its share of faint photos lies more than ``z`` standard errors from the
     truth (0.5 % for both at ``z = 3``). For the size and the faint photos it is enough that the
-    mean of each photo, given those before it, stays within that tolerance. Up to ``alike`` photos
-    of each plant may come one by one, however much they resemble one another.
+    mean of each photo, given those before it, stays within that tolerance. Up to ``cluster_size``
+    photos of each plant may come one by one, however much they resemble one another.
 
     An alarm ends when :data:`CLEAR_AFTER` photos or more, counted from the last time that it was
     raised, are no evidence of a change. The same promise then starts again.
@@ -119,7 +119,7 @@ class Monitor:
         alpha: Largest probability of a false alarm, split evenly over what is watched.
         z: Tolerance in standard errors, above 0.
         seed: For the random numbers that break ties between scores.
-        alike: Most photos of one plant that are given one by one.
+        cluster_size: Most photos of one plant that are given one by one.
 
     Raises:
         ValueError: ``alpha`` outside (0, 1), or ``z`` not above 0.
@@ -132,22 +132,26 @@ class Monitor:
         alpha: float = 0.05,
         z: float = TOLERANCE_Z,
         seed: int = 0,
-        alike: int = PHOTOS_A_PLANT,
+        cluster_size: int = PHOTOS_A_PLANT,
     ) -> None:
         if not 0 < alpha < 1 or not 0 < z < np.inf:
             raise ValueError(f"alpha must be in (0, 1) and z above 0, got {alpha} and {z}")
         self.expected, self.rows = expected, 0
         self._new: dict[str, Callable[[], MeanTest | DistributionTest]] = {
-            "set_size": partial(_size_test, expected, z, alike),
-            "faint_photos": partial(_faint_test, expected, z, alike),
+            "set_size": partial(_size_test, expected, z, cluster_size),
+            "faint_photos": partial(_faint_test, expected, z, cluster_size),
             "best_score": partial(
-                DistributionTest, expected.edges, expected.best_scores, seed=seed, alike=alike
+                DistributionTest,
+                expected.edges,
+                expected.best_scores,
+                seed=seed,
+                cluster_size=cluster_size,
             ),
         }
         if edges := expected.logsumexp_edges:
             counts = expected.logsumexp
             self._new["logsumexp"] = partial(
-                DistributionTest, edges, counts, seed=seed, alike=alike
+                DistributionTest, edges, counts, seed=seed, cluster_size=cluster_size
             )
         self.tests: dict[str, MeanTest | DistributionTest] = {
             name: begin() for name, begin in self._new.items()
@@ -254,18 +258,18 @@ class Monitor:
             ) from error
 
 
-def _size_test(expected: Expected, z: float, alike: int) -> MeanTest:
+def _size_test(expected: Expected, z: float, cluster_size: int) -> MeanTest:
     error = expected.size_deviation / sqrt(expected.rows)
     tolerance = max(z * error, z * z / expected.rows)  # Wilson's where all sets have one size
     low = max(0.0, expected.mean_size - tolerance)
     high, largest = expected.mean_size + tolerance, max(expected.largest_size, low + 1)
-    return MeanTest(low=low, high=high, largest=largest, alike=alike)
+    return MeanTest(low=low, high=high, largest=largest, cluster_size=cluster_size)
 
 
-def _faint_test(expected: Expected, z: float, alike: int) -> MeanTest:
+def _faint_test(expected: Expected, z: float, cluster_size: int) -> MeanTest:
     """Tolerates the Wilson interval, which is never empty, even if no photo was faint."""
     low, high = score_interval(expected.faint_rate, expected.rows, z=z)
-    return MeanTest(low=low, high=high, largest=1.0, alike=alike)
+    return MeanTest(low=low, high=high, largest=1.0, cluster_size=cluster_size)
 
 
 def _check(watched_values: dict[str, NDArray[np.float64]]) -> None:

@@ -29,16 +29,16 @@ def test_edges_are_four_to_a_factor_of_two() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 2, LOGSUMEXP_BINS, LOGSUMEXP_BINS + 1, 300])
-@pytest.mark.parametrize("alike", [False, True])
-def test_the_bins_of_log_sum_exp_hold_every_photo(rows: int, alike: bool) -> None:
+@pytest.mark.parametrize("one_value", [False, True])
+def test_the_bins_of_log_sum_exp_hold_every_photo(rows: int, one_value: bool) -> None:
     random, gathered = np.random.default_rng(rows), DistributionOf()
-    logits = random.normal(size=(1 if alike else rows, 3)).astype(np.float32)
+    logits = random.normal(size=(1 if one_value else rows, 3)).astype(np.float32)
     gathered.update(np.broadcast_to(logits, (rows, 3)), np.full((rows, 3), 1 / 3))
     result = gathered.result()
     assert sum(result.logsumexp) == rows
     assert len(result.logsumexp) == len(result.logsumexp_edges)
-    assert len(result.logsumexp) <= (1 if alike else LOGSUMEXP_BINS)
-    if not alike:
+    assert len(result.logsumexp) <= (1 if one_value else LOGSUMEXP_BINS)
+    if not one_value:
         assert max(result.logsumexp) <= rows // LOGSUMEXP_BINS + 2
 
 

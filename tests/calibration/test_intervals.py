@@ -68,12 +68,14 @@ def test_a_single_value_has_no_interval() -> None:
 
 
 @pytest.mark.parametrize("share", [0.6, 0.9, 0.98])
-@pytest.mark.parametrize("alike", [0.0, 0.6])
+@pytest.mark.parametrize("correlation", [0.0, 0.6])
 def test_an_interval_counts_the_photos_of_a_plant_as_far_as_they_differ(
-    share: float, alike: float
+    share: float, correlation: float
 ) -> None:
     random, plants, inside, naive = np.random.default_rng(3), np.repeat(np.arange(150), 4), 0, 0
-    spread = max(1e-9, alike) / (1 - alike)  # of a beta distribution with this correlation
+    spread = max(1e-9, correlation) / (
+        1 - correlation
+    )  # of a beta distribution with this correlation
     for _ in range(600):
         chance = random.beta(share / spread, (1 - share) / spread, 150)
         hits = random.random(600) < chance[plants]
@@ -82,7 +84,7 @@ def test_an_interval_counts_the_photos_of_a_plant_as_far_as_they_differ(
             inside += name == "robust" and low <= share <= high
             naive += name == "naive" and low <= share <= high
     assert 0.93 - 0.02 < inside / 600 <= 0.99
-    assert alike == 0 or naive / 600 < 0.85
+    assert correlation == 0 or naive / 600 < 0.85
 
 
 def test_the_interval_of_a_mean_size_counts_plants_too() -> None:

@@ -25,10 +25,10 @@ def test_groups_are_disjoint_and_of_one_plant(data: st.DataObject, size: int, se
     assert "" not in used
     assert len(set(used)) == len(used)  # one group a plant
     for plant in set(plants) - {""}:
-        alike = [
+        labels_of_plant = [
             label for label, other in zip(labels.tolist(), plants, strict=True) if other == plant
         ]
-        assert (plant in used) == (max(map(alike.count, alike)) >= size)
+        assert (plant in used) == (max(map(labels_of_plant.count, labels_of_plant)) >= size)
 
 
 @settings(max_examples=100, deadline=None)

@@ -48,8 +48,8 @@ def test_rows_that_repeat_four_times_alarm_as_rarely_as_promised() -> None:
     random, alarms = np.random.default_rng(1), np.zeros(2)
     for _ in range(RUNS):
         rows = np.repeat(at_the_top(random)[:125], 4)
-        for place, alike in enumerate((4, 1)):
-            test = MeanTest(low=2.6, high=3.2, largest=40, alike=alike)
+        for place, cluster_size in enumerate((4, 1)):
+            test = MeanTest(low=2.6, high=3.2, largest=40, cluster_size=cluster_size)
             alarms[place] += test.update(rows).max() >= ALARM
     assert alarms[0] / RUNS <= ALPHA + BAR
     assert alarms[1] / RUNS > 2 * ALPHA

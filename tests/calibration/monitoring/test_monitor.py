@@ -127,7 +127,7 @@ def test_four_photos_of_each_plant_one_by_one_alarm_as_rarely_as_promised() -> N
         figures = (live.sizes(lambda_val), live.best, live.energy)
         false += bool(Monitor(expected, alpha=ALPHA, seed=run).update(*figures))
         if run < 200:
-            as_if_independent += bool(Monitor(expected, seed=run, alike=1).update(*figures))
+            as_if_independent += bool(Monitor(expected, seed=run, cluster_size=1).update(*figures))
     assert false / RUNS <= ALPHA + 0.006 + 3 * np.sqrt(ALPHA * (1 - ALPHA) / RUNS)
     assert as_if_independent / 200 > 4 * ALPHA
 
