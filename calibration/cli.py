@@ -198,7 +198,7 @@ def _recalibrate(bundle: Path, score_log: Path, *, approve: bool, as_json: bool)
 
 
 def _workers(ray: bool, number: int | None) -> Workers | None:
-    """Who runs the network; None for this process."""
+    """The workers of Ray that run the network; None for this process."""
     if not ray:
         if number is not None:
             raise UsageError("--workers goes with --ray")

@@ -156,7 +156,7 @@ class _Plants:
     def effective_rows(
         self, kind: int, index: int, mean: float, *, variance: float, share: bool
     ) -> float:
-        """Of sizes (``kind`` 0) or hits (1) of one rule, with their mean and variance over rows."""
+        """Those of the sizes (``kind`` 0) or hits (1) of one rule, whose mean is over rows."""
         total, squares = self._squares[kind, :, index].tolist()
         alone = int((self._photos == 1).sum())
         together = squares - 2 * mean * total + alone * mean * mean

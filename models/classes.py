@@ -15,7 +15,7 @@ _OPTIONAL = ("genus", "family", "gbif", "link", "thumbnail")
 
 @dataclass(frozen=True, kw_only=True)
 class Thumbnail:
-    """That a class has a reference picture, and whose; `florilege.models.thumbnails` keeps it."""
+    """Whose reference picture a class has; `florilege.models.thumbnails` keeps the picture."""
 
     author: str | None = None
     licence: str | None = None

@@ -144,7 +144,7 @@ def compare_outputs(new: BundleOutputs, old: BundleOutputs) -> list[Comparison]:
 def _common_points(
     record: CalibrationRecord, older: CalibrationRecord
 ) -> list[tuple[OperatingPoint, OperatingPoint]]:
-    """All that was last asked of ``record``, beside the same of ``older`` where it has that."""
+    """Every point last asked of ``record``, with the same point of ``older`` where it has one."""
     points = [record.point("average_k"), *requested_points(record)]
     pairs = dict[str, tuple[OperatingPoint, OperatingPoint]]()
     for point in points:

@@ -23,9 +23,9 @@ from florilege.ray_tasks import Workers
 
 TRAIN = "train"
 MOST_PHOTOS = 1000
-"""Or one per class, if there are more classes. With 2,000 or 4,000 the area under the ROC curve
-grew by .002 or .006 on average over eight networks, and the work of a server, 0.1 ms per photo with
-1,000, in proportion."""
+"""The most that photos are compared with; one per class, if there are more classes. With 2,000 or
+4,000 the area under the ROC curve grew by .002 or .006 on average over eight networks, and the work
+of a server, 0.1 ms per photo with 1,000, in proportion."""
 SEED = 0
 
 

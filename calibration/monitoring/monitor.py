@@ -24,7 +24,7 @@ TOLERANCE_Z = 3.0
 """Changes within this many standard errors of the record's own figures are not called a change."""
 STATE_VERSION = 2
 PHOTOS_A_PLANT = 4
-"""So many photos of one plant, sent one by one, count as one."""
+"""Up to this many photos of one plant, sent one by one, count as one."""
 CLEAR_AFTER = 500
 """An alarm ends after so many photos at the earliest."""
 WATCHED = {

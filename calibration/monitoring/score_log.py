@@ -33,9 +33,9 @@ from florilege.models.runtime import Runtime
 NAME = "scores-*.jsonl"
 OLD_NAME = "scores-*.log"
 FILES = 16
-"""So many full files hold the bytes allowed; one is deleted at a time."""
+"""The bytes allowed fill this many files; one is deleted at a time."""
 COUNTS = 64
-"""Each writer counts the bytes of all so many times while it writes the bytes allowed."""
+"""Each writer counts the bytes of all files this often while it writes the bytes allowed."""
 PHOTOS_AT_ONCE = 512
 
 
@@ -49,7 +49,7 @@ class Scorer:
 
     @classmethod
     def of(cls, bundle: Bundle, record: CalibrationRecord) -> "Scorer":
-        """That of a bundle, whatever its thresholds are."""
+        """The scorer of a bundle, whatever its thresholds are."""
         files, runtime = bundle.manifest.files, record.measured.served_by
         parts = [files[MODEL], files[PREPROCESS], *(() if runtime == Runtime() else runtime)]
         network = sha256(" ".join(parts).encode()).hexdigest()

@@ -91,7 +91,7 @@ def _promise(point: "OperatingPoint", say: Phrases) -> str:
 
 
 def _caution(point: "OperatingPoint", say: Phrases) -> str:
-    """That new photos may do worse, where the hit rate is that of photos that chose something."""
+    """A warning that new photos may do worse, where those of the hit rate chose something."""
     if point.row.hit_rate is None or not point.measured.selection_split:
         return ""
     return " " + say["caution"].format(why=_selection(point.measured, say))

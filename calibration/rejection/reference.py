@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
 
 MOST_AXES = 128
-"""Or half the number of features, where that is less."""
+"""There are at most half as many axes as features."""
 MOST_FOR_AXES = 1000
 """Photos that the axes are computed from; more would change little and take long."""
 LEAST_USE = 1e-9
@@ -104,7 +104,7 @@ class Reference:
 
     @property
     def sha256(self) -> str:
-        """Of what :meth:`to_bytes` gives."""
+        """SHA-256 of what :meth:`to_bytes` gives."""
         return hashlib.sha256(self.to_bytes()).hexdigest()
 
     @classmethod

@@ -21,7 +21,7 @@ SCORE_BINS = 10
 MOST_LARGE = 12
 """The photos with the largest sets that are kept."""
 MOST_MEMBERS = 12
-"""Of a larger set only so many best classes count as a pair, which bounds time and memory."""
+"""Only this many best classes of a larger set count as pairs, which bounds time and memory."""
 MOST_PAIRS = 12
 SHOWN_MEMBERS = 5
 

@@ -104,7 +104,7 @@ def _numbered(backbone: nn.Module) -> dict[str, int]:
 
 
 def _number(parameter: str, numbers: dict[str, int]) -> int:
-    """That of the module around it; 0 for parameters of no module below, such as embeddings."""
+    """The number of the innermost module around it; 0 where there is none, as for embeddings."""
     parts = parameter.split(".")
     above = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
     return next((numbers[name] for name in above if name in numbers), 0)

@@ -155,7 +155,7 @@ def _outputs(
 
 
 def _compare(original: Numbers, ours: Numbers, relative: float) -> OutputComparison:
-    """Of pictures one at a time, with the worst of the batch that follows them."""
+    """Compare pictures one at a time, and keep the difference of their batch if it is larger."""
     count = len(original)
     singly = compare_outputs(original, ours[:count], relative=relative)
     if len(ours) == count:
