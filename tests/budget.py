@@ -24,7 +24,7 @@ class Limit(NamedTuple):
 
 
 LINES = {  # of code with comments and blank lines, by folder; florilege: what all folders share
-    "training": Limit(8_670, 7_800),
+    "training": Limit(8_655, 7_800),
     "server": Limit(7_520, 5_600),
     "calibration": Limit(10_470, 8_300),
     "models": Limit(5_340, 4_200),

@@ -62,6 +62,16 @@ def check_batch(logits: Tensor, labels: Tensor) -> Tensor:
     return labels
 
 
+def read_labels(logits: Tensor, labels: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
+    """The labels, checked, with 0 in place of ignored ones; and which rows count, ``(batch,)``."""
+    labels = whole(labels)
+    if labels.is_floating_point():
+        counts = torch.ones(labels.shape[:1], dtype=torch.bool, device=labels.device)
+        return check_batch(logits, labels), counts
+    counts = labels != ignore_index
+    return check_batch(logits, labels.masked_fill(~counts, 0)), counts
+
+
 def checked(logits: Tensor, labels: Tensor, **parameters: Any) -> tuple[Tensor, Tensor]:
     """Logits to compute with and the labels :func:`whole`, all checked with the parameters."""
     labels = check_batch(logits, labels)

@@ -9,18 +9,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
 from florilege.training.losses.all_reduce import over_ranks
 from florilege.training.losses.arguments import (
-    check_batch,
     check_parameters,
     class_weights,
     count_classes,
     is_integer,
+    read_labels,
     whole,
 )
 
 Head: TypeAlias = Literal["linear", "cosine", "two_head"]
+SOFTPLUS_LIMIT = 40.0  # beyond it softplus(x) is x to the last bit of a float64
 Reduction: TypeAlias = Literal["mean", "sum", "none"]
 Weight: TypeAlias = Tensor | Sequence[float] | np.ndarray | None
 Slopes = ParamSpec("Slopes")
@@ -165,18 +167,11 @@ class ExampleLoss(Loss):
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Loss of the batch: a scalar, or ``(batch,)`` for ``reduction="none"``."""
         check_weight(self.weight, logits)
-        labels = whole(labels)
-        if labels.is_floating_point():
-            check_batch(logits, labels)
-            values = self.weighted(logits, labels, self.weight)
-            return _reduce(values, torch.ones_like(values), self.reduction)
-        counts = labels != self.ignore_index
-        safe = labels.masked_fill(~counts, 0)
-        check_batch(logits, safe)
-        values = self.weighted(logits, safe, self.weight).where(counts, 0.0)
+        labels, counts = read_labels(logits, labels, self.ignore_index)
+        values = self.weighted(logits, labels, self.weight).where(counts, 0.0)
         divisors = counts.to(values.dtype)
-        if self.weight is not None:
-            divisors = divisors * self.weight.to(values.dtype)[safe]
+        if self.weight is not None and not labels.is_floating_point():
+            divisors = divisors * self.weight.to(values.dtype)[labels]
         return _reduce(values, divisors, self.reduction)
 
 
@@ -204,6 +199,11 @@ def divide(total: Tensor, count: Tensor) -> Tensor:
 def mean_over_ranks(values: Tensor, counts: Tensor) -> Tensor:
     """``values`` summed and divided by what is ``counted``, over the rows of all processes."""
     return divide(over_ranks(values.sum()), over_ranks(counts.sum()))
+
+
+def softplus(values: Tensor) -> Tensor:
+    """``log(1 + e^x)``."""
+    return F.softplus(values, threshold=SOFTPLUS_LIMIT)
 
 
 def mix(values: Tensor, targets: Tensor) -> Tensor:

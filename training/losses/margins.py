@@ -4,10 +4,9 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from florilege.training.losses.arguments import ClassCounts, checked, count_classes
-from florilege.training.losses.base import ExampleLoss, Head, mix, with_gradient
+from florilege.training.losses.base import ExampleLoss, Head, mix, softplus, with_gradient
 
 FLOOR = -70.0  # a class this far below the best adds less than 1e-30 to any sum
 
@@ -97,7 +96,7 @@ def _mixture(scores: Tensor, targets: Tensor, margins: Tensor) -> Tensor:
     share = (scores - log_sum).exp().scatter(1, best, 0.0)
     without_best = scores.scatter(1, best, -torch.inf).logsumexp(1, keepdim=True)
     others = (log_sum + torch.log1p(-share)).scatter(1, best, without_best)
-    values = F.softplus(others - scores + margins, threshold=40.0)
+    values = softplus(others - scores + margins)
     return mix(values, targets)
 
 

@@ -7,21 +7,19 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from florilege.errors import UsageError
 from florilege.training.losses.all_reduce import from_ranks, over_ranks, ranks
 from florilege.training.losses.arguments import (
-    check_batch,
     check_parameters,
     is_integer,
+    read_labels,
     whole,
     working,
 )
-from florilege.training.losses.base import Loss, first_derivative_only, mean_over_ranks
+from florilege.training.losses.base import Loss, first_derivative_only, mean_over_ranks, softplus
 from florilege.training.losses.label_estimates import Estimates, Observed, observe
 from florilege.training.losses.single_positive import (
-    SOFTPLUS_LIMIT,
     expected_positive,
     label_term,
     surplus,
@@ -117,7 +115,7 @@ class _Agreement(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, own: Tensor, taught: Tensor) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(own, taught)
-        entropy = F.softplus(scores, threshold=SOFTPLUS_LIMIT).sum(1)
+        entropy = softplus(scores).sum(1)
         return entropy - (taught * scores).sum(1), own.sum(1)  # vecdot would round to bfloat16
 
     @staticmethod
@@ -198,7 +196,7 @@ class Role(Loss, function=role):
         if row_index is None:
             return self.total(self._without_estimates(logits, labels), labels)
         self._refuse_a_shared_file()
-        check_batch(logits, labels.masked_fill(labels == self.ignore_index, 0))
+        read_labels(logits, labels, self.ignore_index)
         where, observed = self._locate(row_index, logits), observe(labels, self.ignore_index)
         if self.estimates is None:
             self.estimates = self._allocate(logits.shape[1])

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
+from florilege.training.losses import all_reduce
+
 Scope: TypeAlias = Literal["global", "local"]
 Rows = TypeVar("Rows", int, Tensor)
 
@@ -49,8 +51,7 @@ def candidate_count(average_k: float, rows: Rows) -> Rows:
 
 def world_size(scope: Scope) -> int:
     """How many ranks choose together: 1 without a process group or with local candidates."""
-    together = scope == "global" and dist.is_available() and dist.is_initialized()
-    return dist.get_world_size() if together else 1
+    return all_reduce.ranks() if scope == "global" else 1
 
 
 def select(

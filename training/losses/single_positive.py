@@ -4,20 +4,23 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from florilege.training.losses.all_reduce import over_ranks
 from florilege.training.losses.arguments import (
     check_average_k,
-    check_batch,
     check_parameters,
     checked,
-    whole,
+    read_labels,
     working,
 )
-from florilege.training.losses.base import ExampleLoss, Loss, check_weight, mean_over_ranks, mix
-
-SOFTPLUS_LIMIT = 40.0  # beyond it softplus(x) is x to the last bit of a float64
+from florilege.training.losses.base import (
+    ExampleLoss,
+    Loss,
+    check_weight,
+    mean_over_ranks,
+    mix,
+    softplus,
+)
 
 
 def assume_negative(logits: Tensor, labels: Tensor) -> Tensor:
@@ -43,9 +46,9 @@ def assume_negative(logits: Tensor, labels: Tensor) -> Tensor:
     if labels.is_floating_point():
         targets = labels.to(scores.dtype)
         refusals = (targets.sum(1, keepdim=True) - targets) / negatives
-        return mix(_softplus(-scores), targets) + (refusals * _softplus(scores)).sum(1)
+        return mix(softplus(-scores), targets) + (refusals * softplus(scores)).sum(1)
     others = scores.scatter(1, labels.unsqueeze(1), -torch.inf)
-    return _positive(scores, labels) + _softplus(others).sum(1) / negatives
+    return _positive(scores, labels) + softplus(others).sum(1) / negatives
 
 
 def positive_bce(logits: Tensor, labels: Tensor) -> Tensor:
@@ -117,18 +120,14 @@ def label_term(
 ) -> tuple[Tensor, Tensor]:
     """Weighted mean of ``positive_bce``, a scalar, and 1 for each counted row, ``(batch,)``."""
     check_weight(weight, logits)
-    scores, labels = working(logits), whole(labels)
-    if labels.is_floating_point():
-        check_batch(logits, labels)
-        weighted = labels if weight is None else labels * weight.to(labels)
-        values = _positive(scores, weighted)
-        counts = torch.ones_like(values)
-        return mean_over_ranks(values, counts), counts
-    is_counted = labels != ignore_index
-    safe = check_batch(logits, labels.masked_fill(~is_counted, 0))
+    labels, is_counted = read_labels(logits, labels, ignore_index)
+    scores = working(logits)
     counts = is_counted.to(scores.dtype)
-    shares = counts if weight is None else counts * weight.to(counts)[safe]
-    values = _positive(scores, safe).where(is_counted, 0.0)
+    if labels.is_floating_point():
+        weighted = labels if weight is None else labels * weight.to(labels)
+        return mean_over_ranks(_positive(scores, weighted), counts), counts
+    shares = counts if weight is None else counts * weight.to(counts)[labels]
+    values = _positive(scores, labels).where(is_counted, 0.0)
     return mean_over_ranks(shares * values, shares), counts
 
 
@@ -142,12 +141,8 @@ def surplus(positives: Tensor, counts: Tensor, average_k: float, classes: int) -
 
 def _positive(scores: Tensor, labels: Tensor) -> Tensor:
     if labels.is_floating_point():
-        return mix(_softplus(-scores), labels)
-    return _softplus(-scores.gather(1, labels.unsqueeze(1)).squeeze(1))
-
-
-def _softplus(values: Tensor) -> Tensor:
-    return F.softplus(values, threshold=SOFTPLUS_LIMIT)
+        return mix(softplus(-scores), labels)
+    return softplus(-scores.gather(1, labels.unsqueeze(1)).squeeze(1))
 
 
 class AssumeNegative(ExampleLoss, function=assume_negative):

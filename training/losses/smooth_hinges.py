@@ -2,7 +2,6 @@
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from florilege.training.losses.arguments import (
     check_k,
@@ -11,7 +10,7 @@ from florilege.training.losses.arguments import (
     checked,
     working,
 )
-from florilege.training.losses.base import ExampleLoss, with_gradient
+from florilege.training.losses.base import ExampleLoss, softplus, with_gradient
 from florilege.training.losses.symmetric_polynomials import subsets
 
 MIXTURE_ROWS = 1024  # (row, class) pairs of soft targets evaluated together
@@ -108,7 +107,7 @@ def _value_and_gradient(
     argument = (margin + lead / k) / tau + others.log_ratio()
     pull = (torch.sigmoid(argument) / k).to(scores.dtype).unsqueeze(1)
     gradient = others.inclusion(1.0, -1.0).mul_(pull).scatter_(1, index, -pull)
-    values = tau * F.softplus(argument, threshold=40.0)
+    values = tau * softplus(argument)
     return values.to(scores.dtype), gradient
 
 

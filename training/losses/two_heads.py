@@ -12,13 +12,11 @@ from torch.nn import functional as F
 
 from florilege.training.losses.arguments import (
     check_average_k,
-    check_batch,
-    check_matrix,
     check_parameters,
-    whole,
+    read_labels,
     working,
 )
-from florilege.training.losses.base import Head, Loss, check_weight, with_gradient
+from florilege.training.losses.base import Head, Loss, check_weight, softplus, with_gradient
 from florilege.training.losses.pseudo_labels import (
     Candidates,
     Scope,
@@ -26,7 +24,6 @@ from florilege.training.losses.pseudo_labels import (
     select,
     world_size,
 )
-from florilege.training.losses.single_positive import SOFTPLUS_LIMIT
 
 TINY = 1e-30  # in place of a divisor of 0
 
@@ -193,22 +190,18 @@ def _read_labels(
     On a GPU this waits for the device where targets are soft, and where there are several ranks.
     """
     check_weight(weight, logits)
-    labels, classes, batch = whole(labels), check_matrix(logits), len(logits)
-    ignored = torch.zeros(batch, dtype=torch.bool, device=labels.device)
+    labels, rows_counted = read_labels(logits, labels, ignore_index)
+    (batch, classes), dtype = logits.shape, working(logits).dtype
     if labels.is_floating_point():
-        check_batch(logits, labels)
         entries = (labels.flatten() > 0).nonzero().flatten()
         is_counted = torch.ones_like(entries, dtype=torch.bool)
-        shares = labels.flatten()[entries].to(working(logits).dtype)
+        shares = labels.flatten()[entries].to(dtype)
     else:
-        ignored = labels == ignore_index
-        labels = check_batch(logits, labels.masked_fill(ignored, 0))
         entries = torch.arange(batch, device=labels.device) * classes + labels
-        is_counted = ~ignored
-        shares = is_counted.to(working(logits).dtype)
+        is_counted, shares = rows_counted, rows_counted.to(dtype)
     if weight is not None:
         shares = shares * weight.to(shares)[entries % classes]
-    rows = (~ignored).sum()
+    rows = rows_counted.sum()
     divisor = rows.to(shares.dtype) if labels.is_floating_point() else shares.sum()
     counts = [divisor, rows, is_counted.sum()]
     if ranks > 1:
@@ -218,7 +211,7 @@ def _read_labels(
         entries=entries,
         counted=is_counted,
         shares=shares,
-        ceiling=_below(ignored, shares)[:, None],
+        ceiling=_below(~rows_counted, shares)[:, None],
         divisor=divisor,
         rows=rows,
         unlabelled=rows * classes - labelled,
@@ -292,15 +285,11 @@ def _multi_label(
     flat.index_copy_(0, selection.indices, at_chosen.masked_fill(mask, -torch.inf))
     flat.index_fill_(0, entries.entries, -torch.inf)
     at_chosen.masked_fill_(~mask, 0)
-    positives = (label_share * _softplus(-at_label)).sum()
-    positives += (chosen_share * _softplus(-at_chosen)).sum()
-    negatives = _softplus(rest).sum()
+    positives = (label_share * softplus(-at_label)).sum()
+    positives += (chosen_share * softplus(-at_chosen)).sum()
+    negatives = softplus(rest).sum()
     gradient = rest.sigmoid_().mul_(negative_share)
     slope = -chosen_share * torch.sigmoid(-at_chosen)
     flat.index_copy_(0, selection.indices, torch.where(mask, slope, flat[selection.indices]))
     flat.index_copy_(0, entries.entries, -label_share * torch.sigmoid(-at_label))
     return positives + negative_share * negatives, gradient
-
-
-def _softplus(values: Tensor) -> Tensor:
-    return F.softplus(values, threshold=SOFTPLUS_LIMIT)

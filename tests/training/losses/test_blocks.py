@@ -15,9 +15,9 @@ from florilege.training.losses import (
     top_k_probabilities,
     two_head_average_k,
 )
+from florilege.training.losses.base import SOFTPLUS_LIMIT
 from florilege.training.losses.label_estimates import Estimates
 from florilege.training.losses.margins import FLOOR
-from florilege.training.losses.single_positive import SOFTPLUS_LIMIT
 
 SHAPES = [(7, 40), (40, 7), (1, 50), (9, 9)]  # rows and classes
 
