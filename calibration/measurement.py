@@ -156,7 +156,7 @@ class _Plants:
     def effective_rows(
         self, kind: int, index: int, mean: float, *, variance: float, share: bool
     ) -> float:
-        """Those of the sizes (``kind`` 0) or hits (1) of one rule, whose mean is over rows."""
+        """Effective rows of the sizes (``kind`` 0) or the hits (1) of one rule."""
         total, squares = self._squares[kind, :, index].tolist()
         alone = int((self._photos == 1).sum())
         together = squares - 2 * mean * total + alone * mean * mean

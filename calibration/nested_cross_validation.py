@@ -3,7 +3,7 @@
 The best of ten equally good heads on 600 photos looks 1.5 points better on those photos than it
 is. Choosing on one part of the rows and measuring on the rest, in turn, removes that bias. The
 folds do not make independent choices, so an interval of that figure as if of independent rows
-would hold in 82 of 100 cases; :class:`Choice` has one that holds for whichever was chosen.
+would hold in 82 of 100 cases; :func:`choose` gives one that holds for whichever was chosen.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ FOLDS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class _Choice:
     """The best of some candidates, and what to expect of it."""
 
     best: int  # index of the candidate with the most hits on all rows; the first of equal ones
@@ -29,7 +29,7 @@ class Choice:
 
 def choose(
     hits: ArrayLike, *, folds: int = FOLDS, seed: int = 0, plants: ArrayLike | None = None
-) -> Choice:
+) -> _Choice:
     """Choose the candidate with the most hits; measure it on rows that did not choose it.
 
     The rows are dealt into folds; on each fold, the candidate that is best on the others counts.
@@ -68,7 +68,7 @@ def choose(
     effective = effective_rows(table[best], None if plants is None else numbers)
     z = NormalDist().inv_cdf(1 - 0.025 / len(table))
     low, high = score_interval(hit_rate, effective, z=z)
-    return Choice(
+    return _Choice(
         best=best,
         hit_rate=hit_rate,
         honest_hit_rate=honest_hit_rate,
