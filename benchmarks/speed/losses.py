@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -107,23 +108,28 @@ def measure(
     cases: list[Case], repetitions: int, device: str, clock: Clock = time.perf_counter
 ) -> list[Row]:
     """Time every case once per repetition, in turn; the first case is the unit."""
-    for case in cases:
-        timed(case.step, device, clock)
-    times: list[list[float]] = [[] for _ in cases]
-    for _ in range(repetitions):
-        for case, taken in zip(cases, times, strict=True):
-            taken.append(timed(case.step, device, clock))
-    medians = [statistics.median(taken) for taken in times]
+    seconds = medians([case.step for case in cases], repetitions, device, clock)
     floats = 4 * BATCH * cases[0].classes
     return [
         Row(
             case=case,
             seconds=median,
-            ratio=median / medians[0],
+            ratio=median / seconds[0],
             peak=peak_bytes(case.step, device) / floats,
         )
-        for case, median in zip(cases, medians, strict=True)
+        for case, median in zip(cases, seconds, strict=True)
     ]
+
+
+def medians(steps: Sequence[Step], repetitions: int, device: str, clock: Clock) -> list[float]:
+    """Median seconds of each step, timed in turn after one turn that does not count."""
+    times: list[list[float]] = [[] for _ in steps]
+    for turn in range(repetitions + 1):
+        for step, taken in zip(steps, times, strict=True):
+            seconds = timed(step, device, clock)
+            if turn:
+                taken.append(seconds)
+    return [statistics.median(taken) for taken in times]
 
 
 def timed(step: Step, device: str, clock: Clock) -> float:
@@ -145,20 +151,27 @@ def cases_of(classes: int, sizes: list[int], device: str, losses: Sequence[str])
         return Case(name=name, classes=classes, k=k, step=_step(loss, classes, heads, device))
 
     yield case(UNIT, None, F.cross_entropy)
-    counts = torch.randint(1, 1000, (classes,))
-    rows = torch.arange(BATCH)
     for name in losses:
-        needs = _needs(LOSSES[name], counts)
-        for k in sizes if "k" in needs or "average_k" in needs else [None]:
-            given = {key: k if value is None else value for key, value in needs.items()}
-            module: Any = build(name, **given).to(device)
-            if name == "role":
-                yield case(name, k, lambda z, y, m=module: m(z, y, rows))
-            else:
-                yield case(name, k, module, heads=2 if module.head == "two_head" else 1)
+        parameters = signature(LOSSES[name]).parameters
+        size = next((key for key in ("k", "average_k") if key in parameters), None)
+        for k in sizes if size else [None]:
+            settings = {size: k} if size else {}
+            loss = our_loss(name, classes, BATCH, device, **settings)
+            yield case(name, k, loss, heads=2 if LOSSES[name].head == "two_head" else 1)
             if name == "noised_top_k":
-                shared = build(name, sharing="shared", **given).to(device)
+                shared = our_loss(name, classes, BATCH, device, sharing="shared", **settings)
                 yield case("noised_top_k (shared)", k, shared)
+
+
+def our_loss(
+    name: str, classes: int, batch: int, device: str, **settings: Any
+) -> Callable[..., Tensor]:
+    """A loss of ours, which takes the logits of its heads and labels."""
+    facts = {"class_counts": torch.arange(1, classes + 1), "rows": 4 * batch}
+    parameters = signature(LOSSES[name]).parameters
+    needed = {key: value for key, value in facts.items() if key in parameters}
+    loss = build(name, **needed, **settings).to(device)
+    return partial(loss, row_index=torch.arange(batch)) if loss.takes_rows else loss
 
 
 def cases_against(
@@ -177,12 +190,6 @@ def cases_against(
                 print(f"{other.name} at {at}: {type(error).__name__}: {error}", file=sys.stderr)
                 continue
             yield Case(name=other.name, classes=classes, k=k, step=step)
-
-
-def _needs(loss: type, counts: Tensor) -> dict[str, Any]:
-    """The parameters that a benchmark sets; None stands for the k that is measured."""
-    wanted = {"k": None, "average_k": None, "class_counts": counts, "rows": 4 * BATCH}
-    return {name: value for name, value in wanted.items() if name in signature(loss).parameters}
 
 
 def _step(loss: Callable[..., Tensor], classes: int, heads: int, device: str) -> Step:
