@@ -210,7 +210,7 @@ class TrainConfig(SettingsGroup):
     run folder."""
     blend: bool = False
     """Average a linear head trained on kept features with one of `assume_negative` and with their
-    linear discriminant, as sharp as does most for the sets on `val`."""
+    linear discriminant, with the sharpness that is best for the sets on `val`."""
     unfreeze: Annotated[Literal["all"] | Count | None, _DIGITS] = None
     """Train only the head and this many of the last blocks of the backbone; `all`, or null, trains
     everything."""

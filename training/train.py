@@ -89,7 +89,7 @@ class _Inputs:
 
 @dataclass(frozen=True)
 class _State:
-    """What all processes begin the loop with alike."""
+    """What every process begins the loop with."""
 
     trained: TrainingState
     position: Position

@@ -67,7 +67,7 @@ def candidates(own: Linear, other: Linear, train: Features) -> Iterator[_Candida
 
 
 def blend(weights: Path, train: Features, val: Features, config: TrainConfig) -> str:
-    """Blend the head in a file of weights, once, as sharp as does most for the sets on ``val``.
+    """Blend the head in a file of weights, once, with the sharpness best for the sets on ``val``.
 
     Returns:
         What was done, now or before, for the user.

@@ -47,8 +47,8 @@ class _Piece(NamedTuple):
 class FrozenBackbone:
     """A backbone that turns pictures into features and keeps them in ``folder``.
 
-    Pictures go through the decoder of the server, unchanged by chance, and on a CPU through the
-    exported graph: a third of torch's time, and what will be served.
+    Pictures go through the decoder of the server, without random changes, and on a CPU through the
+    exported graph, which takes a third of torch's time and is what will be served.
     """
 
     network: Network

@@ -30,7 +30,7 @@ SweepFlags: Any = create_model(
     **{name: flag_of(name) for name in FLAGS if name != "recipe"},
 )
 
-_OF: Final = {  # rule and figure of test that answer to a printed metric
+_OF: Final = {  # the rule and the figure on test for each published metric
     "average_k": ("average_k", "hit_rate"),
     "macro_average_k": ("average_k", "macro_hit_rate"),
     "top_k": ("top_k", "hit_rate"),
@@ -141,7 +141,7 @@ def _print_test(record: Record, over: str) -> None:
 
 
 def _print_beside_published(record: Record, config: TrainConfig) -> None:
-    """The published figures of the recipe, and in what the runs are not as published."""
+    """The published figures of the recipe, and how the runs differ from the published ones."""
     comparisons, tested = [], record.tested()
     for figure in RECIPES[config.recipe].printed:
         rule, name = _OF[figure.metric]

@@ -30,7 +30,7 @@ class TrainingJob:
     folder: Path
 
     def __call__(self) -> TrainResult | str:
-        """What became of it: a result, or why it failed."""
+        """Train; returns the result, or why the run failed."""
         try:
             return train_run(self.config, self.folder, resume=True, say=self._say)
         except Exception as error:  # out of memory, for one, is a plain RuntimeError
@@ -56,7 +56,7 @@ def devices(device: str) -> list[str]:
 def outcomes(
     jobs: Sequence[TrainingJob], on: Sequence[str]
 ) -> Iterator[tuple[TrainingJob, TrainResult | str]]:
-    """Each job with what became of it, as they end.
+    """Each job with its result, or why it failed, as they end.
 
     On a single device they run in this process, on several in a process each.
 

@@ -1,4 +1,4 @@
-"""In what a run departs from its recipe, so that nobody takes its figures for published ones."""
+"""How a run departs from its recipe, so that nobody takes its figures for published ones."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
@@ -15,10 +15,9 @@ from florilege.training.sweep.sweep_record import OWN
 def changed_settings(config: TrainConfig, learned_from: int) -> list[str]:
     """What differs from the recipe of a run and may change its figures, such as ``epochs=4``.
 
-    Other data than the published ones are noticed by how many photos they have to learn from.
-
-    Options of the data count, such as ``noise=0.2`` where the recipe has none. Where the data lie,
-    the seed and what a resumed run may change do not, apart from the number of epochs.
+    Data other than the published ones are noticed by their number of training photos. Options of
+    the data count, such as ``noise=0.2`` where the recipe has none. The place of the data, the seed
+    and what a resumed run may change do not count, except the number of epochs.
     """
     place, _ = parse_options(config.data)
     recipe_values = _values(resolve({"recipe": config.recipe, "data": place}))

@@ -148,7 +148,7 @@ def _train(record: Record, configs: Sequence[TrainConfig], folder: Path) -> None
 
 
 def _note(run: RunRecord, outcome: TrainResult | str) -> None:
-    """Write down what became of a run."""
+    """Write the outcome of a run into its record."""
     if isinstance(outcome, str):
         run.status, run.error = "failed", outcome
         say(f"failed: {run}: {outcome}")

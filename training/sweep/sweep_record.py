@@ -1,7 +1,7 @@
-"""What a sweep knows: its runs, what val says of each, the setting chosen, what test says of that.
+"""The record of a sweep: its runs, their accuracy on val, the setting chosen, its figures on test.
 
-All of it is in ``results.json``, written again after each run, so that a sweep continues after an
-interruption at any point.
+It is written to ``results.json`` after each run, so that a sweep can continue after an interruption
+at any point.
 """
 
 import json
@@ -85,7 +85,7 @@ class Record:
         return list(by_changes.values())
 
     def validated(self, runs: Sequence[RunRecord]) -> Mean | None:
-        """What val says of a setting; None where one of its seeds has failed."""
+        """The mean accuracy of a setting on val; None where one of its seeds has failed."""
         values = [run.accuracy for run in runs if run.accuracy is not None]
         return Mean.of(values) if len(values) == len(runs) else None
 
