@@ -11,6 +11,7 @@ from typing import Self
 
 import numpy as np
 
+from florilege.calibration.record.record_file import read_record
 from florilege.models.bundle import open_bundle
 from florilege.models.images import load
 from florilege.models.session import Session
@@ -81,4 +82,6 @@ def rate_of_gpu(bundle: Path, seconds: float) -> float:
 
 @cache
 def _opened(bundle: Path) -> Session:
-    return Session(open_bundle(bundle), device="cpu", threads=1)
+    opened = open_bundle(bundle)
+    runtime = read_record(opened).measured.served_by
+    return Session(opened, device="cpu", threads=1, runtime=runtime)
