@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from florilege.cores import cores
 from florilege.errors import UsageError, install_hint
+from florilege.models.runtime import silence_telemetry
 
 _TYPES: Final = {"u8": "tensor(uint8)", "f32": "tensor(float)"}
 
@@ -37,6 +38,7 @@ def open_in_openvino(
         UsageError: OpenVINO is missing, or the processor cannot calculate in bf16.
         Exception: Of OpenVINO, where it cannot read or run the graph.
     """
+    silence_telemetry()
     try:
         import openvino
     except ImportError as error:

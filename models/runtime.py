@@ -2,9 +2,10 @@
 
 import os
 import platform
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Final, Literal, NamedTuple, cast, get_args
 
 from florilege.errors import UsageError, install_hint
 
@@ -59,12 +60,15 @@ def installed(name: str) -> str | None:
 
 
 def silence_telemetry() -> None:
-    """Keep ONNX Runtime from reporting to its makers; call it before anything imports it.
+    """Keep the runtimes from reporting to their makers; call it before anything imports them.
 
-    Its Linux and macOS wheels otherwise write a device id into the user's cache folder, and they
-    contain the address that events go to. ``ORT_DISABLE_TELEMETRY=0`` leaves it on.
+    The Linux and macOS wheels of ONNX Runtime otherwise write a device id into the user's cache
+    folder, and they contain the address that events go to; ``ORT_DISABLE_TELEMETRY=0`` leaves it
+    on. OpenVINO otherwise writes one into the home folder and reports each import to Google
+    Analytics; without ``openvino_telemetry`` it does neither.
     """
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    sys.modules.setdefault("openvino_telemetry", cast(ModuleType, None))  # cannot be imported
 
 
 def import_runtime() -> ModuleType:

@@ -1,5 +1,6 @@
 """A graph in OpenVINO gives what it gives in ONNX Runtime, from any number of threads."""
 
+import os
 import platform
 import subprocess
 import sys
@@ -73,6 +74,24 @@ with ThreadPoolExecutor(8) as pool:
 assert all(row == rows[0] for row in rows)
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_opening_one_reports_nothing_and_leaves_nothing_in_the_home_folder(
+    bundle: Bundle, tmp_path: Path
+) -> None:
+    code = f"""
+import sys
+from florilege.models.bundle import open_bundle
+from florilege.models.runtime import Runtime
+from florilege.models.session import Session
+Session(open_bundle({str(bundle.path)!r}), runtime=Runtime("openvino", "float32"))
+assert not [name for name in sys.modules if name.startswith("openvino_telemetry.")]
+"""
+    home = tmp_path / "home"
+    home.mkdir()
+    command = [sys.executable, "-c", code]
+    subprocess.run(command, check=True, timeout=60, env={**os.environ, "HOME": str(home)})
+    assert not list(home.iterdir())
 
 
 def test_a_graph_that_cannot_be_read_is_damaged(bundle: Bundle) -> None:
