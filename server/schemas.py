@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.record.origin import Selection
 from florilege.calibration.record.schema import ANSWERED
-from florilege.calibration.rules import RuleName, SmallClasses
+from florilege.calibration.rules import RuleName
 
 Rule = RuleName
 Verdict = Literal["accepted", "suspect", "rejected", "not_judged"]
@@ -256,9 +256,6 @@ class RuleInfo(ResponseModel):
     rule: Rule
     min_size: int
     guarantee: Guarantee | None = Field(description="What `points` promise anyway.")
-    small_classes: SmallClasses | None = Field(
-        description="For class_coverage: what classes with too few photos get."
-    )
     points: list[Point] = Field(description="For one photo, by growing k or coverage.")
     promised: list[Promised] = Field(
         description="The other guarantees, for one photo, to be asked for with `guarantee`."

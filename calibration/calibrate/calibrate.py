@@ -30,7 +30,6 @@ from florilege.data.split_parts import Part
 from florilege.errors import GateFailed, UsageError
 from florilege.models.bundle.bundle import open_bundle, replace_files, reserved
 from florilege.models.class_lists import read_lists
-from florilege.models.classes import ClassTable
 from florilege.models.runtime import OPENVINO, Runtime
 from florilege.models.session import Session
 from florilege.progress import progress
@@ -137,7 +136,6 @@ def _calibrated(
                 plan,
                 class_counts=bundle.classes.counts,
                 overlap=made_by.overlap(outputs.photos),
-                class_groups=genera(bundle.classes),
                 reference=reference,
                 advance=advance,
             )
@@ -168,11 +166,6 @@ def _compare(
         reasons = "; ".join(verdict.reasons)
         raise GateFailed(f"{verdict.sentence}: {reasons}; the bundle is as it was")
     say(verdict.sentence)
-
-
-def genera(classes: ClassTable) -> list[str]:
-    """Genus of each class; a class without one is a group of its own."""
-    return [f"genus {c.genus}" if c.genus else f"class {c.id}" for c in classes]
 
 
 def cautions(record: CalibrationRecord) -> list[str]:
@@ -226,13 +219,10 @@ def _about_small_classes(record: CalibrationRecord) -> Iterator[str]:
     for level in record.asked_coverage:
         point = record.point("class_coverage", coverage=level)
         if point.small_classes:
-            policy = "puts them into every set"
-            if point.unpromised_classes:
-                policy = "promises nothing for them alone"
             yield (
                 f"{point.small_classes:,} of {record.classes:,} classes have fewer than the "
-                f"{fewest_rows(level)} photos that class_coverage {level:g} needs: it {policy}, "
-                "see --small-classes"
+                f"{fewest_rows(level)} photos that class_coverage {level:g} needs: it promises "
+                "nothing for them alone"
             )
 
 
@@ -284,8 +274,6 @@ def _plan(
     with _usage_errors():
         plan = CalibrationPlan(classes=len(bundle.classes), **filled)
         plan.candidates(tuple(bundle.heads))
-    if plan.small_classes == "group" and not any(c.genus for c in bundle.classes):
-        raise UsageError("--small-classes group needs genera, and no class has one: use marginal")
     return plan, training
 
 

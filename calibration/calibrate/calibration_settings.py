@@ -18,7 +18,6 @@ from florilege.calibration.rejection.ood_scores import (
     check_share,
 )
 from florilege.calibration.rules import class_weights
-from florilege.calibration.rules.class_conditional import SmallClasses
 from florilege.calibration.scores import SCORE_KINDS, ScoreKind, check_temperature
 from florilege.calibration.threshold import check_average_k
 from florilege.models.class_lists import RegionList
@@ -86,9 +85,7 @@ class CalibrationSettings(FlagSettings):
     max_size: int | None = Field(
         default=None, description="Largest set under a guaranteed mean size; by default 50, or 2 K."
     )
-    small_classes: SmallClasses = Field(  # `always` puts half of a long tail into every set
-        default="marginal", description="For class_coverage: what classes with few photos get."
-    )
+    small_classes: Annotated[str | None, Flag(hidden=True)] = None
     lists_folder: Annotated[Path | None, Flag(name="--lists")] = Field(
         default=None,
         description="Folder of list files, a class id a line: each list gets its own thresholds.",
@@ -123,6 +120,10 @@ class CalibrationSettings(FlagSettings):
                 f"{self.rejection_method!r}{meant(str(self.rejection_method), methods)}"
             )
         check_share(self.suspect_share)
+        if self.small_classes not in (None, "marginal"):
+            raise ValueError(
+                "small_classes is gone: classes with few photos get the threshold of all photos"
+            )
         if not 0 < self.delta < 1:
             raise ValueError(f"delta must be in (0, 1), got {self.delta}")
         return self

@@ -42,7 +42,6 @@ def fit_record(
     *,
     class_counts: NDArray[np.int64] | None,
     overlap: PhotoOverlap = PhotoOverlap(),  # noqa: B008  # nothing known, and it cannot change
-    class_groups: Sequence[str] | None = None,
     reference: Reference | None = None,
     advance: Advance = lambda rows: None,
 ) -> CalibrationRecord:
@@ -54,8 +53,6 @@ def fit_record(
         class_counts: Training images per class, shape ``(classes,)``; None to count the photos of
             the split itself.
         overlap: What its photos did for the network before.
-        class_groups: Group of each class, such as its genus, shape ``(classes,)``; for
-            ``class_coverage`` where small classes get the threshold of their group.
         reference: What features are compared with, for the rejection methods that need it; the
             outputs then have to hold features.
         advance: Called with the number of rows after each block; in all
@@ -70,7 +67,7 @@ def fit_record(
     tables = single.tables
     threshold = tables[0].columns.lambda_val[plan.grid.index(plan.default_k)]  # of average_k
     tables += tabulate(served, plan, plan.grid, weights=weights).tables
-    tables += promised_tables(served, plan, class_groups=class_groups)
+    tables += promised_tables(served, plan)
     for images in plan.images:
         tables += group_tables(outputs, plan, served, images=images, weights=weights)
         advance(len(labels))

@@ -100,9 +100,7 @@ def tabulate(
     return _measured(source, plan, groups, watched=[ks.index(plan.default_k)])
 
 
-def promised_tables(
-    source: Source, plan: CalibrationPlan, *, class_groups: Sequence[str] | None = None
-) -> list[Table]:
+def promised_tables(source: Source, plan: CalibrationPlan) -> list[Table]:
     """Tables of ``average_k`` with both guarantees, ``coverage`` with probability and, for single
     photos, ``class_coverage``; at the K and coverages asked for.
 
@@ -111,11 +109,8 @@ def promised_tables(
 
     Memory is that of ``rules.evidence.Evidence`` for the largest K, plus two bytes for each of the
     ``max_size`` best scores of a row.
-
-    ``class_groups``, such as genera, shape ``(classes,)``, matter to small classes under the policy
-    ``group``.
     """
-    return _measured(source, plan, _promises(source, plan, class_groups)).tables
+    return _measured(source, plan, _promises(source, plan)).tables
 
 
 def top_k_rules(ks: Sequence[float], rows: int, *, classes: int) -> _RuleGroup:
@@ -200,9 +195,7 @@ def _measured(
     return _Tabulated(tables, sizes.reshape(-1), hits.reshape(-1))
 
 
-def _promises(
-    source: Source, plan: CalibrationPlan, class_groups: Sequence[str] | None
-) -> list[_RuleGroup]:
+def _promises(source: Source, plan: CalibrationPlan) -> list[_RuleGroup]:
     """The rules and what they promise; the evidence for them is not kept."""
     one_a_plant = None if source.plants is None else one_of_each(source.plants)
     largest_k, largest_set = plan.compared[-1], plan.largest_set
@@ -213,7 +206,7 @@ def _promises(
         sure = [evidence.coverage(level, delta=plan.delta) for level in levels]
         promises.append(_RuleGroup(sure, levels, "probability"))
         if source.images == 1:
-            promises.append(_by_class(evidence, labels, plan, levels, class_groups))
+            promises.append(_by_class(evidence, labels, levels))
     return promises
 
 
@@ -259,21 +252,10 @@ def _sizes(evidence: Evidence, plan: CalibrationPlan, guarantee: Guarantee) -> _
     return _RuleGroup(reachable, ks, guarantee)
 
 
-def _by_class(
-    evidence: Evidence,
-    labels: NDArray[np.int64],
-    plan: CalibrationPlan,
-    levels: Sequence[float],
-    class_groups: Sequence[str] | None,
-) -> _RuleGroup:
-    policy = plan.small_classes
-    rules = [
-        class_coverage_of(evidence, labels, level, small_classes=policy, groups=class_groups)
-        for level in levels
-    ]
+def _by_class(evidence: Evidence, labels: NDArray[np.int64], levels: Sequence[float]) -> _RuleGroup:
+    rules = [class_coverage_of(evidence, labels, level) for level in levels]
     thresholds = [rule.class_thresholds for rule in rules if rule.class_thresholds is not None]
     by_class = ByClass(
-        small_classes=policy,
         small=tuple(rule.small_classes for rule in rules),
         thresholds=tuple(tuple(values.tolist()) for values in thresholds),
     )

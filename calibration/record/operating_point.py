@@ -53,8 +53,6 @@ class OperatingPoint(SetRule):
             of photos it is, and what it promises.
         row: The threshold and its figures.
         measured: What the figures were measured on.
-        unpromised_classes: For ``class_coverage``: number of classes without a promise of their
-            own.
         guaranteed: Whether the promise holds: none of the photos trained the network or chose its
             checkpoint or head; with several photos, each group must also show a single plant.
     """
@@ -62,7 +60,6 @@ class OperatingPoint(SetRule):
     table: Table
     row: Row
     measured: Origin
-    unpromised_classes: int
     guaranteed: bool
 
     @property

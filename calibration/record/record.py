@@ -20,7 +20,7 @@ from florilege.calibration.record.record_json import SCHEMA_VERSION, dump, parse
 from florilege.calibration.record.schema import CalibratedList, Table
 from florilege.calibration.record.shot_groups import ShotGroup
 from florilege.calibration.rejection.rejection_rule import RejectionRule
-from florilege.calibration.rules import RULES, SmallClasses, class_weights, usual_guarantee
+from florilege.calibration.rules import RULES, class_weights, usual_guarantee
 from florilege.calibration.scores import ScoreKind, scores
 
 PREFERRED_K = 3.0
@@ -138,12 +138,6 @@ class CalibrationRecord:
             for key in self.served
             if key.usual and key.guarantee not in (None, usual_guarantee(key.rule))
         )
-
-    @property
-    def small_classes(self) -> SmallClasses | None:
-        """What ``class_coverage`` gives classes with too few photos; None without that rule."""
-        policies = (t.by_class.small_classes for t in self.served.values() if t.by_class)
-        return next(policies, None)
 
     @property
     def images(self) -> tuple[int, ...]:
@@ -300,7 +294,6 @@ class CalibrationRecord:
             table=table,
             row=row,
             measured=self.measured,
-            unpromised_classes=0 if by_class is None else by_class.unpromised(index),
             guaranteed=promised and self.measured.selection_split is False,
         )
 

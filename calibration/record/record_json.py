@@ -8,6 +8,8 @@ from typing import Any
 from florilege.errors import BundleError
 
 SCHEMA_VERSION = 5
+_REMOVED = (b'"log_ratios"', b'"small_classes"')
+"""Keys of older records of this schema."""
 
 
 def dump(content: Any) -> str:
@@ -47,10 +49,11 @@ def parse(text: str | bytes, kind: Any) -> Any:
         content = from_json(text)
         if content["schema_version"] != SCHEMA_VERSION:
             raise BundleError(_other_version(content["schema_version"]))
-        if "log_ratios" in content:
-            text = _without_class_frequencies(content)
+        raw = text.encode() if isinstance(text, str) else text
+        if any(name in raw for name in _REMOVED):
+            text = _without_removed(content)
         record = _reader(kind).validate_json(text)
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise BundleError(
             f"calibration.json is damaged ({_fault(error)}): calibrate the bundle again"
         ) from error
@@ -67,19 +70,22 @@ def _reader(kind: Any) -> Any:
     return TypeAdapter(optional, config=strict)
 
 
-def _without_class_frequencies(content: dict[str, Any]) -> str:
-    """An older record without its class frequencies, which scores could be corrected for.
+def _without_removed(content: dict[str, Any]) -> str:
+    """An older record of this schema without what this program no longer has.
 
     Raises:
-        BundleError: They are.
+        BundleError: Its scores are corrected for class frequencies, which thresholds rest on.
     """
-    if content.pop("log_ratios") is not None:
+    if content.pop("log_ratios", None) is not None:
         raise BundleError(
             "calibration.json corrects scores for class frequencies, as this program no longer "
             "does: run `florilege calibrate BUNDLE --data DATA`"
         )
     for name in ("mean_scores", "class_logsumexp", "class_spread"):
         content["distribution"].pop(name, None)
+    for table in content["tables"]:
+        if table["by_class"] is not None:
+            table["by_class"].pop("small_classes", None)
     return json.dumps(content)
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from florilege.calibration.fusion import Fusion
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.photo_groups import MadeFrom
-from florilege.calibration.rules import RULES, SmallClasses
+from florilege.calibration.rules import RULES
 from florilege.calibration.scores import ScoreKind, check_temperature
 from florilege.models.class_lists import RegionList
 
@@ -141,19 +141,13 @@ class ByClass:
     """Thresholds of ``class_coverage``: one per class for each coverage.
 
     Attributes:
-        small_classes: What was done about classes with too few photos for a threshold of their own.
-        small: How many these are, for each coverage.
+        small: How many classes have too few photos for a threshold of their own, for each coverage.
         thresholds: For each coverage, what is subtracted from each class's score before it is
             compared with ``lambda_val``, which is 0.
     """
 
-    small_classes: SmallClasses
     small: tuple[int, ...]
     thresholds: tuple[tuple[float, ...], ...]
-
-    def unpromised(self, index: int) -> int:
-        """Number of classes without a promise of their own; those in every set have one."""
-        return 0 if self.small_classes == "always" else self.small[index]
 
     @cached_property
     def arrays(self) -> tuple[NDArray[np.float64], ...]:

@@ -106,9 +106,9 @@ def _wanted(point: "OperatingPoint", say: Phrases) -> str:
     coverage = say["at_least"].format(coverage=_percent(point.coverage, say))
     if not RULES[point.rule].by_class:
         return coverage
-    if not point.unpromised_classes:
+    if not point.small_classes:
         return coverage + say["each_class"]
-    small = _number(f"{point.unpromised_classes:,}", say)
+    small = _number(f"{point.small_classes:,}", say)
     return coverage + say["each_class_but"].format(small=small)
 
 

@@ -1,6 +1,5 @@
 """The set rules: each chooses a threshold from scores, and says what it promises."""
 
-from florilege.calibration.rules.class_conditional import SmallClasses as SmallClasses
 from florilege.calibration.rules.rule_table import RULES as RULES
 from florilege.calibration.rules.rule_table import RuleName as RuleName
 from florilege.calibration.rules.rule_table import RuleSpec as RuleSpec

@@ -125,8 +125,7 @@ def calibrate(
         class_counts: Training images per class, for the balanced rules; by default how often each
             class occurs in ``labels``.
         micro_weight: For the balanced rules, from 0 (macro) to 1 (micro).
-        options: What only that rule takes, such as ``guarantee``, ``delta`` or
-            ``small_classes``; see its function.
+        options: What only that rule takes, such as ``guarantee`` or ``delta``; see its function.
 
     Returns:
         The rule, with ``lambda_val`` and ``sets(scores)``.

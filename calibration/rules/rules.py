@@ -5,7 +5,6 @@ and the threshold allows for that. Adding the best class to empty sets afterward
 sets larger than asked for: 1.10 classes instead of 1.00 at K = 1 on one of our data sets.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from florilege.calibration.guarantees import DEFAULT_MAX_SIZE, Guarantee
 from florilege.calibration.metrics import check_k
-from florilege.calibration.rules.class_conditional import SmallClasses, class_coverage_of
+from florilege.calibration.rules.class_conditional import class_coverage_of
 from florilege.calibration.rules.score_summary import Evidence
 from florilege.calibration.sets import SetRule
 from florilege.calibration.threshold import RealNumber
@@ -157,31 +156,24 @@ def class_coverage(
     labels: ArrayLike,
     *,
     coverage: RealNumber,
-    small_classes: SmallClasses,
-    groups: Sequence[str] | ArrayLike | None = None,
     min_size: int = 1,
 ) -> SetRule:
     """Sets with a coverage promise for each class, at one threshold per class.
 
     Promise: for photos of a class that are exchangeable with its calibration rows, and a network
     chosen without them, ``P(true class in set | class) >= coverage``. A class with fewer than
-    ``1/(1 - coverage) - 1`` rows can only have it through a place in every set, which is what
-    ``small_classes="always"`` gives; on a long tail that makes sets of half of all classes.
-    ``marginal`` gives it the threshold of all rows, and ``group`` that of its group's rows: both
-    keep the promise over all small classes (of a group) only as far as they resemble the rest.
+    ``1/(1 - coverage) - 1`` rows could only have it through a place in every set, which on a long
+    tail makes sets of half of all classes. It gets the threshold of all rows instead, which keeps
+    the promise over all such classes only as far as they resemble the rest.
 
-    Other arguments and errors are those of :func:`calibrate`.
-
-    Args:
-        small_classes: ``always``, ``marginal`` or ``group``.
-        groups: For ``group``: the group of each class, such as its genus, shape ``(classes,)``.
+    Arguments and errors are those of :func:`calibrate`.
 
     Returns:
         The rule; its ``small_classes`` says how many classes had too few rows.
     """
     evidence = _evidence(scores, labels, largest=min_size, min_size=min_size)
     true = as_labels(labels, rows=evidence.rows, classes=evidence.classes)
-    return class_coverage_of(evidence, true, coverage, small_classes=small_classes, groups=groups)
+    return class_coverage_of(evidence, true, coverage)
 
 
 def class_weights(class_counts: ArrayLike, micro_weight: float = 0.5) -> NDArray[np.float64]:

@@ -70,7 +70,6 @@ def _rule(record: CalibrationRecord, rule: Rule, max_images: int, lists: ClassLi
     several = [_points(record, rule, images=images) for images in range(2, max_images + 1)]
     return RuleInfo.of(
         points[0],
-        small_classes=record.small_classes if RULES[rule].by_class else None,
         points=_described(points),
         promised=[Promised.of(each[0], points=_described(each)) for each in promises],
         several=[

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import florilege.calibration.calibrate.calibrate
 import florilege.calibration.cli
-from florilege.calibration.calibrate.calibrate import calibrate_bundle, cautions, genera
+from florilege.calibration.calibrate.calibrate import calibrate_bundle, cautions
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
 from florilege.calibration.calibrate.photo_overlap import network_photos
 from florilege.calibration.cli import app
@@ -27,7 +27,6 @@ from florilege.calibration.scores import scores
 from florilege.data.sources import open_dataset
 from florilege.errors import BundleError, DataError, FlorilegeError, UsageError
 from florilege.models.bundle import Bundle, open_bundle, replace_files
-from florilege.models.classes import ClassInfo, ClassTable
 from florilege.models.images import load
 from florilege.models.session import Session
 from tests.calibration.estimates import hits_of
@@ -137,14 +136,6 @@ def test_enough_photos_are_no_caution(
         assert coarse == (record.measured.rows < few)
 
 
-def test_classes_without_a_genus_are_no_group_together() -> None:
-    names = [("a", "Rosa"), ("b", None), ("Rosa", None), ("c", "Rosa")]
-    table = ClassTable(tuple(ClassInfo(id=n, scientific_name=n, genus=g) for n, g in names))
-    rosa, b, other, again = genera(table)
-    assert rosa == again
-    assert len({rosa, b, other}) == 3
-
-
 def test_what_no_photo_can_promise_yet_is_a_caution(bundle: Bundle, data: str) -> None:
     messages = cautions(calibrate_bundle(bundle.path, data, ks=[1, 1.05, 3], coverages=[0.95]))
     (mean,) = [caution for caution in messages if "guarantee=mean" in caution]
@@ -154,8 +145,6 @@ def test_what_no_photo_can_promise_yet_is_a_caution(bundle: Bundle, data: str) -
         "nothing for them alone" in caution
         for caution in messages
     )
-    always = calibrate_bundle(bundle.path, data, coverages=[0.95], small_classes="always")
-    assert any("it puts them into every set" in caution for caution in cautions(always))
     messages = cautions(calibrate_bundle(bundle.path, data, ks=[1, 3], coverages=[0.9]))
     assert not any("guarantee" in caution or "class_coverage" in caution for caution in messages)
 
@@ -211,7 +200,7 @@ def test_evaluating_the_calibration_split_repeats_the_record(bundle: Bundle, dat
         {"min_size": 3},
         {"delta": 1.0},
         {"max_size": 2},
-        {"small_classes": "group"},
+        {"small_classes": "group"},  # gone
         {"micro_weight": -1},
         {"head": "linear"},
         {"split": "val:0.5"},

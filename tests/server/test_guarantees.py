@@ -53,7 +53,7 @@ class Promising:
         data = str(garden.validation_folder(folder / "photos"))
         calibrate_bundle(
             self.path, data, head="sccp", score_kind="softmax", delta=0.2, max_size=6,
-            ks=[1, 3], coverages=[0.9, 0.99], small_classes="group", device="cpu",
+            ks=[1, 3], coverages=[0.9, 0.99], device="cpu",
         )  # fmt: skip
         self.bundle = open_bundle(self.path)
         self.record = CalibrationRecord.from_json(self.bundle.read("calibration.json"))
@@ -75,9 +75,6 @@ class Promising:
                 max_size=6,
             )  # fmt: skip
         sure: dict[str, Any] = {"delta": 0.2} if asked.get("guarantee") else {}
-        if asked["rule"] == "class_coverage":
-            genera = [flower[2] or flower[0] for flower in garden.FLOWERS]
-            sure = {"small_classes": "group", "groups": genera}
         return calibrate(
             asked["rule"], self.scores, self.labels, coverage=asked["coverage"], **sure
         )
@@ -215,9 +212,8 @@ def test_the_card_lists_guarantees_apart_from_what_a_rule_promises_anyway(
     assert [point["k"] for point in mean["points"]] == [1.0, 3.0]
     point = promising.record.point("average_k", k=3, guarantee="mean")
     assert mean["points"][1]["lambda"] == point.lambda_val
-    by_class = rules["class_coverage"]
-    assert by_class["small_classes"] == "group"
-    assert [point["small_classes"] for point in by_class["points"]] == [0, 12]
+    points = rules["class_coverage"]["points"]
+    assert [point["small_classes"] for point in points] == [0, 12]
     assert rules["coverage"]["points"][0]["small_classes"] is None
 
 

@@ -28,11 +28,6 @@ Rule = Literal[
     "balanced_coverage",
     "class_coverage",
 ]
-SmallClasses = Literal[
-    "always",
-    "marginal",
-    "group",
-]
 Verdict = Literal[
     "accepted",
     "suspect",
@@ -351,8 +346,6 @@ class RuleInfo:
     min_size: int
     guarantee: Guarantee | None
     """What `points` promise anyway."""
-    small_classes: SmallClasses | None
-    """For class_coverage: what classes with too few photos get."""
     points: tuple[Point, ...]
     """For one photo, by growing k or coverage."""
     promised: tuple[Promised, ...]

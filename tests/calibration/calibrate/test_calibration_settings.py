@@ -76,7 +76,7 @@ def test_text_and_numbers_make_the_same_settings() -> None:
         ({"rejection_method": "guess"}, "rejection_method must be one of auto, combined"),
         ({"suspect_share": 1}, r"share must be in \[0, 1\), got 1"),
         ({"delta": 0}, r"delta must be in \(0, 1\), got 0"),
-        ({"small_classes": "never"}, "small_classes: .*'always', 'marginal' or 'group'"),
+        ({"small_classes": "group"}, "small_classes is gone: classes with few photos get the"),
         ({"kay": 1}, "kay"),
     ],
 )

@@ -27,7 +27,6 @@ from florilege.calibration.record.operating_point import NotCalibrated, Operatin
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.schema import Columns, Table
 from florilege.calibration.rules import RULES, calibrate
-from florilege.calibration.rules.class_conditional import SMALL_CLASSES
 from florilege.calibration.scores import scores
 from florilege.calibration.sets import SetRule
 from florilege.errors import BundleError
@@ -48,7 +47,6 @@ def fitted(**settings: object) -> CalibrationRecord:
         scoring_of({"linear": logits}, labels),
         CalibrationPlan(**options),  # type: ignore[arg-type]  # mixed
         class_counts=COUNTS,
-        class_groups=GROUPS,
         overlap=UNMET,
     )
 
@@ -114,20 +112,15 @@ def test_a_sure_coverage_is_the_rule_of_the_library(
     assert same.lambda_val == plain.lambda_val
 
 
-@pytest.mark.parametrize("policy", SMALL_CLASSES)
 @pytest.mark.parametrize("min_size", [0, 1])
 def test_class_coverage_is_the_rule_of_the_library(
-    values: NDArray[np.float64], policy: str, min_size: int
+    values: NDArray[np.float64], min_size: int
 ) -> None:
     labels = sample_logits()[1]
-    record = fitted(small_classes=policy, min_size=min_size)
-    assert record.small_classes == policy
+    record = fitted(min_size=min_size)
     for level in LEVELS:
         point = record.point("class_coverage", coverage=level)
-        rule = calibrate(
-            "class_coverage", values, labels, coverage=level, small_classes=policy,
-            groups=GROUPS, min_size=min_size,
-        )  # fmt: skip
+        rule = calibrate("class_coverage", values, labels, coverage=level, min_size=min_size)
         assert point.lambda_val == 0.0
         assert point.class_thresholds is not None
         assert rule.class_thresholds is not None
@@ -225,12 +218,9 @@ def test_the_statement_of_class_coverage_leaves_out_what_is_not_promised(
     record: CalibrationRecord,
 ) -> None:
     point = record.point("class_coverage", coverage=0.8)
-    assert point.unpromised_classes == point.small_classes > 0
+    assert point.small_classes > 0
     ending = f"for each class but the {point.small_classes} with too few photos."
     assert point.statement.endswith(ending)
-    always = fitted(small_classes="always").point("class_coverage", coverage=0.8)
-    assert (always.unpromised_classes, always.small_classes) == (0, point.small_classes)
-    assert always.statement.endswith("of the sets hold the right one, for each class.")
 
 
 def test_too_few_photos_leave_the_best_class_at_a_threshold_that_json_readers_can_hold() -> None:
@@ -294,6 +284,14 @@ def test_memory_does_not_grow_with_the_classes() -> None:
     assert peak(1000) - peak(100) < 0.3 * 4000 * 1000 * 8  # of all scores; blocks take the most
 
 
+def test_a_record_with_a_policy_for_small_classes_still_opens(record: CalibrationRecord) -> None:
+    plain = json.loads(record.to_json())
+    for table in plain["tables"]:
+        if table["by_class"] is not None:
+            table["by_class"]["small_classes"] = "group"
+    assert CalibrationRecord.from_json(json.dumps(plain)).to_json() == record.to_json()
+
+
 def test_damaged_promises_are_refused(record: CalibrationRecord) -> None:
     plain = json.loads(record.to_json())
     (at,) = [i for i, table in enumerate(plain["tables"]) if table["by_class"] is not None]
@@ -306,7 +304,6 @@ def test_damaged_promises_are_refused(record: CalibrationRecord) -> None:
         {**table, "guarantee": "surely"},
         {**table, "guarantee": "probability"},
         {**table, "delta": 0.1},
-        {**table, "by_class": {**by_class, "small_classes": "never"}},
         {**table, "by_class": {**by_class, "small": by_class["small"][:-1]}},
         {**table, "by_class": {**by_class, "thresholds": by_class["thresholds"][:-1]}},
         {**table, "by_class": {**by_class, "thresholds": short}},

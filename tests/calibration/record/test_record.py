@@ -380,9 +380,7 @@ def test_the_record_stays_small_for_a_thousand_classes_and_two_heads() -> None:
     assert record.images == (1, 2, 3, 4, 5)
     assert len(record.to_json()) < 300_000
     own = random.random((2, 1081)) / 7  # as if every class had photos for a threshold of its own
-    by_class = ByClass(
-        small_classes="marginal", small=(0, 0), thresholds=tuple(map(tuple, own.tolist()))
-    )
+    by_class = ByClass(small=(0, 0), thresholds=tuple(map(tuple, own.tolist())))
     tables = (
         table if table.by_class is None else replace(table, by_class=by_class)
         for table in record.tables
@@ -660,7 +658,7 @@ def test_a_newer_schema_is_refused(record: CalibrationRecord) -> None:
         ({"delta": 1.0}, "delta"),
         ({"max_size": 2}, r"max_size must be in \[3, 5\]"),
         ({"max_size": 6}, r"max_size must be in \[3, 5\]"),
-        ({"small_classes": "never"}, "small_classes"),
+        ({"small_classes": "always"}, "small_classes is gone"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(changes: dict[str, object], message: str) -> None:

@@ -234,9 +234,8 @@ def test_every_rule_refuses_nan_with_its_row(rule: str) -> None:
     scores = np.full((3, 2), 0.5)
     scores[1, 0] = np.nan
     size = {RULES[rule].takes: 0.9 if RULES[rule].asks == "coverage" else 1}
-    options: dict[str, Any] = {"small_classes": "always"} if rule == "class_coverage" else {}
     with pytest.raises(ValueError, match="row 1, class 0"):
-        calibrate(rule, scores, [0, 1, 0], class_counts=[1, 1], **size, **options)  # type: ignore[arg-type]  # mixed
+        calibrate(rule, scores, [0, 1, 0], class_counts=[1, 1], **size)  # type: ignore[arg-type]  # mixed
 
 
 def test_counts_of_another_number_of_classes_are_refused() -> None:
@@ -300,8 +299,7 @@ def test_a_saved_rule_gives_the_same_sets(name: str, min_size: int) -> None:
     values, labels = random.dirichlet(np.full(6, 0.3), 300), random.integers(0, 6, 300)
     sizes: dict[str, Any] = {"average_k": 1.7, "k": 2, "coverage": 0.9}
     takes = RULES[name].takes
-    options: dict[str, Any] = {"small_classes": "marginal"} if RULES[name].by_class else {}
-    rule = calibrate(name, values, labels, min_size=min_size, **{takes: sizes[takes]}, **options)
+    rule = calibrate(name, values, labels, min_size=min_size, **{takes: sizes[takes]})
     again = SetRule.from_json(rule.to_json())
     assert (again.sets(values) == rule.sets(values)).all()
     assert again.to_json() == rule.to_json()
