@@ -64,6 +64,14 @@ def create_app(settings: Settings) -> FastAPI:
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
         lifespan=lifespan,
+        # FastAPI's own spans hold the query, and with it keys of Pl@ntNet's route; ours do not.
+        telemetry={
+            "tracing": False,
+            "metrics": False,
+            "logs": False,
+            "operation_spans": False,
+            "auto_configure": False,
+        },
     )
     app.state.engine = engine
     app.state.about = BundleInfo(pipeline, settings)

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from florilege.calibration.distribution import Distribution
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.record.operating_point import NotCalibrated, OperatingPoint
-from florilege.calibration.record.origin import Origin, Selection
+from florilege.calibration.record.origin import TRAFFIC, Origin, Selection
 from florilege.calibration.record.record_json import SCHEMA_VERSION, dump, parse
 from florilege.calibration.record.schema import CalibratedList, Table
 from florilege.calibration.record.shot_groups import ShotGroup
@@ -242,6 +242,11 @@ class CalibrationRecord:
                 if len(thresholds) != self.classes:
                     raise ValueError(f"{len(thresholds)} thresholds for {self.classes} classes")
 
+    @property
+    def _independent(self) -> bool:
+        """Whether the photos chose nothing else; in traffic several may show one plant."""
+        return self.measured.selection_split is False and self.measured.split != TRAFFIC
+
     @cached_property
     def _weights(self) -> NDArray[np.float64]:
         return class_weights(self.class_counts, self.micro_weight)
@@ -294,7 +299,7 @@ class CalibrationRecord:
             table=table,
             row=row,
             measured=self.measured,
-            guaranteed=promised and self.measured.selection_split is False,
+            guaranteed=promised and self._independent,
         )
 
 

@@ -115,6 +115,8 @@ def _wanted(point: "OperatingPoint", say: Phrases) -> str:
 def _why(point: "OperatingPoint", say: Phrases) -> str:
     if point.table.made_from == "same_class":
         return say["no_requests"]
+    if point.measured.split == TRAFFIC:
+        return say["plants_of_traffic"]
     return _selection(point.measured, say)
 
 
