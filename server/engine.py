@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from time import monotonic, perf_counter
 from typing import TypeVar
 
@@ -55,6 +56,11 @@ class PendingRequest:
     submitted: float = field(default_factory=perf_counter)
     stages: StageTimes = field(default_factory=StageTimes)
     abandoned: threading.Event = field(default_factory=threading.Event)
+
+    def abandon(self) -> None:
+        """Say that nobody waits for the answer any more, and hold its photos no longer."""
+        self.abandoned.set()
+        self.photos = ()
 
     def check(self) -> None:
         """Raise `_ClientLeft` or `QueueTimeout` where going on to the next photo helps nobody."""
@@ -149,13 +155,13 @@ class Engine:
         if self.state is State.DRAINING:
             raise _draining()
 
-    async def submit(self, job: PendingRequest) -> Outcome:
-        """Queue a job and wait for its outcome.
+    def submit(self, job: PendingRequest) -> asyncio.Future[Outcome]:
+        """Queue a job; its outcome is a `Problem` where the photos cannot be answered, and
+        `ClientLeft` where the job was abandoned while it waited.
 
         Raises:
             Overloaded: The queue is full.
-            Problem: The photos cannot be answered.
-            ClientLeft: The job was abandoned while it waited.
+            Draining: The server is stopping.
         """
         size = len(job.photos)
         if self.depth > 0 and self.depth + size > self.queue_limit:
@@ -171,10 +177,10 @@ class Engine:
             self.depth -= size
             raise _draining() from error
         self._running.add(running)
-        running.add_done_callback(lambda _: self._finished(running, size))
-        return await running
+        running.add_done_callback(partial(self._finished, size))
+        return running
 
-    def _finished(self, running: asyncio.Future[Outcome], size: int) -> None:
+    def _finished(self, size: int, running: asyncio.Future[Outcome]) -> None:
         self._running.discard(running)
         self.depth -= size
 
@@ -188,7 +194,10 @@ class Engine:
             running = loop.run_in_executor(self._side_thread, work, *arguments)
         except RuntimeError as error:  # it is shut down
             raise _draining() from error
-        return await running
+        try:
+            return await running
+        finally:
+            del running  # it may hold an exception, whose traceback holds this frame
 
     def deadline(self) -> float:
         """Until when, on the monotonic clock, a request that is submitted now may wait."""
@@ -222,8 +231,9 @@ class Engine:
 
     def _work(self, job: PendingRequest) -> Outcome:
         started = job.stages.add("queue", job.submitted)
+        photos = job.photos  # before it is checked: `abandon` takes them away
         job.check()
-        photos, stages = job.photos, job.stages
+        stages = job.stages
         result = self.pipeline(photos, job.query, job.answer_id, stages=stages, check=job.check)
         each = (perf_counter() - started) / len(photos)
         self.service_s += 0.05 * (each - self.service_s)  # one writer's loss does not matter here

@@ -253,7 +253,8 @@ async def feedback(
         raise InvalidParameter(
             f"Idempotency-Key may have 1 to {MAX_IDEMPOTENCY_KEY_LENGTH} characters"
         )
-    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip()
+    if media_type.lower() != "application/json":
         raise MalformedRequest("send feedback as Content-Type: application/json")
     deadline_s = engine.settings.upload_deadline_s
     body = await read_body(

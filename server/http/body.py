@@ -5,7 +5,7 @@ counted while they arrive, and they have to arrive before a deadline.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -29,6 +29,8 @@ MAX_DIGITS = 18
 
 FindPhotos = Callable[[bytes, str], list[bytes]]
 """Takes the photos from a form: its bytes and Content-Type."""
+InThread = Callable[[FindPhotos, bytes, str], Awaitable[list[bytes]]]
+"""Calls it with them beside the event loop."""
 
 
 @dataclass
@@ -55,10 +57,13 @@ async def read_images(
     settings: Settings,
     upload_budget: UploadBudget,
     find: FindPhotos = images_of_form,
+    *,
+    in_thread: InThread = asyncio.to_thread,
 ) -> AsyncIterator[list[bytes]]:
     """Read the body and yield its photos; their bytes count as held until the block ends.
 
-    The body is one photo, or a form from which ``find`` takes them, in a thread if it is large.
+    The body is one photo, or a form from which ``find`` takes them, ``in_thread`` if it is large:
+    forms have to be parsed one at a time, because each is held twice meanwhile.
 
     Raises:
         WrongNumberOfImages: No photo, or more than allowed.
@@ -75,8 +80,11 @@ async def read_images(
 
     limit, deadline_s = settings.max_body_bytes, settings.upload_deadline_s
     try:
-        body = await read_body(receive, headers, limit=limit, deadline_s=deadline_s, count=count)
-        yield await _find_images(body, headers.get("content-type", ""), settings.max_images, find)
+        # No name for the body here: it would be held beside its photos.
+        yield await _find_images(
+            await read_body(receive, headers, limit=limit, deadline_s=deadline_s, count=count),
+            *(headers.get("content-type", ""), settings.max_images, find, in_thread),
+        )
     finally:
         upload_budget.now -= size_read
 
@@ -127,29 +135,29 @@ def _too_large(limit: int) -> BodyTooLarge:
 
 
 async def _read(receive: Receive, limit: int, count: Callable[[int], None]) -> bytes:
-    chunks: list[bytes] = []
-    size = 0
+    body = bytearray()
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         chunk: bytes = message.get("body", b"")
-        size += len(chunk)
-        if size > limit:
+        if len(body) + len(chunk) > limit:
             raise _too_large(limit)
         count(len(chunk))
-        chunks.append(chunk)
+        body += chunk
         if not message.get("more_body", False):
-            return b"".join(chunks)
+            return bytes(body)
 
 
-async def _find_images(body: bytes, content_type: str, most: int, find: FindPhotos) -> list[bytes]:
-    images = [body] if body else []  # the bytes decide the type, whatever the header says
-    if content_type.lower().startswith("multipart/form-data"):
-        if len(body) > PARSED_ON_THE_LOOP:
-            images = await asyncio.to_thread(find, body, content_type)
-        else:
-            images = find(body, content_type)
+async def _find_images(
+    body: bytes, content_type: str, most: int, find: FindPhotos, in_thread: InThread
+) -> list[bytes]:
+    if not content_type.lower().startswith("multipart/form-data"):
+        images = [body] if body else []  # the bytes decide the type, whatever the header says
+    elif len(body) > PARSED_ON_THE_LOOP:
+        images = await in_thread(find, body, content_type)
+    else:
+        images = find(body, content_type)
     if not 1 <= len(images) <= most:
         raise WrongNumberOfImages(
             f"send 1 to {most} photos of one plant, as multipart parts named `images` or one as "

@@ -38,7 +38,10 @@ async def answer_request(
     else:  # thousands of classes may be named, or misspelt
         await engine.in_side_thread(engine.pipeline.check_query, query)
     upload_budget: UploadBudget = request.app.state.upload_budget
-    received = read_images(request.receive, request.headers, engine.settings, upload_budget, find)
+    received = read_images(
+        *(request.receive, request.headers, engine.settings, upload_budget, find),
+        in_thread=engine.in_side_thread,
+    )
     async with received as photos:
         engine.metrics.http_bytes.observe(sum(len(photo) for photo in photos))
         job = PendingRequest(photos, query, request.state.id, engine.deadline())
@@ -59,7 +62,7 @@ async def _answer_while_connected(engine: Engine, job: PendingRequest, receive: 
         ClientDisconnect: The client left; the job is dropped if it has not begun.
         Problem: As `Engine.submit`.
     """
-    work = asyncio.ensure_future(engine.submit(job))
+    work = engine.submit(job)
     leaving = asyncio.ensure_future(_until_disconnect(receive))
     try:
         await asyncio.wait((work, leaving), return_when=asyncio.FIRST_COMPLETED)
@@ -69,8 +72,9 @@ async def _answer_while_connected(engine: Engine, job: PendingRequest, receive: 
     finally:
         leaving.cancel()
         if not work.done():
-            job.abandoned.set()
+            job.abandon()
             work.add_done_callback(lambda task: task.cancelled() or task.exception())
+        del work  # it may hold an exception, whose traceback holds this frame and the photos
 
 
 async def _until_disconnect(receive: Receive) -> None:

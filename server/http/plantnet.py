@@ -124,13 +124,16 @@ class _InTheirShape(APIRoute):
             try:
                 return await handle(request)
             except RequestValidationError as error:
-                problem = problem_of_query(error)
-            except Problem as error:
-                problem = error
-            note_problem(request, problem)
-            return _refusal(problem)
+                return _refused(request, problem_of_query(error))
+            except Problem as problem:
+                return _refused(request, problem)
 
         return handle_or_refuse
+
+
+def _refused(request: Request, problem: Problem) -> JSONResponse:
+    note_problem(request, problem)
+    return _refusal(problem)
 
 
 def _refusal(problem: Problem) -> JSONResponse:

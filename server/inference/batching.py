@@ -100,8 +100,11 @@ class BatchingBackend:
         pixels = self._decoding.submit(load, photo, preprocess, max_pixels=max_pixels).result()
         started, waiting = perf_counter(), _Waiting(pixels)
         self._decoded.put(waiting)
-        outputs = self.session.check_outputs(waiting.row.result(), 1, features=features)
-        return outputs, perf_counter() - started
+        try:
+            row = waiting.row.result()
+        finally:
+            del waiting  # it may hold an exception, whose traceback holds this frame
+        return self.session.check_outputs(row, 1, features=features), perf_counter() - started
 
     def close(self) -> None:
         """End its threads; nobody may be looking any more."""
@@ -117,26 +120,37 @@ class BatchingBackend:
             return
         ready.set_result(None)
         for group in self._groups():
-            try:
-                fitting = next(batch for batch in batches if batch.size >= len(group))
-                outputs = fitting.run([each.pixels for each in group])
-            except Exception as error:  # whatever it is, the next batch may do
-                for each in group:
-                    each.row.set_exception(error)
-            else:
-                for number, each in enumerate(group):
-                    each.row.set_result(
-                        {name: rows[number : number + 1] for name, rows in outputs.items()}
-                    )
+            _run_batch(batches, group)
+            group.clear()  # no photo is held while nobody wants another
 
     def _groups(self) -> Iterator[list[_Waiting]]:
         """What is ready, as soon as anything is, until it is closed."""
-        while (first := self._decoded.get()) is not None:
-            more = min(self._decoded.qsize(), LARGEST - 1)
-            group = [first, *(self._decoded.get() for _ in range(more))]
-            yield [each for each in group if each is not None]
-            if None in group:
-                return
+        closed = False
+        while not closed:
+            ready = [self._decoded.get()]
+            ready += [self._decoded.get() for _ in range(min(self._decoded.qsize(), LARGEST - 1))]
+            closed = None in ready
+            group = [each for each in ready if each is not None]
+            ready.clear()
+            if group:
+                yield group
+
+
+def _run_batch(batches: list[FixedBatch], group: list[_Waiting]) -> None:
+    try:
+        fitting = next(batch for batch in batches if batch.size >= len(group))
+        outputs = fitting.run([each.pixels for each in group])
+    except Exception as error:  # whatever it is, the next batch may do
+        _fail(group, error)
+    else:
+        for number, each in enumerate(group):
+            each.row.set_result({name: rows[number : number + 1] for name, rows in outputs.items()})
+
+
+def _fail(group: list[_Waiting], error: Exception) -> None:
+    """In a frame of its own: the traceback holds that of `_run_batch`, and all it names."""
+    for each in group:
+        each.row.set_exception(error)
 
 
 def in_batches(session: SessionBackend) -> InferenceBackend:

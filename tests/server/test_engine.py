@@ -219,8 +219,12 @@ def test_the_service_time_is_that_of_one_photo(bundle: Path) -> None:
 
     engine = Engine(cast(Pipeline, Slow()), Settings(bundle=bundle, threads=1), Metrics())
     engine.service_s = 0.0
+
+    async def submit() -> None:
+        await engine.submit(PendingRequest([b""] * 5, LocalizedQuery(), "r", deadline=math.inf))
+
     began = time.perf_counter()
-    asyncio.run(engine.submit(PendingRequest([b""] * 5, LocalizedQuery(), "r", deadline=math.inf)))
+    asyncio.run(submit())
     took = time.perf_counter() - began
     engine.close()
     assert 0.02 / 5 <= engine.service_s / 0.05 <= took / 5

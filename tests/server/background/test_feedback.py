@@ -360,7 +360,7 @@ def test_only_json_is_taken_so_that_pages_of_others_cannot_post_it(client: TestC
     for typed in ("text/plain", "application/x-www-form-urlencoded", ""):
         response = client.post("/v1/feedback", content=body, headers={"Content-Type": typed})
         check(response, 400, "malformed_request")
-    json_ = {"Content-Type": "application/json; charset=utf-8"}
+    json_ = {"Content-Type": "Application/JSON; charset=utf-8"}
     assert client.post("/v1/feedback", content=body, headers=json_).status_code == 202
     check(client.post("/v1/feedback?x=1", content=body, headers=json_), 400, "unknown_parameter")
     check(client.get("/v1/feedback"), 405, "method_not_allowed")

@@ -1,7 +1,7 @@
 """Reading a body: every limit from below, at it, and above."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,14 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from florilege.server.http import body as module
-from florilege.server.http.body import MAX_DIGITS, UploadBudget, read_body, read_images
+from florilege.server.http.body import (
+    MAX_DIGITS,
+    FindPhotos,
+    InThread,
+    UploadBudget,
+    read_body,
+    read_images,
+)
 from florilege.server.problems import (
     BodyTooLarge,
     MalformedRequest,
@@ -40,6 +47,7 @@ def read(
     held: UploadBudget | None = None,
     *,
     content_type: str = "",
+    in_thread: InThread = asyncio.to_thread,
     **limits: Any,
 ) -> list[bytes]:
     """The photos of a body."""
@@ -49,7 +57,8 @@ def read(
         counted = held or UploadBudget(10**6)
         before = counted.now
         headers = {"content-type": content_type}
-        async with read_images(arriving(*chunks), headers, settings, counted) as images:
+        received = arriving(*chunks)
+        async with read_images(received, headers, settings, counted, in_thread=in_thread) as images:
             assert counted.now - before == sum(map(len, chunks))
             return images
 
@@ -126,15 +135,13 @@ def test_large_forms_are_parsed_beside_the_loop_with_the_same_result(
 ) -> None:
     content = form(("images", b"abc"), ("images", b"d" * 50))
     monkeypatch.setattr(module, "PARSED_ON_THE_LOOP", len(content) - beyond)
-    beside: list[Callable[..., Any]] = []
-    to_thread = asyncio.to_thread
+    beside: list[int] = []
 
-    async def noted(function: Callable[..., Any], *arguments: Any) -> Any:
-        beside.append(function)
-        return await to_thread(function, *arguments)
+    async def in_thread(find: FindPhotos, body: bytes, content_type: str) -> list[bytes]:
+        beside.append(len(body))
+        return find(body, content_type)
 
-    monkeypatch.setattr(asyncio, "to_thread", noted)
-    assert read([content], content_type=TYPE) == [b"abc", b"d" * 50]
+    assert read([content], content_type=TYPE, in_thread=in_thread) == [b"abc", b"d" * 50]
     assert len(beside) == (beyond > 0)
 
 

@@ -1,9 +1,13 @@
 """Photos that gather for the network while it works, as on a GPU, tried on the processor."""
 
+import gc
 import logging
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +37,7 @@ from florilege.server.prometheus import Metrics
 from florilege.server.reload import pipeline_of
 from florilege.server.settings import Settings
 from tests.server import garden
-from tests.server.server_thread import Running
+from tests.server.server_thread import Running, wait_for
 from tests.server.test_serve import ask
 
 MOST = 1_000_000
@@ -189,6 +193,23 @@ def test_a_batch_that_fails_fails_its_photos_and_not_the_next(
         with pytest.raises(ZeroDivisionError):
             batches.infer(PHOTOS[0], max_pixels=MOST)
     assert batches.infer(PHOTOS[0], max_pixels=MOST)
+
+
+def test_a_batch_that_fails_holds_its_photos_no_longer_than_their_requests(
+    batches: BatchingBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FixedBatch, "run", lambda *_: 1 / 0)
+    photos = [replace(PHOTOS[0]) for _ in range(2)]
+    references = [weakref.ref(photo) for photo in photos]
+    gc.collect()
+    gc.disable()
+    try:
+        while photos:
+            with suppress(ZeroDivisionError):
+                batches.infer(photos.pop(), max_pixels=MOST)
+        wait_for(lambda: not any(photo() for photo in references))
+    finally:
+        gc.enable()
 
 
 def test_closing_ends_the_thread_after_the_last_photo(

@@ -1,0 +1,167 @@
+"""Nothing that was uploaded waits for the garbage collector, however a request ends.
+
+A photo that is only freed by the collector is held beyond `max_held_bytes`: an exception that a
+future keeps, for instance, holds the frames it went through, and one of them holds the future.
+"""
+
+import gc
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from florilege.server.settings import Settings
+from tests.server import garden
+from tests.server.gate import Gate
+from tests.server.metric_values import value
+from tests.server.server_thread import Running, wait_for
+
+LARGE = 300_000  # bytes: beyond what is parsed on the event loop
+PHOTO = garden.encoded(np.random.default_rng(0).integers(0, 256, (400, 400, 3), np.uint8), "PNG")
+JUNK = b"no photo" * (LARGE // 8)
+PATHS = ("/v1/identify", "/v2/identify/all")
+
+
+def form(*photos: bytes, name: str = "images") -> bytes:
+    head = f'--b\r\nContent-Disposition: form-data; name="{name}"; filename="a"\r\n\r\n'.encode()
+    return b"".join(head + photo + b"\r\n" for photo in photos) + b"--b--\r\n"
+
+
+@pytest.fixture
+def running(bundle: Path) -> Iterator[Running]:
+    settings = Settings(bundle=bundle, threads=1, plantnet=True, max_body_bytes=3_000_000)
+    gc.collect()  # what tests before have left
+    with Running(settings) as running:
+        yield running
+
+
+@pytest.fixture
+def held(running: Running) -> Iterator[Callable[[], int]]:
+    """How many bytes only the collector would free, of what the server did since."""
+    gc.collect()
+    gc.disable()
+
+    def count() -> int:
+        wait_for(lambda: not running.engine.depth)
+        wait_for(lambda: not running.app.state.upload_budget.now)
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        try:
+            gc.collect()
+            blocks = {id(one): one for thing in gc.garbage for one in gc.get_referents(thing)}
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+        return sum(len(one) for one in blocks.values() if isinstance(one, bytes | bytearray))
+
+    yield count
+    gc.enable()
+
+
+def post(running: Running, path: str, body: bytes, *, a_form: bool) -> int:
+    headers = {"Content-Type": "multipart/form-data; boundary=b"} if a_form else {}
+    connection = running.connection()
+    try:
+        connection.request("POST", path, body, headers)
+        response = connection.getresponse()
+        response.read()
+        return response.status
+    finally:
+        connection.close()
+
+
+def copies(content: bytes, *mine: bytes) -> int:
+    """How many other objects of this process hold it than those of the test."""
+    blocks = {id(one): one for thing in gc.get_objects() for one in gc.get_referents(thing)}
+    own = {id(one) for one in (content, *mine)}
+    kinds = bytes, bytearray
+    return sum(
+        isinstance(one, kinds) and content in one
+        for number, one in blocks.items()
+        if number not in own
+    )
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    ("photos", "status"),
+    [
+        ([PHOTO], 200),
+        ([PHOTO, PHOTO], 200),
+        ([JUNK], 415),
+        ([PHOTO[:LARGE]], 422),
+        ([PHOTO, JUNK], 415),
+        ([PHOTO] * 6, 422),
+        ([PHOTO] * 9, 413),
+    ],
+)
+def test_a_form_is_freed_with_its_request(
+    running: Running, held: Callable[[], int], path: str, photos: list[bytes], status: int
+) -> None:
+    assert post(running, path, form(*photos), a_form=True) == status
+    assert held() < LARGE / 10
+
+
+@pytest.mark.parametrize(
+    ("body", "a_form", "status"),
+    [
+        (PHOTO, False, 200),
+        (JUNK, False, 415),
+        (PHOTO[:LARGE], False, 422),
+        (form(PHOTO, name="photo"), True, 422),
+        (form(PHOTO)[:-20], True, 400),
+    ],
+)
+def test_a_photo_is_freed_with_its_request(
+    running: Running, held: Callable[[], int], body: bytes, a_form: bool, status: int
+) -> None:
+    assert post(running, PATHS[0], body, a_form=a_form) == status
+    assert held() < LARGE / 10
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_what_waits_too_long_or_finds_no_place_is_freed(
+    running: Running, held: Callable[[], int], path: str
+) -> None:
+    gate = running.engine.pipeline = Gate(running.engine.pipeline)
+    running.engine.queue_limit = 2
+    running.engine.settings = running.engine.settings.model_copy(update={"queue_timeout_s": 0.4})
+    with ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(post, running, path, form(PHOTO), a_form=True) for _ in range(2)]
+        wait_for(lambda: running.engine.depth == 2)
+        assert post(running, path, form(PHOTO), a_form=True) == 503
+        wait_for(lambda: len(gate.entered) == 1)
+        gate.opened.wait(0.5)
+        gate.opened.set()
+        assert {one.result() for one in waiting} == {503}
+    assert held() < LARGE / 10
+
+
+def test_a_form_is_held_once_while_its_photos_wait(running: Running) -> None:
+    gate, sent = Gate(running.engine.pipeline), form(PHOTO)
+    running.engine.pipeline = gate
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(post, running, PATHS[0], sent, a_form=True)
+        wait_for(lambda: len(gate.entered) == 1)
+        assert copies(PHOTO, sent) == 1
+        gate.opened.set()
+        assert waiting.result() == 200
+
+
+def test_the_photo_of_a_client_that_left_is_not_held_until_its_turn(running: Running) -> None:
+    gate, metrics = Gate(running.engine.pipeline), running.engine.metrics
+    running.engine.pipeline = gate
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(post, running, PATHS[0], JUNK, a_form=False)
+        wait_for(lambda: len(gate.entered) == 1)
+        connection = running.connection()
+        connection.request("POST", PATHS[0], PHOTO)
+        wait_for(lambda: running.engine.depth == 2)
+        assert copies(PHOTO) == 1
+        connection.close()
+        wait_for(lambda: value(metrics, "rejected_total", reason="client_left") == 1)
+        assert copies(PHOTO) == 0
+        assert running.engine.depth == 2  # it still has its place in the queue
+        gate.opened.set()
+        assert first.result() == 415
