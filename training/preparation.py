@@ -85,7 +85,7 @@ def frozen_features(
     backbone = FrozenBackbone(
         network,
         preprocess,
-        folder / folder_name(config.backbone, network.backbone, preprocess),
+        folder / folder_name(config.backbone, network.backbone, preprocess, on_gpu=compute.on_gpu),
         compute,
         cores() if config.workers is None else config.workers,
         say,

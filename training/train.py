@@ -27,6 +27,7 @@ from florilege.training.loop.rank_consistency import facts
 from florilege.training.loop.training_loop import Run, Say, mute
 from florilege.training.network import notes_on_random_weights, seeded, start, unfreeze
 from florilege.training.objective import Objective
+from florilege.training.optimisation.optimizer import rate_share
 from florilege.training.preparation import (
     frozen_features,
     notes_on_enlarging,
@@ -85,6 +86,7 @@ class _Inputs:
     objective: Objective
     network: Network
     weights: Weights | None  # that the network begins with
+    planned_epochs: int  # of the run before it was resumed
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,7 @@ class _TrainingProcess:
         with ranks.agreeing():
             dataset = open_data(config, ["train", "val"] if config.epochs else ["train"])
             ranks.check_same(facts(config, dataset, self.folder if self.resumed else None))
+            planned = self.folder.read_config().epochs if self.resumed else config.epochs
             thumbnails = None
             if ranks.first:
                 self.check_folder(dataset)
@@ -156,7 +159,7 @@ class _TrainingProcess:
                 best = self.folder.best
                 load_into(network, read_weights(best), origin=str(best))
         network = network.to(self.compute.device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack this form
-        return _Inputs(dataset, thumbnails, objective, network, weights)
+        return _Inputs(dataset, thumbnails, objective, network, weights, planned)
 
     def check_folder(self, dataset: Dataset) -> None:
         """Refuse a folder that holds another run."""
@@ -183,6 +186,7 @@ class _TrainingProcess:
                 photos = photos_of(dataset, config, sources, inputs.weights)
         if restored:
             self.notes += _notes_on_continuing(position, ranks)
+            self.notes += _notes_on_rising_rate(position, config, inputs.planned_epochs)
         position.processes = ranks.count
         return _State(trained, position, sources, features, photos)
 
@@ -256,6 +260,22 @@ def _notes_on_continuing(position: Position, ranks: Ranks) -> Iterator[str]:
         yield (
             f"it was trained by {position.processes} processes so far and is by {ranks.count} now: "
             "the result is as good, but not the same to the last bit"
+        )
+
+
+def _notes_on_rising_rate(
+    position: Position, config: TrainConfig, planned_epochs: int
+) -> Iterator[str]:
+    """What to tell the user where more epochs than planned raise the learning rate again."""
+    before, now = (
+        rate_share(config.schedule, step=position.epoch, steps_per_epoch=1, epochs=epochs)
+        for epochs in (planned_epochs, config.epochs)
+    )
+    if now > before:
+        yield (
+            f"epochs was {planned_epochs} and is {config.epochs} now: the learning rate rises from "
+            f"{before:.2g} to {now:.2g} of its peak. To train on at a low rate, start another run: "
+            "--weights with this run folder, another --out and a small optimiser.learning_rate"
         )
 
 

@@ -670,3 +670,12 @@ def test_an_unknown_loss_parameter_is_refused_with_the_known_ones(
     config = small_config(photos, loss={"name": "two_head_average_k", "gamma": 2})
     with pytest.raises(UsageError, match=r"has no gamma \(focal has\); its parameters are .*alpha"):
         train_run(config, tmp_path / "run")
+
+
+def test_a_rate_that_rises_again_on_resuming_is_named(photos: Path, tmp_path: Path) -> None:
+    for epochs, rises in {2: False, 4: True}.items():
+        lines: list[str] = []
+        config = small_config(photos, epochs=epochs)
+        train_run(config, tmp_path / "run", resume=True, say=lines.append)
+        notes = [line for line in lines if "the learning rate rises from 0 to 0.5 of" in line]
+        assert bool(notes) == rises

@@ -41,7 +41,7 @@ class Batch(NamedTuple):
     labels: Tensor  # int64, (batch,)
     rows: Tensor  # their rows in the split, int64, (batch,)
     whole: Tensor  # labels of the batch over all processes, of which this is a part, int64
-    problems: tuple[str, ...]  # what could not be read; if any, the batch must not be used
+    problems: tuple[str, ...]  # what could not be read, and is left out
 
 
 class EvaluationBatches(TorchDataset[Batch]):
@@ -70,7 +70,10 @@ class EvaluationBatches(TorchDataset[Batch]):
         rows = self.batches[index]
         pictures: list[Any] = [self.pictures.read(row) for row in rows.tolist()]
         problems = tuple(each for each in pictures if isinstance(each, str))
-        views = [] if problems else self.views(rows, pictures)
+        if problems:
+            rows = rows[[not isinstance(each, str) for each in pictures]]
+            pictures = [each for each in pictures if not isinstance(each, str)]
+        views = self.views(rows, pictures)
         return Batch(
             images=torch.from_numpy(np.stack(views)) if views else torch.empty(0),
             labels=torch.from_numpy(self.pictures.split.labels[rows]),

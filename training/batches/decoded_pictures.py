@@ -2,6 +2,7 @@
 
 import math
 import signal
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -170,17 +171,19 @@ def loader_of(
     items: Dataset[Item], *, workers: int, pin: bool = False, sampler: Sequence[Any] | None = None
 ) -> DataLoader[Item]:
     """A loader of single items, by default all in order; its workers live as long as it does."""
-    return DataLoader(
-        items,
-        sampler=sampler,
-        batch_size=None,
-        num_workers=workers,
-        collate_fn=_as_it_is,
-        pin_memory=pin,
-        worker_init_fn=_leave_stopping,
-        persistent_workers=workers > 0,
-        generator=torch.Generator(),  # else it would draw from the generator of the run
-    )
+    with warnings.catch_warnings():  # torch warns of more workers than cores
+        warnings.filterwarnings("ignore", "This DataLoader will create")
+        return DataLoader(
+            items,
+            sampler=sampler,
+            batch_size=None,
+            num_workers=workers,
+            collate_fn=_as_it_is,
+            pin_memory=pin,
+            worker_init_fn=_leave_stopping,
+            persistent_workers=workers > 0,
+            generator=torch.Generator(),  # else it would draw from the generator of the run
+        )
 
 
 def _as_it_is(item: Any) -> Any:

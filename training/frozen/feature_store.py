@@ -31,9 +31,14 @@ def photo_id(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=ID_BYTES).digest()
 
 
-def folder_name(name: str, backbone: nn.Module, preprocess: Preprocess) -> str:
-    """Where the features of a network belong: its name, and a hash of its weights and its input."""
-    digest = hashlib.sha256(preprocess.to_json().encode())
+def folder_name(
+    name: str, backbone: nn.Module, preprocess: Preprocess, *, on_gpu: bool = False
+) -> str:
+    """Where the features of a network belong: its name, and a hash of its weights and its input.
+
+    Those of a GPU have a folder of their own: they differ from those of a CPU in the last digits.
+    """
+    digest = hashlib.sha256(preprocess.to_json().encode() + b"gpu" * on_gpu)
     for key, value in backbone.state_dict().items():
         digest.update(key.encode())
         digest.update(value.cpu().contiguous().numpy().tobytes())

@@ -134,11 +134,11 @@ class FrozenBackbone:
         network.to(device).eval()
         batches = EvaluationBatches(pictures, PHOTOS_AT_ONCE, np.array(rows))
         for batch in prepared(batches, workers=self.workers, pin=self.compute.on_gpu):
-            if batch.problems:
-                yield _Piece([], np.empty(0, np.float32), batch.problems)
-            else:
-                features = network(batch.images.to(device, non_blocking=True))
-                yield _Piece(batch.rows.tolist(), features.cpu().numpy(), ())
+            values = np.empty((0, 0), np.float32)
+            if len(batch.rows):
+                with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+                    values = network(batch.images.to(device, non_blocking=True)).cpu().numpy()
+            yield _Piece(batch.rows.tolist(), values, batch.problems)
 
 
 def _photo_ids(split: Split) -> tuple[list[bytes], list[bytes]]:

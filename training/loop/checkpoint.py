@@ -89,7 +89,7 @@ def save(
         "position": dict(vars(position)),
         "sums": [list(pair) for pair in sums],
         "random": torch.get_rng_state(),
-        "random_cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "random_cuda": [torch.cuda.get_rng_state()] if torch.cuda.is_available() else [],
     }
     buffer = io.BytesIO()
     torch.save(content, buffer)
@@ -120,7 +120,7 @@ def load(path: Path, trained: TrainingState, ranks: Ranks = ALONE) -> Position:
             _take_part(position, sums, ranks)
         torch.set_rng_state(content["random"])
         if content["random_cuda"] and torch.cuda.is_available():
-            torch.cuda.set_rng_state_all(content["random_cuda"])
+            torch.cuda.set_rng_state(content["random_cuda"][0])  # older files hold one a GPU
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise BundleError(f"{path} does not fit this run: {reason}") from error

@@ -180,6 +180,8 @@ class Run:
             mixture = mixup.draw(
                 config.seed, self.position.epoch, number, alpha=config.mixup, size=len(labels)
             )
+            partners = mixture.partners.to(images.device, non_blocking=True)
+            mixture = mixture._replace(partners=partners)
             images = mixup.mix_pictures(images, mixture)
         with self.compute.autocast():
             outputs = self.forward(images)

@@ -18,7 +18,7 @@ from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve
 from florilege.training.device import Compute
 from florilege.training.frozen import features
-from florilege.training.frozen.feature_store import FeatureStore
+from florilege.training.frozen.feature_store import FeatureStore, folder_name
 from florilege.training.frozen.features import FrozenBackbone, HeadOnFeatures, threads_for
 from florilege.training.loop.training_loop import Run
 from florilege.training.train import train_run
@@ -98,9 +98,11 @@ def test_a_photo_is_computed_once_whatever_its_name_split_or_run(
     assert again.rows.tolist() == [three, four, 42, four, three]
 
 
+@pytest.mark.parametrize("way", ["_by_graph", "_by_torch"])
 def test_pictures_that_cannot_be_read_are_named_and_the_others_kept(
-    photos: Path, tmp_path: Path
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
+    monkeypatch.setattr(FrozenBackbone, "_by_graph", getattr(FrozenBackbone, way))
     broken = tmp_path / "photos"
     for path in (photos / "train").rglob("*.png"):
         copy = broken / path.relative_to(photos)
@@ -232,3 +234,22 @@ def test_a_folder_that_cannot_be_made_is_told_before_any_picture_is_computed(
     with pytest.raises(UsageError, match=r"cannot keep features in .*name another folder with"):
         train_run(config, tmp_path / "run", say=lambda _: None)
     assert not (tmp_path / "run").exists()
+
+
+def test_features_by_torch_are_float32_proper(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = set[bool]()
+    network = build("tiny", 3, "linear")
+    network.backbone.register_forward_hook(lambda *_: seen.add(torch.backends.cudnn.allow_tf32))
+    monkeypatch.setattr(FrozenBackbone, "_by_graph", FrozenBackbone._by_torch)
+    before = torch.backends.cudnn.allow_tf32
+    _frozen(network, tmp_path / "kept").features(open_dataset(str(photos)).split("val"))
+    assert seen == {False}
+    assert torch.backends.cudnn.allow_tf32 == before
+
+
+def test_features_of_a_gpu_have_a_folder_of_their_own() -> None:
+    backbone = build("tiny", 3, "linear").backbone
+    names = {folder_name("tiny", backbone, SIZE, on_gpu=on_gpu) for on_gpu in (False, True)}
+    assert len(names) == 2

@@ -126,3 +126,29 @@ def test_the_format_is_part_of_the_file(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.undo()
     with pytest.raises(BundleError, match="has format 2, this version reads 1"):
         load(tmp_path / "last.pt", _trained())
+
+
+def test_a_checkpoint_of_two_gpus_goes_on_where_one_is_visible(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restored = list[torch.Tensor]()
+    states = [torch.tensor([1], dtype=torch.uint8), torch.tensor([2], dtype=torch.uint8)]
+    path = tmp_path / "last.pt"
+    save(path, _trained(), Position())
+    content = torch.load(path, weights_only=True)
+    torch.save(content | {"random_cuda": states}, path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "set_rng_state", restored.append)
+    load(path, _trained())
+    assert [state.tolist() for state in restored] == [[1]]
+
+
+def test_the_random_state_of_the_gpu_that_trains_is_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = torch.tensor([7], dtype=torch.uint8)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda: state)
+    save(tmp_path / "last.pt", _trained(), Position())
+    saved = torch.load(tmp_path / "last.pt", weights_only=True)["random_cuda"]
+    assert [each.tolist() for each in saved] == [[7]]
