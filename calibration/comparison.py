@@ -1,13 +1,16 @@
 """Two bundles on the same photos: which is better, and how surely."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
-from typing import Any
+from math import erfc, inf, sqrt
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from florilege.calibration.intervals import Z95, mean_interval
+from florilege.calibration.intervals import Z95, effective_rows, mean_interval
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +20,7 @@ class Change:
     old: float  # the old bundle's figure
     new: float  # the new bundle's
     difference: float  # ``new - old``
-    ci95: tuple[float, float]  # its 95 % interval, for photos that are the same
+    ci95: tuple[float, float]  # its 95 % interval, for bundles calibrated and compared like these
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,30 +33,56 @@ class Comparison:
     size: Change  # of the mean set size
     gained: int  # photos whose set holds the truth with the new bundle only
     lost: int  # with the old one only
-    p_value: float  # of McNemar's exact test that gains and losses are equally likely
+    p_value: float  # of a difference in hits as large as this between equally good bundles
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThresholdOrigin:
+    """How a threshold was chosen: other photos would have given another, and so other sets.
+
+    It was chosen so that a mean, of the sizes or of the hits, is as asked for on some photos. Where
+    these photos have a little more of it than others, new photos get as much less, and the other
+    mean changes with it by ``hits_per_class``.
+    """
+
+    data_sha256: str  # of the photos that chose it
+    rows: int  # how many there were
+    fixes: Literal["sizes", "hits"] | None  # None for rules without a threshold
+    hits_per_class: float  # hits gained for each class that a lower threshold adds
 
 
 def compare(
-    old_sets: tuple[ArrayLike, ArrayLike], new_sets: tuple[ArrayLike, ArrayLike], *, rule: str = ""
+    old_sets: tuple[ArrayLike, ArrayLike],
+    new_sets: tuple[ArrayLike, ArrayLike],
+    *,
+    rule: str = "",
+    data_sha256: str = "",
+    thresholds: Sequence[ThresholdOrigin] = (),
+    plants: ArrayLike | None = None,
+    growth: tuple[float, float] = (-inf, inf),
 ) -> Comparison:
     """Compare the sets of two bundles on the same photos.
 
-    Promise: the interval of the hit rate holds the true difference about 95 times in 100, for
-    photos drawn independently (Bonett and Price: Wald's interval with one photo more gained and
-    one more lost). The interval of the size is Student's.
+    Promise: each interval holds the true difference about 95 times in 100, over the choice of these
+    photos and of those that chose the thresholds, for plants drawn independently. Where the
+    thresholds are fixed and each photo shows another plant, the interval of the hit rate is that of
+    Bonett and Price: Wald's with one photo more gained and one more lost.
 
     Args:
         old_sets: Whether each set holds the truth, bool ``(rows,)``, and its size, ``(rows,)``.
         new_sets: The same for the new bundle, photos in the same order.
         rule: Name of what is compared.
+        data_sha256: Of these photos.
+        thresholds: Origin of the old threshold and of the new one; empty where both are fixed.
+        plants: Number of each photo's plant, ``(rows,)``; None where each shows another.
+        growth: The least and the most that a set can grow by.
 
     Raises:
         ValueError: Different numbers of photos, or none.
 
     References:
         Bonett and Price, "Adjusted Wald confidence interval for a difference of binomial
-        proportions based on paired data", 2012. McNemar, "Note on the sampling error of the
-        difference between correlated proportions or percentages", 1947.
+        proportions based on paired data", 2012.
 
     Example:
         >>> change = compare(([True, False, True, True], [3, 3, 3, 3]), ([True] * 4, [2, 3, 3, 3]))
@@ -66,59 +95,68 @@ def compare(
         raise ValueError(
             f"both must be measured on the same photos, got {old_hits.size} and {new_hits.size}"
         )
-    gained, lost = int((new_hits & ~old_hits).sum()), int((old_hits & ~new_hits).sum())
-    rows, grown = old_hits.size, new_sizes - old_sizes
-    mean, deviation = float(grown.mean()), float(grown.std())
-    by_size = (mean, mean) if rows > 1 and not deviation else mean_interval(mean, deviation, rows)
+    rows, gain, growths = old_hits.size, new_hits - old_hits, new_sizes - old_sizes
+    hit_terms, size_terms, counts = {data_sha256: gain}, {data_sha256: growths}, {data_sha256: rows}
+    measured = ((1, old_hits, old_sizes), (-1, new_hits, new_sizes))
+    for origin, (sign, hits, sizes) in zip(thresholds, measured, strict=bool(thresholds)):
+        name, (fewer_hits, fewer_classes) = origin.data_sha256, _shifts(origin, hits, sizes)
+        hit_terms[name] = hit_terms.get(name, 0) + sign * fewer_hits
+        size_terms[name] = size_terms.get(name, 0) + sign * fewer_classes
+        counts.setdefault(name, origin.rows)
+    centre = float(gain.sum()) / (rows + 2)
+    error = _standard_error(hit_terms, counts, plants, one_more_each_way=data_sha256)
+    deviation = _standard_error(size_terms, counts, plants) * sqrt(rows - 1)
+    low, high = growth
+    by_size = mean_interval(float(growths.mean()), deviation, rows, lowest=low, highest=high)
+    by_hits = (max(-1.0, centre - Z95 * error), min(1.0, centre + Z95 * error))
     return Comparison(
         rule=rule,
         rows=rows,
-        hit_rate=_change(old_hits, new_hits, paired_interval(gained, lost, rows)),
+        hit_rate=_change(old_hits, new_hits, by_hits),
         size=_change(old_sizes, new_sizes, by_size),
-        gained=gained,
-        lost=lost,
-        p_value=mcnemar(gained, lost),
+        gained=int((gain > 0).sum()),
+        lost=int((gain < 0).sum()),
+        p_value=erfc(abs(centre) / error / sqrt(2)),
     )
 
 
-def paired_interval(gained: int, lost: int, rows: int) -> tuple[float, float]:
-    """95 % interval for the difference of two hit rates on the same photos.
+def _shifts(origin: ThresholdOrigin, hits: Floats, sizes: Floats) -> tuple[Floats, Floats]:
+    """How many hits and classes fewer others get for what a photo that chose a threshold has."""
+    slope = origin.hits_per_class
+    if origin.fixes == "sizes":
+        return slope * sizes, sizes
+    if origin.fixes == "hits":
+        return hits, hits / slope if slope else 0 * hits
+    return 0 * hits, 0 * sizes
 
-    Raises:
-        ValueError: Negative counts, or more than there are rows.
 
-    Example:
-        >>> [round(end, 4) for end in paired_interval(30, 10, 1000)]
-        [0.0073, 0.0326]
+def _standard_error(
+    terms: Mapping[str, Floats],
+    counts: Mapping[str, int],
+    plants: ArrayLike | None,
+    *,
+    one_more_each_way: str | None = None,
+) -> float:
+    """Of a sum of means, each over photos of its own: ``counts`` says how many, by their hash.
+
+    The photos that chose a threshold are not here, so those of the comparison stand for them. The
+    photos named by ``one_more_each_way`` count a gain and a loss more than there were.
     """
-    if min(gained, lost) < 0 or not 1 <= rows >= gained + lost:
-        raise ValueError(f"gained and lost must be counts of {rows} rows, got {gained} and {lost}")
-    more, fewer = (gained + 1) / (rows + 2), (lost + 1) / (rows + 2)
-    half = Z95 * sqrt((more + fewer - (more - fewer) ** 2) / (rows + 2))
-    return max(-1.0, more - fewer - half), min(1.0, more - fewer + half)
+    variance = 0.0
+    for name, values in terms.items():
+        independent = effective_rows(values, plants) / values.size
+        more = [1.0, -1.0] if name == one_more_each_way else []
+        every = np.concatenate([values, more])
+        variance += float(every.var()) / ((counts[name] + len(more)) * independent)
+    return sqrt(variance)
 
 
-def mcnemar(gained: int, lost: int) -> float:
-    """Probability of a split at least as uneven if gains and losses were equally likely.
-
-    Example:
-        >>> mcnemar(5, 0)
-        0.0625
-    """
-    changed, fewer = gained + lost, min(gained, lost)
-    ways, term = 0, 1  # term: ways to have this many of the rarer kind
-    for count in range(fewer + 1):
-        ways += term
-        term = term * (changed - count) // (count + 1)
-    return min(1.0, 2 * ways / (1 << changed))
-
-
-def _change(old: NDArray[Any], new: NDArray[Any], interval: tuple[float, float]) -> Change:
+def _change(old: Floats, new: Floats, interval: tuple[float, float]) -> Change:
     before, after = float(old.mean()), float(new.mean())
     return Change(old=before, new=after, difference=after - before, ci95=interval)
 
 
-def _checked(hits: ArrayLike, sizes: ArrayLike) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+def _checked(hits: ArrayLike, sizes: ArrayLike) -> tuple[Floats, Floats]:
     is_hit, classes = np.asarray(hits), np.asarray(sizes, dtype=np.float64)
     if (
         is_hit.ndim != 1
@@ -130,4 +168,4 @@ def _checked(hits: ArrayLike, sizes: ArrayLike) -> tuple[NDArray[np.bool_], NDAr
             f"hits must be bool and sizes numbers, both of shape (rows,) with at least one row; "
             f"got {is_hit.dtype} {is_hit.shape} and {classes.shape}"
         )
-    return is_hit, classes
+    return is_hit.astype(np.float64), classes

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import yaml
@@ -12,11 +13,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from florilege.calibration.calibrate.evaluate import requested_points
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, photos_for
-from florilege.calibration.comparison import Change, Comparison, compare
+from florilege.calibration.comparison import Change, Comparison, ThresholdOrigin, compare
+from florilege.calibration.intervals import Z95
 from florilege.calibration.measurement import Measurement
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.operating_point import NotCalibrated, OperatingPoint
 from florilege.calibration.record.record_file import read_record
+from florilege.calibration.rules import RULES
+from florilege.calibration.sets import size_bounds
 from florilege.errors import DataError, UsageError
 from florilege.models.bundle import open_bundle
 from florilege.models.session import Session
@@ -25,15 +29,19 @@ from florilege.settings import complaint
 Proof = Literal["worse", "no_worse"]
 Sets = tuple[NDArray[np.bool_], NDArray[np.int64]]
 """Whether each set holds the truth, and its size, each ``(rows,)``."""
+WIDER = 2.241402727604947 / Z95
+"""A 97.5 % interval is so many times as wide as a 95 % one."""
+NEARBY = (0.8, 1.25)
+"""Times a threshold: between these two, hits for each class more are counted."""
 
 
 class Gate(BaseModel):
     """What a new bundle may lose; the content of ``gate.yaml``.
 
-    With the proof ``worse`` it closes if the whole interval lies beyond what is allowed, so each of
-    the two figures stops an equally good bundle in about 1 of 40 cases. With ``no_worse`` it closes
-    unless the whole interval lies within, so a bundle worse than allowed passes in about 1 of 40
-    cases at most; with few photos it stops good ones too.
+    With the proof ``worse`` it closes if the whole 97.5 % interval of a figure lies beyond what is
+    allowed, so both figures together stop an equally good bundle in about 1 of 40 cases at most.
+    With ``no_worse`` it closes unless both 95 % intervals lie within, so a bundle worse than
+    allowed passes in about 1 of 40 cases at most; with few photos it stops good ones too.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -61,7 +69,8 @@ class Gate(BaseModel):
 
     def _closed(self, worsening: tuple[float, float], allowed: float) -> bool:
         low, high = worsening
-        return low > allowed if self.proof == "worse" else high > allowed
+        margin = (high - low) / 2 * (WIDER - 1)  # either figure may close it: half the risk each
+        return low - margin > allowed if self.proof == "worse" else high > allowed
 
     def _words(self, allowed: float, what: str) -> str:
         proven = "is certain" if self.proof == "worse" else "cannot be ruled out"
@@ -136,9 +145,20 @@ def compare_outputs(new: BundleOutputs, old: BundleOutputs) -> list[Comparison]:
     if new.outputs.data_sha256 != old.outputs.data_sha256:
         raise DataError("the two bundles were shown different photos: did the data change?")
     common = _common_points(new.record, old.record)
-    new_points, old_points = [each for each, _ in common], [each for _, each in common]
-    sets = zip(new_points, _sets(old, old_points), _sets(new, new_points), strict=True)
-    return [compare(before, after, rule=_point_name(point)) for point, before, after in sets]
+    points = [each for each, _ in common]
+    before, after = _measured(old, [each for _, each in common]), _measured(new, points)
+    return [
+        compare(
+            last.sets,
+            now.sets,
+            rule=_point_name(point),
+            data_sha256=new.outputs.data_sha256,
+            thresholds=(last.origin, now.origin),
+            plants=new.outputs.plants,
+            growth=(now.bounds[0] - last.bounds[1], now.bounds[1] - last.bounds[0]),
+        )
+        for point, last, now in zip(points, before, after, strict=True)
+    ]
 
 
 def _common_points(
@@ -159,14 +179,57 @@ def _point_name(point: OperatingPoint) -> str:
     return f"{point.rule} {'k' if name == 'k' else 'coverage'}={value:g}"
 
 
-def _sets(measured: BundleOutputs, points: Sequence[OperatingPoint]) -> list[Sets]:
+class _Measured(NamedTuple):
+    """What a bundle does by one rule."""
+
+    sets: Sets
+    origin: ThresholdOrigin
+    bounds: tuple[int, int]  # of a set's size
+
+
+def _measured(bundle: BundleOutputs, points: Sequence[OperatingPoint]) -> list[_Measured]:
     """What each rule does on each photo, in one pass."""
-    record = measured.record
-    measurement = Measurement(points, record.classes, watched=range(len(points)))
-    for (logits,), labels in measured.outputs.blocks(record.head):
+    record, count = bundle.record, len(points)
+    nearby = [_with_threshold_times(factor, point) for factor in NEARBY for point in points]
+    measurement = Measurement([*points, *nearby], record.classes, watched=range(count))
+    for (logits,), labels in bundle.outputs.blocks(record.head):
         measurement.update(record.scores(logits), labels)
     sizes, hits = measurement.row_by_row()
-    return list(zip(hits.T, sizes.T, strict=True))
+    return [
+        _Measured(
+            sets=(hits[:, place], sizes[:, place]),
+            origin=ThresholdOrigin(
+                data_sha256=record.measured.data_sha256,
+                rows=point.rows,
+                fixes=_fixes(point),
+                hits_per_class=_hits_per_class(measurement, place + count, place + 2 * count),
+            ),
+            bounds=size_bounds(point, record.classes, record.score_kind),
+        )
+        for place, point in enumerate(points)
+    ]
+
+
+def _with_threshold_times(factor: float, point: OperatingPoint) -> OperatingPoint:
+    if point.class_thresholds is not None:
+        return replace(point, class_thresholds=factor * point.class_thresholds)
+    if point.lambda_val is None:
+        return point
+    return replace(point, lambda_val=factor * point.lambda_val)
+
+
+def _fixes(point: OperatingPoint) -> Literal["sizes", "hits"] | None:
+    """What was as asked for, on average, on the photos that chose the threshold."""
+    if point.top_k is not None:
+        return None
+    return "hits" if RULES[point.rule].asks == "coverage" else "sizes"
+
+
+def _hits_per_class(measurement: Measurement, lower: int, higher: int) -> float:
+    """Hits for each class more between two thresholds, given by their places."""
+    classes = measurement.mean_size(lower) - measurement.mean_size(higher)
+    hits = int(measurement.hits[lower] - measurement.hits[higher]) / measurement.rows
+    return hits / classes if classes else 0.0
 
 
 def _shown(change: Change) -> str:

@@ -11,6 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 import florilege.calibration.calibrate.photo_outputs
+from benchmarks.sets import false_alarms
+from florilege.calibration.calibrate import gate as gate_module
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.gate import Gate, compare_outputs, read_gate
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs, bundle_outputs, outputs_of
@@ -138,14 +140,59 @@ def test_the_comparison_is_that_of_the_served_sets(folder: Path) -> None:
             scores(session.logits(images)[point.table.head], point.table.score_kind)
         )
         sets.append((members[np.arange(len(photos)), photos.labels], members.sum(axis=1)))
-    expected = compare(sets[0], sets[1], rule="average_k k=3")
-    assert comparisons[0] == expected
+    fixed = compare(sets[0], sets[1], rule="average_k k=3")
+    first = comparisons[0]
+    assert first.hit_rate.difference == fixed.hit_rate.difference
+    assert first.size.difference == fixed.size.difference
+    assert (first.gained, first.lost) == (fixed.gained, fixed.lost)
+    for wider, narrow in ((first.hit_rate, fixed.hit_rate), (first.size, fixed.size)):
+        assert wider.ci95[1] - wider.ci95[0] > narrow.ci95[1] - narrow.ci95[0]
     assert comparisons[0].rows == ROWS * CLASSES
     assert comparisons[0].hit_rate.difference < -0.2
     assert [comparison.rule for comparison in comparisons[:3]] == [
         "average_k k=3", "average_k k=1", "average_k k=2",
     ]  # fmt: skip
     assert comparisons[-1].rule == "class_coverage coverage=0.95"
+
+
+def test_a_comparison_knows_what_chose_each_threshold_and_which_photos_are_of_one_plant(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = dict[str, dict[str, Any]]()
+
+    def recorded(*sets: Any, rule: str, **options: Any) -> Comparison:
+        calls[rule] = options
+        return compare(*sets, rule=rule, **options)
+
+    monkeypatch.setattr(gate_module, "compare", recorded)
+    data, rows = str(folder / "d"), ROWS * CLASSES
+    with (
+        bundle_outputs(folder / "bad", data, "test") as new,
+        bundle_outputs(folder / "good", data, "test") as old,
+    ):
+        new.outputs.observations = [f"plant {row // 4}" for row in range(rows)]
+        compare_outputs(new, old)
+        (logits,), labels = next(iter(new.outputs.blocks(new.record.head)))
+        values = new.record.scores(logits)
+    fixes = {rule: options["thresholds"][1].fixes for rule, options in calls.items()}
+    assert fixes["average_k k=3"] == fixes["balanced_average_k k=2"] == "sizes"
+    assert fixes["coverage coverage=0.9"] == fixes["class_coverage coverage=0.95"] == "hits"
+    assert fixes["top_k k=2"] is None
+    options = calls["average_k k=3"]
+    assert options["plants"].tolist() == [row // 4 for row in range(rows)]
+    assert options["data_sha256"] == new.outputs.data_sha256
+    assert [each.data_sha256 for each in options["thresholds"]] == [
+        each.record.measured.data_sha256 for each in (old, new)
+    ]
+    assert calls["top_k k=2"]["growth"] == (0, 0)
+    lambda_val = new.record.point("average_k", k=3).lambda_val
+    assert lambda_val is not None
+    inside = [values >= factor * lambda_val for factor in (0.8, 1.25)]
+    for each in inside:
+        each[np.arange(len(values)), values.argmax(axis=1)] = True
+    hits = [each[np.arange(len(values)), labels].sum() for each in inside]
+    slope = (hits[0] - hits[1]) / (inside[0].sum() - inside[1].sum())
+    assert options["thresholds"][1].hits_per_class == pytest.approx(slope)
 
 
 def test_a_bundle_equals_itself_and_passes_the_gate(folder: Path, tmp_path: Path) -> None:
@@ -164,7 +211,10 @@ def test_a_single_photo_tells_nothing_of_a_change_of_size(folder: Path) -> None:
     code, text, _ = evaluate(folder, "good", *flags)
     assert code == 0
     first = json.loads(text)["against"][0]
-    assert (first["rows"], first["size"]["ci95"]) == (1, [None, None])
+    low, high = first["size"]["ci95"]
+    assert first["rows"] == 1
+    assert low < -1
+    assert high > 1
 
 
 def test_a_worse_bundle_is_stopped_with_exit_code_5(folder: Path, tmp_path: Path) -> None:
@@ -225,7 +275,8 @@ def test_flags_that_do_not_go_together_are_usage_errors(folder: Path, tmp_path: 
 def found_with(gained: int, lost: int, rows: int = 1000, grown: float = 0.0) -> Comparison:
     old, new = pair(gained, lost, rows - gained - lost, 0)
     larger = (np.arange(rows) < grown * rows).astype(int)
-    return compare(old, (new[0], np.array(new[1]) + larger), rule="average_k k=3")
+    new_sets = (new[0], np.array(new[1]) + larger)
+    return compare(old, new_sets, rule="average_k k=3", growth=(0, 1) if grown else (0, 0))
 
 
 @pytest.mark.parametrize(
@@ -276,6 +327,26 @@ def test_a_gate_stops_an_equal_bundle_and_passes_a_worse_one_as_rarely_as_it_say
     assert passed <= 0.025 + 0.005 + bar
     assert stopped > 0
     assert passed > 0
+
+
+@pytest.mark.parametrize(("shared", "val"), [(0.0, 200), (0.97, 1000)])
+def test_thresholds_that_differ_by_chance_do_not_close_the_gate(shared: float, val: int) -> None:
+    equal, draws = false_alarms.make_pair(shared), 400
+    (share,) = false_alarms.closed(equal, val, (3,), pairs=draws, gate=Gate())
+    assert share <= 0.025 + 3 * np.sqrt(0.025 * 0.975 / draws)
+    worse = false_alarms.make_pair(shared, worse=1.3)
+    (share,) = false_alarms.closed(worse, val, (3,), pairs=50, gate=Gate())
+    assert share > 0.9
+
+
+def test_four_photos_of_each_plant_do_not_close_the_gate_either() -> None:
+    equal, draws = false_alarms.make_pair(0.0, a_plant=4), 300
+    by_plant, by_photo = (
+        false_alarms.closed(equal, 1000, (3,), pairs=draws, gate=Gate(), by_plant=plants)[0]
+        for plants in (True, False)
+    )
+    assert by_plant <= 0.025 + 3 * np.sqrt(0.025 * 0.975 / draws)
+    assert by_photo > 0.1
 
 
 def test_a_gate_file_is_read(tmp_path: Path) -> None:
