@@ -73,7 +73,7 @@ def calibrate(
     ray: Annotated[
         bool, typer.Option("--ray", help="Run the network on a Ray cluster (RAY_ADDRESS), or here.")
     ] = False,
-    workers: Annotated[
+    ray_workers: Annotated[
         int | None, typer.Option(min=1, help="With --ray: processes of all machines together.")
     ] = None,
     all_rules: AllRules = False,
@@ -104,7 +104,7 @@ def calibrate(
         data,
         split,
         device=device,
-        workers=_workers(ray, workers),
+        workers=_workers(ray, ray_workers),
         report=write_page,
         say=warn,
         **dict(settings),
@@ -201,7 +201,7 @@ def _workers(ray: bool, number: int | None) -> Workers | None:
     """The workers of Ray that run the network; None for this process."""
     if not ray:
         if number is not None:
-            raise UsageError("--workers goes with --ray")
+            raise UsageError("--ray-workers goes with --ray")
         return None
     demand_ray()
     return Workers(number=number)

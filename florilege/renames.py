@@ -8,9 +8,13 @@ from florilege.terminal import warn
 
 RENAMED = {
     "bundle names": "bundle set-names",
+    "calibrate --lists": "calibrate --list",
     "calibrate --scores": "calibrate --score-log",
+    "calibrate --workers": "calibrate --ray-workers",
     "evaluate --against": "evaluate --baseline",
     "evaluate --audit": "evaluate --feedback-store",
+    "predict --output": "predict --out",
+    "predict --workers": "predict --ray-workers",
 }
 """Old words of a command or of one of its flags, and the new ones; ``florilege`` is left out."""
 

@@ -5,10 +5,11 @@ a comment.
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from florilege.errors import DataError, repeated
+from florilege.errors import DataError, UsageError, repeated
 from florilege.models.classes import ClassTable
 from florilege.suggestions import nearest
 
@@ -64,24 +65,42 @@ def read_list(path: Path, classes: ClassTable, *, name: str | None = None) -> Re
     return RegionList(name=list_name, classes=tuple(sorted(classes.index_of[id_] for id_ in ids)))
 
 
-def read_lists(folder: Path, classes: ClassTable) -> tuple[RegionList, ...]:
-    """Read every file of a folder but hidden ones; by name.
+def read_lists(words: Iterable[str], classes: ClassTable) -> tuple[RegionList, ...]:
+    """Read the lists that `list_files` finds for each of ``words``.
 
     Raises:
-        DataError: It is no folder or holds no file, two files give one name, or as `read_list`.
+        DataError: As `list_files` and `read_list`.
+        UsageError: Two lists have one name.
     """
+    lists = [
+        read_list(file, classes, name=name) for word in words for name, file in list_files(word)
+    ]
+    if twice := repeated(each.name for each in lists):
+        raise UsageError(f"--list: two lists are named {', '.join(twice)}; rename one")
+    return tuple(lists)
+
+
+def list_files(word: str) -> list[tuple[str | None, Path]]:
+    """The list files that ``[NAME=]FILE`` or a folder stands for, each with its name if given.
+
+    Hidden files of a folder are left out.
+
+    Raises:
+        DataError: It is a folder without a file, or cannot be read.
+    """
+    name, separator, path = word.partition("=")
+    if separator:
+        return [(name, Path(path))]
+    folder = Path(word)
+    if not folder.is_dir():
+        return [(None, folder)]
     try:
         files = sorted(p for p in folder.iterdir() if p.is_file() and not p.name.startswith("."))
     except OSError as error:
-        raise DataError(
-            f"{folder} cannot be read as a folder of list files: {error.strerror}"
-        ) from error
+        raise DataError(f"{folder} cannot be read: {error.strerror}") from error
     if not files:
         raise DataError(f"{folder} holds no list file: put one for each region there")
-    lists = [read_list(file, classes) for file in files]
-    if twice := repeated(each.name for each in lists):
-        raise DataError(f"{folder}: two files would be one list: {', '.join(twice)}; rename one")
-    return tuple(lists)
+    return [(None, file) for file in files]
 
 
 def _ids(path: Path) -> list[str]:

@@ -12,10 +12,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from florilege.errors import DataError
+from florilege.errors import DataError, UsageError
+from florilege.models.class_lists import read_lists
 from florilege.server.answers.pipeline import open_pipeline
 from florilege.server.answers.query import IdentifyQuery
-from florilege.server.answers.restriction import open_list
 from florilege.server.app import create_app
 from florilege.server.doctor import examine, print_report, time_runtimes
 from florilege.server.log_format import log_to_stderr
@@ -84,9 +84,11 @@ def predict(
     tune_malloc()
     pipeline = open_pipeline(bundle, device=batch.device, runtime=batch.runtime)
     if query.list is not None and query.list not in pipeline.lists.by_name:
-        region_list = open_list(query.list, pipeline.bundle.classes)
-        pipeline = replace(pipeline, lists=pipeline.lists.adding([region_list]))
-        query = query.model_copy(update={"list": region_list.name})
+        lists = read_lists([query.list], pipeline.bundle.classes)
+        if len(lists) > 1:
+            raise UsageError(f"--list {query.list} holds {len(lists)} lists: name one of its files")
+        pipeline = replace(pipeline, lists=pipeline.lists.adding(lists))
+        query = query.model_copy(update={"list": lists[0].name})
     predict_batch(pipeline, observations, query.localized(), batch)
 
 

@@ -14,8 +14,8 @@ from starlette.datastructures import State
 
 from florilege.errors import FlorilegeError
 from florilege.models.bundle.bundle_manifest import MANIFEST
+from florilege.models.class_lists import list_files
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
-from florilege.server.answers.restriction import list_file
 from florilege.server.answers.warmup import warm_up
 from florilege.server.background.factory import open_listeners
 from florilege.server.engine import Engine
@@ -43,7 +43,7 @@ class Reloader:
         self._loop: asyncio.AbstractEventLoop | None = None
         settings = self.engine.settings
         keys = [] if settings.keys_file is None else [settings.keys_file]
-        lists = [list_file(word)[1] for word in settings.lists]
+        lists = [file for word in settings.lists for _, file in list_files(word)]
         self._files = [settings.bundle / MANIFEST, *keys, *lists]
         self._fingerprints = self._read_fingerprints()
 

@@ -82,9 +82,9 @@ class Settings(settings.FlagSettings):
     """Bytes of the whole score log, beyond which its oldest file is deleted."""
     score_log_files: Annotated[int | None, settings.Flag(hidden=True)] = None
     lists: Annotated[
-        tuple[str, ...], settings.Flag(name="--list", type=list[str] | None, metavar="NAME=FILE")
+        tuple[str, ...], settings.Flag(name="--list", type=list[str] | None, metavar="[NAME=]FILE")
     ] = ()
-    """File of class ids that requests may restrict answers to by its name; may be repeated."""
+    """List of class ids, or folder of them, that requests may name; may be repeated."""
     plantnet: bool = False
     """Also answer POST /v2/identify/{project}, in the shape of the Pl@ntNet API."""
     watch: bool = True

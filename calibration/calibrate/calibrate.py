@@ -268,9 +268,8 @@ def _plan(
     """The settings for this bundle, and the training photos that its rejection needs."""
     bundle = session.bundle
     method, training = training_photos(session, data, part, requested.rejection_method)
-    filled = {**dict(requested), "rejection_method": method}
-    if requested.lists_folder is not None:
-        filled["lists"] = read_lists(requested.lists_folder, bundle.classes)
+    lists = read_lists(requested.list_files, bundle.classes)
+    filled = {**dict(requested), "rejection_method": method, "lists": lists}
     with _usage_errors():
         plan = CalibrationPlan(classes=len(bundle.classes), **filled)
         plan.candidates(tuple(bundle.heads))

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from math import ceil
-from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -86,9 +85,12 @@ class CalibrationSettings(FlagSettings):
         default=None, description="Largest set under a guaranteed mean size; by default 50, or 2 K."
     )
     small_classes: Annotated[str | None, Flag(hidden=True)] = None
-    lists_folder: Annotated[Path | None, Flag(name="--lists")] = Field(
-        default=None,
-        description="Folder of list files, a class id a line: each list gets its own thresholds.",
+    list_files: Annotated[
+        tuple[str, ...], Flag(name="--list", type=list[str] | None, metavar="[NAME=]FILE")
+    ] = Field(
+        default=(),
+        description="List of class ids, one a line, or folder of lists: each gets thresholds of "
+        "its own; may be repeated.",
     )
 
     runtime: RuntimeName = Field(
@@ -135,7 +137,7 @@ class CalibrationPlan(CalibrationSettings):
     classes: int
     ks: Numbers = ()  # by default as many of 1, 2, 3, 5 and 10 as there are classes
     images: tuple[int, ...] = DEFAULT_IMAGES  # numbers of photos of one plant, as well as one
-    lists: tuple[RegionList, ...] = ()  # those of `lists_folder`
+    lists: tuple[RegionList, ...] = ()  # those of `list_files`
     rejection_method: Method = LOGITS_METHOD
 
     @model_validator(mode="before")

@@ -13,6 +13,7 @@ from florilege.calibration.record.record_file import open_reference, read_record
 from florilege.calibration.rejection.reference import Reference
 from florilege.errors import BundleError
 from florilege.models.bundle import Bundle, open_bundle
+from florilege.models.class_lists import read_lists
 from florilege.models.classes import ClassTable
 from florilege.models.images import (
     MAX_PIXELS,
@@ -26,7 +27,7 @@ from florilege.models.session import Outputs
 from florilege.server.answers.answer import answer, judge, operating_point
 from florilege.server.answers.common_names import TaxonTable
 from florilege.server.answers.query import LocalizedQuery
-from florilege.server.answers.restriction import ClassLists, open_list
+from florilege.server.answers.restriction import ClassLists
 from florilege.server.inference.batching import InferenceBackend, SessionBackend, in_batches
 from florilege.server.inference.decoding_budget import (
     MAX_DECODING_PIXELS,
@@ -208,7 +209,7 @@ def open_pipeline(
     """Open and verify a bundle, and load its network.
 
     ``runtime`` is the one to use, by default the one that the bundle was calibrated for last.
-    ``lists`` are words for `open_list`. With ``batches`` a GPU runs the network on the photos that
+    ``lists`` are words for `read_lists`. With ``batches`` a GPU runs the network on the photos that
     are ready.
 
     Raises:
@@ -218,7 +219,7 @@ def open_pipeline(
     """
     bundle = open_bundle(path)
     record = read_record(bundle, runtime)
-    region_lists = [open_list(word, bundle.classes) for word in lists]
+    region_lists = read_lists(lists, bundle.classes)
     single = SessionBackend(bundle, device=device, threads=1, runtime=record.measured.served_by)
     session = in_batches(single) if batches and single.provider == CUDA else single
     try:

@@ -4,14 +4,12 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from florilege.calibration.record.record import CalibrationRecord
-from florilege.errors import UsageError
-from florilege.models.class_lists import RegionList, read_list
+from florilege.models.class_lists import RegionList
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.server.answers.query import LocalizedQuery
 from florilege.server.problems import InvalidParameter, UnknownClass, UnknownList
@@ -44,18 +42,6 @@ class Restriction:
     only: list[str] | None = None
 
 
-def list_file(word: str) -> tuple[str | None, Path]:
-    """The name, None for that of the file, and the file of a list given as ``[NAME=]FILE``."""
-    name, separator, path = word.partition("=")
-    return (name, Path(path)) if separator else (None, Path(word))
-
-
-def open_list(word: str, table: ClassTable) -> RegionList:
-    """Read a list that is given as ``[NAME=]FILE``; errors are those of `read_list`."""
-    name, path = list_file(word)
-    return read_list(path, table, name=name)
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ClassLists:
     """The lists that requests may name, those of the bundle's calibration and further ones."""
@@ -74,19 +60,13 @@ class ClassLists:
         """These and further ones, which take the place of those of the calibration.
 
         Where a list has the name of one of the calibration but other classes, a warning is logged.
-
-        Raises:
-            UsageError: Two of them have one name.
         """
-        names = [each.name for each in lists]
-        if twice := {name for name in names if names.count(name) > 1}:
-            raise UsageError(f"--list: two lists are named {', '.join(sorted(twice))}; rename one")
         for each in lists:
             calibrated = self.by_name.get(each.name)
             if calibrated is not None and tuple(calibrated.classes.tolist()) != each.classes:
                 log.warning(
                     "list %s holds other classes than the list of that name in the bundle's "
-                    "calibration, and is not calibrated: calibrate again with --lists",
+                    "calibration, and is not calibrated: calibrate again with --list",
                     each.name,
                 )
         return self._with(lists)

@@ -36,7 +36,7 @@ def check_outputs(batch: BatchSettings) -> None:
         UsageError: A file that cannot be written, Parquet without the extra `report`, or Ray
             without its own.
     """
-    for flag, path in (("--output", batch.output), ("--embeddings", batch.embeddings)):
+    for flag, path in (("--out", batch.output), ("--embeddings", batch.embeddings)):
         if path is not None:
             _check_file(flag, path)
     if batch.form == "parquet":

@@ -24,8 +24,8 @@ class BatchSettings(FlagSettings):
     """Settings of one `predict`; each is a flag."""
 
     format: Format | None = None
-    """How to print; by default as the ending of --output says, else a table."""
-    output: Annotated[Path | None, Flag(short="-o")] = None
+    """How to print; by default as the ending of --out says, else a table."""
+    output: Annotated[Path | None, Flag(name="--out", short="-o")] = None
     """File to write instead of stdout; complete once it is there."""
     resume: bool = False
     """Continue an interrupted run, or start if there is none."""
@@ -41,7 +41,7 @@ class BatchSettings(FlagSettings):
     """Photos worked on at once; default: the cores, with --ray one for each worker."""
     ray: bool = False
     """Spread the photos over the machines of a Ray cluster (RAY_ADDRESS), or over this one."""
-    workers: int | None = Field(default=None, ge=1)
+    ray_workers: int | None = Field(default=None, ge=1)
     """With --ray: processes of all machines together; default: as many as the cores hold."""
 
     @property
@@ -54,8 +54,8 @@ class BatchSettings(FlagSettings):
     def _goes_together(self) -> Self:
         if self.output is None:
             self._check_without_output()
-        if self.workers is not None and not self.ray:
-            raise ValueError("--workers goes with --ray: without it, --threads says how many")
+        if self.ray_workers is not None and not self.ray:
+            raise ValueError("--ray-workers goes with --ray: without it, --threads says how many")
         if self.resume and self.form == "table":
             raise ValueError("a table cannot be resumed: choose --format csv, jsonl or parquet")
         if self.embeddings is not None and self.embeddings.suffix.lower() != ".npy":

@@ -59,5 +59,5 @@ def predict_on_ray(
         query=query,
         features=features,
     )
-    workers = Workers(number=batch.workers, threads=batch.threads, gpu=gpu)
+    workers = Workers(number=batch.ray_workers, threads=batch.threads, gpu=gpu)
     yield from with_progress(spread(opener, observations, workers), observations)

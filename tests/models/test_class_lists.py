@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from florilege.errors import DataError
+from florilege.errors import DataError, UsageError
 from florilege.models.class_lists import (
     LONGEST_NAME,
     NEAR_IDS_FOR,
@@ -85,19 +85,29 @@ def test_every_file_of_a_folder_is_a_list(tmp_path: Path) -> None:
     written(tmp_path / "a.txt", "7\n3")
     written(tmp_path / ".DS_Store", b"\xff")
     (tmp_path / "older").mkdir()
-    assert [each.name for each in read_lists(tmp_path, CLASSES)] == ["a", "b"]
+    assert [each.name for each in read_lists([str(tmp_path)], CLASSES)] == ["a", "b"]
     written(tmp_path / "b.csv", "7")
-    with pytest.raises(DataError, match="two files would be one list: b"):
-        read_lists(tmp_path, CLASSES)
+    with pytest.raises(UsageError, match="two lists are named b; rename one"):
+        read_lists([str(tmp_path)], CLASSES)
+
+
+def test_a_word_is_a_folder_or_a_file_with_or_without_a_name(tmp_path: Path) -> None:
+    file = written(tmp_path / "alps.txt", "3\n7\n")
+    words = [f"Berge={file}", str(tmp_path)]
+    lists = read_lists(words, CLASSES)
+    assert [each.name for each in lists] == ["Berge", "alps"]
+    assert lists[0].classes == lists[1].classes
+    with pytest.raises(UsageError, match="two lists are named alps"):
+        read_lists([*words, str(file)], CLASSES)
+    with pytest.raises(DataError, match="cannot be named ''"):
+        read_lists([f"={file}"], CLASSES)
 
 
 def test_a_folder_without_lists_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="holds no list file"):
-        read_lists(tmp_path, CLASSES)
+        read_lists([str(tmp_path)], CLASSES)
     with pytest.raises(DataError, match="No such file"):
-        read_lists(tmp_path / "nowhere", CLASSES)
-    with pytest.raises(DataError, match="Not a directory"):
-        read_lists(written(tmp_path / "a", "3"), CLASSES)
+        read_lists([str(tmp_path / "nowhere")], CLASSES)
 
 
 @pytest.mark.parametrize("classes", [(), (3, 1), (1, 1), (-1, 2)])

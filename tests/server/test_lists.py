@@ -47,7 +47,7 @@ def listed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "lists").mkdir()
     (folder / "lists" / "heath.txt").write_text("\n".join(HEATH))
     data = str(garden.validation_folder(folder / "photos"))
-    calibrate_bundle(bundle, data, "val", device="cpu", lists_folder=folder / "lists")
+    calibrate_bundle(bundle, data, "val", device="cpu", list_files=[str(folder / "lists")])
     return bundle
 
 

@@ -50,7 +50,7 @@ def test_every_setting_is_a_flag_of_calibrate() -> None:
     command = typer.main.get_group(app).commands["calibrate"]
     flags = {parameter.opts[0] for parameter in command.params}
     renamed = {"ks": "--k", "coverages": "--coverage", "temperatures": "--temperature"}
-    renamed["lists_folder"] = "--lists"
+    renamed["list_files"] = "--list"
     for name in CalibrationSettings.model_fields:
         assert renamed.get(name, f"--{name.replace('_', '-')}") in flags
 

@@ -245,7 +245,7 @@ def test_a_folder_of_lists_is_calibrated_and_evaluated_on_photos_of_each(tmp_pat
     folder.mkdir()
     (folder / "warm.txt").write_text("c5\nc0\nc2\n")
     (folder / "cold.txt").write_text("c1\n")
-    record = calibrate_bundle(bundle.path, data, lists_folder=folder, ks=[1, 2])
+    record = calibrate_bundle(bundle.path, data, list_files=[str(folder)], ks=[1, 2])
     assert [(each.name, each.rows) for each in record.lists] == [("cold", 12), ("warm", 36)]
     result = evaluate_bundle(bundle.path, data)
     cold, warm = result.to_plain()["lists"]
@@ -267,5 +267,5 @@ def test_a_list_that_cannot_be_read_leaves_the_bundle_as_it_was(tmp_path: Path) 
     (tmp_path / "lists").mkdir()
     (tmp_path / "lists" / "alps.txt").write_text("c1\nc9\n")
     with pytest.raises(DataError, match="c9"):
-        calibrate_bundle(bundle.path, data, lists_folder=tmp_path / "lists")
+        calibrate_bundle(bundle.path, data, list_files=[str(tmp_path / "lists")])
     assert not (bundle.path / "calibration.json").exists()

@@ -47,6 +47,6 @@ def test_photos_that_workers_cannot_read_are_listed(tmp_path: Path) -> None:
 
 
 def test_workers_without_ray_are_refused(tmp_path: Path) -> None:
-    words = ["calibrate", str(tmp_path), "--data", "flora", "--workers", "2"]
-    with pytest.raises(UsageError, match="--workers goes with --ray"):
+    words = ["calibrate", str(tmp_path), "--data", "flora", "--ray-workers", "2"]
+    with pytest.raises(UsageError, match="--ray-workers goes with --ray"):
         CliRunner().invoke(app, words, catch_exceptions=False)

@@ -155,7 +155,7 @@ def test_lists_stay_and_lose_their_thresholds_which_need_labels(
     (tmp_path / "lists").mkdir()
     (tmp_path / "lists" / "warm.txt").write_text("c1\nc2\nc4\n")
     calibrate_bundle(
-        bundle.path, data, head="sccp", score_kind="softmax", lists_folder=tmp_path / "lists"
+        bundle.path, data, head="sccp", score_kind="softmax", list_files=[str(tmp_path / "lists")]
     )
     log = write_log(bundle, tmp_path / "log", live(bundle, 600)[0])
     recalibrate_bundle(bundle.path, log, approve=True)

@@ -56,7 +56,7 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextmanager
 def started(*what: Any) -> Iterator[subprocess.Popen[str]]:
     """A run on Ray that is over when the block is, its pipes read to the end."""
-    with start(*what, "--ray", "--workers", "2") as job:
+    with start(*what, "--ray", "--ray-workers", "2") as job:
         try:
             yield job
         finally:
@@ -124,7 +124,7 @@ def test_files_are_those_of_the_local_run(
 
     said = ended(start(bundle, photos, here, *named(here)))
     assert ended(
-        start(bundle, photos, there, "--ray", "--workers", "2", *named(there))
+        start(bundle, photos, there, "--ray", "--ray-workers", "2", *named(there))
     ).splitlines()[-2:] == [line.replace("here.", "there.") for line in said.splitlines()[-2:]]
     assert there.read_bytes() == here.read_bytes()
     if features:
@@ -146,7 +146,7 @@ def test_a_job_that_is_killed_goes_on_and_loses_nothing(
     kept = finished(output)
     assert 10 < kept < 200
     wait_for(lambda: set(_workers()) <= before)  # nobody works on for nothing
-    again = ended(start(bundle, slow, output, "--ray", "--workers", "2", "--resume"))
+    again = ended(start(bundle, slow, output, "--ray", "--ray-workers", "2", "--resume"))
     assert f"resuming after {kept}" in again
     assert output.read_bytes() == whole.read_bytes()
 
@@ -156,7 +156,7 @@ def test_killed_workers_lose_nothing(bundle: Path, slow: Path, tmp_path: Path) -
     whole, output = tmp_path / "whole.jsonl", tmp_path / "sets.jsonl"
     ended(start(bundle, slow, whole))
     before = set(_workers())
-    job = start(bundle, slow, output, "--ray", "--workers", "2")
+    job = start(bundle, slow, output, "--ray", "--ray-workers", "2")
     wait_for(lambda: finished(output) > 10)
     victims = set(_workers()) - before
     assert len(victims) == 2
@@ -179,8 +179,8 @@ def test_ctrl_c_ends_it_and_says_how_to_go_on(bundle: Path, slow: Path, tmp_path
 
 
 def test_flags_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="--workers goes with --ray"):
-        BatchSettings(workers=2)
+    with pytest.raises(ValueError, match="--ray-workers goes with --ray"):
+        BatchSettings(ray_workers=2)
     with pytest.raises(ValueError, match="name a file"):
         BatchSettings(ray=True)
 
