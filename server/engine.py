@@ -84,7 +84,7 @@ class Engine:
         self.settings = settings
         self.metrics = metrics
         self.state = State.LOADING
-        self.threads = settings.threads or cores() + pipeline.session.max_batch
+        self.threads = settings.threads or pipeline.session.concurrency
         self.queue_limit = settings.queue_limit or MIN_QUEUE
         self._running = set[asyncio.Future[Outcome]]()
         self._retiring = set[asyncio.Task[None]]()
@@ -101,7 +101,7 @@ class Engine:
         loop = asyncio.get_running_loop()
         self.service_s = await loop.run_in_executor(self._pool, warm_up, self.pipeline)
         if self.settings.queue_limit is None:
-            a_second_of_work = round(self.threads / self.service_s)
+            a_second_of_work = round(min(self.threads, cores()) / self.service_s)
             self.queue_limit = min(MAX_QUEUE, max(MIN_QUEUE, a_second_of_work))
         self._say_what_is_served()
         self.publisher.start()

@@ -39,7 +39,7 @@ class Settings(settings.FlagSettings):
     runtime: RuntimeName | None = None
     """onnxruntime or openvino; by default what the bundle is calibrated for, openvino if both."""
     threads: int | None = Field(default=None, ge=1)
-    """Photos worked on at once; by default one for each core, and on a GPU 32 more."""
+    """Photos worked on at once; by default one a core, with OpenVINO two, on a GPU 32 more."""
     max_body_bytes: Count = 32 * MEBIBYTE
     """Largest request body, checked before it is read and while it arrives."""
     max_pixels: Count = MAX_PIXELS

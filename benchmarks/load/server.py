@@ -1,26 +1,27 @@
 """How much of what the processor could answer a real server does answer, over HTTP.
 
 Starts `florilege serve` on a bundle, posts JPEGs of three sizes over 1, 8 and 32 connections, and
-compares with the sum of decoding and network, measured without the server in as many processes as
-it has threads (``limit``): cores that work side by side share caches and memory. As machines change
-their speed from one second to the next, the limit is measured before and after each load, each load
-is repeated, and the medians are printed. ``ratio`` is the limit over the CPU time that the server
-took for a request: 1 would be a server that costs nothing. It does not suffer from other work on
-the machine; ``share`` does: it is the rate over what the cores could do in the time that this
-client leaves them. A last line for each photo is not of connections that ask again at once but of
-photos that come by chance, at 44 % of what the cores could do, and wait where others do.
+compares with the sum of decoding and network. That ``limit`` is measured without the server, in as
+many processes as there are cores, or threads if these are fewer: cores that work side by side share
+caches and memory. As machines change their speed from one second to the next, the limit is measured
+before and after each load, each load is repeated, and the medians are printed. ``ratio`` is the
+limit over the CPU time that the server took for a request: 1 would be a server that costs nothing.
+It does not suffer from other work on the machine; ``share`` does: it is the rate over what the
+cores could do in the time that this client leaves them. A last line for each photo is not of
+connections that ask again at once but of photos that come by chance, at 44 % of what the cores
+could do, and wait where others do.
 
     python -m benchmarks.load.server BUNDLE [--seconds 2] [--rounds 5] [--threads N]
-                                       [--against litserve,bentoml] [--device cuda]
+                              [--against onnxruntime,litserve,bentoml] [--device cuda]
 
 With ``--device cuda`` the limit is that of decoding alone, ``ratio`` says how much of the server's
 CPU time that is, and ``share`` is the rate over what the cores could decode or, where that is less,
 over what the GPU alone does in batches of the largest size, which is printed first.
 
-
-With ``--against`` these serve the same network and photos, one after the other in the same run, in
-as many processes as there are threads (`benchmarks.load.peer_servers`). Then photos go as forms to
-all.
+With ``--against`` others serve the same network and photos, one after the other in the same run:
+``onnxruntime`` is `florilege serve --runtime onnxruntime`, and LitServe and BentoML run the network
+in ONNX Runtime too, in as many processes (`benchmarks.load.peer_servers`). The limit of each is that
+of its runtime. Then photos go as forms to all.
 """
 
 import argparse
@@ -49,6 +50,7 @@ from PIL import Image
 from benchmarks.load import peer_servers
 from benchmarks.load.server_limit import Limit, rate_of_gpu
 from florilege.cores import cores
+from florilege.models.runtime import RuntimeName
 
 CONNECTIONS = (1, 8, 32)
 PHOTOS = (("25 KB", 640, 480, 25_000), ("250 KB", 1600, 1200, 250_000), ("12 MP", 4000, 3000, None))
@@ -56,6 +58,7 @@ BY_CHANCE = 0.44
 """Of what the cores could do: the load at which answers should still come quickly."""
 MOST_AT_ONCE = 64
 READY_S = 60
+OURS = "florilege"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,22 +107,22 @@ def main() -> None:
     parser.add_argument("bundle", type=Path, nargs="?", default=Path("demo/bundle"))
     parser.add_argument("--seconds", type=float, default=2.0, help="for each load")
     parser.add_argument("--rounds", type=int, default=5, help="of each load")
-    parser.add_argument("--threads", type=int, default=cores(), help="of the server")
-    parser.add_argument("--against", default="", help="litserve, bentoml, or both")
+    parser.add_argument("--threads", type=int, help="of the server; its own default otherwise")
+    parser.add_argument("--against", default="", help="onnxruntime, litserve, bentoml")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="of our servers")
     wanted = parser.parse_args()
     if not wanted.bundle.is_dir():
         parser.error(f"there is no bundle {wanted.bundle}; `make demo` makes one, or name another")
+    many = min(wanted.threads or cores(), cores())
     photos = {name: jpeg(width, height, size) for name, width, height, size in PHOTOS}
     print(
-        f"{wanted.threads} threads, {cores()} cores; limit: CPU ms of decoding and network by"
-        f" themselves, as many at once as threads; medians of {wanted.rounds} rounds"
+        f"{cores()} cores; limit: CPU ms of decoding and network by themselves, in {many} processes"
+        f" at once; medians of {wanted.rounds} rounds"
     )
     gpu = math.inf
     if wanted.device == "cuda":
         gpu = rate_of_gpu(wanted.bundle, wanted.seconds)
         print(f"the GPU alone runs the network on {gpu:.0f} photos a second")
-    names = ["florilege"]
     heads = (
         "limit",
         "conn.",
@@ -132,12 +135,15 @@ def main() -> None:
         "refused",
     )
     print(f"{'server':24}{'photo':8}" + "".join(f"{head:>9}" for head in heads))
-    with Limit(wanted.bundle, wanted.threads, wanted.seconds, gpu) as limit:
-        for name in (*names, *filter(None, wanted.against.split(","))):
-            forms, device = bool(wanted.against), wanted.device
-            with started(name, wanted.bundle, wanted.threads, forms=forms, device=device) as target:
-                for photo_name, photo in photos.items():
-                    table(target, photo_name, photo, limit, wanted.seconds, wanted.rounds)
+    for name in (OURS, *filter(None, wanted.against.split(","))):
+        runtime: RuntimeName | None = None if name == OURS else "onnxruntime"
+        forms, device = bool(wanted.against), wanted.device
+        with (
+            Limit(wanted.bundle, many, wanted.seconds, gpu, runtime=runtime) as limit,
+            started(name, wanted.bundle, wanted.threads, forms=forms, device=device) as target,
+        ):
+            for photo_name, photo in photos.items():
+                table(target, photo_name, photo, limit, wanted.seconds, wanted.rounds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,16 +194,19 @@ def family(pid: int) -> set[int]:
 
 
 @contextmanager
-def started(name: str, bundle: Path, threads: int, *, forms: bool, device: str) -> Iterator[Target]:
+def started(
+    name: str, bundle: Path, threads: int | None, *, forms: bool, device: str
+) -> Iterator[Target]:
     """Start a server, yield it once it answers, and stop it."""
-    ours = name == "florilege"
+    ours = name in (OURS, "onnxruntime")
     if ours:
-        flags = ["--threads", str(threads)] if device == "cpu" else []
+        flags = [] if threads is None else ["--threads", str(threads)]
+        flags += [] if name == OURS else ["--runtime", name]
         process = serve(bundle, "--device", device, *flags)
         port, path, field = port_of(process), "/v1/identify", "images" if forms else None
     else:
         port, path, field = free_port(), "/predict", "photo"
-        peer = {"PEER_BUNDLE": str(bundle), "PEER_WORKERS": str(threads)}
+        peer = {"PEER_BUNDLE": str(bundle), "PEER_WORKERS": str(threads or cores())}
         process = subprocess.Popen(
             peer_servers.command(name, port),
             env={**os.environ, **peer, "OMP_NUM_THREADS": "1", "BENTOML_DO_NOT_TRACK": "1"},

@@ -14,6 +14,7 @@ import numpy as np
 from florilege.calibration.record.record_file import read_record
 from florilege.models.bundle import open_bundle
 from florilege.models.images import load
+from florilege.models.runtime import RuntimeName
 from florilege.models.session import Session
 from florilege.server.inference.batching import LARGEST
 
@@ -25,8 +26,16 @@ class Limit:
     that is measured.
     """
 
-    def __init__(self, bundle: Path, many: int, seconds: float, gpu: float) -> None:
-        self.many, self.gpu = many, gpu
+    def __init__(
+        self,
+        bundle: Path,
+        many: int,
+        seconds: float,
+        gpu: float,
+        *,
+        runtime: RuntimeName | None = None,
+    ) -> None:
+        self.many, self.gpu, self._runtime = many, gpu, runtime
         self._bundle, self._seconds = bundle, seconds
         self._pools = [  # of one process each, so that all of them work
             ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
@@ -44,15 +53,19 @@ class Limit:
         """CPU milliseconds that a photo takes."""
         network = math.isinf(self.gpu)
         tasks = [
-            pool.submit(alone, self._bundle, photo, self._seconds, network=network)
+            pool.submit(
+                alone, self._bundle, photo, self._seconds, network=network, runtime=self._runtime
+            )
             for pool in self._pools
         ]
         return mean(task.result() for task in tasks)
 
 
-def alone(bundle: Path, photo: bytes, seconds: float, *, network: bool) -> float:
+def alone(
+    bundle: Path, photo: bytes, seconds: float, *, network: bool, runtime: RuntimeName | None
+) -> float:
     """CPU milliseconds of decoding, and of the network after it, in one thread."""
-    session = _opened(bundle)
+    session = _opened(bundle, runtime)
 
     def work() -> None:
         pixels = load(photo, session.bundle.preprocess)
@@ -81,7 +94,7 @@ def rate_of_gpu(bundle: Path, seconds: float) -> float:
 
 
 @cache
-def _opened(bundle: Path) -> Session:
+def _opened(bundle: Path, runtime: RuntimeName | None) -> Session:
     opened = open_bundle(bundle)
-    runtime = read_record(opened).measured.served_by
-    return Session(opened, device="cpu", threads=1, runtime=runtime)
+    served_by = read_record(opened, runtime).measured.served_by
+    return Session(opened, device="cpu", threads=1, runtime=served_by)

@@ -37,7 +37,8 @@ def run_inference(
     """Every photo in order, or what is wrong with it; ``workers`` of Ray share them, if given."""
     rows = range(len(split))
     if workers is None:
-        return in_order(partial(_infer, session, split, features), rows)
+        infer = partial(_infer, session, split, features)
+        return in_order(infer, rows, threads=session.concurrency)
     gpu = session.provider == CUDA
     device = "cuda" if gpu else "cpu"
     opener = _Opener(pack_bundle(session.bundle), split, features, device, session.runtime)

@@ -39,7 +39,7 @@ class InferenceBackend(Protocol):
 
     provider: str
     dimensions: int | None  # of the features; None if there are none
-    max_batch: int  # photos that may wait for the network at once
+    concurrency: int  # threads that keep it busy
 
     def infer(
         self, photo: Header, *, max_pixels: int, features: bool = False
@@ -52,8 +52,6 @@ class InferenceBackend(Protocol):
 
 class SessionBackend(Session):
     """Runs the network on each photo in the thread that asks; nothing waits, nothing is to end."""
-
-    max_batch = 0
 
     def close(self) -> None:
         """See the class."""
@@ -79,11 +77,9 @@ class BatchingBackend:
             single photos.
     """
 
-    max_batch = LARGEST
-
     def __init__(self, session: Session, *, replayed: bool) -> None:
         self.session, self.provider = session, session.provider
-        self.dimensions = session.dimensions
+        self.dimensions, self.concurrency = session.dimensions, cores() + LARGEST
         self._decoding = ThreadPoolExecutor(cores(), "decode")  # first come, first served
         self._decoded: SimpleQueue[_Waiting | None] = SimpleQueue()
         ready = Future[None]()

@@ -38,7 +38,7 @@ class BatchSettings(FlagSettings):
     runtime: RuntimeName | None = None
     """onnxruntime or openvino; by default what the bundle is calibrated for, openvino if both."""
     threads: int | None = Field(default=None, ge=1)
-    """Photos worked on at once; default: the cores, with --ray one for each worker."""
+    """Photos worked on at once; default: as serve, with --ray one for each worker."""
     ray: bool = False
     """Spread the photos over the machines of a Ray cluster (RAY_ADDRESS), or over this one."""
     ray_workers: int | None = Field(default=None, ge=1)

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.cores import cores, in_order
+from florilege.cores import in_order
 from florilege.models.images import MAX_BYTES
 from florilege.models.session import Outputs
 from florilege.progress import progress
@@ -67,7 +67,7 @@ def predict_all(
     Of an observation with more photos than one request may have, the first ones are answered;
     ``features`` are given of all of them.
     """
-    threads = threads or cores()
+    threads = threads or pipeline.session.concurrency
     size = min(PORTION, max(1, len(observations) // (8 * threads)))  # no thread idle at the end
     portions = (observations[at : at + size] for at in range(0, len(observations), size))
     predicted = in_order(

@@ -181,6 +181,7 @@ def test_many_at_once_are_each_answered_with_their_own_photo(running: Running) -
     [
         *[(10.0, 2, MIN_QUEUE), (0.25, 4, MIN_QUEUE), (0.25, 5, 20)],
         *[(0.02, 2, 100), (0.01, 3, MAX_QUEUE), (0.0001, 8, MAX_QUEUE)],
+        (0.25, 64, 32),  # of which eight at once, one on each core
     ],
 )
 def test_the_queue_holds_about_a_second_of_work(
@@ -193,6 +194,7 @@ def test_the_queue_holds_about_a_second_of_work(
     engine = Engine(
         open_pipeline(bundle, device="cpu"), Settings(bundle=bundle, threads=threads), Metrics()
     )
+    monkeypatch.setattr("florilege.server.engine.cores", lambda: 8)
     monkeypatch.setattr(
         "florilege.server.answers.warmup.perf_counter", itertools.count(0.0, service_s).__next__
     )

@@ -291,7 +291,7 @@ def test_batches_go_without_replay_where_that_alone_is_refused(
 def test_a_processor_is_served_without(bundle: Path) -> None:
     pipeline = pipeline_of(Settings(bundle=bundle))
     assert isinstance(pipeline.session, SessionBackend)
-    assert pipeline.session.max_batch == 0
+    assert pipeline.session.concurrency == cores()
 
 
 def test_threads_that_are_asked_for_are_all_there_are_on_a_gpu_too(
