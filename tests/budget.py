@@ -25,9 +25,9 @@ class Limit(NamedTuple):
 
 LINES = {  # of code with comments and blank lines, by folder; florilege: what all folders share
     "training": Limit(8_690, 7_800),
-    "server": Limit(7_540, 5_600),
+    "server": Limit(7_535, 5_600),
     "calibration": Limit(10_490, 8_300),
-    "models": Limit(5_365, 4_200),
+    "models": Limit(5_370, 4_200),
     "data": Limit(4_200, 3_300),
     "florilege": Limit(2_150, 2_000),
 }

@@ -20,8 +20,8 @@ over what the GPU alone does in batches of the largest size, which is printed fi
 
 With ``--against`` others serve the same network and photos, one after the other in the same run:
 ``onnxruntime`` is `florilege serve --runtime onnxruntime`, and LitServe and BentoML run the network
-in ONNX Runtime too, in as many processes (`benchmarks.load.peer_servers`). The limit of each is that
-of its runtime. Then photos go as forms to all.
+in ONNX Runtime too, in as many processes (`benchmarks.load.peer_servers`). Each has the limit of
+its runtime. Then photos go as forms to all.
 """
 
 import argparse
