@@ -1,17 +1,26 @@
-"""What only a GPU can show, rehearsed on the CPU by the same code: resuming, and several ranks."""
+"""What only a GPU can show, rehearsed on the CPU where the same code runs there: a step, resuming,
+half precision, compiling, features, pinned batches and several ranks."""
 
 import hashlib
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from florilege.data.sources import open_dataset
+from florilege.models.backbones import build
+from florilege.models.images import Preprocess
 from florilege.training.batches.data_loader import Batch
 from florilege.training.configuration import to_yaml
+from florilege.training.device import Compute
+from florilege.training.frozen.features import FrozenBackbone
+from florilege.training.loop import distributed
 from florilege.training.loop.training_loop import Run
 from florilege.training.train import train_run
 from tests.training.small import small_config, write_photos
@@ -22,6 +31,22 @@ GPUS = torch.cuda.device_count()
 
 def _on_gpus(count: int) -> pytest.MarkDecorator:
     return pytest.mark.skipif(count > GPUS, reason=f"needs {count} CUDA devices")
+
+
+ON_A_GPU = [pytest.mark.gpu, _on_gpus(1)]
+EVERYWHERE = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=ON_A_GPU)])
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_photos(tmp_path_factory.mktemp("photos"))
+
+
+def _train(run: Path, photos: Path, **settings: Any) -> dict[str, torch.Tensor]:
+    """The weights after an epoch."""
+    train_run(small_config(photos, epochs=1, **settings), run, say=lambda _: None)
+    weights: dict[str, torch.Tensor] = torch.load(run / "last.pt", weights_only=True)["network"]
+    return weights
 
 
 @pytest.fixture
@@ -37,9 +62,83 @@ class _Killed(Exception):
     """In place of a signal that cannot be caught."""
 
 
-@pytest.mark.parametrize(
-    "device", ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, _on_gpus(1)])]
-)
+@EVERYWHERE
+def test_a_run_ends_with_the_weights_of_a_cpu(device: str, photos: Path, tmp_path: Path) -> None:
+    on_cpu, here = (
+        _train(tmp_path / name, photos, device=where, precision="fp32")
+        for name, where in {"cpu": "cpu", "here": device}.items()
+    )
+    torch.testing.assert_close(on_cpu, here, rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.gpu
+@_on_gpus(1)
+def test_half_precision_with_clipping_is_near_float32(photos: Path, tmp_path: Path) -> None:
+    single, half = (
+        _train(
+            tmp_path / precision,
+            photos,
+            device="cuda",
+            precision=precision,
+            optimiser={"clip_norm": 0.5},
+        )
+        for precision in ("fp32", "fp16")
+    )
+    name = "head.sccp.weight"
+    torch.testing.assert_close(single[name], half[name], rtol=0, atol=0.05)
+
+
+@pytest.mark.gpu
+@_on_gpus(1)
+def test_a_compiled_run_trains(photos: Path, tmp_path: Path) -> None:
+    weights = _train(tmp_path / "run", photos, device="cuda", compile=True)
+    assert all(value.isfinite().all() for value in weights.values())
+
+
+@pytest.mark.gpu
+@_on_gpus(1)
+def test_batches_are_pinned(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pinned, loss = list[bool](), Run.loss
+
+    def watched(run: Run, batch: Batch, number: int) -> torch.Tensor:
+        pinned.append(batch.images.is_pinned())
+        return loss(run, batch, number)
+
+    monkeypatch.setattr(Run, "loss", watched)
+    _train(tmp_path / "run", photos, device="cuda")
+    assert pinned
+    assert all(pinned)
+
+
+@EVERYWHERE
+def test_features_are_those_of_a_cpu(
+    device: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FrozenBackbone, "_by_graph", FrozenBackbone._by_torch)
+    split, size = open_dataset(str(photos)).split("val"), Preprocess(image_size=16)
+    network = build("tiny", 3, "linear")
+    values = []
+    for name, where in {"cpu": "cpu", "here": device}.items():
+        compute = Compute(torch.device(where), "fp32")
+        backbone = FrozenBackbone(network.to(where), size, tmp_path / name, compute, 0, print)
+        features = backbone.features(split)
+        values.append(np.stack([features.read(row) for row in range(len(features))]))
+    np.testing.assert_allclose(values[0], values[1], rtol=1e-4, atol=1e-4)
+
+
+def test_each_process_takes_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = list[int]()
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", devices.append)
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda *_, **__: None)
+    monkeypatch.setattr(torch.distributed, "new_group", lambda **_: None)
+    distributed._connected(torch.device("cuda"), 2)
+    assert devices == [1]
+
+
+@EVERYWHERE
 @pytest.mark.parametrize("optimiser", ["sgd", "adamw"])
 @pytest.mark.usefixtures("deterministic")
 def test_a_run_cut_off_and_resumed_ends_in_the_same_bits(
