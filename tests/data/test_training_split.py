@@ -67,6 +67,10 @@ def test_options_follow_any_source_and_leave_its_own() -> None:
         "photos.csv",
         TrainingOptions(imbalance=100, sample_seed=7),
     )
+    assert parse_options("photos:imbalance=1,fraction=1,noise=1") == (
+        "photos",
+        TrainingOptions(noise=1.0),
+    )
     for plain in ("flora", "photos", "flora:train=4,val=2,seed=1", ""):
         assert parse_options(plain) == (plain, TrainingOptions())
 
