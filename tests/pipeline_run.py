@@ -95,12 +95,12 @@ class PipelineRun:
         with self.step("calibrate"):
             run("calibrate", self.bundle, "--data", self.data, "--k", "1,2")
         with self.step("evaluate"):
-            told = run("evaluate", self.bundle, "--data", self.data, "--json")
-            assert {rule["rows"] for rule in json.loads(told)["rules"]} == {TEST}
+            outcome = run("evaluate", self.bundle, "--data", self.data, "--json")
+            assert {rule["rows"] for rule in json.loads(outcome)["rules"]} == {TEST}
         photos = [self.data.parent / f"test-{row}.png" for row in range(3)]
         with self.step("predict"):
-            told = run("predict", self.bundle, *photos, "--k", K, "--format", "jsonl")
-            predicted = [served(json.loads(line)) for line in told.splitlines()]
+            outcome = run("predict", self.bundle, *photos, "--k", K, "--format", "jsonl")
+            predicted = [served(json.loads(line)) for line in outcome.splitlines()]
         with self.step("serve"):
             app = create_app(Settings(bundle=self.bundle, threads=1))
             with TestClient(app) as client:

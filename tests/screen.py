@@ -41,19 +41,19 @@ def shown_by(
         preexec_fn=_take_the_terminal,
     )
     os.close(theirs)
-    written, pressed, end = b"", 0.0 if interrupt_at else math.inf, time.monotonic() + 100
+    text, pressed, end = b"", 0.0 if interrupt_at else math.inf, time.monotonic() + 100
     while time.monotonic() < end:
         if select.select([ours], [], [], 0.1)[0]:
             try:
-                written += os.read(ours, 65536)
+                text += os.read(ours, 65536)
             except OSError:  # the last process has closed it
                 break
-        if time.monotonic() > pressed + 5 and interrupt_at.encode() in written:  # again if need be
+        if time.monotonic() > pressed + 5 and interrupt_at.encode() in text:  # again if need be
             os.write(ours, b"\x03")
             pressed = time.monotonic()
     process.wait(10)
     os.close(ours)
-    return drawn(written.decode(), columns)
+    return drawn(text.decode(), columns)
 
 
 def _take_the_terminal() -> None:
@@ -84,5 +84,5 @@ def drawn(written: str, columns: int) -> list[str]:
             lines[row] = [" "] * columns
         elif letter and not (private or letter == "m"):
             raise ValueError(f"control sequence {number}{letter} cannot be drawn")
-    shown = ["".join(line).rstrip() for line in lines]
-    return shown[: max((n for n, line in enumerate(shown, 1) if line), default=0)]
+    result = ["".join(line).rstrip() for line in lines]
+    return result[: max((n for n, line in enumerate(result, 1) if line), default=0)]

@@ -119,19 +119,19 @@ def _without_others(schema: Any) -> Any:
 def test_probes_ask_for_paths_there_are_on_the_port_that_is_served() -> None:
     paths = {route.path for route in operations.routes}  # type: ignore[attr-defined]  # Starlette's
     for each in containers():
-        asked = [each[name]["httpGet"] for name in ("livenessProbe", "readinessProbe")]
-        assert [get["path"] for get in asked] == ["/livez", "/readyz"]
-        assert {get["path"] for get in asked} <= paths
+        calls = [each[name]["httpGet"] for name in ("livenessProbe", "readinessProbe")]
+        assert [get["path"] for get in calls] == ["/livez", "/readyz"]
+        assert {get["path"] for get in calls} <= paths
         assert each["args"][each["args"].index("--port") + 1] == "8000"
         assert each["ports"][0]["containerPort"] == 8000
-        assert {get["port"] for get in asked} <= {8000, each["ports"][0].get("name")}
+        assert {get["port"] for get in calls} <= {8000, each["ports"][0].get("name")}
 
 
 def test_containers_ask_for_flags_there_are_and_leave_time_to_drain() -> None:
-    known = {f"--{name.replace('_', '-')}" for name in Settings.model_fields}
+    reference = {f"--{name.replace('_', '-')}" for name in Settings.model_fields}
     for each in containers():
         flags = {word for word in each["args"] if word.startswith("--")}
-        assert flags <= known | {"--host", "--port"}
+        assert flags <= reference | {"--host", "--port"}
         security = each["securityContext"]
         assert security["allowPrivilegeEscalation"] is False
         assert security["capabilities"] == {"drop": ["ALL"]}

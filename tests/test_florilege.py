@@ -81,11 +81,11 @@ def command(verb: str) -> Any:
 
 def parsed(verb: str, *arguments: str) -> dict[str, Any]:
     """The values a verb would be called with."""
-    seen: dict[str, Any] = {}
+    counts: dict[str, Any] = {}
     loaded = command(verb)
-    loaded.callback = lambda **values: seen.update(values)
+    loaded.callback = lambda **values: counts.update(values)
     loaded.main(list(arguments), standalone_mode=False)
-    return seen
+    return counts
 
 
 def raising(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,9 +124,9 @@ def test_a_failure_ends_in_one_line_and_its_exit_code(
     assert result.exit_code == code
     assert result.output.startswith(words)
     assert result.output.count("\n") == 1
-    shown = run("--traceback", "evaluate")
-    assert shown.exit_code == code
-    assert "Traceback" in shown.output
+    view = run("--traceback", "evaluate")
+    assert view.exit_code == code
+    assert "Traceback" in view.output
 
 
 @pytest.mark.parametrize(
@@ -157,9 +157,9 @@ def test_an_unforeseen_failure_is_two_lines_and_a_file(
         (file,) = tmp_path.iterdir()
         assert str(file) in where
         assert "--traceback" in where
-        kept = file.read_text()
-        assert "Traceback" in kept
-        assert type(error).__name__ in kept
+        text = file.read_text()
+        assert "Traceback" in text
+        assert type(error).__name__ in text
         assert file.stat().st_mode & 0o077 == 0
         file.unlink()
         assert "Traceback" in run("--traceback", "evaluate").output
@@ -225,8 +225,8 @@ def test_a_config_file_that_is_no_mapping_is_refused(tmp_path: Path) -> None:
 def test_numbers_of_a_config_file_may_be_a_list(tmp_path: Path) -> None:
     file = tmp_path / "calibrate.yaml"
     file.write_text("k: [1, 2.5]\ncoverage: 0.8\n")
-    seen = parsed("calibrate", "B", "--config", str(file))
-    assert (seen["k"], seen["coverage"]) == ("1,2.5", "0.8")
+    record = parsed("calibrate", "B", "--config", str(file))
+    assert (record["k"], record["coverage"]) == ("1,2.5", "0.8")
 
 
 @pytest.mark.parametrize(
@@ -247,9 +247,9 @@ def test_a_flag_that_may_be_repeated_takes_a_list_or_one_value(
 
 def test_a_config_file_may_name_the_photos_too(tmp_path: Path) -> None:
     file = tmp_path / "predict.yaml"
-    for paths, given in (("[a.png, b.png]", ["a.png", "b.png"]), ("c", ["c"])):
+    for paths, value in (("[a.png, b.png]", ["a.png", "b.png"]), ("c", ["c"])):
         file.write_text(f"bundle: B\npaths: {paths}\n")
-        assert parsed("predict", "--config", str(file))["paths"] == given
+        assert parsed("predict", "--config", str(file))["paths"] == value
 
 
 def test_a_config_file_cannot_name_another(tmp_path: Path) -> None:
@@ -269,11 +269,11 @@ def completions(words: str, *code: str) -> list[str]:
         "COMP_CWORD": str(words.count(" ")),
     }
     command = [sys.executable, *(code or ("-m", "florilege"))]
-    done = subprocess.run(
+    process = subprocess.run(
         command, env=variables, capture_output=True, text=True, check=True, cwd=ROOT
     )
-    assert done.stderr == ""
-    return done.stdout.split()
+    assert process.stderr == ""
+    return process.stdout.split()
 
 
 def test_the_shell_completes_verbs_and_flags() -> None:
@@ -292,10 +292,10 @@ def test_completion_is_installed_at_the_top_alone(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "florilege", "--install-completion", "bash"]
     detection = "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"  # the parent may be no shell
     variables = {**os.environ, "HOME": str(tmp_path), detection: "1"}
-    done = subprocess.run(
+    process = subprocess.run(
         command, env=variables, capture_output=True, text=True, check=False, cwd=ROOT
     )
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
     assert "complete_bash" in (tmp_path / ".bash_completions/florilege.sh").read_text()
 
 

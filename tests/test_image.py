@@ -60,8 +60,8 @@ def serving(image: str, *flags: str) -> Iterator[tuple[str, str]]:
 
 
 def inspected(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(ran(docker("inspect", name)))[0]
-    return found
+    content: dict[str, Any] = json.loads(ran(docker("inspect", name)))[0]
+    return content
 
 
 @pytest.fixture(scope="module")

@@ -83,8 +83,8 @@ def project(tmp_path: Path) -> Path:
 def test_verbs_work_beside_modules_with_the_names_of_our_folders(project: Path) -> None:
     for verb in ("data", "calibrate", "predict", "serve", "bundle"):  # those without torch
         command = [sys.executable, "-m", "florilege", verb, "--help"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=project)
-        assert (done.returncode, done.stderr) == (0, ""), verb
+        process = subprocess.run(command, capture_output=True, text=True, check=False, cwd=project)
+        assert (process.returncode, process.stderr) == (0, ""), verb
 
 
 @pytest.mark.timeout(300)
@@ -101,8 +101,8 @@ def test_training_calibrating_and_workers_run_beside_such_modules(project: Path)
     )
     for words in steps:
         command = [sys.executable, *words]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=project)
-        assert done.returncode == 0, done.stderr
+        process = subprocess.run(command, capture_output=True, text=True, check=False, cwd=project)
+        assert process.returncode == 0, process.stderr
 
 
 @pytest.mark.timeout(300)
@@ -119,9 +119,9 @@ def test_a_type_checker_sees_the_types_of_every_package_of_the_wheel(
     (project / "consumer.py").write_text(CONSUMER)
     command = [sys.executable, "-m", "mypy", "--strict", "consumer.py", "--cache-dir"]
     command += [str(tmp_path / "cache"), "--python-executable", str(environment / "bin/python")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=project)
-    types = re.findall(r'Revealed type is "(.*)"', done.stdout)
-    assert done.returncode == 0, done.stdout + done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, check=False, cwd=project)
+    types = re.findall(r'Revealed type is "(.*)"', process.stdout)
+    assert process.returncode == 0, process.stdout + process.stderr
     assert len(types) == 1 + len(FOLDERS)
     assert all(each.startswith("def (") for each in types), types
 
@@ -172,12 +172,12 @@ def test_the_two_runtimes_are_never_locked_together_and_serving_needs_no_torch()
 
 def test_every_dependency_has_its_line_of_reasons() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    wanted = [*project["project"]["dependencies"]]
+    expected = [*project["project"]["dependencies"]]
     for extra in project["project"]["optional-dependencies"].values():
-        wanted += extra
+        expected += extra
     for group in project["dependency-groups"].values():
-        wanted += [entry for entry in group if isinstance(entry, str)]
+        expected += [entry for entry in group if isinstance(entry, str)]
     reasons = (ROOT / "docs" / "decisions" / "dependencies.md").read_text()
-    names = {re.split(r"[\[<>=;! ]", entry)[0] for entry in wanted} - {"florilege"}
+    names = {re.split(r"[\[<>=;! ]", entry)[0] for entry in expected} - {"florilege"}
     missing = {name for name in names if not name.startswith("types-") and name not in reasons}
     assert not missing

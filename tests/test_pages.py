@@ -42,16 +42,16 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 class TestEachPage:
     @each_page
     def test_every_florilege_command_is_one_with_flags_there_are(self, page: Path) -> None:
-        known = dict(verbs(typer.main.get_command(cli.app)))
+        reference = dict(verbs(typer.main.get_command(cli.app)))
         for language, text in blocks(page):
             if language not in ("", "sh"):
                 continue
             for command in re.findall(r"^(florilege [a-z].*(?:\n\s+.*)*)", text, re.MULTILINE):
                 words = command.partition("#")[0].split()
-                verb = " ".join(words[:3] if " ".join(words[:3]) in known else words[:2])
-                assert verb in known, command
-                flags = {"--help", *(name for each in known[verb].params for name in each.opts)}
-                flags |= {name for each in known[verb].params for name in each.secondary_opts}
+                verb = " ".join(words[:3] if " ".join(words[:3]) in reference else words[:2])
+                assert verb in reference, command
+                flags = {"--help", *(name for each in reference[verb].params for name in each.opts)}
+                flags |= {name for each in reference[verb].params for name in each.secondary_opts}
                 assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", command)) <= flags, command
 
     @each_page
@@ -132,9 +132,9 @@ def test_the_tutorial_runs_as_it_stands(place: Path) -> None:
                 continue
             if "bundles/second" in block:  # made by the same commands as the first
                 shutil.copytree(place / "bundles/first", place / "bundles/second")
-            done = run(block.replace("8000", port), place)
+            result = run(block.replace("8000", port), place)
             if block.startswith("curl"):
-                answer = json.loads(done)
+                answer = json.loads(result)
                 assert answer["set"]["k"] == 2
                 assert (place / "photos" / answer["results"][0]["class_id"]).is_dir()
     assert "églantier" in (place / "bundles/first/classes.json").read_text("utf-8")
@@ -143,7 +143,7 @@ def test_the_tutorial_runs_as_it_stands(place: Path) -> None:
 
 
 def run(block: str, place: Path) -> str:
-    done: Any = subprocess.run(
+    process: Any = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", block],
         cwd=place,
         capture_output=True,
@@ -151,5 +151,5 @@ def run(block: str, place: Path) -> str:
         check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"
-    return str(done.stdout)
+    assert process.returncode == 0, f"{block}\n{process.stdout}{process.stderr}"
+    return str(process.stdout)

@@ -26,14 +26,14 @@ def test_the_marked_commands_run_one_after_the_other(tmp_path: Path) -> None:
     for command in commands:
         program, *arguments = shlex.split(command)
         assert program == "florilege"
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-m", "florilege", *arguments],
             cwd=tmp_path,
             capture_output=True,
             text=True,
             check=False,
         )
-        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+        assert process.returncode == 0, f"{command}\n{process.stdout}{process.stderr}"
     assert (tmp_path / "bundles/first/calibration.json").is_file()
 
 

@@ -82,24 +82,24 @@ def installed(environment: Path, tmp_path: Path) -> Installed:
 def test_nothing_comes_from_the_checkout(installed: Installed, environment: Path) -> None:
     places = "florilege.__file__, florilege.server.__file__, sys.path"
     program = f"import florilege.server, sys; print({places})"
-    said = ran(installed("-c", program, program="python"))
-    assert str(ROOT) not in said
-    assert said.count(f"{environment}/lib") >= 3
+    answer = ran(installed("-c", program, program="python"))
+    assert str(ROOT) not in answer
+    assert answer.count(f"{environment}/lib") >= 3
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_verb_shows_its_help_or_names_the_extra_it_needs(installed: Installed, verb: str) -> None:
-    done = installed(verb, "--help")
+    result = installed(verb, "--help")
     if verb in NEEDS:
-        assert done.returncode == 2
-        assert f"`florilege {verb}` needs {NEEDS[verb]}" in done.stderr
+        assert result.returncode == 2
+        assert f"`florilege {verb}` needs {NEEDS[verb]}" in result.stderr
     else:
-        assert "Usage" in ran(done)
+        assert "Usage" in ran(result)
 
 
 def test_the_module_is_the_command(installed: Installed) -> None:
-    said = ran(installed("-m", "florilege", "--version", program="python"))
-    assert said == f"florilege {shipped.VERSION}\n"
+    answer = ran(installed("-m", "florilege", "--version", program="python"))
+    assert answer == f"florilege {shipped.VERSION}\n"
 
 
 def test_the_commands_answer(installed: Installed, files: Path) -> None:

@@ -64,9 +64,9 @@ def test_a_wrong_word_is_met_with_the_near_ones(
     result = CliRunner().invoke(cli.app, words)
     assert result.exit_code == code
     assert result.stdout == ""
-    said, *rest = result.stderr.splitlines()
-    assert said.startswith("error: ")
-    assert said.partition("; did you mean ")[2].split(" or ")[0].rstrip("?") == near
+    answer, *rest = result.stderr.splitlines()
+    assert answer.startswith("error: ")
+    assert answer.partition("; did you mean ")[2].split(" or ")[0].rstrip("?") == near
     assert all(line.startswith("help: florilege ") for line in rest)
     assert len(rest) <= 1
 

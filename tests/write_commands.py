@@ -27,8 +27,8 @@ def verbs(command: Any, name: str = "florilege") -> Iterator[tuple[str, Any]]:
         return
     context = click.Context(command)
     for inner in command.list_commands(context):
-        if not (found := command.get_command(context, inner)).hidden:
-            yield from verbs(found, f"{name} {inner}")
+        if not (result := command.get_command(context, inner)).hidden:
+            yield from verbs(result, f"{name} {inner}")
 
 
 def page() -> str:
@@ -50,8 +50,8 @@ def _row(flag: Any) -> str:
     names = ", ".join(f"`{name}`" for name in (*flag.opts, *flag.secondary_opts))
     default = "" if flag.default in (None, False, ()) or callable(flag.default) else flag.default
     default = flag.show_default if isinstance(flag.show_default, str) else default
-    shown = f"`{','.join(map(str, default)) if isinstance(default, list) else default}`"
-    return f"| {names} | {shown if default != '' else ''} | {flag.help or ''} |"
+    text = f"`{','.join(map(str, default)) if isinstance(default, list) else default}`"
+    return f"| {names} | {text if default != '' else ''} | {flag.help or ''} |"
 
 
 if __name__ == "__main__":

@@ -31,8 +31,8 @@ def main(
 ) -> None:
     """Print what the README says, as it comes out on the present code."""
     run, bundle = out / "runs" / "first", out / "bundles" / "first"
-    given = () if weights is None else ("--weights", str(weights))
-    _florilege("train", "--data", str(data), *TRAIN, *given, "--out", str(run))
+    options = () if weights is None else ("--weights", str(weights))
+    _florilege("train", "--data", str(data), *TRAIN, *options, "--out", str(run))
     _florilege("export", str(run), "--out", str(bundle))
     _florilege("calibrate", str(bundle), "--data", str(data), "--split", "val", "--k", "1,2,3,5")
     dataset = open_dataset(str(data), splits=["test"])

@@ -150,10 +150,10 @@ def _smaller(photo: bytes, split: str) -> bytes:
 def _resized(photo: bytes, size: Callable[[int, int], tuple[int, int]], *, quality: int) -> bytes:
     with Image.open(io.BytesIO(photo)) as opened:
         picture = opened.convert("RGB")
-    written = io.BytesIO()
+    buffer = io.BytesIO()
     resized = picture.resize(size(*picture.size), Image.Resampling.LANCZOS)
-    resized.save(written, "JPEG", quality=quality, optimize=True)
-    return written.getvalue()
+    resized.save(buffer, "JPEG", quality=quality, optimize=True)
+    return buffer.getvalue()
 
 
 ORIGINALS: Final[Mapping[str, Original]] = {

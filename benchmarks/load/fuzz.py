@@ -40,12 +40,12 @@ def main() -> None:
     parser.add_argument("bundle", type=Path)
     parser.add_argument("--inputs", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    generator, photos = random.Random(given.seed), _photos()
+    arguments = parser.parse_args()
+    generator, photos = random.Random(arguments.seed), _photos()
     answers, wrong = Counter[tuple[int, str]](), 0
-    app = create_app(Settings(bundle=given.bundle, max_pixels=10**6, watch=False))
+    app = create_app(Settings(bundle=arguments.bundle, max_pixels=10**6, watch=False))
     with TestClient(app, raise_server_exceptions=False) as client:
-        for number in range(given.inputs):
+        for number in range(arguments.inputs):
             path, body, headers = _request(generator, photos)
             response = client.post(path, content=body, headers=headers)
             refused = response.headers["content-type"] == MEDIA_TYPE
@@ -63,7 +63,7 @@ def _photos() -> list[bytes]:
     """One small photo of each accepted type, and of the odder kinds of some."""
     pillow_heif.register_heif_opener()
     pixels = np.random.default_rng(0).integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)
-    image, found = Image.fromarray(pixels), []
+    image, results = Image.fromarray(pixels), []
     kinds: list[tuple[str, dict[str, Any]]] = [
         ("JPEG", {"quality": 80}),
         ("JPEG", {"progressive": True}),
@@ -76,10 +76,10 @@ def _photos() -> list[bytes]:
     for kind, options in kinds:
         buffer = io.BytesIO()
         image.save(buffer, kind, **options)
-        found.append(buffer.getvalue())
+        results.append(buffer.getvalue())
     buffer = io.BytesIO()
     image.quantize(16).save(buffer, "PNG", transparency=3)
-    return [*found, buffer.getvalue()]
+    return [*results, buffer.getvalue()]
 
 
 def _request(generator: random.Random, photos: list[bytes]) -> tuple[str, bytes, dict[str, str]]:

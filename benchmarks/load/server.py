@@ -110,18 +110,20 @@ def main() -> None:
     parser.add_argument("--threads", type=int, help="of the server; its own default otherwise")
     parser.add_argument("--against", default="", help="onnxruntime, litserve, bentoml")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="of our servers")
-    wanted = parser.parse_args()
-    if not wanted.bundle.is_dir():
-        parser.error(f"there is no bundle {wanted.bundle}; `make demo` makes one, or name another")
-    many = min(wanted.threads or cores(), cores())
+    arguments = parser.parse_args()
+    if not arguments.bundle.is_dir():
+        parser.error(
+            f"there is no bundle {arguments.bundle}; `make demo` makes one, or name another"
+        )
+    many = min(arguments.threads or cores(), cores())
     photos = {name: jpeg(width, height, size) for name, width, height, size in PHOTOS}
     print(
         f"{cores()} cores; limit: CPU ms of decoding and network by themselves, in {many} processes"
-        f" at once; medians of {wanted.rounds} rounds"
+        f" at once; medians of {arguments.rounds} rounds"
     )
     gpu = math.inf
-    if wanted.device == "cuda":
-        gpu = rate_of_gpu(wanted.bundle, wanted.seconds)
+    if arguments.device == "cuda":
+        gpu = rate_of_gpu(arguments.bundle, arguments.seconds)
         print(f"the GPU alone runs the network on {gpu:.0f} photos a second")
     heads = (
         "limit",
@@ -135,15 +137,17 @@ def main() -> None:
         "refused",
     )
     print(f"{'server':24}{'photo':8}" + "".join(f"{head:>9}" for head in heads))
-    for name in (OURS, *filter(None, wanted.against.split(","))):
+    for name in (OURS, *filter(None, arguments.against.split(","))):
         runtime: RuntimeName | None = None if name == OURS else "onnxruntime"
-        forms, device = bool(wanted.against), wanted.device
+        forms, device = bool(arguments.against), arguments.device
         with (
-            Limit(wanted.bundle, many, wanted.seconds, gpu, runtime=runtime) as limit,
-            started(name, wanted.bundle, wanted.threads, forms=forms, device=device) as target,
+            Limit(arguments.bundle, many, arguments.seconds, gpu, runtime=runtime) as limit,
+            started(
+                name, arguments.bundle, arguments.threads, forms=forms, device=device
+            ) as target,
         ):
             for photo_name, photo in photos.items():
-                table(target, photo_name, photo, limit, wanted.seconds, wanted.rounds)
+                table(target, photo_name, photo, limit, arguments.seconds, arguments.rounds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,10 +191,10 @@ def family(pid: int) -> set[int]:
             with suppress(OSError):
                 words = (entry / "stat").read_text().rpartition(")")[2].split()
                 parents[int(entry.name)] = int(words[1])
-    found = {pid}
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found
+    result = {pid}
+    while more := {child for child, parent in parents.items() if parent in result} - result:
+        result |= more
+    return result
 
 
 @contextmanager
@@ -311,18 +315,18 @@ def serve(bundle: Path, *flags: str) -> subprocess.Popen[str]:
 
 def port_of(process: subprocess.Popen[str]) -> int:
     """Where the server listens, once it says so; what it says later is read and dropped."""
-    said = []
+    lines = []
     until = time.monotonic() + READY_S
     assert process.stderr is not None
     for line in process.stderr:
-        said.append(line)
-        found = re.search(r"ready: http://127\.0\.0\.1:(\d+)/", line)
-        if found:
+        lines.append(line)
+        result = re.search(r"ready: http://127\.0\.0\.1:(\d+)/", line)
+        if result:
             threading.Thread(target=lambda: list(process.stderr or ()), daemon=True).start()
-            return int(found[1])
+            return int(result[1])
         if time.monotonic() > until:
             break
-    raise SystemExit(f"the server did not start: {''.join(said)}")
+    raise SystemExit(f"the server did not start: {''.join(lines)}")
 
 
 def drive(target: Target, photo: bytes, *, connections: int, seconds: float) -> Load:
@@ -337,13 +341,13 @@ def drive(target: Target, photo: bytes, *, connections: int, seconds: float) -> 
 
 def arrive(target: Target, photo: bytes, *, rate: float, seconds: float) -> Load:
     """Send photos that come by chance, ``rate`` a second on average, and wait from then on."""
-    generator, own, sent = np.random.default_rng(0), threading.local(), target.request(photo)
+    generator, own, payload = np.random.default_rng(0), threading.local(), target.request(photo)
     begun = _Moment(target)
 
     def ask(moment: float) -> tuple[list[float], int]:
         if not hasattr(own, "connection"):
             own.connection = _connection(target)
-        answered = _answered(target, own.connection, sent)
+        answered = _answered(target, own.connection, payload)
         return ([time.perf_counter() - moment], 0) if answered else ([], 1)
 
     with ThreadPoolExecutor(MOST_AT_ONCE) as pool:
@@ -376,9 +380,9 @@ class _Moment:
 def _ask(target: Target, photo: bytes, until: float) -> tuple[list[float], int]:
     latencies: list[float] = []
     refused = 0
-    connection, sent = _connection(target), target.request(photo)
+    connection, payload = _connection(target), target.request(photo)
     while (started := time.perf_counter()) < until or not latencies:
-        if _answered(target, connection, sent):
+        if _answered(target, connection, payload):
             latencies.append(time.perf_counter() - started)
         else:
             refused += 1

@@ -61,29 +61,29 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--swap-s", type=float, default=20)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     photos = {name: jpeg(width, height, size) for name, width, height, size in PHOTOS}
     with tempfile.TemporaryDirectory() as folder:
-        bundle = Path(shutil.copytree(given.bundle, Path(folder) / "bundle"))
+        bundle = Path(shutil.copytree(arguments.bundle, Path(folder) / "bundle"))
         flags = ["--device", "cpu", "--threads", "2", "--feedback-store", f"{folder}/feedback"]
         flags += ["--feedback-rate", "1000000/hour"]
         process = serve(bundle, *flags)
-        port, until = port_of(process), time.monotonic() + 60 * given.minutes
-        seen, memory, swaps = Seen(), list[float](), 0
+        port, until = port_of(process), time.monotonic() + 60 * arguments.minutes
+        record, memory, swaps = Seen(), list[float](), 0
         try:
-            with ThreadPoolExecutor(given.clients) as pool:
+            with ThreadPoolExecutor(arguments.clients) as pool:
                 working = [
-                    pool.submit(_client, number, port, photos, until, seen)
-                    for number in range(given.clients)
+                    pool.submit(_client, number, port, photos, until, record)
+                    for number in range(arguments.clients)
                 ]
-                next_swap = time.monotonic() + given.swap_s
+                next_swap = time.monotonic() + arguments.swap_s
                 while time.monotonic() < until:
                     time.sleep(1)
                     memory.append(_resident_mb(process.pid))
                     if time.monotonic() > next_swap:
                         _recalibrate(bundle, f"soak-{swaps}")
                         process.send_signal(signal.SIGHUP)
-                        swaps, next_swap = swaps + 1, time.monotonic() + given.swap_s
+                        swaps, next_swap = swaps + 1, time.monotonic() + arguments.swap_s
                 for client in working:
                     client.result()
         finally:
@@ -91,8 +91,8 @@ def main() -> None:
             code = process.wait(60)
     settled = memory[len(memory) // 10 :]
     growth = float(np.median(settled[-10:]) - np.median(settled[:10]))
-    _print(seen, f"{swaps} bundles swapped", memory, growth, code)
-    sys.exit(1 if seen.wrong or growth > MOST_GROWTH_MB or code else 0)
+    _print(record, f"{swaps} bundles swapped", memory, growth, code)
+    sys.exit(1 if record.wrong or growth > MOST_GROWTH_MB or code else 0)
 
 
 def _print(seen: Seen, done: str, memory: list[float], growth: float, code: int) -> None:
@@ -162,9 +162,9 @@ def _request(
     if kind == "wrong parameter":
         return "/v1/identify?k=many", small, {}, {400}
     if kind == "feedback":
-        said = {"request_id": last["id"] if last else "nobody", "class_id": "not_listed"}
-        sent = {"Content-Type": "application/json"}
-        return "/v1/feedback", json.dumps(said).encode(), sent, {202} if last else {404}
+        body = {"request_id": last["id"] if last else "nobody", "class_id": "not_listed"}
+        headers = {"Content-Type": "application/json"}
+        return "/v1/feedback", json.dumps(body).encode(), headers, {202} if last else {404}
     return "/v1/classes?limit=20", None, {}, {200}
 
 
@@ -185,12 +185,12 @@ def _recalibrate(path: Path, calibration_id: str) -> None:
 
 def _resident_mb(pid: int) -> float:
     """Of the process and all below it; what they share counts for each."""
-    found = 0
+    result = 0
     for each in family(pid):
         with suppress(OSError):
             lines = Path(f"/proc/{each}/status").read_text().splitlines()
-            found += sum(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
-    return found / 1024
+            result += sum(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+    return result / 1024
 
 
 if __name__ == "__main__":

@@ -45,10 +45,10 @@ def main() -> None:
     parser.add_argument("--k", type=int, default=3)
     parser.add_argument("--strangers", type=float, default=0.0)
     parser.add_argument("--draws", type=int, default=20)
-    given = parser.parse_args()
-    bundle = open_bundle(given.bundle)
+    arguments = parser.parse_args()
+    bundle = open_bundle(arguments.bundle)
     record = read_record(bundle)
-    photos = open_dataset(given.data, splits=["test"], classes=bundle.classes).split("test")
+    photos = open_dataset(arguments.data, splits=["test"], classes=bundle.classes).split("test")
     outputs = outputs_of(Session(bundle, device="cpu"), photos)
     with closing(outputs):
         logits = np.concatenate([values for (values,), _ in outputs.blocks(record.head)])
@@ -56,10 +56,10 @@ def main() -> None:
     for rule in ("average_k", "top_k"):
         for size in NUMBERS:
             draws = [
-                shown_groups(photos.labels, size, photos.observations, given.strangers, seed)
-                for seed in range(given.draws)
+                shown_groups(photos.labels, size, photos.observations, arguments.strangers, seed)
+                for seed in range(arguments.draws)
             ]
-            hits = partial(_hits, logits, rule=rule, k=given.k, score_kind=record.score_kind)
+            hits = partial(_hits, logits, rule=rule, k=arguments.k, score_kind=record.score_kind)
             rates = {
                 fusion: np.array([hits(*draw, fusion=fusion) for draw in draws])
                 for fusion in FUSIONS
@@ -91,10 +91,10 @@ def _hits(
     """Whether the set of each group holds its species."""
     marginal = k if fusion == "mean_marginal" else None
     scores = fuse(logits[rows], score_kind=score_kind, fusion=fusion, k=marginal)
-    asked = {"average_k": k} if rule == "average_k" else {"k": k}
-    sets = calibrate(rule, scores, **asked).sets(scores)
-    found: NDArray[np.bool_] = sets[np.arange(len(labels)), labels]
-    return found
+    query = {"average_k": k} if rule == "average_k" else {"k": k}
+    sets = calibrate(rule, scores, **query).sets(scores)
+    result: NDArray[np.bool_] = sets[np.arange(len(labels)), labels]
+    return result
 
 
 def _cells(hits: dict[Fusion, NDArray[np.bool_]]) -> str:

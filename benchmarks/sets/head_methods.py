@@ -83,8 +83,8 @@ class Bench:
         _, network = seeded(config, dataset)
         warm_start(network, open_weights(config.weights, config.backbone))
         name = folder_name(config.backbone, network.backbone, config.preprocess)
-        kept, compute = Path(config.features) / name, choose("cpu", "fp32")
-        frozen = FrozenBackbone(network, config.preprocess, kept, compute, 0, print)
+        remaining, compute = Path(config.features) / name, choose("cpu", "fp32")
+        frozen = FrozenBackbone(network, config.preprocess, remaining, compute, 0, print)
         return cls(flags, folder, dataset, {p: frozen.features(dataset.split(p)) for p in PARTS})
 
     def noisy(self, noise: float, seed: int) -> Dataset:
@@ -139,10 +139,12 @@ class Bench:
     ) -> Fit:
         """A head from its file, which is made where there is none."""
         if not path.exists():
-            began, made = time.process_time(), state()
+            began, result = time.process_time(), state()
             seconds = {"seconds": str(time.process_time() - began)}
             path.parent.mkdir(parents=True, exist_ok=True)
-            save_file({key: made[key] for key in made if key.startswith("head.")}, path, seconds)
+            save_file(
+                {key: result[key] for key in result if key.startswith("head.")}, path, seconds
+            )
         network = self.network(head).eval()
         with safe_open(path, "pt") as file:
             network.load_state_dict({key: file.get_tensor(key) for key in network.state_dict()})
@@ -172,8 +174,8 @@ class Bench:
     def best(self, loss: str, decays: Sequence[float], noise: float, seed: int) -> Fit:
         """The one that does most on val as it is."""
         fits = [self.fit(loss, decay, noise, seed) for decay in decays]
-        chosen = self.choose(fits, SHARPNESS[:1])[0].fit if len(fits) > 1 else fits[0]
-        return chosen._replace(seconds=sum(fit.seconds for fit in fits))
+        choice = self.choose(fits, SHARPNESS[:1])[0].fit if len(fits) > 1 else fits[0]
+        return choice._replace(seconds=sum(fit.seconds for fit in fits))
 
     def blended(self, own: Fit, other: Fit, noise: float, seed: int) -> Fit:
         """The blend of the product, before it is sharpened."""
@@ -186,14 +188,14 @@ class Bench:
 
     def choose(self, fits: Sequence[Fit], sharpness: Sequence[float]) -> tuple["Choice", float]:
         """What does most on val, the first of several, and its mean average-K accuracy there."""
-        found, labels = list[tuple[Choice, float]](), self.features["val"].split.labels
+        results, labels = list[tuple[Choice, float]](), self.features["val"].split.labels
         for fit in fits:
             for head, logits in self.logits(fit, "val").items():
                 for kind, factor in itertools.product(SCORE_KINDS, sharpness):
                     if kind == "softmax" or factor == 1:  # it changes no set of sigmoid
                         by_k = average_k_accuracies(scores(factor * logits, kind), labels)
-                        found.append((Choice(fit, head, kind, factor), float(np.mean(by_k))))
-        return max(found, key=lambda each: each[1])
+                        results.append((Choice(fit, head, kind, factor), float(np.mean(by_k))))
+        return max(results, key=lambda each: each[1])
 
     @torch.inference_mode()
     def logits(self, fit: Fit, part: str) -> dict[str, NDArray[np.float32]]:

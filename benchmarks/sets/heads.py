@@ -39,28 +39,28 @@ KEY = ("data", "method", "noise", "seed", "decays", "sharpened")
 def main() -> None:
     """Measure what is missing, or print the tables."""
     silence_telemetry()
-    given = _arguments()
-    done = given.out / "heads.csv"
-    rows = list(csv.DictReader(done.open())) if done.exists() else []
-    if given.data is None:
+    arguments = _arguments()
+    result = arguments.out / "heads.csv"
+    rows = list(csv.DictReader(result.open())) if result.exists() else []
+    if arguments.data is None:
         print(tables(rows))
         return
-    known = {tuple(row[key] for key in KEY) for row in rows}
-    given.out.mkdir(parents=True, exist_ok=True)
+    reference = {tuple(row[key] for key in KEY) for row in rows}
+    arguments.out.mkdir(parents=True, exist_ok=True)
     names = ("data", "weights", "backbone", "image_size")
-    flags = {name: getattr(given, name) for name in names}
-    flags["features"] = str(given.features or given.out / "features")
-    bench = Bench.open(flags, given.out / given.name)
-    decays = DECAYS if given.search else (DECAY,)
-    seeds = range(FIRST_SEED, FIRST_SEED + given.seeds)
-    for seed, noise, method in itertools.product(seeds, given.noise, given.methods):
+    flags = {name: getattr(arguments, name) for name in names}
+    flags["features"] = str(arguments.features or arguments.out / "features")
+    bench = Bench.open(flags, arguments.out / arguments.name)
+    decays = DECAYS if arguments.search else (DECAY,)
+    seeds = range(FIRST_SEED, FIRST_SEED + arguments.seeds)
+    for seed, noise, method in itertools.product(seeds, arguments.noise, arguments.methods):
         for sharpened in (False, True):
-            values = (given.name, method, noise, seed, len(decays), int(sharpened))
-            if tuple(map(str, values)) in known:
+            values = (arguments.name, method, noise, seed, len(decays), int(sharpened))
+            if tuple(map(str, values)) in reference:
                 continue
             row = bench.measure(method, noise, seed, decays=decays, sharpened=sharpened)
-            append(done, {"data": given.name, **row})
-        print(f"{given.name}, seed {seed}, noise {noise:g}, {method}", flush=True)
+            append(result, {"data": arguments.name, **row})
+        print(f"{arguments.name}, seed {seed}, noise {noise:g}, {method}", flush=True)
 
 
 def append(path: Path, row: Row) -> None:
@@ -123,8 +123,8 @@ class Figures:
 
     @staticmethod
     def _means(by_seed: Mapping[str, Mapping[str, str]]) -> NDArray[np.float64]:
-        found = [accuracies(row) for row in by_seed.values()] or [[-1.0] * len(SIZES)]
-        return np.asarray(np.mean(found, axis=0))
+        result = [accuracies(row) for row in by_seed.values()] or [[-1.0] * len(SIZES)]
+        return np.asarray(np.mean(result, axis=0))
 
     def _table(
         self, title: str, lines: Iterable[str], cell: Callable[[str, str], str]
@@ -151,10 +151,10 @@ class Figures:
         """What choosing it adds at K = 2 / 3 / 5, and what is chosen from seed to seed."""
 
         def cell(line: str, noise: str) -> str:
-            chosen, plain = self._chosen(line, noise), self.rows.get((line, noise, "0"), {})
-            values = sorted({float(row["sharpness"]) for row in chosen.values()})
+            choice, plain = self._chosen(line, noise), self.rows.get((line, noise, "0"), {})
+            values = sorted({float(row["sharpness"]) for row in choice.values()})
             return (
-                f"{gain(chosen, plain)} ({', '.join(f'{v:g}' for v in values)})" if chosen else ""
+                f"{gain(choice, plain)} ({', '.join(f'{v:g}' for v in values)})" if choice else ""
             )
 
         return self._table("method", self.lines, cell)

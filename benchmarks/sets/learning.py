@@ -101,20 +101,20 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1, help="runs of each loss")
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--data", default=DATA)
-    given = parser.parse_args()
-    out = given.out or Path(tempfile.mkdtemp())
+    arguments = parser.parse_args()
+    out = arguments.out or Path(tempfile.mkdtemp())
     k = int(K)
-    print(f"data {given.data}, {given.epochs} epochs, K = {k}, seeds {given.seeds}\n")
+    print(f"data {arguments.data}, {arguments.epochs} epochs, K = {k}, seeds {arguments.seeds}\n")
     print(f"| loss | average-{k} | top-{k} | served scores |\n|---|---|---|---|")
-    for loss in given.losses.split(","):
-        found = [
-            measure(loss, given.data, given.epochs, seed, out / loss / str(seed))
-            for seed in range(given.seeds)
+    for loss in arguments.losses.split(","):
+        results = [
+            measure(loss, arguments.data, arguments.epochs, seed, out / loss / str(seed))
+            for seed in range(arguments.seeds)
         ]
         rates = " | ".join(
-            spread([each[rule] for each in found]) for rule in ("average_k", "top_k")
+            spread([each[rule] for each in results]) for rule in ("average_k", "top_k")
         )
-        served = "; ".join(sorted({f"{each['head']}, {each['score_kind']}" for each in found}))
+        served = "; ".join(sorted({f"{each['head']}, {each['score_kind']}" for each in results}))
         print(f"| `{loss}` | {rates} | {served} |", flush=True)
     constant = float(np.sort(prior())[-k:].sum())
     best = f"{bayes_average_k_accuracy(K):.3f} | {bayes_top_k_accuracy(k):.3f}"

@@ -33,15 +33,15 @@ def main() -> None:
     words = parser.parse_args()
     print("| list | classes | photos | sets | mean size, 95 % | hit rate, 95 % |")
     print("|---|---|---|---|---|---|")
-    with bundle_outputs(words.bundle, words.data, words.split) as found:
-        for each in found.record.lists:
+    with bundle_outputs(words.bundle, words.data, words.split) as result:
+        for each in result.record.lists:
             sizes, hits = defaultdict[str, list[int]](list), defaultdict[str, list[bool]](list)
-            for (logits,), labels in found.outputs.blocks(found.record.head):
+            for (logits,), labels in result.outputs.blocks(result.record.head):
                 own = np.isin(labels, each.classes)
                 if not own.any():
                     continue
                 for name, sets, truth in ways(
-                    found.record, each, words.k, logits[own], labels[own]
+                    result.record, each, words.k, logits[own], labels[own]
                 ):
                     sizes[name] += sets.sum(axis=1).tolist()
                     hits[name] += sets[np.arange(len(sets)), truth].tolist()

@@ -66,8 +66,8 @@ class Pool:
         """Photos to calibrate on and other photos, again and again."""
         random = np.random.default_rng(1)
         for _ in range(count):
-            chosen = random.choice(len(self.labels), rows + NEW, replace=False)
-            yield self.at(chosen[:rows]), self.at(chosen[rows:])
+            result = random.choice(len(self.labels), rows + NEW, replace=False)
+            yield self.at(result[:rows]), self.at(result[rows:])
 
     def at(self, rows: NDArray[np.intp]) -> "Pool":
         """Some of the photos."""
@@ -125,19 +125,19 @@ def coverages(pool: Pool, splits: int) -> Iterator[Line]:
     promised = f"0.9 to {0.9 + 1 / (ROWS + 1):.4f}, ties apart"
     plain = measured(pool, splits, hit_rate, rule="coverage", coverage=0.9, min_size=0)
     yield Line(claim="`coverage`, `min_size=0`: hit rate", promised=promised, values=plain)
-    kept = measured(pool, splits, hit_rate, rule="coverage", coverage=0.9)
-    yield Line(claim="`coverage`, `min_size=1`: hit rate", promised=">= 0.9", values=kept)
+    remaining = measured(pool, splits, hit_rate, rule="coverage", coverage=0.9)
+    yield Line(claim="`coverage`, `min_size=1`: hit rate", promised=">= 0.9", values=remaining)
     sure = measured(pool, splits, hit_rate, rule="coverage", coverage=0.9, min_size=0, delta=0.1)
     yield Line(claim="`coverage`, `delta=0.1`: hit rate", promised=">= 0.9", values=sure)
     for how, delta, promised in (
         ("without `delta`", None, "about 0.5"),
         ("`delta=0.1`", 0.1, "<= 0.1"),
     ):
-        known = measured(
+        reference = measured(
             pool, splits, true_mass, rule="coverage", coverage=0.9, min_size=0, delta=delta
         )
         claim = f"`coverage`, {how}: share of calibrations that cover less than 0.9"
-        yield Line(claim=claim, promised=promised, values=1.0 * (known < 0.9))
+        yield Line(claim=claim, promised=promised, values=1.0 * (reference < 0.9))
     balanced = measured(
         pool, splits, hit_rate, rule="balanced_coverage", coverage=0.9, class_counts=pool.counts
     )
@@ -158,11 +158,11 @@ def by_class(pool: Pool, splits: int) -> Iterator[Line]:
         rule = calibrate(
             "class_coverage", calibration.scores, calibration.labels, coverage=0.9, min_size=0
         )
-        held = np.bincount(new.labels, hits(rule.sets(new.scores), new), minlength=rate.size)
+        total = np.bincount(new.labels, hits(rule.sets(new.scores), new), minlength=rate.size)
         photos = np.bincount(new.labels, minlength=rate.size)
         enough = np.bincount(calibration.labels, minlength=rate.size) >= FEWEST
-        chosen = enough & (photos > 0)
-        rate[chosen] = held[chosen] / photos[chosen]
+        mask = enough & (photos > 0)
+        rate[mask] = total[mask] / photos[mask]
     often = np.flatnonzero(np.isfinite(rates).mean(axis=0) > 0.5)
     worst = rates[:, often[np.nanmean(rates[:, often], axis=0).argmin()]]
     claim = f"`class_coverage`, 4,000 photos: hit rate of the classes with {FEWEST} or more"
@@ -174,9 +174,9 @@ def by_class(pool: Pool, splits: int) -> Iterator[Line]:
 def choices(splits: int) -> Iterator[Line]:
     """Promises about the hit rate of the best of ten equally good heads on 600 photos."""
     random = np.random.default_rng(2)
-    found = [choose(random.random((10, 600)) < 0.8) for _ in range(splits)]
-    naive = np.array([choice.hit_rate for choice in found]) - 0.8
-    honest = np.array([choice.honest_hit_rate for choice in found]) - 0.8
+    results = [choose(random.random((10, 600)) < 0.8) for _ in range(splits)]
+    naive = np.array([choice.hit_rate for choice in results]) - 0.8
+    honest = np.array([choice.honest_hit_rate for choice in results]) - 0.8
     yield Line(claim="best of ten heads: its own hit rate, too good by", promised="", values=naive)
     yield Line(claim="best of ten heads: the nested one, too good by", promised="0", values=honest)
 
@@ -275,8 +275,8 @@ def figures_of_plants(photos: Plants, whole: Plants) -> list[float]:
         return float(np.minimum((whole.scores >= lambda_val).sum(axis=1), CAP).mean())
 
     rows = len(photos.labels)
-    given = SetRule(rule="average_k", lambda_val=FIXED, min_size=0, rows=rows)
-    measurement = Measurement([given], 30, plants=photos.plants)
+    options = SetRule(rule="average_k", lambda_val=FIXED, min_size=0, rows=rows)
+    measurement = Measurement([options], 30, plants=photos.plants)
     measurement.update(photos.scores, photos.labels)
     row = row_of(measurement, 0, 3.0, "softmax")
     hits, size = float(whole.hits(FIXED).mean()), float((whole.scores >= FIXED).sum(axis=1).mean())
@@ -288,7 +288,7 @@ def figures_of_plants(photos: Plants, whole: Plants) -> list[float]:
     assert row.hit_low is not None
     assert row.hit_high is not None
     (thresholds,) = by_class.arrays
-    held = whole.scores[np.arange(len(whole.labels)), whole.labels] >= thresholds[whole.labels]
+    mask = whole.scores[np.arange(len(whole.labels)), whole.labels] >= thresholds[whole.labels]
     often = np.bincount(photos.labels[one_of_each(photos.plants)], minlength=30) >= FEWEST
     return [
         row.hit_low <= hits <= row.hit_high,
@@ -300,7 +300,7 @@ def figures_of_plants(photos: Plants, whole: Plants) -> list[float]:
         whole.hits(naive.lambda_val or 0.0).mean() < 0.9,
         size_at(threshold("average_k", "mean")),
         size_at(threshold("average_k", "probability")) > 3,
-        float(held[often[whole.labels]].mean()),
+        float(mask[often[whole.labels]].mean()),
     ]
 
 
@@ -327,8 +327,8 @@ def size(members: NDArray[np.bool_], photos: Pool) -> float:
 
 def hits(members: NDArray[np.bool_], photos: Pool) -> NDArray[np.bool_]:
     """Whether each set holds the truth."""
-    found: NDArray[np.bool_] = members[np.arange(len(photos.labels)), photos.labels]
-    return found
+    result: NDArray[np.bool_] = members[np.arange(len(photos.labels)), photos.labels]
+    return result
 
 
 def hit_rate(members: NDArray[np.bool_], photos: Pool) -> float:

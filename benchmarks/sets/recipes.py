@@ -64,15 +64,15 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--batch-size", type=int)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     print("| recipe | network | batch | loss | s a step | processor s | pictures a second ", end="")
     print("| peak GiB | hours of the row |\n|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
-        data = Data(Path(folder), steps=given.steps)
-        for name in chosen(given.names, given.each):
+        data = Data(Path(folder), steps=arguments.steps)
+        for name in chosen(arguments.names, arguments.each):
             run = Path(folder) / "runs" / name
-            config = config_of(name, data.of(RECIPES[name]), given.batch_size, given.device)
-            print(line(name, timed(config, run, given.steps)), flush=True)
+            config = config_of(name, data.of(RECIPES[name]), arguments.batch_size, arguments.device)
+            print(line(name, timed(config, run, arguments.steps)), flush=True)
 
 
 class Data:
@@ -177,9 +177,9 @@ def first(pictures: Any, count: int) -> Any:
     """The first of some pictures; features stay as they are."""
     if not isinstance(pictures, Pictures):
         return pictures
-    split, kept = pictures.split, pictures.in_memory
+    split, remaining = pictures.split, pictures.in_memory
     few = replace(split, labels=split.labels[:count], names=split.names[:count], observations=None)
-    return replace(pictures, split=few, in_memory=None if kept is None else kept[:count])
+    return replace(pictures, split=few, in_memory=None if remaining is None else remaining[:count])
 
 
 def _silent(line: str) -> None:

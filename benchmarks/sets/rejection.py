@@ -76,8 +76,8 @@ class Judge:
 
         def outputs(row: int) -> tuple[Any, Any]:
             picture = load(read(row), self.bundle.preprocess)[np.newaxis]
-            found = self.session.outputs(picture, features=True)
-            return found.logits[self.record.head][0], found.features
+            result = self.session.outputs(picture, features=True)
+            return result.logits[self.record.head][0], result.features
 
         logits, features = zip(*in_order(outputs, range(rows)), strict=True)
         return np.stack(logits).astype(np.float64), np.concatenate(features).astype(np.float64)
@@ -128,14 +128,16 @@ def main() -> None:
     parser.add_argument("--data", default=None)
     parser.add_argument("--outside", type=Path, default=None)
     parser.add_argument("--rows", type=int, default=2000)
-    given = parser.parse_args()
-    bundle = open_bundle(given.bundle)
-    data = given.data or json.loads(bundle.read(PROVENANCE))["data"]
+    arguments = parser.parse_args()
+    bundle = open_bundle(arguments.bundle)
+    data = arguments.data or json.loads(bundle.read(PROVENANCE))["data"]
     judge = Judge(bundle, data)
     test = open_dataset(data, splits=["test"], classes=bundle.classes).split("test")
-    inside = judge.familiarity(test.read, min(given.rows, len(test)))
+    inside = judge.familiarity(test.read, min(arguments.rows, len(test)))
     others = (
-        {"photos": judge.familiarity(*_folder(given.outside))} if given.outside else _drawn(judge)
+        {"photos": judge.familiarity(*_folder(arguments.outside))}
+        if arguments.outside
+        else _drawn(judge)
     )
     print(_title(judge, inside["served"]))
     print("\n| others | method | AUROC | 95 % | caught at 1 % | less than the best by |")
@@ -152,7 +154,7 @@ def _drawn(judge: Judge) -> dict[str, Familiarity]:
         for kind in STRANGERS
     }
     together = {
-        name: np.concatenate([found[name] for found in kinds.values()])
+        name: np.concatenate([result[name] for result in kinds.values()])
         for name in next(iter(kinds.values()))
     }
     return {"all": together, **kinds}
@@ -185,9 +187,9 @@ def _title(judge: Judge, inside: Floats) -> str:
     record, rejection = judge.record, judge.rejection
     alarms = int((inside < rejection.threshold).sum())
     low, high = wilson(alarms, inside.size)
-    known = len(judge.reference.directions)
+    result = len(judge.reference.directions)
     return (
-        f"{rejection.method}, head {record.head}, {record.score_kind} scores, {known:,} training "
+        f"{rejection.method}, head {record.head}, {record.score_kind} scores, {result:,} training "
         f"photos; the bundle suspects {100 * alarms / inside.size:.1f} % "
         f"({100 * low:.1f} to {100 * high:.1f}) of {inside.size:,} photos of ours"
     )

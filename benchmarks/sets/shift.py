@@ -76,17 +76,17 @@ def main() -> None:
     parser.add_argument("bundle", type=Path)
     parser.add_argument("--data", required=True)
     parser.add_argument("--repeats", type=int, default=10)
-    given = parser.parse_args()
-    bundle = open_bundle(given.bundle)
+    arguments = parser.parse_args()
+    bundle = open_bundle(arguments.bundle)
     record = read_record(bundle)
-    photos = open_dataset(given.data, splits=["test"], classes=bundle.classes).split("test")
-    print(f"K = {K:g}, {len(photos):,} test photos, {given.repeats} draws.", end=" ")
+    photos = open_dataset(arguments.data, splits=["test"], classes=bundle.classes).split("test")
+    print(f"K = {K:g}, {len(photos):,} test photos, {arguments.repeats} draws.", end=" ")
     print(f"Calibrated on {record.measured.rows:,} photos of {record.classes} classes.\n")
     print(f"| traffic | {' | '.join(THRESHOLDS)} | none above | alarms |")
     print("|---|---|---|---|---|")
     scored = cache(partial(photos_of, bundle, photos, record.head))
     for name, blur, weigh in _kinds():
-        print(_line(name, scored(blur), weigh, record, given.repeats), flush=True)
+        print(_line(name, scored(blur), weigh, record, arguments.repeats), flush=True)
 
 
 def _kinds() -> Iterator[tuple[str, float, Weigh | None]]:
@@ -137,9 +137,9 @@ def drawn(
         return random.permutation(rows)[:most]
     counts = np.bincount(labels)
     weights = (weigh(counts, random) / np.maximum(counts, 1))[labels]
-    wanted = most or round(KEPT * rows)
-    kept = random.choice(rows, wanted, replace=False, p=weights / weights.sum())
-    return random.permutation(kept)  # those of large weight were drawn first
+    expected = most or round(KEPT * rows)
+    remaining = random.choice(rows, expected, replace=False, p=weights / weights.sum())
+    return random.permutation(remaining)  # those of large weight were drawn first
 
 
 def _line(

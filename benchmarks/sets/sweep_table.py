@@ -24,14 +24,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--k", type=int, default=5)
     parser.add_argument("sweeps", nargs="+", type=Path, metavar="SWEEP")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     headings = ["row", "noise", "seeds"]
     for rule in COLUMNS.values():
-        headings += [f"{rule}-{given.k} here", "published"]
+        headings += [f"{rule}-{arguments.k} here", "published"]
     print(f"| {' | '.join(headings)} |\n{'|---' * len(headings)}|")
-    records = [record for folder in given.sweeps if (record := Record.read(folder))]
+    records = [record for folder in arguments.sweeps if (record := Record.read(folder))]
     for record in sorted(records, key=noise):
-        print(line(record, given.k))
+        print(line(record, arguments.k))
 
 
 def line(record: Record, k: int) -> str:

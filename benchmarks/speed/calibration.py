@@ -172,17 +172,17 @@ def _stream_lines() -> str:
         selection.update(batch)
         selecting += time.perf_counter() - start
     start = time.perf_counter()
-    found = [selection.threshold(average_k) for average_k in ASKED]
+    results = [selection.threshold(average_k) for average_k in ASKED]
     selecting += time.perf_counter() - start
-    chosen = (_peak_bytes() - before) / MIB
+    choice = (_peak_bytes() - before) / MIB
     del selection
     start = time.perf_counter()
     tables = _all_tables()
     tabulating = time.perf_counter() - start
     return (
         f"{STREAM_ROWS:,} x {STREAM_CLASSES:,} float32 scores in batches of {STREAM_BATCH}: "
-        f"{selecting:.1f} s of selection, {chosen:.0f} MiB above the base (goal 100), lambda at "
-        f"K = {ASKED[-1]}: {found[-1].lambda_val!r}; {tables} tables of a record: "
+        f"{selecting:.1f} s of selection, {choice:.0f} MiB above the base (goal 100), lambda at "
+        f"K = {ASKED[-1]}: {results[-1].lambda_val!r}; {tables} tables of a record: "
         f"{tabulating:.0f} s, {(_peak_bytes() - before) / MIB:.0f} MiB"
     )
 

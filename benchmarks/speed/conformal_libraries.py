@@ -82,9 +82,9 @@ def crepes_hinge(scores: Scores, labels: Labels, coverage: float = COVERAGE) -> 
     """P-values of ``1 - score``; the threshold is found anew with every prediction."""
     hinge = import_module("crepes.extras").hinge
     alphas = hinge(scores, np.arange(scores.shape[1]), labels)
-    found = import_module("crepes").ConformalClassifier().fit(alphas)
+    result = import_module("crepes").ConformalClassifier().fit(alphas)
     return lambda new: np.asarray(
-        found.predict_set(hinge(new), confidence=coverage, smoothing=False), dtype=np.bool_
+        result.predict_set(hinge(new), confidence=coverage, smoothing=False), dtype=np.bool_
     )
 
 
@@ -118,18 +118,18 @@ def disagreements(
 ) -> tuple[int, int, int, int]:
     """Calibrations compared, those with other sets, and those with more and with fewer classes."""
     random = np.random.default_rng(0)
-    seen, larger, smaller, differing = 0, 0, 0, 0
+    record, larger, smaller, differing = 0, 0, 0, 0
     for rows, coverage in itertools.product(range(10, most_rows + 1, 3), (0.5, 0.8, 0.9)):
-        known, new = (_scores(random, count, ties) for count in (rows, NEW))
-        labels = random.integers(0, known.shape[1], rows)
+        reference, new = (_scores(random, count, ties) for count in (rows, NEW))
+        labels = random.integers(0, reference.shape[1], rows)
         labels[:5] = np.arange(5)  # some refuse classes without a photo
-        theirs = other(known, labels, coverage)(new)
-        mine = ours(known, labels, coverage)(new)
-        seen += 1
+        theirs = other(reference, labels, coverage)(new)
+        mine = ours(reference, labels, coverage)(new)
+        record += 1
         differing += bool((theirs != mine).any())
         larger += bool(theirs.sum() > mine.sum())
         smaller += bool(theirs.sum() < mine.sum())
-    return seen, differing, larger, smaller
+    return record, differing, larger, smaller
 
 
 def _scores(random: np.random.Generator, rows: int, ties: bool) -> Scores:
@@ -144,10 +144,10 @@ def _torchcp(kind: str, scores: Scores, labels: Labels, coverage: float, **setti
     score = getattr(import_module("torchcp.classification.score"), kind)
     predictor = import_module("torchcp.classification.predictor")
     function = score(score_type="identity", **settings)
-    found = predictor.SplitPredictor(function, alpha=1 - coverage)
-    found.calculate_threshold(torch.from_numpy(scores), torch.from_numpy(labels))
+    result = predictor.SplitPredictor(function, alpha=1 - coverage)
+    result.calculate_threshold(torch.from_numpy(scores), torch.from_numpy(labels))
     return lambda new: np.asarray(
-        found.predict_with_logits(torch.from_numpy(new)).numpy(), dtype=np.bool_
+        result.predict_with_logits(torch.from_numpy(new)).numpy(), dtype=np.bool_
     )
 
 
@@ -169,11 +169,11 @@ def _mapie(kind: str, scores: Scores, labels: Labels, coverage: float) -> Sets:
         def predict(self, given: Scores) -> Labels:
             return np.asarray(given.argmax(axis=1), dtype=np.int64)
 
-    found = mapie.SplitConformalClassifier(
+    result = mapie.SplitConformalClassifier(
         Given(), confidence_level=coverage, conformity_score=kind
     )
-    found.conformalize(scores, labels)
-    return lambda new: np.asarray(found.predict_set(new)[1][:, :, 0], dtype=np.bool_)
+    result.conformalize(scores, labels)
+    return lambda new: np.asarray(result.predict_set(new)[1][:, :, 0], dtype=np.bool_)
 
 
 def _puncc_raps(scores: Scores, labels: Labels, coverage: float, **settings: Any) -> Sets:

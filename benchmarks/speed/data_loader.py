@@ -40,9 +40,9 @@ def made_up_photo(width: int, height: int, seed: int) -> bytes:
     smooth = Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
     grain = random.normal(0, 8, (height, width, 3))
     pixels = np.clip(np.asarray(smooth, dtype=np.float64) + grain, 0, 255).astype(np.uint8)
-    written = io.BytesIO()
-    Image.fromarray(pixels).save(written, "JPEG", quality=85)
-    return written.getvalue()
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "JPEG", quality=85)
+    return buffer.getvalue()
 
 
 def rate(read: Callable[[Sequence[bytes]], None], photos: Sequence[bytes]) -> float:

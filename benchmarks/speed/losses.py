@@ -125,23 +125,23 @@ def medians(steps: Sequence[Step], repetitions: int, device: str, clock: Clock) 
     """Median seconds of each step, timed in turn after one turn that does not count."""
     times: list[list[float]] = [[] for _ in steps]
     for turn in range(repetitions + 1):
-        for step, taken in zip(steps, times, strict=True):
+        for step, result in zip(steps, times, strict=True):
             seconds = timed(step, device, clock)
             if turn:
-                taken.append(seconds)
-    return [statistics.median(taken) for taken in times]
+                result.append(seconds)
+    return [statistics.median(seconds) for seconds in times]
 
 
 def timed(step: Step, device: str, clock: Clock) -> float:
     """Seconds per step: enough steps for two milliseconds, at least one."""
-    done, start = 0, clock()
+    result, start = 0, clock()
     while True:
         step()
-        done += 1
+        result += 1
         if device == "cuda":
             torch.cuda.synchronize()
         if (passed := clock() - start) >= 0.002:
-            return passed / done
+            return passed / result
 
 
 def cases_of(classes: int, sizes: list[int], device: str, losses: Sequence[str]) -> Iterator[Case]:
@@ -208,14 +208,14 @@ def line(row: Row) -> str:
     """The row of the table that is printed; a missed goal is marked."""
     case = row.case
     goal = GOALS.get((case.name, case.classes, case.k))
-    shown = "" if goal is None else f"{goal:g}{' ✗' if row.ratio > goal else ''}"
+    view = "" if goal is None else f"{goal:g}{' ✗' if row.ratio > goal else ''}"
     cells = (
         case.name,
         f"{case.classes:,}",
         "" if case.k is None else str(case.k),
         f"{row.seconds * 1e3:.3f}",
         f"{row.ratio:.1f}",
-        shown,
+        view,
         f"{row.peak:.1f}",
     )
     return f"| {' | '.join(cells)} |"

@@ -59,16 +59,16 @@ class ThirdParty:
                 self._call({**sizes, **_tensors(logits, labels, self.names("one_hot"))})
             )
         with contextlib.redirect_stdout(sys.stderr):  # what it says must not enter the table
-            made = self._call(sizes)
-        if isinstance(made, nn.Module):
-            made = made.to(device)
-        return lambda logits, labels: _scalar(made(logits, labels))
+            result = self._call(sizes)
+        if isinstance(result, nn.Module):
+            result = result.to(device)
+        return lambda logits, labels: _scalar(result(logits, labels))
 
     def _call(self, values: dict[str, Any]) -> Any:
         def value(given: Any) -> Any:
             return values[given.id] if isinstance(given, ast.Name) else given
 
-        keywords = {name: value(given) for name, given in self.keywords.items()}
+        keywords = {name: value(outcome) for name, outcome in self.keywords.items()}
         return self.made(*map(value, self.positional), **keywords)
 
 
@@ -107,22 +107,22 @@ def _argument(node: ast.expr, text: str) -> Any:
 
 def _find(module: str, name: str) -> Callable[..., Any]:
     try:
-        found: Any = importlib.import_module(module)
+        outcome: Any = importlib.import_module(module)
         for part in name.split("."):
-            found = getattr(found, part)
+            outcome = getattr(outcome, part)
     except (ImportError, AttributeError) as error:
         raise ValueError(
             f"--against: {error}; install it, or put its folder on PYTHONPATH"
         ) from error
-    result: Callable[..., Any] = found
+    result: Callable[..., Any] = outcome
     return result
 
 
 def _tensors(logits: Tensor, labels: Tensor, with_one_hot: bool) -> dict[str, Tensor]:
-    given = {"logits": logits, "labels": labels}
+    options = {"logits": logits, "labels": labels}
     if with_one_hot:
-        given["one_hot"] = F.one_hot(labels, logits.shape[1]).to(logits.dtype)
-    return given
+        options["one_hot"] = F.one_hot(labels, logits.shape[1]).to(logits.dtype)
+    return options
 
 
 def _scalar(value: Any) -> Tensor:

@@ -70,20 +70,19 @@ def main() -> None:
     parser.add_argument("--quality", type=int, default=85, help="of these JPEG files")
     parser.add_argument("--threads", type=int, default=cores())
     parser.add_argument("--rounds", type=int, default=8)
-    wanted = parser.parse_args()
-    listed, _ = find_photos(wanted.paths, [])
+    arguments = parser.parse_args()
+    listed, _ = find_photos(arguments.paths, [])
     paths = [one.photos[0] for one in listed]
     with tempfile.TemporaryDirectory() as folder:
-        if wanted.width is not None:
-            size, quality, to = wanted.width, wanted.quality, Path(folder)
+        if arguments.width is not None:
+            size, quality, to = arguments.width, arguments.quality, Path(folder)
             paths = [_resized(path, size, quality, to) for path in paths[:BLOCK]]
-        photos = list(islice(cycle(map(str, paths)), wanted.photos))
+        photos = list(islice(cycle(map(str, paths)), arguments.photos))
         size = np.mean([Path(photo).stat().st_size for photo in photos[:BLOCK]]) / 1000
-        print(
-            f"{len(photos):,} photos of {size:.0f} KB, {wanted.threads} threads, {cores()} cores\n"
-        )
-        _formats(wanted.bundle, photos, wanted.threads, wanted.rounds, Path(folder))
-        _killed(wanted.bundle, photos, wanted.threads, Path(folder))
+        threads = f"{arguments.threads} threads, {cores()} cores"
+        print(f"{len(photos):,} photos of {size:.0f} KB, {threads}\n")
+        _formats(arguments.bundle, photos, arguments.threads, arguments.rounds, Path(folder))
+        _killed(arguments.bundle, photos, arguments.threads, Path(folder))
 
 
 def _resized(photo: Path, width: int, quality: int, to: Path) -> Path:
@@ -104,9 +103,9 @@ def _formats(bundle: Path, photos: list[str], threads: int, rounds: int, to: Pat
             _turn(pipeline, photos[:BLOCK], threads, to / f"turn.{form}") for _ in range(rounds)
         ]
         seconds, decode, both, predict, fed = np.min(turns, axis=0)
-        shown = " | ".join(f"{1000 * each:.2f}" for each in (decode, both - decode, predict, fed))
+        view = " | ".join(f"{1000 * each:.2f}" for each in (decode, both - decode, predict, fed))
         print(
-            f"| {form} | {1 / seconds:.1f} | {shown} | {both / predict:.2f} "
+            f"| {form} | {1 / seconds:.1f} | {view} | {both / predict:.2f} "
             f"| {decode / fed:.2f} | {1 / fed:.0f} |",
             flush=True,
         )
@@ -171,13 +170,13 @@ def _killed(bundle: Path, photos: list[str], threads: int, to: Path) -> None:
             time.sleep(0.02)
         process.kill()
         process.wait()
-        kept = _finished(output)
+        remaining = _finished(output)
         cost = _ended(_start(bundle, photos, threads, output, "--resume"))
         whole = to / f"whole.{form}"
         straight = _ended(_start(bundle, photos, threads, whole))
         same = output.read_bytes() == whole.read_bytes()
         print(
-            f"\n{form}: killed after {kept:,} photos, resumed in {cost.seconds:.1f} s "
+            f"\n{form}: killed after {remaining:,} photos, resumed in {cost.seconds:.1f} s "
             f"({cost.cpu:.1f} s of CPU time); uninterrupted {straight.seconds:.1f} s "
             f"({straight.cpu:.1f} s); {'the same bytes' if same else 'OTHER BYTES'}"
         )

@@ -43,20 +43,20 @@ def main() -> None:
     parser.add_argument("--photos", type=int, default=1_200, help="repeated where there are fewer")
     parser.add_argument("--workers", default="1,2,4")
     parser.add_argument("--rounds", type=int, default=3)
-    wanted = parser.parse_args()
-    listed, _ = find_photos(wanted.paths, [])
-    photos = list(islice(cycle(str(one.photos[0].resolve()) for one in listed), wanted.photos))
+    arguments = parser.parse_args()
+    listed, _ = find_photos(arguments.paths, [])
+    photos = list(islice(cycle(str(one.photos[0].resolve()) for one in listed), arguments.photos))
     ways = {"local": ("--threads", "1")} | {
-        number: ("--ray", "--workers", number) for number in wanted.workers.split(",")
+        number: ("--ray", "--workers", number) for number in arguments.workers.split(",")
     }
-    found: dict[str, list[Cost]] = {way: [] for way in ways}
-    for _ in range(wanted.rounds):
+    results: dict[str, list[Cost]] = {way: [] for way in ways}
+    for _ in range(arguments.rounds):
         for way, flags in ways.items():
-            found[way].append(_cost(wanted.bundle, photos, flags))
-            print(way, *(f"{part:.2f}" for part in found[way][-1]), file=sys.stderr, flush=True)
+            results[way].append(_cost(arguments.bundle, photos, flags))
+            print(way, *(f"{part:.2f}" for part in results[way][-1]), file=sys.stderr, flush=True)
     middle = {way: [statistics.median(part) for part in zip(*costs, strict=True)]
-              for way, costs in found.items()}  # fmt: skip
-    one = middle[wanted.workers.split(",")[0]]
+              for way, costs in results.items()}  # fmt: skip
+    one = middle[arguments.workers.split(",")[0]]
     print("| workers | worker, ms a photo | others | clock | per worker's second | per second |")
     print("|---|---|---|---|---|---|")
     for way, (workers, others, clock) in middle.items():
@@ -81,9 +81,9 @@ def _cost(bundle: Path, photos: list[str], flags: tuple[str, ...]) -> Cost:
         process.stdin.close()
         marks = [_mark(process, output, round(share * len(photos))) for share in (0.2, 0.9)]
         assert process.stderr is not None
-        said = process.stderr.read()
+        result = process.stderr.read()
         if process.wait() not in (0, 6):
-            raise SystemExit(said)
+            raise SystemExit(result)
     then, now = marks
     number = now.photos - then.photos
     return Cost(*(1000 * (now[part] - then[part]) / number for part in (1, 2, 3)))
@@ -102,14 +102,14 @@ def _mark(process: subprocess.Popen[str], output: Path, photos: int) -> Mark:
     """How far it has come once so many photos are done."""
     journal = output.with_name(f"{output.name}.run")
     while process.poll() is None:
-        done = journal.read_bytes().count(b"\n") - 1 if journal.exists() else 0
-        if done >= photos:
+        result = journal.read_bytes().count(b"\n") - 1 if journal.exists() else 0
+        if result >= photos:
             used = dict(_used(process.pid))
             workers = sum(used[number] for number in used if _is_worker(number)) or used.pop(
                 process.pid
             )
             others = sum(seconds for number, seconds in used.items() if not _is_worker(number))
-            return Mark(done, workers, others, time.monotonic())
+            return Mark(result, workers, others, time.monotonic())
         time.sleep(0.1)
     raise SystemExit("the run ended too soon")
 

@@ -53,9 +53,9 @@ def main() -> None:
     parser.add_argument("--test", type=int, default=2_000)
     parser.add_argument("--image-size", type=int, default=SIDE)
     parser.add_argument("--validate", action="store_true")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        _measure(given, Path(folder))
+        _measure(arguments, Path(folder))
 
 
 def _measure(given: argparse.Namespace, folder: Path) -> None:

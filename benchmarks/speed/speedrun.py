@@ -76,9 +76,9 @@ def machine() -> str:
 
 def commit() -> str:
     """The commit of the working tree, marked where files were changed since."""
-    asked = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
-    found = subprocess.run(asked, capture_output=True, text=True, check=False)
-    return found.stdout.strip() or "unknown"
+    calls = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
+    process = subprocess.run(calls, capture_output=True, text=True, check=False)
+    return process.stdout.strip() or "unknown"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -90,9 +90,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=None, help="an empty folder")
     parser.add_argument("--data", default=None, help="in place of the recipe's")
     parser.add_argument("--epochs", type=int, default=None, help="in place of the recipe's")
-    given = parser.parse_args(arguments)
-    flags = {"recipe": given.recipe, "seed": given.seed, "data": given.data, "epochs": given.epochs}
-    config, out = resolve(flags), given.out or Path(tempfile.mkdtemp())
+    result = parser.parse_args(arguments)
+    flags = {
+        "recipe": result.recipe,
+        "seed": result.seed,
+        "data": result.data,
+        "epochs": result.epochs,
+    }
+    config, out = resolve(flags), result.out or Path(tempfile.mkdtemp())
     wall, processor = time.monotonic(), sum(os.times()[:4])  # with the processes that have ended
     trained = train_run(config, out / "run")
     export_run(out / "run", out / "bundle")
@@ -100,8 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wall, processor = time.monotonic() - wall, sum(os.times()[:4]) - processor
     below = measure(out / "bundle", config.data)
     reached = all(points <= GOAL for points in below.values())
-    said = [f"{points:.2f} at K = {k:g}" for k, points in below.items()]
-    print(f"points below the best possible: {', '.join(said)}; {GOAL} {'' if reached else 'NOT '}"
+    lines = [f"{points:.2f} at K = {k:g}" for k, points in below.items()]
+    print(f"points below the best possible: {', '.join(lines)}; {GOAL} {'' if reached else 'NOT '}"
           "reached at every K")  # fmt: skip
     print("| date | commit | machine | recipe, seed | wall s | processor s | training s | "
           f"{' | '.join(f'K = {k:g}' for k in KS)} |")  # fmt: skip

@@ -65,21 +65,21 @@ def main() -> None:
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--variant", choices=VARIANTS, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.variant is not None:
-        print(json.dumps(_measure(given)))
+    arguments = parser.parse_args()
+    if arguments.variant is not None:
+        print(json.dumps(_measure(arguments)))
         return
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in VARIANTS}
-    for _ in range(given.rounds):
+    results: dict[str, list[dict[str, float]]] = {name: [] for name in VARIANTS}
+    for _ in range(arguments.rounds):
         for name in VARIANTS:
             command = [sys.executable, "-m", "benchmarks.speed.training", *sys.argv[1:]]
-            done = subprocess.run(
+            process = subprocess.run(
                 [*command, "--variant", name], stdout=subprocess.PIPE, text=True, check=True
             )
-            found[name].append(json.loads(done.stdout.splitlines()[-1]))
+            results[name].append(json.loads(process.stdout.splitlines()[-1]))
     print("| variant | images a second | a processor second |\n|---|---|---|")
     rates = {}
-    for name, turns in found.items():
+    for name, turns in results.items():
         rates[name] = [
             statistics.median(turn["images"] / turn[unit] for turn in turns)
             for unit in ("seconds", "cpu")
@@ -89,10 +89,10 @@ def main() -> None:
         ratios = (a / b for a, b in zip(rates[ours], rates[plain], strict=True))
         print(f"| ratio, {ours} | " + " | ".join(f"{ratio:.2f}" for ratio in ratios) + " |")
     print(flush=True)
-    training_loader.print_table(given.rounds)
+    training_loader.print_table(arguments.rounds)
     print(flush=True)
-    clock = time.perf_counter if given.device == "cuda" else time.process_time
-    training_step.print_table(given.backbone, given.device, given.rounds, clock)
+    clock = time.perf_counter if arguments.device == "cuda" else time.process_time
+    training_step.print_table(arguments.backbone, arguments.device, arguments.rounds, clock)
 
 
 class Clock:
@@ -138,18 +138,18 @@ def _config(given: argparse.Namespace) -> TrainConfig:
 
 
 def _ours(given: argparse.Namespace) -> dict[str, float]:
-    found: dict[str, float] = {}
+    results: dict[str, float] = {}
 
     class Timed(Run):
         def train_epoch(self, sources: Sources, steps: int, advance: Advance) -> None:
             clock = Clock()
             super().train_epoch(sources, steps, advance)
-            found.update(clock.read(len(sources.training)))
+            results.update(clock.read(len(sources.training)))
 
     vars(florilege.training.train)["Run"] = Timed  # the same loop with a clock around an epoch
     with tempfile.TemporaryDirectory() as folder:
         florilege.training.train.train_run(_config(given), Path(folder) / "run", say=lambda _: None)
-    return found
+    return results
 
 
 def _our_loader(given: argparse.Namespace) -> dict[str, float]:

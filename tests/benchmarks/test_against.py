@@ -51,16 +51,16 @@ def _loss(text: str) -> Any:
 
 
 def test_a_call_makes_the_loss_from_literals_and_the_names_of_the_sizes() -> None:
-    said = io.StringIO()
+    buffer = io.StringIO()
     text = f"{HERE}:Talkative(classes, k=k, counts=class_counts, tau=-0.5)"
-    with contextlib.redirect_stdout(said):
+    with contextlib.redirect_stdout(buffer):
         other = parse(text)
         loss = other.loss(classes=3, k=2, class_counts=[7, 1, 4], device="cpu")
     assert loss(LOGITS, LABELS) == 5
     assert other.names("k")
     assert not other.names("logits")
     assert other.name == text.partition(":")[2]
-    assert said.getvalue() == "", "the table is on stdout"
+    assert buffer.getvalue() == "", "the table is on stdout"
 
 
 def test_a_call_that_names_the_logits_is_the_loss_and_rows_are_averaged() -> None:
@@ -107,5 +107,5 @@ def test_a_loss_that_fails_at_a_size_is_named_and_the_others_are_timed(
         ("broken_above_two", 2),
         ("cross_entropy(logits, labels)", None),
     ]
-    said = capsys.readouterr().err
-    assert said == "broken_above_two at 20 classes, k = 3: AssertionError: k must be small\n"
+    text = capsys.readouterr().err
+    assert text == "broken_above_two at 20 classes, k = 3: AssertionError: k must be small\n"

@@ -43,12 +43,12 @@ def test_the_interval_holds_the_area_and_stays_within_0_and_1(
 def test_the_interval_holds_the_true_area_19_times_in_20(
     shift: float, spread: float, outside: int
 ) -> None:
-    random, held = np.random.default_rng(int(10 * shift + spread)), 0
+    random, total = np.random.default_rng(int(10 * shift + spread)), 0
     truth = (1 + erf(shift / np.sqrt(1 + spread**2) / np.sqrt(2))) / 2
     for _ in range(RUNS):
-        found = auroc_interval(random.normal(shift, 1, 500), random.normal(0, spread, outside))
-        held += found[0] <= truth <= found[1]
-    assert 0.935 - 3 * np.sqrt(0.95 * 0.05 / RUNS) <= held / RUNS <= 0.985
+        result = auroc_interval(random.normal(shift, 1, 500), random.normal(0, spread, outside))
+        total += result[0] <= truth <= result[1]
+    assert 0.935 - 3 * np.sqrt(0.95 * 0.05 / RUNS) <= total / RUNS <= 0.985
 
 
 def test_perfect_separation_of_few_photos_is_not_certain() -> None:
@@ -59,29 +59,29 @@ def test_perfect_separation_of_few_photos_is_not_certain() -> None:
 
 
 def test_a_difference_on_the_same_photos_has_a_paired_interval() -> None:
-    random, held, widths, apart = np.random.default_rng(1), 0, [], []
+    random, total, widths, apart = np.random.default_rng(1), 0, [], []
     for _ in range(RUNS):
         ours, others = random.normal(1.5, 1, 300), random.normal(0, 1, 80)
         first = (ours + random.normal(0, 0.3, 300), others + random.normal(0, 0.3, 80))
         second = (ours + random.normal(0, 0.3, 300), others + random.normal(0, 0.3, 80))
         difference, (low, high) = auroc_difference(first, second)
         assert difference == pytest.approx(auroc(*first) - auroc(*second))
-        held += low <= 0 <= high
+        total += low <= 0 <= high
         widths.append(high - low)
         apart.append(auroc_interval(*first)[1] - auroc_interval(*first)[0])
-    assert held / RUNS == pytest.approx(0.95, abs=0.01 + 3 * np.sqrt(0.95 * 0.05 / RUNS))
+    assert total / RUNS == pytest.approx(0.95, abs=0.01 + 3 * np.sqrt(0.95 * 0.05 / RUNS))
     assert np.mean(widths) < 0.7 * np.mean(apart)
 
 
 def test_methods_stand_side_by_side_the_best_first() -> None:
     ours, others = np.linspace(0, 1, 200), np.linspace(-0.5, 0.5, 40)
-    found = compare_methods(
+    outcome = compare_methods(
         {"bad": -ours, "good": ours, "none": 0 * ours},
         {"bad": -others, "good": others, "none": 0 * others},
         share=0.05,
     )
-    assert [result.method for result in found] == ["good", "none", "bad"]
-    good, none = found[:2]
+    assert [result.method for result in outcome] == ["good", "none", "bad"]
+    good, none = outcome[:2]
     assert (good.inside, good.outside) == (200, 40)
     assert (ours < good.threshold).sum() == 10
     assert good.caught == (others < good.threshold).mean() > 0.4

@@ -40,8 +40,8 @@ def test_the_command_writes_a_picture_file(tmp_path: Path, monkeypatch: pytest.M
     out = tmp_path / "sheet.png"
     result = CliRunner().invoke(app, ["--out", str(out)])
     assert result.exit_code == 0, result.output
-    with Image.open(out) as drawn:
-        assert drawn.convert("RGB").getpixel((3, 3)) == (255, 0, 0)
+    with Image.open(out) as sample:
+        assert sample.convert("RGB").getpixel((3, 3)) == (255, 0, 0)
 
 
 def _gray(picture: Image.Image) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:

@@ -116,11 +116,11 @@ def test_val_chooses_and_test_does_not(bench: Bench) -> None:
 def test_a_factor_is_offered_to_every_method_alike(bench: Bench) -> None:
     for method in ("cross_entropy", "cross_entropy+lda", "blend"):
         fits = bench.fits(method, [DECAY], NOISE, FIRST_SEED)
-        found = set[float]()
+        result = set[float]()
         for factor in blend.SHARPNESS:
             choice, _ = bench.choose(fits, [factor])
-            found.add(choice.sharpness)
-        assert found <= set(blend.SHARPNESS)
+            result.add(choice.sharpness)
+        assert result <= set(blend.SHARPNESS)
         best = bench.choose(fits, blend.SHARPNESS)[1]
         assert best == max(bench.choose(fits, [factor])[1] for factor in blend.SHARPNESS)
 
@@ -139,7 +139,7 @@ def test_the_table_has_a_row_for_each_and_the_tables_their_means(
     assert len(rows) == 12
     assert {row["sharpness"] for row in rows if row["sharpened"] == "0"} == {"1.0"}
     printed = heads.tables(rows)
-    chosen = [row for row in rows if row["method"] == "blend" and row["sharpened"] == "1"]
-    means = np.mean([[float(row[f"average_{k}"]) for k in SIZES] for row in chosen], axis=0)
+    choices = [row for row in rows if row["method"] == "blend" and row["sharpened"] == "1"]
+    means = np.mean([[float(row[f"average_{k}"]) for k in SIZES] for row in choices], axis=0)
     assert f"| `blend` | {heads.joined(means)} (" in printed
     assert printed.count("| `cross_entropy` |") == 3  # accuracy, sharpness, behind the blend

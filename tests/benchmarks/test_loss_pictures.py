@@ -24,10 +24,10 @@ def test_every_loss_has_a_panel_lowest_at_the_true_class(k: int) -> None:
     labels = torch.full((15,), pictures.LABEL)
     at_label = scores.tolist().index([0.0, 2.0, 0.0])
     for title, values in panels.items():
-        found = values(scores, labels)
-        assert found.shape == (15,), title
-        assert found[at_label] == found.min(), title
-        assert found.max() > found.min(), title
+        result = values(scores, labels)
+        assert result.shape == (15,), title
+        assert result[at_label] == result.min(), title
+        assert result.max() > result.min(), title
 
 
 def test_the_picture_is_a_small_png(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

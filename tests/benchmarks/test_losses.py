@@ -48,9 +48,9 @@ def test_time_is_that_of_the_clock_asked_for() -> None:
 
 def test_peak_memory_counts_what_was_held_at_once() -> None:
     def work() -> Tensor:
-        held = torch.zeros(1000)
+        total = torch.zeros(1000)
         for _ in range(5):
-            held = held + 1
-        return held.view(10, 100)
+            total = total + 1
+        return total.view(10, 100)
 
     assert peak_bytes(work) == 2 * 4000

@@ -98,9 +98,9 @@ GROCERY = [
 
 def _jpeg(seed: int, size: tuple[int, int] = (300, 200)) -> bytes:
     pixels = np.random.default_rng(seed).integers(0, 255, (*size[::-1], 3), dtype=np.uint8)
-    written = io.BytesIO()
-    Image.fromarray(pixels).save(written, "JPEG")
-    return written.getvalue()
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "JPEG")
+    return buffer.getvalue()
 
 
 @pytest.fixture
@@ -158,8 +158,8 @@ def test_caltech_101_is_taken_as_it_is_published(
     tmp_path: Path, form: Callable[[Path], Path]
 ) -> None:
     original = form(_caltech(tmp_path / "published"))
-    said = make("caltech101-96", original, tmp_path / "set")
-    assert said.endswith("photos.csv: train 2, val 1, test 1; 2 classes in 1 groups")
+    answer = make("caltech101-96", original, tmp_path / "set")
+    assert answer.endswith("photos.csv: train 2, val 1, test 1; 2 classes in 1 groups")
     dataset = open_dataset(str(tmp_path / "set" / "photos.csv"))
     assert dataset.split("train").names == CALTECH[:2]
     with Image.open(io.BytesIO(dataset.split("train").read(0))) as photo:
@@ -191,11 +191,11 @@ def _grocery(folder: Path) -> Path:
 def test_the_groceries_are_taken_from_a_checkout_or_its_zip(tmp_path: Path, zipped: bool) -> None:
     original = _grocery(tmp_path / "GroceryStoreDataset-master")
     if zipped:
-        made = shutil.make_archive(str(tmp_path / "master"), "zip", tmp_path, original.name)
-        original = Path(made)
+        result = shutil.make_archive(str(tmp_path / "master"), "zip", tmp_path, original.name)
+        original = Path(result)
     out = tmp_path / "set"
-    said = make("grocery-plants", original, out)
-    assert said.endswith("photos.csv: train 2, val 1, test 1; 2 classes in 1 groups")
+    answer = make("grocery-plants", original, out)
+    assert answer.endswith("photos.csv: train 2, val 1, test 1; 2 classes in 1 groups")
     assert (out / "LICENSE").read_text() == "MIT"
     assert (out / "ood/val/Milk_001.jpg").read_bytes() == _jpeg(12, (348, 464))
     assert (out / "test/Kiwi/Kiwi_001.jpg").read_bytes() == _jpeg(20, (348, 464))

@@ -38,11 +38,11 @@ def test_a_row_starts_with_its_own_network_and_is_timed(name: str, tmp_path: Pat
 def test_the_steps_that_are_timed_are_those_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[int] = []
+    calls: list[int] = []
     step = Run.train_step
 
     def counted(run: Run, *given: object) -> object:
-        seen.append(run.position.step)
+        calls.append(run.position.step)
         return step(run, *given)  # type: ignore[arg-type]  # as it is given
 
     monkeypatch.setattr(Run, "train_step", counted)
@@ -52,7 +52,7 @@ def test_the_steps_that_are_timed_are_those_asked_for(
     )
     small = config.model_copy(update={"backbone": "tiny"})
     timing = benchmark.timed(small, tmp_path / "run", steps=5)
-    assert seen == [0, 1, 2, 3, 4, 5]  # a first one, then five, over several epochs
+    assert calls == [0, 1, 2, 3, 4, 5]  # a first one, then five, over several epochs
     assert timing.seconds > 0
 
 
@@ -69,7 +69,7 @@ def test_one_is_chosen_of_each_kind() -> None:
 def test_made_up_data_have_the_classes_asked_for(name: str, tmp_path: Path) -> None:
     options = ":hold_out=50" if name == "imagenet" else ""
     recipe = next(each for each in RECIPES.values() if each.data == name)
-    made = benchmark.Data(tmp_path, FEW, steps=1, photos=4).of(recipe)
-    dataset = open_dataset(f"{made}{options}", splits=["train", "val", "test"])
+    result = benchmark.Data(tmp_path, FEW, steps=1, photos=4).of(recipe)
+    dataset = open_dataset(f"{result}{options}", splits=["train", "val", "test"])
     assert len(dataset.classes) == FEW[name]
     assert all(len(split) >= FEW[name] for split in dataset.splits.values())

@@ -33,9 +33,9 @@ def test_the_whole_road_ends_in_a_line_for_the_table(
 ) -> None:
     small = "flora:train=60,val=150,test=150"
     code = main(["--recipe", "demo", "--data", small, "--epochs", "0", "--out", str(tmp_path)])
-    told, header, row = capsys.readouterr().out.splitlines()[-3:]
+    outcome, header, row = capsys.readouterr().out.splitlines()[-3:]
     assert code == 1
-    assert "0.5 NOT reached at every K" in told
+    assert "0.5 NOT reached at every K" in outcome
     columns = [[cell.strip() for cell in line.strip("|").split("|")] for line in (header, row)]
     assert len(columns[0]) == len(columns[1])
     assert all(float(points) > 0.5 for points in columns[1][-len(KS) :])

@@ -127,8 +127,8 @@ def test_the_error_is_that_of_all_photos_a_difference_rests_on() -> None:
     same = (old, sizes[0])
     twice = compare(same, same, data_sha256="test", thresholds=(by_hits, by_hits))
     assert twice.hit_rate.ci95 == compare(same, same).hit_rate.ci95  # the photos move both alike
-    given = replace(by_sizes, fixes=None)
-    assert widths(given, given) == widths()
+    options = replace(by_sizes, fixes=None)
+    assert widths(options, options) == widths()
     alike = ThresholdOrigin(data_sha256="test", rows=rows, fixes="sizes", hits_per_class=0.0)
     assert widths(alike, alike)[0] == pytest.approx(hits_error)
 

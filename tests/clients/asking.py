@@ -43,8 +43,8 @@ def main(url: str, key: str, photo: str) -> None:
     assert raw.set_.k == 2.0
     assert raw.set_.hit_rate.value > 0.5
 
-    said = FeedbackFeedbackBody(request_id=raw.id, class_id=raw.results[0].class_id, consent=True)
-    receipt = feedback.sync(client=client, body=said)
+    answer = FeedbackFeedbackBody(request_id=raw.id, class_id=raw.results[0].class_id, consent=True)
+    receipt = feedback.sync(client=client, body=answer)
     assert isinstance(receipt, FeedbackReceipt), receipt
     assert (receipt.in_set, receipt.photos) == (True, 0)
 

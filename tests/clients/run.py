@@ -48,9 +48,9 @@ def main() -> int:
         with Running(settings) as running:
             with urllib.request.urlopen(f"{running.url}/openapi.json") as answer:
                 (folder / "openapi.json").write_text(json.dumps(json.load(answer)))
-            asked = (running.url, KEY, str(folder / "photo.png"))
+            calls = (running.url, KEY, str(folder / "photo.png"))
             clients = (_python, _typescript, _plantnet)
-            failed = [client(folder, asked) for client in clients].count(False)
+            failed = [client(folder, calls) for client in clients].count(False)
     print(f"{len(clients) - failed} passed, {failed} failed")
     return 1 if failed else 0
 
@@ -59,11 +59,11 @@ def _python(folder: Path, asked: Sequence[str]) -> bool:
     venv.create(folder / "venv", with_pip=True)
     python, generated = folder / "venv" / "bin" / "python", folder / "generated"
     generated.mkdir()
-    made = ["generate", "--path", str(folder / "openapi.json"), "--meta", "none"]
-    made += ["--output-path", str(generated / "generated_client"), "--overwrite"]
+    results = ["generate", "--path", str(folder / "openapi.json"), "--meta", "none"]
+    results += ["--output-path", str(generated / "generated_client"), "--overwrite"]
     return (
         _ran(str(python), "-m", "pip", "install", "--quiet", PYTHON_GENERATOR)
-        and _ran(str(python.with_name("openapi-python-client")), *made)
+        and _ran(str(python.with_name("openapi-python-client")), *results)
         and _ran(str(python), str(HERE / "asking.py"), *asked, env={"PYTHONPATH": str(generated)})
     )
 
@@ -98,10 +98,10 @@ def _plantnet(folder: Path, asked: Sequence[str]) -> bool:
 def _ran(*command: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> bool:
     """Whether a command ended well; what it said is shown where it did not."""
     print("$", " ".join(Path(word).name for word in command[:4]), flush=True)
-    done = subprocess.run(command, cwd=cwd, env=env, check=False, capture_output=True, text=True)
-    if done.returncode:
-        print(done.stdout, done.stderr)
-    return done.returncode == 0
+    process = subprocess.run(command, cwd=cwd, env=env, check=False, capture_output=True, text=True)
+    if process.returncode:
+        print(process.stdout, process.stderr)
+    return process.returncode == 0
 
 
 if __name__ == "__main__":

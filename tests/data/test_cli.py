@@ -45,11 +45,11 @@ def test_what_is_left_out_of_a_long_list_is_counted(
     monkeypatch.setattr("florilege.data.cli.MOST_ITEMS", most)
     one_each = {"a": 1, "b": 1, "c": 1}
     root = write_folder(tmp_path, {"train": one_each, "val": one_each, "test": one_each})
-    said = RUNNER.invoke(app, ["check", str(root)]).stdout
-    assert "one_picture (3)" in said
-    listed = [line.strip() for line in said.splitlines() if line.startswith("  ")]
+    text = RUNNER.invoke(app, ["check", str(root)]).stdout
+    assert "one_picture (3)" in text
+    listed = [line.strip() for line in text.splitlines() if line.startswith("  ")]
     assert [name for name in listed if name in one_each] == list(one_each)[:most]
-    words = " ".join(said.split())
+    words = " ".join(text.split())
     assert (f"and {3 - most} more; --json has all" in words) == (most < 3)
     assert (f"the {most} rarest of 3 classes; --json has all" in words) == (most < 3)
 
@@ -81,8 +81,8 @@ def test_data_that_can_be_trained_on_end_with_how(
     cut = RUNNER.invoke(app, ["split", "my photos", "--out", "m.csv", "--val", "0.3"])
     assert cut.stderr == f"next: florilege train --data m.csv {pretrained} --out runs/2\n"
     for source in ("flora:train=20,val=5,test=5", "flora:train=20,val=0,test=5"):
-        said = RUNNER.invoke(app, ["check", source]).stderr
-        assert said == (
+        text = RUNNER.invoke(app, ["check", source]).stderr
+        assert text == (
             f"next: florilege train --data {source} --recipe demo --out runs/2\n"
             if "val=5" in source
             else ""
@@ -129,19 +129,19 @@ def test_split_refuses_shares_and_names_that_cannot_be(tmp_path: Path) -> None:
 
 def test_check_says_what_options_do_to_the_training_split() -> None:
     source = "flora:train=60,val=3,test=3,fraction=0.5,noise=0.9"
-    said = RUNNER.invoke(app, ["check", source]).stdout
-    assert "of 60 pictures kept" in said
-    assert "labels changed" in said
-    assert "within 16 groups of 85 classes" in " ".join(said.split())
-    found = json.loads(RUNNER.invoke(app, ["check", source, "--json"]).stdout)
-    assert found["thinned"]["pictures"] == 60
-    assert 0 < found["noise"]["changed"] < found["noise"]["labels"] == found["thinned"]["kept"]
+    text = RUNNER.invoke(app, ["check", source]).stdout
+    assert "of 60 pictures kept" in text
+    assert "labels changed" in text
+    assert "within 16 groups of 85 classes" in " ".join(text.split())
+    result = json.loads(RUNNER.invoke(app, ["check", source, "--json"]).stdout)
+    assert result["thinned"]["pictures"] == 60
+    assert 0 < result["noise"]["changed"] < result["noise"]["labels"] == result["thinned"]["kept"]
 
 
 def test_split_takes_no_options_of_the_training_split(tmp_path: Path) -> None:
     root = write_folder(tmp_path / "photos", GOOD)
-    given = ["split", f"{root}:noise=0.2", "--out", str(tmp_path / "m.csv")]
-    result = RUNNER.invoke(app, given)
+    arguments = ["split", f"{root}:noise=0.2", "--out", str(tmp_path / "m.csv")]
+    result = RUNNER.invoke(app, arguments)
     assert isinstance(result.exception, DataError)
     assert "cut from pictures as they are" in str(result.exception)
     assert not (tmp_path / "m.csv").exists()

@@ -19,9 +19,9 @@ RUNNER = CliRunner()
 
 def row(request_id: str, said: str, *photos: str, **more: Any) -> dict[str, Any]:
     answered = {"rule": "average_k", "k": 3.0, "set": ["a", "b"], "calibration_id": "c"}
-    given = {"said": said, "class_id": None if said == "not_an_organism" else said}
-    told = {"time": "2026-11-22T10:00:00+00:00", "in_set": said in "ab", "consent": bool(photos)}
-    return {"request_id": request_id, **answered, **given, **told, "photos": photos, **more}
+    options = {"said": said, "class_id": None if said == "not_an_organism" else said}
+    fields = {"time": "2026-11-22T10:00:00+00:00", "in_set": said in "ab", "consent": bool(photos)}
+    return {"request_id": request_id, **answered, **options, **fields, "photos": photos, **more}
 
 
 def write_old(store: Path, *rows: dict[str, Any]) -> Path:
@@ -63,10 +63,10 @@ def test_rows_and_photos_move_into_the_database(tmp_path: Path) -> None:
         "average_k k=3": 2,
         "average_k k=5": 1,
     }
-    found = import_feedback(store, out)
-    assert found.table["class_id"] == ["b", "b"]
-    assert [(tmp_path / path).read_bytes() for path in found.table["path"]] == [png(2), png(1)]
-    assert found.table["licence"] == ["", ""]
+    outcome = import_feedback(store, out)
+    assert outcome.table["class_id"] == ["b", "b"]
+    assert [(tmp_path / path).read_bytes() for path in outcome.table["path"]] == [png(2), png(1)]
+    assert outcome.table["licence"] == ["", ""]
     assert isinstance(convert(store).exception, DataError)
 
 

@@ -33,9 +33,9 @@ def write_store(store: Path, *words: dict[str, Any]) -> Path:
             pictures = [png(number) for number in word["pictures"]]
             answer = {"id": word["answer_id"], "key": "", "members": "[]"}
             more = {"key": "", "time": "", "consent": bool(pictures), "photos": len(pictures)}
-            given = {name: word[name] for name in ("answer_id", "class_id", "licence")}
+            options = {name: word[name] for name in ("answer_id", "class_id", "licence")}
             new = not database.count_photos(word["answer_id"])
-            database.add(answer, {**given, **more}, pictures if new else [])
+            database.add(answer, {**options, **more}, pictures if new else [])
     return store
 
 
@@ -78,10 +78,10 @@ def test_the_last_word_on_an_answer_counts(tmp_path: Path) -> None:
         word(R3, "a"),  # taken back
         word(R4, NOT_AN_ORGANISM, 4),
     )
-    found = import_feedback(store, tmp_path / "m.csv")
-    assert (found.table["observation_id"], found.table["class_id"]) == ([R1], ["b"])
-    assert (found.photos, found.answers) == (1, 1)
-    assert found.left_out == {"without a class": 2, "without photos": 1}
+    result = import_feedback(store, tmp_path / "m.csv")
+    assert (result.table["observation_id"], result.table["class_id"]) == ([R1], ["b"])
+    assert (result.photos, result.answers) == (1, 1)
+    assert result.left_out == {"without a class": 2, "without photos": 1}
 
 
 def test_what_was_left_out_is_counted_for_machines_too(tmp_path: Path) -> None:
@@ -163,8 +163,8 @@ def test_a_store_that_no_server_wrote_is_refused_and_nothing_is_written(
     out = tmp_path / "deep" / "m.csv"
     with pytest.raises(DataError, match="cannot be read"):
         import_feedback(store, out)
-    written = set(tmp_path.rglob("*")) - {*before, tmp_path / "deep" / "m-feedback"}
-    assert written == set()
+    output = set(tmp_path.rglob("*")) - {*before, tmp_path / "deep" / "m-feedback"}
+    assert output == set()
 
 
 def test_a_database_of_something_else_or_behind_a_link_is_refused(tmp_path: Path) -> None:
@@ -190,16 +190,16 @@ def test_what_a_killed_server_left_is_undone_when_it_is_read(tmp_path: Path) -> 
         os._exit(1)"""
     subprocess.run([sys.executable, "-c", code], check=False)
     assert (store / f"{FILE}-journal").stat().st_size > 0
-    found = import_feedback(store, tmp_path / "m.csv")
-    assert (found.photos, found.table["class_id"]) == (1, ["a"])
+    result = import_feedback(store, tmp_path / "m.csv")
+    assert (result.photos, result.table["class_id"]) == (1, ["a"])
 
 
 def test_columns_of_the_other_data_stay_and_are_empty_for_feedback(tmp_path: Path) -> None:
     (tmp_path / "x.png").write_bytes(png(1))
     (tmp_path / "old.csv").write_text("path,class_id,split,genus\nx.png,a,training,Rosa\n")
     store = write_store(tmp_path / "kept", word(R1, "a", 1))
-    found = import_feedback(store, tmp_path / "m.csv", str(tmp_path / "old.csv"))
-    assert found.table == {
+    result = import_feedback(store, tmp_path / "m.csv", str(tmp_path / "old.csv"))
+    assert result.table == {
         "path": ["x.png", f"m-feedback/{R1}-1.jpg"],
         "class_id": ["a", "a"],
         "split": ["training", "train"],

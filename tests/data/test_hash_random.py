@@ -13,7 +13,7 @@ def test_another_seed_gives_another_order_of_the_same_keys() -> None:
 
 
 def test_fractions_fill_the_unit_interval_evenly() -> None:
-    drawn = [fraction(str(number), 3) for number in range(2000)]
-    assert all(0 <= value < 1 for value in drawn)
-    assert abs(sum(drawn) / len(drawn) - 0.5) < 0.03  # five standard errors
+    draws = [fraction(str(number), 3) for number in range(2000)]
+    assert all(0 <= value < 1 for value in draws)
+    assert abs(sum(draws) / len(draws) - 0.5) < 0.03  # five standard errors
     assert fraction("a", 0) != fraction("a", 1)

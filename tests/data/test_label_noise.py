@@ -37,14 +37,14 @@ def noisy(train: Records = TRAIN, *, rate: float = 0.3, seed: int = 0) -> list[s
 @pytest.mark.parametrize("rate", [0.05, 0.2, 0.5, 1.0])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_label_is_drawn_evenly_from_its_group_itself_included(rate: float, seed: int) -> None:
-    drawn = Counter(zip(TRAIN.class_ids, noisy(rate=rate, seed=seed), strict=True))
+    sample = Counter(zip(TRAIN.class_ids, noisy(rate=rate, seed=seed), strict=True))
     each = ROWS // 7
     for before, (group,) in GROUPS.items():
         size = sum(other == [group] for other in GROUPS.values())
         for after, (other,) in GROUPS.items():
             share = (rate / size if other == group else 0) + (1 - rate if after == before else 0)
             spread = 4.5 * np.sqrt(each * share * (1 - share))
-            assert abs(drawn[before, after] - each * share) <= spread, (before, after)
+            assert abs(sample[before, after] - each * share) <= spread, (before, after)
 
 
 def test_noise_at_a_higher_rate_holds_that_at_every_lower_one() -> None:
@@ -76,8 +76,8 @@ def test_draws_of_rate_and_class_are_independent() -> None:
     """One draw for both would leave the classes drawn at a low rate on one side of the group."""
     train = records(["a"] * ROWS)
     several = Listing(source="somewhere", splits={"train": train}, groups=GROUPS, order=[*GROUPS])
-    drawn = Counter(noisy_ids(several, train, rate=0.1, seed=3))
-    assert min(drawn[name] for name in "bcd") > 0.7 * ROWS * 0.1 / 4
+    sample = Counter(noisy_ids(several, train, rate=0.1, seed=3))
+    assert min(sample[name] for name in "bcd") > 0.7 * ROWS * 0.1 / 4
 
 
 def test_classes_a_source_fixes_may_be_drawn_without_a_picture_of_their_own() -> None:
@@ -87,15 +87,15 @@ def test_classes_a_source_fixes_may_be_drawn_without_a_picture_of_their_own() ->
 
 
 def named(*names: str, **genus: str) -> Listing:
-    known = {
+    reference = {
         name: ClassInfo(id=name, scientific_name=name, genus=genus.get(name)) for name in names
     }
-    return Listing(source="s", splits={"train": records(list(names))}, class_infos=known)
+    return Listing(source="s", splits={"train": records(list(names))}, class_infos=reference)
 
 
 def test_without_groups_the_genus_stands_for_them() -> None:
-    found = noise_groups(named("Rosa canina", "Rosa_rugosa", "Acer x freemanii", "Acer campestre"))
-    assert found == {
+    result = noise_groups(named("Rosa canina", "Rosa_rugosa", "Acer x freemanii", "Acer campestre"))
+    assert result == {
         "Rosa canina": "Rosa",
         "Rosa_rugosa": "Rosa",
         "Acer x freemanii": "Acer",

@@ -31,7 +31,7 @@ def test_no_row_is_lost_and_no_group_is_cut(
     of_group = defaultdict(set)
     for group, split in zip(groups, splits, strict=True):
         of_group[group].add(split)
-    assert all(len(found) == 1 for found in of_group.values())
+    assert all(len(result) == 1 for result in of_group.values())
     in_train = {c for c, split in zip(class_ids, splits, strict=True) if split == "train"}
     assert in_train == set(class_ids)
 

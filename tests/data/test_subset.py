@@ -95,9 +95,9 @@ def test_the_tail_begins_at_what_the_share_leaves() -> None:
 
 def test_kept_pictures_bring_their_columns_and_bytes() -> None:
     records = Records(class_ids=["a", "b", "c"], names=NAMES[:3], observations="xyz", read=photo)
-    chosen = select_records(records, [2, 0])
-    assert chosen.class_ids == ["c", "a"]
-    assert chosen.names == ["2.png", "0.png"]
-    assert chosen.observations == ["z", "x"]
-    assert pickle.loads(pickle.dumps(chosen.read))(0) == b"2"
+    choice = select_records(records, [2, 0])
+    assert choice.class_ids == ["c", "a"]
+    assert choice.names == ["2.png", "0.png"]
+    assert choice.observations == ["z", "x"]
+    assert pickle.loads(pickle.dumps(choice.read))(0) == b"2"
     assert read_row(photo, (5, 6), 1) == b"6"

@@ -140,12 +140,12 @@ def test_a_class_that_noise_takes_the_last_picture_of_stays_a_class(tmp_path: Pa
         "val": {"Rosa alba": 1, "Rosa bella": 1},
     }
     write_folder(tmp_path, {**counts, "test": {"Rosa clara": 1}})
-    taken = 0
+    count = 0
     for seed in range(5):
         dataset = open_dataset(f"{tmp_path}:noise=1,noise_seed={seed},fraction=0.02")
         assert dataset.classes.ids == ("Rosa alba", "Rosa bella", "Rosa clara")
-        taken += 0 in [item.training_count for item in dataset.classes]
-    assert taken
+        count += 0 in [item.training_count for item in dataset.classes]
+    assert count
 
 
 def test_what_train_lacks_is_still_refused_under_noise(tmp_path: Path) -> None:

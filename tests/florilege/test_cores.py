@@ -30,17 +30,17 @@ def test_results_come_in_order(threads: int | None, count: int) -> None:
 
 
 def test_items_are_taken_a_few_ahead_of_the_results() -> None:
-    taken: list[int] = []
+    calls: list[int] = []
 
     def items() -> Iterator[int]:
         for item in range(1000):
-            taken.append(item)
+            calls.append(item)
             yield item
 
     results = in_order(abs, items(), threads=2)
-    for done in range(1, 20):
+    for number in range(1, 20):
         next(results)
-        assert len(taken) == 2 * AHEAD + done
+        assert len(calls) == 2 * AHEAD + number
     results.close()
 
 

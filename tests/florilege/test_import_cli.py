@@ -65,8 +65,8 @@ def test_a_graph_becomes_a_bundle_that_answers_like_it(words: list[object], tmp_
     assert [info.scientific_name for info in bundle.classes] == ["Rosa canina", "Acer rubrum", "c"]
     assert (bundle.name, bundle.heads) == ("net", {"linear": "logits"})
     session, pictures = Session(bundle, device="cpu"), random_pictures(4)
-    found = session.outputs(pictures, features=True)
-    shares = np.exp(found.logits["linear"])
+    outcome = session.outputs(pictures, features=True)
+    shares = np.exp(outcome.logits["linear"])
     shares /= shares.sum(axis=1, keepdims=True)
     expected = oracle(onnx.load(tmp_path / "net.onnx"), pictures)
     np.testing.assert_allclose(shares, expected, atol=1e-6)
@@ -96,15 +96,15 @@ def test_the_answer_is_also_one_json_object(
 ) -> None:
     photo = tmp_path / "photo.png"
     photo.write_bytes(encode(noise(20, 20), "png"))
-    found = json.loads(_call(*words, "--photos", photo, "--json").stdout)
-    assert found["agreement"]["same_best_class"] == found["agreement"]["pictures"] == 1
-    assert found["facts"]["input"] == "`x`, float32, nchw, rgb, 6 x 6 pixels"
-    assert found["best"].keys() == {str(photo)}
-    assert found["best"][str(photo)] in {"Rosa canina", "Acer rubrum", "c"}
-    for shown in (3, 10):  # of 8 pictures
-        monkeypatch.setattr(import_cli, "MOST_PICTURES", shown)
+    content = json.loads(_call(*words, "--photos", photo, "--json").stdout)
+    assert content["agreement"]["same_best_class"] == content["agreement"]["pictures"] == 1
+    assert content["facts"]["input"] == "`x`, float32, nchw, rgb, 6 x 6 pixels"
+    assert content["best"].keys() == {str(photo)}
+    assert content["best"][str(photo)] in {"Rosa canina", "Acer rubrum", "c"}
+    for figure in (3, 10):  # of 8 pictures
+        monkeypatch.setattr(import_cli, "MOST_PICTURES", figure)
         printed = _call(*words).stdout
-        assert ("black" in printed) == (shown == 10)
+        assert ("black" in printed) == (figure == 10)
         assert "slopes" in printed
 
 
@@ -161,8 +161,8 @@ def test_an_imported_bundle_is_calibrated_and_evaluated_like_our_own(tmp_path: P
     assert record.rejection is not None
     assert record.rejection.method == "generalised_entropy"  # such a network has no features
     rows = {
-        (point.rule, found.value): found
-        for point, found, _ in evaluate_bundle(tmp_path / "b", str(data), "val").rules
+        (point.rule, result.value): result
+        for point, result, _ in evaluate_bundle(tmp_path / "b", str(data), "val").rules
     }
     assert rows["average_k", 1.5].size == pytest.approx(1.5, abs=0.05)
     assert (rows["average_k", 1.5].hit_rate or 0) > 0.8
@@ -170,9 +170,9 @@ def test_an_imported_bundle_is_calibrated_and_evaluated_like_our_own(tmp_path: P
 
 def _colours() -> onnx.ModelProto:
     node = onnx.helper.make_node("GlobalAveragePool", ["x"], ["y"])
-    given = onnx.helper.make_tensor_value_info("x", 1, ["n", 3, "h", "w"])
-    found = onnx.helper.make_tensor_value_info("y", 1, ["n", 3, 1, 1])
-    graph = onnx.helper.make_graph([node], "colours", [given], [found])
+    options = onnx.helper.make_tensor_value_info("x", 1, ["n", 3, "h", "w"])
+    result = onnx.helper.make_tensor_value_info("y", 1, ["n", 3, 1, 1])
+    graph = onnx.helper.make_graph([node], "colours", [options], [result])
     return onnx.helper.make_model(
         graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8
     )
@@ -191,12 +191,12 @@ cli.main()
 """
 
     def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-        given = [sys.executable, "-c", program, "import", *map(str, arguments)]
-        return subprocess.run(given, capture_output=True, text=True, check=False)
+        result = [sys.executable, "-c", program, "import", *map(str, arguments)]
+        return subprocess.run(result, capture_output=True, text=True, check=False)
 
-    done = run(*words)
-    assert done.returncode == 0, done.stderr
-    assert "original and bundle differ by at most" in done.stdout
+    outcome = run(*words)
+    assert outcome.returncode == 0, outcome.stderr
+    assert "original and bundle differ by at most" in outcome.stdout
     refused = run("resnet18", *words[1:])
     assert refused.returncode == 2
     assert "resnet18 is no ONNX file; a checkpoint of a network needs torch" in refused.stderr
@@ -228,8 +228,8 @@ def _checkpoint(
 
 
 def test_a_checkpoint_of_timm_answers_as_in_timm(state: Path, tmp_path: Path) -> None:
-    said = {"size": 32, "scale": 0.02, "mean": [1, 2, 3], "std": [2, 1, 0.5], "crop": 0.9}
-    result = _call(*_checkpoint(tmp_path, state, said))
+    body = {"size": 32, "scale": 0.02, "mean": [1, 2, 3], "std": [2, 1, 0.5], "crop": 0.9}
+    result = _call(*_checkpoint(tmp_path, state, body))
     assert result.exit_code == 0, result.output
     bundle = open_bundle(tmp_path / "bundle")
     assert (bundle.preprocess.image_size, bundle.preprocess.crop_fraction) == (32, 0.9)
@@ -244,8 +244,8 @@ def test_a_checkpoint_of_timm_answers_as_in_timm(state: Path, tmp_path: Path) ->
     )
     with torch.no_grad():
         expected = plain(values.permute(0, 3, 1, 2)).numpy()
-    found = Session(bundle, device="cpu").logits(pictures)["linear"]
-    np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-4)
+    outcome = Session(bundle, device="cpu").logits(pictures)["linear"]
+    np.testing.assert_allclose(outcome, expected, atol=1e-4, rtol=1e-4)
     papers = json.loads(bundle.read("provenance.json"))
     assert papers["imported_from"] == {
         "w.safetensors": hashlib.sha256(state.read_bytes()).hexdigest()
@@ -298,8 +298,8 @@ def test_a_bundle_is_guaranteed_by_the_word_of_whoever_imported_it(
     shutil.copytree(data / "val", data / "test")
 
     def guaranteed(chosen_on: str | None, split: str) -> bool:
-        said = [] if chosen_on is None else ["--chosen-on", chosen_on]
-        result = _call(*words, *said)
+        answer = [] if chosen_on is None else ["--chosen-on", chosen_on]
+        result = _call(*words, *answer)
         assert ("--chosen-on SPLIT, or --chosen-on none" in result.stderr) == (chosen_on is None)
         record = calibrate_bundle(
             tmp_path / "bundle", str(data), split, ks=[1], score_kind="softmax"

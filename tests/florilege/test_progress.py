@@ -55,21 +55,21 @@ def test_a_terminal_sees_steps_time_and_note_meanwhile() -> None:
 
 def test_results_for_a_file_do_not_go_where_the_bar_is(tmp_path: Path) -> None:
     with (tmp_path / "out").open("wb") as file:
-        shown = shown_by(LONG.replace("LINE", "print('a line', number)"), stdout=file.fileno())
-    assert shown == []
+        view = shown_by(LONG.replace("LINE", "print('a line', number)"), stdout=file.fileno())
+    assert view == []
     assert (tmp_path / "out").read_text() == "a line 0\na line 1\na line 2\na line 3\ndone\n"
 
 
 def test_an_error_leaves_itself_alone() -> None:
-    shown = shown_by(LONG.replace("LINE", "raise SystemExit('broken')"))
-    assert shown == ["broken"]
+    view = shown_by(LONG.replace("LINE", "raise SystemExit('broken')"))
+    assert view == ["broken"]
 
 
 def test_ctrl_c_leaves_nothing_of_the_bar() -> None:
     program = LONG.replace("LINE", "time.sleep(20)")
-    shown = shown_by(f"try:{program.replace(chr(10), chr(10) + ' ')}\nexcept KeyboardInterrupt:\n"
+    view = shown_by(f"try:{program.replace(chr(10), chr(10) + ' ')}\nexcept KeyboardInterrupt:\n"
                      " print('stopped')", interrupt_at="100/400")  # fmt: skip
-    assert shown == ["stopped"]
+    assert view == ["stopped"]
 
 
 def test_the_bar_is_put_away_when_the_work_fails() -> None:

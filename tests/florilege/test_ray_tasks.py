@@ -64,31 +64,31 @@ class Failing:
 
 def test_results_come_in_order_and_each_worker_opens_its_work_once(tmp_path: Path) -> None:
     opener = Opener(tmp_path / "opened")
-    found = list(spread(opener, range(200), TWO))
-    assert [item for item, _ in found] == list(range(200))
-    workers = {pid for _, pid in found}
+    result = list(spread(opener, range(200), TWO))
+    assert [item for item, _ in result] == list(range(200))
+    workers = {pid for _, pid in result}
     assert len(workers) == 2
     assert os.getpid() not in workers
     assert sorted(opener.opened()) == sorted(map(str, workers))
 
 
 def test_a_worker_that_is_killed_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
-    found, killed = list[int](), False
+    results, killed = list[int](), False
     for item, pid in spread(Opener(tmp_path / "opened"), range(400), TWO):
-        found.append(item)
+        results.append(item)
         if item == 100 and not killed:
             os.kill(pid, signal.SIGKILL)
             killed = True
-    assert found == list(range(400))
+    assert results == list(range(400))
 
 
 def test_an_item_that_ends_every_worker_is_named_and_what_came_before_is_kept(
     tmp_path: Path,
 ) -> None:
-    found, deadly = list[int](), Opener(tmp_path / "opened", deadly=100)
+    results, deadly = list[int](), Opener(tmp_path / "opened", deadly=100)
     with pytest.raises(FlorilegeError, match=f"{ATTEMPTS} workers died .* items 91 to 120"):
-        found.extend(item for item, _ in spread(deadly, range(480), TWO))
-    assert found == list(range(90))
+        results.extend(item for item, _ in spread(deadly, range(480), TWO))
+    assert results == list(range(90))
 
 
 @pytest.mark.parametrize("opens", [False, True])
@@ -99,8 +99,8 @@ def test_what_a_worker_raises_is_raised_here(opens: bool) -> None:
 
 def test_one_may_stop_early_and_begin_again(tmp_path: Path) -> None:
     for _ in range(2):
-        with closing(spread(Opener(tmp_path / "opened"), range(300), TWO)) as found:
-            assert [next(found)[0] for _ in range(50)] == list(range(50))
+        with closing(spread(Opener(tmp_path / "opened"), range(300), TWO)) as result:
+            assert [next(result)[0] for _ in range(50)] == list(range(50))
 
 
 def test_nothing_is_asked_of_nobody(tmp_path: Path) -> None:

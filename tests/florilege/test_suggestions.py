@@ -48,16 +48,16 @@ def test_near_names_are_found(word: str, known: tuple[str, ...], near: list[str]
 
 
 def test_every_name_is_nearest_to_itself_with_two_letters_exchanged() -> None:
-    for known in (RULES, LOSSES, RECIPES):
-        for name in known:
-            assert nearest(name, known)[0] == name
-            assert nearest(name[:1] + name[2:3] + name[1:2] + name[3:], known)[0] == name
+    for result in (RULES, LOSSES, RECIPES):
+        for name in result:
+            assert nearest(name, result)[0] == name
+            assert nearest(name[:1] + name[2:3] + name[1:2] + name[3:], result)[0] == name
 
 
 def test_there_are_as_many_as_asked_for() -> None:
-    known = [f"coverage_{number}" for number in range(9)]
-    assert nearest("coverage", known) == known[:3]
-    assert nearest("coverage", known, most=1) == known[:1]
+    names = [f"coverage_{number}" for number in range(9)]
+    assert nearest("coverage", names) == names[:3]
+    assert nearest("coverage", names, most=1) == names[:1]
 
 
 def test_names_are_joined_into_a_question() -> None:

@@ -23,9 +23,9 @@ def test_a_verb_ends_with_commands_that_can_be_typed(capsys: pytest.CaptureFixtu
 
 def test_a_command_is_one_line_for_those_who_copy_it() -> None:
     program = f"from florilege.terminal import conclude; conclude(then=[('serve', {LONG!r})])"
-    shown = shown_by(program)
-    assert all(len(line) == 80 for line in shown[:-1])  # broken by the terminal, not by us
-    assert "".join(shown).replace(" ", "") == f"next:florilegeserve'{LONG}'".replace(" ", "")
+    view = shown_by(program)
+    assert all(len(line) == 80 for line in view[:-1])  # broken by the terminal, not by us
+    assert "".join(view).replace(" ", "") == f"next:florilegeserve'{LONG}'".replace(" ", "")
 
 
 @pytest.mark.parametrize("sentence", ["[/] and [bold] are no markup", LONG * 3])
@@ -38,9 +38,9 @@ def test_a_warning_in_a_file_is_one_plain_line(
 
 def test_a_warning_on_a_terminal_is_broken_between_words() -> None:
     words = "nineteen letters or so " * 8
-    shown = shown_by(f"from florilege.terminal import warn; warn({words!r})")
-    assert len(shown) == 3
-    assert " ".join(shown) == f"warning: {words.strip()}"
+    view = shown_by(f"from florilege.terminal import warn; warn({words!r})")
+    assert len(view) == 3
+    assert " ".join(view) == f"warning: {words.strip()}"
 
 
 def test_a_table_is_never_cut_nor_its_title(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,6 @@ def test_the_types_are_written_from_the_description() -> None:
 
 def test_a_problem_holds_every_field_of_a_problem_document() -> None:
     document = json.loads(GOLDEN.read_text("utf-8"))
-    told = set(document["components"]["schemas"]["ProblemDocument"]["properties"])
-    held = set(vars(Problem("it is gone", status=404)))
-    assert held == told - {"type", "title", "instance"} | {"request_id", "retry_after"}
+    outcome = set(document["components"]["schemas"]["ProblemDocument"]["properties"])
+    total = set(vars(Problem("it is gone", status=404)))
+    assert total == outcome - {"type", "title", "instance"} | {"request_id", "retry_after"}

@@ -80,8 +80,8 @@ Makes = Callable[..., Any]
 @pytest.fixture(params=[Client, Awaited], ids=["waiting", "awaiting"])
 def makes(request: pytest.FixtureRequest) -> Makes:
     """What makes a client, of either kind."""
-    found: Makes = request.param
-    return found
+    result: Makes = request.param
+    return result
 
 
 def test_everything_can_be_asked(running: Running, makes: Makes, tmp_path: Path) -> None:
@@ -177,10 +177,10 @@ class Stub:
     def __call__(self, request: httpx.Request) -> httpx.Response:
         request.read()
         self.asked.append(request)
-        found = self.answers.pop(0)
-        if isinstance(found, Exception):
-            raise found
-        return found
+        result = self.answers.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     def client(self, makes: Makes, **options: Any) -> Any:
         """A client of either kind that asks this one."""
@@ -194,11 +194,11 @@ def busy(after: str = "0") -> httpx.Response:
 
 
 def test_the_same_upload_is_sent_with_every_try(makes: Makes) -> None:
-    told = json.loads(EXAMPLES.read_text("utf-8"))["identify"]["200"]
-    stub = Stub(busy(), httpx.ReadError("gone"), httpx.Response(200, json=told))
+    result = json.loads(EXAMPLES.read_text("utf-8"))["identify"]["200"]
+    stub = Stub(busy(), httpx.ReadError("gone"), httpx.Response(200, json=result))
     with stub.client(makes, retries=PATIENT) as client:
         answer = client.identify(io.BytesIO(PHOTO), io.BytesIO(PHOTO))
-    assert answer.best_match == told["best_match"]
+    assert answer.best_match == result["best_match"]
     assert len(stub.asked) == 3
     for request in stub.asked:
         assert str(request.url) == "https://flora.example.org/base/v1/identify"
@@ -240,10 +240,10 @@ def test_a_try_waits_for_the_network_no_longer_than_asked(makes: Makes) -> None:
         client.model()
     assert [set(request.extensions["timeout"].values()) for request in stub.asked] == [{2.5}] * 2
     stub.answers = [httpx.ReadTimeout("")]
-    said = "no answer from https://flora.example.org/base: ReadTimeout"
+    text = "no answer from https://flora.example.org/base: ReadTimeout"
     with stub.client(makes, retries=Retries(tries=1)) as client, pytest.raises(NoAnswer) as raised:
         client.model()
-    assert str(raised.value) == said
+    assert str(raised.value) == text
 
 
 def test_a_wait_is_waited(makes: Makes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,8 +290,8 @@ def test_importing_it_needs_httpx_alone_and_says_so() -> None:
     heavy = "'numpy', 'PIL', 'torch', 'onnxruntime', 'pydantic', 'fastapi', 'server', 'models'"
     light = f"import sys, florilege_client; assert not {{{heavy}}} & set(sys.modules)"
     lacks = "import sys; sys.modules['httpx'] = None; import florilege_client"
-    for code, said in ((light, ""), (lacks, "pip install httpx")):
+    for code, label in ((light, ""), (lacks, "pip install httpx")):
         command = [sys.executable, "-c", code]
-        done = subprocess.run(command, cwd=PLACE, capture_output=True, text=True, check=False)
-        assert said in done.stderr
-        assert bool(done.returncode) is bool(said), done.stderr
+        process = subprocess.run(command, cwd=PLACE, capture_output=True, text=True, check=False)
+        assert label in process.stderr
+        assert bool(process.returncode) is bool(label), process.stderr

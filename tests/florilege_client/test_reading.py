@@ -21,10 +21,10 @@ def reply(content: object, status: int = 200, **headers: str) -> Reply:
 
 
 def test_an_example_of_the_server_is_read_to_its_last_field() -> None:
-    told = EXAMPLE["identify"]["200"]
-    answer = read(reply(told), Answer)
-    assert as_json(answer) == told
-    assert answer.set.lambda_val == told["set"]["lambda"]
+    outcome = EXAMPLE["identify"]["200"]
+    answer = read(reply(outcome), Answer)
+    assert as_json(answer) == outcome
+    assert answer.set.lambda_val == outcome["set"]["lambda"]
 
 
 def as_json(value: Any) -> Any:
@@ -44,11 +44,11 @@ def as_json(value: Any) -> Any:
 
 
 def test_what_a_newer_server_adds_is_passed_over_and_what_an_older_one_lacks_is_none() -> None:
-    told = {**EXAMPLE["identify"]["200"]["query"], "season": "spring", "rule": "of_tomorrow"}
-    del told["guarantee"]
-    found = read(reply(told), Query)
-    assert found.guarantee is None
-    assert str(found.rule) == "of_tomorrow"
+    fields = {**EXAMPLE["identify"]["200"]["query"], "season": "spring", "rule": "of_tomorrow"}
+    del fields["guarantee"]
+    result = read(reply(fields), Query)
+    assert result.guarantee is None
+    assert str(result.rule) == "of_tomorrow"
 
 
 @pytest.mark.parametrize(
@@ -63,12 +63,12 @@ def test_what_a_newer_server_adds_is_passed_over_and_what_an_older_one_lacks_is_
     ],
 )
 def test_an_answer_of_another_shape_names_the_field(change: dict[str, Any], said: str) -> None:
-    told = {"value": 1, "ci95": [0.5, 1.5], "split": "val", "rows": 10, "selection_split": None}
-    assert read(reply(told), Measured) == Measured(
+    fields = {"value": 1, "ci95": [0.5, 1.5], "split": "val", "rows": 10, "selection_split": None}
+    assert read(reply(fields), Measured) == Measured(
         value=1.0, ci95=(0.5, 1.5), split="val", rows=10, selection_split=None
     )
     with pytest.raises(StrangeAnswer) as raised:
-        read(reply({**told, **change}), Measured)
+        read(reply({**fields, **change}), Measured)
     assert said in str(raised.value)
 
 
@@ -79,13 +79,13 @@ def test_a_page_of_somebody_else_is_no_answer(content: bytes) -> None:
 
 
 def test_a_problem_document_is_read_to_its_last_field() -> None:
-    told = EXAMPLE["identify"]["422"]
-    found = problem(reply(told, 422, content_type=PROBLEM, retry_after="3"), 0.0)
-    assert (found.status, found.code, found.detail) == (422, told["code"], told["detail"])
-    assert (found.request_id, found.retryable) == (told["instance"], False)
-    assert (found.limit, found.retry_after) == (None, 3.0)
-    assert found.allowed == tuple(told["allowed"])
-    assert str(found).startswith("422 not_calibrated: k = 2.71828")
+    outcome = EXAMPLE["identify"]["422"]
+    result = problem(reply(outcome, 422, content_type=PROBLEM, retry_after="3"), 0.0)
+    assert (result.status, result.code, result.detail) == (422, outcome["code"], outcome["detail"])
+    assert (result.request_id, result.retryable) == (outcome["instance"], False)
+    assert (result.limit, result.retry_after) == (None, 3.0)
+    assert result.allowed == tuple(outcome["allowed"])
+    assert str(result).startswith("422 not_calibrated: k = 2.71828")
 
 
 @pytest.mark.parametrize(
@@ -99,10 +99,10 @@ def test_a_problem_document_is_read_to_its_last_field() -> None:
     ],
 )
 def test_a_refusal_of_a_proxy_has_no_code(content: bytes, kind: str) -> None:
-    found = problem(reply(content, 502, content_type=kind, x_request_id="ab"), 0.0)
-    assert (found.status, found.code, found.request_id) == (502, None, "ab")
-    assert found.detail.startswith("Bad Gateway, and not from Florilege: ")
-    assert not found.retryable
+    result = problem(reply(content, 502, content_type=kind, x_request_id="ab"), 0.0)
+    assert (result.status, result.code, result.request_id) == (502, None, "ab")
+    assert result.detail.startswith("Bad Gateway, and not from Florilege: ")
+    assert not result.retryable
 
 
 def test_a_long_page_is_cut_and_an_empty_one_said_to_be() -> None:
@@ -113,8 +113,8 @@ def test_a_long_page_is_cut_and_an_empty_one_said_to_be() -> None:
 
 
 def test_a_redirection_says_where_the_server_is() -> None:
-    found = problem(reply(b"", 308, location="https://flora.example.org/"), 0.0)
-    assert found.detail == "the server is at https://flora.example.org/: give that as its address"
+    result = problem(reply(b"", 308, location="https://flora.example.org/"), 0.0)
+    assert result.detail == "the server is at https://flora.example.org/: give that as its address"
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ TODAY = 1_000_000.0
 
 
 def refusal(status: int, code: str = "overloaded", after: str | None = None) -> Reply:
-    told = {"detail": "no", "code": code, "instance": "1", "retryable": status in (429, 503)}
+    fields = {"detail": "no", "code": code, "instance": "1", "retryable": status in (429, 503)}
     headers = {"content-type": PROBLEM} | ({} if after is None else {"retry-after": after})
-    return Reply(status, headers, json.dumps(told).encode())
+    return Reply(status, headers, json.dumps(fields).encode())
 
 
 class Played:
@@ -61,8 +61,8 @@ class Played:
                         self.time += seconds
                         came = None
         except StopIteration as end:
-            found: ClassList = end.value
-            return found
+            result: ClassList = end.value
+            return result
 
 
 @pytest.mark.parametrize("failure", [refusal(503), refusal(429), BROKEN])
@@ -110,9 +110,9 @@ def test_waits_double_up_to_the_longest_and_are_drawn_from_nothing_to_all_of_it(
     played = Played(*[refusal(503)] * 8, FINE, retries=retries)
     played.ends()
     assert played.waits == [1, 2, 4, 8, 10, 10, 10, 10]
-    drawn = Played(*[refusal(503)] * 3, FINE, retries=retries, draws=[0.0, 0.25, 0.5, 0.5])
-    drawn.ends()
-    assert drawn.waits == [0.0, 0.5, 2.0]
+    sample = Played(*[refusal(503)] * 3, FINE, retries=retries, draws=[0.0, 0.25, 0.5, 0.5])
+    sample.ends()
+    assert sample.waits == [0.0, 0.5, 2.0]
     assert retries.backoff_s(10_000, 1.0) == 10.0
 
 

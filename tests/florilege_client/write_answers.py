@@ -32,11 +32,11 @@ def module() -> str:
     """The whole module."""
     document = json.loads(GOLDEN.read_text("utf-8"))
     shapes = {k: v for k, v in document["components"]["schemas"].items() if k not in NOT_READ}
-    asked = document["paths"]["/v1/identify"]["post"]["parameters"]
-    words = _words(dict(_enums(shapes, asked)))
+    query = document["paths"]["/v1/identify"]["post"]["parameters"]
+    words = _words(dict(_enums(shapes, query)))
     parts = [*[_alias(name, values) for values, name in words.items()], ""]
     parts += [_shape(name, shapes[name], words) for name in _in_order(shapes)]
-    return "\n".join([HEAD, *parts, _options(asked, words)])
+    return "\n".join([HEAD, *parts, _options(query, words)])
 
 
 def _enums(shapes: Mapping[str, Any], asked: list[Any]) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -62,18 +62,18 @@ def _alias(name: str, values: tuple[str, ...]) -> str:
 
 def _in_order(shapes: Mapping[str, Any]) -> list[str]:
     """Each class after those that it holds."""
-    found: list[str] = []
+    results: list[str] = []
 
     def add(name: str) -> None:
         for other in shapes:
             if f'/{other}"' in json.dumps(shapes[name]["properties"]) and other != name:
                 add(other)
-        if name not in found:
-            found.append(name)
+        if name not in results:
+            results.append(name)
 
     for name in shapes:
         add(name)
-    return found
+    return results
 
 
 def _shape(name: str, shape: Mapping[str, Any], words: Mapping[tuple[str, ...], str]) -> str:
@@ -91,8 +91,8 @@ def _options(asked: list[Any], words: Mapping[tuple[str, ...], str]) -> str:
     lines += ['    """What may be asked about photos; what is left out is the server\'s choice."""']
     lines += [""]
     for each in asked:
-        told = _type(each["schema"], words).replace("tuple[", "Sequence[").replace(", ...]", "]")
-        lines += [f"    {each['name']}: {told}", *_said(each["description"])]
+        outcome = _type(each["schema"], words).replace("tuple[", "Sequence[").replace(", ...]", "]")
+        lines += [f"    {each['name']}: {outcome}", *_said(each["description"])]
     return "\n".join([*lines, ""])
 
 

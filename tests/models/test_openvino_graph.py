@@ -46,8 +46,8 @@ def test_outputs_are_those_of_onnx_runtime(
     assert outputs.features is not None
     for name, values in {**expected.logits, "features": expected.features}.items():
         assert values is not None
-        found = {**outputs.logits, "features": outputs.features}[name]
-        assert np.abs(found - values).max() <= tolerance * np.abs(values).max()
+        result = {**outputs.logits, "features": outputs.features}[name]
+        assert np.abs(result - values).max() <= tolerance * np.abs(values).max()
 
 
 def test_a_picture_gets_the_same_outputs_alone_and_among_others(bundle: Bundle) -> None:

@@ -23,8 +23,8 @@ from tests.models.pictures import (
 
 CLASSES = ClassTable(
     tuple(
-        ClassInfo(id=name, scientific_name=name, thumbnail=Thumbnail() if shown else None)
-        for name, shown in (("x", True), ("bare", False), ("y", True))
+        ClassInfo(id=name, scientific_name=name, thumbnail=Thumbnail() if figure else None)
+        for name, figure in (("x", True), ("bare", False), ("y", True))
     )
 )
 

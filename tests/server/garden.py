@@ -138,8 +138,8 @@ def network() -> bytes:
 
 def thumbnails() -> dict[str, bytes]:
     """The reference picture of each flower that has one, by class id."""
-    shown = enumerate(classes())
-    return {item.id: make_thumbnail(photo(index)) for index, item in shown if item.thumbnail}
+    view = enumerate(classes())
+    return {item.id: make_thumbnail(photo(index)) for index, item in view if item.thumbnail}
 
 
 def plant(folder: Path) -> Path:

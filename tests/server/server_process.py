@@ -28,9 +28,9 @@ class ServeProcess:
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
         assert self._ready.wait(60), self.lines
-        found = re.search(r"http://127\.0\.0\.1:(\d+)/", "".join(self.lines))
-        assert found, self.lines
-        self.port = int(found[1])
+        result = re.search(r"http://127\.0\.0\.1:(\d+)/", "".join(self.lines))
+        assert result, self.lines
+        self.port = int(result[1])
 
     def _read(self) -> None:
         assert self.process.stderr is not None

@@ -63,19 +63,19 @@ def test_examples_are_real_answers_that_fit_the_description(bundle: Path, tmp_pa
     app = create_app(Settings(bundle=bundle, feedback_store=tmp_path))
     with TestClient(app, headers={"X-Request-Id": "3f1c7a"}) as client:
         now, document = examples(client), client.get("/openapi.json").json()
-    kept = json.loads(EXAMPLES.read_text())
-    assert {name: set(found) for name, found in kept.items()} == {
-        name: set(found) for name, found in now.items()
+    content = json.loads(EXAMPLES.read_text())
+    assert {name: set(result) for name, result in content.items()} == {
+        name: set(outcome) for name, outcome in now.items()
     }
-    seen = 0
+    record = 0
     for operations in document["paths"].values():
         for operation in operations.values():
             for response in operation["responses"].values():
                 for media in response.get("content", {}).values():
                     if "example" in media:
                         jsonschema.validate(media["example"], {**document, **media["schema"]})
-                        seen += 1
-    assert seen == sum(len(found) for found in kept.values()) == 8
+                        record += 1
+    assert record == sum(len(value) for value in content.values()) == 8
 
 
 def test_every_code_is_listed_and_each_is_answered_by_some_route(client: TestClient) -> None:
@@ -85,7 +85,7 @@ def test_every_code_is_listed_and_each_is_answered_by_some_route(client: TestCli
     assert listed == sorted(
         each.code for each in ours if issubclass(each, Problem) and each is not Problem
     )
-    told = {
+    outcome = {
         word
         for operations in document["paths"].values()
         for operation in operations.values()
@@ -94,7 +94,7 @@ def test_every_code_is_listed_and_each_is_answered_by_some_route(client: TestCli
     }
     not_of_a_route = {"not_found", "method_not_allowed"}
     feedback_alone = {"answer_not_found", "idempotency_key_reused", "feedback_not_stored"}
-    assert told == set(listed) - not_of_a_route - feedback_alone
+    assert outcome == set(listed) - not_of_a_route - feedback_alone
 
 
 def test_keys_are_described_where_they_are_needed(bundle: Path, tmp_path: Path) -> None:

@@ -39,17 +39,17 @@ def test_doctor_looks_for_torch_without_importing_it() -> None:
         "import sys; from florilege.server.doctor import examine; "
         "examine(); print('torch' in sys.modules)"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() == "False"
+    assert process.stdout.strip() == "False"
 
 
 def test_doctor_works_in_a_folder_that_was_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    monkeypatch.chdir(gone)
-    gone.rmdir()
+    missing = tmp_path / "gone"
+    missing.mkdir()
+    monkeypatch.chdir(missing)
+    missing.rmdir()
     assert examine()["free_disk_bytes"] > 0

@@ -28,12 +28,12 @@ def client(bare: Path) -> Iterator[TestClient]:
 
 
 def test_an_empty_set_has_no_best_match_and_keeps_its_shape(client: TestClient) -> None:
-    found = client.post("/v1/identify?k=1&include=rollup,marginals", content=garden.DULL).json()
-    assert (found["set"]["size"], found["set"]["min_size"]) == (0, 0)
-    assert found["set"]["truncated"] is False
-    assert found["set"]["calibrated"] is True
-    assert found["best_match"] is None
-    assert (found["results"], found["rollup"]) == ([], [])
+    result = client.post("/v1/identify?k=1&include=rollup,marginals", content=garden.DULL).json()
+    assert (result["set"]["size"], result["set"]["min_size"]) == (0, 0)
+    assert result["set"]["truncated"] is False
+    assert result["set"]["calibrated"] is True
+    assert result["best_match"] is None
+    assert (result["results"], result["rollup"]) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -55,11 +55,11 @@ def test_an_empty_set_is_not_said_to_hold_the_right_one(
 
 
 def test_the_scores_of_an_empty_set_are_all_below_lambda(client: TestClient) -> None:
-    found = client.post("/v1/identify?k=1&include=scores", content=garden.DULL).json()
-    assert len(found["results"]) == len(garden.FLOWERS)
-    assert all(r["score"] < found["set"]["lambda"] for r in found["results"])
-    assert not any(r["in_set"] for r in found["results"])
-    assert found["best_match"] is None
+    result = client.post("/v1/identify?k=1&include=scores", content=garden.DULL).json()
+    assert len(result["results"]) == len(garden.FLOWERS)
+    assert all(r["score"] < result["set"]["lambda"] for r in result["results"])
+    assert not any(r["in_set"] for r in result["results"])
+    assert result["best_match"] is None
 
 
 def test_empty_sets_are_counted_in_a_bucket_of_their_own(client: TestClient) -> None:

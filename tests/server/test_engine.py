@@ -108,9 +108,9 @@ def test_nothing_is_done_for_a_client_that_left(bundle: Path) -> None:
         with ThreadPoolExecutor(1) as pool:
             first = pool.submit(post, running)
             wait_for(lambda: len(gate.entered) == 1)
-            gone = send_and_leave(running)
+            missing = send_and_leave(running)
             wait_for(lambda: running.engine.depth == 2)
-            gone.close()
+            missing.close()
             wait_until_left(running)
             gate.opened.set()
             assert first.result()[0] == 200
@@ -124,9 +124,9 @@ def test_a_photo_under_way_keeps_its_place_although_its_client_left(bundle: Path
     """The thread is busy until it is done: another photo must not be let in for it."""
     with Running(Settings(bundle=bundle, threads=1, queue_limit=1)) as running:
         gate = running.engine.pipeline = Gate(running.engine.pipeline)
-        gone = send_and_leave(running)
+        missing = send_and_leave(running)
         wait_for(lambda: len(gate.entered) == 1)
-        gone.close()
+        missing.close()
         wait_until_left(running)
         for _ in range(3):
             assert running.engine.depth == 1
@@ -167,13 +167,13 @@ def test_many_at_once_are_each_answered_with_their_own_photo(running: Running) -
     def ask(index: int) -> tuple[str, str]:
         connection = running.connection()
         connection.request("POST", "/v1/identify", garden.photo(index))
-        found = json.loads(connection.getresponse().read())
+        content = json.loads(connection.getresponse().read())
         connection.close()
-        return found["best_match"], garden.FLOWERS[index][1]
+        return content["best_match"], garden.FLOWERS[index][1]
 
     with ThreadPoolExecutor(8) as pool:
-        for found, expected in pool.map(ask, list(range(12)) * 4):
-            assert found == expected
+        for result, expected in pool.map(ask, list(range(12)) * 4):
+            assert result == expected
 
 
 @pytest.mark.parametrize(

@@ -23,42 +23,44 @@ NEITHER = {"value", "lambda_val", "size_deviation", "size_histogram"}  # columns
 
 def printed(point: OperatingPoint, verb: Verb) -> dict[str, Any]:
     """What a command has to say about a threshold, besides what it is."""
-    found = dict[str, Any]()
-    for name, shown in FIGURES.items():
-        if shown["only"] in (None, verb):
-            found[shown["name"]] = getattr(point.row, name)
-            if shown["ends"]:
-                found[f"{shown['name']}_ci95"] = tuple(getattr(point.row, e) for e in shown["ends"])
-    return found
+    results = dict[str, Any]()
+    for name, figure in FIGURES.items():
+        if figure["only"] in (None, verb):
+            results[figure["name"]] = getattr(point.row, name)
+            if figure["ends"]:
+                results[f"{figure['name']}_ci95"] = tuple(
+                    getattr(point.row, e) for e in figure["ends"]
+                )
+    return results
 
 
 def answered(point: OperatingPoint) -> dict[str, Any]:
     """The same of an answer."""
     return {
-        shown["answer"]: {
+        figure["answer"]: {
             "value": getattr(point.row, name),
-            "ci95": [getattr(point.row, end) for end in shown["ends"]],
+            "ci95": [getattr(point.row, end) for end in figure["ends"]],
             "split": point.measured.split,
             "rows": point.rows,
         }
-        for name, shown in FIGURES.items()
-        if shown["answer"]
+        for name, figure in FIGURES.items()
+        if figure["answer"]
     }
 
 
 def test_each_column_is_a_figure_or_the_end_of_an_interval_or_for_the_record_alone() -> None:
-    ends = {end for shown in FIGURES.values() for end in shown["ends"]}
+    ends = {end for result in FIGURES.values() for end in result["ends"]}
     assert FIGURES.keys() | ends | NEITHER == {entry.name for entry in fields(Row)}
-    for shown in FIGURES.values():
-        assert len(shown["ends"]) in ({2} if shown["answer"] else {0, 2})
-        assert bool(shown["answer"]) == bool(shown["description"])
+    for figure in FIGURES.values():
+        assert len(figure["ends"]) in ({2} if figure["answer"] else {0, 2})
+        assert bool(figure["answer"]) == bool(figure["description"])
 
 
 def test_each_figure_is_recorded_printed_and_answered(bundle: Path, client: TestClient) -> None:
     text = open_bundle(bundle).read("calibration.json")
     record = CalibrationRecord.from_json(text)
     point = record.point("average_k")
-    asked = (point.rule, point.k)
+    calls = (point.rule, point.k)
     for table in json.loads(text)["tables"]:
         assert table["columns"].keys() == {entry.name for entry in fields(Row)}
 
@@ -77,19 +79,19 @@ def test_each_figure_is_recorded_printed_and_answered(bundle: Path, client: Test
     }
     entries = {"calibrate": summary(record)["rules"], "evaluate": evaluation.to_plain()["rules"]}
     for verb, others in alone.items():
-        [entry] = [each for each in entries[verb] if (each["rule"], each.get("k")) == asked]
+        [entry] = [each for each in entries[verb] if (each["rule"], each.get("k")) == calls]
         others |= {"rule", "k", "guarantee", "lambda_val", "rows"}
         assert {name: entry[name] for name in entry.keys() - others} == printed(point, verb)
 
     [rule] = [
         each for each in client.get("/v1/model").json()["rules"] if each["rule"] == point.rule
     ]
-    [shown] = [each for each in rule["points"] if each["k"] == point.k]
-    found = identify(client, garden.photo(0))["set"]
-    for place in (shown, found):
+    [view] = [each for each in rule["points"] if each["k"] == point.k]
+    result = identify(client, garden.photo(0))["set"]
+    for place in (view, result):
         for name, figure in answered(point).items():
             selection = (
                 {} if figure is None else {"selection_split": place[name]["selection_split"]}
             )
             assert place[name] == (figure and figure | selection)
-    assert shown.keys() - answered(point) == {"k", "coverage", "lambda", "small_classes"}
+    assert view.keys() - answered(point) == {"k", "coverage", "lambda", "small_classes"}

@@ -140,12 +140,12 @@ def test_what_waits_too_long_or_finds_no_place_is_freed(
 
 
 def test_a_form_is_held_once_while_its_photos_wait(running: Running) -> None:
-    gate, sent = Gate(running.engine.pipeline), form(PHOTO)
+    gate, payload = Gate(running.engine.pipeline), form(PHOTO)
     running.engine.pipeline = gate
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(post, running, PATHS[0], sent, a_form=True)
+        waiting = pool.submit(post, running, PATHS[0], payload, a_form=True)
         wait_for(lambda: len(gate.entered) == 1)
-        assert copies(PHOTO, sent) == 1
+        assert copies(PHOTO, payload) == 1
         gate.opened.set()
         assert waiting.result() == 200
 

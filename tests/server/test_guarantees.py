@@ -98,17 +98,17 @@ def test_the_sets_over_http_are_those_of_the_library(
     rule = promising.rule(asked)
     sizes = set()
     for photo in PHOTOS:
-        found = identify(client, photo, **asked, include="scores")
-        given = promising.score(photo)
-        assert found["set"]["lambda"] == rule.lambda_val
+        result = identify(client, photo, **asked, include="scores")
+        options = promising.score(photo)
+        assert result["set"]["lambda"] == rule.lambda_val
         index_of = promising.bundle.classes.index_of
-        inside = {index_of[one["class_id"]] for one in found["results"] if one["in_set"]}
-        assert inside == set(np.flatnonzero(rule.sets(given)[0]).tolist())
-        compared = rule.compare(given)[0]
-        for one in found["results"]:
+        inside = {index_of[one["class_id"]] for one in result["results"] if one["in_set"]}
+        assert inside == set(np.flatnonzero(rule.sets(options)[0]).tolist())
+        compared = rule.compare(options)[0]
+        for one in result["results"]:
             assert one["score"] == compared[index_of[one["class_id"]]]
-        sizes.add(found["set"]["size"])
-        assert found["results"][0]["class_id"] == garden.FLOWERS[int(given.argmax())][0]
+        sizes.add(result["set"]["size"])
+        assert result["results"][0]["class_id"] == garden.FLOWERS[int(options.argmax())][0]
     assert len(sizes) > 1
 
 
@@ -116,23 +116,23 @@ def test_the_answer_of_a_running_server_says_what_is_promised(promising: Promisi
     def ask(asked: dict[str, Any]) -> dict[str, Any]:
         connection.request("POST", f"/v1/identify?{urlencode(asked)}", PHOTOS[0])
         response = connection.getresponse()
-        found: dict[str, Any] = json.loads(response.read())
+        content: dict[str, Any] = json.loads(response.read())
         assert response.status == 200
-        return found
+        return content
 
     with (
         Running(Settings(bundle=promising.path)) as running,
         closing(running.connection()) as connection,
     ):
-        for asked in ASKED:
-            found = ask(asked)
-            wanted = asked.get("guarantee", "mean")
-            assert found["query"]["guarantee"] == found["set"]["guarantee"] == wanted
-            assert found["set"]["max_size"] == (6 if asked["rule"] == "average_k" else None)
-            assert found["set"]["calibrated"] is True
-            point = promising.record.point(**asked)
-            assert found["set"]["statement"] == point.statement
-            assert found["set"]["guaranteed"] is point.guaranteed is False
+        for query in ASKED:
+            result = ask(query)
+            expected = query.get("guarantee", "mean")
+            assert result["query"]["guarantee"] == result["set"]["guarantee"] == expected
+            assert result["set"]["max_size"] == (6 if query["rule"] == "average_k" else None)
+            assert result["set"]["calibrated"] is True
+            point = promising.record.point(**query)
+            assert result["set"]["statement"] == point.statement
+            assert result["set"]["guaranteed"] is point.guaranteed is False
             assert "but is no guarantee" in point.statement  # nobody wrote down what chose it
         plain = ask({})
         assert plain["set"]["guarantee"] is plain["query"]["guarantee"] is None
@@ -142,11 +142,11 @@ def test_the_answer_of_a_running_server_says_what_is_promised(promising: Promisi
 def test_a_score_of_class_coverage_is_its_margin_over_the_class_threshold(
     client: TestClient,
 ) -> None:
-    asked = {"rule": "class_coverage", "coverage": 0.9}
+    query = {"rule": "class_coverage", "coverage": 0.9}
     for photo in PHOTOS:
-        found = identify(client, photo, **asked, include="scores")
-        assert found["set"]["lambda"] == 0.0
-        for one in found["results"]:
+        result = identify(client, photo, **query, include="scores")
+        assert result["set"]["lambda"] == 0.0
+        for one in result["results"]:
             assert one["in_set"] == (one["score"] >= 0.0 or one["rank"] == 1)
 
 
@@ -194,9 +194,9 @@ def test_the_card_lists_guarantees_apart_from_what_a_rule_promises_anyway(
     promising: Promising, client: TestClient
 ) -> None:
     rules = {rule["rule"]: rule for rule in client.get("/v1/model").json()["rules"]}
-    told = {name: (rule["guarantee"], [one["guarantee"] for one in rule["promised"]])
+    fields = {name: (rule["guarantee"], [one["guarantee"] for one in rule["promised"]])
             for name, rule in rules.items()}  # fmt: skip
-    assert told.keys() == RULES.keys()
+    assert fields.keys() == RULES.keys()
     expected = {
         "average_k": (None, ["mean", "probability"]),
         "top_k": (None, []),
@@ -205,7 +205,7 @@ def test_the_card_lists_guarantees_apart_from_what_a_rule_promises_anyway(
         "balanced_coverage": ("mean", []),
         "class_coverage": ("mean", []),
     }
-    assert expected.items() <= told.items()
+    assert expected.items() <= fields.items()
     mean, sure = rules["average_k"]["promised"]
     assert (mean["delta"], mean["max_size"]) == (None, 6)
     assert (sure["delta"], sure["max_size"]) == (0.2, 6)
@@ -222,14 +222,14 @@ def test_predict_gives_the_same_sets(promising: Promising, tmp_path: Path) -> No
     command = ["predict", str(promising.path), str(tmp_path / "photo.png")]
     flags = ["--guarantee", "probability", "--k", "3"]
     result = CliRunner().invoke(app, [*command, *flags, "--format", "jsonl"])
-    found = json.loads(result.stdout)
+    content = json.loads(result.stdout)
     point = promising.record.point("average_k", k=3, guarantee="probability")
-    assert found["set"]["lambda"] == point.lambda_val
-    assert found["set"]["guarantee"] == "probability"
+    assert content["set"]["lambda"] == point.lambda_val
+    assert content["set"]["guarantee"] == "probability"
     result = CliRunner().invoke(app, [*command, *flags, "--format", "csv"])
     rows = list(csv.DictReader(result.stdout.splitlines()))
     assert {row["guarantee"] for row in rows} == {"probability"}
-    assert len(rows) == found["set"]["size"]
+    assert len(rows) == content["set"]["size"]
     result = CliRunner().invoke(app, [*command, "--guarantee", "mean", "--k", "2.5"])
     assert isinstance(result.exception, UsageError)
 
@@ -237,8 +237,8 @@ def test_predict_gives_the_same_sets(promising: Promising, tmp_path: Path) -> No
 def test_feedback_tells_guaranteed_sets_from_others(promising: Promising, tmp_path: Path) -> None:
     store = tmp_path / "feedback"
     with TestClient(create_app(Settings(bundle=promising.path, feedback_store=store))) as client:
-        for asked in (ASKED[0], {}):
-            answered = identify(client, PHOTOS[0], **asked)
-            said = {"request_id": answered["id"], "class_id": "1001"}
-            assert client.post("/v1/feedback", json=said).status_code == 202
+        for query in (ASKED[0], {}):
+            answered = identify(client, PHOTOS[0], **query)
+            body = {"request_id": answered["id"], "class_id": "1001"}
+            assert client.post("/v1/feedback", json=body).status_code == 202
     assert [row["guarantee"] for row in words(store)] == ["mean", None]

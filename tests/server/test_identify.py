@@ -23,44 +23,46 @@ SET_KEYS = {
 
 
 def test_every_key_is_there_even_where_nothing_is_known(client: TestClient) -> None:
-    found = identify(client, VIOLET)
-    assert set(found) == KEYS
-    assert set(found["set"]) == SET_KEYS
-    assert set(found["query"]) == {
+    result = identify(client, VIOLET)
+    assert set(result) == KEYS
+    assert set(result["set"]) == SET_KEYS
+    assert set(result["query"]) == {
         *("images", "rule", "k", "coverage", "guarantee", "lang", "list", "only")
     }
-    assert set(found["results"][0]) == {
+    assert set(result["results"][0]) == {
         *("rank", "class_id", "score", "in_set", "top_k_probability", "taxon")
     }
-    assert set(found["results"][0]["taxon"]) == {
+    assert set(result["results"][0]["taxon"]) == {
         *("scientific_name", "genus", "family", "ids", "common_names", "link", "thumbnail")
     }
-    assert set(found["set"]["hit_rate"]) == {*("value", "ci95", "split", "rows", "selection_split")}
-    assert found["rollup"] is None
-    assert set(found["rejection"]) == {"verdict", "method", "value", "threshold"}
-    assert found["rejection"]["verdict"] == "accepted"
+    assert set(result["set"]["hit_rate"]) == {
+        *("value", "ci95", "split", "rows", "selection_split")
+    }
+    assert result["rollup"] is None
+    assert set(result["rejection"]) == {"verdict", "method", "value", "threshold"}
+    assert result["rejection"]["verdict"] == "accepted"
 
 
 @pytest.mark.parametrize("k", [1, 2.5, 3, 7])
 def test_the_set_follows_from_the_returned_scores_and_lambda(client: TestClient, k: float) -> None:
     for index in range(len(garden.FLOWERS)):
-        found = identify(client, garden.photo(index), k=k, include="scores")
-        lambda_val = found["set"]["lambda"]
-        by_hand = [r["rank"] == 1 or r["score"] >= lambda_val for r in found["results"]]
-        assert [r["in_set"] for r in found["results"]] == by_hand
-        assert sum(by_hand) == found["set"]["size"]
+        result = identify(client, garden.photo(index), k=k, include="scores")
+        lambda_val = result["set"]["lambda"]
+        by_hand = [r["rank"] == 1 or r["score"] >= lambda_val for r in result["results"]]
+        assert [r["in_set"] for r in result["results"]] == by_hand
+        assert sum(by_hand) == result["set"]["size"]
 
 
 def test_http_answers_what_the_pipeline_answers(client: TestClient, bundle: Path) -> None:
-    found = identify(client, VIOLET, k=2)
-    direct = open_pipeline(bundle, device="cpu")([VIOLET], LocalizedQuery(k=2), found["id"])
-    assert found == direct.answer.model_dump(mode="json", by_alias=True)
+    result = identify(client, VIOLET, k=2)
+    direct = open_pipeline(bundle, device="cpu")([VIOLET], LocalizedQuery(k=2), result["id"])
+    assert result == direct.answer.model_dump(mode="json", by_alias=True)
 
 
 def test_the_right_flower_is_in_the_set(client: TestClient) -> None:
     for index, flower in enumerate(garden.FLOWERS):
-        found = identify(client, garden.photo(index), k=3)
-        assert flower[0] in [r["class_id"] for r in found["results"]]
+        result = identify(client, garden.photo(index), k=3)
+        assert flower[0] in [r["class_id"] for r in result["results"]]
 
 
 def test_a_form_and_a_raw_body_get_the_same_answer(client: TestClient) -> None:
@@ -84,11 +86,11 @@ def test_several_photos_are_fused_and_it_is_said_whether_that_is_calibrated(
     client: TestClient,
 ) -> None:
     files = [("images", ("p.png", garden.photo(index))) for index in (5, 6)]
-    found = client.post("/v1/identify?k=2.5", files=files).json()
-    assert found["query"]["images"] == 2
-    assert found["set"]["calibrated"] is False
-    assert found["set"]["expected_size"] is None
-    assert [w["code"] for w in found["warnings"]] == ["fusion_not_calibrated"]
+    content = client.post("/v1/identify?k=2.5", files=files).json()
+    assert content["query"]["images"] == 2
+    assert content["set"]["calibrated"] is False
+    assert content["set"]["expected_size"] is None
+    assert [w["code"] for w in content["warnings"]] == ["fusion_not_calibrated"]
     calibrated = client.post("/v1/identify?k=2", files=files).json()
     assert calibrated["set"]["calibrated"] is True
     assert calibrated["set"]["expected_size"]["rows"] == 240
@@ -106,8 +108,8 @@ def test_names_follow_lang_then_accept_language(client: TestClient) -> None:
         response = client.post(
             "/v1/identify", params=params, content=VIOLET, headers={"Accept-Language": header}
         )
-        found = response.json()
-        return found["query"]["lang"], found["results"][0]["taxon"]["common_names"]
+        result = response.json()
+        return result["query"]["lang"], result["results"][0]["taxon"]["common_names"]
 
     assert names({"lang": "fr"}, "en") == ("fr", [{"name": "violette", "lang": "fr"}])
     assert names({}, "fr-CH, en;q=0.3") == ("fr-CH", [{"name": "violette", "lang": "fr"}])
@@ -138,10 +140,10 @@ def test_include_takes_commas_and_repetitions(client: TestClient) -> None:
 
 
 def test_max_results_and_reject_are_taken(client: TestClient) -> None:
-    found = identify(client, VIOLET, k=7, max_results=1, reject="true")
-    assert len(found["results"]) == 1
-    assert found["set"]["size"] > 1
-    assert found["set"]["truncated"] is True
+    result = identify(client, VIOLET, k=7, max_results=1, reject="true")
+    assert len(result["results"]) == 1
+    assert result["set"]["size"] > 1
+    assert result["set"]["truncated"] is True
 
 
 def test_the_stages_are_timed(client: TestClient) -> None:

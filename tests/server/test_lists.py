@@ -60,8 +60,8 @@ def client(listed: Path, files: Path) -> Any:
 
 def problem(client: TestClient, query: str) -> tuple[int, str, Any]:
     response = client.post(f"/v1/identify?{query}", content=VIOLET)
-    found = response.json()
-    return response.status_code, found["code"], found.get("allowed")
+    result = response.json()
+    return response.status_code, result["code"], result.get("allowed")
 
 
 def test_lists_are_offered_with_what_they_are_calibrated_for(client: TestClient) -> None:
@@ -77,11 +77,11 @@ def test_lists_are_offered_with_what_they_are_calibrated_for(client: TestClient)
     assert berge == heath
     assert [point["k"] for point in heath] == [1, 2, 3, 5, 10]
     assert rules["class_coverage"]["lists"] == []
-    found = identify(client, VIOLET, list="heath", k=2)
+    result = identify(client, VIOLET, list="heath", k=2)
     point = heath[1]
-    assert found["set"]["lambda"] == point["lambda"]
-    assert found["set"]["expected_size"] == point["expected_size"]
-    assert found["set"]["hit_rate"] == point["hit_rate"]
+    assert result["set"]["lambda"] == point["lambda"]
+    assert result["set"]["expected_size"] == point["expected_size"]
+    assert result["set"]["hit_rate"] == point["hit_rate"]
 
 
 def test_a_bundle_without_lists_offers_none(bundle: Path) -> None:
@@ -93,13 +93,13 @@ def test_a_bundle_without_lists_offers_none(bundle: Path) -> None:
 
 
 def test_only_and_list_are_asked_for_in_the_query(client: TestClient) -> None:
-    found = identify(client, VIOLET, only="viola,1001", include="scores")
-    assert found["query"]["only"] == ["1001", "1006", "1007"]
-    assert {result["class_id"] for result in found["results"]} == {"1001", "1006", "1007"}
-    assert sum(result["score"] for result in found["results"]) == pytest.approx(1)
-    assert found["set"]["calibrated"] is False
+    outcome = identify(client, VIOLET, only="viola,1001", include="scores")
+    assert outcome["query"]["only"] == ["1001", "1006", "1007"]
+    assert {result["class_id"] for result in outcome["results"]} == {"1001", "1006", "1007"}
+    assert sum(result["score"] for result in outcome["results"]) == pytest.approx(1)
+    assert outcome["set"]["calibrated"] is False
     twice = client.post("/v1/identify?only=viola&only=1001", content=VIOLET).json()
-    assert twice["query"] == found["query"]
+    assert twice["query"] == outcome["query"]
     berge = identify(client, VIOLET, list="berge", only="Viola")
     assert (berge["query"]["list"], berge["query"]["only"]) == ("berge", ["1007"])
     assert identify(client, VIOLET)["query"]["list"] is None
@@ -153,18 +153,18 @@ def test_restricted_answers_are_kept_apart_in_metrics_watch_feedback_and_audit(
         inside = identify(client, VIOLET, list="heath")
         other = identify(client, VIOLET, only="Rosa")
         for answer in (whole, inside, other):
-            said = {"request_id": answer["id"], "class_id": "1006"}
-            receipt = client.post("/v1/feedback", json=said).json()
+            body = {"request_id": answer["id"], "class_id": "1006"}
+            receipt = client.post("/v1/feedback", json=body).json()
             assert receipt["in_set"] == ("1006" in [r["class_id"] for r in answer["results"]])
-        told = {
+        fields = {
             sample.name: sample.value
             for family in text_string_to_metric_families(client.get("/metrics").text)
             for sample in family.samples
         }
-    assert told["florilege_set_size_count"] == 1
-    assert told["florilege_set_size_sum"] == whole["set"]["size"]
-    assert told["florilege_top_score_count"] == 1
-    assert told["florilege_restricted_set_size_count"] == 2
+    assert fields["florilege_set_size_count"] == 1
+    assert fields["florilege_set_size_sum"] == whole["set"]["size"]
+    assert fields["florilege_top_score_count"] == 1
+    assert fields["florilege_restricted_set_size_count"] == 2
     rows = words(tmp_path / "said")
     assert [(row["list"], row["restricted"]) for row in rows] == [
         (None, False), ("heath", True), (None, True),
@@ -196,8 +196,8 @@ def test_the_watch_hears_only_of_answers_about_all_classes(listed: Path) -> None
 def predicted(*given: object) -> dict[str, Any]:
     result = CliRunner().invoke(app, ["predict", *map(str, given), "--format", "jsonl"])
     assert result.exit_code == 0, result.output
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
+    content: dict[str, Any] = json.loads(result.stdout)
+    return content
 
 
 def test_predict_takes_a_file_or_a_list_of_the_bundle(

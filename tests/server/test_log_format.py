@@ -21,9 +21,9 @@ def record(exc: bool = False) -> logging.LogRecord:
         raise ValueError("two\nlines") if exc else RuntimeError
     except (ValueError, RuntimeError):
         info = sys.exc_info() if exc else None
-    made = logging.LogRecord("florilege.server", logging.WARNING, "", 0, "sets of %d", (3,), info)
-    made.created, made.fields = 1.5, {"status": 503, "code": None}
-    return made
+    result = logging.LogRecord("florilege.server", logging.WARNING, "", 0, "sets of %d", (3,), info)
+    result.created, result.fields = 1.5, {"status": 503, "code": None}
+    return result
 
 
 def test_a_line_for_people_has_time_level_message_and_fields() -> None:
@@ -36,9 +36,9 @@ def test_a_line_for_people_has_time_level_message_and_fields() -> None:
 def test_a_line_for_machines_is_one_object_and_one_line() -> None:
     text = _JsonFormatter().format(record(exc=True))
     assert "\n" not in text
-    said = json.loads(text)
-    assert "Traceback" in said.pop("exception")
-    assert said == {
+    content = json.loads(text)
+    assert "Traceback" in content.pop("exception")
+    assert content == {
         **{"time": "1970-01-01T00:00:01.500+00:00", "level": "warning", "message": "sets of 3"},
         **{"status": 503, "code": None},
     }
@@ -57,14 +57,14 @@ def test_failures_leave_a_line_and_other_requests_only_where_wanted(
         client.get("/v1/classes/1001?lang=fr")
         app.state.engine.drain()
         client.get("/readyz", headers={"X-Request-Id": "probe-1", "User-Agent": "someone"})
-    said = [fields for each in caplog.records if (fields := getattr(each, "fields", None))]
-    assert [(one["route"], one["status"], one["code"]) for one in said] == [
+    lines = [fields for each in caplog.records if (fields := getattr(each, "fields", None))]
+    assert [(one["route"], one["status"], one["code"]) for one in lines] == [
         *([("/v1/identify", 200, None), ("/v1/classes/{class_id:path}", 200, None)] * access_log),
         ("/readyz", 503, "draining"),
     ]
-    assert said[-1]["request_id"] == "probe-1"
+    assert lines[-1]["request_id"] == "probe-1"
     for word in ("my-garden", "lang", "1001", "someone", "testclient", "127.0.0.1"):
-        assert word not in str(said)
+        assert word not in str(lines)
 
 
 def test_the_flags_choose_form_and_level(bundle: Path) -> None:
@@ -72,11 +72,11 @@ def test_the_flags_choose_form_and_level(bundle: Path) -> None:
         ask(served.port)
         served.process.terminate()
         served.process.wait(20)
-    said = [json.loads(line) for line in served.lines]
-    assert [one["message"] for one in said][1:] == [
+    result = [json.loads(line) for line in served.lines]
+    assert [one["message"] for one in result][1:] == [
         *("request", "stopping: not ready any more, the port closes soon", "stopped")
     ]
-    assert set(said[1]) == {
+    assert set(result[1]) == {
         *("time", "level", "message"),
         *("id", "request_id", "method", "route", "status", "code", "ms"),
     }

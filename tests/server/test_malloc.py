@@ -29,12 +29,12 @@ print((libc.mallinfo2().mapped_bytes - before) >> 20)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a setting of glibc")
 @pytest.mark.parametrize(("word", "returned"), [("set", "20"), ("leave", "0")])
 def test_a_large_block_is_a_mapping_of_its_own_where_that_is_set(word: str, returned: str) -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", PROGRAM, word], capture_output=True, text=True, check=False
     )
-    if "mallinfo2" in done.stderr:
+    if "mallinfo2" in process.stderr:
         pytest.skip("this C library cannot tell")
-    assert (done.stdout.strip(), done.stderr) == (returned, "")
+    assert (process.stdout.strip(), process.stderr) == (returned, "")
 
 
 PAGES = """
@@ -59,8 +59,10 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a setting of glibc")
 def test_memory_of_one_photo_is_there_for_the_next() -> None:
-    done = subprocess.run([sys.executable, "-c", PAGES], capture_output=True, text=True, check=True)
-    assert int(done.stdout) < 100  # of 3,072 pages
+    process = subprocess.run(
+        [sys.executable, "-c", PAGES], capture_output=True, text=True, check=True
+    )
+    assert int(process.stdout) < 100  # of 3,072 pages
 
 
 def test_other_systems_have_no_such_setting(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,8 +54,8 @@ def test_the_card_names_the_model_as_answers_do_and_lists_every_k(client: TestCl
     assert rules["top_k"]["several"][0]["fusion"] == "mean_marginal"
     form = [("images", ("p.png", garden.photo(index))) for index in (0, 0)]
     pair = client.post("/v1/identify?k=2", files=form).json()["set"]
-    found = next(point for point in several[2]["points"] if point["k"] == 2)
-    assert {key: found[key] for key in ("lambda", "hit_rate")} == {
+    result = next(point for point in several[2]["points"] if point["k"] == 2)
+    assert {key: result[key] for key in ("lambda", "hit_rate")} == {
         key: pair[key] for key in ("lambda", "hit_rate")
     }
 
@@ -118,19 +118,19 @@ def test_another_answer_has_another_etag(client: TestClient) -> None:
 def test_what_stays_the_same_is_confirmed_by_its_etag(client: TestClient, path: str) -> None:
     first = client.get(path)
     tag = first.headers["etag"]
-    for sent in (tag, f'"other", W/{tag}', "*"):
-        again = client.get(path, headers={"If-None-Match": sent})
+    for result in (tag, f'"other", W/{tag}', "*"):
+        again = client.get(path, headers={"If-None-Match": result})
         assert (again.status_code, again.content) == (304, b"")
         assert again.headers["etag"] == tag
     assert client.get(path, headers={"If-None-Match": '"other"'}).content == first.content
 
 
 def test_all_classes_are_listed_in_the_order_of_the_model(client: TestClient) -> None:
-    found = client.get("/v1/classes").json()
-    assert found["total"] == 12
-    assert [one["class_id"] for one in found["classes"]] == [f[0] for f in garden.FLOWERS]
-    assert found["classes"][3]["training_count"] == 40
-    assert found["classes"][3]["taxon"]["ids"] == {"gbif": "301004"}
+    content = client.get("/v1/classes").json()
+    assert content["total"] == 12
+    assert [one["class_id"] for one in content["classes"]] == [f[0] for f in garden.FLOWERS]
+    assert content["classes"][3]["training_count"] == 40
+    assert content["classes"][3]["taxon"]["ids"] == {"gbif": "301004"}
 
 
 @pytest.mark.parametrize(
@@ -151,19 +151,19 @@ def test_all_classes_are_listed_in_the_order_of_the_model(client: TestClient) ->
 def test_classes_are_found_by_id_and_by_any_name(
     client: TestClient, query: str, ids: list[str]
 ) -> None:
-    found = client.get(f"/v1/classes?{query}").json()
-    assert [one["class_id"] for one in found["classes"]] == ids
-    assert found["total"] >= len(ids)
+    content = client.get(f"/v1/classes?{query}").json()
+    assert [one["class_id"] for one in content["classes"]] == ids
+    assert content["total"] >= len(ids)
     if "papaver" in query:
-        assert found["total"] == 2
+        assert content["total"] == 2
 
 
 def test_one_class_is_shown_in_the_language_asked_for(client: TestClient) -> None:
-    found = client.get("/v1/classes/1002?lang=fr").json()
-    assert found["class_id"] == "1002"
-    assert found["taxon"]["common_names"] == [{"name": "églantier", "lang": "fr"}]
+    content = client.get("/v1/classes/1002?lang=fr").json()
+    assert content["class_id"] == "1002"
+    assert content["taxon"]["common_names"] == [{"name": "églantier", "lang": "fr"}]
     header = client.get("/v1/classes/1002", headers={"Accept-Language": "fr"})
-    assert header.json() == found
+    assert header.json() == content
     assert header.headers["vary"] == "Accept-Language"
 
 
@@ -211,14 +211,14 @@ def test_every_class_and_its_picture_are_reached_whatever_its_id(
                 for item, id_ in zip(garden.classes(), named, strict=True)
             )
         )
-        shown = dict(zip(named, [*pictures, pictures[0]], strict=True))
-        files = {"classes.json": table.to_json().encode(), "thumbnails.zip": pack(table, shown)}
+        view = dict(zip(named, [*pictures, pictures[0]], strict=True))
+        files = {"classes.json": table.to_json().encode(), "thumbnails.zip": pack(table, view)}
         replace_files(odd, files)
         # TestClient decodes a path twice
         with Running(Settings(bundle=odd)) as running, httpx.Client(base_url=running.url) as client:
             for entry in client.get("/v1/classes").json()["classes"]:
                 id_ = entry["class_id"]
-                assert client.get(f"/{entry['taxon']['thumbnail']['url']}").content == shown[id_]
+                assert client.get(f"/{entry['taxon']['thumbnail']['url']}").content == view[id_]
                 if ".." in id_ or "\n" in id_:  # no path holds these
                     assert entry in client.get("/v1/classes", params={"q": id_}).json()["classes"]
                 else:
@@ -305,8 +305,8 @@ def test_metrics_count_sets_and_requests_without_naming_species(bundle: Path) ->
     assert any(name.startswith("process_") for name, _ in samples)
     assert any(name.startswith("python_") for name, _ in samples)
     assert all(name.startswith(("florilege_", "process_", "python_")) for name, _ in samples)
-    told = {value for _, labels in samples for _, value in labels}
-    assert not told & {word for flower in garden.FLOWERS for word in flower[:3]}
+    outcome = {value for _, labels in samples for _, value in labels}
+    assert not outcome & {word for flower in garden.FLOWERS for word in flower[:3]}
     assert "Rosa" not in text
 
 
@@ -323,17 +323,17 @@ def test_every_metric_address_and_rule_stands_in_the_documentation(client: TestC
 def test_the_description_is_the_golden_one(bundle: Path, tmp_path: Path) -> None:
     """After a wanted change: `python -m tests.server.write_golden`, and look at the difference."""
     with TestClient(create_app(Settings(bundle=bundle, feedback_store=tmp_path))) as client:
-        found = client.get("/openapi.json").json()
+        content = client.get("/openapi.json").json()
     golden = json.loads(GOLDEN.read_text())
-    assert found["paths"] == golden["paths"]
-    assert found["components"]["schemas"] == golden["components"]["schemas"]
+    assert content["paths"] == golden["paths"]
+    assert content["components"]["schemas"] == golden["components"]["schemas"]
 
 
 def test_without_a_feedback_store_the_description_lacks_only_that(client: TestClient) -> None:
-    found = client.get("/openapi.json").json()
+    content = client.get("/openapi.json").json()
     golden = json.loads(GOLDEN.read_text())
-    assert found["paths"] == {k: v for k, v in golden["paths"].items() if k != "/v1/feedback"}
-    assert set(golden["components"]["schemas"]) - set(found["components"]["schemas"]) == {
+    assert content["paths"] == {k: v for k, v in golden["paths"].items() if k != "/v1/feedback"}
+    assert set(golden["components"]["schemas"]) - set(content["components"]["schemas"]) == {
         "FeedbackReceipt"
     }
 

@@ -277,15 +277,15 @@ def test_a_bug_tells_the_client_nothing_but_the_request_id(
 
 
 def test_a_request_id_is_echoed_or_made_up(client: TestClient) -> None:
-    given = {"X-Request-Id": "abc-123"}
+    options = {"X-Request-Id": "abc-123"}
     for response in (
-        client.post("/v1/identify", content=PHOTO, headers=given),
-        client.get("/nowhere", headers=given),
-        client.get("/livez", headers=given),
-        client.get("/", headers=given),
+        client.post("/v1/identify", content=PHOTO, headers=options),
+        client.get("/nowhere", headers=options),
+        client.get("/livez", headers=options),
+        client.get("/", headers=options),
     ):
         assert response.headers["x-request-id"] == "abc-123"
-    answers = [client.post("/v1/identify", content=PHOTO, headers=given) for _ in range(2)]
+    answers = [client.post("/v1/identify", content=PHOTO, headers=options) for _ in range(2)]
     ids = {answer.json()["id"] for answer in answers}
     assert len(ids) == 2  # the server's own, whatever callers send
     assert all(re.fullmatch("[0-9a-f]{32}", each) for each in ids)
@@ -359,8 +359,8 @@ def keys(value: Any) -> Any:
 
 def codes() -> dict[str, type[Problem]]:
     """Every stable code with its class."""
-    found = [one for one in vars(problems).values() if isinstance(one, type)]
-    return {one.code: one for one in found if issubclass(one, Problem)}
+    results = [one for one in vars(problems).values() if isinstance(one, type)]
+    return {one.code: one for one in results if issubclass(one, Problem)}
 
 
 def test_the_documentation_lists_every_code_with_its_status() -> None:

@@ -82,8 +82,8 @@ def ask(port: int, method: str, path: str, body: bytes) -> tuple[int, bytes, dic
 def test_answers_are_the_same_byte_for_byte(what: str, plain: int, replicated: int) -> None:
     status, body, headers = ask(plain, *ASKED[what])
     for _ in range(4):  # so that both replicas are asked
-        found_status, found, found_headers = ask(replicated, *ASKED[what])
-        assert (found_status, found) == (status, body)
+        found_status, result, found_headers = ask(replicated, *ASKED[what])
+        assert (found_status, result) == (status, body)
         for name in ("content-type", "x-request-id", "content-security-policy", "etag"):
             assert found_headers.get(name) == headers.get(name)
 

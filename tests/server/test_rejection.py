@@ -29,47 +29,47 @@ def record(bundle: Path) -> CalibrationRecord:
 
 def test_a_clear_photo_is_accepted_whether_or_not_others_are_rejected(client: TestClient) -> None:
     for reject in ("false", "true"):
-        found = identify(client, garden.photo(9), reject=reject)
-        assert found["rejection"]["verdict"] == "accepted"
-        assert found["rejection"]["value"] >= found["rejection"]["threshold"]
-        assert found["set"]["size"] == len(found["results"]) > 0
+        result = identify(client, garden.photo(9), reject=reject)
+        assert result["rejection"]["verdict"] == "accepted"
+        assert result["rejection"]["value"] >= result["rejection"]["threshold"]
+        assert result["set"]["size"] == len(result["results"]) > 0
 
 
 def test_a_suspect_photo_keeps_its_set(client: TestClient) -> None:
-    found = identify(client, garden.DULL)
-    assert found["rejection"]["verdict"] == "suspect"
-    assert found["rejection"]["value"] < found["rejection"]["threshold"]
-    assert found["set"]["size"] == len(found["results"]) > 1
-    assert found["set"]["calibrated"] is True
-    assert found["best_match"] is not None
+    result = identify(client, garden.DULL)
+    assert result["rejection"]["verdict"] == "suspect"
+    assert result["rejection"]["value"] < result["rejection"]["threshold"]
+    assert result["set"]["size"] == len(result["results"]) > 1
+    assert result["set"]["calibrated"] is True
+    assert result["best_match"] is not None
 
 
 def test_a_rejected_photo_gets_an_empty_set_that_promises_nothing(client: TestClient) -> None:
-    found = identify(client, garden.DULL, reject="true")
-    assert found["rejection"]["verdict"] == "rejected"
-    assert (found["results"], found["best_match"]) == ([], None)
-    assert (found["set"]["size"], found["set"]["truncated"]) == (0, False)
-    assert (found["set"]["calibrated"], found["set"]["hit_rate"]) == (False, None)
+    result = identify(client, garden.DULL, reject="true")
+    assert result["rejection"]["verdict"] == "rejected"
+    assert (result["results"], result["best_match"]) == ([], None)
+    assert (result["set"]["size"], result["set"]["truncated"]) == (0, False)
+    assert (result["set"]["calibrated"], result["set"]["hit_rate"]) == (False, None)
     suspect = identify(client, garden.DULL)["rejection"]
-    assert {**found["rejection"], "verdict": "suspect"} == suspect
+    assert {**result["rejection"], "verdict": "suspect"} == suspect
 
 
 def test_the_scores_of_a_rejected_photo_can_still_be_asked_for(client: TestClient) -> None:
-    found = identify(client, garden.DULL, reject="true", include="scores,rollup")
-    assert len(found["results"]) == len(garden.FLOWERS)
-    assert not any(result["in_set"] for result in found["results"])
-    scores = [result["score"] for result in found["results"]]
+    outcome = identify(client, garden.DULL, reject="true", include="scores,rollup")
+    assert len(outcome["results"]) == len(garden.FLOWERS)
+    assert not any(result["in_set"] for result in outcome["results"])
+    scores = [result["score"] for result in outcome["results"]]
     assert scores == sorted(scores, reverse=True)
-    assert (found["rollup"], found["best_match"], found["set"]["size"]) == ([], None, 0)
+    assert (outcome["rollup"], outcome["best_match"], outcome["set"]["size"]) == ([], None, 0)
 
 
 def test_value_and_threshold_are_those_of_the_record(bundle: Path, record: Any) -> None:
     outcome = open_pipeline(bundle, device="cpu")([garden.DULL], LocalizedQuery(), "r")
-    rule, found = record.rejection, outcome.answer.rejection
-    assert (found.method, found.threshold) == (rule.method, rule.threshold)
+    rule, result = record.rejection, outcome.answer.rejection
+    assert (result.method, result.threshold) == (rule.method, rule.threshold)
     assert rule.head == record.head
     value = METHODS[rule.method](outcome.logits, rule.score_kind)
-    assert found.value == value.max()
+    assert result.value == value.max()
 
 
 def test_one_familiar_photo_of_several_is_enough(client: TestClient) -> None:
@@ -103,9 +103,9 @@ def test_predict_says_the_same_and_rejects_when_told_to(
     (tmp_path / "clear.png").write_bytes(garden.photo(9))
 
     def predict(*words: str) -> str:
-        done = CliRunner().invoke(app, ["predict", str(bundle), str(tmp_path), *words])
-        assert done.exit_code == 0, done.output
-        return done.stdout
+        result = CliRunner().invoke(app, ["predict", str(bundle), str(tmp_path), *words])
+        assert result.exit_code == 0, result.output
+        return result.stdout
 
     clear, dull = (json.loads(line) for line in predict("--format", "jsonl").splitlines())
     assert dull["rejection"] == identify(client, garden.DULL)["rejection"]

@@ -62,7 +62,7 @@ def by_hand(bundle: Path, photo: bytes) -> float:
     row = [float(value) for value in features[0]]
     (axis,) = reference.axes.tolist()
     along = sum(a * b for a, b in zip(row, axis, strict=True))
-    nearest = max(known * along / abs(along) for (known,) in reference.directions.tolist())
+    nearest = max(name * along / abs(along) for (name,) in reference.directions.tolist())
     off = (sum(value**2 for value in row) - along**2) ** 0.5
     entropy = float(METHODS["generalised_entropy"](logits[record.head], record.score_kind)[0])
     parts = zip((nearest, -off, entropy), rule.centres, rule.scales, strict=True)
@@ -75,11 +75,11 @@ def test_the_answer_holds_what_loops_over_the_stored_features_give(
     rule = read_record(open_bundle(planted)).rejection
     assert rule is not None
     for photo in (garden.photo(9), garden.photo(3, blur=0.4, other=5), garden.DULL, MINT):
-        found = identify(http, photo)["rejection"]
-        assert found.keys() == {"verdict", "method", "value", "threshold"}
-        assert (found["method"], found["threshold"]) == ("combined", rule.threshold)
-        assert found["value"] == pytest.approx(by_hand(planted, photo), abs=1e-3)
-        assert found["verdict"] == ("suspect" if found["value"] < rule.threshold else "accepted")
+        result = identify(http, photo)["rejection"]
+        assert result.keys() == {"verdict", "method", "value", "threshold"}
+        assert (result["method"], result["threshold"]) == ("combined", rule.threshold)
+        assert result["value"] == pytest.approx(by_hand(planted, photo), abs=1e-3)
+        assert result["verdict"] == ("suspect" if result["value"] < rule.threshold else "accepted")
 
 
 def test_a_photo_of_something_else_is_suspect_and_rejected_where_asked(http: TestClient) -> None:
@@ -96,8 +96,8 @@ def test_a_photo_of_something_else_is_suspect_and_rejected_where_asked(http: Tes
 def test_each_photo_of_several_is_judged_by_its_own_features(http: TestClient) -> None:
     alone = [identify(http, photo)["rejection"]["value"] for photo in (MINT, garden.photo(9))]
     for photos in ((MINT, garden.photo(9)), (garden.photo(9), MINT, MINT)):
-        found = identify(http, *photos, reject="true")["rejection"]
-        assert (found["verdict"], found["value"]) == ("accepted", max(alone))
+        result = identify(http, *photos, reject="true")["rejection"]
+        assert (result["verdict"], result["value"]) == ("accepted", max(alone))
     assert identify(http, MINT, MINT)["rejection"]["value"] == alone[0]
 
 
@@ -119,25 +119,25 @@ def test_sets_do_not_depend_on_how_strangers_are_told(
 def test_features_are_computed_only_where_the_rejection_needs_them(
     planted: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[bool] = []
+    calls: list[bool] = []
     outputs = Session.outputs
 
     def spy(session: Session, images: Any, *, features: bool = False) -> Any:
-        asked.append(features)
+        calls.append(features)
         return outputs(session, images, features=features)
 
     monkeypatch.setattr(Session, "outputs", spy)
     for path in (planted, bundle):
         open_pipeline(path, device="cpu")([garden.photo(1), garden.photo(2)], LocalizedQuery(), "r")
-    assert asked == [True, True, False, False]
+    assert calls == [True, True, False, False]
 
 
 def test_predict_says_the_same(planted: Path, http: TestClient, tmp_path: Path) -> None:
     (tmp_path / "mint.png").write_bytes(MINT)
     words = ["predict", str(planted), str(tmp_path), "--format", "jsonl"]
-    done = CliRunner().invoke(app, words)
-    assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["rejection"] == identify(http, MINT)["rejection"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["rejection"] == identify(http, MINT)["rejection"]
 
 
 def test_a_bundle_without_its_reference_is_not_served(planted: Path, tmp_path: Path) -> None:
@@ -156,9 +156,9 @@ def test_logits_alone_are_judged_by_the_threshold_made_for_them(planted: Path) -
     assert record.rejection is not None
     for photo in (garden.photo(9), garden.DULL):
         logits = session.logits(load(photo, opened.preprocess)[np.newaxis])
-        found = judge(logits, LocalizedQuery(), record)
+        result = judge(logits, LocalizedQuery(), record)
         by_logits = record.rejection.by_logits
         assert by_logits is not None
-        assert (found.method, found.threshold) == ("generalised_entropy", by_logits.threshold)
+        assert (result.method, result.threshold) == ("generalised_entropy", by_logits.threshold)
         value, suspect = by_logits.verdict(logits[record.head])
-        assert (found.value, found.verdict) == (value, "suspect" if suspect else "accepted")
+        assert (result.value, result.verdict) == (value, "suspect" if suspect else "accepted")

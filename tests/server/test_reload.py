@@ -61,12 +61,12 @@ def identify(running: Running, query: str = "") -> tuple[int, Any]:
 def test_sighup_swaps_under_load_without_losing_a_request(served: Path) -> None:
     with ServeProcess(served, "--threads", "2") as process:
         first = ask(process.port, body=PHOTO)[1]["model"]["calibration_id"]
-        done = threading.Event()
+        outcome = threading.Event()
 
         def keep_asking(_: int) -> list[tuple[int, str]]:
             answers = []
             connection = http.client.HTTPConnection("127.0.0.1", process.port, timeout=20)
-            while not done.is_set():
+            while not outcome.is_set():
                 connection.request("POST", "/v1/identify", PHOTO)
                 response = connection.getresponse()
                 answers.append(
@@ -82,7 +82,7 @@ def test_sighup_swaps_under_load_without_losing_a_request(served: Path) -> None:
             process.process.send_signal(signal.SIGHUP)  # two at once
             wait_for(lambda: 'calibration_id="second"' in metrics(process.port))
             time.sleep(0.1)
-            done.set()
+            outcome.set()
             answers = [one for each in asking for one in each.result()]
         assert {status for status, _ in answers} == {200}
         assert {calibration for _, calibration in answers} == {first, "second"}
@@ -109,9 +109,11 @@ def test_a_request_under_way_is_answered_by_the_bundle_it_came_to(
         old, new = early.result()[1], identify(running)[1]
         assert [one["model"]["calibration_id"] for one in (old, new)] == [first, "second"]
         for answer in (old, new):  # feedback names the calibration that answered
-            said = json.dumps({"request_id": answer["id"], "class_id": "1001"}).encode()
+            content = json.dumps({"request_id": answer["id"], "class_id": "1001"}).encode()
             connection = running.connection()
-            connection.request("POST", "/v1/feedback", said, {"Content-Type": "application/json"})
+            connection.request(
+                "POST", "/v1/feedback", content, {"Content-Type": "application/json"}
+            )
             assert connection.getresponse().status == 202
             connection.close()
         metric = "score_log_photos_total"

@@ -22,10 +22,10 @@ print(subprocess.run([sys.executable, "-c", code], capture_output=True, text=Tru
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a policy of Linux")
 def test_threads_and_processes_that_begin_later_have_the_policy_too() -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True
     )
-    assert done.stdout.split() == ["True", str(os.SCHED_BATCH), str(os.SCHED_BATCH)]
+    assert process.stdout.split() == ["True", str(os.SCHED_BATCH), str(os.SCHED_BATCH)]
 
 
 def test_other_systems_have_no_such_policy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,14 +74,14 @@ def test_sigterm_loses_no_answer(bundle: Path) -> None:
         with ThreadPoolExecutor(uploads) as pool:
             answers = [pool.submit(upload, number) for number in range(uploads)]
             wait_for(lambda: f"in_progress {uploads + 1}.0" in metrics(served.port))
-            told = time.monotonic()
+            outcome = time.monotonic()
             served.process.send_signal(signal.SIGTERM)
             wait_for(lambda: ask(served.port, "/readyz", None)[0] == 503)
             assert ask(served.port, "/readyz", None)[1]["code"] == "draining"
             assert ask(served.port, "/livez", None)[0] == 200
             assert ask(served.port)[0] == 200  # who comes during the notice is answered too
             wait_for(lambda: refuses(served.port))  # and the uploads still are not complete
-            assert time.monotonic() - told >= 2.5
+            assert time.monotonic() - outcome >= 2.5
             closed.set()
             assert [answer.result() for answer in answers] == [200] * uploads
         assert served.process.wait(20) == 0
@@ -91,7 +91,7 @@ def test_no_open_connection_spoils_a_stop(bundle: Path, tmp_path: Path) -> None:
     """One offers another protocol, one is in the middle of a head, one says nothing."""
     state, offer = tmp_path / "watch.json", b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
     with ServeProcess(bundle, "--watch-state", str(state)) as served, ExitStack() as stack:
-        for sent in (
+        for tag in (
             b"POST /v1/identify HTTP/1.1\r\nHost: x\r\n"
             + offer
             + b"Content-Length: 5\r\n\r\nhello",
@@ -99,7 +99,7 @@ def test_no_open_connection_spoils_a_stop(bundle: Path, tmp_path: Path) -> None:
             b"",
         ):
             open_ = socket.create_connection(("127.0.0.1", served.port), timeout=20)
-            stack.enter_context(open_).sendall(sent)
+            stack.enter_context(open_).sendall(tag)
         upload = http.client.HTTPConnection("127.0.0.1", served.port, timeout=20)
         stack.callback(upload.close)
         upload.putrequest("POST", "/v1/identify")
@@ -130,19 +130,19 @@ def test_a_second_signal_cuts_the_notice_short(bundle: Path) -> None:
 
 
 def test_a_port_that_is_taken_is_a_clear_error(bundle: Path) -> None:
-    taken = socket.socket()
-    taken.bind(("127.0.0.1", 0))
-    taken.listen()
-    port = str(taken.getsockname()[1])
-    done = subprocess.run(
+    count = socket.socket()
+    count.bind(("127.0.0.1", 0))
+    count.listen()
+    port = str(count.getsockname()[1])
+    process = subprocess.run(
         [sys.executable, "-m", "florilege", "serve", str(bundle), "--port", port],
         *(), cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
-    taken.close()
-    assert done.returncode == 2
-    assert f"port {port}" in done.stderr
-    assert "--port" in done.stderr
-    assert "Traceback" not in done.stderr
+    count.close()
+    assert process.returncode == 2
+    assert f"port {port}" in process.stderr
+    assert "--port" in process.stderr
+    assert "Traceback" not in process.stderr
 
 
 @pytest.mark.parametrize(

@@ -95,8 +95,8 @@ def test_evaluation_and_comparison_agree(twins: Twins) -> None:
         bundle_outputs(twins.plain, twins.data, "test") as old,
     ):
         compared = compare_outputs(new, old)
-    for found in compared:
-        assert (found.gained, found.lost, found.size.difference) == (0, 0, 0)
+    for outcome in compared:
+        assert (outcome.gained, outcome.lost, outcome.size.difference) == (0, 0, 0)
 
 
 def test_answers_over_http_and_on_the_command_line_agree(twins: Twins, tmp_path: Path) -> None:
@@ -107,15 +107,15 @@ def test_answers_over_http_and_on_the_command_line_agree(twins: Twins, tmp_path:
     answers = []
     for path in twins[:2]:
         with TestClient(create_app(Settings(bundle=path))) as client:
-            found = [client.post(QUERY, content=photo).json() for photo in photos]
+            results = [client.post(QUERY, content=photo).json() for photo in photos]
             files = [("images", photo) for photo in photos[1:3]]
-            found.append(client.post(QUERY, files=files).json())
-            found.append(client.post("/v1/identify?rule=top_k&k=3", files=files).json())
+            results.append(client.post(QUERY, files=files).json())
+            results.append(client.post("/v1/identify?rule=top_k&k=3", files=files).json())
         words = ["predict", str(path), str(tmp_path), "--k", "3", "--format", "jsonl"]
         words += ["--include", "scores,marginals,rollup"]
-        told = CliRunner().invoke(cli.app, words).stdout
-        found += [json.loads(line) for line in told.splitlines()]
-        answers.append([same(path, answer) for answer in found])
+        text = CliRunner().invoke(cli.app, words).stdout
+        results += [json.loads(line) for line in text.splitlines()]
+        answers.append([same(path, answer) for answer in results])
     hot, plain = answers
     assert hot == plain
     assert len(hot) == 2 * len(photos) + 2
@@ -124,14 +124,14 @@ def test_answers_over_http_and_on_the_command_line_agree(twins: Twins, tmp_path:
     point, session = twins.records[0].point("average_k", k=3), Session(open_bundle(twins.hot))
     view = square(0, np.random.default_rng(3))[np.newaxis]
     powers = np.exp(session.logits(view)["sccp"][0].astype(np.float64) / 2)
-    shown = {result["class_id"]: result["score"] for result in hot[0]["results"]}
+    labels = {result["class_id"]: result["score"] for result in hot[0]["results"]}
     for index in range(CLASSES):
-        assert shown[f"c{index}"] == pytest.approx(powers[index] / powers.sum(), rel=1e-12)
+        assert labels[f"c{index}"] == pytest.approx(powers[index] / powers.sum(), rel=1e-12)
     assert point.lambda_val == hot[0]["set"]["lambda"]
 
 
 def test_thresholds_from_traffic_agree(twins: Twins, tmp_path: Path) -> None:
-    random, found = np.random.default_rng(4), []
+    random, results = np.random.default_rng(4), []
     photos = [encoded(square(int(random.integers(3)), random)) for _ in range(520)]
     for path, temperature in zip(twins[:2], (2.0, 1.0), strict=True):
         log = tmp_path / path.name
@@ -145,8 +145,8 @@ def test_thresholds_from_traffic_agree(twins: Twins, tmp_path: Path) -> None:
         )  # fmt: skip
         outcome = recalibrate_bundle(copy, log, approve=True)
         assert outcome.record is not None
-        found.append((outcome.thresholds.thresholds, outcome.record))
-    (hot_thresholds, hot), (thresholds, plain) = found
+        results.append((outcome.thresholds.thresholds, outcome.record))
+    (hot_thresholds, hot), (thresholds, plain) = results
     assert hot_thresholds == thresholds
     assert hot.temperature == 2.0
     assert [replace(table, temperature=1.0) for table in hot.tables] == list(plain.tables)

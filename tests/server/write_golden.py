@@ -32,9 +32,9 @@ def main() -> None:
 
 def examples(client: TestClient) -> dict[str, dict[str, Any]]:
     """Real answers by operation and status."""
-    found = defaultdict[str, dict[str, Any]](dict)
+    result = defaultdict[str, dict[str, Any]](dict)
     answer = client.post("/v1/identify?include=rollup", content=garden.photo(2))
-    said = {"request_id": answer.json()["id"], "class_id": "1001"}
+    body = {"request_id": answer.json()["id"], "class_id": "1001"}
     for operation, response in (
         ("identify", answer),
         ("identify", client.post("/v1/identify", content=b"<html>")),
@@ -42,12 +42,12 @@ def examples(client: TestClient) -> dict[str, dict[str, Any]]:
         ("classes", client.get("/v1/classes?limit=1&lang=fr")),
         ("one_class", client.get("/v1/classes/1001")),
         ("one_class", client.get("/v1/classes/1000")),
-        ("feedback", client.post("/v1/feedback", json=said)),
+        ("feedback", client.post("/v1/feedback", json=body)),
         ("readyz", client.get("/readyz")),
     ):
-        document = json.loads(response.text.replace(said["request_id"], ID))
-        found[operation][str(response.status_code)] = document
-    return found
+        document = json.loads(response.text.replace(body["request_id"], ID))
+        result[operation][str(response.status_code)] = document
+    return result
 
 
 def _write(path: Path, content: object) -> None:

@@ -78,8 +78,8 @@ def start(folder: Path, name: str, ranks: int, work: Work) -> None:
             MASTER_ADDR="127.0.0.1",
             MASTER_PORT=str(port),
         )
-        with (folder / f"{name}.{rank}.txt").open("w", buffering=1) as said:
-            os._exit(_exit_code(partial(work, rank), partial(print, file=said)))
+        with (folder / f"{name}.{rank}.txt").open("w", buffering=1) as answer:
+            os._exit(_exit_code(partial(work, rank), partial(print, file=answer)))
     codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     (folder / f"{name}.codes").write_text(" ".join(map(str, codes)))
     (folder / f"{name}.seconds").write_text(str(time.monotonic() - begun))

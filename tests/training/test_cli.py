@@ -93,14 +93,14 @@ def test_json_is_one_object_on_stdout(photos: Path, tmp_path: Path) -> None:
     assert 0 <= trained["accuracy"] <= 1
     assert trained["head"] in ("multi_label", "sccp")
     exported = _call("export", tmp_path / "run", "--out", tmp_path / "bundle", "--json")
-    found = json.loads(exported.stdout)
-    assert found["parity"]["pictures"] == 8
-    assert len(found["bundle_sha256"]) == 64
+    content = json.loads(exported.stdout)
+    assert content["parity"]["pictures"] == 8
+    assert len(content["bundle_sha256"]) == 64
 
 
 def test_no_epochs_write_initial_weights(photos: Path, tmp_path: Path) -> None:
-    done = _call(*_quick(photos, tmp_path / "run"), "--epochs", 0)
-    assert done.stdout.strip().endswith("initial weights written")
+    result = _call(*_quick(photos, tmp_path / "run"), "--epochs", 0)
+    assert result.stdout.strip().endswith("initial weights written")
     assert (tmp_path / "run" / "best.safetensors").is_file()
 
 

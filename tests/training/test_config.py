@@ -83,9 +83,9 @@ def test_a_value_out_of_range_is_refused_by_name_and_range(
     name: str, value: object, said: str
 ) -> None:
     part, _, inner = name.partition(".")
-    given: dict[str, Any] = {part: {inner: value}} if inner else {name: value}
+    options: dict[str, Any] = {part: {inner: value}} if inner else {name: value}
     with pytest.raises(ValidationError) as caught:
-        TrainConfig(data="flora", **given)
+        TrainConfig(data="flora", **options)
     assert _complaint(caught.value).startswith(f"{name} must be {said}, got ")
 
 

@@ -54,14 +54,14 @@ def test_a_resolved_configuration_is_itself_a_valid_file(recipe: str, tmp_path: 
 
 
 def test_another_loss_name_drops_the_parameters_of_the_recipes_loss() -> None:
-    given = {"recipe": "cifar100-avg-k5", "data": "x", "loss": "cross_entropy"}
-    config = resolve(given, overrides=["loss.k=2"])
+    options = {"recipe": "cifar100-avg-k5", "data": "x", "loss": "cross_entropy"}
+    config = resolve(options, overrides=["loss.k=2"])
     assert config.loss == {"name": "cross_entropy", "k": 2}
 
 
 def test_a_parameter_may_be_set_before_the_name_of_its_loss() -> None:
-    given = {"recipe": "cifar100-avg-k5", "data": "x"}
-    config = resolve(given, overrides=["loss.gamma=1", "loss.name=focal"])
+    options = {"recipe": "cifar100-avg-k5", "data": "x"}
+    config = resolve(options, overrides=["loss.gamma=1", "loss.name=focal"])
     assert config.loss == {"name": "focal", "gamma": 1}
 
 
@@ -72,8 +72,8 @@ def test_a_parameter_of_the_default_loss_may_be_set_without_naming_it() -> None:
 
 def test_the_same_loss_name_keeps_them() -> None:
     recipe = "cifar100-avg-k5"
-    given = {"recipe": recipe, "data": "x", "loss": "two_head_average_k"}
-    config = resolve(given, overrides=["loss.alpha=2"])
+    options = {"recipe": recipe, "data": "x", "loss": "two_head_average_k"}
+    config = resolve(options, overrides=["loss.alpha=2"])
     assert config.loss == {**RECIPES[recipe].settings["loss"], "alpha": 2}
 
 
@@ -182,12 +182,12 @@ HALF = (0.5, 0.5, 0.5)
 
 
 def test_the_network_says_how_it_wants_pictures_where_nobody_else_does() -> None:
-    wanted = Preprocess(
+    expected = Preprocess(
         image_size=224, crop_fraction=0.875, resample="bicubic", mean=HALF, std=HALF
     )
-    assert resolve({"data": "x", **LITE0}).preprocess == wanted
-    said = ["image_size=96", "crop_fraction=1", "mean=[0, 0, 0.5]", "std=[1, 1, 2]"]
-    config = resolve({"data": "x", **LITE0}, overrides=[*said, "resample=bilinear"])
+    assert resolve({"data": "x", **LITE0}).preprocess == expected
+    lines = ["image_size=96", "crop_fraction=1", "mean=[0, 0, 0.5]", "std=[1, 1, 2]"]
+    config = resolve({"data": "x", **LITE0}, overrides=[*lines, "resample=bilinear"])
     assert config.preprocess == Preprocess(image_size=96, mean=(0, 0, 0.5), std=(1, 1, 2))
 
 
@@ -197,8 +197,8 @@ def test_null_is_what_the_network_wants_too() -> None:
 
 
 def test_data_of_one_size_are_taken_whole_and_otherwise_as_the_network_wants() -> None:
-    found = resolve({"data": "flora:train=40", **LITE0}).preprocess
-    assert found == Preprocess(image_size=48, resample="bicubic", mean=HALF, std=HALF)
+    result = resolve({"data": "flora:train=40", **LITE0}).preprocess
+    assert result == Preprocess(image_size=48, resample="bicubic", mean=HALF, std=HALF)
     larger = resolve({"data": "flora:train=40", "image_size": 96, **LITE0}).preprocess
     assert (larger.image_size, larger.crop_fraction) == (96, 1.0)
 
@@ -219,10 +219,10 @@ def test_cifar_has_its_own_mean_and_deviation_for_a_network_without_weights(
 
 
 def test_only_pretrained_weights_of_torchvision_say_how_they_want_pictures() -> None:
-    given = {"data": "x", "backbone": "efficientnet_b0"}
-    assert resolve(given).preprocess == Preprocess(image_size=224)
-    found = resolve({**given, "weights": "pretrained"}).preprocess
-    assert found == Preprocess(image_size=224, crop_fraction=224 / 256, resample="bicubic")
+    options = {"data": "x", "backbone": "efficientnet_b0"}
+    assert resolve(options).preprocess == Preprocess(image_size=224)
+    result = resolve({**options, "weights": "pretrained"}).preprocess
+    assert result == Preprocess(image_size=224, crop_fraction=224 / 256, resample="bicubic")
 
 
 @pytest.mark.parametrize(("word", "weights"), [("imagenet", "pretrained"), ("none", None)])
@@ -304,8 +304,8 @@ def test_adamw_has_defaults_of_its_own_and_they_are_written_down() -> None:
 
 
 def test_what_is_given_beside_adamw_wins_in_any_order() -> None:
-    given = ["optimiser.learning_rate=3e-4", "optimiser.name=adamw", "optimiser.weight_decay=0"]
-    optimiser = resolve({"data": "x"}, overrides=given).optimiser
+    arguments = ["optimiser.learning_rate=3e-4", "optimiser.name=adamw", "optimiser.weight_decay=0"]
+    optimiser = resolve({"data": "x"}, overrides=arguments).optimiser
     assert (optimiser.learning_rate, optimiser.weight_decay) == (3e-4, 0)
 
 
@@ -365,9 +365,9 @@ def test_settings_that_do_not_go_together_are_refused(overrides: list[str], mess
 
 
 def test_the_last_blocks_are_given_as_a_number_or_all() -> None:
-    given = {"data": "x", "weights": "w"}
-    assert resolve(given | {"unfreeze": "2"}).unfreeze == 2  # a flag hands over text
-    assert resolve(given, overrides=["unfreeze=all"]).unfreeze == "all"
+    options = {"data": "x", "weights": "w"}
+    assert resolve(options | {"unfreeze": "2"}).unfreeze == 2  # a flag hands over text
+    assert resolve(options, overrides=["unfreeze=all"]).unfreeze == "all"
 
 
 @pytest.mark.parametrize(

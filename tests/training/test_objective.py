@@ -54,9 +54,9 @@ def test_what_a_loss_needs_to_know_comes_from_the_data() -> None:
 
 
 def test_what_the_user_says_wins_over_the_data() -> None:
-    given = {"rows": 15, "average_k": 2}
-    made = make_objective("role", given, head="auto", class_counts=[3, 3, 3]).loss_fn
-    assert (made.rows, made.average_k) == (15, 2)
+    options = {"rows": 15, "average_k": 2}
+    result = make_objective("role", options, head="auto", class_counts=[3, 3, 3]).loss_fn
+    assert (result.rows, result.average_k) == (15, 2)
     counted = {"class_counts": [9, 8, 7]}
     margin = make_objective("ldam", counted, head="auto", class_counts=[3, 3, 3]).loss_fn
     assert margin.class_counts is not None
@@ -188,8 +188,8 @@ def test_a_margin_loss_on_a_linear_head_has_scale_1_and_says_so(loss: str) -> No
     assert linear.notes == (
         f"loss {loss}: scale is 1, its default is for the cosines of a cosine head",
     )
-    given = make_objective(loss, {"scale": 5.0}, head="linear", class_counts=counts)
-    assert (given.scale, given.notes) == (5.0, ())
+    options = make_objective(loss, {"scale": 5.0}, head="linear", class_counts=counts)
+    assert (options.scale, options.notes) == (5.0, ())
     cosine = make_objective(loss, {}, head="auto", class_counts=counts)
     assert cosine.scale is not None
     assert (cosine.scale >= 30, cosine.notes) == (True, ())
@@ -210,11 +210,11 @@ def test_class_weights_are_a_power_of_the_counts_with_a_mean_of_one() -> None:
     )
     weight = objective.loss_fn.weight
     assert weight is not None
-    found = weight.tolist()
-    assert found[0] / found[2] == pytest.approx(10)
-    assert sum(map(operator.mul, found, counts)) / 111 == pytest.approx(1)
+    result = weight.tolist()
+    assert result[0] / result[2] == pytest.approx(10)
+    assert sum(map(operator.mul, result, counts)) / 111 == pytest.approx(1)
     assert objective.notes == (
-        f"loss cross_entropy: class weights from {found[2]:.3g} to {found[0]:.3g}",
+        f"loss cross_entropy: class weights from {result[2]:.3g} to {result[0]:.3g}",
     )
     logits = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
     expected = F.cross_entropy(logits, LABELS, weight=weight.float())
@@ -226,8 +226,8 @@ def test_a_class_without_pictures_weighs_as_one_with_a_single_one() -> None:
 
 
 def test_no_power_is_no_weight() -> None:
-    made = make_objective("cross_entropy", {}, head="auto", class_counts=[1, 2])
-    assert made.loss_fn.weight is None
+    result = make_objective("cross_entropy", {}, head="auto", class_counts=[1, 2])
+    assert result.loss_fn.weight is None
 
 
 @pytest.mark.parametrize("power", [0.0, 1.0])
@@ -240,11 +240,11 @@ def test_batches_of_a_step_count_what_they_would_as_one(power: float, soft: bool
     labels, parts = torch.tensor([0, 0, 2, 1, 0, 2]), (slice(0, 4), slice(4, 6))
     targets = F.one_hot(labels, 3).double() if soft else labels
     shares = objective.shares([labels[part] for part in parts], soft=soft)
-    found = [
+    results = [
         share * objective.loss_fn(logits[part], targets[part])
         for share, part in zip(shares, parts, strict=True)
     ]
-    torch.testing.assert_close(sum(found), objective.loss_fn(logits, targets))
+    torch.testing.assert_close(sum(results), objective.loss_fn(logits, targets))
     assert objective.shares([labels], soft=soft) == [1.0]
 
 
@@ -257,12 +257,12 @@ def test_sums_are_added_as_they_are() -> None:
 
 def test_candidates_are_chosen_over_the_batches_of_a_step_unless_the_user_says_otherwise() -> None:
     counts, name = [2, 1, 1], "two_head_average_k"
-    made = make_objective(name, {"average_k": 2}, head="auto", class_counts=counts, accumulate=4)
-    assert isinstance(made.loss_fn, losses.TwoHeadAverageK)
-    assert made.loss_fn.recent_batches == 3
-    assert made.notes[0].startswith("loss two_head_average_k: recent_batches is 3, so that")
-    given = {"average_k": 2, "recent_batches": 0}
-    own = make_objective(name, given, head="auto", class_counts=counts, accumulate=4)
+    result = make_objective(name, {"average_k": 2}, head="auto", class_counts=counts, accumulate=4)
+    assert isinstance(result.loss_fn, losses.TwoHeadAverageK)
+    assert result.loss_fn.recent_batches == 3
+    assert result.notes[0].startswith("loss two_head_average_k: recent_batches is 3, so that")
+    options = {"average_k": 2, "recent_batches": 0}
+    own = make_objective(name, options, head="auto", class_counts=counts, accumulate=4)
     assert isinstance(own.loss_fn, losses.TwoHeadAverageK)
     assert (own.loss_fn.recent_batches, own.notes) == (0, ())
 

@@ -44,22 +44,22 @@ def hashes(folder: Path) -> list[bytes]:
 
 
 def test_a_run_knows_its_photos_and_so_does_its_bundle(photos: Path, tmp_path: Path) -> None:
-    known = trained(photos, tmp_path / "run")
-    assert (known.train.size, known.selection.size, known.complete) == (36, 15, True)
-    assert known.overlap(hashes(photos / "train")) == (36, 0)
-    assert known.overlap(hashes(photos / "val")) == (0, 15)
+    reference = trained(photos, tmp_path / "run")
+    assert (reference.train.size, reference.selection.size, reference.complete) == (36, 15, True)
+    assert reference.overlap(hashes(photos / "train")) == (36, 0)
+    assert reference.overlap(hashes(photos / "val")) == (0, 15)
     bundle = export_run(tmp_path / "run", tmp_path / "bundle")
     assert bundle.read(PHOTOS) == (tmp_path / "run" / PHOTOS).read_bytes()
 
 
 def test_a_run_that_learns_from_some_photos_knows_these(photos: Path, tmp_path: Path) -> None:
-    known = trained(f"{photos}:per_class=5", tmp_path / "run")
-    assert (known.train.size, known.selection.size) == (15, 15)
+    reference = trained(f"{photos}:per_class=5", tmp_path / "run")
+    assert (reference.train.size, reference.selection.size) == (15, 15)
 
 
 def test_a_run_of_no_epochs_has_met_no_photo(photos: Path, tmp_path: Path) -> None:
-    known = trained(photos, tmp_path / "run", epochs=0)
-    assert (known.train.size, known.selection.size, known.complete) == (0, 0, True)
+    reference = trained(photos, tmp_path / "run", epochs=0)
+    assert (reference.train.size, reference.selection.size, reference.complete) == (0, 0, True)
 
 
 def test_pictures_that_stay_in_memory_are_read_once(
@@ -71,10 +71,10 @@ def test_pictures_that_stay_in_memory_are_read_once(
 
 
 def test_features_are_of_the_same_photos(photos: Path, tmp_path: Path) -> None:
-    known = trained(photos, tmp_path / "run")
+    reference = trained(photos, tmp_path / "run")
     weights = str(tmp_path / "run" / "best.safetensors")
     frozen = trained(photos, tmp_path / "frozen", freeze="backbone", weights=weights)
-    assert frozen.to_bytes() == known.to_bytes()
+    assert frozen.to_bytes() == reference.to_bytes()
 
 
 @pytest.mark.parametrize("of", ["run", "bundle", "file"])
@@ -84,17 +84,17 @@ def test_photos_of_the_run_that_it_began_with_count(photos: Path, tmp_path: Path
     export_run(first, tmp_path / "bundle")
     weights = {"run": first, "bundle": tmp_path / "bundle", "file": first / "best.safetensors"}[of]
     other = write_photos(tmp_path / "other", side=24)
-    known = trained(other, tmp_path / "second", weights=str(weights))
-    assert (known.train.size, known.selection.size, known.complete) == (72, 30, True)
+    reference = trained(other, tmp_path / "second", weights=str(weights))
+    assert (reference.train.size, reference.selection.size, reference.complete) == (72, 30, True)
     for source in (photos, other):
-        assert known.overlap(hashes(source)) == (36, 15)
+        assert reference.overlap(hashes(source)) == (36, 15)
 
 
 def test_photos_of_an_older_run_are_not_known(photos: Path, tmp_path: Path) -> None:
     trained(photos, tmp_path / "old")
     (tmp_path / "old" / PHOTOS).unlink()
-    known = trained(photos, tmp_path / "new", weights=str(tmp_path / "old"))
-    assert (known.train.size, known.complete) == (36, False)
+    reference = trained(photos, tmp_path / "new", weights=str(tmp_path / "old"))
+    assert (reference.train.size, reference.complete) == (36, False)
     foreign = tmp_path / "foreign.safetensors"
     shutil.copy(tmp_path / "old" / "best.safetensors", foreign)
     assert trained(photos, tmp_path / "newer", weights=str(foreign)).complete

@@ -63,25 +63,25 @@ def test_the_served_logits_are_those_of_the_best_weights(run: Path, bundle: Bund
     load_into(network, read_weights(run / "best.safetensors"), origin="")
     photo = (run.parent / "photos" / "val" / "red" / "0.png").read_bytes()
     picture = load(photo, bundle.preprocess)
-    found = Session(bundle, device="cpu").logits(picture[None])
+    result = Session(bundle, device="cpu").logits(picture[None])
     mean = torch.tensor(bundle.preprocess.mean)
     std = torch.tensor(bundle.preprocess.std)
     normalised = ((torch.from_numpy(picture) / 255 - mean) / std).permute(2, 0, 1)
     with torch.no_grad():
         expected = network.eval()(normalised[None])
     for head, logits in zip(("multi_label", "sccp"), expected, strict=True):
-        np.testing.assert_allclose(found[head], logits.numpy(), atol=1e-4, rtol=1e-4)
+        np.testing.assert_allclose(result[head], logits.numpy(), atol=1e-4, rtol=1e-4)
 
 
 def test_the_provenance_says_where_the_model_comes_from(run: Path, bundle: Bundle) -> None:
-    found = json.loads(bundle.read("provenance.json"))
-    assert found["data"] == str(run.parent / "photos")
-    assert (found["seed"], found["training_pictures"]) == (0, 36)
-    assert found["loss"] == {"name": "two_head_average_k", "average_k": 2}
-    assert found["checkpoint_chosen_on"] == "val"
-    assert found["checkpoint_chosen_by"] == "average-1.5 accuracy"
-    assert found["parity"]["max_difference"] <= found["parity"]["tolerance"]
-    assert torch.__version__.startswith(found["libraries"]["torch"])
+    content = json.loads(bundle.read("provenance.json"))
+    assert content["data"] == str(run.parent / "photos")
+    assert (content["seed"], content["training_pictures"]) == (0, 36)
+    assert content["loss"] == {"name": "two_head_average_k", "average_k": 2}
+    assert content["checkpoint_chosen_on"] == "val"
+    assert content["checkpoint_chosen_by"] == "average-1.5 accuracy"
+    assert content["parity"]["max_difference"] <= content["parity"]["tolerance"]
+    assert torch.__version__.startswith(content["libraries"]["torch"])
 
 
 def test_the_metrics_and_the_card_are_those_of_the_exported_epoch(
@@ -99,10 +99,10 @@ def test_the_metrics_and_the_card_are_those_of_the_exported_epoch(
 def test_a_run_of_no_epochs_exports_its_initial_weights(run: Path, tmp_path: Path) -> None:
     config = small_config(run.parent / "photos", epochs=0, loss={"name": "cross_entropy"})
     train_run(config, tmp_path / "run", say=lambda _: None)
-    made = export_run(tmp_path / "run", tmp_path / "bundle")
-    assert made.heads == {"linear": "logits"}
-    assert json.loads(made.read("provenance.json"))["checkpoint_chosen_on"] is None
-    assert "initial weights" in made.read("MODEL_CARD.md").decode()
+    result = export_run(tmp_path / "run", tmp_path / "bundle")
+    assert result.heads == {"linear": "logits"}
+    assert json.loads(result.read("provenance.json"))["checkpoint_chosen_on"] is None
+    assert "initial weights" in result.read("MODEL_CARD.md").decode()
 
 
 def test_the_weights_of_a_bundle_start_another_run(
@@ -129,9 +129,9 @@ def test_a_network_of_timm_is_served_as_its_weights_want_pictures(
         overrides=["loss.name=cross_entropy", "mean=[0.1, 0.2, 0.3]", "device=cpu"],
     )
     train_run(config, tmp_path / "run", say=lambda _: None)
-    made = export_run(tmp_path / "run", tmp_path / "bundle")
+    result = export_run(tmp_path / "run", tmp_path / "bundle")
     own = plain.pretrained_cfg
-    assert made.preprocess == Preprocess(
+    assert result.preprocess == Preprocess(
         image_size=32,
         crop_fraction=own["crop_pct"],
         resample=own["interpolation"],
@@ -139,19 +139,19 @@ def test_a_network_of_timm_is_served_as_its_weights_want_pictures(
         std=own["std"],
     )
     photo = (run.parent / "photos" / "val" / "red" / "0.png").read_bytes()
-    picture = load(photo, made.preprocess)
+    picture = load(photo, result.preprocess)
     mean, std = torch.tensor([0.1, 0.2, 0.3]), torch.tensor(own["std"])
     normalised = ((torch.from_numpy(picture) / 255 - mean) / std).permute(2, 0, 1)
     with torch.no_grad():
         expected = plain(normalised[None]).numpy()
-    found = Session(made, device="cpu").logits(picture[None])["linear"]
-    np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-4)
+    outcome = Session(result, device="cpu").logits(picture[None])["linear"]
+    np.testing.assert_allclose(outcome, expected, atol=1e-4, rtol=1e-4)
 
-    began_with = json.loads(made.read("provenance.json"))["starting_weights"]
+    began_with = json.loads(result.read("provenance.json"))["starting_weights"]
     digest = hashlib.sha256((tmp_path / "w.safetensors").read_bytes()).hexdigest()
     assert began_with["file"] == "w.safetensors"
     assert (began_with["licence"], began_with["sha256"]) == ("Some licence", digest)
-    card = " ".join(made.read("MODEL_CARD.md").decode().split())
+    card = " ".join(result.read("MODEL_CARD.md").decode().split())
     assert f"`w.safetensors`, licence: Some licence, sha256 `{digest}`" in card
     assert "mean 0.1, 0.2, 0.3, standard deviation" in card
 
@@ -164,8 +164,8 @@ def test_a_run_started_from_a_bundle_names_the_first_weights_licence(
     shutil.copy(bundle.path_of("weights.safetensors"), tmp_path)
     config = small_config(run.parent / "photos", epochs=0, weights=str(tmp_path))
     train_run(config, tmp_path / "run", say=lambda _: None)
-    made = export_run(tmp_path / "run", tmp_path / "bundle")
-    assert "licence: cc-by-nc-4.0" in made.read("MODEL_CARD.md").decode()
+    result = export_run(tmp_path / "run", tmp_path / "bundle")
+    assert "licence: cc-by-nc-4.0" in result.read("MODEL_CARD.md").decode()
 
 
 def _copy(run: Path, to: Path) -> Path:
@@ -229,8 +229,8 @@ def test_names_links_and_thumbnails_travel_from_the_data_to_the_bundle(tmp_path:
     green = bundle.classes[1]
     assert (green.scientific_name, green.link) == ("Viridis", "https://example.org")
     assert (green.common_names, green.thumbnail) == ({"fr": ("vert",)}, Thumbnail(author="A"))
-    shown = make_thumbnail((photos / "train/green/0.png").read_bytes())
-    assert bundle.read_thumbnails() == {"green": shown}
+    view = make_thumbnail((photos / "train/green/0.png").read_bytes())
+    assert bundle.read_thumbnails() == {"green": view}
     (photos / "classes.csv").unlink()
     train_run(config, run, resume=True, say=lambda _: None)
     assert not export_run(run, tmp_path / "bundle").has("thumbnails.zip")

@@ -53,7 +53,7 @@ def test_the_page_needs_nothing_from_elsewhere() -> None:
 
 def letters(page: str) -> list[set[str | None]]:
     """What is written in each drawing, which must be well-formed."""
-    drawings = [ElementTree.fromstring(found) for found in re.findall("(?s)<svg.*?</svg>", page)]
+    drawings = [ElementTree.fromstring(result) for result in re.findall("(?s)<svg.*?</svg>", page)]
     texts = "{http://www.w3.org/2000/svg}text"
     return [{element.text for element in drawing.iter(texts)} for drawing in drawings]
 

@@ -41,9 +41,9 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def finished(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> tuple[Path, TrainResult]:
     torch.set_num_threads(1)
     run = tmp_path_factory.mktemp("runs") / "run"
-    said: list[str] = []
-    result = train_run(small_config(photos, epochs=6), run, say=said.append)
-    (run.parent / "said.txt").write_text("\n".join(said))
+    lines: list[str] = []
+    result = train_run(small_config(photos, epochs=6), run, say=lines.append)
+    (run.parent / "said.txt").write_text("\n".join(lines))
     return run, result
 
 
@@ -58,8 +58,8 @@ def _losses(run: Path) -> list[str]:
 
 def _weights(run: Path) -> dict[str, Tensor]:
     content = torch.load(run / "last.pt", weights_only=True)
-    found: dict[str, Tensor] = content["network"]
-    return found
+    result: dict[str, Tensor] = content["network"]
+    return result
 
 
 def _same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
@@ -229,13 +229,13 @@ def test_every_loss_trains_by_its_name_alone(photos: Path, tmp_path: Path, name:
 def test_a_loss_that_wants_rows_gets_those_of_the_batch(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[int] = []
+    calls: list[int] = []
 
     class WithRows(CrossEntropy):
         takes_rows = True
 
         def forward(self, logits: Tensor, labels: Tensor, row_index: Tensor) -> Tensor:  # type: ignore[override]  # as role does
-            seen.extend(row_index.tolist())
+            calls.extend(row_index.tolist())
             assert torch.equal(labels, torch.arange(36).div(12, rounding_mode="floor")[row_index])
             return super().forward(logits, labels)
 
@@ -243,7 +243,7 @@ def test_a_loss_that_wants_rows_gets_those_of_the_batch(
     monkeypatch.setattr(losses, "build", lambda _name, **parameters: WithRows(**parameters))
     config = small_config(photos, loss={"name": "with_rows"}, epochs=1)
     train_run(config, tmp_path / "run", say=lambda _: None)
-    assert sorted(seen) == list(range(36))
+    assert sorted(calls) == list(range(36))
 
 
 def test_a_cosine_head_takes_the_scale_of_its_loss(
@@ -288,9 +288,9 @@ def test_a_cosine_head_of_any_loss_takes_the_scale_of_the_settings(
 
 
 def _said(out: Path, photos: Path, **changes: Any) -> list[str]:
-    said: list[str] = []
-    train_run(small_config(photos, **{"epochs": 0, **changes}), out, say=said.append)
-    return said
+    lines: list[str] = []
+    train_run(small_config(photos, **{"epochs": 0, **changes}), out, say=lines.append)
+    return lines
 
 
 @pytest.mark.parametrize(
@@ -304,9 +304,9 @@ def _said(out: Path, photos: Path, **changes: Any) -> list[str]:
 def test_the_start_of_the_multi_label_head_is_a_setting_and_said(
     photos: Path, tmp_path: Path, prior: float | None, bias: float, line: str
 ) -> None:
-    (said,) = _said(tmp_path / "run", photos, multi_label_prior=prior)
-    assert said.startswith("multi-label head: a fresh class starts at ")
-    assert line in said
+    (answer,) = _said(tmp_path / "run", photos, multi_label_prior=prior)
+    assert answer.startswith("multi-label head: a fresh class starts at ")
+    assert line in answer
     biases = load_file(tmp_path / "run" / "best.safetensors")["head.multi_label.bias"]
     torch.testing.assert_close(biases, torch.full((3,), bias))
 
@@ -320,8 +320,8 @@ def test_a_warm_start_keeps_what_was_learnt_of_each_class(
     photos: Path, finished: tuple[Path, TrainResult], tmp_path: Path
 ) -> None:
     run, _ = finished
-    said = _said(tmp_path / "warm", photos, weights=str(run))
-    assert said[-1] == (
+    answer = _said(tmp_path / "warm", photos, weights=str(run))
+    assert answer[-1] == (
         f"{run / 'best.safetensors'}: the backbone is taken, and the last layer for 3 of 3 classes"
     )
     one, other = (load_file(path / "best.safetensors") for path in (run, tmp_path / "warm"))
@@ -335,8 +335,8 @@ def test_a_warm_start_on_other_classes_starts_theirs_at_the_prior(
     data = write_photos(tmp_path / "photos")
     for split in ("train", "val"):
         (data / split / "green").rename(data / split / "amber")
-    said = _said(tmp_path / "warm", data, weights=str(run))
-    assert said[-1].endswith(
+    answer = _said(tmp_path / "warm", data, weights=str(run))
+    assert answer[-1].endswith(
         "the last layer for 2 of 3 classes; the others start fresh: amber; classes you do not have "
         "are left out: green"
     )
@@ -360,13 +360,13 @@ def test_a_warm_start_on_other_classes_starts_theirs_at_the_prior(
 def test_random_weights_that_nobody_chose_are_warned_of(
     photos: Path, tmp_path: Path, backbone: str, given: dict[str, str], warned: bool
 ) -> None:
-    said: list[str] = []
+    result: list[str] = []
     config = small_config(
         photos, backbone=backbone, loss={"name": "cross_entropy"}, epochs=1, image_size=32, **given
     )
-    train_run(config, tmp_path / "run", say=said.append)
+    train_run(config, tmp_path / "run", say=result.append)
     start = f"warning: {backbone} starts from random weights"
-    lines = [line for line in said if line.startswith(start)]
+    lines = [line for line in result if line.startswith(start)]
     assert len(lines) == warned
     assert all("--weights pretrained downloads" in line for line in lines)
 
@@ -418,15 +418,15 @@ def test_an_interrupted_run_saves_first_and_goes_on_to_the_same_weights(
             os.kill(os.getpid(), signal.SIGINT)
         return step(self, *args)
 
-    said: list[str] = []
+    lines: list[str] = []
     with monkeypatch.context() as patch:
         patch.setattr(Run, "train_step", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            train_run(config, tmp_path / "cut", say=said.append)
-    assert said[-1] == f"stopped; continue with: florilege train --resume --out {tmp_path / 'cut'}"
+            train_run(config, tmp_path / "cut", say=lines.append)
+    assert lines[-1] == f"stopped; continue with: florilege train --resume --out {tmp_path / 'cut'}"
     saved = torch.load(tmp_path / "cut" / "last.pt", weights_only=True)["position"]
     assert (saved["epoch"], saved["batch"], saved["step"]) == (1, 3, 8)
-    train_run(config, tmp_path / "cut", resume=True, say=said.append)
+    train_run(config, tmp_path / "cut", resume=True, say=lines.append)
     assert _same(_weights(tmp_path / "whole"), _weights(tmp_path / "cut"))
     assert _losses(tmp_path / "whole") == _losses(tmp_path / "cut")
 
@@ -503,12 +503,12 @@ def test_plants_of_val_that_are_learnt_from_are_said(photos: Path, tmp_path: Pat
         rows.append(f"{path.relative_to(photos)},{path.parent.name},{split},plant{row // 6}")
     manifest = photos / "shared.csv"
     manifest.write_text("\n".join(rows) + "\n")
-    said: list[str] = []
-    train_run(small_config(manifest, epochs=0), tmp_path / "none", say=said.append)
-    assert not any("also in train" in line for line in said)  # nothing is measured
-    train_run(small_config(manifest, epochs=1), tmp_path / "run", say=said.append)
+    lines: list[str] = []
+    train_run(small_config(manifest, epochs=0), tmp_path / "none", say=lines.append)
+    assert not any("also in train" in line for line in lines)  # nothing is measured
+    train_run(small_config(manifest, epochs=1), tmp_path / "run", say=lines.append)
     manifest.unlink()
-    (line,) = [line for line in said if "also in train" in line]
+    (line,) = [line for line in lines if "also in train" in line]
     assert line.startswith(f"{len(rows) // 6} plants of val also in train, ")
 
 
@@ -654,8 +654,8 @@ def test_weights_that_are_not_finite_are_never_written(
 def test_a_k_that_the_data_have_no_classes_for_is_lowered_and_said(
     photos: Path, tmp_path: Path
 ) -> None:
-    said = _said(tmp_path / "run", photos, validation={"k": 5})
-    assert "validation.k is 2, the largest for 3 classes" in said
+    answer = _said(tmp_path / "run", photos, validation={"k": 5})
+    assert "validation.k is 2, the largest for 3 classes" in answer
 
 
 def test_a_last_step_that_diverges_stops_with_advice(photos: Path, tmp_path: Path) -> None:

@@ -101,14 +101,14 @@ def section(title: str, items: Sequence[Named]) -> str:
         cells = (f"`{name}`", row(each), *data, published_figures(each) or "-", hours_of(each))
         lines.append(f"| {' | '.join(cells)} |")
     hours = dict.fromkeys(each.cost for _, each in items if each.gpu_hours)
-    told = [f"Published GPU hours: {cost}." for cost in hours]
+    result = [f"Published GPU hours: {cost}." for cost in hours]
     silent = "Departures from the paper, and what is ours where it is silent:"
-    return "\n\n".join(["\n".join(lines), *told, silent, "\n".join(_departures(items))]) + "\n"
+    return "\n\n".join(["\n".join(lines), *result, silent, "\n".join(_departures(items))]) + "\n"
 
 
 def cost_lines(items: Sequence[Named]) -> list[str]:
     """A line for each network, size of batch and data set."""
-    found = dict[str, None]()
+    results = dict[str, None]()
     for _, recipe in items:
         cost, settings = cost_of(recipe), recipe.settings
         assert cost is not None
@@ -126,8 +126,8 @@ def cost_lines(items: Sequence[Named]) -> list[str]:
             days,
             f"{cost.gpu_hours:.3g}",
         )
-        found[f"| {' | '.join(map(str, cells))} |"] = None
-    return list(found)
+        results[f"| {' | '.join(map(str, cells))} |"] = None
+    return list(results)
 
 
 def _departures(items: Sequence[Named]) -> Iterator[str]:

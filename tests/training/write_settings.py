@@ -25,8 +25,8 @@ def table() -> str:
 
 def _default(name: str, field: dict[str, Any]) -> str:
     default = DEFAULT_LOSS if name == "loss" else field.get("default", "")
-    shown = default if isinstance(default, str) else json.dumps(default)
-    return f"`{shown}`" if shown else ""
+    view = default if isinstance(default, str) else json.dumps(default)
+    return f"`{view}`" if view else ""
 
 
 def page() -> str:

@@ -56,8 +56,8 @@ def test_bayes_rule_written_out_for_every_species_of_one_picture() -> None:
         likelihood *= 1 - MISREAD if traits.fruit[species] == fruit else MISREAD / 4
         weights.append(prior()[species] * likelihood)
     expected = np.array(weights) / sum(weights)
-    found = posterior_of(_observed(petal, colour, HIDDEN, HIDDEN, fruit))[0]
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    result = posterior_of(_observed(petal, colour, HIDDEN, HIDDEN, fruit))[0]
+    np.testing.assert_allclose(result, expected, rtol=1e-12)
 
 
 def test_predicted_probabilities_come_true_in_every_bin(posterior: NDArray[np.float64]) -> None:
@@ -83,10 +83,10 @@ def test_predicted_species_counts_come_true(posterior: NDArray[np.float64]) -> N
     for pattern in range(8):
         rows = hidden == pattern
         expected = posterior[rows].sum(axis=0)
-        drawn = np.bincount(labels[rows], minlength=85)
+        sample = np.bincount(labels[rows], minlength=85)
         enough = expected >= 5
         variance = (posterior[rows] * (1 - posterior[rows])).sum(axis=0)[enough]
-        squares = ((drawn - expected)[enough] ** 2 / variance).sum()
+        squares = ((sample - expected)[enough] ** 2 / variance).sum()
         freedom = int(enough.sum())
         assert squares < freedom + 5 * np.sqrt(2 * freedom)
 
@@ -94,24 +94,24 @@ def test_predicted_species_counts_come_true(posterior: NDArray[np.float64]) -> N
 def test_organs_are_visible_independently_of_the_species() -> None:
     labels, observed = SAMPLE.labels("train"), SAMPLE.observed("train")
     for column, share in zip((0, 2, 4), VISIBLE, strict=True):
-        seen = observed[:, column] != HIDDEN
+        mask = observed[:, column] != HIDDEN
         rows = np.bincount(labels, minlength=85)
-        counts = np.bincount(labels, weights=seen, minlength=85)
+        counts = np.bincount(labels, weights=mask, minlength=85)
         scores = (counts - rows * share) / np.sqrt(rows * share * (1 - share))
         assert np.abs(scores).max() < 4.5
-        assert abs(seen.mean() - share) < 4.5 * np.sqrt(share * (1 - share) / ROWS)
+        assert abs(mask.mean() - share) < 4.5 * np.sqrt(share * (1 - share) / ROWS)
 
 
 @pytest.mark.parametrize(("column", "name"), [(1, "flower"), (3, "leaf"), (4, "fruit")])
 def test_one_in_ten_traits_is_misread_as_any_other_value(column: int, name: str) -> None:
     observed = SAMPLE.observed("train")[:, column]
     true = getattr(species_traits(), name)[SAMPLE.labels("train")]
-    seen = observed != HIDDEN
+    mask = observed != HIDDEN
     values = int(true.max()) + 1
-    step = (observed[seen] - true[seen]) % values
-    shares = np.bincount(step, minlength=values) / seen.sum()
+    step = (observed[mask] - true[mask]) % values
+    shares = np.bincount(step, minlength=values) / mask.sum()
     expected = np.array([1 - MISREAD] + [MISREAD / (values - 1)] * (values - 1))
-    tolerance = 4.5 * np.sqrt(expected * (1 - expected) / seen.sum())
+    tolerance = 4.5 * np.sqrt(expected * (1 - expected) / mask.sum())
     assert np.all(np.abs(shares - expected) < tolerance)
 
 
@@ -128,9 +128,9 @@ def test_organs_are_visible_and_misread_independently_of_each_other() -> None:
         misread = [visible * MISREAD / (values - 1)] * (values - 1)
         shares.append(np.array([visible * (1 - MISREAD), *misread, 1 - visible]))
     expected = ROWS * shares[0][:, None, None] * shares[1][:, None] * shares[2]
-    drawn = np.zeros_like(expected)
-    np.add.at(drawn, tuple(outcomes), 1)
-    squares = ((drawn - expected) ** 2 / expected).sum()
+    sample = np.zeros_like(expected)
+    np.add.at(sample, tuple(outcomes), 1)
+    squares = ((sample - expected) ** 2 / expected).sum()
     freedom = expected.size - 1
     assert squares < freedom + 5 * np.sqrt(2 * freedom)
 
@@ -138,8 +138,8 @@ def test_organs_are_visible_and_misread_independently_of_each_other() -> None:
 def test_forms_are_never_misread() -> None:
     labels, observed = SAMPLE.labels("train"), SAMPLE.observed("train")
     for column, true in ((0, species_traits().petal_form), (2, species_traits().leaf_form)):
-        seen = observed[:, column] != HIDDEN
-        np.testing.assert_array_equal(observed[seen, column], true[labels[seen]])
+        mask = observed[:, column] != HIDDEN
+        np.testing.assert_array_equal(observed[mask, column], true[labels[mask]])
 
 
 @pytest.mark.parametrize(
@@ -170,8 +170,8 @@ def test_the_best_threshold_reaches_the_optimum(k: int, posterior: NDArray[np.fl
     low, high = expected_hit_rate(above, posterior), expected_hit_rate(sets, posterior)
     assert low - 0.005 < bayes_average_k_accuracy(k) < high + 0.005
     labels = SAMPLE.labels("train")
-    drawn = sets[np.arange(ROWS), labels].mean()
-    assert abs(drawn - high) < 4.5 * 0.5 / np.sqrt(ROWS)
+    sample = sets[np.arange(ROWS), labels].mean()
+    assert abs(sample - high) < 4.5 * 0.5 / np.sqrt(ROWS)
 
 
 def test_average_k_beats_top_k_and_both_grow() -> None:

@@ -43,8 +43,8 @@ def _nearest(picture: Picture, palette: Sequence[tuple[int, int, int]]) -> NDArr
 
 
 def _most_frequent(picture: Picture, palette: Sequence[tuple[int, int, int]]) -> int:
-    found = _nearest(picture, palette)
-    return int(np.bincount(found[found >= 0], minlength=len(palette)).argmax())
+    result = _nearest(picture, palette)
+    return int(np.bincount(result[result >= 0], minlength=len(palette)).argmax())
 
 
 def _organ(picture: Picture) -> Mask:
@@ -98,8 +98,8 @@ def test_the_colour_of_berries_is_that_of_most_of_their_pixels() -> None:
 
 
 def _leaf_counts(picture: Picture) -> tuple[int, int, int]:
-    found = _nearest(picture, [GREEN, CREAM, CRIMSON])
-    green, cream, crimson = (int((found == index).sum()) for index in range(3))
+    result = _nearest(picture, [GREEN, CREAM, CRIMSON])
+    green, cream, crimson = (int((result == index).sum()) for index in range(3))
     return green, cream, crimson
 
 
@@ -147,16 +147,16 @@ def test_a_pale_margin_and_pale_spots_are_told_apart(form: int) -> None:
     """By the share of pale pixels that have green on both sides, along a line or a column."""
 
     def inside(pattern: int, seed: int) -> list[float]:
-        found = _nearest(_draw((NONE, NONE, form, pattern, NONE), seed), [GREEN, CREAM])
+        result = _nearest(_draw((NONE, NONE, form, pattern, NONE), seed), [GREEN, CREAM])
         counts = []
-        for view in (found, found.T):
+        for view in (result, result.T):
             enclosed = (view == 1) & _between(view == 0)
             counts.append(float(enclosed.sum() / (view == 1).sum()))
         return counts
 
-    known = np.array([[inside(pattern, seed) for seed in range(40)] for pattern in (1, 2)])
+    reference = np.array([[inside(pattern, seed) for seed in range(40)] for pattern in (1, 2)])
     fresh = np.array([[inside(pattern, seed) for seed in range(100, 120)] for pattern in (1, 2)])
-    assert _share_read(known, fresh) > 0.9
+    assert _share_read(reference, fresh) > 0.9
 
 
 def test_equal_traits_and_equal_chance_give_equal_pictures_and_chance_changes_them() -> None:

@@ -52,8 +52,8 @@ def test_pictures_are_looked_for_from_the_folder_of_the_table_but_not_opened(
     assert open_dataset(str(root)).thumbnails == files
     text = f"class_id,thumbnail\na,../x.png\nb,{tmp_path}/y.png\n"
     (tmp_path / "names.csv").write_text(text)
-    told = read_classes(tmp_path / "names.csv")
-    assert told.thumbnails == {"a": tmp_path / "../x.png", "b": tmp_path / "y.png"}
+    outcome = read_classes(tmp_path / "names.csv")
+    assert outcome.thumbnails == {"a": tmp_path / "../x.png", "b": tmp_path / "y.png"}
 
 
 def test_its_groups_are_those_of_label_noise(tmp_path: Path) -> None:
@@ -75,9 +75,9 @@ def test_columns_that_say_nothing_are_told(tmp_path: Path) -> None:
     path = tmp_path / "names.csv"
     path.write_text("class_id,common_name,thumbnail_license,group,common_name_pt_BR,common_name:de\n"
                     "a,rose,CC0,x,rosa,Rose\n")  # fmt: skip
-    told = read_classes(path)
-    assert told.ignored == ["common_name", "thumbnail_license"]
-    assert told.classes["a"].common_names == {"pt-BR": ("rosa",), "de": ("Rose",)}
+    outcome = read_classes(path)
+    assert outcome.ignored == ["common_name", "thumbnail_license"]
+    assert outcome.classes["a"].common_names == {"pt-BR": ("rosa",), "de": ("Rose",)}
 
 
 @pytest.mark.parametrize(
@@ -94,10 +94,10 @@ def test_columns_that_say_nothing_are_told(tmp_path: Path) -> None:
 def test_all_mistakes_are_listed(tmp_path: Path, text: str, faults: list[str]) -> None:
     with pytest.raises(DataError) as caught:
         list_source(str(_folder(tmp_path, text)))
-    headline, *found = str(caught.value).splitlines()
+    headline, *result = str(caught.value).splitlines()
     assert headline == f"{tmp_path / 'classes.csv'} must be corrected:"
-    assert len(found) == len(faults)
-    assert all(line.strip().startswith(fault) for line, fault in zip(found, faults, strict=True))
+    assert len(result) == len(faults)
+    assert all(line.strip().startswith(fault) for line, fault in zip(result, faults, strict=True))
 
 
 @pytest.mark.parametrize(

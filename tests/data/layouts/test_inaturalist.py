@@ -78,13 +78,13 @@ def test_names_that_a_year_hides_come_from_its_table_or_are_left_out(tmp_path: P
         ]
         content = {**_list(split, photos), "categories": hidden}
         (root / f"{split}2018.json").write_text(json.dumps(content))
-    found = [(each.scientific_name, each.genus) for each in open_dataset(str(root)).classes]
-    assert found == [("9", None), ("10", None)]
+    results = [(each.scientific_name, each.genus) for each in open_dataset(str(root)).classes]
+    assert results == [("9", None), ("10", None)]
     (unnamed,) = [each for each in check(str(root)).warnings if each.kind == "unnamed"]
     assert unnamed.items == ["9", "10"]
     (root / "categories.json").write_text(json.dumps(CATEGORIES))
-    found = [(each.scientific_name, each.genus) for each in open_dataset(str(root)).classes]
-    assert found == [("Rosa canina", "Rosa"), ("Rosa rugosa", "Rosa")]
+    results = [(each.scientific_name, each.genus) for each in open_dataset(str(root)).classes]
+    assert results == [("Rosa canina", "Rosa"), ("Rosa rugosa", "Rosa")]
 
 
 def test_lists_of_boxes_are_passed_over_and_a_byte_order_mark_too(tmp_path: Path) -> None:

@@ -53,11 +53,11 @@ def test_the_folder_of_photos_is_read_with_the_tables_above_it(tmp_path: Path, i
 
 
 def test_photos_that_no_table_names_are_a_warning(tmp_path: Path) -> None:
-    (found,) = [
+    (result,) = [
         each for each in check(str(_plantnet(tmp_path))).warnings if each.kind == "unlisted"
     ]
-    assert found.items == ["001", "t"]
-    assert "10.5281/zenodo.5645731" in found.message
+    assert result.items == ["001", "t"]
+    assert "10.5281/zenodo.5645731" in result.message
 
 
 def test_a_blank_observation_is_none(tmp_path: Path) -> None:
@@ -178,9 +178,9 @@ def test_photos_that_are_not_there_are_a_warning_and_said_where_to_get(tmp_path:
     root = _version_2(tmp_path)
     (root / "images/train/0000/a1.jpg").unlink()
     (root / "images/test/0999/c1.jpg").unlink()
-    (found,) = [each for each in check(str(root), threads=1).warnings if each.kind == "missing"]
-    assert list(found.items) == ["train/0000/a1.jpg", "test/0999/c1.jpg"]
-    assert "zenodo.10419064" in found.message
+    (result,) = [each for each in check(str(root), threads=1).warnings if each.kind == "missing"]
+    assert list(result.items) == ["train/0000/a1.jpg", "test/0999/c1.jpg"]
+    assert "zenodo.10419064" in result.message
     (root / "images/test/0012/b2.jpg").unlink()
     with pytest.raises(
         DataError, match=r"'test' holds no pictures; .*DOI 10\.5281/zenodo\.10419064"

@@ -37,11 +37,11 @@ def logits(photos: int = 1, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def ask(record: CalibrationRecord, values: dict[str, np.ndarray], **fields: object) -> Answer:
-    wanted = LocalizedQuery(**fields)  # type: ignore[arg-type]  # each test passes fitting ones
+    expected = LocalizedQuery(**fields)  # type: ignore[arg-type]  # each test passes fitting ones
     named: dict[str, Any] = {"taxa": TaxonTable(garden.classes()), "model": MODEL, "answer_id": "r"}
-    found, inside = answer(values, wanted, record, judge(values, wanted, record), **named)
-    assert int(inside.sum()) == found.set.size
-    return found
+    result, inside = answer(values, expected, record, judge(values, expected, record), **named)
+    assert int(inside.sum()) == result.set.size
+    return result
 
 
 def by_hand(record: CalibrationRecord, values: dict[str, np.ndarray]) -> np.ndarray:
@@ -63,13 +63,13 @@ def test_the_set_is_what_reaches_lambda_and_the_best_class(
 ) -> None:
     values = logits(seed=seed)
     scores = by_hand(record, values)
-    found = ask(record, values, k=k)
+    result = ask(record, values, k=k)
     lambda_val = record.point("average_k", k=k).lambda_val
     expected = set(np.flatnonzero(scores >= lambda_val)) | {int(scores.argmax())}
-    assert {garden.classes().index_of[r.class_id] for r in found.results} == expected
-    assert found.set.lambda_val == lambda_val
-    assert found.set.size == len(expected)
-    assert [r.score for r in found.results] == pytest.approx(
+    assert {garden.classes().index_of[r.class_id] for r in result.results} == expected
+    assert result.set.lambda_val == lambda_val
+    assert result.set.size == len(expected)
+    assert [r.score for r in result.results] == pytest.approx(
         sorted((scores[int(i)] for i in expected), reverse=True)
     )
 
@@ -98,24 +98,24 @@ def test_a_larger_k_only_adds_classes(record: CalibrationRecord) -> None:
 
 
 def test_without_k_the_default_is_used_and_said(record: CalibrationRecord) -> None:
-    found = ask(record, logits())
+    result = ask(record, logits())
     assert record.default_k == 3.0
-    assert (found.query.k, found.set.k) == (3.0, 3.0)
-    assert found == ask(record, logits(), k=3.0)
+    assert (result.query.k, result.set.k) == (3.0, 3.0)
+    assert result == ask(record, logits(), k=3.0)
 
 
 def test_top_k_gives_exactly_k_and_no_lambda(record: CalibrationRecord) -> None:
-    found = ask(record, logits(), rule="top_k", k=5)
-    assert (found.set.size, len(found.results), found.set.lambda_val) == (5, 5, None)
+    result = ask(record, logits(), rule="top_k", k=5)
+    assert (result.set.size, len(result.results), result.set.lambda_val) == (5, 5, None)
     best = np.argsort(-by_hand(record, logits()))[:5]
-    assert [r.class_id for r in found.results] == [garden.FLOWERS[i][0] for i in best]
+    assert [r.class_id for r in result.results] == [garden.FLOWERS[i][0] for i in best]
 
 
 def test_coverage_rules_take_a_coverage_and_balanced_scores_are_those_compared(
     record: CalibrationRecord,
 ) -> None:
-    found = ask(record, logits(), rule="coverage", coverage=0.9)
-    assert (found.set.coverage, found.set.k, found.query.coverage) == (0.9, None, 0.9)
+    result = ask(record, logits(), rule="coverage", coverage=0.9)
+    assert (result.set.coverage, result.set.k, result.query.coverage) == (0.9, None, 0.9)
     balanced = ask(record, logits(), rule="balanced_average_k", k=3, include=frozenset({"scores"}))
     point = record.point("balanced_average_k", k=3)
     compared = point.compare(by_hand(record, logits()))
@@ -156,15 +156,19 @@ def test_more_photos_than_calibrated_are_averaged_and_called_uncalibrated(
 ) -> None:
     assert record.images == (1, 2, 3, 4)
     values = logits(photos=5, seed=1)
-    found = ask(record, values, include=frozenset({"scores"}))
+    result = ask(record, values, include=frozenset({"scores"}))
     scores = by_hand(record, values)
-    by_id = {r.class_id: r.score for r in found.results}
+    by_id = {r.class_id: r.score for r in result.results}
     assert [by_id[f[0]] for f in garden.FLOWERS] == pytest.approx(list(scores))
-    assert found.query.images == 5
-    assert not found.set.calibrated
-    assert (found.set.expected_size, found.set.hit_rate, found.set.statement) == (None, None, None)
-    assert [w.code for w in found.warnings] == ["fusion_not_calibrated"]
-    assert found.set.lambda_val == record.point("average_k", k=3).lambda_val
+    assert result.query.images == 5
+    assert not result.set.calibrated
+    assert (result.set.expected_size, result.set.hit_rate, result.set.statement) == (
+        None,
+        None,
+        None,
+    )
+    assert [w.code for w in result.warnings] == ["fusion_not_calibrated"]
+    assert result.set.lambda_val == record.point("average_k", k=3).lambda_val
 
 
 @pytest.mark.parametrize("photos", [2, 3, 4])
@@ -172,25 +176,25 @@ def test_several_photos_have_a_threshold_of_their_own_where_calibrated(
     record: CalibrationRecord, photos: int
 ) -> None:
     values = logits(photos=photos, seed=1)
-    found = ask(record, values, k=2, include=frozenset({"scores"}))
+    result = ask(record, values, k=2, include=frozenset({"scores"}))
     point = record.point("average_k", k=2, images=photos)
     assert point.lambda_val != record.point("average_k", k=2).lambda_val
-    assert (found.set.calibrated, found.set.lambda_val) == (True, point.lambda_val)
-    assert found.set.expected_size is not None
-    assert found.set.expected_size.rows == point.rows < 480
-    by_id = {r.class_id: r.score for r in found.results}
+    assert (result.set.calibrated, result.set.lambda_val) == (True, point.lambda_val)
+    assert result.set.expected_size is not None
+    assert result.set.expected_size.rows == point.rows < 480
+    by_id = {r.class_id: r.score for r in result.results}
     assert [by_id[f[0]] for f in garden.FLOWERS] == pytest.approx(list(by_hand(record, values)))
     assert point.lambda_val is not None
-    assert all(r.in_set == (r.score >= point.lambda_val) for r in found.results[1:])
-    assert [w.code for w in found.warnings] == ["fusion_from_same_class"]
+    assert all(r.in_set == (r.score >= point.lambda_val) for r in result.results[1:])
+    assert [w.code for w in result.warnings] == ["fusion_from_same_class"]
 
 
 def test_a_k_that_is_calibrated_for_one_photo_alone_is_averaged_for_two(
     record: CalibrationRecord,
 ) -> None:
-    found = ask(record, logits(photos=2), k=2.5)
-    assert (found.set.k, found.set.calibrated) == (2.5, False)
-    assert found.set.lambda_val == record.point("average_k", k=2.5).lambda_val
+    result = ask(record, logits(photos=2), k=2.5)
+    assert (result.set.k, result.set.calibrated) == (2.5, False)
+    assert result.set.lambda_val == record.point("average_k", k=2.5).lambda_val
 
 
 def test_several_photos_get_the_k_that_one_photo_gets_where_none_is_asked_for(
@@ -207,50 +211,50 @@ def test_that_holds_also_where_several_photos_lack_the_default_k(
     tables = []
     for table in record.tables:
         rows = [table.columns.row(at) for at in range(len(table.columns.value))]
-        kept = [row for row in rows if table.images == 1 or row.value != 3]
-        tables.append(replace(table, columns=Columns.of(kept)))
-    found = ask(replace(record, tables=tuple(tables)), logits(photos=2))
-    assert (found.set.k, found.set.calibrated) == (3.0, False)
+        remaining = [row for row in rows if table.images == 1 or row.value != 3]
+        tables.append(replace(table, columns=Columns.of(remaining)))
+    result = ask(replace(record, tables=tuple(tables)), logits(photos=2))
+    assert (result.set.k, result.set.calibrated) == (3.0, False)
 
 
 def test_top_k_of_several_photos_ranks_by_the_mean_of_their_marginals(
     record: CalibrationRecord,
 ) -> None:
     values = logits(photos=3, seed=4)
-    found = ask(record, values, rule="top_k", k=5, include=frozenset({"scores"}))
+    result = ask(record, values, rule="top_k", k=5, include=frozenset({"scores"}))
     assert record.point("top_k", k=5, images=3).table.fusion == "mean_marginal"
     mean = top_k_marginals(values[record.head], 5).mean(axis=0)
-    by_id = {r.class_id: r.score for r in found.results}
+    by_id = {r.class_id: r.score for r in result.results}
     assert [by_id[f[0]] for f in garden.FLOWERS] == pytest.approx(list(mean))
     best = {garden.FLOWERS[i][0] for i in np.argsort(-mean)[:5]}
-    assert {r.class_id for r in found.results if r.in_set} == best
+    assert {r.class_id for r in result.results if r.in_set} == best
 
 
 def test_one_photo_is_calibrated_and_says_what_was_measured(record: CalibrationRecord) -> None:
-    found = ask(record, logits(), k=2)
+    result = ask(record, logits(), k=2)
     point = record.point("average_k", k=2)
-    assert found.set.calibrated
-    assert found.warnings == []
-    assert found.set.expected_size is not None
-    assert found.set.expected_size.value == point.row.size
-    assert found.set.expected_size.ci95 == (point.row.size_low, point.row.size_high)
-    assert (found.set.expected_size.split, found.set.expected_size.rows) == ("val", 480)
-    assert found.set.hit_rate is not None
-    assert found.set.hit_rate.value == point.row.hit_rate
-    assert found.set.statement == point.statement
+    assert result.set.calibrated
+    assert result.warnings == []
+    assert result.set.expected_size is not None
+    assert result.set.expected_size.value == point.row.size
+    assert result.set.expected_size.ci95 == (point.row.size_low, point.row.size_high)
+    assert (result.set.expected_size.split, result.set.expected_size.rows) == ("val", 480)
+    assert result.set.hit_rate is not None
+    assert result.set.hit_rate.value == point.row.hit_rate
+    assert result.set.statement == point.statement
 
 
 def test_marginals_come_only_when_asked_for_and_add_up_to_k(record: CalibrationRecord) -> None:
     assert {r.top_k_probability for r in ask(record, logits()).results} == {None}
-    found = ask(record, logits(2), k=2.6, include=frozenset({"scores", "marginals"}))
-    probabilities = [r.top_k_probability for r in found.results]
+    result = ask(record, logits(2), k=2.6, include=frozenset({"scores", "marginals"}))
+    probabilities = [r.top_k_probability for r in result.results]
     assert sum(p for p in probabilities if p is not None) == pytest.approx(3.0)
     assert all(p is not None and 0 <= p <= 1 for p in probabilities)
 
 
 def test_best_match_is_the_best_of_the_set(record: CalibrationRecord) -> None:
-    found = ask(record, logits())
-    assert found.best_match == found.results[0].taxon.scientific_name
+    result = ask(record, logits())
+    assert result.best_match == result.results[0].taxon.scientific_name
 
 
 def test_rollup_is_null_until_asked_for(record: CalibrationRecord) -> None:

@@ -82,17 +82,17 @@ def test_the_chain_goes_to_the_base_language_and_ends_in_english() -> None:
 def test_names_come_from_the_first_language_that_has_any(
     wanted: str, names: list[str], lang: str
 ) -> None:
-    found = taxon_of(ROSE, fallback_chain([wanted]))
-    assert [one.name for one in found.common_names] == names
-    assert {one.lang for one in found.common_names} == {lang}
+    result = taxon_of(ROSE, fallback_chain([wanted]))
+    assert [one.name for one in result.common_names] == names
+    assert {one.lang for one in result.common_names} == {lang}
 
 
 def test_a_class_without_names_or_keys_has_empty_ones() -> None:
-    found = taxon_of(ClassInfo(id="2", scientific_name="X"), ["en"])
-    assert found.common_names == []
-    assert found.ids == {"gbif": None}
-    assert (found.genus, found.family) == (None, None)
-    assert (found.link, found.thumbnail) == (None, None)
+    result = taxon_of(ClassInfo(id="2", scientific_name="X"), ["en"])
+    assert result.common_names == []
+    assert result.ids == {"gbif": None}
+    assert (result.genus, result.family) == (None, None)
+    assert (result.link, result.thumbnail) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -101,9 +101,9 @@ def test_a_class_without_names_or_keys_has_empty_ones() -> None:
 )
 def test_the_address_of_a_picture_spells_any_id(id_: str, written: str) -> None:
     about = Thumbnail(author="A", licence="CC0")
-    found = taxon_of(ClassInfo(id=id_, scientific_name="X", link="l", thumbnail=about), ["en"])
-    assert found.link == "l"
-    assert found.thumbnail is not None
-    assert asdict(found.thumbnail) == {
+    result = taxon_of(ClassInfo(id=id_, scientific_name="X", link="l", thumbnail=about), ["en"])
+    assert result.link == "l"
+    assert result.thumbnail is not None
+    assert asdict(result.thumbnail) == {
         "url": f"v1/thumbnails?class_id={written}", "author": "A", "licence": "CC0"
     }  # fmt: skip

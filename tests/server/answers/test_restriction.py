@@ -57,16 +57,16 @@ def ask(
     lists: ClassLists | None = None,
     **fields: object,
 ) -> tuple[Answer, set[str]]:
-    wanted = LocalizedQuery(**fields)  # type: ignore[arg-type]  # each test passes fitting ones
-    restriction = (lists or ClassLists.of(TABLE, record)).restriction(wanted)
+    expected = LocalizedQuery(**fields)  # type: ignore[arg-type]  # each test passes fitting ones
+    restriction = (lists or ClassLists.of(TABLE, record)).restriction(expected)
     named: dict[str, Any] = {"taxa": TaxonTable(TABLE), "model": MODEL, "answer_id": "r"}
-    judged = judge(values, wanted, record)
-    found, inside = answer(values, wanted, record, judged, restriction=restriction, **named)
+    verdict = judge(values, expected, record)
+    result, inside = answer(values, expected, record, verdict, restriction=restriction, **named)
     assert inside.shape == (len(TABLE),)
     members = {TABLE[int(index)].id for index in np.flatnonzero(inside)}
-    if not found.set.truncated:
-        assert members == {r.class_id for r in found.results if r.in_set}
-    return found, members
+    if not result.set.truncated:
+        assert members == {r.class_id for r in result.results if r.in_set}
+    return result, members
 
 
 def by_hand(
@@ -87,20 +87,20 @@ def test_a_calibrated_list_is_scored_alone_against_its_own_threshold(
 ) -> None:
     values = logits(seed=seed)
     scores = by_hand(record, values, HEATH)
-    found, members = ask(record, values, list="heath", k=2.0, include=frozenset({"scores"}))
+    result, members = ask(record, values, list="heath", k=2.0, include=frozenset({"scores"}))
     point = record.point("average_k", k=2, list_name="heath")
-    assert found.set.lambda_val == point.lambda_val != record.point("average_k", k=2).lambda_val
+    assert result.set.lambda_val == point.lambda_val != record.point("average_k", k=2).lambda_val
     best = max(scores, key=lambda id_: scores[id_])
     assert point.lambda_val is not None
     assert members == {id_ for id_ in HEATH if scores[id_] >= point.lambda_val} | {best}
-    assert {r.class_id: r.score for r in found.results} == pytest.approx(scores)
-    assert found.set.calibrated
-    assert found.set.expected_size is not None
-    assert found.set.expected_size.rows == point.rows == len(HEATH) * garden.PER_CLASS
-    assert found.set.statement == point.statement
-    assert (found.query.list, found.query.only) == ("heath", None)
-    assert found.warnings == []
-    assert found.best_match == TABLE[TABLE.index_of[best]].scientific_name
+    assert {r.class_id: r.score for r in result.results} == pytest.approx(scores)
+    assert result.set.calibrated
+    assert result.set.expected_size is not None
+    assert result.set.expected_size.rows == point.rows == len(HEATH) * garden.PER_CLASS
+    assert result.set.statement == point.statement
+    assert (result.query.list, result.query.only) == ("heath", None)
+    assert result.warnings == []
+    assert result.best_match == TABLE[TABLE.index_of[best]].scientific_name
 
 
 def test_classes_without_a_calibration_get_the_threshold_of_all_and_no_figures(
@@ -110,15 +110,15 @@ def test_classes_without_a_calibration_get_the_threshold_of_all_and_no_figures(
     for rule, value in (("average_k", {"k": 2.0}), ("balanced_average_k", {"k": 2.0}),
                         ("coverage", {"coverage": 0.9}), ("class_coverage", {"coverage": 0.9}),
                         ("top_k", {"k": 2.0})):  # fmt: skip
-        asked: dict[str, Any] = value
-        found, members = ask(record, logits(), only=list(ids), rule=rule, **asked)
-        whole = record.point(rule, **asked)
-        assert found.set.lambda_val == whole.lambda_val
-        assert not found.set.calibrated
-        assert found.set.expected_size is found.set.hit_rate is None
-        assert found.set.statement is None
-        assert [warned.code for warned in found.warnings] == ["list_not_calibrated"]
-        assert "the 4 classes asked for" in found.warnings[0].detail
+        result: dict[str, Any] = value
+        outcome, members = ask(record, logits(), only=list(ids), rule=rule, **result)
+        whole = record.point(rule, **result)
+        assert outcome.set.lambda_val == whole.lambda_val
+        assert not outcome.set.calibrated
+        assert outcome.set.expected_size is outcome.set.hit_rate is None
+        assert outcome.set.statement is None
+        assert [warned.code for warned in outcome.warnings] == ["list_not_calibrated"]
+        assert "the 4 classes asked for" in outcome.warnings[0].detail
         scores = np.zeros((1, len(TABLE)))
         scores[0, list(indices(ids))] = list(by_hand(record, logits(), ids).values())
         places = list(indices(ids))
@@ -128,19 +128,19 @@ def test_classes_without_a_calibration_get_the_threshold_of_all_and_no_figures(
             reach = {TABLE[index].id for index in places if compared[index] >= whole.lambda_val}
             assert members == reach | {TABLE[best].id}
         assert len(members) == 2 or rule != "top_k"
-        assert (found.query.list, found.query.only) == (None, list(ids))
+        assert (outcome.query.list, outcome.query.only) == (None, list(ids))
 
 
 def test_exactly_the_classes_of_a_calibrated_list_are_calibrated_under_any_name(
     record: CalibrationRecord,
 ) -> None:
-    known, _ = ask(record, logits(), list="heath")
+    reference, _ = ask(record, logits(), list="heath")
     by_ids, _ = ask(record, logits(), only=list(reversed(HEATH)))
     berge = RegionList(name="berge", classes=indices(HEATH))
     lists = ClassLists.of(TABLE, record).adding([berge])
     by_file, _ = ask(record, logits(), lists, list="berge")
-    assert known.set == by_ids.set == by_file.set
-    assert known.set.calibrated
+    assert reference.set == by_ids.set == by_file.set
+    assert reference.set.calibrated
     assert by_file.query.list == "berge"
     assert not ask(record, logits(), only=[*HEATH, "1001"])[0].set.calibrated
     assert not ask(record, logits(), only=list(HEATH[1:]))[0].set.calibrated
@@ -162,14 +162,14 @@ def test_a_file_with_a_known_name_and_other_classes_is_not_calibrated_and_warned
 @pytest.mark.parametrize("k", [3.0, 5.0, 10.0])
 def test_a_k_beyond_the_list_gives_all_of_it(record: CalibrationRecord, k: float) -> None:
     for rule in ("average_k", "top_k"):
-        found, members = ask(
+        result, members = ask(
             record, logits(), list="pair", rule=rule, k=k, include=frozenset({"marginals"})
         )
         assert members == set(PAIR)
-        assert (found.set.k, found.set.size, found.set.calibrated) == (k, 2, True)
-        assert found.set.expected_size is not None
-        assert found.set.expected_size.value == 2
-        assert [r.top_k_probability for r in found.results] == pytest.approx([1, 1])
+        assert (result.set.k, result.set.size, result.set.calibrated) == (k, 2, True)
+        assert result.set.expected_size is not None
+        assert result.set.expected_size.value == 2
+        assert [r.top_k_probability for r in result.results] == pytest.approx([1, 1])
         uncalibrated, members = ask(record, logits(), only=["1005", "1006"], rule=rule, k=k)
         assert (rule == "average_k") or members == {"1005", "1006"}
         assert not uncalibrated.set.calibrated
@@ -188,20 +188,20 @@ def test_a_k_that_the_list_lacks_is_answered_uncalibrated_and_one_nobody_has_ref
 def test_a_photo_that_rules_out_the_whole_list_gets_an_answer(record: CalibrationRecord) -> None:
     values = logits()
     values[record.head][:, list(indices(PAIR))] = -np.inf
-    found, members = ask(record, values, list="pair", include=frozenset({"marginals"}))
-    assert [result.score for result in found.results] == [0.5, 0.5]
+    outcome, members = ask(record, values, list="pair", include=frozenset({"marginals"}))
+    assert [result.score for result in outcome.results] == [0.5, 0.5]
     assert members == set(PAIR)
 
 
 def test_several_photos_with_a_list_are_not_calibrated(record: CalibrationRecord) -> None:
     values = logits(photos=2)
-    found, _ = ask(record, values, list="heath", include=frozenset({"scores"}))
-    assert not found.set.calibrated
-    assert "list_not_calibrated" in {warned.code for warned in found.warnings}
-    assert "fusion_not_calibrated" not in {warned.code for warned in found.warnings}
-    assert found.set.lambda_val == record.point("average_k", images=2).lambda_val
+    result, _ = ask(record, values, list="heath", include=frozenset({"scores"}))
+    assert not result.set.calibrated
+    assert "list_not_calibrated" in {warned.code for warned in result.warnings}
+    assert "fusion_not_calibrated" not in {warned.code for warned in result.warnings}
+    assert result.set.lambda_val == record.point("average_k", images=2).lambda_val
     expected = by_hand(record, values, HEATH)
-    assert {r.class_id: r.score for r in found.results} == pytest.approx(expected)
+    assert {r.class_id: r.score for r in result.results} == pytest.approx(expected)
     seven = ask(record, logits(photos=7), list="heath")[0]
     assert [warned.code for warned in seven.warnings] == [
         "fusion_not_calibrated", "list_not_calibrated",
@@ -226,11 +226,11 @@ def test_rollup_marginals_and_cut_lists_are_about_the_listed_classes(
     record: CalibrationRecord,
 ) -> None:
     include = frozenset({"scores", "marginals", "rollup"})
-    found, _ = ask(record, logits(), list="heath", k=2.0, include=include)
+    result, _ = ask(record, logits(), list="heath", k=2.0, include=include)
     scores = by_hand(record, logits(), HEATH)
     genera = {TABLE[TABLE.index_of[id_]].genus for id_ in HEATH}
-    assert found.rollup is not None
-    for group in found.rollup:
+    assert result.rollup is not None
+    for group in result.rollup:
         of_group = [
             id_
             for id_ in HEATH
@@ -241,15 +241,15 @@ def test_rollup_marginals_and_cut_lists_are_about_the_listed_classes(
         assert group.rank == "family" or group.name in genera
     few = logits()[record.head][:, list(indices(HEATH))]
     marginals = dict(zip(HEATH, top_k_marginals(few, 2)[0].tolist(), strict=True))
-    assert {r.class_id: r.top_k_probability for r in found.results} == pytest.approx(marginals)
-    shown, members = ask(record, logits(), list="pair", k=3.0, max_results=1)
+    assert {r.class_id: r.top_k_probability for r in result.results} == pytest.approx(marginals)
+    view, members = ask(record, logits(), list="pair", k=3.0, max_results=1)
     assert members == set(PAIR)
-    assert (len(shown.results), shown.set.size, shown.set.truncated) == (1, 2, True)
+    assert (len(view.results), view.set.size, view.set.truncated) == (1, 2, True)
 
 
 def test_only_takes_ids_genera_and_families_and_narrows_a_list(record: CalibrationRecord) -> None:
-    found, _ = ask(record, logits(), only=["rosa", "VIOLACEAE", "1012"])
-    assert found.query.only == ["1001", "1002", "1003", "1006", "1007", "1012"]
+    result, _ = ask(record, logits(), only=["rosa", "VIOLACEAE", "1012"])
+    assert result.query.only == ["1001", "1002", "1003", "1006", "1007", "1012"]
     both, _ = ask(record, logits(), list="heath", only=["Rosaceae", "1004", "1005"])
     assert (both.query.list, both.query.only) == ("heath", ["1002", "1004"])
     with pytest.raises(InvalidParameter, match="names no class that is in the list 'pair'"):

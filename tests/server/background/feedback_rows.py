@@ -11,8 +11,10 @@ from florilege.feedback_store import FILE
 
 def words(store: Path) -> list[dict[str, Any]]:
     """Everything that was said, in its order, each with what was answered."""
-    found = rows(store, "SELECT answers.*, feedback.* FROM feedback JOIN answers ON id = answer_id")
-    return [{**row, "members": json.loads(row["members"])} for row in found]
+    result = rows(
+        store, "SELECT answers.*, feedback.* FROM feedback JOIN answers ON id = answer_id"
+    )
+    return [{**row, "members": json.loads(row["members"])} for row in result]
 
 
 def photos(store: Path) -> list[bytes]:

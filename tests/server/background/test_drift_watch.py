@@ -57,8 +57,8 @@ def test_photos_like_those_of_the_validation_raise_no_alarm(
 ) -> None:
     metrics = Metrics()
     watch = DriftWatch(record, metrics, None)
-    for seen in traffic(session, record, 1000):
-        watch.on_answer(seen)
+    for result in traffic(session, record, 1000):
+        watch.on_answer(result)
     watch.close()
     assert alarms(metrics) == dict.fromkeys(WATCHED, 0)
     assert value(metrics, "drift_photos") == 1000
@@ -70,8 +70,8 @@ def test_other_photos_raise_an_alarm_that_is_logged_once(
 ) -> None:
     metrics = Metrics()
     watch = DriftWatch(record, metrics, None)
-    for seen in traffic(session, record, 1000, dim=0.4):
-        watch.on_answer(seen)
+    for result in traffic(session, record, 1000, dim=0.4):
+        watch.on_answer(result)
     watch.close()
     raised = {name for name, value in alarms(metrics).items() if value}
     assert raised == {alarm.watched for alarm in watch.monitor.alarms} != set()
@@ -87,14 +87,14 @@ def test_what_a_calibration_from_traffic_left_out_is_not_compared_with_it(
     judge = record.rejection.from_logits
     assert judge is not None
     photos = list(traffic(session, record, 80))
-    middle = float(np.median([judge.familiarity(seen.logits) for seen in photos]))
+    middle = float(np.median([judge.familiarity(content.logits) for content in photos]))
     strict = replace(judge, threshold=middle)  # every second photo is suspect
-    suspect = sum(strict.verdict(seen.logits)[1] for seen in photos)
+    suspect = sum(strict.verdict(result.logits)[1] for result in photos)
     assert 0 < suspect < len(photos)
     measured = replace(record.measured, split=split)
     watch = DriftWatch(replace(record, measured=measured, rejection=strict), Metrics(), None)
-    for seen in photos:
-        watch.on_answer(seen)
+    for outcome in photos:
+        watch.on_answer(outcome)
     watch.close()
     assert watch.monitor.rows == len(photos) - (suspect if split == "traffic" else 0)
 
@@ -104,24 +104,24 @@ def test_sets_and_scores_are_those_of_the_default_k(
 ) -> None:
     """The monitor is told what the answers at the default K say, whatever was asked for."""
     watch = DriftWatch(record, Metrics(), None)
-    told: list[tuple[list[float], ...]] = []
+    lines: list[tuple[list[float], ...]] = []
     update = watch.monitor.update
 
     def listen(sizes: np.ndarray, best: np.ndarray, lse: np.ndarray) -> list[object]:
-        told.append((list(sizes), list(best), list(lse)))
+        lines.append((list(sizes), list(best), list(lse)))
         return list(update(sizes, best, lse))
 
     watch.monitor.update = listen  # type: ignore[method-assign,assignment]  # to overhear
-    seen = list(traffic(session, record, 5))
-    for one in seen:
+    result = list(traffic(session, record, 5))
+    for one in result:
         watch.on_answer(one)
     watch.on_idle()
-    logits = np.concatenate([one.logits for one in seen]).astype(np.float64)
+    logits = np.concatenate([one.logits for one in result]).astype(np.float64)
     powers = np.exp(logits)
     scores = powers / powers.sum(axis=1, keepdims=True)
     lambda_val = record.point("average_k", k=record.default_k).lambda_val
     assert lambda_val is not None
-    ((sizes, best, lse),) = told
+    ((sizes, best, lse),) = lines
     assert sizes == list(np.maximum(1, (scores >= lambda_val).sum(axis=1)))
     assert best == pytest.approx(list(scores.max(axis=1)))
     assert lse == pytest.approx(list(np.log(powers.sum(axis=1))))
@@ -134,8 +134,8 @@ def test_photos_are_looked_at_in_portions_and_when_it_is_quiet(
     metrics = Metrics()
     watch = DriftWatch(record, metrics, None)
     looked = []
-    for seen in traffic(session, record, 13):
-        watch.on_answer(seen)
+    for result in traffic(session, record, 13):
+        watch.on_answer(result)
         looked.append(value(metrics, "drift_photos"))
     assert looked == [0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12]
     watch.on_idle()
@@ -147,19 +147,19 @@ def test_what_is_seen_does_not_depend_on_the_portions(
     session: Session, record: CalibrationRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     photos = list(traffic(session, record, 41, dim=0.7))
-    found = []
+    results = []
     for rows in (1, 4, 40, 41, 64):
         monkeypatch.setattr(drift_watch, "ROWS_AT_ONCE", rows)
         watch = DriftWatch(record, Metrics(), None)
-        for seen in photos:
-            watch.on_answer(seen)
+        for result in photos:
+            watch.on_answer(result)
         watch.close()
         plain = json.loads(watch.monitor.to_json())
         logs = [plain["tests"][name].pop("logs") for name in WATCHED]
-        found.append((plain, np.concatenate(logs)))
-    for counted, sums in found[1:]:
-        assert counted == found[0][0]
-        assert sums == pytest.approx(found[0][1])
+        results.append((plain, np.concatenate(logs)))
+    for counted, sums in results[1:]:
+        assert counted == results[0][0]
+        assert sums == pytest.approx(results[0][1])
 
 
 def test_the_state_is_saved_now_and_then_without_an_alarm(
@@ -171,11 +171,11 @@ def test_the_state_is_saved_now_and_then_without_an_alarm(
     state = tmp_path / "watch.json"
     watch = DriftWatch(record, Metrics(), state)
     saved = []
-    for seconds, seen in zip(
+    for seconds, result in zip(
         (0, 59, 60, 60.5, 61, 120, 121), traffic(session, record, 7), strict=True
     ):
         now = 1000.0 + seconds
-        watch.on_answer(seen)
+        watch.on_answer(result)
         watch.on_idle()
         saved.append(json.loads(state.read_text())["rows"])
     assert saved == [0, 0, 0, 4, 4, 4, 7]
@@ -185,12 +185,12 @@ def test_several_photos_of_a_request_count_as_one(
     session: Session, record: CalibrationRecord
 ) -> None:
     watch = DriftWatch(record, Metrics(), None)
-    rows = np.concatenate([seen.logits for seen in traffic(session, record, 400)])
-    told = list[int]()
+    rows = np.concatenate([result.logits for result in traffic(session, record, 400)])
+    lines = list[int]()
     update = watch.monitor.update
 
     def listen(sizes: np.ndarray, best: np.ndarray, lse: np.ndarray) -> list[Alarm]:
-        told.extend(np.flatnonzero(np.isin(logsumexp(rows), lse)) % 4)
+        lines.extend(np.flatnonzero(np.isin(logsumexp(rows), lse)) % 4)
         return update(sizes, best, lse)
 
     watch.monitor.update = listen  # type: ignore[method-assign,assignment]  # to overhear
@@ -198,7 +198,7 @@ def test_several_photos_of_a_request_count_as_one(
         watch.on_answer(AnsweredRequest(logits=request))
     watch.close()
     assert watch.monitor.rows == 100
-    assert min(np.bincount(told)) > 10  # the first, second, third and fourth photo alike
+    assert min(np.bincount(lines)) > 10  # the first, second, third and fourth photo alike
 
 
 def test_a_photo_that_comes_again_counts_no_more(
@@ -208,8 +208,8 @@ def test_a_photo_that_comes_again_counts_no_more(
     watch = DriftWatch(record, metrics, None)
     photos = list(traffic(session, record, 8, dim=0.4))
     for _ in range(50):
-        for seen in photos:
-            watch.on_answer(seen)
+        for result in photos:
+            watch.on_answer(result)
     watch.close()
     assert watch.monitor.rows == 8
     assert alarms(metrics) == dict.fromkeys(WATCHED, 0)
@@ -227,14 +227,14 @@ def test_an_alarm_ends_when_photos_are_again_as_they_were_and_the_log_says_when(
     caplog.set_level(logging.INFO, "florilege.server")
     metrics, state = Metrics(), tmp_path / "watch.json"
     watch = DriftWatch(record, metrics, state)
-    for seen in traffic(session, record, 600, dim=0.4):
-        watch.on_answer(seen)
+    for result in traffic(session, record, 600, dim=0.4):
+        watch.on_answer(result)
     watch.close()
     raised = {name for name, value in alarms(metrics).items() if value}
     assert raised
     watch = DriftWatch(record, metrics, state)  # the server is started anew
-    for seen in traffic(session, record, 2000):
-        watch.on_answer(seen)
+    for result in traffic(session, record, 2000):
+        watch.on_answer(result)
     watch.close()
     assert alarms(metrics) == dict.fromkeys(WATCHED, 0)
     assert caplog.text.count("drift: over since photo ") == len(raised)
@@ -246,20 +246,20 @@ def test_what_was_seen_is_kept_over_restarts_and_splits_make_no_difference(
     caplog.set_level(logging.INFO)
     photos = list(traffic(session, record, 150, dim=0.7))
     whole = DriftWatch(record, Metrics(), None)
-    for seen in photos:
-        whole.on_answer(seen)
+    for result in photos:
+        whole.on_answer(result)
     whole.close()
     state = tmp_path / "watch.json"
     for part in (photos[:37], photos[37:90], photos[90:]):
         metrics = Metrics()
         watch = DriftWatch(record, metrics, state)
-        for seen in part:
-            watch.on_answer(seen)
+        for result in part:
+            watch.on_answer(result)
         watch.close()
-    kept, expected = json.loads(state.read_text()), json.loads(whole.monitor.to_json())
-    assert (kept["rows"], kept["alarms"]) == (150, expected["alarms"])
+    content, expected = json.loads(state.read_text()), json.loads(whole.monitor.to_json())
+    assert (content["rows"], content["alarms"]) == (150, expected["alarms"])
     for name in WATCHED:
-        assert kept["tests"][name]["logs"] == pytest.approx(expected["tests"][name]["logs"])
+        assert content["tests"][name]["logs"] == pytest.approx(expected["tests"][name]["logs"])
     assert "going on after 90 photos" in caplog.text
     assert [path.name for path in tmp_path.iterdir()] == ["watch.json"]
 
@@ -270,11 +270,11 @@ def test_an_alarm_is_saved_at_once(
     monkeypatch.setattr(drift_watch, "SAVE_EVERY_S", np.inf)
     state = tmp_path / "watch.json"
     watch = DriftWatch(record, Metrics(), state)
-    for seen in traffic(session, record, 300, dim=0.4):
-        watch.on_answer(seen)
-    kept, now = json.loads(state.read_text()), json.loads(watch.monitor.to_json())
-    assert kept["alarms"] == now["alarms"] != []
-    assert kept["rows"] < now["rows"]  # nothing was saved since
+    for result in traffic(session, record, 300, dim=0.4):
+        watch.on_answer(result)
+    content, now = json.loads(state.read_text()), json.loads(watch.monitor.to_json())
+    assert content["alarms"] == now["alarms"] != []
+    assert content["rows"] < now["rows"]  # nothing was saved since
 
 
 def test_an_alarm_of_before_shows_after_a_restart(
@@ -282,8 +282,8 @@ def test_an_alarm_of_before_shows_after_a_restart(
 ) -> None:
     state = tmp_path / "watch.json"
     first = DriftWatch(record, Metrics(), state)
-    for seen in traffic(session, record, 600, dim=0.4):
-        first.on_answer(seen)
+    for result in traffic(session, record, 600, dim=0.4):
+        first.on_answer(result)
     first.close()
     metrics = Metrics()
     DriftWatch(record, metrics, state)
@@ -304,8 +304,8 @@ def test_a_state_that_does_not_fit_is_begun_anew_and_that_is_said(
 ) -> None:
     state = tmp_path / "watch.json"
     before = DriftWatch(record, Metrics(), state)
-    for seen in traffic(session, record, 10):
-        before.on_answer(seen)
+    for result in traffic(session, record, 10):
+        before.on_answer(result)
     before.close()
     text = state.read_text()
     plain = json.loads(text)
@@ -328,8 +328,8 @@ def test_a_state_that_cannot_be_written_is_said_once_and_watching_goes_on(
     watch = DriftWatch(record, Metrics(), folder / "watch.json")
     (folder / "watch.json").unlink()
     folder.rmdir()
-    for seen in traffic(session, record, 3):
-        watch.on_answer(seen)
+    for result in traffic(session, record, 3):
+        watch.on_answer(result)
         watch.close()
     assert watch.monitor.rows == 3
     assert caplog.text.count("cannot be written") == 1

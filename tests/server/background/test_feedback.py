@@ -124,11 +124,11 @@ def test_species_that_are_not_listed_miss_and_what_is_no_organism_does_not_count
 ) -> None:
     answers = [answered(client) for _ in range(4)]
     hit = ids(answers[0])[0]
-    for answer, said in zip(answers, (hit, hit, "not_listed", "not_an_organism"), strict=True):
-        assert say(client, about(answer, said)).status_code == 202
+    for answer, label in zip(answers, (hit, hit, "not_listed", "not_an_organism"), strict=True):
+        assert say(client, about(answer, label)).status_code == 202
     assert [row["in_set"] for row in words(store)] == [True, True, False, None]
-    (found,) = audit_file(store).audits.values()
-    assert (found.rows, found.hits, found.skipped) == (3, 2, 1)
+    (result,) = audit_file(store).audits.values()
+    assert (result.rows, result.hits, result.skipped) == (3, 2, 1)
     assert counted(client) == {"hit": 2, "not_listed": 1, "not_an_organism": 1}
 
 
@@ -142,11 +142,11 @@ def test_the_set_of_a_rejected_photo_is_empty(client: TestClient, store: Path) -
 
 def test_of_several_words_on_one_answer_the_last_counts(client: TestClient, store: Path) -> None:
     answer = answered(client)
-    for said in (ids(answer)[0], "1002", "not_an_organism", "not_listed"):
-        assert say(client, about(answer, said)).status_code == 202
+    for label in (ids(answer)[0], "1002", "not_an_organism", "not_listed"):
+        assert say(client, about(answer, label)).status_code == 202
     report = audit_file(store, calibration_id=answer["model"]["calibration_id"])
-    (found,) = report.audits.values()
-    assert (found.rows, found.hits, report.damaged, len(words(store))) == (1, 0, 0, 4)
+    (result,) = report.audits.values()
+    assert (result.rows, result.hits, report.damaged, len(words(store))) == (1, 0, 0, 4)
 
 
 def test_a_repeated_key_stores_nothing_twice_and_goes_with_one_content(
@@ -170,15 +170,17 @@ def test_an_answer_belongs_to_the_key_that_asked(bundle: Path, store: Path, tmp_
     keys = tmp_path / "keys"
     keys.write_text(line("alice", "k1") + line("bob", "k2"))
     settings = Settings(bundle=bundle, feedback_store=store, keys_file=keys)
-    sent = {"X-Request-Id": "app-1"}
+    result = {"X-Request-Id": "app-1"}
     with TestClient(create_app(settings)) as client:
         answers = []
         for key in ("k1", "k2"):
-            response = client.post("/v1/identify", content=VIOLET, headers={**sent, **bearer(key)})
+            response = client.post(
+                "/v1/identify", content=VIOLET, headers={**result, **bearer(key)}
+            )
             answers.append(response.json())
         alice, bob = answers
-        for given in ({"request_id": "app-1", "class_id": "1001"}, about(bob, "1001")):
-            response = say(client, given, **bearer("k1"))
+        for value in ({"request_id": "app-1", "class_id": "1001"}, about(bob, "1001")):
+            response = say(client, value, **bearer("k1"))
             check(response, 404, "answer_not_found")
         same = {"Idempotency-Key": "same"}  # another caller's word of the same name
         assert say(client, about(alice, "1001"), **bearer("k1"), **same).status_code == 202
@@ -188,8 +190,8 @@ def test_an_answer_belongs_to_the_key_that_asked(bundle: Path, store: Path, tmp_
         (alice["id"], "1001"),
         (bob["id"], "1002"),
     ]
-    (found,) = audit_file(store).audits.values()
-    assert found.rows == 2
+    (outcome,) = audit_file(store).audits.values()
+    assert outcome.rows == 2
 
 
 def test_a_late_repetition_of_an_earlier_word_changes_nothing(
@@ -197,8 +199,8 @@ def test_a_late_repetition_of_an_earlier_word_changes_nothing(
 ) -> None:
     answer = answered(client)
     for key, class_id in (("a", "1001"), ("b", "1002"), ("a", "1001")):
-        given = about(answer, class_id)
-        assert say(client, given, **{"Idempotency-Key": key}).status_code == 202
+        options = about(answer, class_id)
+        assert say(client, options, **{"Idempotency-Key": key}).status_code == 202
     assert [row["class_id"] for row in words(store)] == ["1001", "1002"]
 
 
@@ -207,8 +209,8 @@ def test_the_oldest_answers_are_forgotten_but_not_those_in_the_store(
 ) -> None:
     monkeypatch.setattr("florilege.server.background.feedback.MAX_ANSWERS", 2)
     with TestClient(create_app(Settings(bundle=bundle, feedback_store=store))) as client:
-        told, silent = answered(client), answered(client)
-        assert say(client, about(told, "1001")).status_code == 202
+        outcome, silent = answered(client), answered(client)
+        assert say(client, about(outcome, "1001")).status_code == 202
         answered(client)
         assert say(client, about(silent, "1001")).status_code == 202
         answered(client)
@@ -217,7 +219,7 @@ def test_the_oldest_answers_are_forgotten_but_not_those_in_the_store(
         answered(client)
         answered(client)
         check(say(client, about(unknown, "1001")), 404, "answer_not_found")
-        assert say(client, about(told, "1002")).status_code == 202
+        assert say(client, about(outcome, "1002")).status_code == 202
 
 
 def test_after_a_restart_feedback_can_be_changed_and_repeated_by_the_same_key(
@@ -310,8 +312,8 @@ def test_what_a_database_cannot_hold_is_refused_or_kept_as_it_is(
 
 def test_a_key_a_note_and_a_body_may_be_as_long_as_allowed(client: TestClient) -> None:
     answer = answered(client)
-    given = about(answer, "1001", note="x" * 500)
-    body = json.dumps(given).encode().ljust(MAX_FEEDBACK_BYTES)
+    options = about(answer, "1001", note="x" * 500)
+    body = json.dumps(options).encode().ljust(MAX_FEEDBACK_BYTES)
     assert (
         say(client, body, **{"Idempotency-Key": "k" * MAX_IDEMPOTENCY_KEY_LENGTH}).status_code
         == 202

@@ -39,9 +39,9 @@ def jpeg(color: tuple[int, int, int] = (90, 40, 160), size: tuple[int, int] = (3
     exif[0x0112] = 6  # orientation: to be turned by 90 degrees
     exif[0x010E] = SECRET.decode()
     exif.get_ifd(0x8825)[29] = SECRET.decode()  # GPS date, as text
-    made = io.BytesIO()
-    picture.save(made, "JPEG", exif=exif, comment=SECRET, xmp=SECRET, icc_profile=SECRET)
-    content = made.getvalue()
+    buffer = io.BytesIO()
+    picture.save(buffer, "JPEG", exif=exif, comment=SECRET, xmp=SECRET, icc_profile=SECRET)
+    content = buffer.getvalue()
     iptc = b"Photoshop 3.0\x008BIM" + SECRET
     return content[:2] + b"\xff\xed" + struct.pack(">H", len(iptc) + 2) + iptc + content[2:]
 
@@ -56,8 +56,8 @@ def store(tmp_path: Path) -> Path:
 
 @contextmanager
 def serving(bundle: Path, store: Path, **settings: Any) -> Iterator[TestClient]:
-    made = Settings(bundle=bundle, feedback_store=store, **{"feedback_photos": True, **settings})
-    with TestClient(create_app(made)) as client:
+    result = Settings(bundle=bundle, feedback_store=store, **{"feedback_photos": True, **settings})
+    with TestClient(create_app(result)) as client:
         yield client
 
 
@@ -86,8 +86,8 @@ def photo_of(store: Path, answer: dict[str, Any]) -> np.ndarray:
 def test_a_photo_is_kept_with_consent_under_the_licence_that_the_card_names(
     bundle: Path, store: Path, licence: str
 ) -> None:
-    given = {} if licence == "CC-BY-4.0" else {"feedback_licence": licence}
-    with serving(bundle, store, **given) as client:
+    options = {} if licence == "CC-BY-4.0" else {"feedback_licence": licence}
+    with serving(bundle, store, **options) as client:
         assert client.get("/v1/model").json()["feedback_licence"] == licence
         answer = identify(client, PHOTO)
         response = say(client, about(answer, "1001", consent=True))
@@ -104,10 +104,10 @@ def test_a_photo_is_kept_with_consent_under_the_licence_that_the_card_names(
 def test_without_consent_no_photo_is_ever_written(
     client: TestClient, store: Path, consent: bool | None
 ) -> None:
-    said = {} if consent is None else {"consent": consent}
+    result = {} if consent is None else {"consent": consent}
     for class_id in ("1001", "not_listed"):
         answer = identify(client, PHOTO)
-        assert say(client, about(answer, class_id, **said)).json()["photos"] == 0
+        assert say(client, about(answer, class_id, **result)).json()["photos"] == 0
     assert [(row["consent"], row["photos"], row["licence"]) for row in words(store)] == [
         (False, 0, None)
     ] * 2
@@ -145,10 +145,10 @@ def test_nothing_but_the_pixels_is_kept_upright(client: TestClient, store: Path)
     markers = content.split(b"\xff\xda")[0]
     assert b"\xff\xe1" not in markers  # EXIF and XMP
     assert b"\xff\xfe" not in markers  # a comment
-    kept = np.asarray(opened(content).convert("RGB"), dtype=float)
+    remaining = np.asarray(opened(content).convert("RGB"), dtype=float)
     upright = ImageOps.exif_transpose(Image.open(io.BytesIO(PHOTO))).convert("RGB")
-    assert kept.shape == (300, 200, 3)
-    assert np.abs(kept - np.asarray(upright, dtype=float)).mean() < 3
+    assert remaining.shape == (300, 200, 3)
+    assert np.abs(remaining - np.asarray(upright, dtype=float)).mean() < 3
 
 
 @pytest.mark.parametrize(("side", "kept"), [(100, (67, 100)), (300, (200, 300)), (400, (200, 300))])
@@ -177,17 +177,17 @@ def test_all_photos_of_an_answer_are_kept_in_their_order(client: TestClient, sto
 
 def test_the_last_word_decides_also_about_the_photos(client: TestClient, store: Path) -> None:
     answer = identify(client, PHOTO)
-    for class_id, consent, kept in (
+    for class_id, consent, each in (
         ("1001", True, 1),
         ("1002", True, 1),  # nothing is written twice
         ("1002", False, 0),  # taken back
         ("1003", False, 0),
         ("1003", True, 1),
     ):
-        said = say(client, about(answer, class_id, consent=consent))
-        assert said.json()["photos"] == kept
-        assert len(photos(store)) == kept
-        assert words(store)[-1]["photos"] == kept
+        result = say(client, about(answer, class_id, consent=consent))
+        assert result.json()["photos"] == each
+        assert len(photos(store)) == each
+        assert words(store)[-1]["photos"] == each
     assert became(client, "kept") == 2
     assert became(client, "withdrawn") == 1
 
@@ -201,8 +201,8 @@ def test_consent_is_taken_back_after_a_restart_and_nothing_remains_on_the_disk(
     (content,) = photos(store)
     assert content[100:200] in (store / FILE).read_bytes()
     with serving(bundle, store) as client:
-        said = say(client, about(answer, "1001", consent=True))  # the same again
-        assert said.json()["photos"] == 1
+        result = say(client, about(answer, "1001", consent=True))  # the same again
+        assert result.json()["photos"] == 1
         assert say(client, about(answer, "1001", consent=False)).json()["photos"] == 0
         assert became(client, "withdrawn") == 1
         assert say(client, about(answer, "1001", consent=True)).json()["photos"] == 0  # forgotten
@@ -238,10 +238,10 @@ def test_a_repeated_key_keeps_nothing_twice_and_says_the_same(
     client: TestClient, store: Path
 ) -> None:
     answer, key = identify(client, PHOTO), {"Idempotency-Key": "a"}
-    given = about(answer, "1001", consent=True)
-    first, again = say(client, given, **key), say(client, given, **key)
+    options = about(answer, "1001", consent=True)
+    first, again = say(client, options, **key), say(client, options, **key)
     assert first.json() == again.json() == {**first.json(), "photos": 1}
-    check(say(client, {**given, "consent": False}, **key), 422, "idempotency_key_reused")
+    check(say(client, {**options, "consent": False}, **key), 422, "idempotency_key_reused")
     assert len(photos(store)) == 1
 
 
@@ -249,11 +249,11 @@ def test_the_oldest_photos_are_forgotten_beyond_the_bytes_held(bundle: Path, sto
     with serving(bundle, store, feedback_photos_held_bytes=2 * len(PHOTO)) as client:
         answers = [identify(client, PHOTO) for _ in range(3)]
         huge = identify(client, PHOTO, PHOTO, PHOTO)  # more than is ever held
-        kept = [
+        remaining = [
             say(client, about(answer, "1001", consent=True)).json()["photos"]
             for answer in (*answers, huge)
         ]
-        assert kept == [0, 1, 1, 0]
+        assert remaining == [0, 1, 1, 0]
         assert became(client, "forgotten") == 2
     assert len(words(store)) == 4
 
@@ -261,9 +261,9 @@ def test_the_oldest_photos_are_forgotten_beyond_the_bytes_held(bundle: Path, sto
 def test_two_callers_with_one_request_id_each_give_their_own_photo(
     client: TestClient, store: Path
 ) -> None:
-    sent = {"X-Request-Id": "mine"}
+    result = {"X-Request-Id": "mine"}
     colours = ((200, 30, 30), (30, 30, 200))
-    posts = [client.post("/v1/identify", content=jpeg(each), headers=sent) for each in colours]
+    posts = [client.post("/v1/identify", content=jpeg(each), headers=result) for each in colours]
     for response in posts:
         assert response.headers["x-request-id"] == "mine"
         say(client, about(response.json(), "1001", consent=True))
@@ -285,8 +285,8 @@ def test_after_a_swap_a_photo_goes_with_the_bundle_that_answered_it(
         new = identify(client, jpeg((30, 30, 200)))
         for answer in (old, new):
             say(client, about(answer, "1001", consent=True))
-    told = [row["calibration_id"] for row in words(store)]
-    assert told == [old["model"]["calibration_id"], "new"]
+    lines = [row["calibration_id"] for row in words(store)]
+    assert lines == [old["model"]["calibration_id"], "new"]
     for answer, channel in ((old, 0), (new, 2)):
         assert np.argmax(photo_of(store, answer)) == channel
 
@@ -302,21 +302,21 @@ def test_a_disk_that_fails_is_a_503_and_leaves_nothing(
         insert(self, into, row)
 
     answer = identify(client, PHOTO, PHOTO)
-    given = about(answer, "1001", consent=True)
+    options = about(answer, "1001", consent=True)
     with monkeypatch.context() as patched:
         patched.setattr(FeedbackStore, "_insert", fail)
-        check(say(client, given, **{"Idempotency-Key": "a"}), 503, "feedback_not_stored")
+        check(say(client, options, **{"Idempotency-Key": "a"}), 503, "feedback_not_stored")
     assert (words(store), photos(store), rows(store, "SELECT * FROM answers")) == ([], [], [])
-    assert say(client, given, **{"Idempotency-Key": "a"}).json()["photos"] == 2
+    assert say(client, options, **{"Idempotency-Key": "a"}).json()["photos"] == 2
 
 
 def test_photos_are_decoded_within_the_budget_of_pixels(
     bundle: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen, make = list[int](), plain_jpeg
+    calls, make = list[int](), plain_jpeg
 
     def watched(header: Header, **sizes: int) -> bytes:
-        seen.append(budget.pixels_in_use)
+        calls.append(budget.pixels_in_use)
         return make(header, **sizes)
 
     monkeypatch.setattr(feedback, "plain_jpeg", watched)
@@ -325,7 +325,7 @@ def test_photos_are_decoded_within_the_budget_of_pixels(
         budget = state.state.engine.pipeline.budget
         answer = identify(client, garden.photo(2))
         say(client, about(answer, "1001", consent=True))
-    assert seen == [Image.open(io.BytesIO(garden.photo(2))).size[0] ** 2]
+    assert calls == [Image.open(io.BytesIO(garden.photo(2))).size[0] ** 2]
     assert budget.pixels_in_use == 0
 
 

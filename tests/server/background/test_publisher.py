@@ -49,11 +49,11 @@ def dropped(metrics: Metrics) -> float:
 
 def test_everything_told_is_heard_in_order_before_the_end() -> None:
     ears = [Ear(), Ear()]
-    told = Publisher(ears, Metrics())
-    told.start()
+    outcome = Publisher(ears, Metrics())
+    outcome.start()
     for number in range(200):
-        told.publish(seen(number))
-    told.close()
+        outcome.publish(seen(number))
+    outcome.close()
     for ear in ears:
         assert ear.heard == list(range(200))
         assert ear.closed
@@ -61,11 +61,11 @@ def test_everything_told_is_heard_in_order_before_the_end() -> None:
 
 def test_a_listener_that_fails_loses_that_row_alone(caplog: pytest.LogCaptureFixture) -> None:
     failing, other, metrics = Ear(fails_at=2), Ear(), Metrics()
-    told = Publisher([failing, other], metrics)
-    told.start()
+    outcome = Publisher([failing, other], metrics)
+    outcome.start()
     for number in range(4):
-        told.publish(seen(number))
-    told.close()
+        outcome.publish(seen(number))
+    outcome.close()
     assert failing.heard == [0, 1, 3]
     assert other.heard == [0, 1, 2, 3]
     assert dropped(metrics) == 1
@@ -77,34 +77,34 @@ def test_who_cannot_keep_up_misses_rows_and_holds_nobody_up(
 ) -> None:
     monkeypatch.setattr(module, "MAX_QUEUED", 5)
     slow, metrics = Ear(), Metrics()
-    told = Publisher([slow], metrics)
+    outcome = Publisher([slow], metrics)
     missed = []
     for number in range(8):
-        told.publish(seen(number))  # returns at once, although nobody hears it yet
+        outcome.publish(seen(number))  # returns at once, although nobody hears it yet
         missed.append(dropped(metrics))
     assert missed == [0, 0, 0, 0, 0, 1, 2, 3]
-    told.start()
-    told.close()
+    outcome.start()
+    outcome.close()
     assert slow.heard == [0, 1, 2, 3, 4]
 
 
 def test_nobody_listening_needs_no_thread() -> None:
     before = threading.active_count()
-    told = Publisher([], Metrics())
-    told.start()
-    told.publish(seen(1))
+    outcome = Publisher([], Metrics())
+    outcome.start()
+    outcome.publish(seen(1))
     assert threading.active_count() == before
-    told.close()
+    outcome.close()
 
 
 def test_listeners_rest_when_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "IDLE_AFTER_S", 0.01)
     ear, rested = Ear(), threading.Event()
     ear.on_idle = rested.set  # type: ignore[method-assign]  # to wait for it
-    told = Publisher([ear], Metrics())
-    told.start()
+    outcome = Publisher([ear], Metrics())
+    outcome.start()
     assert rested.wait(15)
-    told.close()
+    outcome.close()
 
 
 def test_an_answer_is_given_even_where_every_listener_fails(bundle: Path) -> None:

@@ -59,8 +59,8 @@ def test_the_logits_of_every_photo_are_logged_bit_for_bit_whatever_was_asked(
     ]
     with closing(open_score_log(folder, scorer)) as logged:
         for photos in (1, 2):
-            (found,) = logged.blocks(photos=photos)  # (requests, photos, classes)
-            assert np.array_equal(found, np.stack([one for one in expected if len(one) == photos]))
+            (result,) = logged.blocks(photos=photos)  # (requests, photos, classes)
+            assert np.array_equal(result, np.stack([one for one in expected if len(one) == photos]))
 
 
 def test_nothing_but_numbers_is_written(bundle: Path, tmp_path: Path) -> None:
@@ -106,13 +106,13 @@ def test_a_disk_that_fails_costs_rows_and_is_said_once(
     blocked = tmp_path / "blocked"
     blocked.write_text("a file where the folder was")
     log = ScoreLogListener(ScoreLogWriter(blocked, scorer, max_bytes=2**30), metrics)
-    seen = AnsweredRequest(logits=np.zeros((2, 12), dtype=np.float32))
+    record = AnsweredRequest(logits=np.zeros((2, 12), dtype=np.float32))
     for _ in range(3):
-        log.on_answer(seen)
+        log.on_answer(record)
     assert photos_counted(metrics, "failed") == 6
     assert caplog.text.count("score log cannot be written") == 1
     blocked.unlink()
-    log.on_answer(seen)
+    log.on_answer(record)
     log.close()
     assert photos_counted(metrics, "written") == 2
 

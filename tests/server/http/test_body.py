@@ -78,30 +78,30 @@ def test_a_body_may_have_as_many_bytes_as_allowed_in_any_pieces(size: int) -> No
 
 
 def test_nothing_is_read_beyond_the_limit() -> None:
-    held = UploadBudget(100)
+    total = UploadBudget(100)
     receive = arriving(b"12345", b"67890", b"1", b"2")
 
     async def run() -> None:
         settings = Settings(bundle=Path(), max_body_bytes=10)
         with pytest.raises(BodyTooLarge):
-            async with read_images(receive, {}, settings, held):
+            async with read_images(receive, {}, settings, total):
                 pytest.fail("read it")
 
     asyncio.run(run())
     assert asyncio.run(receive())["body"] == b"2"  # type: ignore[arg-type]  # a coroutine
-    assert held.now == 0
+    assert total.now == 0
 
 
 @pytest.mark.parametrize("others", [0, 89, 90, 91])
 def test_bodies_are_held_up_to_the_limit_and_given_back(others: int) -> None:
-    held = UploadBudget(100, others)
+    total = UploadBudget(100, others)
     if others <= 90:
-        assert read([b"12345", b"67890"], held) == [b"1234567890"]
+        assert read([b"12345", b"67890"], total) == [b"1234567890"]
     else:
         with pytest.raises(Overloaded) as caught:
-            read([b"12345", b"67890"], held)
+            read([b"12345", b"67890"], total)
         assert caught.value.retry_after == 1
-    assert held.now == others
+    assert total.now == others
 
 
 @pytest.mark.parametrize(

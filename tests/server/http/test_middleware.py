@@ -31,7 +31,7 @@ def refused(
     pieces = [{"type": "http.request", "body": bytes(size), "more_body": True} for size in sizes]
     if not waits and pieces:
         pieces[-1]["more_body"] = False
-    answer, sent, read = problem or BodyTooLarge("too many"), [], 0
+    answer, messages, read = problem or BodyTooLarge("too many"), [], 0
 
     async def receive() -> Message:
         nonlocal read
@@ -41,7 +41,7 @@ def refused(
         return pieces[read - 1]
 
     async def send(message: Message) -> None:
-        sent.append(message)
+        messages.append(message)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         for _ in range(app_reads):
@@ -52,7 +52,7 @@ def refused(
         "type": "http", "method": "POST", "path": "/", "headers": [(b"content-length", b"999")]
     }  # fmt: skip
     asyncio.run(asyncio.wait_for(RequestMiddleware(app, Metrics())(scope, receive, send), 15))
-    return sent, read
+    return messages, read
 
 
 @pytest.mark.parametrize(("limit", "read"), [(29, 3), (30, 3), (31, 4), (40, 4), (10**6, 5)])
@@ -60,37 +60,37 @@ def test_a_refused_upload_is_listened_to_up_to_a_number_of_bytes(
     monkeypatch: pytest.MonkeyPatch, limit: int, read: int
 ) -> None:
     monkeypatch.setattr(module, "LINGER_BYTES", limit)
-    sent, found = refused(10, 10, 10, 10, 1)
-    assert found == read
-    assert [message["type"] for message in sent] == [
+    payload, result = refused(10, 10, 10, 10, 1)
+    assert result == read
+    assert [message["type"] for message in payload] == [
         "http.response.start", "http.response.body", "http.response.body"
     ]  # fmt: skip
-    assert [message.get("more_body", False) for message in sent[1:]] == [True, False]
-    assert Headers(raw=sent[0]["headers"])["connection"] == "close"
+    assert [message.get("more_body", False) for message in payload[1:]] == [True, False]
+    assert Headers(raw=payload[0]["headers"])["connection"] == "close"
 
 
 def test_a_refused_upload_is_listened_to_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LINGER_S", 0.02)
-    sent, read = refused(10, 10, waits=True)
-    assert (read, len(sent)) == (2, 3)
+    payload, read = refused(10, 10, waits=True)
+    assert (read, len(payload)) == (2, 3)
     monkeypatch.setattr(module, "LINGER_S", 0.0)
-    sent, read = refused(10, 10)
-    assert (read, len(sent)) == (0, 3)
+    payload, read = refused(10, 10)
+    assert (read, len(payload)) == (0, 3)
 
 
 def test_nobody_is_listened_to_who_has_said_all() -> None:
-    sent, read = refused(10, 10, app_reads=2)
-    assert (read, len(sent)) == (2, 2)
-    assert "connection" not in Headers(raw=sent[0]["headers"])
+    payload, read = refused(10, 10, app_reads=2)
+    assert (read, len(payload)) == (2, 2)
+    assert "connection" not in Headers(raw=payload[0]["headers"])
 
 
 def test_who_is_refused_for_now_is_told_when_to_come_back() -> None:
-    sent, _ = refused(10, problem=Overloaded("busy", retry_after=7))
-    headers = Headers(raw=sent[0]["headers"])
-    assert (sent[0]["status"], headers["retry-after"]) == (503, "7")
+    payload, _ = refused(10, problem=Overloaded("busy", retry_after=7))
+    headers = Headers(raw=payload[0]["headers"])
+    assert (payload[0]["status"], headers["retry-after"]) == (503, "7")
 
 
 @pytest.mark.parametrize(("length", "kept"), [(1, True), (127, True), (128, True), (129, False)])
 def test_a_request_id_is_kept_up_to_its_longest(length: int, kept: bool) -> None:
-    given = "a" * length
-    assert (_callers_request_id(Headers({"X-Request-Id": given})) == given) is kept
+    options = "a" * length
+    assert (_callers_request_id(Headers({"X-Request-Id": options})) == options) is kept

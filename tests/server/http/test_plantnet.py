@@ -54,9 +54,9 @@ def test_an_answer_has_every_field_apps_read_and_the_set_beside(app: TestClient)
     )
     assert answer.status_code == 200, answer.text
     assert answer.headers["cache-control"] == "no-store"
-    told = answer.json()
+    content = answer.json()
     ours = identify(app, ROSE, POPPY, lang="fr", include="scores")
-    assert told["query"] == {
+    assert content["query"] == {
         "project": "all",
         "images": [hashlib.md5(photo).hexdigest() for photo in (ROSE, POPPY)],
         "organs": ["flower", "leaf"],
@@ -64,16 +64,16 @@ def test_an_answer_has_every_field_apps_read_and_the_set_beside(app: TestClient)
         "noReject": True,
         "type": None,
     }
-    assert (told["language"], told["preferedReferential"]) == ("fr", "all")
-    assert (told["predictedOrgans"], told["version"]) == ([], "garden 2026.11")
-    assert told["remainingIdentificationRequests"] == UNLIMITED
-    scores = [each["score"] for each in told["results"]]
+    assert (content["language"], content["preferedReferential"]) == ("fr", "all")
+    assert (content["predictedOrgans"], content["version"]) == ([], "garden 2026.11")
+    assert content["remainingIdentificationRequests"] == UNLIMITED
+    scores = [each["score"] for each in content["results"]]
     assert scores == [each["score"] for each in ours["results"]]
-    assert [each["inSet"] for each in told["results"]] == [e["in_set"] for e in ours["results"]]
-    assert told["florilege"]["set"] == ours["set"]
-    assert told["florilege"]["id"] == answer.headers["x-request-id"]
-    best, first = told["results"][0], ours["results"][0]["taxon"]
-    assert told["bestMatch"] == best["species"]["scientificName"] == first["scientific_name"]
+    assert [each["inSet"] for each in content["results"]] == [e["in_set"] for e in ours["results"]]
+    assert content["florilege"]["set"] == ours["set"]
+    assert content["florilege"]["id"] == answer.headers["x-request-id"]
+    best, first = content["results"][0], ours["results"][0]["taxon"]
+    assert content["bestMatch"] == best["species"]["scientificName"] == first["scientific_name"]
     assert best == {
         "score": ours["results"][0]["score"],
         "species": {
@@ -87,7 +87,7 @@ def test_an_answer_has_every_field_apps_read_and_the_set_beside(app: TestClient)
         "gbif": {"id": first["ids"]["gbif"]},
         "inSet": True,
     }
-    (unknown,) = [e for e in told["results"] if "gbif" not in e]
+    (unknown,) = [e for e in content["results"] if "gbif" not in e]
     assert unknown["species"]["genus"] == unknown["species"]["family"] == name("")
 
 
@@ -127,10 +127,10 @@ def test_the_list_is_sorted_shortened_and_filled_up_with_species_outside_the_set
 
 
 def test_a_project_is_a_list(app: TestClient) -> None:
-    told = ask(app, POPPY, project="weurope").json()
-    assert {each["species"]["genus"]["scientificName"] for each in told["results"]} == {"Rosa"}
-    assert told["query"]["project"] == told["preferedReferential"] == "weurope"
-    assert told["florilege"]["warnings"][0]["code"] == "list_not_calibrated"
+    content = ask(app, POPPY, project="weurope").json()
+    assert {each["species"]["genus"]["scientificName"] for each in content["results"]} == {"Rosa"}
+    assert content["query"]["project"] == content["preferedReferential"] == "weurope"
+    assert content["florilege"]["warnings"][0]["code"] == "list_not_calibrated"
 
 
 def test_names_are_english_unless_the_address_says_otherwise(app: TestClient) -> None:
@@ -142,9 +142,9 @@ def test_names_are_english_unless_the_address_says_otherwise(app: TestClient) ->
 def test_organs_that_are_missing_too_many_or_long_change_nothing(app: TestClient) -> None:
     assert ask(app, ROSE).json()["query"]["organs"] == ["auto"]
     long = "x" * (MAX_ORGAN_LENGTH + 1)
-    told = ask(app, ROSE, organs=(long, "leaf")).json()
-    assert told["query"]["organs"] == [long[:MAX_ORGAN_LENGTH]]
-    assert told["results"] == ask(app, ROSE, organs=("leaf",)).json()["results"]
+    content = ask(app, ROSE, organs=(long, "leaf")).json()
+    assert content["query"]["organs"] == [long[:MAX_ORGAN_LENGTH]]
+    assert content["results"] == ask(app, ROSE, organs=("leaf",)).json()["results"]
 
 
 def test_a_photo_of_something_else_is_no_species_unless_asked_otherwise(app: TestClient) -> None:
@@ -156,16 +156,16 @@ def test_a_photo_of_something_else_is_no_species_unless_asked_otherwise(app: Tes
         "message": "Species not found",
         "code": "species_not_found",
     }
-    told = ask(app, garden.DULL, no_reject="true").json()
-    assert told["florilege"]["rejection"]["verdict"] == "suspect"
-    assert told["bestMatch"]
+    content = ask(app, garden.DULL, no_reject="true").json()
+    assert content["florilege"]["rejection"]["verdict"] == "suspect"
+    assert content["bestMatch"]
 
 
 def test_pictures_come_with_absolute_addresses_that_work(app: TestClient) -> None:
-    told = ask(app, ROSE, include_related_images="true").json()
-    shown = {each["species"]["scientificName"]: each["images"] for each in told["results"]}
-    assert shown["<i>Ignota</i> & co"] == []
-    (picture,) = shown["Rosa rubra"]
+    content = ask(app, ROSE, include_related_images="true").json()
+    labels = {each["species"]["scientificName"]: each["images"] for each in content["results"]}
+    assert labels["<i>Ignota</i> & co"] == []
+    (picture,) = labels["Rosa rubra"]
     assert picture["citation"] == "A. Botanist, CC BY 4.0"
     assert set(picture["url"].values()) == {"http://testserver/v1/thumbnails?class_id=1001"}
     assert app.get(picture["url"]["m"]).headers["content-type"] == "image/jpeg"
@@ -236,8 +236,8 @@ def test_the_key_may_stand_in_the_address_of_this_route_alone_and_is_never_logge
         text = client.get("/metrics").text
     ours = [each for each in caplog.records if each.name.startswith("florilege")]
     assert len(ours) >= 5
-    for kept in (text, *[f"{each.getMessage()} {each.__dict__}" for each in ours]):
-        assert "samo" not in kept
+    for result in (text, *[f"{each.getMessage()} {each.__dict__}" for each in ours]):
+        assert "samo" not in result
 
 
 def test_the_route_is_described_where_it_is_on_and_absent_where_it_is_off(
@@ -257,8 +257,8 @@ def test_the_route_is_described_where_it_is_on_and_absent_where_it_is_off(
     (tmp_path / "keys").write_text(line("a", "k1"))
     settings = Settings(bundle=bundle, plantnet=True, keys_file=tmp_path / "keys")
     secured = json.loads(json.dumps(create_app(settings).openapi()))
-    found = secured["paths"]["/v2/identify/{project}"]["post"]["security"]
-    assert found[0] == {"query": []}
+    result = secured["paths"]["/v2/identify/{project}"]["post"]["security"]
+    assert result[0] == {"query": []}
     assert {"query": []} not in secured["paths"]["/v1/identify"]["post"]["security"]
     assert set(secured["components"]["securitySchemes"]) == {"query", "bearer", "header"}
 
@@ -287,11 +287,11 @@ def test_published_clients_get_what_they_read(
     ]
     answer = app.post(f"/v2/identify/{project}?api-key=2b10{more}", files=files)
     assert answer.status_code == 200, answer.text
-    told = answer.json()
-    assert told["query"]["project"] == project
-    for organ in told["predictedOrgans"]:
+    content = answer.json()
+    assert content["query"]["project"] == project
+    for organ in content["predictedOrgans"]:
         assert organ.keys() >= {"organ", "score"}
-    for result in told["results"]:
+    for result in content["results"]:
         species = result["species"]
         assert species["scientificNameWithoutAuthor"].split()[0]
         assert {"scientificName", "scientificNameAuthorship", "commonNames"} < species.keys()
@@ -305,21 +305,21 @@ def test_published_clients_get_what_they_read(
 
 def test_a_project_that_is_no_list_means_every_species_and_is_warned_of(app: TestClient) -> None:
     every = ask(app, POPPY).json()
-    told = ask(app, POPPY, project="k-world-flora").json()
-    assert told["results"] == every["results"]
-    assert told["florilege"]["set"] == every["florilege"]["set"]
-    assert told["query"]["project"] == "k-world-flora"
-    assert told["preferedReferential"] == "all"
+    content = ask(app, POPPY, project="k-world-flora").json()
+    assert content["results"] == every["results"]
+    assert content["florilege"]["set"] == every["florilege"]["set"]
+    assert content["query"]["project"] == "k-world-flora"
+    assert content["preferedReferential"] == "all"
     assert every["florilege"]["warnings"] == []
-    (warning,) = told["florilege"]["warnings"]
+    (warning,) = content["florilege"]["warnings"]
     assert warning["code"] == "project_unknown"
     assert "'k-world-flora'" in warning["detail"]
 
 
 def test_projects_are_the_lists_and_their_species_can_be_listed(app: TestClient) -> None:
-    found = app.get("/v2/projects?lang=fr&type=kt&lat=43.6&lon=3.9&api-key=2b10").json()
-    assert [(each["id"], each["speciesCount"]) for each in found] == [("all", 12), ("weurope", 3)]
-    assert {"title", "description"} < found[0].keys()
+    content = app.get("/v2/projects?lang=fr&type=kt&lat=43.6&lon=3.9&api-key=2b10").json()
+    assert [(each["id"], each["speciesCount"]) for each in content] == [("all", 12), ("weurope", 3)]
+    assert {"title", "description"} < content[0].keys()
     roses = app.get("/v2/projects/weurope/species?lang=fr&api-key=2b10").json()
     assert [each["id"] for each in roses] == ["1001", "1002", "1003"]
     assert roses[1] == {
@@ -372,5 +372,5 @@ def test_the_quota_is_the_rate_of_the_key(app: TestClient, bundle: Path, tmp_pat
             refused = client.get(f"/v2/{path}")
             assert (refused.status_code, refused.json()["statusCode"]) == (401, 401)
         assert ask(client, ROSE, api_key="k1").status_code == 200
-        told = client.get("/v2/quota/daily?api-key=k1").json()
-        assert told["quota"]["identify"] == {"count": 2, "total": 5, "remaining": 3}
+        content = client.get("/v2/quota/daily?api-key=k1").json()
+        assert content["quota"]["identify"] == {"count": 2, "total": 5, "remaining": 3}

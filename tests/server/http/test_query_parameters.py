@@ -56,10 +56,10 @@ def test_a_question_is_read_as_fastapi_reads_it(given: list[tuple[str, str]]) ->
     query = urlencode(given)
     assert client.get(f"/?{query}").is_success
     try:
-        found: Any = parse_identify_query(QueryParams(query))
+        result: Any = parse_identify_query(QueryParams(query))
     except RequestValidationError as error:
-        found = plain(error)
-    assert found == read.pop()
+        result = plain(error)
+    assert result == read.pop()
 
 
 def test_a_query_with_thousands_of_mistakes_is_refused_for_one() -> None:

@@ -47,10 +47,10 @@ def spans(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Asked], li
 
 
 def test_an_answer_is_a_span_with_its_stages_below_in_order(spans: Any) -> None:
-    sent = {"X-Request-Id": "mine", "traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
+    result = {"X-Request-Id": "mine", "traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
     *stages, whole = spans(
         lambda client: client.post(
-            "/v1/identify?only=1001,1002", content=garden.photo(2), headers=sent
+            "/v1/identify?only=1001,1002", content=garden.photo(2), headers=result
         )
     )
     assert (whole.name, whole.kind.name) == ("POST /v1/identify", "SERVER")
@@ -72,7 +72,7 @@ def test_an_answer_is_a_span_with_its_stages_below_in_order(spans: Any) -> None:
 
 def test_what_is_refused_is_told_by_its_code_and_names_nobody(spans: Any, tmp_path: Path) -> None:
     (tmp_path / "keys").write_text(line("garden-app", "k1"))
-    found = spans(
+    result = spans(
         lambda client: [
             client.get("/v1/model?x=secret", headers={"User-Agent": "secret"}),
             client.get("/v1/classes/secret", headers=bearer("k1")),
@@ -80,14 +80,14 @@ def test_what_is_refused_is_told_by_its_code_and_names_nobody(spans: Any, tmp_pa
         ],
         keys_file=tmp_path / "keys",
     )
-    told = [(span.name, span.attributes.get("florilege.code")) for span in found]
-    assert told == [
+    lines = [(span.name, span.attributes.get("florilege.code")) for span in result]
+    assert lines == [
         ("GET /v1/model", "key_missing"),
         ("GET /v1/classes/{class_id:path}", "class_not_found"),
         ("GET unknown", "not_found"),
     ]
     for word in ("secret", "k1", "garden-app", "testclient"):
-        assert word not in " ".join(span.to_json() for span in found)
+        assert word not in " ".join(span.to_json() for span in result)
 
 
 def test_only_a_failure_of_the_server_is_an_error(spans: Any) -> None:
@@ -164,7 +164,7 @@ def test_no_key_reaches_a_trace_whoever_makes_it(
             assert served.process.wait(30) == 0
         collector.shutdown()
         thread.join()
-    sent = b"".join(collected)
-    assert sent.count(b"POST /v2/identify/{project}") == 2
-    assert b"secret" not in sent
-    assert b"fastapi" not in sent
+    payload = b"".join(collected)
+    assert payload.count(b"POST /v2/identify/{project}") == 2
+    assert b"secret" not in payload
+    assert b"fastapi" not in payload

@@ -121,9 +121,9 @@ def change_json(page: "Page", path: str, change: Callable[[dict[str, Any]], None
 
     def answer(route: "Route") -> None:
         response = route.fetch()
-        found = response.json()
-        change(found)
-        route.fulfill(response=response, json=found)
+        content = response.json()
+        change(content)
+        route.fulfill(response=response, json=content)
 
     page.route(re.compile(path), answer)
 
@@ -136,9 +136,9 @@ def ask(running: Running, k: float, photos: int = 1) -> dict[str, Any]:
     connection = running.connection()
     headers = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
     connection.request("POST", f"/v1/identify?k={k}&include=rollup", body, headers)
-    found: dict[str, Any] = json.loads(connection.getresponse().read())
+    content: dict[str, Any] = json.loads(connection.getresponse().read())
     connection.close()
-    return found
+    return content
 
 
 def drop(page: "Page", content: bytes, name: str = "flower.png") -> None:
@@ -194,24 +194,24 @@ def check_agrees(page: "Page", found: dict[str, Any]) -> None:
 def test_a_dropped_photo_shows_the_set_that_http_answers(page: "Page", running: Running) -> None:
     drop(page, PHOTO)
     page.wait_for_selector("#result:not([hidden])")
-    found = ask(running, 3.0)
-    assert found["set"]["size"] > 1
-    check_agrees(page, found)
+    outcome = ask(running, 3.0)
+    assert outcome["set"]["size"] > 1
+    check_agrees(page, outcome)
     assert len(shown(page)[1]) == 4
-    hits = found["set"]["hit_rate"]
+    hits = outcome["set"]["hit_rate"]
     use = PHOTO_USE[hits["selection_split"]]
     assert f"Counted on {hits['rows']} photos{use}, over sets" in page.inner_text("#basis")
     names = page.eval_on_selector_all(
         "#members .card",
         "all => all.map(e => [...e.querySelectorAll('p')].map(p => p.textContent))",
     )
-    taxa = [result["taxon"] for result in found["results"]]
+    taxa = [result["taxon"] for result in outcome["results"]]
     assert [name[0] for name in names] == [taxon["common_names"][0]["name"] for taxon in taxa]
     assert [name[1] for name in names] == [taxon["scientific_name"] for taxon in taxa]
     assert page.is_hidden("#bars")
     page.click("summary")
     assert page.is_visible("#bars")
-    assert f"{100 * found['set']['hit_rate']['value']:.1f}%" in page.inner_text("#figures")
+    assert f"{100 * outcome['set']['hit_rate']['value']:.1f}%" in page.inner_text("#figures")
 
 
 @browser
@@ -219,8 +219,8 @@ def test_the_slider_gives_the_very_sets_of_the_server_without_asking_it(
     page: "Page", running: Running
 ) -> None:
     show(page)
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+    calls: list[str] = []
+    page.on("request", lambda request: calls.append(request.url))
     sizes = set()
     for index in (0, 7, 10, 33, 40, 75, 110):
         page.eval_on_selector(
@@ -229,11 +229,11 @@ def test_the_slider_gives_the_very_sets_of_the_server_without_asking_it(
         k = float(page.get_attribute("#result", "data-k") or "nan")
         assert k == 1 + index / 10
         assert page.inner_text("#k-value") == f"{k:.1f}"
-        found = ask(running, k)
-        check_agrees(page, found)
-        sizes.add(found["set"]["size"])
+        result = ask(running, k)
+        check_agrees(page, result)
+        sizes.add(result["set"]["size"])
     assert len(sizes) > 3
-    assert [url for url in asked if "/v1/thumbnails?" not in url] == []
+    assert [url for url in calls if "/v1/thumbnails?" not in url] == []
 
 
 @browser
@@ -297,9 +297,9 @@ def test_further_photos_of_the_plant_have_thresholds_of_their_own(
     page.click("#presets button[data-k='5']")
     page.set_input_files("#files", [FILE, FILE])
     page.wait_for_selector("#warnings li")
-    found = ask(running, 5.0, photos=3)
-    assert found["set"]["calibrated"] is True
-    check_agrees(page, found)
+    result = ask(running, 5.0, photos=3)
+    assert result["set"]["calibrated"] is True
+    check_agrees(page, result)
     assert "of one species, not of one plant" in page.inner_text("#warnings")
     assert "groups of 3 photos" in page.inner_text("#basis")
     assert page.get_attribute("#k", "max") == "4"  # K = 1, 2, 3, 5, 10
@@ -524,11 +524,11 @@ def test_a_photo_that_is_none_is_told_in_plain_words_and_the_next_one_works(page
 def test_what_is_too_large_is_told_without_sending_it(page: "Page") -> None:
     change_json(page, "/v1/model", lambda card: card["limits"].update(max_body_bytes=100))
     page.reload()
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+    calls: list[str] = []
+    page.on("request", lambda request: calls.append(request.url))
     page.set_input_files("#file", [FILE])
     page.wait_for_selector("text=too much to send")
-    assert not any("/identify" in url for url in asked)  # a proxy would close the connection
+    assert not any("/identify" in url for url in calls)  # a proxy would close the connection
 
 
 @browser
@@ -569,15 +569,15 @@ def test_a_list_is_asked_for_and_has_thresholds_of_its_own(opened: Opened) -> No
             points = [{**point, "lambda": strict} for point in rule["points"]]
             rule["lists"] = [{"list": "Vaud", "points": points}]
 
-    asked: list[str] = []
+    calls: list[str] = []
 
     def identify(route: "Route") -> None:
-        asked.append(route.request.url)
+        calls.append(route.request.url)
         response = route.fetch(url=route.request.url.replace("&list=Vaud", ""))
-        found = response.json()
+        content = response.json()
         if "list=" in route.request.url:
-            found["query"]["list"], found["set"]["lambda"] = "Vaud", strict
-        route.fulfill(response=response, json=found)
+            content["query"]["list"], content["set"]["lambda"] = "Vaud", strict
+        route.fulfill(response=response, json=content)
 
     change_json(page, "/v1/model", card)
     page.route(ASKED, identify)
@@ -587,8 +587,8 @@ def test_a_list_is_asked_for_and_has_thresholds_of_its_own(opened: Opened) -> No
     usual = shown(page)[0]
     page.select_option("#list", "Vaud")
     wait_until(page, "document.querySelectorAll('#members .card').length < 3")
-    assert "list=Vaud" in asked[1]
-    assert "list=" not in asked[0]
+    assert "list=Vaud" in calls[1]
+    assert "list=" not in calls[0]
     assert len(shown(page)[0]) < len(usual)
     assert page.text_content("#figures dd") == "0.4"
 
@@ -742,8 +742,8 @@ def test_every_word_is_there_in_every_language(page: "Page") -> None:
     scripts = "".join(p.read_text() for p in WEB.glob("*.js") if p.name != "strings.js")
     used = set(re.findall(r"words\.(\w+)", scripts))
     assert used <= english.keys()
-    said = {*used, *re.findall(r'"(\w+)"', pages), "genus", "family"}
-    assert english.keys() <= said
+    answer = {*used, *re.findall(r'"(\w+)"', pages), "genus", "family"}
+    assert english.keys() <= answer
     own = (path for path in ANSWERS.glob("*.py") if path.stem != "plantnet_schema")  # for apps
     warned = re.findall(r'Warned\(code="(\w+)"', "".join(path.read_text() for path in own))
     assert english["warnings"].keys() == set(warned)
@@ -811,10 +811,10 @@ def test_nothing_sticks_out_sideways(opened: Opened, listening: Running) -> None
 
 @browser
 def test_axe_finds_no_fault_in_any_state(opened: Opened, listening: Running) -> None:
-    found = find_spec("axe_playwright_python")
-    if found is None or found.origin is None:
+    result = find_spec("axe_playwright_python")
+    if result is None or result.origin is None:
         pytest.skip("axe-playwright-python is not installed")
-    axe = Path(found.origin).with_name("axe.min.js").read_text()
+    axe = Path(result.origin).with_name("axe.min.js").read_text()
 
     def check(page: "Page") -> None:
         page.evaluate(axe)
@@ -845,11 +845,11 @@ def test_the_model_page_tells_how_often_its_sets_were_right(
 ) -> None:
     page = opened("model.html")
     row = page.locator("tbody tr", has=page.locator("td:first-child", has_text=re.compile("^3$")))
-    found = ask(running, 3.0)["set"]
-    hits = found["hit_rate"]
+    result = ask(running, 3.0)["set"]
+    hits = result["hit_rate"]
     assert row.first.locator("td").all_inner_texts() == [
         "3",
-        f"{found['expected_size']['value']:.2f}",
+        f"{result['expected_size']['value']:.2f}",
         f"{100 * hits['value']:.1f}%",
         "\u2013".join(f"{100 * end:.1f}%" for end in hits["ci95"]),
     ]

@@ -51,9 +51,9 @@ def session(bundle: Path) -> SessionBackend:
 
 @pytest.fixture
 def batches(session: SessionBackend) -> Iterator[BatchingBackend]:
-    found = BatchingBackend(session, replayed=True)
-    yield found
-    found.close()
+    result = BatchingBackend(session, replayed=True)
+    yield result
+    result.close()
 
 
 class Gate:
@@ -118,9 +118,9 @@ def test_what_is_decoded_meanwhile_is_the_next_batch_and_all_get_their_own(
         ]
         gathered(batches, number - 1)
         gate.open.set()
-        found = [each.result()[0] for each in (first, *rest)]
+        results = [each.result()[0] for each in (first, *rest)]
     assert gate.sizes == [1, LARGEST, 5]
-    for each, ours in enumerate(found):
+    for each, ours in enumerate(results):
         theirs = session.infer(PHOTOS[each % len(PHOTOS)])[0].logits
         for head, values in theirs.items():
             np.testing.assert_allclose(ours.logits[head], values, rtol=1e-4, atol=1e-4)
@@ -166,11 +166,11 @@ def test_numbers_that_are_none_fail_the_photo_they_belong_to_alone(
     gate, run = Gate(monkeypatch), FixedBatch.run
 
     def broken(batch: FixedBatch, pictures: Sequence[Any]) -> Any:
-        found = run(batch, pictures)
+        result = run(batch, pictures)
         if len(pictures) > 1:
-            for values in found.values():
+            for values in result.values():
                 values[1] = np.nan
-        return found
+        return result
 
     monkeypatch.setattr(FixedBatch, "run", broken)
     with ThreadPoolExecutor(4) as pool:
@@ -263,8 +263,8 @@ def test_a_replay_of_old_pictures_is_noticed(
     run, first = FixedBatch.run, dict[int, Any]()
 
     def replay(batch: FixedBatch, pictures: Sequence[Any]) -> Any:
-        found = run(batch, pictures)
-        return first.setdefault(batch.size, found) if stale else found
+        result = run(batch, pictures)
+        return first.setdefault(batch.size, result) if stale else result
 
     monkeypatch.setattr(FixedBatch, "run", replay)
     assert (in_batches(session) is session) is stale
@@ -282,9 +282,9 @@ def test_batches_go_without_replay_where_that_alone_is_refused(
         return open_graph(*given, replayed=replayed, **named)
 
     monkeypatch.setattr("florilege.server.inference.batching.open_graph", refusing)
-    found = in_batches(session)
-    assert isinstance(found, BatchingBackend)
-    found.close()
+    result = in_batches(session)
+    assert isinstance(result, BatchingBackend)
+    result.close()
     assert opened == [True, False]
 
 
@@ -344,9 +344,9 @@ def test_a_gpu_replays_batches_that_agree_with_the_processor(
     assert not caplog.messages  # neither batches nor replay were refused
     with ThreadPoolExecutor(16) as pool:
         looks = [pool.submit(batches.infer, photo, max_pixels=MOST) for photo in 8 * PHOTOS]
-        found = [each.result()[0].logits for each in looks]
+        results = [each.result()[0].logits for each in looks]
     batches.close()
-    for photo, ours in zip(8 * PHOTOS, found, strict=True):
+    for photo, ours in zip(8 * PHOTOS, results, strict=True):
         for head, values in session.infer(photo)[0].logits.items():
             np.testing.assert_allclose(ours[head], values, rtol=1e-3, atol=1e-3)
 

@@ -264,14 +264,16 @@ def test_large_pictures_are_decoded_one_after_the_other_and_photos_meanwhile(
 def test_a_jpeg_holds_what_the_gap_of_its_bundle_leaves(
     bundle: Path, gap: float, left: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened, asked = open_pipeline(bundle), list[int]()
-    wanted = replace(opened.bundle.preprocess, image_size=100, crop_fraction=1.0, reducing_gap=gap)
-    pipeline = replace(opened, bundle=replace(opened.bundle, preprocess=wanted))
+    opened, calls = open_pipeline(bundle), list[int]()
+    expected = replace(
+        opened.bundle.preprocess, image_size=100, crop_fraction=1.0, reducing_gap=gap
+    )
+    pipeline = replace(opened, bundle=replace(opened.bundle, preprocess=expected))
 
     def hold(_: PixelBudget, pixels: int, check: object) -> nullcontext[None]:
-        asked.append(pixels)
+        calls.append(pixels)
         return nullcontext()
 
     monkeypatch.setattr(PixelBudget, "hold", hold)
     pipeline.outputs(picture(400, 400, "JPEG"))
-    assert asked == [left]
+    assert calls == [left]

@@ -19,13 +19,13 @@ __all__ = ["photos"]  # the fixture
 def test_each_photo_has_its_row_and_its_line(bundle: Path, photos: Path, tmp_path: Path) -> None:
     target = tmp_path / "a.npy"
     run(bundle, photos, "--embeddings", target)
-    found = np.load(target, mmap_mode="r")
-    assert (found.shape, found.dtype) == ((30, 3), np.dtype("<f4"))
+    result = np.load(target, mmap_mode="r")
+    assert (result.shape, result.dtype) == ((30, 3), np.dtype("<f4"))
     pipeline = open_pipeline(bundle, device="cpu")
     with Path(f"{target}.paths.csv").open() as file:
         lines = list(csv.DictReader(file))
     assert [int(line["row"]) for line in lines] == list(range(30))
-    for row, line in zip(found, lines, strict=True):
+    for row, line in zip(result, lines, strict=True):
         if line["path"].endswith("07.png"):  # no picture
             assert np.isnan(row).all()
         else:
@@ -49,10 +49,10 @@ def test_all_photos_of_a_plant_have_rows_also_those_left_out_of_its_answer(
         for number in range(count):
             (tmp_path / plant / f"{number}.png").write_bytes(garden.photo(number))
     run(bundle, tmp_path, "--group-by", "folder", "--embeddings", tmp_path / "x.npy")
-    found = np.load(tmp_path / "x.npy")
-    assert found.shape == (8, 3)
-    assert len(np.unique(found[:7], axis=0)) == 7
-    np.testing.assert_array_equal(found[7], found[0])
+    result = np.load(tmp_path / "x.npy")
+    assert result.shape == (8, 3)
+    assert len(np.unique(result[:7], axis=0)) == 7
+    np.testing.assert_array_equal(result[7], result[0])
     with (tmp_path / "x.npy.paths.csv").open() as file:
         names = [Path(line["observation"]).name for line in csv.DictReader(file)]
     assert names == ["a"] * 7 + ["b"]

@@ -23,9 +23,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_photos_are_alone_where_nothing_is_grouped(folder: Path) -> None:
-    found, skipped = find_photos([str(folder), "x.jpg"], [])
+    result, skipped = find_photos([str(folder), "x.jpg"], [])
     names = ("0.jpg", "a/1.jpg", "a/2.jpg", "b/1.jpg")
-    assert found == [*(one(folder / name) for name in names), one("x.jpg")]
+    assert result == [*(one(folder / name) for name in names), one("x.jpg")]
     assert skipped == [folder / "b/list.csv", folder / "b/notes.txt"]
 
 
@@ -55,8 +55,8 @@ def test_a_manifest_names_photos_relative_to_itself(tmp_path: Path, ending: str)
 def test_plants_of_two_manifests_are_not_the_same(tmp_path: Path) -> None:
     for name in ("m.csv", "n.csv"):
         (tmp_path / name).write_text("path,plant\na.jpg,7\n")
-    found, _ = find_photos([str(tmp_path / "m.csv"), str(tmp_path / "n.csv")], [], "plant")
-    assert found == [one(tmp_path / "a.jpg", name="7")] * 2
+    result, _ = find_photos([str(tmp_path / "m.csv"), str(tmp_path / "n.csv")], [], "plant")
+    assert result == [one(tmp_path / "a.jpg", name="7")] * 2
 
 
 @pytest.mark.parametrize(

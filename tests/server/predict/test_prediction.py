@@ -58,12 +58,12 @@ def test_predict_and_http_give_the_same_answer(
     bundle: Path, photos: Path, client: TestClient
 ) -> None:
     words = ("--k", "2.5", "--include", "scores,rollup", "--format", "jsonl")
-    for found in lines(run(bundle, photos, *words)):
-        body = Path(found["path"]).read_bytes()
+    for result in lines(run(bundle, photos, *words)):
+        body = Path(result["path"]).read_bytes()
         served = client.post("/v1/identify?k=2.5&include=scores,rollup", content=body).json()
-        assert {**found, "id": None} == {
+        assert {**result, "id": None} == {
             **served, "id": None, "error": None,
-            "path": found["path"], "paths": [found["path"]], "observation": None,
+            "path": result["path"], "paths": [result["path"]], "observation": None,
         }  # fmt: skip
 
 
@@ -79,8 +79,8 @@ def test_folders_are_searched_in_order_and_what_is_skipped_is_said(
 
 def test_a_list_is_read_from_standard_input(bundle: Path, photos: Path) -> None:
     listed = f"{photos / '2.png'}\n\n{photos / '0.png'}\r\n"
-    found = lines(run(bundle, "-", "--format", "jsonl", stdin=listed))
-    assert [Path(one["path"]).name for one in found] == ["2.png", "0.png"]
+    result = lines(run(bundle, "-", "--format", "jsonl", stdin=listed))
+    assert [Path(one["path"]).name for one in result] == ["2.png", "0.png"]
 
 
 def test_a_named_file_is_tried_whatever_its_ending() -> None:
@@ -95,12 +95,12 @@ def test_failures_are_rows_and_lines_and_exit_code_six(bundle: Path, photos: Pat
     assert isinstance(result.exception, SomeInputsFailed)
     assert result.exception.exit_code == 6
     assert "2 of 4" in str(result.exception)
-    found = lines(result)
-    assert [one["error"] and one["error"]["code"] for one in found] == [
+    outcome = lines(result)
+    assert [one["error"] and one["error"]["code"] for one in outcome] == [
         *(None, "unsupported_image_type", "file_unreadable", None)
     ]
-    assert found[1].keys() == found[0].keys()
-    assert found[1]["set"] is None
+    assert outcome[1].keys() == outcome[0].keys()
+    assert outcome[1]["set"] is None
     assert result.stderr.count("failed: ") == 2
     assert f"failed: {photos / 'absent.png'}: No such file or directory" in result.stderr
 
@@ -242,9 +242,9 @@ def test_a_name_that_is_no_utf_8_is_shown_with_its_bytes(
         ["predict", str(bundle), "-", "--format", "jsonl"],
         input=bytes(named) + b"\n" + bytes(named) + b"\0\n",
     )
-    found = lines(listed)
-    assert found[0]["path"] == found[0]["id"] == rf"{tmp_path}/caf\xe9.png"
-    assert found[1]["error"] == {"code": "file_unreadable", "detail": "embedded null byte"}
+    result = lines(listed)
+    assert result[0]["path"] == result[0]["id"] == rf"{tmp_path}/caf\xe9.png"
+    assert result[1]["error"] == {"code": "file_unreadable", "detail": "embedded null byte"}
 
 
 def test_a_name_that_is_too_long_is_a_listed_failure(bundle: Path, photos: Path) -> None:
@@ -262,10 +262,10 @@ def test_answers_keep_their_order_however_many_wait(
     pipeline = open_pipeline(bundle, device="cpu")
     alone = [answer_of(pipeline, photos / f"{number}.png") for number in range(4)]
     for count in (1, 4, 5, 13):  # four a thread wait at most
-        asked = [Observation((photos / f"{number % 4}.png",)) for number in range(count)]
-        found = list(predict_all(pipeline, asked, LocalizedQuery(), threads=threads))
-        assert [one.observation for one in found] == asked
-        assert [one.answer and one.answer.results for one in found] == [
+        calls = [Observation((photos / f"{number % 4}.png",)) for number in range(count)]
+        result = list(predict_all(pipeline, calls, LocalizedQuery(), threads=threads))
+        assert [one.observation for one in result] == calls
+        assert [one.answer and one.answer.results for one in result] == [
             alone[number % 4] for number in range(count)
         ]
 
@@ -274,13 +274,13 @@ def test_sets_of_many_photos_are_decided_a_portion_at_a_time(
     bundle: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prediction, "PORTION", 3)
-    done = list[str]()
+    order = list[str]()
 
     def noted(name: str) -> None:
         real = getattr(prediction, name)
 
         def call(*given: Any) -> Any:
-            done.append(name)
+            order.append(name)
             return real(*given)
 
         monkeypatch.setattr(prediction, name, call)
@@ -290,22 +290,22 @@ def test_sets_of_many_photos_are_decided_a_portion_at_a_time(
     pipeline = open_pipeline(bundle, device="cpu")
     paths = [*(photos / f"{number}.png" for number in range(4)), tmp_path / "none"]
     for count, threads, size in ((31, 1, 3), (17, 1, 2), (15, 1, 1), (31, 2, 1)):
-        done.clear()
-        asked = [Observation((paths[number % 5],)) for number in range(count)]
-        found = list(predict_all(pipeline, asked, LocalizedQuery(), threads=threads))
-        assert [one.observation for one in found] == asked
-        assert [one.problem is not None for one in found] == [
+        order.clear()
+        calls = [Observation((paths[number % 5],)) for number in range(count)]
+        result = list(predict_all(pipeline, calls, LocalizedQuery(), threads=threads))
+        assert [one.observation for one in result] == calls
+        assert [one.problem is not None for one in result] == [
             number % 5 == 4 for number in range(count)
         ]
-        assert done.count("_run_network") == done.count("_predict") == count
+        assert order.count("_run_network") == order.count("_predict") == count
         if threads == 1:
-            assert done[: 2 * size] == ["_run_network"] * size + ["_predict"] * size
+            assert order[: 2 * size] == ["_run_network"] * size + ["_predict"] * size
 
 
 def answer_of(pipeline: Pipeline, path: Path) -> Any:
-    (found,) = predict_all(pipeline, [Observation((path,))], LocalizedQuery())
-    assert found.answer is not None
-    return found.answer.results
+    (result,) = predict_all(pipeline, [Observation((path,))], LocalizedQuery())
+    assert result.answer is not None
+    return result.answer.results
 
 
 def test_no_more_of_a_file_is_read_than_allowed(
@@ -318,9 +318,9 @@ def test_no_more_of_a_file_is_read_than_allowed(
     for path, more in sizes.items():
         path.write_bytes((photo + b"x")[: len(photo) + more])
     pipeline = open_pipeline(bundle, device="cpu")
-    asked = [Observation((path,)) for path in (*sizes, *endless)]
-    found = list(predict_all(pipeline, asked, LocalizedQuery()))
-    codes = [one.problem and one.problem.code for one in found]
+    calls = [Observation((path,)) for path in (*sizes, *endless)]
+    result = list(predict_all(pipeline, calls, LocalizedQuery()))
+    codes = [one.problem and one.problem.code for one in result]
     assert codes == [None, "body_too_large", None, *["body_too_large"] * len(endless)]
 
 
@@ -350,11 +350,11 @@ def test_ctrl_c_leaves_what_waits_undone(
             return SimpleNamespace(answer=None)
 
     monkeypatch.setattr("florilege.cores.ThreadPoolExecutor", Pool)
-    asked = [Observation((photos / "0.png",))] * 9
-    found = predict_all(cast(Pipeline, Slow()), asked, LocalizedQuery(), threads=1)
-    next(found)
+    query = [Observation((photos / "0.png",))] * 9
+    result = predict_all(cast(Pipeline, Slow()), query, LocalizedQuery(), threads=1)
+    next(result)
     with pytest.raises(KeyboardInterrupt):
-        found.throw(KeyboardInterrupt)
+        result.throw(KeyboardInterrupt)
     assert len(begun) <= 2
 
 
@@ -406,12 +406,12 @@ def test_photos_of_one_plant_are_answered_as_over_http(
     bundle: Path, plant: Path, client: TestClient
 ) -> None:
     two = [str(plant / f"{number}.png") for number in (0, 2)]
-    (found,) = lines(run(bundle, *two, "--group-by", "folder", "--format", "jsonl"))
+    (result,) = lines(run(bundle, *two, "--group-by", "folder", "--format", "jsonl"))
     parts = [("images", Path(path).read_bytes()) for path in two]
     served = client.post("/v1/identify", files=parts).json()
     about = {"path": two[0], "paths": two, "observation": str(plant), "error": None}
-    assert {**found, "id": None} == {**served, "id": None, **about}
-    assert found["query"]["images"] == 2
+    assert {**result, "id": None} == {**served, "id": None, **about}
+    assert result["query"]["images"] == 2
 
 
 def test_an_answer_says_which_photos_of_the_plant_it_does_not_rest_on(
@@ -420,15 +420,15 @@ def test_an_answer_says_which_photos_of_the_plant_it_does_not_rest_on(
     words = ["predict", str(bundle), str(plant), "--group-by", "folder", "--format", "jsonl"]
     result = CliRunner().invoke(app, words)
     assert str(result.exception) == "1 of 7 photos failed, each listed above"  # the 6th is unseen
-    (found,) = lines(result)
-    assert found["query"]["images"] == 4
-    assert len(found["paths"]) == 7
-    told = {warning["code"]: warning["detail"] for warning in found["warnings"]}
-    assert told["photo_failed"].startswith(f"{plant / '1.png'}: these bytes are not a picture")
-    assert told["photos_left_out"] == "the answer is made of the first 5 of 7 photos"
+    (outcome,) = lines(result)
+    assert outcome["query"]["images"] == 4
+    assert len(outcome["paths"]) == 7
+    fields = {warning["code"]: warning["detail"] for warning in outcome["warnings"]}
+    assert fields["photo_failed"].startswith(f"{plant / '1.png'}: these bytes are not a picture")
+    assert fields["photos_left_out"] == "the answer is made of the first 5 of 7 photos"
     alone = [plant / f"{number}.png" for number in (0, 2, 3, 4)]
     (same,) = lines(run(bundle, *alone, "--group-by", "folder", "--format", "jsonl"))
-    assert same["results"] == found["results"]
+    assert same["results"] == outcome["results"]
 
 
 def test_a_plant_without_any_usable_photo_has_no_answer(bundle: Path, plant: Path) -> None:

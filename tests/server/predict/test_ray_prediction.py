@@ -98,14 +98,14 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 def _workers() -> list[int]:
     """Processes of Ray that look at photos."""
-    found = []
+    results = []
     for each in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             if each.read_bytes().startswith(b"ray::MapWorker"):
-                found.append(int(each.parent.name))
+                results.append(int(each.parent.name))
         except OSError:
             continue
-    return found
+    return results
 
 
 @needs_ray
@@ -122,10 +122,10 @@ def test_files_are_those_of_the_local_run(
     def named(path: Path) -> list[str]:
         return [*flags, *([*features, str(path.with_suffix(".npy"))] if features else [])]
 
-    said = ended(start(bundle, photos, here, *named(here)))
+    answer = ended(start(bundle, photos, here, *named(here)))
     assert ended(
         start(bundle, photos, there, "--ray", "--ray-workers", "2", *named(there))
-    ).splitlines()[-2:] == [line.replace("here.", "there.") for line in said.splitlines()[-2:]]
+    ).splitlines()[-2:] == [line.replace("here.", "there.") for line in answer.splitlines()[-2:]]
     assert there.read_bytes() == here.read_bytes()
     if features:
         np.testing.assert_array_equal(
@@ -143,11 +143,11 @@ def test_a_job_that_is_killed_goes_on_and_loses_nothing(
     with started(bundle, slow, output) as job:
         wait_for(lambda: finished(output) > 10)
         job.kill()
-    kept = finished(output)
-    assert 10 < kept < 200
+    remaining = finished(output)
+    assert 10 < remaining < 200
     wait_for(lambda: set(_workers()) <= before)  # nobody works on for nothing
     again = ended(start(bundle, slow, output, "--ray", "--ray-workers", "2", "--resume"))
-    assert f"resuming after {kept}" in again
+    assert f"resuming after {remaining}" in again
     assert output.read_bytes() == whole.read_bytes()
 
 

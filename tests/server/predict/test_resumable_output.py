@@ -99,8 +99,8 @@ def test_a_run_cut_at_any_byte_goes_on_to_the_same_bytes(tmp_path: Path) -> None
     for size in {0, 2, *ends, *(end - 1 for end in ends), *(end + 1 for end in ends[:2])}:
         part.write_bytes(rows[:size])
         run.write_bytes(options)
-        kept = sum(end <= size for end in ends)
-        assert grow(output) == list(range(kept, 4))
+        remaining = sum(end <= size for end in ends)
+        assert grow(output) == list(range(remaining, 4))
         assert output.read_bytes() == WHOLE
         assert json.loads(run.read_text().splitlines()[1]) == TOTALS
         output.unlink()
@@ -230,11 +230,11 @@ def test_two_runs_do_not_write_one_output(tmp_path: Path) -> None:
     growing.begin(resume=False)
     growing.add(json.loads(LINES[0]))
     growing.tally.count(*OUTCOMES[0])
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", script, str(output)], capture_output=True, text=True, check=False
     )
     growing.close()
-    assert f"another process is writing {output}: wait" in done.stderr
+    assert f"another process is writing {output}: wait" in process.stderr
     assert grow(output) == [1, 2, 3]
 
 

@@ -94,8 +94,8 @@ def test_a_training_picture_is_resized_once(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_kept_picture_gives_the_same_view_to_the_last_bit(width: int, height: int) -> None:
     data, draws = _png(width, height), np.random.default_rng(1).random(DRAWS).tolist()
     read = augment(decode_for_training(data, side=60), 40, AugmentConfig(), draws)
-    kept = augment(decode_to_keep(data, side=60), 40, AugmentConfig(), draws)
-    np.testing.assert_array_equal(read, kept)
+    remaining = augment(decode_to_keep(data, side=60), 40, AugmentConfig(), draws)
+    np.testing.assert_array_equal(read, remaining)
 
 
 def test_a_small_training_picture_is_untouched_and_a_long_one_is_cut_in_the_middle() -> None:
@@ -107,8 +107,8 @@ def test_the_short_side_is_the_median_of_a_few_pictures() -> None:
     content = {row: _png(30 + row, 20 + row) for row in range(100)}
     assert short_side(_split(content, 100)) == 20 + 48  # of rows 0, 12, ... 96
     for rows in (_LOOKED_AT, _LOOKED_AT + 1):  # all, and every other one
-        seen = sorted(20 + row for row in range(0, rows, 1 if rows <= _LOOKED_AT else 2))
-        assert short_side(_split(content, rows)) == np.median(seen)
+        record = sorted(20 + row for row in range(0, rows, 1 if rows <= _LOOKED_AT else 2))
+        assert short_side(_split(content, rows)) == np.median(record)
     assert short_side(_split({0: _png(9, 30), 1: b"no picture"}, 3)) == 9
     assert short_side(_split({}, 3)) is None
 
@@ -129,11 +129,11 @@ def test_keeping_all_gives_the_same_pictures_in_order(
     monkeypatch.setattr("florilege.training.batches.decoded_pictures.CHUNK", chunk)
     content = {row: _png(8 + row % 3, 8, seed=row) for row in range(9)}
     lazy = Pictures(_split(content, 9), DECODER)
-    kept = keep_all(lazy, workers=workers)
-    assert kept.in_memory is not None
-    assert len(kept.in_memory) == 9
+    remaining = keep_all(lazy, workers=workers)
+    assert remaining.in_memory is not None
+    assert len(remaining.in_memory) == 9
     for row in range(9):
-        np.testing.assert_array_equal(kept.read(row), lazy.read(row))
+        np.testing.assert_array_equal(remaining.read(row), lazy.read(row))
 
 
 def test_every_unreadable_picture_is_named_with_its_reason() -> None:
@@ -156,8 +156,8 @@ def test_a_single_unreadable_picture_is_named_when_it_is_asked_for() -> None:
 @pytest.mark.parametrize("more", [-1, 0, 1, 3])
 def test_of_many_unreadable_pictures_some_are_shown_and_the_rest_counted(more: int) -> None:
     lines = str(unreadable([f"p{n}" for n in range(_SHOWN + more)], "val")).splitlines()[1:]
-    shown = [f"  p{n}" for n in range(_SHOWN + min(more, 0))]
-    assert lines == shown + ([f"  and {more} more"] if more > 0 else [])
+    result = [f"  p{n}" for n in range(_SHOWN + min(more, 0))]
+    assert lines == result + ([f"  and {more} more"] if more > 0 else [])
 
 
 def test_exif_orientation_is_applied_to_training_pictures() -> None:

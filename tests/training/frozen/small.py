@@ -20,5 +20,5 @@ def classes_of(rows: int, seed: int, *, wrong: float = 0.0) -> Features:
     centres = np.random.default_rng(7).normal(0, 1.5, (4, 6))
     true = random.integers(0, 4, rows)
     values = centres[true] + random.normal(0, 1, (rows, 6)) @ np.diag([1, 2, 1, 1, 3, 1.0])
-    given = np.where(random.random(rows) < wrong, random.integers(0, 4, rows), true)
-    return features_of(values, given)
+    options = np.where(random.random(rows) < wrong, random.integers(0, 4, rows), true)
+    return features_of(values, options)

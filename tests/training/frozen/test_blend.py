@@ -46,13 +46,13 @@ def test_a_blend_is_its_formula(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = [_logits_oracle(head, values) for head in (own, other)]
     theirs = _logits_oracle(Discriminant(train, 4).layer(0.4), values)
     sizes = [np.sqrt((logits**2).mean()) for logits in (*ours, theirs)]
-    brought = theirs * (sizes[0] + sizes[1]) / 2 / sizes[2]
-    found = list(candidates(own, other, train))
-    assert [each.sharpness for each in found] == list(SHARPNESS)
-    wanted = (1 - SHARE) * (ours[0] + ours[1]) / 2 + SHARE * brought
-    for each in found:
+    gain = theirs * (sizes[0] + sizes[1]) / 2 / sizes[2]
+    result = list(candidates(own, other, train))
+    assert [each.sharpness for each in result] == list(SHARPNESS)
+    expected = (1 - SHARE) * (ours[0] + ours[1]) / 2 + SHARE * gain
+    for each in result:
         np.testing.assert_allclose(
-            _logits_oracle(each.head, values), each.sharpness * wanted, rtol=1e-4, atol=1e-4
+            _logits_oracle(each.head, values), each.sharpness * expected, rtol=1e-4, atol=1e-4
         )
 
 
@@ -68,14 +68,14 @@ def test_it_repairs_a_head_that_learnt_little(tmp_path: Path) -> None:
     save_file(state, str(weights))
     assert note_of(weights) is None
     config = small_config(tmp_path, epochs=3)
-    done = blend(weights, train, val, config)
-    assert note_of(weights) == done
+    result = blend(weights, train, val, config)
+    assert note_of(weights) == result
     before, after = (
-        float(part.split(" %")[0]) for part in done.split("over K, ")[1].split(" and ")
+        float(part.split(" %")[0]) for part in result.split("over K, ")[1].split(" and ")
     )
     assert after > before + 2
     content = weights.read_bytes()
-    assert blend(weights, train, val, config) == done
+    assert blend(weights, train, val, config) == result
     assert weights.read_bytes() == content  # it is done once
 
 
@@ -90,25 +90,25 @@ def test_val_chooses_and_train_does_not(tmp_path: Path, monkeypatch: pytest.Monk
     assert [-sharpness for _, sharpness in best] == [2.0, 1.0]
     weights = tmp_path / "best.safetensors"
     save_file({"head.weight": own.weight, "head.bias": own.bias}, str(weights))
-    done = blend(weights, train, val, small_config(tmp_path))
-    assert "sharpness 2:" in done
+    result = blend(weights, train, val, small_config(tmp_path))
+    assert "sharpness 2:" in result
 
 
 def test_its_partner_learns_the_classes(tmp_path: Path) -> None:
     train, val = classes_of(400, seed=2), classes_of(300, seed=3)
     config = small_config(tmp_path, epochs=8, batch_size=16)
     best = accuracy(Discriminant(classes_of(5000, seed=4), 4).layer(0.1), val)
-    found = partner(train, val, 4, config)
-    assert accuracy(found, val) > best - 0.05
+    result = partner(train, val, 4, config)
+    assert accuracy(result, val) > best - 0.05
     again = partner(train, val, 4, config)
-    assert torch.equal(found.weight, again.weight)
-    assert torch.equal(found.bias, again.bias)
+    assert torch.equal(result.weight, again.weight)
+    assert torch.equal(result.bias, again.bias)
 
 
 def test_a_run_says_what_it_blended_and_its_papers_repeat_it(tmp_path: Path) -> None:
     photos = write_photos(tmp_path / "photos", train=14, val=8)
     train_run(small_config(photos, epochs=0), tmp_path / "start", say=lambda _: None)
-    said: list[str] = []
+    lines: list[str] = []
     config = small_config(
         photos,
         weights=str(tmp_path / "start"),
@@ -117,8 +117,8 @@ def test_a_run_says_what_it_blended_and_its_papers_repeat_it(tmp_path: Path) -> 
         loss={"name": "cross_entropy"},
         optimiser={"learning_rate": 1e-6},
     )
-    train_run(config, tmp_path / "run", say=said.append)
-    (done,) = [line for line in said if "averaged with" in line]
+    train_run(config, tmp_path / "run", say=lines.append)
+    (result,) = [line for line in lines if "averaged with" in line]
     bundle = export_run(tmp_path / "run", tmp_path / "bundle")
-    assert json.loads(bundle.read("provenance.json"))["blend"] == done
-    assert done in bundle.read("MODEL_CARD.md").decode()
+    assert json.loads(bundle.read("provenance.json"))["blend"] == result
+    assert result in bundle.read("MODEL_CARD.md").decode()

@@ -38,17 +38,17 @@ def test_it_ranks_classes_by_their_densities(
     shrinkage: float, classes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feature_store, "ROWS_AT_ONCE", 7)
-    found = classes_of(60, seed=0)
-    logits = Discriminant(found, classes).layer(shrinkage).logits(torch.from_numpy(found.values))
-    wanted = _density_oracle(found, classes, shrinkage)
-    apart = logits.astype(np.float64) - wanted
+    result = classes_of(60, seed=0)
+    logits = Discriminant(result, classes).layer(shrinkage).logits(torch.from_numpy(result.values))
+    expected = _density_oracle(result, classes, shrinkage)
+    apart = logits.astype(np.float64) - expected
     np.testing.assert_allclose(apart, np.tile(apart[:, :1], (1, classes)), atol=2e-4)
 
 
 def test_features_that_never_vary_do_no_harm() -> None:
-    found = classes_of(40, seed=1)
+    result = classes_of(40, seed=1)
     constant = features_of(
-        np.concatenate([found.values, np.full((40, 2), 3.0)], axis=1), found.split.labels
+        np.concatenate([result.values, np.full((40, 2), 3.0)], axis=1), result.split.labels
     )
     logits = Discriminant(constant, 4).layer(0.1).logits(torch.from_numpy(constant.values))
     assert np.isfinite(logits).all()

@@ -28,9 +28,9 @@ def test_what_is_added_is_found_by_another_run(tmp_path: Path) -> None:
     _store(tmp_path)
     again = FeatureStore(tmp_path, 3)
     again.add(IDS[3:], ROWS[3:])
-    found = FeatureStore(tmp_path, 3)
-    assert [found.row_of[photo] for photo in IDS] == [0, 1, 2, 3, 4]
-    np.testing.assert_array_equal(found.values(), ROWS)
+    result = FeatureStore(tmp_path, 3)
+    assert [result.row_of[photo] for photo in IDS] == [0, 1, 2, 3, 4]
+    np.testing.assert_array_equal(result.values(), ROWS)
 
 
 @pytest.mark.parametrize(("file", "left"), [("features.f32", 25), ("photos.id", 33)])
@@ -59,14 +59,14 @@ def test_an_id_left_by_an_interruption_never_gets_the_features_of_another_photo(
 def test_a_full_disk_says_what_to_do_and_keeps_what_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = _store(tmp_path)
+    remaining = _store(tmp_path)
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(feature_store, "_write_at", full)
     with pytest.raises(BundleError, match=r"No space left.*3 photos.*--features"):
-        kept.add(IDS[3:], ROWS[3:])
+        remaining.add(IDS[3:], ROWS[3:])
     np.testing.assert_array_equal(FeatureStore(tmp_path, 3).values(), ROWS[:3])
 
 
@@ -94,6 +94,8 @@ def test_the_spread_of_features_is_that_of_their_rows_in_blocks_of_any_length(
     split = Split(name="train", labels=rows, names=[""] * 7, observations=None, read=lambda _: b"")
     monkeypatch.setattr(feature_store, "ROWS_AT_ONCE", 3)
     mean, deviation = Features(split, values, rows).spread()
-    wanted = values[rows].astype(np.float64)
-    np.testing.assert_allclose(mean, wanted.mean(0), rtol=1e-6)
-    np.testing.assert_allclose(deviation, [*wanted.std(0)[:2], 1.0, wanted.std(0)[3]], rtol=1e-5)
+    expected = values[rows].astype(np.float64)
+    np.testing.assert_allclose(mean, expected.mean(0), rtol=1e-6)
+    np.testing.assert_allclose(
+        deviation, [*expected.std(0)[:2], 1.0, expected.std(0)[3]], rtol=1e-5
+    )

@@ -67,20 +67,20 @@ def test_features_are_those_of_the_network_whichever_way_and_however_many_at_onc
     pictures = np.stack([load(split.read(row), SIZE) for row in range(len(split))])
     with torch.inference_mode():
         whole = PictureNetwork(network.backbone, SIZE.mean, SIZE.std)(torch.from_numpy(pictures))
-    for found in (by_graph, by_torch):
-        read = np.stack([found.read(row) for row in range(len(found))])
+    for result in (by_graph, by_torch):
+        read = np.stack([result.read(row) for row in range(len(result))])
         np.testing.assert_allclose(read, whole, atol=1e-4)
 
 
 def test_a_photo_is_computed_once_whatever_its_name_split_or_run(
     photos: Path, tmp_path: Path
 ) -> None:
-    said: list[str] = []
+    lines: list[str] = []
     network, dataset = build("tiny", 3, "linear"), open_dataset(str(photos))
-    frozen = _frozen(network, tmp_path / "kept", said)
+    frozen = _frozen(network, tmp_path / "kept", lines)
     split = dataset.split("train")
     first = frozen.features(split)
-    assert "42 train pictures" in said[0]
+    assert "42 train pictures" in lines[0]
     twin = tmp_path / "twin"
     (twin / "train" / "other").mkdir(parents=True)
     (twin / "train" / "more").mkdir()
@@ -90,8 +90,8 @@ def test_a_photo_is_computed_once_whatever_its_name_split_or_run(
         os.link(source / f"{index}.png", twin / "train" / "more" / f"{index}.png")
     (twin / "train" / "more" / "new.png").write_bytes((photos / "val/red/0.png").read_bytes())
     again = frozen.features(open_dataset(str(twin), splits=["train"]).split("train"))
-    assert len(said) == 2
-    assert "features of 1 train pictures" in said[1]
+    assert len(lines) == 2
+    assert "features of 1 train pictures" in lines[1]
     number = {Path(name).name: row for row, name in enumerate(split.names) if "blue" in name}
     three, four = (first.rows[number[f"{index}.png"]] for index in (3, 4))
     # more/3, more/4, more/new, other/5, other/6
@@ -121,12 +121,12 @@ def test_a_head_on_scaled_features_joins_to_the_network_it_came_from(
 ) -> None:
     torch.manual_seed(1)
     network = build("tiny", 3, head).eval()
-    found = _frozen(network, tmp_path).features(open_dataset(str(photos)).split("train"))
-    alone = HeadOnFeatures(network, found).eval()
-    values = torch.from_numpy(found.values[found.rows])
+    result = _frozen(network, tmp_path).features(open_dataset(str(photos)).split("train"))
+    alone = HeadOnFeatures(network, result).eval()
+    values = torch.from_numpy(result.values[result.rows])
     with torch.no_grad():
-        outputs, wanted = alone(values), network.head(values)
-    for ours, theirs in zip(outputs, wanted, strict=True):
+        outputs, expected = alone(values), network.head(values)
+    for ours, theirs in zip(outputs, expected, strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
     for key, value in alone.joined(network).items():
         torch.testing.assert_close(value, network.state_dict()[key], atol=1e-5, rtol=1e-4)
@@ -149,14 +149,14 @@ def test_a_head_learns_and_its_backbone_stays(
 def test_a_second_run_finds_the_features_and_says_nothing_of_them(
     photos: Path, start: Path, tmp_path: Path
 ) -> None:
-    said: list[str] = []
+    lines: list[str] = []
     config = _head_config(photos, start)
-    train_run(config, tmp_path / "one", say=said.append)
-    assert sum("pictures computed in" in line for line in said) == 2  # train and val
+    train_run(config, tmp_path / "one", say=lines.append)
+    assert sum("pictures computed in" in line for line in lines) == 2  # train and val
     assert (tmp_path / "features").is_dir()  # beside the run
-    said.clear()
-    train_run(config, tmp_path / "two", say=said.append)
-    assert not any("computed" in line for line in said)
+    lines.clear()
+    train_run(config, tmp_path / "two", say=lines.append)
+    assert not any("computed" in line for line in lines)
     one, two = (read_weights(tmp_path / run / "best.safetensors") for run in ("one", "two"))
     assert all(torch.equal(one[key], two[key]) for key in one)
 
@@ -239,13 +239,13 @@ def test_a_folder_that_cannot_be_made_is_told_before_any_picture_is_computed(
 def test_features_by_torch_are_float32_proper(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = set[bool]()
+    record = set[bool]()
     network = build("tiny", 3, "linear")
-    network.backbone.register_forward_hook(lambda *_: seen.add(torch.backends.cudnn.allow_tf32))
+    network.backbone.register_forward_hook(lambda *_: record.add(torch.backends.cudnn.allow_tf32))
     monkeypatch.setattr(FrozenBackbone, "_by_graph", FrozenBackbone._by_torch)
     before = torch.backends.cudnn.allow_tf32
     _frozen(network, tmp_path / "kept").features(open_dataset(str(photos)).split("val"))
-    assert seen == {False}
+    assert record == {False}
     assert torch.backends.cudnn.allow_tf32 == before
 
 

@@ -42,9 +42,9 @@ def test_everything_comes_back_exactly(tmp_path: Path) -> None:
     after = _trained()
     assert load(tmp_path / "last.pt", after) == _position()
     assert torch.equal(torch.rand(4), expected)  # the random state is that of the save
-    for saved, found in ((before.network, after.network), (before.loss_fn, after.loss_fn)):
+    for saved, result in ((before.network, after.network), (before.loss_fn, after.loss_fn)):
         for key, value in saved.state_dict().items():
-            assert torch.equal(found.state_dict()[key], value)
+            assert torch.equal(result.state_dict()[key], value)
     one, other = before.optimiser.state_dict(), after.optimiser.state_dict()
     assert torch.equal(one["state"][0]["momentum_buffer"], other["state"][0]["momentum_buffer"])
 
@@ -115,9 +115,9 @@ def test_a_full_disk_leaves_the_old_checkpoint_and_says_what_to_do(
 def test_weights_are_written_as_they_are(tmp_path: Path) -> None:
     network: Any = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
     save_weights(tmp_path / "w.safetensors", network.state_dict())
-    found = load_file(tmp_path / "w.safetensors")
-    assert torch.equal(found["weight"], network.weight)
-    assert found.keys() == {"weight", "bias"}
+    result = load_file(tmp_path / "w.safetensors")
+    assert torch.equal(result["weight"], network.weight)
+    assert result.keys() == {"weight", "bias"}
 
 
 def test_the_format_is_part_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

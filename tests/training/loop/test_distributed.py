@@ -112,23 +112,23 @@ def test_all_validate_with_the_batch_norms_that_are_kept(several: Path) -> None:
     config = random(several / "photos")
     network = build_network(config, "linear", 3)
     network.load_state_dict(load_file(several / "whole/best.safetensors"))
-    found = open_sources(open_dataset(config.data), config).validation
-    images = torch.stack([torch.from_numpy(found.read(row)) for row in range(len(found))])
-    wanted = config.preprocess
+    result = open_sources(open_dataset(config.data), config).validation
+    images = torch.stack([torch.from_numpy(result.read(row)) for row in range(len(result))])
+    outcome = config.preprocess
     with torch.no_grad():
-        logits = PictureNetwork(network, wanted.mean, wanted.std).eval()(images)
-    expected = F.cross_entropy(logits, torch.from_numpy(found.split.labels)).item()
+        logits = PictureNetwork(network, outcome.mean, outcome.std).eval()(images)
+    expected = F.cross_entropy(logits, torch.from_numpy(result.split.labels)).item()
     row = best_row(RunFolder(several / "whole"))
     assert row["val_log_loss_linear"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_processes_given_different_things_end_with_one_message(several: Path) -> None:
     assert _codes(several, "differing") == [2, 2]
-    said = _said(several, "differing", 0)
-    assert said.startswith(
+    answer = _said(several, "differing", 0)
+    assert answer.startswith(
         "error: in process 1 loss is {'name': 'noised_top_k', 'k': 1}, in process"
     )
-    assert "; batch_size is 7, in process 0 10; " in said
+    assert "; batch_size is 7, in process 0 10; " in answer
     assert _said(several, "differing", 1) == ""
     assert not (several / "differing/config.yaml").exists()
 
@@ -139,9 +139,11 @@ def test_another_number_of_processes_goes_on_and_says_so(
     monkeypatch.setattr("florilege.training.network.build_network", plain_network)
     shutil.copytree(several / "role", tmp_path / "run")
     config = from_plain(even(several / "photos", "role").to_plain() | {"epochs": 3})
-    said: list[str] = []
-    train_run(config, tmp_path / "run", resume=True, say=said.append)
-    assert said[1].startswith("it was trained by 4 processes so far and is by 1 now: the result is")
+    lines: list[str] = []
+    train_run(config, tmp_path / "run", resume=True, say=lines.append)
+    assert lines[1].startswith(
+        "it was trained by 4 processes so far and is by 1 now: the result is"
+    )
     assert _last(tmp_path / "run")["position"]["processes"] == 1
 
 
@@ -184,13 +186,13 @@ def test_the_mean_over_processes_of_weighted_losses_is_the_loss_of_the_step(powe
     logits = torch.randn(9, 3, generator=torch.Generator().manual_seed(0)).double()
     labels = torch.tensor([0, 0, 1, 1, 0, 2, 2, 0, 1])
     batches, rows = (labels[:5], labels[5:]), torch.arange(9)
-    found = torch.zeros(())
+    result = torch.zeros(())
     for rank in range(3):
         shares = objective.shares(batches, soft=False, ranks=Ranks(rank, 3))
         for share, batch in zip(shares, (rows[:5], rows[5:]), strict=True):
             part = batch.tensor_split(3)[rank]
-            found = found + share * objective.loss_fn(logits[part], labels[part]) / 3
-    torch.testing.assert_close(found, objective.loss_fn(logits, labels))
+            result = result + share * objective.loss_fn(logits[part], labels[part]) / 3
+    torch.testing.assert_close(result, objective.loss_fn(logits, labels))
 
 
 def test_sums_are_multiplied_by_the_processes_whose_mean_is_taken() -> None:

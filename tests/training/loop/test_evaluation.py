@@ -36,29 +36,29 @@ def measure(
 
 def test_the_accuracy_is_that_of_the_calibration_package() -> None:
     labels = np.random.default_rng(1).integers(0, 8, 50)
-    found = measure({"sccp": _logits(50, 8)}, labels, average_k=2.5)
+    result = measure({"sccp": _logits(50, 8)}, labels, average_k=2.5)
     for kind in ("softmax", "sigmoid"):
         values = scores(_logits(50, 8), kind)
         for k in (1.0, 2.0, 2.5, 3.0, 5.0):
             lambda_val = average_k_threshold(values, k).lambda_val
             expected = average_k_accuracy(values, labels, lambda_val)
-            assert found.accuracy[ScoreChoice(head="sccp", score_kind=kind)][k] == expected
+            assert result.accuracy[ScoreChoice(head="sccp", score_kind=kind)][k] == expected
 
 
 def test_the_better_head_is_chosen() -> None:
     labels = np.arange(40) % 8
     good = np.eye(8, dtype=np.float32)[labels] * 5
-    found = measure({"multi_label": _logits(40, 8), "sccp": good}, labels, average_k=1)
-    assert found.best.head == "sccp"
-    assert found.score == 1.0
+    result = measure({"multi_label": _logits(40, 8), "sccp": good}, labels, average_k=1)
+    assert result.best.head == "sccp"
+    assert result.score == 1.0
     swapped = measure({"multi_label": good, "sccp": _logits(40, 8)}, labels, average_k=1)
     assert swapped.best.head == "multi_label"
 
 
 def test_of_equal_choices_the_first_is_taken() -> None:
     good = np.eye(4, dtype=np.float32) * 5
-    found = measure({"multi_label": good, "sccp": good}, np.arange(4), average_k=1)
-    assert found.best == ScoreChoice(head="multi_label", score_kind="softmax")
+    result = measure({"multi_label": good, "sccp": good}, np.arange(4), average_k=1)
+    assert result.best == ScoreChoice(head="multi_label", score_kind="softmax")
 
 
 @pytest.mark.parametrize(
@@ -67,9 +67,9 @@ def test_of_equal_choices_the_first_is_taken() -> None:
 )
 def test_few_classes_lower_the_k_that_chooses(classes: int, wanted: float, chosen: float) -> None:
     labels = np.arange(20) % classes
-    found = measure({"linear": _logits(20, classes)}, labels, average_k=wanted)
-    assert found.metric.k == chosen
-    for by_k in found.accuracy.values():
+    result = measure({"linear": _logits(20, classes)}, labels, average_k=wanted)
+    assert result.metric.k == chosen
+    for by_k in result.accuracy.values():
         assert max(by_k) < classes
         assert chosen in by_k
 
@@ -77,26 +77,26 @@ def test_few_classes_lower_the_k_that_chooses(classes: int, wanted: float, chose
 def test_log_loss_and_top_1_are_those_of_torch() -> None:
     labels = np.arange(30) % 6
     logits = _logits(30, 6) + np.float32(1e4)
-    found = measure({"linear": logits}, labels, average_k=2)
+    result = measure({"linear": logits}, labels, average_k=2)
     tensor = torch.from_numpy(logits).double()
     expected = torch.nn.functional.cross_entropy(tensor, torch.from_numpy(labels)).item()
-    assert found.log_loss["linear"] == pytest.approx(expected, rel=1e-6)
-    assert found.top_1["linear"] == (logits.argmax(1) == labels).mean()
+    assert result.log_loss["linear"] == pytest.approx(expected, rel=1e-6)
+    assert result.top_1["linear"] == (logits.argmax(1) == labels).mean()
 
 
 def test_equal_scores_count_no_more_than_the_share_that_fits() -> None:
     labels = np.array([0, 1, 2, 3])
-    found = np.array([[9, 9, -2, -5], [9, 9, -2, -5]] * 2, dtype=np.float32)
+    result = np.array([[9, 9, -2, -5], [9, 9, -2, -5]] * 2, dtype=np.float32)
     for kind in ("softmax", "sigmoid"):
-        accuracy = measure({"linear": found}, labels, average_k=1).accuracy
+        accuracy = measure({"linear": result}, labels, average_k=1).accuracy
         by_k = accuracy[ScoreChoice(head="linear", score_kind=kind)]
         assert by_k[1.0] == pytest.approx(0.25)  # half of the two true ones
         assert by_k[2.0] == pytest.approx(0.5)
 
 
 def test_only_scores_tied_at_the_cut_share_what_fits() -> None:
-    found = np.array([[9, 5, 5, 0]] * 4, dtype=np.float32)
-    accuracy = measure({"linear": found}, np.ones(4, dtype=np.int64), average_k=2).accuracy
+    result = np.array([[9, 5, 5, 0]] * 4, dtype=np.float32)
+    accuracy = measure({"linear": result}, np.ones(4, dtype=np.int64), average_k=2).accuracy
     for by_k in accuracy.values():
         assert by_k[2.0] == pytest.approx(0.5)  # four places for eight equal scores
 
@@ -133,8 +133,8 @@ def test_every_metric_is_that_of_the_calibration_package(metric: MetricName, bat
     for start in range(0, 60, batch):
         some = slice(start, start + batch)
         evaluation.update({head: values[some] for head, values in logits.items()}, labels[some])
-    found = evaluation.result()
-    for choice, value in found.values.items():
+    outcome = evaluation.result()
+    for choice, value in outcome.values.items():
         (kind,) = (kind for kind in SCORE_KINDS if kind == choice.score_kind)
         values = scores(logits[choice.head], kind)
         if metric == "macro_average_k":
@@ -143,8 +143,8 @@ def test_every_metric_is_that_of_the_calibration_package(metric: MetricName, bat
         else:
             accuracy = top_k_accuracy if metric == "top_k" else macro_top_k_accuracy
             assert value == pytest.approx(accuracy(values, labels, 3))
-    assert found.score == max(found.values.values())
-    assert len(found.values) == (4 if metric == "macro_average_k" else 2)
+    assert outcome.score == max(outcome.values.values())
+    assert len(outcome.values) == (4 if metric == "macro_average_k" else 2)
 
 
 def test_a_rare_class_counts_as_much_as_a_common_one_in_a_macro_metric() -> None:
@@ -158,11 +158,11 @@ def test_a_rare_class_counts_as_much_as_a_common_one_in_a_macro_metric() -> None
 def test_scores_tied_at_the_cut_share_what_fits_class_by_class() -> None:
     logits = np.array([[9, 5, 5, 0]] * 4, dtype=np.float32)
     labels = np.array([0, 0, 0, 1])
-    found = measure({"linear": logits}, labels, average_k=2, metric="macro_average_k")
-    assert found.score == pytest.approx((1 + 0.5) / 2)
+    result = measure({"linear": logits}, labels, average_k=2, metric="macro_average_k")
+    assert result.score == pytest.approx((1 + 0.5) / 2)
 
 
 def test_few_classes_lower_the_k_of_sets_of_a_fixed_size_too() -> None:
-    found = measure({"linear": _logits(20, 3)}, np.arange(20) % 3, average_k=7, metric="top_k")
-    assert found.metric == Metric(name="top_k", k=2)
-    assert found.score < 1
+    result = measure({"linear": _logits(20, 3)}, np.arange(20) % 3, average_k=7, metric="top_k")
+    assert result.metric == Metric(name="top_k", k=2)
+    assert result.score < 1

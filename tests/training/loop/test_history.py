@@ -52,11 +52,11 @@ def test_tensorboard_reads_the_events(tmp_path: Path) -> None:
     with events(folder, 0) as append:
         append(metrics_row(1, 0.25))
         append(metrics_row(2, 0.75))
-    found = EventAccumulator(str(folder.events))
-    found.Reload()
-    curve = [(event.step, event.value) for event in found.Scalars("val/score")]
+    result = EventAccumulator(str(folder.events))
+    result.Reload()
+    curve = [(event.step, event.value) for event in result.Scalars("val/score")]
     assert curve == [(1, 0.25), (2, 0.75)]
-    assert "train/loss" in found.Tags()["scalars"]
+    assert "train/loss" in result.Tags()["scalars"]
 
 
 def test_an_epoch_again_after_a_crash_replaces_its_events(
@@ -71,9 +71,9 @@ def test_an_epoch_again_after_a_crash_replaces_its_events(
         append(metrics_row(2, 0.5))
     with events(folder, 1) as append:
         append(metrics_row(2, 0.75))
-    found = EventAccumulator(str(folder.events))
-    found.Reload()
-    assert [event.value for event in found.Scalars("val/score")] == [0.25, 0.75]
+    result = EventAccumulator(str(folder.events))
+    result.Reload()
+    assert [event.value for event in result.Scalars("val/score")] == [0.25, 0.75]
 
 
 def test_the_line_for_people_holds_the_score_and_its_head() -> None:

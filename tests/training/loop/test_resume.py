@@ -92,9 +92,9 @@ def test_a_run_killed_mid_epoch_and_resumed_ends_in_identical_weights(
     saved = torch.load(folder / "cut" / "last.pt", weights_only=True)["position"]
     assert (saved["epoch"], saved["batch"], saved["step"]) == (1, 2, 9)  # mid-epoch, a step behind
 
-    said: list[str] = []
-    train_run(config, folder / "cut", resume=True, say=said.append)
-    assert said[0] == "continuing after 1 epochs and 9 steps"
+    lines: list[str] = []
+    train_run(config, folder / "cut", resume=True, say=lines.append)
+    assert lines[0] == "continuing after 1 epochs and 9 steps"
     digests = {_digest(folder / run / "best.safetensors") for run in ("whole", "cut")}
     assert len(digests) == 1
     one, other = (

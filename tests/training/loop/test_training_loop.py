@@ -64,8 +64,8 @@ def _sources(config: TrainConfig) -> Sources:
 
 
 def _network(config: TrainConfig, head: str) -> PictureNetwork:
-    wanted = config.preprocess
-    return PictureNetwork(build_network(config, head, 3), wanted.mean, wanted.std)
+    expected = config.preprocess
+    return PictureNetwork(build_network(config, head, 3), expected.mean, expected.std)
 
 
 def test_the_kept_weights_are_those_of_the_best_epoch_and_not_the_last(
@@ -76,11 +76,14 @@ def test_the_kept_weights_are_those_of_the_best_epoch_and_not_the_last(
     assert best is not None
     assert best < 4
     _train(small_config(photos, epochs=best, **settings), tmp_path / "until")
-    kept, expected = load_file(tmp_path / "all/best.safetensors"), _last_weights(tmp_path / "until")
-    assert kept.keys() == expected.keys()
-    assert all(torch.equal(kept[key], expected[key]) for key in kept)
+    remaining, expected = (
+        load_file(tmp_path / "all/best.safetensors"),
+        _last_weights(tmp_path / "until"),
+    )
+    assert remaining.keys() == expected.keys()
+    assert all(torch.equal(remaining[key], expected[key]) for key in remaining)
     moving = "backbone.layers.0.1.running_mean"  # even so small a rate leaves batch norm counting
-    assert not torch.equal(kept[moving], _last_weights(tmp_path / "all")[moving])
+    assert not torch.equal(remaining[moving], _last_weights(tmp_path / "all")[moving])
 
 
 def test_validation_sees_the_network_as_the_server_will(photos: Path, tmp_path: Path) -> None:
@@ -90,15 +93,15 @@ def test_validation_sees_the_network_as_the_server_will(photos: Path, tmp_path: 
     network.network.load_state_dict(_last_weights(tmp_path / "run"))
     pictures = _sources(config).validation
     assert isinstance(pictures, Pictures)
-    kept = pictures.in_memory
-    assert kept is not None
-    images = torch.stack([torch.from_numpy(picture) for picture in kept])
+    remaining = pictures.in_memory
+    assert remaining is not None
+    images = torch.stack([torch.from_numpy(picture) for picture in remaining])
     with torch.no_grad():
         outputs = network.eval()(images)
     for head, logits in zip(("multi_label", "sccp"), outputs, strict=True):
         expected = F.cross_entropy(logits, torch.from_numpy(pictures.split.labels)).item()
-        written = float(_rows(tmp_path / "run")[-1][f"val_log_loss_{head}"])
-        assert written == pytest.approx(expected, rel=1e-5)
+        output = float(_rows(tmp_path / "run")[-1][f"val_log_loss_{head}"])
+        assert output == pytest.approx(expected, rel=1e-5)
 
 
 def test_two_epochs_are_gradient_descent_by_hand(photos: Path, tmp_path: Path) -> None:
@@ -123,9 +126,9 @@ def test_two_epochs_are_gradient_descent_by_hand(photos: Path, tmp_path: Path) -
             torch.autograd.backward(F.cross_entropy(network(batch.images), batch.labels))
             torch.nn.utils.clip_grad_norm_(network.parameters(), 0.5)
             optimiser.step()
-    found = _last_weights(tmp_path / "run")
+    result = _last_weights(tmp_path / "run")
     for name, expected in network.network.state_dict().items():
-        torch.testing.assert_close(found[name], expected, rtol=1e-3, atol=1e-5)
+        torch.testing.assert_close(result[name], expected, rtol=1e-3, atol=1e-5)
 
 
 @pytest.fixture
@@ -141,24 +144,24 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 @pytest.fixture
 def batches(monkeypatch: pytest.MonkeyPatch, clock: SimpleNamespace) -> list[Batch]:
     """Every batch that is trained on; it takes a second and its loss is its number of pictures."""
-    seen: list[Batch] = []
+    calls: list[Batch] = []
 
     def step(_run: Run, group: list[Batch], _steps: int) -> Tensor:
         (batch,) = group
-        seen.append(batch)
+        calls.append(batch)
         clock.now += 1
         return torch.tensor(float(len(batch.labels)))
 
     monkeypatch.setattr(Run, "train_step", step)
-    return seen
+    return calls
 
 
 @pytest.mark.usefixtures("batches")
 def test_each_epoch_counts_its_own_loss(photos: Path, tmp_path: Path) -> None:
     _train(small_config(photos, epochs=3), tmp_path / "run")
     mean = (4 * 8 * 8 + 4 * 4) / 36  # 36 pictures in batches of 8: the last has 4
-    found = [float(row["train_loss"]) for row in _rows(tmp_path / "run")]
-    assert found == pytest.approx([mean] * 3)
+    results = [float(row["train_loss"]) for row in _rows(tmp_path / "run")]
+    assert results == pytest.approx([mean] * 3)
 
 
 def test_each_epoch_goes_through_all_rows_in_an_order_of_its_own(
@@ -198,28 +201,28 @@ def test_a_checkpoint_is_written_when_its_time_or_step_has_come_and_after_the_ep
     due: dict[str, float],
     saved: list[int],
 ) -> None:
-    found: list[int] = []
+    results: list[int] = []
     save = checkpoint.save
 
     def watched(path: Path, trained: Any, position: Position, sums: Any) -> None:
-        found.append(position.step)
+        results.append(position.step)
         save(path, trained, position, sums)
 
     monkeypatch.setattr(checkpoint, "save", watched)
     _train(small_config(photos, epochs=1, checkpoint=due), tmp_path / "run")
-    assert found == saved
+    assert results == saved
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_request_sets_a_flag_and_the_second_stops(number: signal.Signals) -> None:
-    seen: list[bool] = []
+    calls: list[bool] = []
     with interruptible() as interruption:
-        seen.append(interruption.requested)
+        calls.append(interruption.requested)
         os.kill(os.getpid(), number)
-        seen.append(interruption.requested)
+        calls.append(interruption.requested)
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), number)
-    assert seen == [False, True]
+    assert calls == [False, True]
 
 
 def test_the_handlers_from_before_come_back() -> None:
@@ -230,16 +233,16 @@ def test_the_handlers_from_before_come_back() -> None:
 
 
 def test_another_thread_may_train_without_handlers() -> None:
-    seen: list[bool] = []
+    calls: list[bool] = []
 
     def work() -> None:
         with interruptible() as interruption:
-            seen.append(interruption.requested)
+            calls.append(interruption.requested)
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert seen == [False]
+    assert calls == [False]
 
 
 # Several batches a step, averaged weights, the last blocks ------------------------------------
@@ -279,12 +282,12 @@ def test_the_averaged_weights_are_validated_and_kept(photos: Path, tmp_path: Pat
     config = small_config(photos, epochs=1, average={"decay": 0.9}, schedule={"name": "constant"})
     _train(config, tmp_path / "run")
     last = torch.load(tmp_path / "run/last.pt", weights_only=True)
-    kept = load_file(tmp_path / "run/best.safetensors")
-    for name, value in kept.items():
+    remaining = load_file(tmp_path / "run/best.safetensors")
+    for name, value in remaining.items():
         assert torch.equal(value, last["average"][f"module.{name}"]), name
-    assert not torch.equal(kept["head.sccp.weight"], last["network"]["head.sccp.weight"])
+    assert not torch.equal(remaining["head.sccp.weight"], last["network"]["head.sccp.weight"])
     network = _network(config, "two_head")
-    network.network.load_state_dict(kept)
+    network.network.load_state_dict(remaining)
     pictures = _sources(config).validation
     assert isinstance(pictures, Pictures)
     decoded = pictures.in_memory
@@ -293,18 +296,18 @@ def test_the_averaged_weights_are_validated_and_kept(photos: Path, tmp_path: Pat
     with torch.no_grad():
         logits = network.eval()(images)[1]
     expected = F.cross_entropy(logits, torch.from_numpy(pictures.split.labels)).item()
-    written = float(_rows(tmp_path / "run")[-1]["val_log_loss_sccp"])
-    assert written == pytest.approx(expected, rel=1e-5)
+    output = float(_rows(tmp_path / "run")[-1]["val_log_loss_sccp"])
+    assert output == pytest.approx(expected, rel=1e-5)
 
 
 def test_training_goes_on_from_a_run_with_the_last_blocks_alone(
     photos: Path, tmp_path: Path
 ) -> None:
     _train(small_config(photos), tmp_path / "first")
-    said: list[str] = []
+    lines: list[str] = []
     settings: dict[str, Any] = {"weights": str(tmp_path / "first"), "unfreeze": 1}
     config = small_config(photos, **settings, optimiser={"layer_decay": 0.5})
-    train_run(config, tmp_path / "second", say=said.append)
+    train_run(config, tmp_path / "second", say=lines.append)
     before, after = (
         load_file(tmp_path / "first/best.safetensors"),
         _last_weights(tmp_path / "second"),
@@ -314,7 +317,7 @@ def test_training_goes_on_from_a_run_with_the_last_blocks_alone(
         "backbone.layers.4"
     }
     assert "head.sccp.weight" in moved
-    assert "training the head and the last block of tiny: 0.187 of 0.374 million weights" in said
+    assert "training the head and the last block of tiny: 0.187 of 0.374 million weights" in lines
 
 
 def test_more_blocks_than_the_network_has_are_refused(photos: Path, tmp_path: Path) -> None:
@@ -327,8 +330,8 @@ def test_a_compiled_run_is_the_same_but_for_rounding(
 ) -> None:
     compiled = partial(torch.compile, backend="eager")  # traced, then run as ever
     monkeypatch.setattr("florilege.training.loop.training_loop.torch.compile", compiled)
-    for name, wanted in {"plain": False, "compiled": True}.items():
-        _train(small_config(photos, epochs=1, compile=wanted), tmp_path / name)
+    for name, expected in {"plain": False, "compiled": True}.items():
+        _train(small_config(photos, epochs=1, compile=expected), tmp_path / name)
     one, other = _last_weights(tmp_path / "plain"), _last_weights(tmp_path / "compiled")
     assert one.keys() == other.keys()
     for name, value in one.items():
@@ -337,13 +340,13 @@ def test_a_compiled_run_is_the_same_but_for_rounding(
 
 @pytest.mark.parametrize("metric", ["top_k", "macro_average_k", "macro_top_k"])
 def test_every_metric_chooses_stops_and_is_named(photos: Path, tmp_path: Path, metric: str) -> None:
-    said: list[str] = []
+    lines: list[str] = []
     validation = {"metric": metric, "k": 1, "patience": 1}
     config = small_config(photos, epochs=9, validation=validation, **CONSTANT)
-    result = train_run(config, tmp_path / "run", say=said.append)
+    result = train_run(config, tmp_path / "run", say=lines.append)
     words = str(config.validation.chosen_by)
     assert result.metric == words
-    assert any(f"  {words.removesuffix(' accuracy')} " in line for line in said)
+    assert any(f"  {words.removesuffix(' accuracy')} " in line for line in lines)
     assert result.best_epoch == result.epochs - 1
     rows = _rows(tmp_path / "run")
     column = config.validation.chosen_by.column_of(str(result.head), str(result.score_kind))
@@ -365,16 +368,16 @@ def test_an_older_checkpoint_of_a_plain_run_is_still_resumed(photos: Path, tmp_p
 def test_every_batch_of_a_run_draws_a_mixture_of_its_own(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawn: list[tuple[int, int]] = []
+    draws: list[tuple[int, int]] = []
 
     def draw(seed: int, epoch: int, batch: int, *, alpha: float, size: int) -> Mixture:
-        drawn.append((epoch, batch))
+        draws.append((epoch, batch))
         return mixup.draw(seed, epoch, batch, alpha=alpha, size=size)
 
     watched = SimpleNamespace(**vars(mixup) | {"draw": draw})
     monkeypatch.setattr("florilege.training.loop.training_loop.mixup", watched)
     _train(small_config(photos, mixup=0.4, accumulate=2), tmp_path / "run")
-    assert drawn == [(epoch, batch) for epoch in range(2) for batch in range(5)]
+    assert draws == [(epoch, batch) for epoch in range(2) for batch in range(5)]
 
 
 class _Numbers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
@@ -383,8 +386,8 @@ class _Numbers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's o
     count = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        brought = func is torch.ops.aten._local_scalar_dense.default
-        self.count += brought and args[0].is_floating_point()  # labels are looked at on a CPU
+        mask = func is torch.ops.aten._local_scalar_dense.default
+        self.count += mask and args[0].is_floating_point()  # labels are looked at on a CPU
         return func(*args, **kwargs or {})
 
 

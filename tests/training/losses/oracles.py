@@ -80,10 +80,10 @@ def scaled_top_k_hinge(s: Row, y: int, k: int) -> float:
 
 def smooth_top_k(s: Row, y: int, k: int, tau: float, alpha: float = 1.0) -> float:
     all_sets, with_label = [], []
-    for chosen in itertools.combinations(range(len(s)), k):
-        mean = sum(s[j] for j in chosen) / k
-        all_sets.append((mean + alpha * (y not in chosen)) / tau)
-        if y in chosen:
+    for choice in itertools.combinations(range(len(s)), k):
+        mean = sum(s[j] for j in choice) / k
+        all_sets.append((mean + alpha * (y not in choice)) / tau)
+        if y in choice:
             with_label.append(mean / tau)
     return tau * (log_sum_exp(all_sets) - log_sum_exp(with_label))
 

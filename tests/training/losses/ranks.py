@@ -45,7 +45,7 @@ def gradients(case: Case, part: slice) -> dict[str, Tensor]:
     value.backward()
     assert z.grad is not None
     assert sccp.grad is not None
-    plain = {name: given for name, given in parameters.items() if name != "reduction"}
+    plain = {name: value for name, value in parameters.items() if name != "reduction"}
     return {
         "value": value.detach(),
         "mean": two_head_average_k(z, sccp, labels[part], **plain).detach(),  # type: ignore[arg-type]

@@ -90,9 +90,9 @@ def test_numbers_become_float64_weights_and_tensors_keep_their_type() -> None:
     assert whole is not None
     assert whole.dtype == torch.float64
     assert whole.tolist() == [2.0, 1.0]
-    kept = class_weights(torch.ones(2))
-    assert kept is not None
-    assert kept.dtype == torch.float32
+    remaining = class_weights(torch.ones(2))
+    assert remaining is not None
+    assert remaining.dtype == torch.float32
 
 
 @pytest.mark.parametrize("k", [0, -1, 2.0, 1.5, float("nan"), True, "3", None])

@@ -36,9 +36,9 @@ def weighted_rows(
         if not isinstance(label, list) and label == ignore:
             values.append(0.0)
             continue
-        given = label if isinstance(label, list) else [float(c == label) for c in range(CLASSES)]
+        options = label if isinstance(label, list) else [float(c == label) for c in range(CLASSES)]
         # the spread share of a smoothed label carries the weight of the class it goes to
-        targets = [(1 - smoothing) * t + smoothing / CLASSES for t in given]
+        targets = [(1 - smoothing) * t + smoothing / CLASSES for t in options]
         loss = oracles.cross_entropy if smoothing else example.oracle
         shares = [t * w for t, w in zip(targets, weights, strict=True)]
         values.append(oracles.mixture(loss, s, shares))
@@ -71,8 +71,8 @@ def targets_of(labels: Tensor, ignore: int) -> tuple[list[int], list[list[float]
     """The counted rows, and their targets as rows of numbers."""
     if labels.is_floating_point():
         return list(range(len(labels))), labels.tolist()
-    kept = [i for i, label in enumerate(labels.tolist()) if label != ignore]
-    return kept, [[float(c == labels[i]) for c in range(CLASSES)] for i in kept]
+    remaining = [i for i, label in enumerate(labels.tolist()) if label != ignore]
+    return remaining, [[float(c == labels[i]) for c in range(CLASSES)] for i in remaining]
 
 
 @COUPLED_KEYS
@@ -81,11 +81,11 @@ def test_coupled_losses_with_every_combination_of_options_are_their_oracle(key: 
     for labels, weight, reduction in itertools.product(
         label_kinds(), (None, WEIGHT), ("mean", "sum")
     ):
-        given = {"weight": weight, "reduction": reduction, "ignore_index": IGNORED}
-        loss: Any = build(key, **COUPLED[key], **given)
-        kept, targets = targets_of(labels, IGNORED)
+        options = {"weight": weight, "reduction": reduction, "ignore_index": IGNORED}
+        loss: Any = build(key, **COUPLED[key], **options)
+        remaining, targets = targets_of(labels, IGNORED)
         weights, soft = weight or [1.0] * CLASSES, labels.is_floating_point()
-        rows, other = [z[i] for i in kept], [sccp[i] for i in kept]
+        rows, other = [z[i] for i in remaining], [sccp[i] for i in remaining]
         if key == "expected_positive":
             value = loss(examples.scores(), labels)
             expected = oracles.expected_positive(rows, targets, 2.5, 0.3, weights, soft=soft)
@@ -100,10 +100,10 @@ def test_coupled_losses_with_every_combination_of_options_are_their_oracle(key: 
             theta = loss.estimates.logits.double().tolist()
             value = loss(examples.scores(), labels, torch.arange(8))
             expected = oracles.role(
-                rows, [theta[i] for i in kept], targets, 2.5, 0.6, weights, soft=soft
+                rows, [theta[i] for i in remaining], targets, 2.5, 0.6, weights, soft=soft
             )
         if reduction == "sum":
-            expected *= len(kept)
+            expected *= len(remaining)
         torch.testing.assert_close(
             value, torch.tensor(expected, dtype=torch.float64), rtol=1e-10, atol=1e-10
         )
@@ -216,7 +216,7 @@ def test_soft_targets_of_one_class_are_the_integer_labels(
 
 @pytest.mark.parametrize(
     ("key", "parameters"),
-    [(key, given) for key, given in ALL if "noised" not in key and key != "role"],
+    [(key, value) for key, value in ALL if "noised" not in key and key != "role"],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_gradients_are_those_of_finite_differences_for_hard_and_soft_labels(
@@ -277,8 +277,8 @@ def test_the_sum_of_a_weighted_smoothed_batch_is_its_mean_times_the_weights_met(
     options: dict[str, Any] = {"weight": WEIGHT, "label_smoothing": 0.2}
     mean = build("cross_entropy", **options)(examples.scores(), examples.labels())
     total = build("cross_entropy", reduction="sum", **options)
-    met = torch.tensor(WEIGHT).double()[examples.labels()].sum()
-    torch.testing.assert_close(total(examples.scores(), examples.labels()), mean * met)
+    matches = torch.tensor(WEIGHT).double()[examples.labels()].sum()
+    torch.testing.assert_close(total(examples.scores(), examples.labels()), mean * matches)
 
 
 @EVERY
@@ -296,7 +296,7 @@ def test_an_ignored_row_whose_first_class_is_masked_leaves_finite_gradients(
 @pytest.mark.parametrize(
     ("key", "parameters"),
     # cross_entropy gives torch's values; the estimates of role know no masked class
-    [(key, given) for key, given in ALL if key not in ("cross_entropy", "role")],
+    [(key, value) for key, value in ALL if key not in ("cross_entropy", "role")],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_masked_class_without_a_target_leaves_value_and_gradient_finite(
@@ -325,8 +325,8 @@ def test_labels_of_one_byte_are_those_of_eight_also_beside_an_ignored_negative_n
     logits = torch.randn(8, classes, dtype=torch.float64)
     labels = torch.tensor([156, 156, 0, 199, 7, 156, 3, 100])
     whole, byte = (
-        call(key, build(key, reduction="sum", **parameters), logits, given)
-        for given in (labels, labels.to(torch.uint8))
+        call(key, build(key, reduction="sum", **parameters), logits, value)
+        for value in (labels, labels.to(torch.uint8))
     )
     torch.testing.assert_close(byte, whole, rtol=1e-9, atol=1e-11)
 
@@ -336,8 +336,8 @@ def test_functions_take_labels_of_one_byte_too() -> None:
     for example in PER_EXAMPLE:
         function = getattr(florilege.training.losses, example.key)
         whole, byte = (
-            function(examples.scores(), given, **example.parameters)
-            for given in (labels, labels.to(torch.uint8))
+            function(examples.scores(), value, **example.parameters)
+            for value in (labels, labels.to(torch.uint8))
         )
         torch.testing.assert_close(byte, whole, rtol=1e-9, atol=1e-11)
 

@@ -80,8 +80,8 @@ def test_the_binary_losses_are_exact_on_both_sides_of_the_softplus_limit(beside:
     exact = score + math.log1p(math.exp(-score))
     scores, labels = torch.tensor([[-score, score]], dtype=torch.float64), torch.tensor([0])
     assert positive_bce(scores, labels).item() == exact
-    found = expected_positive(scores, labels, average_k=1, beta=0.0).item()
-    assert found == pytest.approx(exact, rel=1e-15)
+    result = expected_positive(scores, labels, average_k=1, beta=0.0).item()
+    assert result == pytest.approx(exact, rel=1e-15)
     both = two_head_average_k(scores, torch.zeros_like(scores), labels, average_k=1).item()
     entropy = math.log(2)  # of the second head
     assert both == pytest.approx(entropy + 2 * exact, rel=1e-15)  # a positive and a negative

@@ -31,8 +31,8 @@ def test_the_losses_are_their_formulas(batch: Batch) -> None:
     assert focal(batch.scores, batch.labels).tolist() == CLOSE(faded)
     for q in (1e-3, 0.3, 1):
         bounded = [oracles.generalised_cross_entropy(s, y, q) for s, y in batch.rows]
-        found = generalised_cross_entropy(batch.scores, batch.labels, q=q)
-        assert found.tolist() == CLOSE(bounded)
+        result = generalised_cross_entropy(batch.scores, batch.labels, q=q)
+        assert result.tolist() == CLOSE(bounded)
 
 
 @given(batches(extreme=False), st.sampled_from([0.1, 0.7, 1.0]))
@@ -67,15 +67,15 @@ def test_in_float32_the_slope_of_a_doubtful_label_is_small_and_not_lost(
     leads = [1e4, 88.0, 30.0, 1.0, 0.0, -1.0, -12.0, -30.0, -80.0, -1e4]
     scores = torch.tensor([[lead, 0.0, 0.0] for lead in leads], requires_grad=True)
     labels = torch.zeros(len(leads), dtype=torch.int64)
-    given = torch.nn.functional.one_hot(labels, 3).float() if soft else labels
-    torch.autograd.backward(generalised_cross_entropy(scores, given, q=q).sum())
+    options = torch.nn.functional.one_hot(labels, 3).float() if soft else labels
+    torch.autograd.backward(generalised_cross_entropy(scores, options, q=q).sum())
     assert scores.grad is not None
-    for lead, found in zip(leads, scores.grad[:, 0].tolist(), strict=True):
+    for lead, result in zip(leads, scores.grad[:, 0].tolist(), strict=True):
         entropy = oracles.cross_entropy([lead, 0.0, 0.0], 0)
         others = 2 / (2 + math.exp(lead)) if lead < 700 else 0.0
-        assert found == pytest.approx(-math.exp(-q * entropy) * others, rel=2e-5, abs=1e-7)
+        assert result == pytest.approx(-math.exp(-q * entropy) * others, rel=2e-5, abs=1e-7)
         if -50 < -q * entropy < -5:
-            assert found == pytest.approx(-math.exp(-q * entropy) * others, rel=2e-5)
+            assert result == pytest.approx(-math.exp(-q * entropy) * others, rel=2e-5)
 
 
 def test_a_masked_label_costs_one_over_q_and_pulls_nothing() -> None:
@@ -135,8 +135,8 @@ def test_smoothing_spreads_its_share_over_all_classes(smoothing: float) -> None:
     entropies = -scores.log_softmax(1)  # (batch, classes)
     true = entropies.gather(1, labels.unsqueeze(1)).squeeze(1)
     expected = (1 - smoothing) * true + smoothing * entropies.mean(1)
-    found = cross_entropy(scores, labels, label_smoothing=smoothing)
-    torch.testing.assert_close(found, expected)
+    result = cross_entropy(scores, labels, label_smoothing=smoothing)
+    torch.testing.assert_close(result, expected)
 
 
 @pytest.mark.parametrize("smoothing", [-0.1, 1.0, float("nan")])

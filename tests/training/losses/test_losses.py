@@ -43,10 +43,10 @@ def test_the_fifteen_keys_are_there_each_with_a_function_of_its_name() -> None:
     for key in LOSSES:
         function = getattr(florilege.training.losses, key)
         assert inspect.isfunction(function), f"{key} is shadowed"
-        given = list(inspect.signature(function).parameters.values())
-        positional = [p.name for p in given if p.kind is p.POSITIONAL_OR_KEYWORD]
+        options = list(inspect.signature(function).parameters.values())
+        positional = [p.name for p in options if p.kind is p.POSITIONAL_OR_KEYWORD]
         assert positional[-2:] == ["sccp_logits" if "two" in key else "logits", "labels"]
-        assert all(p.kind is p.KEYWORD_ONLY for p in given[len(positional) :])
+        assert all(p.kind is p.KEYWORD_ONLY for p in options[len(positional) :])
 
 
 @EVERY
@@ -158,9 +158,9 @@ def test_a_change_of_type_leaves_the_class_counts_whole() -> None:
 
 @EVERY
 def test_a_module_shows_its_parameters(key: str) -> None:
-    shown = repr(build(key, **PARAMETERS[key]))
-    assert "reduction='mean'" in shown
-    assert all(f"{n}={v}" in shown for n, v in PARAMETERS[key].items() if n != "class_counts")
+    view = repr(build(key, **PARAMETERS[key]))
+    assert "reduction='mean'" in view
+    assert all(f"{n}={v}" in view for n, v in PARAMETERS[key].items() if n != "class_counts")
 
 
 COMPILED = [key for key, loss in LOSSES.items() if issubclass(loss, ExampleLoss)]
@@ -169,16 +169,16 @@ COMPILED = [key for key, loss in LOSSES.items() if issubclass(loss, ExampleLoss)
 @pytest.mark.parametrize("key", [*COMPILED, "expected_positive"])
 def test_a_loss_compiles_as_one_graph_with_the_same_value_and_gradient(key: str) -> None:
     torch.compiler.reset()
-    given = {**PARAMETERS[key], "weight": torch.tensor(examples.WEIGHT).double()}
-    loss = build(key, **given)
+    options = {**PARAMETERS[key], "weight": torch.tensor(examples.WEIGHT).double()}
+    loss = build(key, **options)
     compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
-    found = []
+    results = []
     for run in (loss, compiled):
         logits = examples.scores().requires_grad_()
         value = run(logits, examples.labels())
         value.backward()
-        found.append((value.detach(), logits.grad))
-    torch.testing.assert_close(found[0], found[1], rtol=1e-9, atol=1e-9)
+        results.append((value.detach(), logits.grad))
+    torch.testing.assert_close(results[0], results[1], rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # torch looks at it itself
@@ -188,13 +188,13 @@ def test_a_loss_of_a_whole_batch_compiles_for_any_batch(key: str) -> None:
     plain, other = (build(key, **PARAMETERS[key]) for _ in range(2))
     compiled = torch.compile(other, backend="aot_eager", fullgraph=key != "role")
     for rows in (8, 5, 3):
-        found = []
+        results = []
         for run in (plain, compiled):
             z, labels = examples.scores()[:rows].requires_grad_(), examples.labels()[:rows]
             value = run(z, labels, torch.arange(rows)) if key == "role" else run(z, -z, labels)
             value.backward()
-            found.append((value.detach(), z.grad))
-        torch.testing.assert_close(found[0], found[1], rtol=1e-9, atol=1e-9)
+            results.append((value.detach(), z.grad))
+        torch.testing.assert_close(results[0], results[1], rtol=1e-9, atol=1e-9)
 
 
 @EVERY

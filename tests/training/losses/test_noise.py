@@ -83,7 +83,7 @@ def test_the_gradient_is_that_of_equation_12_and_of_finite_differences(soft: boo
     noise = torch.randn(4, 5, 6, generator=generator, dtype=torch.float64)
     labels = torch.tensor([0, 3, 5, 1, 2])
     scores[0, 0] = 9  # far ahead: no slope
-    met = set()
+    matches = set()
     targets = torch.rand(5, 6, generator=generator, dtype=torch.float64) if soft else labels
     assert torch.autograd.gradcheck(
         lambda s: noised_top_k(s, targets, k=2, epsilon=0.5, noise=noise),
@@ -98,10 +98,10 @@ def test_the_gradient_is_that_of_equation_12_and_of_finite_differences(soft: boo
         expected = oracles.noised_kth_gradient(s, 3, 0.5, noise[:, i].tolist())
         expected[y] -= 1
         active = oracles.noised_top_k(s, y, 2, 0.5, noise[:, i].tolist()) > 0
-        met.add(active)
-        wanted = [active * g for g in expected]
-        torch.testing.assert_close(leaf.grad[i], torch.tensor(wanted, dtype=torch.float64))
-    assert met == {True, False}
+        matches.add(active)
+        result = [active * g for g in expected]
+        torch.testing.assert_close(leaf.grad[i], torch.tensor(result, dtype=torch.float64))
+    assert matches == {True, False}
 
 
 def test_vanishing_noise_is_the_calibrated_hinge() -> None:
@@ -208,17 +208,17 @@ def test_the_operator_refuses_scores_that_are_no_matrix() -> None:
 @pytest.mark.parametrize("sharing", ["per_sample", "shared"])
 def test_a_seed_gives_the_same_noise_however_the_logits_lie_in_memory(sharing: str) -> None:
     scores = torch.randn(6, 9)
-    found = [
+    results = [
         noised_kth_largest(
-            given,
+            value,
             k=3,
             epsilon=1.0,
             sharing=sharing,  # type: ignore[arg-type]
             generator=Generator().manual_seed(0),
         )
-        for given in (scores, scores.T.contiguous().T)
+        for value in (scores, scores.T.contiguous().T)
     ]
-    assert found[0].equal(found[1])
+    assert results[0].equal(results[1])
 
 
 def test_soft_targets_have_the_slack_of_their_class_as_gradient() -> None:
@@ -232,8 +232,8 @@ def test_soft_targets_have_the_slack_of_their_class_as_gradient() -> None:
 def test_noise_decides_how_many_samples_there_are() -> None:
     noise = torch.randn(3, 2, 4)
     expected = noise.topk(2).values[..., -1].mean(0)
-    for said in ({}, {"noise_samples": 3}):
-        value = noised_kth_largest(torch.zeros(2, 4), k=2, epsilon=1, noise=noise, **said)  # type: ignore[arg-type]  # a mapping of one key
+    for label in ({}, {"noise_samples": 3}):
+        value = noised_kth_largest(torch.zeros(2, 4), k=2, epsilon=1, noise=noise, **label)  # type: ignore[arg-type]  # a mapping of one key
         torch.testing.assert_close(value, expected)
 
 
@@ -244,6 +244,6 @@ def test_another_number_of_samples_than_the_noise_holds_is_refused(
     loss: Callable[..., Tensor],
 ) -> None:
     logits, labels, noise = torch.zeros(2, 4), torch.tensor([0, 1]), torch.zeros(3, 2, 4)
-    for said in (4, 2):
-        with pytest.raises(ValueError, match=f"noise_samples must be 3, .* got {said}"):
-            loss(logits, labels, k=2, noise_samples=said, noise=noise)
+    for label in (4, 2):
+        with pytest.raises(ValueError, match=f"noise_samples must be 3, .* got {label}"):
+            loss(logits, labels, k=2, noise_samples=label, noise=noise)

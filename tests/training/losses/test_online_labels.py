@@ -272,10 +272,10 @@ def test_initial_values_do_not_depend_on_the_default_type() -> None:
     expected = Estimates(9, 4).logits
     torch.set_default_dtype(torch.bfloat16)
     try:
-        found = Estimates(9, 4).logits
+        result = Estimates(9, 4).logits
     finally:
         torch.set_default_dtype(torch.float32)
-    assert found.equal(expected)
+    assert result.equal(expected)
 
 
 def test_estimates_of_another_data_set_are_refused() -> None:

@@ -28,8 +28,8 @@ def by_hand(keys: Sequence[float], count: int) -> list[int]:
 
 
 def chosen(keys: Tensor, count: int, at_most: int | None = None, **given: Any) -> list[int]:
-    found = select(keys, torch.tensor(count), count if at_most is None else at_most, **given)
-    indices: list[int] = found.indices[found.mask].tolist()
+    result = select(keys, torch.tensor(count), count if at_most is None else at_most, **given)
+    indices: list[int] = result.indices[result.mask].tolist()
     return indices
 
 
@@ -38,8 +38,8 @@ def chosen(keys: Tensor, count: int, at_most: int | None = None, **given: Any) -
 def test_the_largest_are_those_of_a_full_sort_with_ties_in_order(
     keys: list[float], count: int
 ) -> None:
-    found = largest(torch.tensor(keys, dtype=torch.float64), count)
-    assert found.tolist() == by_hand(keys, count)
+    result = largest(torch.tensor(keys, dtype=torch.float64), count)
+    assert result.tolist() == by_hand(keys, count)
 
 
 @pytest.mark.parametrize("count", [1, 3, 17, 200])
@@ -83,8 +83,8 @@ def test_shares_are_those_of_one_sort_over_all_groups(
     groups: list[list[float]], count: int
 ) -> None:
     everything = [(-value, g) for g, group in enumerate(groups) for value in sorted(group)[::-1]]
-    kept = [entry for entry in sorted(everything)[:count] if entry[0] < torch.inf]
-    expected = [sum(g == group for _, group in kept) for g in range(len(groups))]
+    remaining = [entry for entry in sorted(everything)[:count] if entry[0] < torch.inf]
+    expected = [sum(g == group for _, group in remaining) for g in range(len(groups))]
     tensors = [torch.tensor(group, dtype=torch.float64) for group in groups]
     bound, above, ties = share(tensors, torch.tensor(count))
     assert (above + ties).tolist() == expected

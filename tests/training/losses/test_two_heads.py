@@ -52,9 +52,9 @@ def test_it_is_its_formula_for_any_k_with_ties(
         for c in range(classes)
         if not targets[i][c]
     ]
-    chosen = {(i, c) for _, i, c in sorted(entries)[:count]}
+    choice = {(i, c) for _, i, c in sorted(entries)[:count]}
     expected = oracles.two_head_average_k(
-        z.tolist(), sccp.tolist(), targets, average_k, alpha, [1.0] * classes, chosen=chosen
+        z.tolist(), sccp.tolist(), targets, average_k, alpha, [1.0] * classes, chosen=choice
     )
     value = two_head_average_k(z, sccp, labels, average_k=average_k, alpha=alpha)
     assert value.item() == pytest.approx(expected, rel=1e-11, abs=1e-11)
@@ -156,8 +156,8 @@ def test_a_batch_without_a_counted_row_leaves_the_size_as_it_was() -> None:
 def test_scores_of_an_ignored_row_may_be_infinite() -> None:
     scores = torch.zeros(2, 4)
     scores[0, 0] = -torch.inf
-    found = two_head_average_k(scores, scores, torch.tensor([-100, 1]), average_k=2)
-    assert found == two_head_average_k(scores[1:], scores[1:], torch.tensor([1]), average_k=2)
+    result = two_head_average_k(scores, scores, torch.tensor([-100, 1]), average_k=2)
+    assert result == two_head_average_k(scores[1:], scores[1:], torch.tensor([1]), average_k=2)
 
 
 def test_classes_with_a_soft_target_are_no_candidates() -> None:

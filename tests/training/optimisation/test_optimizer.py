@@ -31,18 +31,18 @@ def test_every_parameter_is_trained_once() -> None:
 
 
 def test_biases_and_normalisation_are_not_decayed_unless_asked() -> None:
-    found = _settings(OptimiserConfig(weight_decay=0.1))
-    assert found["backbone.layers.0.0.weight"][0] == 0.1  # convolution
-    assert found["head.sccp.weight"][0] == 0.1
-    assert found["backbone.layers.0.1.weight"][0] == 0.0  # batch norm
-    assert found["head.sccp.bias"][0] == 0.0
+    result = _settings(OptimiserConfig(weight_decay=0.1))
+    assert result["backbone.layers.0.0.weight"][0] == 0.1  # convolution
+    assert result["head.sccp.weight"][0] == 0.1
+    assert result["backbone.layers.0.1.weight"][0] == 0.0  # batch norm
+    assert result["head.sccp.bias"][0] == 0.0
     everything = _settings(OptimiserConfig(weight_decay=0.1, decay_all=True))
     assert {decay for decay, _ in everything.values()} == {0.1}
 
 
 def test_the_multi_label_head_has_its_own_rate() -> None:
-    found = _settings(OptimiserConfig(multi_label_rate=10.0))
-    faster = {name for name, (_, multiplier) in found.items() if multiplier == 10.0}
+    result = _settings(OptimiserConfig(multi_label_rate=10.0))
+    faster = {name for name, (_, multiplier) in result.items() if multiplier == 10.0}
     assert faster == {"head.multi_label.weight", "head.multi_label.bias"}
 
 
@@ -91,8 +91,8 @@ def test_one_step_of_adamw_is_its_formula_by_hand() -> None:
 
 
 def test_each_block_below_the_head_has_its_share_of_the_rate_of_the_one_above() -> None:
-    found = _settings(OptimiserConfig(layer_decay=0.5, multi_label_rate=3.0))
-    rates = {name: multiplier for name, (_, multiplier) in found.items()}
+    result = _settings(OptimiserConfig(layer_decay=0.5, multi_label_rate=3.0))
+    rates = {name: multiplier for name, (_, multiplier) in result.items()}
     assert rates["head.sccp.weight"] == 1.0
     assert rates["head.multi_label.bias"] == 3.0
     for layer in range(5):  # tiny has five
@@ -146,10 +146,10 @@ def test_rates_and_decay_are_those_of_timm(name: str) -> None:
 def test_what_is_not_trained_is_not_given_to_the_optimiser() -> None:
     network = build("tiny", 3, "linear")
     network.train_only(1)
-    given = make_optimiser(network, OptimiserConfig()).param_groups
+    options = make_optimiser(network, OptimiserConfig()).param_groups
     names = {id(parameter): name for name, parameter in network.named_parameters()}
-    found = {names[id(parameter)] for group in given for parameter in group["params"]}
-    assert {name.rpartition(".")[0] for name in found} == {
+    result = {names[id(parameter)] for group in options for parameter in group["params"]}
+    assert {name.rpartition(".")[0] for name in result} == {
         "backbone.layers.4.0", "backbone.layers.4.1", "head",
     }  # fmt: skip
 
@@ -162,8 +162,8 @@ def _shares(schedule: ScheduleConfig, *, steps: int, epochs: int) -> list[float]
 
 
 def test_the_cosine_is_the_written_formula_at_every_step() -> None:
-    found = _shares(ScheduleConfig(name="cosine"), steps=4, epochs=3)
-    assert found == pytest.approx([(1 + math.cos(math.pi * t / 12)) / 2 for t in range(12)])
+    result = _shares(ScheduleConfig(name="cosine"), steps=4, epochs=3)
+    assert result == pytest.approx([(1 + math.cos(math.pi * t / 12)) / 2 for t in range(12)])
 
 
 def test_the_cosine_ends_at_its_final_share() -> None:
@@ -174,15 +174,15 @@ def test_the_cosine_ends_at_its_final_share() -> None:
 
 def test_a_warm_up_rises_in_equal_parts_to_one() -> None:
     schedule = ScheduleConfig(name="cosine", warmup_epochs=1.0)
-    found = _shares(schedule, steps=4, epochs=3)
-    assert found[:4] == [0.25, 0.5, 0.75, 1.0]
-    assert found[4:] == pytest.approx([(1 + math.cos(math.pi * t / 8)) / 2 for t in range(8)])
+    result = _shares(schedule, steps=4, epochs=3)
+    assert result[:4] == [0.25, 0.5, 0.75, 1.0]
+    assert result[4:] == pytest.approx([(1 + math.cos(math.pi * t / 8)) / 2 for t in range(8)])
 
 
 def test_steps_fall_at_their_milestones_exactly() -> None:
     schedule = ScheduleConfig(name="step", milestones=(1.0, 2.0), factor=0.1)
-    found = _shares(schedule, steps=3, epochs=3)
-    assert found == pytest.approx([1, 1, 1, 0.1, 0.1, 0.1, 0.01, 0.01, 0.01])
+    result = _shares(schedule, steps=3, epochs=3)
+    assert result == pytest.approx([1, 1, 1, 0.1, 0.1, 0.1, 0.01, 0.01, 0.01])
 
 
 def test_a_milestone_may_lie_within_an_epoch() -> None:
@@ -206,8 +206,8 @@ def test_constant_stays_at_one_after_its_warm_up() -> None:
 
 def test_a_warm_up_longer_than_the_run_only_rises() -> None:
     schedule = ScheduleConfig(name="cosine", warmup_epochs=5)
-    found = _shares(schedule, steps=2, epochs=2)
-    assert found == [0.1, 0.2, 0.3, 0.4]
+    result = _shares(schedule, steps=2, epochs=2)
+    assert result == [0.1, 0.2, 0.3, 0.4]
 
 
 def test_a_checkpoint_of_a_gpu_is_resumed_on_a_cpu_by_the_code_for_that() -> None:

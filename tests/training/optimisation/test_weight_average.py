@@ -22,10 +22,10 @@ def test_the_average_is_that_of_a_plain_loop() -> None:
                         value.shape, generator=torch.Generator().manual_seed(99 * step + number)
                     )
         average.update_parameters(network)
-        kept = min(decay, (1 + step) / (10 + step)) if step else 0.0
+        remaining = min(decay, (1 + step) / (10 + step)) if step else 0.0
         for key, value in network.state_dict().items():
             exact = value.double()
-            expected[key] = kept * expected[key] + (1 - kept) * exact if step else exact
+            expected[key] = remaining * expected[key] + (1 - remaining) * exact if step else exact
     for key, value in average.module.state_dict().items():
         if value.is_floating_point():
             torch.testing.assert_close(value.double(), expected[key], rtol=1e-5, atol=1e-6)

@@ -23,12 +23,12 @@ def test_every_recipe_is_listed_with_what_was_printed_in_80_columns() -> None:
 def test_json_says_everything() -> None:
     listed = json.loads(CliRunner().invoke(app, ["--json"]).stdout)["recipes"]
     assert [each["name"] for each in listed] == list(RECIPES)
-    (found,) = [each for each in listed if each["name"] == "cifar100-noise0.2-smooth-k5"]
-    assert found["example"] == "cifar-100-python:noise=0.2"
-    assert found["printed"][2]["source"] == "[N] table 4, row 0.2, Smoothed Hinge"
-    assert found["settings"]["loss"] == {"name": "smooth_top_k", "k": 5, "tau": 1.0}
-    assert any("alphabet" in each for each in found["departures"])
-    assert found["gpu_hours"] == 6.75
-    assert found["work"]["steps"] == 211_200
-    assert found["work"]["estimated_gpu_hours"] == pytest.approx(3.72, abs=0.01)
+    (result,) = [each for each in listed if each["name"] == "cifar100-noise0.2-smooth-k5"]
+    assert result["example"] == "cifar-100-python:noise=0.2"
+    assert result["printed"][2]["source"] == "[N] table 4, row 0.2, Smoothed Hinge"
+    assert result["settings"]["loss"] == {"name": "smooth_top_k", "k": 5, "tau": 1.0}
+    assert any("alphabet" in each for each in result["departures"])
+    assert result["gpu_hours"] == 6.75
+    assert result["work"]["steps"] == 211_200
+    assert result["work"]["estimated_gpu_hours"] == pytest.approx(3.72, abs=0.01)
     assert listed[0]["work"] is None  # ours, on your photos

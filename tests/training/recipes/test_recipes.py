@@ -53,10 +53,10 @@ def test_there_is_one_for_each_row_published_figures() -> None:
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_checkpoint_is_chosen_by_what_was_printed(name: str) -> None:
     recipe = PUBLISHED[name]
-    chosen = resolve({"recipe": name, "data": "x"}).validation
+    choice = resolve({"recipe": name, "data": "x"}).validation
     for figure in recipe.printed[:1]:
-        assert (figure.metric, figure.k) == (chosen.metric, chosen.k)
-    assert name.endswith(f"-k{chosen.k:g}")
+        assert (figure.metric, figure.k) == (choice.metric, choice.k)
+    assert name.endswith(f"-k{choice.k:g}")
     assert recipe.departures
 
 
@@ -99,13 +99,13 @@ def test_a_row_without_data_says_where_they_are() -> None:
 
 
 def test_a_recipe_adds_the_options_of_its_data_once(tmp_path: Path) -> None:
-    given = {"recipe": "imagenet-5pct-ce-k5", "data": "imagenet"}
-    config = resolve(given)
+    options = {"recipe": "imagenet-5pct-ce-k5", "data": "imagenet"}
+    config = resolve(options)
     assert config.data == "imagenet:hold_out=50,per_class=64"
     file = tmp_path / "config.yaml"
     file.write_text(to_yaml(config))
     assert resolve({}, config=file) == config  # as a resumed run reads it
-    assert resolve({**given, "data": "i:per_class=3"}).data == "i:per_class=3,hold_out=50"
+    assert resolve({**options, "data": "i:per_class=3"}).data == "i:per_class=3,hold_out=50"
 
 
 def test_the_cifar_recipe_is_that_of_the_paper() -> None:
@@ -164,9 +164,9 @@ def test_a_recipe_starts_on_a_tiny_copy_of_its_data(name: str, tmp_path: Path) -
     few = ":fraction=0.2" if recipe.data in ("cifar-100-python", "imagenet") else ""
     photos = pool(tmp_path / "pool", count=8, width=8, height=8)
     data = f"{COPIES[recipe.data](tmp_path / 'data', CLASSES, photos)}{few}"
-    given = {"recipe": name, "data": data, "backbone": "tiny", "weights": "none", "epochs": 1}
+    options = {"recipe": name, "data": data, "backbone": "tiny", "weights": "none", "epochs": 1}
     smaller = ["workers=0", "image_size=16", "batch_size=16"]
-    config = resolve({**given, "device": "cpu"}, overrides=smaller)
+    config = resolve({**options, "device": "cpu"}, overrides=smaller)
     result = train_run(config, tmp_path / "run", say=lambda _line: None)
     assert result.epochs == 1
     assert result.accuracy is not None
@@ -181,7 +181,7 @@ def test_a_recipe_of_ours_starts_on_few_photos(name: str, tmp_path: Path) -> Non
     if "weights" in recipe.settings:
         weights = str(tmp_path / "resnet18.pth")
         torch.save(torchvision.models.resnet18(weights=None).state_dict(), weights)
-    given = {"recipe": name, "data": str(data), "weights": weights, "epochs": 1, "device": "cpu"}
-    config = resolve(given, overrides=["workers=0", "image_size=48"])
+    options = {"recipe": name, "data": str(data), "weights": weights, "epochs": 1, "device": "cpu"}
+    config = resolve(options, overrides=["workers=0", "image_size=48"])
     result = train_run(config, tmp_path / "run", say=lambda _line: None)
     assert (result.epochs, result.accuracy is None) == (1, False)

@@ -36,12 +36,12 @@ def _words(photos: Path, out: Path) -> list[object]:
 
 def test_a_sweep_from_photos_to_a_table_a_picture_and_json(photos: Path, tmp_path: Path) -> None:
     words = (*_words(photos, tmp_path / "s"), "--over", "loss.label_smoothing=0,0.5", "--seeds", 2)
-    done = _call(*words)
-    assert done.exit_code == 0, done.output
-    assert "on val, %, means of 2 seeds with 95 % intervals" in done.stdout
-    assert done.stdout.count("chosen") == 1
-    assert "on test, %, means of 2 seeds" in done.stdout
-    assert "±" in done.stdout
+    result = _call(*words)
+    assert result.exit_code == 0, result.output
+    assert "on val, %, means of 2 seeds with 95 % intervals" in result.stdout
+    assert result.stdout.count("chosen") == 1
+    assert "on test, %, means of 2 seeds" in result.stdout
+    assert "±" in result.stdout
     assert (tmp_path / "s" / "curves.png").read_bytes().startswith(b"\x89PNG")
     plain = json.loads(_call(*words, "--resume", "--json").stdout)
     assert len(plain["runs"]) == 4
@@ -59,23 +59,23 @@ def test_one_seed_says_that_it_has_no_interval(
     figures = dict.fromkeys(FIGURES, 0.5)
     rows = [{"rule": rule, "k": 2.0, **figures} for rule in ("average_k", "top_k")]
     monkeypatch.setattr(sweep, "tested", lambda *_run, **_head: rows)
-    done = _call(*_words(photos, tmp_path / "s"), "--seeds", 1)
-    assert done.exit_code == 0, done.output
-    assert "one seed: there is no interval" in " ".join(done.stderr.split())
-    assert "±" not in done.stdout
-    assert "as it is" in done.stdout
+    result = _call(*_words(photos, tmp_path / "s"), "--seeds", 1)
+    assert result.exit_code == 0, result.output
+    assert "one seed: there is no interval" in " ".join(result.stderr.split())
+    assert "±" not in result.stdout
+    assert "as it is" in result.stdout
 
 
 def test_an_unknown_recipe_is_met_with_the_nearest(photos: Path, tmp_path: Path) -> None:
-    done = _call("cifar100-agv-k5", "--data", photos, "--out", tmp_path / "s")
-    assert isinstance(done.exception, UsageError)
-    assert "did you mean cifar100-avg-k5" in str(done.exception)
+    result = _call("cifar100-agv-k5", "--data", photos, "--out", tmp_path / "s")
+    assert isinstance(result.exception, UsageError)
+    assert "did you mean cifar100-avg-k5" in str(result.exception)
 
 
 def test_an_unknown_setting_is_met_with_the_nearest(photos: Path, tmp_path: Path) -> None:
-    done = _call(*_words(photos, tmp_path / "s"), "--over", "optimiser.learnig_rate=1,2")
-    assert isinstance(done.exception, UsageError)
-    assert "did you mean optimiser.learning_rate?" in str(done.exception)
+    result = _call(*_words(photos, tmp_path / "s"), "--over", "optimiser.learnig_rate=1,2")
+    assert isinstance(result.exception, UsageError)
+    assert "did you mean optimiser.learning_rate?" in str(result.exception)
 
 
 def test_figures_of_other_settings_are_not_set_beside_print_without_a_word(
@@ -85,18 +85,22 @@ def test_figures_of_other_settings_are_not_set_beside_print_without_a_word(
     rows = [{"rule": rule, "k": 5.0, **figures} for rule in ("average_k", "top_k")]
     monkeypatch.setattr(sweep, "tested", lambda *_run, **_head: rows)
     words = ["cifar100-top-k5", *_words(photos, tmp_path / "s")[1:], "--seeds", 1]
-    done = _call(*words, "--over", "recipe=cifar100-ce-k5,cifar100-an-k5")
-    assert done.exit_code == 0, done.output
-    told = done.stdout[done.stdout.index("not as published, so levels cannot be compared: ") :]
-    assert {"backbone=tiny", "epochs=1"} <= set(told.partition(": ")[2].splitlines()[0].split(", "))
-    assert "[A] table 1, row TOP-5" not in told
-    assert "published, 50.00 here" in told
+    result = _call(*words, "--over", "recipe=cifar100-ce-k5,cifar100-an-k5")
+    assert result.exit_code == 0, result.output
+    outcome = result.stdout[
+        result.stdout.index("not as published, so levels cannot be compared: ") :
+    ]
+    assert {"backbone=tiny", "epochs=1"} <= set(
+        outcome.partition(": ")[2].splitlines()[0].split(", ")
+    )
+    assert "[A] table 1, row TOP-5" not in outcome
+    assert "published, 50.00 here" in outcome
 
 
 def test_a_sweep_is_not_for_torchrun(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    done = _call(*_words(photos, tmp_path / "s"))
-    assert "start a sweep without torchrun" in str(done.exception)
+    result = _call(*_words(photos, tmp_path / "s"))
+    assert "start a sweep without torchrun" in str(result.exception)
     assert not (tmp_path / "s").exists()

@@ -5,8 +5,8 @@ from florilege.training.sweep.overrides import changed_settings
 
 
 def _said(data: str = "cifar-100-python", *overrides: str, **flags: object) -> list[str]:
-    given = {"recipe": "cifar100-noise0.2-ce-k5", "data": data, **flags}
-    return changed_settings(resolve(given, overrides=overrides), 45_000)
+    options = {"recipe": "cifar100-noise0.2-ce-k5", "data": data, **flags}
+    return changed_settings(resolve(options, overrides=overrides), 45_000)
 
 
 def test_a_published_run_departs_in_nothing() -> None:
@@ -16,14 +16,14 @@ def test_a_published_run_departs_in_nothing() -> None:
 
 
 def test_every_setting_and_option_that_may_move_a_figure_is_named() -> None:
-    said = _said(
+    answer = _said(
         "cifar-100-python:noise=0.4,fraction=0.5",
         "schedule.milestones=[1,2]",
         "loss.label_smoothing=0.1",
         backbone="tiny",
         epochs=3,
     )
-    assert sorted(said) == [
+    assert sorted(answer) == [
         "backbone=tiny",
         "epochs=3",
         "fraction=0.5",
@@ -34,16 +34,16 @@ def test_every_setting_and_option_that_may_move_a_figure_is_named() -> None:
 
 
 def test_data_of_another_size_than_the_published_are_named() -> None:
-    given = {"recipe": "imagenet-5pct-ce-k5", "data": "imagenet"}
-    assert changed_settings(resolve(given), 64_000) == []
-    assert changed_settings(resolve(given), 1_234) == [
+    options = {"recipe": "imagenet-5pct-ce-k5", "data": "imagenet"}
+    assert changed_settings(resolve(options), 64_000) == []
+    assert changed_settings(resolve(options), 1_234) == [
         "1,234 photos to learn from instead of 64,000"
     ]
     assert changed_settings(resolve({"recipe": "small-photos", "data": "photos"}), 20) == []
 
 
 def test_a_setting_of_the_recipe_that_is_gone_is_named() -> None:
-    given = {"recipe": "cifar100-top-k5", "data": "cifar-100-python", "loss": "cross_entropy"}
-    said = changed_settings(resolve(given), 45_000)
-    assert "loss.name=cross_entropy" in said
-    assert "loss.epsilon=None" in said
+    options = {"recipe": "cifar100-top-k5", "data": "cifar-100-python", "loss": "cross_entropy"}
+    answer = changed_settings(resolve(options), 45_000)
+    assert "loss.name=cross_entropy" in answer
+    assert "loss.epsilon=None" in answer

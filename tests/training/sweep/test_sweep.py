@@ -58,10 +58,10 @@ class Runs:
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
-    made = Runs()
-    monkeypatch.setattr(job_pool, "train_run", made.train)
-    monkeypatch.setattr(module, "tested", made.test)
-    return made
+    result = Runs()
+    monkeypatch.setattr(job_pool, "train_run", result.train)
+    monkeypatch.setattr(module, "tested", result.test)
+    return result
 
 
 def _plan(
@@ -221,8 +221,8 @@ def test_a_missing_onnx_runtime_is_noticed_before_anything_is_trained(
 def test_the_device_that_measures_is_said_before_anything_is_trained(
     runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = list[str]()
-    monkeypatch.setattr(module, "say", said.append)
+    lines = list[str]()
+    monkeypatch.setattr(module, "say", lines.append)
     monkeypatch.setattr(module, "check_runtime", lambda _device: [f"after {len(runs.trained)}"])
     sweep(*_plan(), tmp_path)
-    assert said[0] == "after 0"
+    assert lines[0] == "after 0"

@@ -58,10 +58,10 @@ def test_test_figures_are_means_over_the_seeds_of_the_chosen_setting() -> None:
     for seed, run in enumerate(record.chosen()):
         figures = {"hit_rate": 0.8 + seed / 10, "macro_hit_rate": 0.7, "mean_set_size": 3.0}
         run.test = [{"rule": "average_k", "k": 3.0, **figures}]
-    found = record.tested()["average_k"][3.0]
-    assert found["hit_rate"].mean == pytest.approx(0.85)
-    assert found["hit_rate"].half == pytest.approx(12.7062 * 0.05, rel=1e-4)
-    assert found["mean_set_size"] == Mean(mean=3.0, half=0.0)
+    result = record.tested()["average_k"][3.0]
+    assert result["hit_rate"].mean == pytest.approx(0.85)
+    assert result["hit_rate"].half == pytest.approx(12.7062 * 0.05, rel=1e-4)
+    assert result["mean_set_size"] == Mean(mean=3.0, half=0.0)
     plain = record.to_plain()
     assert [each["chosen"] for each in plain["settings"]] == [True, False]
     assert [row["k"] for row in plain["test"]] == [3.0]
