@@ -264,6 +264,9 @@ class TrainConfig(SettingsGroup):
     """Processes that prepare pictures; null takes as many as suit the machine."""
     cache_mb: Count = 1024
     """Decoded pictures stay in memory when all of them fit into this many MiB."""
+    picture_cache: Text | None = None
+    """Folder for decoded training pictures that do not fit; runs and processes share it, and a
+    tenth of its disk stays free."""
     optimiser: OptimiserConfig = OptimiserConfig()
     average: AverageConfig = AverageConfig()
     schedule: ScheduleConfig = ScheduleConfig()

@@ -15,7 +15,16 @@ from florilege.training.config import TrainConfig
 from florilege.training.configuration import from_plain, read_yaml, to_yaml
 from florilege.training.loop.checkpoint import write
 
-MAY_CHANGE: Final = ("epochs", "device", "workers", "cache_mb", "checkpoint", "features", "compile")
+MAY_CHANGE: Final = (
+    "epochs",
+    "device",
+    "workers",
+    "cache_mb",
+    "picture_cache",
+    "checkpoint",
+    "features",
+    "compile",
+)
 """Settings that a resumed run may change."""
 
 

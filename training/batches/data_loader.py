@@ -7,6 +7,7 @@ run starts.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,12 +23,14 @@ from florilege.training.batches.decoded_pictures import (
     Pictures,
     decode_for_training,
     decode_to_keep,
+    hash_photos,
     keep_all,
     loader_of,
     short_side,
     training_side,
     unreadable,
 )
+from florilege.training.batches.picture_cache import PictureCache
 from florilege.training.batches.rng import order, uniforms
 from florilege.training.config import TrainConfig
 from florilege.training.frozen.feature_store import Features
@@ -146,13 +149,14 @@ class Sources:
 def open_sources(
     dataset: Dataset, config: TrainConfig, ranks: Ranks = ALONE, *, on_gpu: bool = False
 ) -> Sources:
-    """Prepare `train` and `val`; what fits into ``cache_mb`` is decoded now and kept.
+    """Prepare `train` and `val`; what fits into ``cache_mb`` is decoded now and kept in memory.
 
     Each of several processes keeps its own, with its share of the cores. Changing pictures at
     random is left to workers too where a GPU would wait for it.
 
     Raises:
-        DataError: Pictures that are decoded now cannot be read; the message names them.
+        DataError: Pictures that are read now cannot be; the message names them.
+        UsageError: ``picture_cache`` is a folder of other files, or cannot be written.
     """
     train, val = dataset.split("train"), dataset.split("val")
     preprocess = config.preprocess
@@ -168,6 +172,9 @@ def open_sources(
     if room >= len(train) * 4 * kept_side**2:  # 3 bytes a pixel, 4 pixels wide for 3 high
         keeper = replace(training, decoder=partial(decode_to_keep, side=side))
         training = keep_all(keeper, workers=readers)
+    elif config.picture_cache is not None:
+        cache = PictureCache(Path(config.picture_cache), side)
+        training = replace(training, hashes=hash_photos(train, workers=readers), cache=cache)
     spare = 0 if training.in_memory is not None and not on_gpu else max(1, ranks.cores - 1)
     return Sources(training, validation, spare if config.workers is None else config.workers)
 

@@ -20,6 +20,7 @@ from florilege.errors import DataError
 from florilege.models.images import ImageError, decode, read_header
 from florilege.models.photo_hashes import photo_hash
 from florilege.progress import progress
+from florilege.training.batches.picture_cache import PictureCache
 
 Picture = NDArray[np.uint8]
 Item = TypeVar("Item")
@@ -74,15 +75,16 @@ def short_side(split: Split) -> int | None:
 class Pictures:
     """Pictures of a split by row, uint8 ``(height, width, 3)``.
 
-    ``decoder`` turns the bytes of a file into a picture and can be pickled; ``in_memory`` holds all
-    pictures and ``hashes`` the `photo_hash` of each, or both are None if they are read when asked
-    for.
+    ``decoder`` turns the bytes of a file into a picture and can be pickled. ``in_memory`` holds all
+    pictures, or they are read when asked for, if there is a ``cache`` from there. ``hashes`` has
+    the `photo_hash` of each, where they have been read.
     """
 
     split: Split
     decoder: Callable[[bytes], Any]
     in_memory: Sequence[Picture] | None = None
     hashes: Sequence[bytes] | None = None
+    cache: PictureCache | None = None
 
     def __len__(self) -> int:
         return len(self.split)
@@ -91,6 +93,11 @@ class Pictures:
         """One picture, or what is wrong with its file."""
         if self.in_memory is not None:
             return self.in_memory[row]
+        if self.cache is not None and self.hashes is not None:
+            return self.cache.read(self.hashes[row], partial(self._decode, row))
+        return self._decode(row)
+
+    def _decode(self, row: int) -> Any:
         try:
             return self.decoder(self.split.read(row))
         except (ImageError, OSError) as error:

@@ -10,7 +10,7 @@ from florilege.data.dataset import Dataset, Split
 from florilege.training.config import TrainConfig
 from florilege.training.run_folder import RunFolder
 
-OF_A_MACHINE: Final = ("workers", "cache_mb", "features")
+OF_A_MACHINE: Final = ("workers", "cache_mb", "picture_cache", "features")
 """Settings that may differ from machine to machine."""
 
 

@@ -168,17 +168,21 @@ def count_classes(class_counts: ClassCounts) -> Tensor:
         return class_counts
     numbers = _counts(class_counts)
     counts = _tensor(numbers)
-    if counts is None or counts.is_complex() or not bool((counts % 1 == 0).all()):
+    if counts is None or counts.is_complex() or not _are_whole(counts):
         raise ValueError(f"class_counts must be whole numbers, got {numbers}")
     if counts.dim() != 1 or counts.numel() == 0:
         raise ValueError(f"class_counts must have shape (classes,), got {tuple(counts.shape)}")
-    missing = (counts < 1).nonzero().flatten().tolist()
-    if missing:
+    if bool(counts.amin() < 1):
+        missing = (counts < 1).nonzero().flatten().tolist()
         raise ValueError(
             f"class_counts must be at least 1 for every class, got none for {missing[:10]}: "
             "a margin needs at least one training image"
         )
     return counts.to(torch.int64)
+
+
+def _are_whole(numbers: Tensor) -> bool:
+    return not numbers.is_floating_point() or bool((numbers % 1 == 0).all())
 
 
 def _leave_unread(counts: Tensor) -> bool:

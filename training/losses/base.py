@@ -241,18 +241,27 @@ def first_derivative_only(
 
 class _Known(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, _scores: Tensor, values: Tensor, gradient: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, _scores: Tensor, values: Tensor, gradient: Tensor, factor: float
+    ) -> Tensor:
         ctx.save_for_backward(gradient)
+        ctx.factor = factor
         return values.clone()
 
     @staticmethod
     @first_derivative_only
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         (gradient,) = ctx.saved_tensors
-        return gradient * (grad.unsqueeze(1) if grad.dim() else grad), None, None
+        slope = grad * ctx.factor
+        return gradient * (slope.unsqueeze(1) if grad.dim() else slope), None, None, None
 
 
-def with_gradient(scores: Tensor, values: Tensor, gradient: Tensor) -> Tensor:
-    """``values``, ``(batch,)`` or a scalar, given the gradient to ``scores`` computed with them."""
-    result: Tensor = _Known.apply(scores, values, gradient)
+def with_gradient(
+    scores: Tensor, values: Tensor, gradient: Tensor, *, factor: float = 1.0
+) -> Tensor:
+    """``values``, ``(batch,)`` or a scalar, whose gradient to ``scores`` is ``factor * gradient``.
+
+    Both were computed together, so that backward only multiplies.
+    """
+    result: Tensor = _Known.apply(scores, values, gradient, factor)
     return result
