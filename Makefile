@@ -7,7 +7,7 @@ DEMO_ARGS ?=
 BUNDLE ?= demo/bundle
 IMAGE ?= florilege
 LOCK ?= serve
-.PHONY: demo speedrun test test-end-to-end lint fix bench bench-losses bench-calibration bench-learning bench-server bench-training bench-recipes fuzz soak test-clients docs serve dist test-wheel lint-image test-image sbom audit lock clean
+.PHONY: demo speedrun test test-end-to-end lint fix bench bench-losses bench-calibration bench-learning bench-server bench-training bench-recipes gpu-day fuzz soak test-clients docs serve dist test-wheel lint-image test-image sbom audit lock clean
 .DEFAULT_GOAL := help
 # The working tree alone: a PYTHONPATH of the caller would hide what is missing here.
 unexport PYTHONPATH
@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make demo   train, calibrate and serve a small model, then open http://127.0.0.1:8000/"
 	@echo "make test   everything CI runs: format, lint, types, import contracts, tests"
-	@echo "also: speedrun test-end-to-end lint fix bench bench-losses bench-calibration bench-learning bench-server bench-training bench-recipes fuzz soak test-clients docs serve lock clean"
+	@echo "also: speedrun test-end-to-end lint fix bench bench-losses bench-calibration bench-learning bench-server bench-training bench-recipes gpu-day fuzz soak test-clients docs serve lock clean"
 	@echo "to ship: dist test-wheel lint-image test-image sbom audit"
 
 .venv/made:
@@ -65,6 +65,11 @@ bench: bench-losses bench-calibration bench-learning bench-server
 
 bench-losses bench-calibration bench-training: bench-%: .venv/dev
 	$(BIN)/python -m benchmarks.speed.$* $(BENCH_ARGS)
+
+# Everything that waits for a GPU, with a report in gpu-day/; DEVICE=cpu rehearses it.
+DEVICE ?= cuda
+gpu-day: .venv/dev
+	$(BIN)/python -m benchmarks.gpu_day --device $(DEVICE) $(BENCH_ARGS)
 
 bench-server: .venv/dev
 	$(BIN)/python -m benchmarks.load.server $(BENCH_ARGS)

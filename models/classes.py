@@ -1,6 +1,7 @@
 """The classes of a network, in the order of its outputs, with what is known of each."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -11,6 +12,10 @@ import numpy as np
 from florilege.errors import BundleError
 
 _OPTIONAL = ("genus", "family", "gbif", "link", "thumbnail")
+# Genus, hybrid sign, epithet, and the epithet of a subspecies, variety or form; then the authors.
+_BINOMIAL = re.compile(
+    r"[A-Z][\w-]+(?: [x\u00d7])?(?: \u00d7?[a-z][\w-]+)(?: (?:subsp\.|var\.|f\.) [a-z][\w-]+)?"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,14 +112,23 @@ class ClassTable(Sequence[ClassInfo]):
 def _from_plain(entry: Mapping[str, Any]) -> ClassInfo:
     names = entry.get("common_names") or {}
     thumbnail = entry.get("thumbnail")  # a bundle from before there were any has no such key
+    if thumbnail is not None:
+        thumbnail = Thumbnail(author=thumbnail.get("author"), licence=thumbnail.get("licence"))
     return ClassInfo(
         id=str(entry["id"]),
         scientific_name=str(entry.get("scientific_name") or entry["id"]),
         common_names={language: tuple(values) for language, values in names.items()},
-        thumbnail=None if thumbnail is None else _thumbnail(thumbnail),
+        thumbnail=thumbnail,
         **{key: entry.get(key) for key in ("genus", "family", "gbif", "training_count", "link")},
     )
 
 
-def _thumbnail(entry: Mapping[str, Any]) -> Thumbnail:
-    return Thumbnail(author=entry.get("author"), licence=entry.get("licence"))
+def without_author(name: str) -> str:
+    """The name of a species without its authors; unchanged where it does not look like one.
+
+    Example:
+        >>> without_author("Lactuca virosa L."), without_author("Mentha × piperita L.")
+        ('Lactuca virosa', 'Mentha × piperita')
+    """
+    match = _BINOMIAL.match(name)
+    return match.group() if match else name

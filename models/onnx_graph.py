@@ -11,6 +11,5 @@ def without_origins(model: onnx.ModelProto) -> bytes:
     for message in (model, graph, *functions, *nodes, *values):
         for field in {"metadata_props", "doc_string"} & set(message.DESCRIPTOR.fields_by_name):
             message.ClearField(field)
-    model.producer_name = "florilege"
-    model.producer_version = ""
+    model.producer_name, model.producer_version = "florilege", ""
     return bytes(model.SerializeToString(deterministic=True))

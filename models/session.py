@@ -7,7 +7,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from florilege.cores import cores
 from florilege.errors import BundleError, UsageError
 from florilege.models.bundle.bundle import MODEL, Bundle
 from florilege.models.images import MAX_PIXELS, Header, load
@@ -66,8 +65,7 @@ class Session:
         self.bundle, self.runtime = bundle, runtime
         self._run = _load(bundle, runtime, device, threads)
         self.provider: str = self._run.get_providers()[0]  # the one in use
-        # Threads that keep it busy: OpenVINO runs the network in threads of its own meanwhile.
-        self.concurrency = cores() * (2 if runtime.name == OPENVINO else 1)
+        self.concurrency = runtime.concurrency
         if device == "cuda":
             demand_cuda(self.provider)
         self.heads: Mapping[str, str] = bundle.heads  # ONNX output name by head name

@@ -11,6 +11,7 @@ from florilege.errors import DataError
 from florilege.models.backbones import Network, side_taken
 from florilege.models.backbones.weights import PRETRAINED, Weights
 from florilege.models.photo_hashes import PhotoHashes
+from florilege.models.runtime import fastest_float32
 from florilege.models.thumbnails import pack, read_thumbnails
 from florilege.training.batches.data_loader import Sources
 from florilege.training.batches.decoded_pictures import hash_photos, short_side
@@ -71,25 +72,20 @@ def notes_on_enlarging(config: TrainConfig, dataset: Dataset) -> Iterator[str]:
         )
 
 
-def frozen_features(
-    dataset: Dataset,
-    config: TrainConfig,
-    network: Network,
-    run: Path,
-    compute: Compute,
-    say: Callable[[str], None],
-) -> tuple[Features, Features]:
-    """Features of `train` and `val`, kept beside the run or where the settings say."""
-    preprocess = config.preprocess
+def frozen_backbone(
+    config: TrainConfig, network: Network, run: Path, compute: Compute, say: Callable[[str], None]
+) -> FrozenBackbone:
+    """What computes features of photos, and keeps them beside the run or where the settings say."""
+    preprocess, runtime = config.preprocess, fastest_float32()
     folder = Path(config.features) if config.features else run.resolve().parent / "features"
-    backbone = FrozenBackbone(
-        network,
-        preprocess,
-        folder / folder_name(config.backbone, network.backbone, preprocess, on_gpu=compute.on_gpu),
-        compute,
-        cores() if config.workers is None else config.workers,
-        say,
-    )
+    computed_by = "gpu" if compute.on_gpu else runtime.name
+    folder /= folder_name(config.backbone, network.backbone, preprocess, computed_by=computed_by)
+    workers = cores() if config.workers is None else config.workers
+    return FrozenBackbone(network, preprocess, folder, compute, workers, say, runtime)
+
+
+def frozen_features(dataset: Dataset, backbone: FrozenBackbone) -> tuple[Features, Features]:
+    """Features of `train` and `val`."""
     return backbone.features(dataset.split("train")), backbone.features(dataset.split("val"))
 
 

@@ -29,6 +29,7 @@ from florilege.training.network import notes_on_random_weights, seeded, start, u
 from florilege.training.objective import Objective
 from florilege.training.optimisation.optimizer import rate_share
 from florilege.training.preparation import (
+    frozen_backbone,
     frozen_features,
     notes_on_enlarging,
     notes_on_validation,
@@ -195,7 +196,8 @@ class _TrainingProcess:
         if not (self.config.freeze and self.config.epochs):
             return None
         settings = (self.config, inputs.network, self.folder.path, self.compute, self.say)
-        return self.ranks.in_turn(partial(frozen_features, inputs.dataset, *settings))
+        backbone = frozen_backbone(*settings)
+        return self.ranks.in_turn(partial(frozen_features, inputs.dataset, backbone))
 
     def trained(self, inputs: _Inputs, features: tuple[Features, Features] | None) -> TrainingState:
         """What the loop changes, as it is before the first step."""

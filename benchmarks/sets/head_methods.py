@@ -32,11 +32,11 @@ from florilege.training.configuration import resolve
 from florilege.training.device import choose
 from florilege.training.frozen.blend import PARTNER, PARTNERS_DECAY, SHARPNESS, candidates, partner
 from florilege.training.frozen.discriminant import Linear
-from florilege.training.frozen.feature_store import Features, folder_name
-from florilege.training.frozen.features import FrozenBackbone
+from florilege.training.frozen.feature_store import Features
 from florilege.training.frozen.head import train_head
 from florilege.training.network import seeded, start
 from florilege.training.objective import head_of
+from florilege.training.preparation import frozen_backbone
 from florilege.training.recipes import RECIPES
 
 SIZES: Final = (1, 2, 3, 5)
@@ -78,13 +78,10 @@ class Bench:
         flags = {"freeze": "backbone", "device": "cpu", **flags}
         config = resolve(flags)
         assert config.weights is not None
-        assert config.features is not None
         dataset = open_dataset(config.data, splits=PARTS)
         _, network = seeded(config, dataset)
         warm_start(network, open_weights(config.weights, config.backbone))
-        name = folder_name(config.backbone, network.backbone, config.preprocess)
-        remaining, compute = Path(config.features) / name, choose("cpu", "fp32")
-        frozen = FrozenBackbone(network, config.preprocess, remaining, compute, 0, print)
+        frozen = frozen_backbone(config, network, folder, choose("cpu", "fp32"), print)
         return cls(flags, folder, dataset, {p: frozen.features(dataset.split(p)) for p in PARTS})
 
     def noisy(self, noise: float, seed: int) -> Dataset:

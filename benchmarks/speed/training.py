@@ -2,7 +2,7 @@
 
     python -m benchmarks.speed.training DATA [--backbone resnet18] [--image-size 96]
                     [--batch-size 32] [--workers 2] [--rounds 3] [--precision fp32|bf16]
-                    [--device cpu|cuda]
+                    [--device cpu|cuda] [--compile]
 
 Both train the same network on the train split of DATA for an epoch, with random crops, flips and
 SGD, and read each photo when its turn comes (a run keeps decoded photos in memory where there is
@@ -41,6 +41,7 @@ from benchmarks.speed import training_step
 from florilege.data.dataset import Split
 from florilege.data.sources import open_dataset
 from florilege.models.backbones import build
+from florilege.models.runtime import fastest_float32
 from florilege.progress import Advance
 from florilege.training.batches.data_loader import BatchLoader, Sources, open_sources
 from florilege.training.config import TrainConfig
@@ -64,6 +65,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--compile", action="store_true", help="both networks, `torch.compile`")
     parser.add_argument("--variant", choices=VARIANTS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.variant is not None:
@@ -130,6 +132,7 @@ def _config(given: argparse.Namespace) -> TrainConfig:
             "workers": given.workers,
             "device": given.device,
             "precision": given.precision,
+            "compile": given.compile,
             "loss": "cross_entropy",
             "cache_mb": 0,
             "epochs": 1,
@@ -167,7 +170,13 @@ def _our_features(given: argparse.Namespace) -> dict[str, float]:
     network = build(given.backbone, len(dataset.classes), "linear")
     with tempfile.TemporaryDirectory() as folder:
         backbone = FrozenBackbone(
-            network, config.preprocess, Path(folder), compute, given.workers, print
+            network,
+            config.preprocess,
+            Path(folder),
+            compute,
+            given.workers,
+            print,
+            fastest_float32(),
         )
         backbone.features(dataset.split("val"))  # exports the graph
         clock = Clock()
@@ -200,6 +209,8 @@ def _plain(given: argparse.Namespace, *, network: bool) -> dict[str, float]:
     )
     model = torchvision.models.get_model(given.backbone, num_classes=len(dataset.classes))
     model = model.to(given.device, memory_format=torch.channels_last).train()
+    if given.compile:
+        model.compile()
     optimiser = torch.optim.SGD(
         model.parameters(), 0.1, momentum=0.9, weight_decay=1e-4, nesterov=True
     )

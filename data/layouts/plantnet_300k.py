@@ -19,8 +19,7 @@ from florilege.data.layouts.manifest import demand_columns
 from florilege.data.layouts.published_lists import read_json, with_class_file
 from florilege.data.records import Listing, Records
 from florilege.errors import DataError
-from florilege.models.classes import ClassInfo
-from florilege.models.latin_names import without_author
+from florilege.models.classes import ClassInfo, without_author
 from florilege.tables import Table, read_table
 
 METADATA: Final = "plantnet300K_metadata.json"

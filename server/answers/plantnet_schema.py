@@ -10,8 +10,7 @@ from pydantic import AliasGenerator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import SkipJsonSchema
 
-from florilege.models.classes import ClassInfo
-from florilege.models.latin_names import without_author
+from florilege.models.classes import ClassInfo, without_author
 from florilege.server.answers.common_names import TaxonTable, fallback_chain
 from florilege.server.schemas import (
     Answer,

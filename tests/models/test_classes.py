@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from florilege.errors import BundleError
-from florilege.models.classes import ClassInfo, ClassTable, Thumbnail
+from florilege.models.classes import ClassInfo, ClassTable, Thumbnail, without_author
 
 ROSE = ClassInfo(
     id="10",
@@ -127,3 +127,20 @@ def test_what_is_told_of_a_class_wins_and_what_is_left_open_stays() -> None:
         "fr": ("églantier",), **ROSE.common_names
     }  # fmt: skip
     assert ROSE.updated(ClassInfo(id="10", scientific_name="10")) == ROSE
+
+
+@pytest.mark.parametrize(
+    ("full", "short"),
+    [
+        ("Trifolium pratense L.", "Trifolium pratense"),
+        ("Hibiscus rosa-sinensis L.", "Hibiscus rosa-sinensis"),
+        ("Mentha x piperita L.", "Mentha x piperita"),
+        (
+            "Lapsana communis subsp. intermedia (M. Bieb.) Hayek",
+            "Lapsana communis subsp. intermedia",
+        ),
+        ("unknown plant", "unknown plant"),
+    ],
+)
+def test_authors_are_taken_off(full: str, short: str) -> None:
+    assert without_author(full) == short

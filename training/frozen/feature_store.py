@@ -32,13 +32,16 @@ def photo_id(content: bytes) -> bytes:
 
 
 def folder_name(
-    name: str, backbone: nn.Module, preprocess: Preprocess, *, on_gpu: bool = False
+    name: str, backbone: nn.Module, preprocess: Preprocess, *, computed_by: str = "onnxruntime"
 ) -> str:
     """Where the features of a network belong: its name, and a hash of its weights and its input.
 
-    Those of a GPU have a folder of their own: they differ from those of a CPU in the last digits.
+    What they are ``computed_by`` has a part in it: a GPU, ONNX Runtime and OpenVINO differ in the
+    last digits.
     """
-    digest = hashlib.sha256(preprocess.to_json().encode() + b"gpu" * on_gpu)
+    digest = hashlib.sha256(preprocess.to_json().encode())
+    if computed_by != "onnxruntime":  # as in the folders of older versions
+        digest.update(computed_by.encode())
     for key, value in backbone.state_dict().items():
         digest.update(key.encode())
         digest.update(value.cpu().contiguous().numpy().tobytes())

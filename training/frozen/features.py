@@ -23,7 +23,9 @@ from florilege.models.bundle.bundle import MODEL
 from florilege.models.export import PictureNetwork, export_onnx
 from florilege.models.heads import CosineHead
 from florilege.models.images import Preprocess, load
+from florilege.models.openvino_graph import open_in_openvino
 from florilege.models.photo_hashes import photo_hash
+from florilege.models.runtime import OPENVINO, Runtime
 from florilege.models.session import FEATURES, INPUT, open_graph
 from florilege.progress import progress
 from florilege.training.batches.data_loader import EvaluationBatches
@@ -57,6 +59,7 @@ class FrozenBackbone:
     compute: Compute
     workers: int  # processes that decode for a GPU
     say: Callable[[str], None]
+    runtime: Runtime = Runtime()  # noqa: RUF009  # it cannot be changed; on a CPU, in float32
 
     def features(self, split: Split) -> Features:
         """The features of a split; those of photos met before, by any run, are not made again.
@@ -104,7 +107,14 @@ class FrozenBackbone:
             path, size = Path(scratch) / MODEL, self.preprocess.image_size
             mean, std = self.preprocess.mean, self.preprocess.std
             export_onnx(self.network, image_size=size, mean=mean, std=std, path=path)
-            return open_graph(path.read_bytes(), threads=1)
+            content = path.read_bytes()
+        if self.runtime.name == OPENVINO:
+            try:
+                return open_in_openvino(content, {INPUT: (1, size, size, 3)}, bf16=False)
+            except Exception as error:  # of many classes
+                reason = " ".join(str(error).split())[:200]
+                self.say(f"ONNX Runtime computes the features; OpenVINO cannot: {reason}")
+        return open_graph(content, threads=1)
 
     def _by_graph(self, pictures: Pictures, rows: list[int]) -> Generator[_Piece]:
         """A picture at a time in as many threads as cores, as the server and `calibrate` do it."""
@@ -117,7 +127,7 @@ class FrozenBackbone:
             (values,) = graph.run([FEATURES], {INPUT: picture[np.newaxis]})
             return row, values[0]
 
-        with closing(in_order(features, rows)) as results:
+        with closing(in_order(features, rows, threads=self.runtime.concurrency)) as results:
             while some := list(islice(results, PHOTOS_AT_ONCE)):
                 good = [(row, values) for row, values in some if not isinstance(values, str)]
                 yield _Piece(

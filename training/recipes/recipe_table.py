@@ -9,15 +9,21 @@ import yaml
 
 from florilege.training.recipes.recipe import PublishedFigure, Recipe
 
-FILE: Final = Path(__file__).with_name("recipes.yaml")
 _FIGURE: Final = re.compile(r"(?P<percent>[\d.]+)( ± (?P<interval>.+)| \(sd (?P<deviation>.+)\))?")
 
 Plain = Mapping[str, Any]
 
 
+def read_yaml(name: str) -> dict[str, Any]:
+    """A file of this folder."""
+    text = Path(__file__).with_name(name).read_text("utf-8")
+    content: dict[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return content
+
+
 def read_recipes() -> dict[str, Recipe]:
     """All recipes by name, in the order of the file."""
-    plain = yaml.load(FILE.read_text("utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    plain = read_yaml("recipes.yaml")
     recipes = {name: Recipe(**{"settings": {}, **fields}) for name, fields in plain["ours"].items()}
     for table in plain["tables"]:
         recipes |= _recipes_of(table, plain["shared"]["departures_of_losses"])
@@ -73,7 +79,7 @@ def _figures(table: Plain, method: str, number: int, values: Plain) -> Iterator[
         if value is None:
             continue
         figure = _FIGURE.fullmatch(str(value))
-        assert figure is not None, f"{FILE.name}: {value!r} is no figure"
+        assert figure is not None, f"recipes.yaml: {value!r} is no figure"
         yield PublishedFigure(
             metric=part.get("metric", validation["metric"]),
             k=part.get("k", validation["k"]),

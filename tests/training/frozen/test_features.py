@@ -14,6 +14,7 @@ from florilege.models.backbones import Network, build
 from florilege.models.backbones.weights import read_weights
 from florilege.models.export import PictureNetwork
 from florilege.models.images import Preprocess, load
+from florilege.models.runtime import Runtime
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve
 from florilege.training.device import Compute
@@ -25,6 +26,10 @@ from florilege.training.train import train_run
 from tests.training.small import small_config, write_photos
 
 SIZE = Preprocess(image_size=16)
+
+
+ONNX_RUNTIME = Runtime()
+IN_OPENVINO = Runtime("openvino", "float32")
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +51,12 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(tmp_path_factory.mktemp("kept"))
 
 
-def _frozen(network: Network, folder: Path, said: list[str] | None = None) -> FrozenBackbone:
+def _frozen(
+    network: Network, folder: Path, said: list[str] | None = None, runtime: Runtime = ONNX_RUNTIME
+) -> FrozenBackbone:
     compute = Compute(torch.device("cpu"), "fp32")
     say = print if said is None else said.append
-    return FrozenBackbone(network, SIZE, folder, compute, 0, say)
+    return FrozenBackbone(network, SIZE, folder, compute, 0, say, runtime)
 
 
 def _head_config(photos: Path, start: Path, **changes: Any) -> TrainConfig:
@@ -62,12 +69,13 @@ def test_features_are_those_of_the_network_whichever_way_and_however_many_at_onc
     monkeypatch.setattr(features, "PHOTOS_AT_ONCE", 4)
     network, split = build("tiny", 3, "linear"), open_dataset(str(photos)).split("train")
     by_graph = _frozen(network, tmp_path / "graph").features(split)
+    in_openvino = _frozen(network, tmp_path / "openvino", runtime=IN_OPENVINO).features(split)
     monkeypatch.setattr(FrozenBackbone, "_by_graph", FrozenBackbone._by_torch)
     by_torch = _frozen(network, tmp_path / "torch").features(split)
     pictures = np.stack([load(split.read(row), SIZE) for row in range(len(split))])
     with torch.inference_mode():
         whole = PictureNetwork(network.backbone, SIZE.mean, SIZE.std)(torch.from_numpy(pictures))
-    for result in (by_graph, by_torch):
+    for result in (by_graph, in_openvino, by_torch):
         read = np.stack([result.read(row) for row in range(len(result))])
         np.testing.assert_allclose(read, whole, atol=1e-4)
 
@@ -249,7 +257,26 @@ def test_features_by_torch_are_float32_proper(
     assert torch.backends.cudnn.allow_tf32 == before
 
 
-def test_features_of_a_gpu_have_a_folder_of_their_own() -> None:
+def test_whatever_computes_features_has_a_folder_of_its_own() -> None:
     backbone = build("tiny", 3, "linear").backbone
-    names = {folder_name("tiny", backbone, SIZE, on_gpu=on_gpu) for on_gpu in (False, True)}
-    assert len(names) == 2
+    names = {
+        folder_name("tiny", backbone, SIZE, computed_by=name)
+        for name in ("onnxruntime", "openvino", "gpu")
+    }
+    assert len(names) == 3
+
+
+def test_onnx_runtime_computes_what_openvino_cannot(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("an operation\n is unknown")
+
+    network, split = build("tiny", 3, "linear"), open_dataset(str(photos)).split("val")
+    expected = _frozen(network, tmp_path / "graph").features(split)
+    monkeypatch.setattr(features, "open_in_openvino", refuse)
+    lines: list[str] = []
+    result = _frozen(network, tmp_path / "openvino", lines, IN_OPENVINO).features(split)
+    assert lines[0].endswith("OpenVINO cannot: an operation is unknown")
+    for row in range(len(split)):
+        np.testing.assert_array_equal(result.read(row), expected.read(row))

@@ -8,12 +8,13 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from florilege.models.backbones import build
 from florilege.training.recipes import RECIPES
-from florilege.training.recipes.cost import GIGAFLOPS, PHOTOS, SUSTAINED, cost_of
+from florilege.training.recipes.cost import COSTS, SUSTAINED, cost_of
 
 CLASSES = {32: 100, 224: 1000}
+SIDES = dict.fromkeys(COSTS["gigaflops"], 224) | {"densenet40_40": 32}
 
 
-@pytest.mark.parametrize(("network", "side"), GIGAFLOPS)
+@pytest.mark.parametrize(("network", "side"), SIDES.items())
 def test_operations_are_those_that_torch_counts(network: str, side: int) -> None:
     with torch.device("meta"):
         model = build(network, CLASSES[side], "linear", image_size=side).train()
@@ -23,7 +24,7 @@ def test_operations_are_those_that_torch_counts(network: str, side: int) -> None
             forward = counter.get_total_flops()
             torch.autograd.backward(logits.sum())
     counted = [total / 2e9 for total in (forward, counter.get_total_flops())]
-    assert counted == pytest.approx(GIGAFLOPS[network, side], rel=1e-3)
+    assert counted == pytest.approx(COSTS["gigaflops"][network], rel=1e-3)
 
 
 def test_a_row_is_counted_picture_by_picture() -> None:
@@ -46,13 +47,14 @@ def test_a_subset_of_imagenet_costs_its_share() -> None:
     assert whole is not None
     assert part.pictures == 120 * 64 * 1000
     assert part.steps == 120 * 250
-    assert whole.pictures == 120 * PHOTOS["imagenet"][0]
+    assert whole.pictures == 120 * COSTS["photos"]["imagenet"][0]
 
 
 def test_every_row_has_a_cost_and_ours_none() -> None:
     for name, recipe in RECIPES.items():
         cost = cost_of(recipe)
         assert (cost is None) == (not recipe.source), name
+        assert cost is None or recipe.settings["image_size"] == SIDES[recipe.settings["backbone"]]
         assert cost is None or math.isfinite(cost.gpu_hours)
         assert cost is None or cost.processor_hours, f"time a step of {name} on a CPU"
 
