@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from florilege.errors import DataError
 from florilege.models.classes import ClassTable
-from florilege.suggestions import meant
+from florilege.suggestions import suggestion
 
 SPLITS = ("train", "val", "test")
 _OTHER_NAMES = {"training": "train", "valid": "val", "validation": "val", "cal": "val"}
@@ -69,7 +69,7 @@ class Dataset:
         key = split_name(name) or name
         if key not in self.splits:
             there = ", ".join(self.splits) or "none"
-            near = meant(name, self.splits)
+            near = suggestion(name, self.splits)
             raise DataError(f"{self.source} has no split {name!r}; it has: {there}{near}")
         return self.splits[key]
 

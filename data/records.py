@@ -10,7 +10,7 @@ import numpy as np
 from florilege.data.dataset import SPLITS, Dataset, Split, split_name
 from florilege.errors import DataError, first
 from florilege.models.classes import ClassInfo, ClassTable
-from florilege.suggestions import meant
+from florilege.suggestions import suggestion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +159,7 @@ def _split_names(listing: Listing, splits: Sequence[str] | None) -> list[str]:
     names = present if splits is None else [split_name(name) or name for name in splits]
     for name in names:
         if name not in present:
-            has = f"it has: {', '.join(present) or 'none'}{meant(name, present)}"
+            has = f"it has: {', '.join(present) or 'none'}{suggestion(name, present)}"
             raise DataError(f"{listing.source} has no split {name!r}; {has}{listing.to_be_had}")
         if not listing.splits[name].class_ids:
             raise DataError(

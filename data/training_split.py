@@ -16,7 +16,7 @@ from florilege.data.label_noise import noisy_ids
 from florilege.data.records import Listing
 from florilege.data.subset import sample_rows, select_records
 from florilege.errors import DataError
-from florilege.suggestions import meant
+from florilege.suggestions import suggestion
 
 _OPTION = r"\s*\w+\s*=[^,=/\\]*"
 _OPTIONS = re.compile(rf"{_OPTION}(,{_OPTION})*")
@@ -169,5 +169,5 @@ def _read(source: str, name: str, text: str) -> float:
 
 def _refuse_unknown(source: str, name: str) -> None:
     names = ", ".join(f"{option}=" for option in _VALUES)
-    near = meant(name, _VALUES)
+    near = suggestion(name, _VALUES)
     raise DataError(f"{source}: there is no option {name!r}; a source takes {names}{near}")

@@ -9,7 +9,7 @@ import yaml
 
 from florilege.errors import UsageError
 from florilege.renames import current_keys
-from florilege.suggestions import meant
+from florilege.suggestions import suggestion
 
 
 def _read_config(ctx: typer.Context, path: Path | None) -> None:
@@ -23,7 +23,7 @@ def _read_config(ctx: typer.Context, path: Path | None) -> None:
     names = current_keys(ctx.command_path.partition(" ")[2], typed)
     if unknown := sorted(set(names) - set(parameters)):
         allowed = ", ".join(sorted(parameters))
-        near = meant(unknown[0], parameters)
+        near = suggestion(unknown[0], parameters)
         raise UsageError(f"--config {path} has {', '.join(unknown)}; allowed are {allowed}{near}")
     ctx.default_map = {name: _flag_value(parameters[name], value) for name, value in names.items()}
 

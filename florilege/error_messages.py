@@ -11,7 +11,7 @@ from typing import Any, cast
 import typer
 
 from florilege.errors import FlorilegeError
-from florilege.suggestions import meant
+from florilege.suggestions import suggestion
 
 REMOVED_FLAGS = {
     "--correct-prior": "calibrate again on labelled photos with the new class frequencies",
@@ -39,14 +39,14 @@ def _usage_message(error: Any) -> str:
         return unknown
     if verb := re.match(r"No such command '(.*?)'\.", message):
         verbs = context.command.list_commands(context)
-        return f"{context.command_path} has no command {verb[1]}{meant(verb[1], verbs)}"
+        return f"{context.command_path} has no command {verb[1]}{suggestion(verb[1], verbs)}"
     message = message.replace("Value error, ", "").rstrip(".")
     parameter = getattr(error, "param", None)
     source = context and parameter and context.get_parameter_source(parameter.name)
     if source is None or source.name != "ENVIRONMENT":
         message = re.sub(r" \(env var: '\w+'\)", "", message)
     if choice := re.search(r"'([^']*)' is not one of (.*)$", message):
-        message += meant(choice[1], re.findall(r"'([^']*)'", choice[2]))
+        message += suggestion(choice[1], re.findall(r"'([^']*)'", choice[2]))
     return f"{message[:1].lower()}{message[1:]}"
 
 
@@ -57,7 +57,7 @@ def _unknown_option(context: Any, option: str) -> str | None:
         return None
     if option in REMOVED_FLAGS:
         return f"{option} was removed: {REMOVED_FLAGS[option]}"
-    return f"{context.command_path} has no option {option}{meant(option, flags)}"
+    return f"{context.command_path} has no option {option}{suggestion(option, flags)}"
 
 
 def error_message(error: Exception, *, in_full: bool) -> str:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
 from florilege.errors import UsageError
-from florilege.suggestions import did_you_mean, meant, nearest
+from florilege.suggestions import did_you_mean, nearest, suggestion
 
 _BY_NAME = inspect.Parameter.KEYWORD_ONLY
 Verb = TypeVar("Verb", bound=Callable[..., None])
@@ -137,7 +137,7 @@ def _complaint(error: ValidationError) -> str:
     if first["type"] == "missing":
         return refusal
     choices = re.findall(r"'([^']*)'", first.get("ctx", {}).get("expected", ""))
-    return f"{refusal}, got {first['input']!r}{meant(str(first['input']), choices)}"
+    return f"{refusal}, got {first['input']!r}{suggestion(str(first['input']), choices)}"
 
 
 def fields_of(model: type[BaseModel]) -> dict[str, dict[str, Any]]:
@@ -214,7 +214,7 @@ def complaint(
     finite = "finite and " if first["type"] == "finite_number" else ""
     kinds = fields[name].get("anyOf", [fields[name]])
     choices = [choice for kind in kinds for choice in kind.get("enum", ())]
-    rule, guess = allowed_values(fields[name]), meant(str(first["input"]), choices)
+    rule, guess = allowed_values(fields[name]), suggestion(str(first["input"]), choices)
     return f"{name} must be {finite}{rule}, got {first['input']!r}{guess}"
 
 

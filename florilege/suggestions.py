@@ -36,18 +36,18 @@ def nearest(word: str, known_names: Iterable[str], most: int = 3) -> list[str]:
     return sorted((name for name in names if typed in plain(name)), key=len)[:most]
 
 
-def meant(word: str, known_names: Iterable[str], most: int = 3) -> str:
+def suggestion(word: str, known_names: Iterable[str], most: int = 3) -> str:
     """The end of an error message: what the word may have meant, or nothing.
 
     Example:
-        >>> meant("softmx", ["softmax", "sigmoid"])
+        >>> suggestion("softmx", ["softmax", "sigmoid"])
         '; did you mean softmax?'
     """
     return did_you_mean(nearest(word, known_names, most))
 
 
 def did_you_mean(names: Iterable[str]) -> str:
-    """:func:`meant` for names that are known to be near."""
+    """:func:`suggestion` for names that are known to be near."""
     listed = list(names)
     return f"; did you mean {' or '.join(listed)}?" if listed else ""
 

@@ -19,7 +19,7 @@ from florilege.data.training_split import add_options
 from florilege.errors import UsageError
 from florilege.models.backbones import normalises, own_preprocess, side_taken
 from florilege.settings import complaint
-from florilege.suggestions import meant
+from florilege.suggestions import suggestion
 from florilege.training.config import ABBREVIATIONS, ADAMW, CLIP_NORM, DEFAULT_LOSS, TrainConfig
 from florilege.training.recipes import RECIPES, Recipe
 
@@ -81,7 +81,7 @@ def find_recipe(name: str) -> Recipe:
     if name not in RECIPES:
         raise UsageError(
             f"there is no recipe {name!r}; `florilege recipes` lists all {len(RECIPES)}"
-            f"{meant(name, RECIPES)}"
+            f"{suggestion(name, RECIPES)}"
         )
     return RECIPES[name]
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from florilege.errors import UsageError
-from florilege.suggestions import meant
+from florilege.suggestions import suggestion
 from florilege.training import losses
 from florilege.training.loop.distributed import ALONE, Ranks
 from florilege.training.losses import Loss
@@ -218,7 +218,7 @@ def head_of(name: str, head: str) -> str:
     """
     if name not in losses.LOSSES:
         listed = ", ".join(losses.LOSSES)
-        near = meant(name, losses.LOSSES)
+        near = suggestion(name, losses.LOSSES)
         raise UsageError(f"there is no loss {name!r}; there are: {listed}{near}")
     own: str = losses.LOSSES[name].head
     head = own if head == "auto" else head

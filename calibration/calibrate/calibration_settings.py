@@ -22,7 +22,7 @@ from florilege.calibration.threshold import check_average_k
 from florilege.models.class_lists import RegionList
 from florilege.models.runtime import Precision, Runtime, RuntimeName
 from florilege.settings import Flag, FlagSettings
-from florilege.suggestions import meant
+from florilege.suggestions import suggestion
 
 DEFAULT_KS = (1.0, 2.0, 3.0, 5.0, 10.0)
 PREFERRED_K = 3.0
@@ -119,7 +119,7 @@ class CalibrationSettings(FlagSettings):
             methods = (DEFAULT_METHOD, *FEATURE_METHODS, *METHODS, NO_METHOD)
             raise ValueError(
                 f"rejection_method must be one of {', '.join(methods)}, got "
-                f"{self.rejection_method!r}{meant(str(self.rejection_method), methods)}"
+                f"{self.rejection_method!r}{suggestion(str(self.rejection_method), methods)}"
             )
         check_share(self.suspect_share)
         if self.small_classes not in (None, "marginal"):
@@ -177,7 +177,7 @@ class CalibrationPlan(CalibrationSettings):
             ValueError: There is no head with the name asked for.
         """
         if self.head not in (None, *heads):
-            near = meant(str(self.head), heads)
+            near = suggestion(str(self.head), heads)
             raise ValueError(f"head must be one of {', '.join(heads)}, got {self.head!r}{near}")
         return [
             (head, kind, temperature)

@@ -30,7 +30,7 @@ from florilege.data.png import encode_png
 from florilege.data.records import Listing, Records
 from florilege.errors import DataError
 from florilege.models.classes import ClassTable
-from florilege.suggestions import meant
+from florilege.suggestions import suggestion
 
 DEFAULT_ROWS: Mapping[str, int] = {"train": 20_000, "val": 8_000, "test": 8_000}
 MOST_PICTURES = 10_000_000  # per split: their species are drawn together, 120 bytes each
@@ -122,7 +122,9 @@ def parse_flora(source: str) -> Flora:
         key, _, text = map(str.strip, option.partition("="))
         name = split_name(key) or key
         if name not in (*DEFAULT_ROWS, "seed") or name in numbers:
-            near = "" if name in numbers else meant(key, (*DEFAULT_ROWS, "seed", *_OF_ANY_SOURCE))
+            near = (
+                "" if name in numbers else suggestion(key, (*DEFAULT_ROWS, "seed", *_OF_ANY_SOURCE))
+            )
             raise DataError(
                 f"{source}: {'repeated' if name in numbers else 'unknown'} option {key!r}; "
                 "flora takes train=, val=, test= (pictures) and seed=, and as any source "

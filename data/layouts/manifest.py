@@ -16,7 +16,7 @@ from florilege.data.dataset import SPLITS, FileReader, split_name
 from florilege.data.records import Listing, Records, missing_photos, refuse
 from florilege.errors import DataError, first, repeated
 from florilege.models.classes import ClassInfo
-from florilege.suggestions import meant
+from florilege.suggestions import suggestion
 from florilege.tables import SUFFIXES, Table, read_table
 
 _REQUIRED = ("path", "class_id", "split")
@@ -73,7 +73,7 @@ def demand_columns(source: str, table: Table, columns: Sequence[str]) -> None:
     """Refuse a table that lacks one of ``columns`` with a ``DataError``."""
     if missing := [name for name in columns if name not in table]:
         there = ", ".join(table) or "none"
-        near = meant(missing[0], table)
+        near = suggestion(missing[0], table)
         raise DataError(f"{source} has no column {first(missing)}; it has: {there}{near}")
 
 

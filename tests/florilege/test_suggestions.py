@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from florilege.calibration.rules import RULES
-from florilege.suggestions import did_you_mean, meant, nearest, nearest_paths
+from florilege.suggestions import did_you_mean, nearest, nearest_paths, suggestion
 from florilege.training.losses import LOSSES
 from florilege.training.recipes import RECIPES
 
@@ -44,7 +44,7 @@ DEVICES = ("auto", "cpu", "cuda")
 )
 def test_near_names_are_found(word: str, known: tuple[str, ...], near: list[str]) -> None:
     assert nearest(word, known) == near
-    assert meant(word, known) == did_you_mean(near)
+    assert suggestion(word, known) == did_you_mean(near)
 
 
 def test_every_name_is_nearest_to_itself_with_two_letters_exchanged() -> None:

@@ -16,7 +16,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from florilege.suggestions import meant
+from florilege.suggestions import suggestion
 from florilege.training.losses.base import Head, Loss
 from florilege.training.losses.entropy import (
     CrossEntropy,
@@ -85,7 +85,7 @@ def build(name: str, **parameters: Any) -> Loss:
     """
     if name not in LOSSES:
         listed = ", ".join(LOSSES)
-        raise ValueError(f"loss must be one of {listed}, got {name!r}{meant(name, LOSSES)}")
+        raise ValueError(f"loss must be one of {listed}, got {name!r}{suggestion(name, LOSSES)}")
     signature = _parameters(name)
     required = [key for key, each in signature.items() if each.default is each.empty]
     unknown = [key for key in parameters if key not in signature]
@@ -94,7 +94,7 @@ def build(name: str, **parameters: Any) -> Loss:
     if unknown:
         holders = [key for key in LOSSES if set(unknown) <= set(_parameters(key))]
         also = f" ({holders[0]} has)" if len(holders) == 1 else ""
-        near = meant(unknown[0], signature)
+        near = suggestion(unknown[0], signature)
         raise ValueError(f"loss {name} has no {', '.join(unknown)}{also}; {listed}{near}")
     if missing:
         raise ValueError(f"loss {name} needs {', '.join(missing)}; {listed}")

@@ -1,4 +1,4 @@
-"""Which photos are meant, and which of them are one plant."""
+"""Which photos are suggestion, and which of them are one plant."""
 
 from pathlib import Path
 
