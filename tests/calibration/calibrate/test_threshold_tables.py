@@ -257,8 +257,8 @@ def test_the_search_is_that_of_a_loop_over_thresholds_for_any_batches(
     for k, min_size in ((1.5, 0), (2.5, 1), (3.9, 1), (4.0, 0)):
         expected = None
         for threshold in THRESHOLDS:
-            sizes = [min(sum(row >= threshold) + min_size, 4) for row in rest[order]]
-            if not mean_is_below(np.array(sizes) / 4, k / 4, 0.1):
+            sizes = np.minimum((rest[order] >= threshold).sum(axis=1) + min_size, 4)
+            if not mean_is_below(sizes / 4, k / 4, 0.1):
                 break
             expected = threshold
         result = gathered.threshold(k, max_size=4, min_size=min_size, delta=0.1)
