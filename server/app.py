@@ -31,7 +31,7 @@ from florilege.server.settings import Settings
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """Open the bundle and build the application. It is ready once its lifespan has begun.
+    """Open the bundle and build the application. It is ready once its lifespan has started.
 
     Raises:
         BundleError: The bundle is damaged or not calibrated.
@@ -59,12 +59,12 @@ def create_app(settings: Settings) -> FastAPI:
         title="Florilege",
         version=installed("florilege") or "0",
         summary="Sets of candidate species for a photo, K on average.",
-        docs_url=None,  # these pages load scripts from elsewhere
+        docs_url=None,  # FastAPI's pages load scripts from a CDN
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
         lifespan=lifespan,
-        # FastAPI's own spans hold the query, and with it keys of Pl@ntNet's route; ours do not.
+        # FastAPI's spans contain the query, and so keys of the Pl@ntNet routes; ours do not.
         telemetry={
             "tracing": False,
             "metrics": False,
@@ -106,7 +106,7 @@ def create_app(settings: Settings) -> FastAPI:
                 *("RateLimit", "RateLimit-Policy"),
             ],
         )
-    app.openapi = cache(partial(openapi_document, app))  # type: ignore[method-assign]  # FastAPI's own way
+    app.openapi = cache(partial(openapi_document, app))  # type: ignore[method-assign]  # as FastAPI documents it
     app.add_middleware(
         RequestMiddleware, metrics=metrics, access_log=settings.access_log, traces=traces
     )

@@ -40,17 +40,17 @@ BundlePath = Annotated[Path, typer.Argument(help="Folder of a calibrated bundle.
 def serve(
     settings: Settings,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8000,
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 picks a free one.")] = 8000,
 ) -> None:
-    """Answer photos over HTTP, and show a page for people at /."""
+    """Serve prediction sets over HTTP, with a web page at /."""
     ignore_hangups()
     log_to_stderr(settings.log_format, settings.log_level)
     tune_malloc()
     schedule_as_batch()
-    listening = bind(host, port)
+    listener = bind(host, port)
     app = create_app(settings)
-    gc.freeze()  # looking for garbage among what was loaded takes 50 ms with 10,000 classes
-    make_server(app).run(sockets=[listening])
+    gc.freeze()  # a collection of the loaded objects takes 50 ms with 10,000 classes
+    make_server(app).run(sockets=[listener])
 
 
 @app.command()
@@ -67,20 +67,20 @@ def predict(
     query: IdentifyQuery,
     batch: BatchSettings,
 ) -> None:
-    """Print the prediction set of each photo, as the server would answer it.
+    """Print the prediction set of each photo, as the server would return it.
 
-    With -o the file appears once it is complete; --resume continues an interrupted run.
+    With -o the file appears when it is complete; --resume continues an interrupted run.
     """
     check_outputs(batch)
     observations, skipped = find_photos(paths, _stdin(), batch.group_by)
     if skipped:
         say(
-            f"skipped {len(skipped)} files that are not named like pictures, "
+            f"skipped {len(skipped)} files without an image extension, "
             f"such as {display_path(skipped[0])}"
         )
     if not observations:
-        places = ", ".join("standard input" if path == "-" else path for path in paths)
-        raise DataError(f"no photos found under {places}")
+        sources = ", ".join("standard input" if path == "-" else path for path in paths)
+        raise DataError(f"no photos found under {sources}")
     tune_malloc()
     pipeline = open_pipeline(bundle, device=batch.device, runtime=batch.runtime)
     if query.list is not None and query.list not in pipeline.lists.by_name:
@@ -99,7 +99,7 @@ def doctor(
     ] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Say what this installation has and what it lacks."""
+    """Report what this installation has and what it lacks."""
     report = examine()
     if bundle is not None:
         report["network"] = time_runtimes(bundle)
@@ -112,7 +112,7 @@ def doctor(
 
 
 def _stdin() -> Iterable[str]:
-    """The lines of standard input; file names may hold any bytes."""
+    """The lines of standard input; file names may contain any bytes."""
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")
     return sys.stdin or ()

@@ -1,4 +1,4 @@
-"""What this installation has and what it lacks, without importing anything heavy."""
+"""Report what this installation has and what it lacks, without heavy imports."""
 
 import platform
 import shutil
@@ -30,11 +30,11 @@ EXTRAS = {
     "ray": ("ray",),
 }
 RUNTIMES: Final = (Runtime(), Runtime(OPENVINO, "float32"), Runtime(OPENVINO, "bf16"))
-TIMED: Final = 30  # runs of each
+REPETITIONS: Final = 30  # per runtime
 
 
 def examine() -> dict[str, Any]:
-    """Everything `doctor` prints, ready for JSON. `ok` says whether serving is possible."""
+    """Return all that `doctor` prints, ready for JSON; `ok` tells whether serving is possible."""
     problems: list[str] = []
     providers = _providers(problems)
     return {
@@ -55,9 +55,9 @@ def examine() -> dict[str, Any]:
 
 
 def time_runtimes(bundle: Path) -> list[dict[str, Any]]:
-    """What the network of a bundle costs in each runtime: ms of a core for a photo, or the reason.
+    """Measure the CPU time per photo of a bundle's network in each runtime.
 
-    Runtimes take turns, so that other work disturbs all alike.
+    Runtimes take turns, so that other load affects all of them equally.
 
     Raises:
         BundleError: The bundle is damaged.
@@ -74,7 +74,7 @@ def time_runtimes(bundle: Path) -> list[dict[str, Any]]:
         except UsageError as error:
             result["problem"] = str(error)
         results.append(result)
-    for _ in range(TIMED):
+    for _ in range(REPETITIONS):
         for run, seconds in runs.values():
             started = process_time()
             run()
@@ -99,7 +99,7 @@ def _providers(problems: list[str]) -> list[str]:
 
 
 def _codecs() -> dict[str, str | None]:
-    """The version of each library that decodes pictures; None where Pillow was built without."""
+    """The version of each image decoding library; None if Pillow was built without it."""
     import pillow_heif
     from PIL import features
 
@@ -108,7 +108,7 @@ def _codecs() -> dict[str, str | None]:
 
 
 def print_report(report: dict[str, Any], console: Console) -> None:
-    """The same for people."""
+    """Print the report as a table."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for name, text in _report_rows(report):
         table.add_row(name, text)
@@ -125,18 +125,18 @@ def _report_rows(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "free disk", f"{report['free_disk_bytes'] / 1e9:.1f} GB"
     for name, version in report["packages"].items():
         yield name, version or "not installed"
-    yield "onnxruntime", _listed(report["onnxruntime"]["wheels"]) or "missing"
+    yield "onnxruntime", _name_versions(report["onnxruntime"]["wheels"]) or "missing"
     yield "runs on", ", ".join(report["onnxruntime"]["providers"])
     yield "image types", ", ".join(report["image_types"])
-    yield "decoders", _listed(report["codecs"])
+    yield "decoders", _name_versions(report["codecs"])
     yield "torch", report["torch"] or "not installed (only training needs it)"
     for name, extra in report["extras"].items():
         state = "installed" if extra["installed"] else f"lacks {', '.join(extra['missing'])}"
         yield f"extra {name}", state
-    for timed in report.get("network", ()):
-        cost = timed["problem"] or f"{timed['cpu_ms']} ms of a core for a photo"
-        yield f"{timed['name']} {timed['precision']}", cost
+    for result in report.get("network", ()):
+        cost = result["problem"] or f"{result['cpu_ms']} ms of CPU time per photo"
+        yield f"{result['name']} {result['precision']}", cost
 
 
-def _listed(versions: dict[str, str | None]) -> str:
+def _name_versions(versions: dict[str, str | None]) -> str:
     return ", ".join(f"{name} {version}" for name, version in versions.items() if version)

@@ -1,6 +1,6 @@
-"""Working on photos: as many threads as cores, a bounded queue, no work for clients that left.
+"""Process photos: a pool of threads, a bounded queue, no work for clients that disconnected.
 
-One task is decode, network and set together; on a GPU the network waits for
+One task decodes, runs the network and draws the set; on a GPU the network runs in batches,
 `florilege.server.inference.batching`.
 """
 
@@ -25,9 +25,9 @@ from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
 
 MIN_QUEUE, MAX_QUEUE = 16, 300
-"""Bounds of a queue sized by measurement."""
+"""Bounds of a queue limit that is measured."""
 UNFAMILIAR = "unfamiliar"
-"""Reason under which rejected photos are counted."""
+"""The reason that counts rejected photos."""
 
 T = TypeVar("T")
 
@@ -37,12 +37,12 @@ class State(Enum):
 
     LOADING = "loading"
     READY = "ready"
-    LEAVING = "leaving"  # asked to stop: not ready any more, but still answering
-    DRAINING = "draining"  # answering what it has, taking nothing new
+    LEAVING = "leaving"  # stopping: not ready, but still answering
+    DRAINING = "draining"  # finishing accepted requests, refusing new ones
 
 
-class _ClientLeft(Exception):  # an event, not a mistake
-    """Nobody waits for this answer any more."""
+class _ClientLeft(Exception):  # an event, not an error
+    """The client disconnected before its answer."""
 
 
 @dataclass
@@ -58,12 +58,12 @@ class PendingRequest:
     abandoned: threading.Event = field(default_factory=threading.Event)
 
     def abandon(self) -> None:
-        """Say that nobody waits for the answer any more, and hold its photos no longer."""
+        """Mark the request as abandoned and release its photos."""
         self.abandoned.set()
         self.photos = ()
 
     def check(self) -> None:
-        """Raise `_ClientLeft` or `QueueTimeout` where going on to the next photo helps nobody."""
+        """Raise `_ClientLeft` if it is abandoned, `QueueTimeout` if its deadline has passed."""
         if self.abandoned.is_set():
             raise _ClientLeft
         if monotonic() > self.deadline:
@@ -97,29 +97,29 @@ class Engine:
         metrics.decoding_pixels.set_function(lambda: self.pipeline.budget.pixels_in_use)
 
     async def start(self) -> None:
-        """Answer a few made-up photos, size the queue by the time they take, and be ready."""
+        """Answer a few synthetic photos, size the queue by their time, then become ready."""
         loop = asyncio.get_running_loop()
         self.service_s = await loop.run_in_executor(self._pool, warm_up, self.pipeline)
         if self.settings.queue_limit is None:
-            a_second_of_work = round(min(self.threads, cores()) / self.service_s)
-            self.queue_limit = min(MAX_QUEUE, max(MIN_QUEUE, a_second_of_work))
-        self._say_what_is_served()
+            photos_per_second = round(min(self.threads, cores()) / self.service_s)
+            self.queue_limit = min(MAX_QUEUE, max(MIN_QUEUE, photos_per_second))
+        self._record_model()
         self.publisher.start()
         self.state = State.READY
 
     def serve(self, pipeline: Pipeline, listeners: Callable[[], Sequence[Listener]]) -> None:
-        """Answer with another bundle from now on; what is being answered keeps the old one.
+        """Switch to another bundle; requests in progress keep the old one.
 
         Its ``listeners`` are opened after the old ones have processed every queued answer.
         """
         old, self.pipeline = self.pipeline, pipeline
-        retiring = asyncio.create_task(_retire(old, set(self._running)))
-        self._retiring.add(retiring)
-        retiring.add_done_callback(self._retiring.discard)
+        task = asyncio.create_task(_retire(old, set(self._running)))
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
         self.publisher.replace_listeners(listeners)
-        self._say_what_is_served()
+        self._record_model()
 
-    def _say_what_is_served(self) -> None:
+    def _record_model(self) -> None:
         model, record = self.pipeline.model, self.pipeline.record
         self.metrics.model_info.clear()
         self.metrics.model_info.labels(**model.model_dump()).set(1)
@@ -127,15 +127,15 @@ class Engine:
         self.metrics.set_size_target.set(record.point("average_k").row.size)
 
     def leave(self) -> None:
-        """Turn `/readyz` to 503, so that balancers look elsewhere; requests are still answered."""
+        """Turn `/readyz` to 503 for load balancers; requests are still answered."""
         self.state = State.LEAVING
 
     def drain(self) -> None:
-        """Take nothing new from now on."""
+        """Refuse new requests from now on."""
         self.state = State.DRAINING
 
     def close(self) -> None:
-        """Wait for the tasks that run, drop the others."""
+        """Wait for the running tasks and drop the others."""
         self.drain()
         for pool in (self._pool, self._side_thread):
             pool.shutdown(wait=True, cancel_futures=True)
@@ -143,21 +143,21 @@ class Engine:
         self.publisher.close()
 
     def check_ready(self) -> None:
-        """Raise `Loading` or `Draining` unless balancers should send requests here."""
+        """Raise `Loading` or `Draining` unless load balancers should send requests here."""
         self.check_accepting()
         if self.state is State.LEAVING:
             raise _draining()
 
     def check_accepting(self) -> None:
-        """Raise `Loading` or `Draining` unless a request that has come is answered."""
+        """Raise `Loading` or `Draining` unless new requests are accepted."""
         if self.state is State.LOADING:
             raise Loading("the model is being loaded; try again in a second", retry_after=1)
         if self.state is State.DRAINING:
             raise _draining()
 
     def submit(self, job: PendingRequest) -> asyncio.Future[Outcome]:
-        """Queue a job; its outcome is a `Problem` where the photos cannot be answered, and
-        `ClientLeft` where the job was abandoned while it waited.
+        """Queue a job; its future raises a `Problem` if the photos cannot be answered, and
+        `_ClientLeft` if the job is abandoned while it waits.
 
         Raises:
             Overloaded: The queue is full.
@@ -172,45 +172,45 @@ class Engine:
             )
         self.depth += size
         try:
-            running = asyncio.get_running_loop().run_in_executor(self._pool, self._work, job)
+            future = asyncio.get_running_loop().run_in_executor(self._pool, self._process, job)
         except RuntimeError as error:  # the pool is shut down
             self.depth -= size
             raise _draining() from error
-        self._running.add(running)
-        running.add_done_callback(partial(self._finished, size))
-        return running
+        self._running.add(future)
+        future.add_done_callback(partial(self._finished, size))
+        return future
 
-    def _finished(self, size: int, running: asyncio.Future[Outcome]) -> None:
-        self._running.discard(running)
+    def _finished(self, size: int, future: asyncio.Future[Outcome]) -> None:
+        self._running.discard(future)
         self.depth -= size
 
     async def in_side_thread(self, work: Callable[..., T], *arguments: object) -> T:
-        """Do what takes milliseconds beside the event loop, one such thing at a time.
+        """Run work that takes milliseconds outside the event loop, one call at a time.
 
-        More threads would take the interpreter from the loop more often, and be done no sooner.
+        More threads would take the GIL from the loop more often and finish no sooner.
         """
         loop = asyncio.get_running_loop()
         try:
-            running = loop.run_in_executor(self._side_thread, work, *arguments)
-        except RuntimeError as error:  # it is shut down
+            future = loop.run_in_executor(self._side_thread, work, *arguments)
+        except RuntimeError as error:  # the thread is shut down
             raise _draining() from error
         try:
-            return await running
+            return await future
         finally:
-            del running  # it may hold an exception, whose traceback holds this frame
+            del future  # it may hold an exception, whose traceback holds this frame
 
     def deadline(self) -> float:
-        """Until when, on the monotonic clock, a request that is submitted now may wait."""
+        """The monotonic time until which a request submitted now may wait."""
         return monotonic() + self.settings.queue_timeout_s
 
     def observe(self, outcome: Outcome, job: PendingRequest) -> None:
-        """Count one answered request, and tell those who take note of it."""
+        """Count one answered request and publish it to the listeners."""
         result = outcome.answer
         verdict = result.rejection.verdict
         self.metrics.verdicts.labels(verdict).inc()
         if verdict == "rejected":
             self.metrics.rejected.labels(UNFAMILIAR).inc()
-        if result.model is self.pipeline.model:  # not one of a bundle that is gone
+        if result.model is self.pipeline.model:  # not of a replaced bundle
             self.publisher.publish(
                 AnsweredRequest(logits=outcome.logits, restricted=outcome.restricted)
             )
@@ -226,22 +226,22 @@ class Engine:
             self.metrics.stage_seconds.labels(stage).observe(seconds)
 
     def seconds_of_work(self) -> int:
-        """Whole seconds until what waits now should be done, at least one."""
+        """Estimated whole seconds until the current queue is processed, at least one."""
         return max(1, math.ceil(self.depth * self.service_s / self.threads))
 
-    def _work(self, job: PendingRequest) -> Outcome:
+    def _process(self, job: PendingRequest) -> Outcome:
         started = job.stages.add("queue", job.submitted)
-        photos = job.photos  # before it is checked: `abandon` takes them away
+        photos = job.photos  # read before the check: `abandon` clears them
         job.check()
         stages = job.stages
         result = self.pipeline(photos, job.query, job.answer_id, stages=stages, check=job.check)
-        each = (perf_counter() - started) / len(photos)
-        self.service_s += 0.05 * (each - self.service_s)  # one writer's loss does not matter here
+        seconds = (perf_counter() - started) / len(photos)
+        self.service_s += 0.05 * (seconds - self.service_s)  # a lost update does no harm
         return result
 
 
 async def _retire(old: Pipeline, jobs: set[asyncio.Future[Outcome]]) -> None:
-    """Close a pipeline once all that may use it is done."""
+    """Close a pipeline after the jobs that may use it."""
     if jobs:
         await asyncio.wait(jobs)
     await asyncio.to_thread(old.close)

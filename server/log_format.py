@@ -1,7 +1,7 @@
-"""What the server logs to stderr: a line each, as text for people or as JSON for machines.
+"""Log lines on stderr, as text for people or as JSON for programs.
 
-Lines about a request hold its id, route, method, status and time: no address, no file name, no
-query and no key.
+Lines about a request contain its id, route, method, status and time, but no address, file name,
+query or key.
 """
 
 import json
@@ -16,7 +16,7 @@ class _TextFormatter(logging.Formatter):
     """``TIME LEVEL message name=value ...``; the names and values are the record's ``fields``."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, and below it the traceback where there is one."""
+        """One line, followed by the traceback if there is one."""
         fields = "".join(f" {name}={value}" for name, value in _fields(record).items())
         text = f"{_time(record)} {record.levelname} {record.getMessage()}{fields}"
         return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
@@ -44,7 +44,7 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def log_to_stderr(form: LogFormat, level: LogLevel) -> None:
-    """Send everything of this level and above to stderr, and of uvicorn only what went wrong."""
+    """Log this level and above to stderr; of uvicorn, only warnings and errors."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonFormatter() if form == "json" else _TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

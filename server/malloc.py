@@ -1,11 +1,11 @@
-"""Memory of photos: what a large picture took goes back, what an ordinary one took is kept.
+"""Tune malloc: return the memory of large pictures to the system, reuse that of ordinary photos.
 
-glibc raises the size from which blocks are returned to the system with each such block that is
-freed, up to 32 MiB. After a few large pictures every thread keeps what it once needed: four
-threads that decoded one 50-megapixel PNG each, one after the other, held 1.26 GB instead of 0.49.
-A size that is set stays. But then glibc also goes on to return the end of a heap as soon as
-128 KiB of it are free, so that each photo is given its memory anew, page by page: 575 pages for a
-photo of 250 KB, 2,200 for one of 12 megapixels, 3 and 5 % of all it takes.
+Whenever glibc frees a block that it returns to the system, it raises the size from which it does
+so, up to 32 MiB. After a few large pictures every thread keeps its peak memory: four threads that
+decoded one 50-megapixel PNG each, one after the other, held 1.26 GB instead of 0.49.
+An explicit size stays fixed. But then glibc also returns the end of a heap as soon as 128 KiB of it
+are free, and each photo gets its memory page by page: 575 pages for a photo of 250 KB, 2,200 for
+one of 12 megapixels, 3 and 5 % of its total time.
 """
 
 import ctypes
@@ -13,18 +13,18 @@ import sys
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 LARGE_BYTES = 4 * 2**20
-"""Small enough for every large picture; what a photo of a phone takes as JPEG stays below."""
+"""Blocks of every large picture are larger; those of a phone's JPEG are smaller."""
 KEPT_BYTES = 16 * 2**20
-"""Of the free end of a heap, of which each thread may have one; a photo takes about half."""
+"""Free bytes kept at the end of a heap, one heap per thread; a photo takes about half."""
 
 
 def tune_malloc() -> bool:
-    """Let blocks of 4 MiB and more go back to the system when they are freed, and keep others.
+    """Return freed blocks of 4 MiB and more to the system, and keep smaller ones.
 
-    For the whole process, so it is for a program to call and not for a library.
+    This affects the whole process, so only a program should call it, not a library.
 
     Returns:
-        Whether the C library took the settings; others than glibc have none.
+        Whether the C library accepted the settings; only glibc has them.
     """
     if not sys.platform.startswith("linux"):
         return False

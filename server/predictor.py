@@ -25,7 +25,7 @@ class Predictor:
         self._pipeline = pipeline
 
     def predict(self, photos: Photo | Sequence[Photo], **query: Any) -> Answer:
-        """The prediction set of one organism, as ``POST /v1/identify`` answers it.
+        """The prediction set of one organism, as ``POST /v1/identify`` returns it.
 
         Args:
             photos: One photo, as a path or as the bytes of its file; or one to five photos of the
@@ -34,7 +34,7 @@ class Predictor:
                 ``lang``, ``max_results``, ``include``, ``reject``, ``only``, ``list``.
 
         Raises:
-            UsageError: There is no such parameter, or its value is not allowed.
+            UsageError: A parameter is unknown, or its value is not allowed.
             DataError: A photo cannot be read, or the bundle is not calibrated for the query.
         """
         try:
@@ -42,11 +42,11 @@ class Predictor:
         except ValidationError as error:
             first = error.errors()[0]
             raise UsageError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-        several = [photos] if isinstance(photos, bytes | str | os.PathLike) else list(photos)
-        if not 1 <= len(several) <= MAX_IMAGES:
-            raise UsageError(f"give 1 to {MAX_IMAGES} photos of one organism, got {len(several)}")
+        inputs = [photos] if isinstance(photos, bytes | str | os.PathLike) else list(photos)
+        if not 1 <= len(inputs) <= MAX_IMAGES:
+            raise UsageError(f"give 1 to {MAX_IMAGES} photos of one organism, got {len(inputs)}")
         try:
-            outcome = self._pipeline([_read(photo) for photo in several], localized_query, "")
+            outcome = self._pipeline([_read(photo) for photo in inputs], localized_query, "")
         except Problem as problem:
             raise DataError(problem.detail) from problem
         return outcome.answer
@@ -62,9 +62,9 @@ def load(
     """Open a calibrated bundle.
 
     Args:
-        bundle: The folder that ``florilege calibrate`` has calibrated.
+        bundle: A folder calibrated by ``florilege calibrate``.
         device: ``cpu``, ``cuda`` or ``auto``.
-        runtime: ``onnxruntime`` or ``openvino``; by default what it is calibrated for.
+        runtime: ``onnxruntime`` or ``openvino``; by default the one it is calibrated for.
 
     Raises:
         BundleError: It is damaged, or not calibrated.

@@ -17,33 +17,33 @@ MEDIA_TYPE: Final = "application/problem+json"
 
 
 class ProblemDocument(ResponseModel):
-    """Every answer that is not a success, as `application/problem+json` (RFC 9457)."""
+    """Every error response, as `application/problem+json` (RFC 9457)."""
 
     model_config = ConfigDict(json_schema_serialization_defaults_required=False)
 
-    type: str = Field(description="/problems/ and the code.")
+    type: str = Field(description="`/problems/` followed by the code.")
     title: str
     status: int
     detail: str = Field(description="What is wrong with this request, for a person.")
     instance: str = Field(description="The X-Request-Id of the request.")
-    code: str = Field(description="Stable word for machines.")
+    code: str = Field(description="Stable identifier for programs.")
     retryable: bool = Field(description="Whether the same request may succeed later.")
     limit: float | SkipJsonSchema[None] = Field(
-        None, description="The bound that was crossed; absent where there is none."
+        None, description="The limit that was exceeded; absent if there is none."
     )
     allowed: list[float | str] | SkipJsonSchema[None] = Field(
-        None, description="What would have been accepted; absent where it cannot be listed."
+        None, description="The accepted values; absent if they cannot be listed."
     )
 
 
 class Problem(Exception):  # the word of RFC 9457
-    """Base of every answer that is not a success.
+    """Base of every error response.
 
     Args:
         detail: One sentence for a person: what is wrong with this request and what to do.
-        limit: The bound that was crossed, where one exists.
-        allowed: The values that would have been accepted, where they can be listed.
-        retry_after: Whole seconds after which trying again makes sense.
+        limit: The limit that was exceeded, if there is one.
+        allowed: The accepted values, if they can be listed.
+        retry_after: Whole seconds to wait before trying again.
         headers: Further response headers.
     """
 
@@ -69,14 +69,14 @@ class Problem(Exception):  # the word of RFC 9457
         self.headers = dict(headers or {})
 
     def response_headers(self) -> dict[str, str]:
-        """The headers that go with it."""
+        """Its response headers."""
         if self.retry_after is None:
             return self.headers
         return {**self.headers, "Retry-After": str(self.retry_after)}
 
 
 class InternalError(Problem):
-    """A bug of ours. The client learns a request id, the log learns the rest."""
+    """A bug. The client gets a request id; the log gets the details."""
 
 
 class MalformedRequest(Problem):
@@ -86,25 +86,25 @@ class MalformedRequest(Problem):
 
 
 class UnknownParameter(Problem):
-    """A parameter that this address does not have."""
+    """This address does not have such a parameter."""
 
     status, code, title = 400, "unknown_parameter", "There is no such parameter"
 
 
 class InvalidParameter(Problem):
-    """A value that the parameter does not take."""
+    """The parameter does not accept this value."""
 
     status, code, title = 400, "invalid_parameter", "A parameter has an unusable value"
 
 
 class KeyMissing(Problem):
-    """The server has keys, and the request names none."""
+    """The server requires a key, and the request has none."""
 
     status, code, title = 401, "key_missing", "A key is needed"
 
 
 class KeyUnknown(Problem):
-    """The request names a key that the server does not have."""
+    """The server does not know the key of the request."""
 
     status, code, title = 403, "key_unknown", "This key is not known"
 
@@ -128,13 +128,13 @@ class ThumbnailNotFound(Problem):
 
 
 class AnswerNotFound(Problem):
-    """Feedback on an answer that is not remembered."""
+    """The server does not remember the answer that feedback is about."""
 
     status, code, title = 404, "answer_not_found", "This answer is not remembered"
 
 
 class MethodNotAllowed(Problem):
-    """The route exists, the method does not."""
+    """The route does not accept the method."""
 
     status, code, title = 405, "method_not_allowed", "This address does not take this method"
 
@@ -152,37 +152,37 @@ class BodyTooLarge(Problem):
 
 
 class ImageTooLarge(Problem):
-    """More pixels than allowed, by the header alone."""
+    """The header of the image declares more pixels than allowed."""
 
     status, code, title = 413, "image_too_large", "The photo has too many pixels"
 
 
 class UnsupportedImageType(Problem):
-    """The content is of none of the accepted image types."""
+    """The content is not of an accepted image type."""
 
     status, code, title = 415, "unsupported_image_type", "This is not an accepted image type"
 
 
 class ImageUnreadable(Problem):
-    """The right type, but empty, damaged or cut off."""
+    """The image has an accepted type, but is empty, damaged or cut off."""
 
     status, code, title = 422, "image_unreadable", "The photo is damaged"
 
 
 class WrongNumberOfImages(Problem):
-    """No photo, or more than a request may have."""
+    """The request has no photo, or more than allowed."""
 
-    status, code, title = 422, "wrong_number_of_images", "The number of photos does not fit"
+    status, code, title = 422, "wrong_number_of_images", "Too few or too many photos"
 
 
 class UnknownList(Problem):
-    """``list`` names none of the lists of the server."""
+    """``list`` does not name a list of the server."""
 
     status, code, title = 422, "unknown_list", "There is no such list"
 
 
 class UnknownClass(Problem):
-    """``only`` names something that is no class, genus or family."""
+    """``only`` names something that is not a class, genus or family."""
 
     status, code, title = 422, "unknown_class", "The model does not know such a class"
 
@@ -194,19 +194,19 @@ class NotCalibratedFor(Problem):
 
 
 class IdempotencyKeyReused(Problem):
-    """The same key with other content."""
+    """An Idempotency-Key came with other content before."""
 
     status, code, title = 422, "idempotency_key_reused", "The key belongs to another request"
 
 
 class RateLimited(Problem):
-    """More requests of one key, or more feedback of one client, than it may send."""
+    """A key sent too many requests, or a client too much feedback."""
 
     status, code, title, retryable = 429, "rate_limited", "Too many requests", True
 
 
 class HeadersTooLarge(Problem):
-    """The address and the header lines together."""
+    """The address and the header lines together are too long."""
 
     status, code, title = 431, "headers_too_large", "The header lines are too long"
 
@@ -236,6 +236,6 @@ class Loading(Problem):
 
 
 class Draining(Problem):
-    """The server is about to stop."""
+    """The server is stopping."""
 
     status, code, title, retryable = 503, "draining", "The server is stopping", True

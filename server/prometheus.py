@@ -1,6 +1,6 @@
-"""What Prometheus reads. One registry for each application, nothing global.
+"""Metrics for Prometheus. Each application has its own registry; nothing is global.
 
-No label ever holds a species, a file name or a key.
+No label ever contains a species, a file name or a key.
 """
 
 from prometheus_client import (
@@ -25,8 +25,8 @@ SHARES = tuple(tenth / 10 for tenth in range(1, 11))
 class Metrics:
     """All metrics of one server.
 
-    `set_size` gets one observation for each answered request for all classes: its rolling mean is
-    an alarm for drift that needs no labels (compare it with `set_size_target`).
+    `set_size` gets one observation for each answered request over all classes: its rolling mean
+    detects drift without labels (compare it with `set_size_target`).
     """
 
     def __init__(self) -> None:
@@ -50,16 +50,16 @@ class Metrics:
         self.http_seconds = histogram(
             "http_request_duration_seconds", "Time to answer, upload included.", SECONDS, "route"
         )
-        self.http_bytes = histogram("http_request_size_bytes", "Bytes of a body read.", BYTES)
+        self.http_bytes = histogram("http_request_size_bytes", "Bytes of each request body.", BYTES)
         self.in_progress = gauge("requests_in_progress", "Requests not answered yet.")
-        self.queue_depth = gauge("queue_depth", "Photos waiting or worked on.")
+        self.queue_depth = gauge("queue_depth", "Photos waiting or in progress.")
         self.stage_seconds = histogram(
             "stage_duration_seconds", "Time by stage of one request.", SECONDS, "stage"
         )
         self.rejected = counter(
             "rejected_total", "Requests refused and photos rejected, by reason.", "reason"
         )
-        self.set_size = histogram("set_size", "Classes in a set, once a request.", SIZES)
+        self.set_size = histogram("set_size", "Classes in a set, one observation a request.", SIZES)
         self.restricted_set_size = histogram(
             "restricted_set_size", "The same for requests with a list or single classes.", SIZES
         )
@@ -67,33 +67,29 @@ class Metrics:
         self.top_score = histogram("top_score", "Score of the best class.", SHARES)
         self.empty_sets = counter("empty_sets_total", "Answers with an empty set.")
         self.verdicts = counter(
-            "rejection_verdicts_total", "Answers by whether the photo looks familiar.", "verdict"
+            "rejection_verdicts_total", "Answers by rejection verdict.", "verdict"
         )
         self.drift_alarm = gauge(
-            "drift_alarm", "1 while what is watched differs from the validation photos.", "watched"
+            "drift_alarm", "1 while a statistic differs from the validation photos.", "watched"
         )
         self.drift_photos = gauge("drift_photos", "Photos watched for drift so far.")
         self.score_log_photos = counter(
-            "score_log_photos_total", "Photos for the score log, by what became of them.", "outcome"
+            "score_log_photos_total", "Photos for the score log, by outcome.", "outcome"
         )
         self.listener_dropped = counter(
             "afterwards_dropped_total", "Requests that a listener missed.", "listener"
         )
-        self.feedback = counter("feedback_total", "Feedback by what it says.", "outcome")
+        self.feedback = counter("feedback_total", "Feedback by outcome.", "outcome")
         self.feedback_photos = counter(
-            "feedback_photos_total",
-            "Answers whose photos may be kept, by what became of these.",
-            "outcome",
+            "feedback_photos_total", "Answers whose photos may be kept, by outcome.", "outcome"
         )
-        self.decoding_pixels = gauge("decoding_pixels", "Pixels being decoded at this moment.")
+        self.decoding_pixels = gauge("decoding_pixels", "Pixels being decoded now.")
         self.model_info = gauge(
-            "model_info", "Always 1; the labels say what is served.", *Model.model_fields
+            "model_info", "Always 1; the labels identify the served model.", *Model.model_fields
         )
-        self.reloads = counter(
-            "reloads_total", "Times a bundle was opened again, by what came of it.", "outcome"
-        )
+        self.reloads = counter("reloads_total", "Reloads of the bundle, by outcome.", "outcome")
         self.model_loaded = gauge("model_loaded_timestamp_seconds", "When the model was loaded.")
 
     def text(self) -> bytes:
-        """Everything in the Prometheus text format."""
+        """All metrics in the Prometheus text format."""
         return generate_latest(self.registry)

@@ -15,18 +15,18 @@ from florilege.server.log_format import log_to_stderr
 from florilege.server.settings import Settings
 
 SINGLE_WRITER: Final = ("feedback_store", "watch_state")
-"""Settings that name what one process alone may write."""
+"""Settings that name a path only one process may write."""
 
 
 def application(arguments: dict[str, Any]) -> Any:
     """A Ray Serve application; ``arguments`` are the settings of `florilege serve`, by name.
 
-    A replica has one thread unless ``threads`` says otherwise, and a core for each. How many
-    replicas there are is said in the configuration file of Ray Serve, ``deploy/ray/serve.yaml``.
+    A replica has one thread by default, or ``threads``, and one core for each. The number of
+    replicas is set in the configuration file of Ray Serve, ``deploy/ray/serve.yaml``.
 
     Raises:
         ValueError: A setting cannot be used.
-        UsageError: The extra `ray` is not installed, or a setting is for one process alone.
+        UsageError: The extra `ray` is not installed, or a setting needs a single process.
     """
     demand_ray()
     from ray import serve
@@ -46,7 +46,7 @@ def application(arguments: dict[str, Any]) -> Any:
     deployment = serve.deployment(
         serve.ingress(build)(),
         name="florilege",
-        max_ongoing_requests=2 * MAX_QUEUE,  # the engine's own queue says when it is full
+        max_ongoing_requests=2 * MAX_QUEUE,  # the engine's own queue refuses the rest
         ray_actor_options={"num_cpus": settings.threads},
     )
     return deployment.bind()

@@ -1,4 +1,4 @@
-"""Changing to another bundle, other lists and other keys, while requests are being answered."""
+"""Replace the bundle, lists and keys while requests are being answered."""
 
 import asyncio
 import logging
@@ -29,10 +29,10 @@ Fingerprint = tuple[int, int, int] | None
 
 
 class Reloader:
-    """Opens bundle, lists and keys again: on SIGHUP, or when a file of them has changed.
+    """Reloads bundle, lists and keys: on SIGHUP, or when one of their files has changed.
 
-    Changes follow one another, however many are requested. A bundle or list that cannot be served,
-    or keys that cannot be read, change nothing.
+    Reloads run one after the other. If the bundle or a list cannot be served, or the keys cannot
+    be read, the current ones stay in use.
     """
 
     def __init__(self, state: State) -> None:
@@ -48,26 +48,26 @@ class Reloader:
         self._fingerprints = self._read_fingerprints()
 
     def request_reload(self) -> None:
-        """Ask for it, from any thread; ignored before the server is ready."""
+        """Request a reload, from any thread; ignored before the server is ready."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._requested.set)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """React while the block runs."""
+        """Handle reloads while the block runs."""
         self._loop = loop = asyncio.get_running_loop()
         tasks = [asyncio.create_task(self._run())]
         if self.engine.settings.reload_every_s:
-            tasks.append(asyncio.create_task(self._look()))
-        in_charge = threading.current_thread() is threading.main_thread()
-        if in_charge:
+            tasks.append(asyncio.create_task(self._poll()))
+        on_main_thread = threading.current_thread() is threading.main_thread()
+        if on_main_thread:
             loop.add_signal_handler(signal.SIGHUP, self.request_reload)
         try:
             yield
         finally:
-            if in_charge:
+            if on_main_thread:
                 loop.remove_signal_handler(signal.SIGHUP)
-                ignore_hangups()  # the last answers come first
+                ignore_hangups()  # until the last answers are sent
             for task in tasks:
                 task.cancel()
                 with suppress(asyncio.CancelledError):
@@ -81,7 +81,7 @@ class Reloader:
             self._read_keys()
             await self._open_bundle()
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         while True:
             await asyncio.sleep(self.engine.settings.reload_every_s)
             now = zip(self._read_fingerprints(), self._fingerprints, strict=True)
@@ -97,9 +97,9 @@ class Reloader:
         try:
             self.keys.read()
         except FlorilegeError as error:
-            log.error("the keys stay as they were: %s", error)
+            log.error("keeping the current keys: %s", error)
         else:
-            log.info("%d keys are known", len(self.keys))
+            log.info("read %d keys", len(self.keys))
 
     async def _open_bundle(self) -> None:
         engine, old = self.engine, self.engine.pipeline
@@ -107,11 +107,11 @@ class Reloader:
             new, about = await asyncio.to_thread(self._open_warm)
         except FlorilegeError as error:
             outcome = "refused"
-            log.error("%s %s stays: %s", old.model.name, old.model.version, error)
-        except Exception:  # whatever it is, the old bundle stays
+            log.error("keeping %s %s: %s", old.model.name, old.model.version, error)
+        except Exception:  # whatever fails, the old bundle stays in use
             outcome = "refused"
             log.exception(
-                "%s %s stays: another cannot be opened", old.model.name, old.model.version
+                "keeping %s %s: the new bundle cannot be opened", old.model.name, old.model.version
             )
         else:
             same_lists = new.lists.classes == old.lists.classes
@@ -127,7 +127,7 @@ class Reloader:
         engine.metrics.reloads.labels(outcome).inc()
 
     def _open_warm(self) -> tuple[Pipeline, BundleInfo]:
-        """The bundle that is there now, ready to answer at once."""
+        """Open the bundle and warm it up."""
         pipeline = pipeline_of(self.engine.settings)
         try:
             if pipeline.model != self.engine.pipeline.model:
@@ -139,7 +139,7 @@ class Reloader:
 
 
 def pipeline_of(settings: Settings) -> Pipeline:
-    """The bundle that a server is to answer with.
+    """Open the bundle that the settings name.
 
     Raises:
         BundleError: It is damaged or not calibrated.
@@ -157,20 +157,20 @@ def pipeline_of(settings: Settings) -> Pipeline:
 
 
 def _reload_message(old: Pipeline, new: Pipeline) -> str:
-    """What came of opening a bundle again, for the log."""
+    """The log message of a successful reload."""
     name = f"{new.model.name} {new.model.version}, calibration {new.model.calibration_id}"
     if new.model == old.model:
-        other = new.lists.classes != old.lists.classes
-        return f"{name} is served already" + ("; its lists have changed" if other else "")
+        lists_changed = new.lists.classes != old.lists.classes
+        return f"{name} is already served" + ("; its lists have changed" if lists_changed else "")
     new_ids, old_ids = set(new.bundle.classes.ids), set(old.bundle.classes.ids)
     if new_ids == old_ids:
-        return f"{name} is served now"
+        return f"{name} is now served"
     added, removed = len(new_ids - old_ids), len(old_ids - new_ids)
-    return f"{name} is served now; classes: {added} new, {removed} gone"
+    return f"{name} is now served; classes: {added} added, {removed} removed"
 
 
 def _fingerprint(path: Path) -> Fingerprint:
-    """What changes when another file is put at a path; None while none is there."""
+    """Inode, time and size of a file, which tell it from a newer one; None if there is none."""
     try:
         status = path.stat()
     except OSError:
@@ -179,5 +179,5 @@ def _fingerprint(path: Path) -> Fingerprint:
 
 
 def ignore_hangups() -> None:
-    """Let SIGHUP do nothing: before a server is ready, and once it stops, nothing can change."""
+    """Ignore SIGHUP: a server cannot reload before it is ready or while it stops."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)

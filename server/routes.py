@@ -1,4 +1,4 @@
-"""All routes. The docstrings are what `/openapi.json` says about them."""
+"""All routes. Their docstrings are their descriptions in `/openapi.json`."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 from limits import parse
 from pydantic import ValidationError
 
-from florilege.server.answers.common_names import fallback_chain, wanted_languages
+from florilege.server.answers.common_names import fallback_chain, request_languages
 from florilege.server.answers.query import IdentifyQuery
 from florilege.server.background.feedback import Feedback, FeedbackBody, FeedbackReceipt
 from florilege.server.http.api_keys import check_key
@@ -72,7 +72,7 @@ PHOTOS: dict[str, Any] = {
         "content": {
             **form_of_photos(),
             "image/*": {"schema": PHOTO},
-            "application/octet-stream": {"schema": PHOTO},  # generators know no wildcard
+            "application/octet-stream": {"schema": PHOTO},  # code generators do not know wildcards
         },
     }
 }
@@ -86,7 +86,7 @@ FEEDBACK: dict[str, Any] = {
             "name": "Idempotency-Key",
             "in": "header",
             "required": False,
-            "description": "Any word of the caller's; the same again stores nothing twice.",
+            "description": "Any text; repeating a request with the same text stores nothing twice.",
             "schema": {"type": "string", "minLength": 1, "maxLength": MAX_IDEMPOTENCY_KEY_LENGTH},
         }
     ],
@@ -97,7 +97,7 @@ GUARDS = (check_key, refuse_repeated)
 
 
 class IdentifyRoute(APIRoute):
-    """Described like every route, but FastAPI's dependencies take longer than deciding the set."""
+    """Bypasses FastAPI's dependencies, which take longer than drawing the set."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Check, read the parameters and answer as FastAPI would."""
@@ -139,8 +139,8 @@ async def identify(
     Send one photo as the raw body, or one to five photos of the same plant as multipart parts
     named `images`: JPEG, PNG, WebP, HEIC or AVIF. The set grows with the ambiguity of the photo:
     every class scoring at least `lambda` is in it, best first, and on photos like those of the
-    validation data it holds `k` classes on average. With `list` or `only` some classes alone are
-    scored. It may be repeated safely.
+    validation data it holds `k` classes on average. With `list` or `only`, only some classes are
+    scored. The request is safe to repeat.
     """
     localized_query = query.localized(request.headers.get("accept-language", ""))
     answer, headers = await answer_request(request, engine, localized_query)
@@ -156,7 +156,7 @@ def _as_json(answer: Answer) -> str:
 async def model(
     request: Request, about: BundleInfoOf, query: Annotated[NoQuery, Query()]
 ) -> Response:
-    """Return which model answers, what it is calibrated for, and the limits of a request.
+    """Return the model, what it is calibrated for, and the limits of a request.
 
     `rules` lists for each rule every K (or coverage) it is calibrated for, with its threshold
     and what was measured with it. The answer changes only with the bundle: use its ETag.
@@ -183,7 +183,7 @@ async def one_class(
     request: Request, class_id: str, about: BundleInfoOf, query: Annotated[ClassQuery, Query()]
 ) -> Response:
     """Return one class by its id."""
-    owner = class_id.removesuffix("/thumbnail")  # an older address of its picture
+    owner = class_id.removesuffix("/thumbnail")  # an older address of the picture
     if class_id not in about.classes and owner in about.thumbnails:
         return about.thumbnails[owner].answer(request)
     _check_class(about, class_id)
@@ -218,7 +218,7 @@ def _check_class(about: BundleInfo, class_id: str) -> None:
 
 
 def _chain(request: Request, lang: str | None) -> list[str]:
-    return fallback_chain(wanted_languages(lang, request.headers.get("accept-language", "")))
+    return fallback_chain(request_languages(lang, request.headers.get("accept-language", "")))
 
 
 @feedback_router.post(
@@ -235,15 +235,14 @@ def _chain(request: Request, lang: str | None) -> list[str]:
 async def feedback(
     request: Request, query: Annotated[NoQuery, Query()], engine: EngineOf
 ) -> FeedbackReceipt:
-    """Say what a photo really shows, about one of the last 10,000 answers to the same key.
+    """Report what a photo really shows, for one of the last 10,000 answers to the same key.
 
-    `class_id` is the id of the right class, `not_listed` for a species that is neither in the set
-    nor to be named, or `not_an_organism`. Stored are the set, the class, the note, the time, the
-    name of the key and the versions of model and thresholds, no address, and photos only with
-    `consent`: they are then given for training under the licence that `feedback_licence` of
-    `/v1/model` names. Of several pieces of feedback on one answer the last one counts: without
-    `consent` it deletes the photos that one before had kept, after a restart too. With an
-    `Idempotency-Key` a request may be repeated safely.
+    `class_id` is the id of the right class, `not_listed` for a species that is not in the set and
+    cannot be named, or `not_an_organism`. The server stores the set, the class, the note, the time,
+    the name of the key and the versions of model and thresholds, but no address. It stores photos
+    only with `consent`, which gives them for training under the `feedback_licence` of `/v1/model`.
+    The last feedback on an answer counts: without `consent` it deletes the photos that earlier
+    feedback kept, even after a restart. With an `Idempotency-Key` a request is safe to repeat.
     """
     store: Feedback = request.app.state.feedback
     rate = parse(engine.settings.feedback_rate)
@@ -263,7 +262,7 @@ async def feedback(
     try:
         feedback_body = FeedbackBody.model_validate_json(body)
     except ValidationError as error:
-        raise _useless_feedback(error) from error
+        raise _invalid_feedback(error) from error
     take = partial(
         store.take,
         feedback_body,
@@ -274,7 +273,7 @@ async def feedback(
     return await asyncio.get_running_loop().run_in_executor(store.thread, take)
 
 
-def _useless_feedback(error: ValidationError) -> Problem:
+def _invalid_feedback(error: ValidationError) -> Problem:
     first = error.errors()[0]
     name = ".".join(str(part) for part in first["loc"])[:80]
     if first["type"] == "extra_forbidden":
@@ -286,7 +285,7 @@ def _useless_feedback(error: ValidationError) -> Problem:
 
 @operations.get("/livez")
 async def livez() -> Health:
-    """Return 200 as long as the process answers at all. A failure means: restart it."""
+    """Return 200 while the process responds. If it does not, restart it."""
     return Health(status="alive")
 
 

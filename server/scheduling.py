@@ -1,9 +1,9 @@
-"""Fewer interruptions: what reaches the network stack waits a moment for the photo in hand.
+"""Fewer context switches: threads that wake up wait a moment for the photo in progress.
 
-Linux stops a thread that computes whenever one that waited may go on, which with many requests
-under way happens several times for each photo, and each time the caches are filled anew. Under
-the policy SCHED_BATCH it stops it at the end of its slice, a few milliseconds at most. Shares of
-the processor stay the same, and no privilege is needed.
+Linux preempts a computing thread whenever another one wakes up. With many requests in progress
+that happens several times for each photo, and each time the CPU caches are refilled. Under the
+policy SCHED_BATCH Linux preempts a thread at the end of its time slice, a few milliseconds at most.
+CPU shares stay the same, and no privilege is needed.
 """
 
 import os
@@ -11,10 +11,10 @@ import sys
 
 
 def schedule_as_batch() -> bool:
-    """Ask this for the calling thread and for all threads and processes that it begins.
+    """Set SCHED_BATCH for the calling thread and all threads and processes that it starts.
 
     Returns:
-        Whether the system took it; others than Linux have no such policy, and sandboxes refuse it.
+        Whether it is set: only Linux has this policy, and sandboxes may refuse it.
     """
     if sys.platform != "linux":
         return False

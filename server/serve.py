@@ -1,4 +1,4 @@
-"""Running the application until it has to stop, and stopping without losing an answer."""
+"""Run the application until it has to stop, and stop it without losing an answer."""
 
 import asyncio
 import logging
@@ -18,10 +18,10 @@ log = logging.getLogger("florilege.server")
 
 
 class Server(uvicorn.Server):
-    """Stops in three steps: not ready any more, no new connections, last answers.
+    """Stops in three steps: report not ready, close the port, finish the last answers.
 
-    On SIGTERM `/readyz` turns 503 while requests are still answered, so that a balancer can look
-    elsewhere; after `drain_notice_s` the port closes; what is in flight then has `drain_s`.
+    On SIGTERM `/readyz` returns 503 while requests are still answered, so that load balancers can
+    avoid this server. After `drain_notice_s` the port closes; requests in progress have `drain_s`.
     Ctrl-C skips the first step.
     """
 
@@ -32,7 +32,7 @@ class Server(uvicorn.Server):
         self._leave_requested = False
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """React to a signal; a second one cuts the notice short."""
+        """Handle a signal; a second one ends the notice early."""
         if sig == signal.SIGTERM and not self._leave_requested:
             self._leave_requested = True
             self.engine.leave()  # the main loop sees it within a tenth of a second
@@ -43,7 +43,7 @@ class Server(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second by the main loop; True ends it."""
         if self._leave_requested and self._leaving is None:
-            log.info("stopping: not ready any more, the port closes soon")
+            log.info("stopping: not ready, the port closes soon")
             self._leaving = asyncio.create_task(self._leave())
         return await super().on_tick(counter)
 
@@ -53,19 +53,19 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop listening, wait for the last answers, and say so."""
+        """Stop listening, wait for the last answers, and log it."""
         await super().shutdown(sockets)
         log.info("stopped")
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start listening and say so."""
+        """Start listening and log it."""
         await super().startup(sockets)
-        for listening in sockets or []:
-            host, port = listening.getsockname()[:2]
+        for listener in sockets or []:
+            host, port = listener.getsockname()[:2]
             address = f"[{host}]" if ":" in host else host
             model = self.engine.pipeline.model
             log.info(
-                "ready: http://%s:%d/ answers for %s %s on %s, %d threads, %d photos may wait",
+                "ready: http://%s:%d/ serves %s %s on %s, %d threads, queue of %d photos",
                 *(address, port, model.name, model.version),
                 *(self.engine.pipeline.session.provider, self.engine.threads),
                 self.engine.queue_limit,
@@ -73,24 +73,24 @@ class Server(uvicorn.Server):
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Take the port before anything slow happens.
+    """Bind the port before any slow work.
 
     Raises:
-        UsageError: It is in use, or the host is not one of this machine's.
+        UsageError: The port is in use, or the host is not an address of this machine.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         if not host:
-            raise OSError("no address is named; 0.0.0.0 means all")
-        listening.bind((host, port))
+            raise OSError("no address is given; 0.0.0.0 means all")
+        listener.bind((host, port))
     except (OSError, OverflowError) as error:
-        listening.close()
+        listener.close()
         raise UsageError(
             f"cannot listen on {host} port {port}: {error}; choose another with --host or --port"
         ) from error
-    return listening
+    return listener
 
 
 def make_server(app: FastAPI) -> Server:

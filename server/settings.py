@@ -1,4 +1,4 @@
-"""What a server is started with: the bundle and the limits."""
+"""The settings of a server: its bundle and its limits."""
 
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -35,71 +35,71 @@ class Settings(settings.FlagSettings):
     bundle: Annotated[Path, settings.Flag(argument=True)]
     """Folder of a calibrated bundle."""
     device: Device = "auto"
-    """cpu or cuda; auto takes a GPU where one works."""
+    """cpu or cuda; auto uses a GPU if one works."""
     runtime: RuntimeName | None = None
-    """onnxruntime or openvino; by default what the bundle is calibrated for, openvino if both."""
+    """onnxruntime or openvino; by default as the bundle is calibrated, openvino if for both."""
     threads: int | None = Field(default=None, ge=1)
-    """Photos worked on at once; by default one a core, with OpenVINO two, on a GPU 32 more."""
+    """Photos processed at once; by default one per core, with OpenVINO two, on a GPU 32 more."""
     max_body_bytes: Count = 32 * MEBIBYTE
     """Largest request body, checked before it is read and while it arrives."""
     max_pixels: Count = MAX_PIXELS
-    """Most pixels of one photo, read from its header."""
+    """Maximum pixels of one photo, read from its header."""
     max_decoding_pixels: Count = MAX_DECODING_PIXELS
-    """Most pixels decoded at once, in all threads together; the next photo waits."""
+    """Maximum pixels decoded at once by all threads together; the next photo waits."""
     max_images: Count = MAX_IMAGES
-    """Most photos in one request."""
+    """Maximum photos in one request."""
     upload_deadline_s: Seconds = 20.0
     """Seconds an upload may take."""
     max_held_bytes: Count = 256 * MEBIBYTE
-    """Bytes of all uploads in memory at once."""
+    """Maximum bytes of all uploads in memory."""
     queue_limit: int | None = Field(default=None, ge=1)
-    """Photos waiting or worked on; by default a second of work, measured at start, 16 to 300."""
+    """Maximum photos in the queue or in progress; by default a second of work, 16 to 300."""
     queue_timeout_s: Seconds = 10.0
-    """Seconds a photo may wait for its turn."""
+    """Seconds a photo may wait in the queue."""
     drain_s: Seconds = 30.0
-    """Seconds for the last answers when stopping."""
+    """Seconds to finish the last answers when stopping."""
     drain_notice_s: float = Field(default=1.0, ge=0, allow_inf_nan=False)
-    """Seconds between /readyz turning 503 and the port closing."""
+    """Seconds from /readyz returning 503 to the port closing."""
     cors_origins: Annotated[
         tuple[str, ...], settings.Flag(name="--cors-origin", type=list[str] | None)
     ] = ()
-    """Origin whose pages may call; may be repeated."""
+    """Origin whose pages may call the server; may be repeated."""
     feedback_store: Path | None = None
     """Folder for feedback; without it /v1/feedback is 404."""
     feedback_max_bytes: Count = 2048 * MEBIBYTE
-    """Bytes of the feedback store, rows and photos together, from which on it refuses more."""
+    """Maximum bytes of the feedback store, rows and photos together; a full one refuses more."""
     feedback_rate: Annotated[str, AfterValidator(_rate)] = "600/hour"
-    """How much feedback one client, a key or else an address, may send."""
+    """Maximum feedback from one client, which is a key or else an address."""
     feedback_photos: bool = False
-    """Keep photos in the feedback store where people consent."""
+    """Keep photos in the feedback store if people consent."""
     feedback_licence: str = Field(default="CC-BY-4.0", pattern=r"^[A-Za-z0-9.+-]{1,64}$")
-    """Licence under which people give these photos, named by its SPDX identifier."""
+    """SPDX identifier of the licence under which people give these photos."""
     feedback_photos_held_bytes: Count = 64 * MEBIBYTE
-    """Bytes of the last photos held in memory until people may consent."""
+    """Maximum bytes of recent photos held in memory so that people can consent."""
     score_log: Path | None = None
     """Folder for the logits of answered photos; off without it."""
     score_log_max_bytes: Count = 512 * MEBIBYTE
-    """Bytes of the whole score log, beyond which its oldest file is deleted."""
+    """Maximum bytes of the whole score log; beyond it the oldest file is deleted."""
     score_log_files: Annotated[int | None, settings.Flag(hidden=True)] = None
     lists: Annotated[
         tuple[str, ...], settings.Flag(name="--list", type=list[str] | None, metavar="[NAME=]FILE")
     ] = ()
     """List of class ids, or folder of them, that requests may name; may be repeated."""
     plantnet: bool = False
-    """Also answer POST /v2/identify/{project}, in the shape of the Pl@ntNet API."""
+    """Also answer POST /v2/identify/{project}, in the format of the Pl@ntNet API."""
     watch: bool = True
-    """Compare photos with those of the validation, to notice drift."""
+    """Compare photos with the validation photos to detect drift."""
     watch_state: Path | None = None
-    """File that keeps the state of the watch over restarts."""
+    """File that keeps the state of the drift watch across restarts."""
 
     reload_every_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """Seconds between checks whether BUNDLE, a list or the keys have changed; 0: only SIGHUP."""
+    """Seconds between checks whether BUNDLE, a list or the keys changed; 0: only on SIGHUP."""
     keys_file: Path | None = None
-    """File of keys; without it requests need none."""
+    """File of API keys; without it requests need no key."""
     log_format: LogFormat = "text"
-    """How lines on stderr look: for people, or one JSON object each."""
+    """Format of log lines: text for people, or one JSON object each."""
     log_level: LogLevel = "info"
-    """What is logged to stderr: this and everything worse."""
+    """Lowest level that is logged to stderr."""
     access_log: bool = False
     """Log a line for each request."""
 

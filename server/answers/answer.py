@@ -53,16 +53,16 @@ def answer(
 
     Args:
         logits: Of the photos.
-        query: What to answer.
+        query: The query to answer.
         record: The calibration of the bundle.
-        rejection: What `judge` says about the photos.
-        taxa: The classes of the outputs.
-        model: Which model this is.
-        answer_id: Its id.
-        restriction: The classes that are scored; None for all.
+        rejection: The verdict of `judge` on the photos.
+        taxa: The taxa of the output classes.
+        model: The model that answers.
+        answer_id: The id of the answer.
+        restriction: The classes to score; None for all.
 
     Returns:
-        The answer, and which classes are in its set, ``(classes,)``.
+        The answer, and a mask of the classes in its set, ``(classes,)``.
 
     Raises:
         Problem: As `operating_point`.
@@ -73,15 +73,15 @@ def answer(
     infos: Sequence[ClassInfo] = classes if restriction is None else restriction.infos
     served = logits[point.table.head]
     if restriction is not None:
-        served = logits_among(served, restriction.classes)  # (photos, listed), as all that follows
+        served = logits_among(served, restriction.classes)  # (photos, listed), like all below
     scores = point.fused_scores(served)  # (classes,)
     inside = point.sets(scores[np.newaxis])[0]  # (classes,)
     if rejection.verdict == "rejected":
         inside = np.zeros_like(inside)
-    ranked = point.rank_by(scores)
-    members = _best_first(ranked, inside)
-    others = _best_first(ranked, ~inside) if "scores" in query.include else []
-    listed = [*members, *others][: query.max_results]
+    ranking = point.rank_by(scores)
+    members = _best_first(ranking, inside)
+    others = _best_first(ranking, ~inside) if "scores" in query.include else []
+    entries = [*members, *others][: query.max_results]
     prediction = Answer(
         id=answer_id,
         model=model,
@@ -91,13 +91,13 @@ def answer(
             query,
             size=len(members),
             calibrated=calibrated and rejection.verdict != "rejected",
-            truncated=len(listed) < len(members),
+            truncated=len(entries) < len(members),
         ),
         best_match=infos[members[0]].scientific_name if members else None,
         results=_results(
             taxa,
             infos,
-            listed,
+            entries,
             point.compare(scores),
             inside,
             _marginals(point, query, served, len(members)),
@@ -111,15 +111,15 @@ def answer(
         ],
     )
     if restriction is not None:
-        listed_inside, inside = inside, np.zeros(len(classes), dtype=np.bool_)
-        inside[restriction.classes] = listed_inside
+        scored_inside, inside = inside, np.zeros(len(classes), dtype=np.bool_)
+        inside[restriction.classes] = scored_inside
     return prediction, inside
 
 
 def _resolved_query(
     point: OperatingPoint, query: LocalizedQuery, photos: int, restriction: Restriction | None
 ) -> Query:
-    """What was asked, with every default filled in."""
+    """The query, with every default filled in."""
     list_name, only = None, None
     if restriction is not None:
         list_name, only = restriction.list_name, restriction.only
@@ -129,7 +129,7 @@ def _resolved_query(
 def _set_info(
     point: OperatingPoint, query: LocalizedQuery, *, size: int, calibrated: bool, truncated: bool
 ) -> SetInfo:
-    """How the set was drawn; figures and statement only where they hold."""
+    """How the set was drawn; figures and statement only if they are ``calibrated``."""
     figures = {**point.estimates, "statement": statement(point, query.languages, empty=size == 0)}
     return SetInfo.of(
         point,
@@ -146,13 +146,13 @@ def _set_info(
 def _results(
     taxa: TaxonTable,
     infos: Sequence[ClassInfo],
-    listed: Sequence[int],
+    entries: Sequence[int],
     scores: Floats,
     inside: Mask,
     marginals: Floats | None,
     query: LocalizedQuery,
 ) -> list[Result]:
-    """The listed classes with what is compared with lambda; arrays are ``(classes,)``."""
+    """The entries with the scores compared with lambda; arrays are ``(classes,)``."""
     chain = fallback_chain(query.languages)
     return [
         Result(
@@ -163,14 +163,14 @@ def _results(
             top_k_probability=None if marginals is None else float(marginals[index]),
             taxon=taxa.taxon(infos[index], chain),
         )
-        for rank, index in enumerate(listed, start=1)
+        for rank, index in enumerate(entries, start=1)
     ]
 
 
-def _best_first(ranked: Floats, some: Mask) -> list[int]:
-    """Indices of some of the classes, ``(classes,)``: best first, equals as they come."""
-    indices = np.flatnonzero(some)
-    order: list[int] = indices[np.argsort(-ranked[indices], kind="stable")].tolist()
+def _best_first(ranking: Floats, mask: Mask) -> list[int]:
+    """Indices of the classes in a mask, ``(classes,)``: best first, ties in their order."""
+    indices = np.flatnonzero(mask)
+    order: list[int] = indices[np.argsort(-ranking[indices], kind="stable")].tolist()
     return order
 
 
@@ -182,10 +182,10 @@ def judge(
     features: NDArray[np.float32] | None = None,
     reference: Reference | None = None,
 ) -> Rejection:
-    """Whether the photos show one of the classes, as far as the record can tell.
+    """Judge whether the photos show one of the classes.
 
-    Where the record needs ``features``, ``(photos, dimensions)``, and the ``reference`` they are
-    compared with, and these are not at hand, it judges by logits.
+    If the record's rule needs ``features``, ``(photos, dimensions)``, and their ``reference``, but
+    either is missing, the logits decide.
     """
     rule = record.rejection
     if rule is not None and (features is None or reference is None):
@@ -211,10 +211,10 @@ def operating_point(
     """The calibrated setting, and whether it was calibrated for these photos and classes.
 
     Raises:
-        InvalidParameter: A ``k`` for a coverage rule, or a coverage for another one.
-        NotCalibratedFor: There is no threshold for this, not even for one photo and all classes.
+        InvalidParameter: ``k`` with a coverage rule, or ``coverage`` with another one.
+        NotCalibratedFor: There is no threshold, even for one photo and all classes.
     """
-    _check_goes_together(query)
+    _check_combination(query)
     try:
         single = record.point(
             query.rule, k=query.k, coverage=query.coverage, guarantee=query.guarantee
@@ -224,7 +224,7 @@ def operating_point(
     list_name = None if restriction is None else restriction.calibrated_as
     if photos == 1 and restriction is None:
         return single, True
-    try:  # at the very K that one photo would get, also where none was asked for
+    try:  # at the K of one photo, even if the query names none
         point = record.point(
             query.rule,
             k=single.k,
@@ -240,7 +240,7 @@ def operating_point(
     return point, point.table.images == photos
 
 
-def _check_goes_together(query: LocalizedQuery) -> None:
+def _check_combination(query: LocalizedQuery) -> None:
     if RULES[query.rule].asks == "coverage":
         if query.k is not None:
             raise InvalidParameter(f"rule {query.rule} takes coverage, not k")
@@ -251,23 +251,23 @@ def _check_goes_together(query: LocalizedQuery) -> None:
 
 
 def _list_warnings(restriction: Restriction | None, classes: int) -> list[Warned]:
-    """What to say where the threshold is not of the classes that were scored."""
+    """Warn about a threshold that is not calibrated for the classes that were scored."""
     if restriction is None:
         return []
     detail = (
-        f"the scores of the {len(restriction.infos)} classes asked for are compared with the "
-        f"threshold of all {classes}: for these classes, with this rule, value and number of "
-        "photos, the model is not calibrated; expect other set sizes and hit rates"
+        f"the scores of the {len(restriction.infos)} requested classes are compared with the "
+        f"threshold of all {classes}: the model is not calibrated for these classes with this "
+        "rule, value and number of photos; expect other set sizes and hit rates"
     )
     return [Warned(code="list_not_calibrated", detail=detail)]
 
 
 def _fusion_warnings(point: OperatingPoint, photos: int) -> list[Warned]:
-    """What to say where several photos were not calibrated, or only from makeshift groups."""
+    """Warn about several photos that are not calibrated, or only on photos of one species."""
     if point.table.images != photos:
         detail = (
-            f"the scores of {photos} photos were averaged, for which this model is not "
-            "calibrated: expect other set sizes and hit rates than those measured on single photos"
+            f"this model is not calibrated for the averaged scores of {photos} photos: "
+            "expect other set sizes and hit rates than those measured on single photos"
         )
         return [Warned(code="fusion_not_calibrated", detail=detail)]
     if point.table.made_from == "same_class":
@@ -282,7 +282,7 @@ def _fusion_warnings(point: OperatingPoint, photos: int) -> list[Warned]:
 def _marginals(
     point: OperatingPoint, query: LocalizedQuery, logits: NDArray[np.float32], size: int
 ) -> Floats | None:
-    """Mean over the photos, where asked for; k is the set size asked for, rounded to a whole k."""
+    """Mean over the photos, if requested; k is the requested set size, rounded."""
     if "marginals" not in query.include:
         return None
     k = min(max(1, math.floor((point.k or size) + 0.5)), LARGEST_K, logits.shape[1])

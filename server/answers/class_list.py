@@ -1,4 +1,4 @@
-"""The classes that a model knows, as people look for them."""
+"""The classes that a model knows, to list and to search."""
 
 from collections.abc import Sequence
 from functools import lru_cache, partial
@@ -10,12 +10,12 @@ from florilege.models.classes import ClassInfo
 from florilege.server.answers.common_names import LANGUAGES_KEPT, TaxonTable, language_of
 from florilege.server.schemas import ClassEntry
 
-SEPARATOR: Final = "\0"  # in no name
+SEPARATOR: Final = "\0"  # occurs in no name
 _ENTRY = TypeAdapter(ClassEntry)
 
 
 class ClassCatalogue:
-    """The classes of a model as JSON: each is written once per language, a list is joined of them.
+    """The classes of a model as JSON, each serialised once per language.
 
     Lists of 10,000 classes take milliseconds.
     """
@@ -30,11 +30,11 @@ class ClassCatalogue:
         return class_id in self._table.index_of
 
     def entry(self, class_id: str, languages: Sequence[str]) -> bytes:
-        """The `ClassEntry` of a class, named in the first of a `fallback_chain` that has any."""
+        """The `ClassEntry` of a class, named in the first possible of ``languages``."""
         return self._entry_at(self._table.index_of[class_id], languages)
 
     def available(self, languages: Sequence[str]) -> tuple[str, ...]:
-        """Those of some languages in which any class has a name."""
+        """The given languages in which at least one class has a name."""
         return tuple(language for language in languages if language in self._languages)
 
     def find(self, languages: Sequence[str], q: str | None, limit: int | None) -> bytes:

@@ -1,4 +1,4 @@
-"""Common names in the language a person asked for, with fallbacks."""
+"""Common names in the requested language, with fallbacks."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -13,14 +13,14 @@ FALLBACK = "en"
 MAX_LANGUAGES = 30
 MAX_TAG_LENGTH = 35
 LANGUAGES_KEPT: Final = 8
-"""Of which what is made for each class is remembered."""
+"""Languages for which the taxa and entries of all classes are cached."""
 LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{1,8})*")
 
 
 def _accepted_languages(header: str) -> list[str]:
-    """The languages of an ``Accept-Language`` header, the most wanted first.
+    """The languages of an ``Accept-Language`` header, the most preferred first.
 
-    What cannot be read is left out, and what comes after `MAX_LANGUAGES`: a strange header is no
+    Unreadable entries are skipped, as are those after `MAX_LANGUAGES`: a malformed header is no
     reason to refuse a photo.
 
     Example:
@@ -36,20 +36,20 @@ def _accepted_languages(header: str) -> list[str]:
     return [tag for _, _, tag in sorted(weighted)]
 
 
-def wanted_languages(lang: str | None, accept_language: str) -> tuple[str, ...]:
-    """The languages to look for, the most wanted first: ``lang``, or what the header accepts."""
+def request_languages(lang: str | None, accept_language: str) -> tuple[str, ...]:
+    """The languages to use, the most preferred first: ``lang``, or those of the header."""
     return (lang,) if lang else tuple(_accepted_languages(accept_language)) or (FALLBACK,)
 
 
 def _weight(parameter: str) -> float:
     if not parameter:
         return 1.0
-    matched = re.fullmatch(r"[qQ]=([01](?:\.\d{0,3})?)", parameter)
-    return float(matched[1]) if matched else 0.0
+    match = re.fullmatch(r"[qQ]=([01](?:\.\d{0,3})?)", parameter)
+    return float(match[1]) if match else 0.0
 
 
 def fallback_chain(languages: Iterable[str]) -> list[str]:
-    """Where to look for a name: each language, then its base, and English last.
+    """The languages to try for a name: each one, then its base, and English last.
 
     Example:
         >>> fallback_chain(["fr-CA"])
@@ -63,20 +63,20 @@ def fallback_chain(languages: Iterable[str]) -> list[str]:
 
 
 def language_of(item: ClassInfo, languages: Sequence[str]) -> str:
-    """The first of a `fallback_chain` in which a class has any name; empty where there is none."""
+    """The first of a `fallback_chain` in which a class has a name; empty if there is none."""
     by_language = item.by_language
     return next((each for each in languages if by_language.get(each)), "")
 
 
 class TaxonTable:
-    """The taxa of a model, each made once for a language: an answer may hold thousands."""
+    """The taxa of a model, each created once per language: an answer may hold thousands."""
 
     def __init__(self, classes: ClassTable) -> None:
         self.classes = classes
         self._taxon = lru_cache(maxsize=LANGUAGES_KEPT * len(classes))(self._make)
 
     def taxon(self, item: ClassInfo, languages: Sequence[str]) -> Taxon:
-        """The taxon of a class, named in the first of a `fallback_chain` that has any name."""
+        """The taxon of a class, named in the first possible of ``languages``."""
         return self._taxon(item.id, language_of(item, languages))
 
     def _make(self, class_id: str, language: str) -> Taxon:

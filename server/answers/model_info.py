@@ -1,4 +1,4 @@
-"""The model card: what the server says about the model."""
+"""The model card."""
 
 from collections.abc import Iterator
 from typing import get_args
@@ -30,7 +30,7 @@ def describe_model(
     feedback_photos: bool = False,
     feedback_licence: str | None = None,
 ) -> ModelCard:
-    """Which model is served, what it is calibrated for, whether feedback is taken, and limits."""
+    """The model, what it is calibrated for, whether feedback is accepted, and the limits."""
     bundle, record = pipeline.bundle, pipeline.record
     return ModelCard(
         model=pipeline.model,
@@ -95,7 +95,7 @@ def _points(
     guarantee: Guarantee | None = None,
     list_name: str | None = None,
 ) -> list[OperatingPoint]:
-    """All that a rule is calibrated for with these photos, this guarantee and this list."""
+    """All calibrated points of a rule with these photos, this guarantee and this list."""
     asks = RULES[rule].asks
     values = record.ks(rule, images=images, guarantee=guarantee, list_name=list_name)
     return [

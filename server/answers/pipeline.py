@@ -1,4 +1,4 @@
-"""The whole way of one request, without HTTP: photos in, prediction set out."""
+"""The whole pipeline of one request, without HTTP: photos in, prediction set out."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -45,23 +45,23 @@ class StageTimes:
     seconds: dict[str, float] = field(default_factory=dict)
 
     def add(self, stage: str, since: float) -> float:
-        """Count the time from ``since`` until now to a stage; returns now."""
+        """Add the time from ``since`` until now to a stage; returns now."""
         now = perf_counter()
         self.count(stage, now - since)
         return now
 
     def count(self, stage: str, seconds: float) -> None:
-        """Count some seconds to a stage."""
+        """Add seconds to a stage."""
         self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """One answered request, with what it was made of."""
+    """One answered request, with what its answer is based on."""
 
     answer: Answer
-    inside: NDArray[np.bool_]  # which classes are in its set, also beyond max_results; (classes,)
-    logits: NDArray[np.float32]  # of the served head, (photos, classes), whatever was asked
+    inside: NDArray[np.bool_]  # classes in its set, also beyond max_results; (classes,)
+    logits: NDArray[np.float32]  # of the record's head, (photos, classes), for any query
     classes: ClassTable  # of the outputs
     restricted: bool  # whether only some classes were scored
 
@@ -74,11 +74,11 @@ class Pipeline:
     record: CalibrationRecord
     session: InferenceBackend
     model: Model
-    lists: ClassLists  # what a request may restrict its answer to
+    lists: ClassLists  # those a request may restrict its answer to
     taxa: TaxonTable
-    reference: Reference | None = None  # of features, where the record's rejection needs them
+    reference: Reference | None = None  # of features, if the record's rejection needs them
     max_pixels: int = MAX_PIXELS  # of a photo
-    budget: PixelBudget = field(default_factory=PixelBudget)  # what may be decoded at once
+    budget: PixelBudget = field(default_factory=PixelBudget)  # limits what is decoded at once
 
     def __call__(
         self,
@@ -91,8 +91,8 @@ class Pipeline:
     ) -> Outcome:
         """The prediction set of one organism, from its encoded pictures, at least one.
 
-        ``stages`` gets the time of each stage; ``check`` is called before each photo, and while one
-        waits to be decoded, and may end the work.
+        ``stages`` gets the time of each stage. ``check`` is called before each photo and while one
+        waits to be decoded; it may raise to stop the work.
 
         Raises:
             Problem: A photo cannot be used, the bundle is not calibrated for ``query``, or there is
@@ -106,11 +106,11 @@ class Pipeline:
         return self.decide(rows, query, answer_id, stages=stages)
 
     def check_query(self, query: LocalizedQuery) -> None:
-        """Raise, before there are photos, the `Problem` that no photo could change."""
+        """Raise the `Problem` of a query that no photo can satisfy."""
         operating_point(self.record, query, 1, self.lists.restriction(query))
 
     def close(self) -> None:
-        """End its threads, once nobody uses it any more."""
+        """Stop its threads. No call may be running."""
         self.session.close()
 
     def decide(
@@ -161,10 +161,10 @@ class Pipeline:
         stages: StageTimes | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> Outputs:
-        """What the network says about one encoded picture.
+        """Run the network on one encoded picture.
 
-        ``number`` says which of several it is, in the words of a problem. With ``features`` these
-        are given too; without, only where the record needs them.
+        ``number`` is its position among several, for problems. With ``features`` the outputs hold
+        features too; otherwise they do only if the record needs them.
 
         Raises:
             Problem: The photo cannot be used.
@@ -187,7 +187,7 @@ class Pipeline:
 
 
 def _image_problem(error: ImageError, number: int | None = None) -> Problem:
-    """The problem to answer for an unusable photo; ``number`` says which of several it is."""
+    """The problem of an unusable photo; ``number`` is its position among several."""
     detail = str(error) if number is None else f"photo {number}: {error}"
     if isinstance(error, OversizedImage):
         return ImageTooLarge(detail, limit=error.limit)
@@ -208,14 +208,13 @@ def open_pipeline(
 ) -> Pipeline:
     """Open and verify a bundle, and load its network.
 
-    ``runtime`` is the one to use, by default the one that the bundle was calibrated for last.
-    ``lists`` are words for `read_lists`. With ``batches`` a GPU runs the network on the photos that
-    are ready.
+    ``runtime`` is by default the one that the bundle was last calibrated for. ``lists`` are
+    arguments of `read_lists`. With ``batches`` a GPU runs the network on batches of photos.
 
     Raises:
         BundleError: It is damaged, or was never calibrated.
         DataError: A list cannot be used.
-        UsageError: Two lists have one name, or the runtime cannot be used here.
+        UsageError: Two lists have the same name, or the runtime cannot be used here.
     """
     bundle = open_bundle(path)
     record = read_record(bundle, runtime)

@@ -1,7 +1,7 @@
-"""An answer in the shape of the Pl@ntNet API, version 2, for apps that were written for it.
+"""An answer in the format of the Pl@ntNet API, version 2, for apps that were written for it.
 
-The fields are those that https://my.plantnet.org/doc/api/identify shows and apps read; what is
-ours is under `florilege` and in `inSet`, which they ignore.
+The fields are those that https://my.plantnet.org/doc/api/identify shows and apps read. Our own
+fields are `florilege` and `inSet`, which apps ignore.
 """
 
 from typing import Any, Final
@@ -24,15 +24,15 @@ from florilege.server.schemas import (
 )
 
 EVERYTHING: Final = "all"
-"""The project that is no list."""
+"""The project that means every species."""
 UNDETECTED: Final = "auto"
-"""The organ of a photo of which none was said."""
+"""The organ of a photo for which none was given."""
 UNLIMITED: Final = 2**31 - 1
-"""Requests left where there is no limit: apps read a whole number."""
+"""Remaining requests if there is no limit: apps expect an integer."""
 
 
 class PlantNetModel(ResponseModel):
-    """Base of these shapes: names as Pl@ntNet writes them, and unset fields left out."""
+    """Base of these schemas: names as in Pl@ntNet's API, without unset fields."""
 
     model_config = ConfigDict(
         alias_generator=AliasGenerator(serialization_alias=to_camel),
@@ -41,18 +41,18 @@ class PlantNetModel(ResponseModel):
 
 
 class PlantNetQuery(PlantNetModel):
-    """What was asked."""
+    """The query."""
 
     project: str
     images: list[str] = Field(description="MD5 of each photo.")
-    organs: list[str] = Field(description="As they were said; nothing depends on them.")
+    organs: list[str] = Field(description="As given; they change nothing.")
     include_related_images: bool
     no_reject: bool
     type: str | None
 
 
 class PlantNetName(PlantNetModel):
-    """A genus or family; empty where it is not known."""
+    """A genus or family; empty if unknown."""
 
     scientific_name_without_author: str
     scientific_name_authorship: str
@@ -74,8 +74,8 @@ class PlantNetImage(PlantNetModel):
     author: str
     license: str
     citation: str
-    date: dict[str, int | str] = Field(description="Always 0 and empty: bundles do not know it.")
-    url: dict[str, str] = Field(description="Where it is; the three sizes are one here.")
+    date: dict[str, int | str] = Field(description="Always 0 and empty: bundles hold no dates.")
+    url: dict[str, str] = Field(description="Its addresses; the three sizes are the same here.")
 
 
 class PlantNetResult(PlantNetModel):
@@ -84,16 +84,16 @@ class PlantNetResult(PlantNetModel):
     score: float
     species: PlantNetSpecies
     gbif: dict[str, str] | SkipJsonSchema[None] = Field(
-        None, description="Its `id` there; absent where unknown."
+        None, description="Its `id` at GBIF; absent if unknown."
     )
     images: list[PlantNetImage] | SkipJsonSchema[None] = Field(
         None, description="Only with include-related-images: its reference picture, if any."
     )
-    in_set: bool = Field(description="Ours: whether it is in the calibrated set.")
+    in_set: bool = Field(description="Extension: whether it is in the calibrated set.")
 
 
 class PlantNetExtension(PlantNetModel):
-    """What `POST /v1/identify` says beyond this shape; its fields are described there."""
+    """What `POST /v1/identify` returns beyond this format; it describes the fields."""
 
     id: str
     model: Model
@@ -113,7 +113,7 @@ class PlantNetAnswer(PlantNetModel):
     results: list[PlantNetResult]
     version: str = Field(description="Name and version of the bundle.")
     remaining_identification_requests: int = Field(
-        description="How many the key may still send; 2147483647 where there is no limit."
+        description="How many the key may still send; 2147483647 if there is no limit."
     )
     florilege: PlantNetExtension
 
@@ -140,35 +140,35 @@ class PlantNetListedSpecies(PlantNetModel):
 
 
 class PlantNetCount(PlantNetModel):
-    """How often a key asked."""
+    """How many requests a key sent."""
 
     count: int
-    total: int = Field(description="How often it may ask; 2147483647 where there is no limit.")
+    total: int = Field(description="How many it may send; 2147483647 if there is no limit.")
     remaining: int
 
 
 class PlantNetQuota(PlantNetModel):
-    """What is left of the rate of a key, whose period need not be a day."""
+    """The remaining requests of a key, whose period need not be a day."""
 
     day: str = Field(description="Today, in UTC.")
     quota: dict[str, PlantNetCount] = Field(description="All requests count as `identify`.")
 
 
 class PlantNetError(PlantNetModel):
-    """Every answer of this route that is not a success."""
+    """Every error response of these routes."""
 
     status_code: int
-    error: str = Field(description="The words of the status.")
+    error: str = Field(description="The reason phrase of the status.")
     message: str = Field(description="What is wrong, for a person.")
-    code: str = Field(description="Ours: stable word for machines.")
+    code: str = Field(description="Extension: stable identifier for programs.")
 
 
 def plantnet_answer(answer: Answer, query: PlantNetQuery, *, root: str, remaining: int) -> str:
-    """The same answer in the other shape, as JSON.
+    """An answer in the format of the Pl@ntNet API, as JSON.
 
     Args:
-        answer: Of the server.
-        query: What was asked; where no list has the name of its project, a warning says so.
+        answer: The answer of the pipeline.
+        query: The query; a warning is added if no list has the name of its project.
         root: Address of the server, ending in a slash.
         remaining: How many requests the key may still send.
     """
@@ -197,7 +197,7 @@ def _no_list(project: str) -> Warned:
 
 
 def _result(result: Result, root: str | None) -> PlantNetResult:
-    """One species, with its pictures where ``root`` is given."""
+    """One species, with its pictures if ``root`` is given."""
     taxon = result.taxon
     optional: dict[str, Any] = {}
     if taxon.ids["gbif"] is not None:
@@ -214,7 +214,7 @@ def _result(result: Result, root: str | None) -> PlantNetResult:
 
 
 def plantnet_name(full: str) -> PlantNetName:
-    """A name and its authors, where it looks like one with authors.
+    """A name and its authors, if it seems to have any.
 
     Example:
         >>> plantnet_name("Mentha aquatica L.").scientific_name_authorship
@@ -232,7 +232,7 @@ def plantnet_name(full: str) -> PlantNetName:
 
 
 def listed_species(item: ClassInfo, taxa: TaxonTable, language: str) -> PlantNetListedSpecies:
-    """A species as the lists of that API have it."""
+    """A species in the format of that API's lists."""
     name = plantnet_name(item.scientific_name)
     names = taxa.taxon(item, fallback_chain([language])).common_names
     return PlantNetListedSpecies(

@@ -1,4 +1,4 @@
-"""What may be asked about a photo: query parameters over HTTP, flags of ``florilege predict``."""
+"""Queries about a photo: parameters over HTTP, flags of ``florilege predict``."""
 
 from typing import Annotated, Any, Literal
 
@@ -9,7 +9,7 @@ from florilege.server.answers.common_names import (
     FALLBACK,
     LANGUAGE_TAG,
     MAX_TAG_LENGTH,
-    wanted_languages,
+    request_languages,
 )
 from florilege.server.schemas import RequestModel, Rule
 from florilege.settings import Flag
@@ -30,44 +30,44 @@ Words = list[str]
 
 
 def _split(value: Any) -> Any:
-    """``a,b`` and ``a&include=b`` are the same."""
+    """Treat ``a,b`` like ``a&include=b``."""
     if not isinstance(value, list):
         return value
     return [word for text in value for word in str(text).split(",") if word]
 
 
 class IdentifyQuery(RequestModel):
-    """What to answer, as it is typed."""
+    """A query as given."""
 
     rule: Rule = Field(default="average_k", description="How the set is drawn.")
     k: float | None = Field(
         default=None,
-        description="Average set size (for top_k the exact one). One of the calibrated values; "
+        description="Average (for top_k: exact) set size, one of the calibrated values; "
         "default 3, or the first calibrated one.",
         allow_inf_nan=False,
     )
     coverage: float | None = Field(
         default=None,
-        description="For the coverage rules: wanted share of hits.",
+        description="For the coverage rules: requested share of hits.",
         allow_inf_nan=False,
     )
     guarantee: Guarantee | None = Field(
         default=None,
-        description="`mean` or `probability`: a mean size of at most k (average_k), or the "
-        "coverage, on average over calibrations or for all but a small share of them.",
+        description="Guarantee a mean size of at most k (average_k), or the coverage: `mean`, on "
+        "average over calibrations; `probability`, for all but a small share of them.",
     )
     lang: Language = None
-    max_results: int | None = Field(default=None, ge=1, description="Most entries of `results`.")
+    max_results: int | None = Field(default=None, ge=1, description="Maximum number of `results`.")
     include: Annotated[
         list[Include], FailFast(), BeforeValidator(_split), Flag(type=list[str] | None)
     ] = Field(
         default_factory=list,
-        description="More in the answer, separated by commas: `scores` (all classes), "
-        "`marginals` (probability to be among the k best), `rollup` (genus and family).",
+        description="Extra content, separated by commas: `scores` (all classes), "
+        "`marginals` (probability of being among the k best), `rollup` (genus and family).",
     )
     reject: bool = Field(
         default=False,
-        description="Whether a photo that looks unlike those the model knows gets an empty set.",
+        description="Return an empty set for a photo that looks unlike those the model knows.",
     )
     only: Annotated[Words | None, BeforeValidator(_split), Flag(type=Words | None)] = Field(
         default=None,
@@ -78,15 +78,15 @@ class IdentifyQuery(RequestModel):
         str | None, Flag(help="Score only the classes of this file, or list of the bundle.")
     ] = Field(
         default=None,
-        description="Score only the classes of this list; `/v1/model` names the lists there are.",
+        description="Score only the classes of this list; `/v1/model` names the lists.",
     )
 
     def localized(self, accept_language: str = "") -> "LocalizedQuery":
-        """The same, with the languages that a caller reads."""
-        return LocalizedQuery(**dict(self), languages=wanted_languages(self.lang, accept_language))
+        """Add the languages that the caller prefers."""
+        return LocalizedQuery(**dict(self), languages=request_languages(self.lang, accept_language))
 
 
 class LocalizedQuery(IdentifyQuery):
-    """What the pipeline is asked; ``languages`` are tags for common names, most wanted first."""
+    """A query for the pipeline; ``languages`` are tags for common names, most preferred first."""
 
     languages: tuple[str, ...] = (FALLBACK,)

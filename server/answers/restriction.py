@@ -1,4 +1,4 @@
-"""Restricting an answer to some classes: a list of the server's, or what one request names."""
+"""Restrict an answer to some classes: a list of the server, or those a request names."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,9 +18,9 @@ from florilege.suggestions import nearest
 log = logging.getLogger("florilege.server")
 
 MAX_UNKNOWN_LISTED = 10
-"""Words that name no class are repeated up to this many."""
-NEAR_NAMES_FOR = 3
-"""Near names are looked for, which takes a few milliseconds each, for this many of them."""
+"""Unknown names that an error message lists at most."""
+MAX_SUGGESTED_FOR = 3
+"""Unknown names to suggest others for, which takes a few milliseconds each."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -29,10 +29,10 @@ class Restriction:
 
     Attributes:
         classes: Their output indices, ascending, shape ``(listed,)``.
-        infos: What they stand for.
-        calibrated_as: The list of the record that holds exactly these and has thresholds, if any.
-        list_name: The list that was asked for.
-        only: Their ids, where single classes were asked for.
+        infos: Their names and taxa.
+        calibrated_as: The record's list of exactly these classes with thresholds, if any.
+        list_name: The requested list.
+        only: Their ids, if single classes were requested.
     """
 
     classes: NDArray[np.intp]
@@ -44,7 +44,7 @@ class Restriction:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ClassLists:
-    """The lists that requests may name, those of the bundle's calibration and further ones."""
+    """The lists that requests may name: those of the calibration and further ones."""
 
     table: ClassTable
     calibrated: Mapping[tuple[int, ...], str]  # names in the record by their classes
@@ -57,16 +57,16 @@ class ClassLists:
         return cls(table=table, calibrated=calibrated, by_name={})._with(record.lists)
 
     def adding(self, lists: Sequence[RegionList]) -> "ClassLists":
-        """These and further ones, which take the place of those of the calibration.
+        """Add lists, which replace those of the same name.
 
-        Where a list has the name of one of the calibration but other classes, a warning is logged.
+        A warning is logged if the replaced list holds other classes.
         """
         for each in lists:
             calibrated = self.by_name.get(each.name)
             if calibrated is not None and tuple(calibrated.classes.tolist()) != each.classes:
                 log.warning(
-                    "list %s holds other classes than the list of that name in the bundle's "
-                    "calibration, and is not calibrated: calibrate again with --list",
+                    "list %s differs from the list of that name in the bundle's calibration, and "
+                    "is not calibrated: calibrate again with --list",
                     each.name,
                 )
         return self._with(lists)
@@ -77,23 +77,23 @@ class ClassLists:
         return {name: each.classes.tolist() for name, each in self.by_name.items()}
 
     def restriction(self, query: LocalizedQuery) -> Restriction | None:
-        """What the classes of an answer are restricted to; None for nothing.
+        """The restriction of a query; None if there is none.
 
-        ``list`` and ``only`` together leave the classes that are in both.
+        With both ``list`` and ``only``, it contains the classes that are in both.
 
         Raises:
             UnknownList: There is no such list.
-            UnknownClass: ``only`` names what is no class, genus or family.
+            UnknownClass: ``only`` names something that is not a class, genus or family.
             InvalidParameter: No class is left.
         """
         listed = None if query.list is None else self.by_name.get(query.list)
         if query.list is not None and listed is None:
             names = sorted(self.by_name)
-            none = "" if names else ", and no other either"
+            none = "" if names else "; this server has no lists"
             raise UnknownList(f"no list is named {query.list[:80]!r}{none}", allowed=names)
         if query.only is None:
             return listed
-        classes = self._named(query.only)
+        classes = self._find_classes(query.only)
         if listed is not None:
             classes &= set(listed.classes.tolist())
         if not classes:
@@ -103,7 +103,7 @@ class ClassLists:
             )
         return self._restriction(tuple(sorted(classes)), query.list, single=True)
 
-    def _named(self, words: list[str]) -> set[int]:
+    def _find_classes(self, words: list[str]) -> set[int]:
         classes, unknown = set[int](), list[str]()
         for word in words:
             if word in self.table.index_of:
@@ -115,15 +115,15 @@ class ClassLists:
         if unknown:
             names = [*self.table.ids, *self._group_names]
             listed = unknown[:MAX_UNKNOWN_LISTED]
-            near = dict.fromkeys(
-                each for word in listed[:NEAR_NAMES_FOR] for each in nearest(word[:80], names)
+            suggestions = dict.fromkeys(
+                each for word in listed[:MAX_SUGGESTED_FOR] for each in nearest(word[:80], names)
             )
-            more = len(unknown) - len(listed)
+            unlisted = len(unknown) - len(listed)
             raise UnknownClass(
                 "parameter `only`: no class id, genus or family is named "
                 + ", ".join(repr(word[:80]) for word in listed)
-                + (f", and {more} more are unknown" if more else ""),
-                allowed=list(near) or None,
+                + (f", and {unlisted} more are unknown" if unlisted else ""),
+                allowed=list(suggestions) or None,
             )
         return classes
 
@@ -143,8 +143,8 @@ class ClassLists:
         return list(dict.fromkeys(name for name in names if name is not None))
 
     def _with(self, lists: Iterable[RegionList]) -> "ClassLists":
-        more = {each.name: self._restriction(each.classes, each.name) for each in lists}
-        by_name = {**self.by_name, **more}
+        added = {each.name: self._restriction(each.classes, each.name) for each in lists}
+        by_name = {**self.by_name, **added}
         return ClassLists(table=self.table, calibrated=self.calibrated, by_name=by_name)
 
     def _restriction(

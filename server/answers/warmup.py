@@ -1,4 +1,4 @@
-"""The photo that a bundle answers before it is called ready."""
+"""Warm up a bundle with a synthetic photo before it is ready."""
 
 import io
 from time import perf_counter
@@ -10,11 +10,11 @@ from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import LocalizedQuery
 
 SAMPLE = (1024, 768)
-"""Its width and height."""
+"""Width and height of the photo."""
 
 
 def warm_up(pipeline: Pipeline) -> float:
-    """Answer a few made-up photos; returns the seconds that one takes."""
+    """Answer a synthetic photo three times; returns the seconds that one answer takes."""
     photo, seconds = _sample_photo(), []
     for _ in range(3):
         started = perf_counter()

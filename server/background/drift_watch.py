@@ -1,4 +1,4 @@
-"""Watching for drift without labels: a photo of each request, whatever rule or K it asks for."""
+"""Watch for drift without labels: one photo of each request, for any rule or K."""
 
 import logging
 from pathlib import Path
@@ -21,7 +21,7 @@ log = logging.getLogger("florilege.server")
 
 ROWS_AT_ONCE = 64
 MAX_RECENT_PHOTOS = 10_000
-"""Photos that are recognised when they come again; the least recent is forgotten."""
+"""Photos remembered to recognise repeats; the least recent is forgotten."""
 SAVE_EVERY_S = 60.0
 
 
@@ -29,10 +29,10 @@ class DriftWatch:
     """Feeds a `Monitor` with the sets that photos get at the default K.
 
     Sets are drawn from the logits here, so requests for another rule or K count too. Of several
-    photos in a request one counts, drawn by chance: they show one plant. A photo that was seen
-    before counts no more. Requests for a list do not count: their photos are of its classes, not of
-    all that were calibrated on. Nor do suspect photos where the calibration from traffic left them
-    out. ``state`` is the file that keeps what was seen over restarts.
+    photos in a request a random one counts, because they show one plant. Repeated photos do not
+    count. Requests for a list do not count, because their photos are of its classes, not of all
+    calibrated ones. Suspect photos do not count if a calibration from traffic left them out.
+    ``state`` is the file that keeps the state across restarts.
     """
 
     name = "watch"
@@ -45,34 +45,34 @@ class DriftWatch:
         self._judge = None if judge is None else judge.from_logits
         self._state = state
         self._rows: list[NDArray[np.float32]] = []
-        self._recent: dict[int, None] = {}  # photos seen lately, the least recent first
+        self._recent: dict[int, None] = {}  # hashes of recent photos, the least recent first
         self._saved, self._saving_fails = monotonic(), False
         self.monitor = _open_monitor(expected_of(record), state)
         self._publish()
         self._save()
 
     def on_answer(self, answered: AnsweredRequest) -> None:
-        """Remember a photo of one request until enough have come."""
+        """Collect a photo of one request; process the photos once there are enough."""
         if not answered.restricted:
             photo = crc32(answered.logits.tobytes()) % len(answered.logits)
             self._rows.append(answered.logits[photo : photo + 1])
         if len(self._rows) >= ROWS_AT_ONCE:
-            self._look()
+            self._process()
 
     def on_idle(self) -> None:
-        """Look at what has come."""
-        self._look()
+        """Process the collected photos."""
+        self._process()
 
     def close(self) -> None:
-        """Look at the last photos and keep the state."""
-        self._look()
+        """Process the last photos and save the state."""
+        self._process()
         self._save()
 
-    def _look(self) -> None:
+    def _process(self) -> None:
         if not self._rows:
             return
         logits, self._rows = self._new_photos(np.concatenate(self._rows)), []
-        if self._judge is not None:  # the photos of the kind that the record knows
+        if self._judge is not None:  # only familiar photos, as in the calibration
             logits = logits[self._judge.familiarity(logits) >= self._judge.threshold]
         if not len(logits):
             return
@@ -91,22 +91,22 @@ class DriftWatch:
             self._save()
 
     def _new_photos(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The photos that did not come before: the same photo gives the same logits."""
-        fresh = []
+        """Leave out repeated photos: the same photo gives the same logits."""
+        new_rows = []
         for row, photo in enumerate(logits):
             key = hash(photo.tobytes())
             if key not in self._recent:
-                fresh.append(row)
+                new_rows.append(row)
             self._recent.pop(key, None)
             self._recent[key] = None  # now the most recent
             if len(self._recent) > MAX_RECENT_PHOTOS:
                 del self._recent[next(iter(self._recent))]
-        return logits[fresh]
+        return logits[new_rows]
 
     def _publish(self) -> None:
-        reached = {alarm.watched for alarm in self.monitor.alarms}
+        alarmed = {alarm.watched for alarm in self.monitor.alarms}
         for statistic in WATCHED:
-            self._metrics.drift_alarm.labels(statistic).set(statistic in reached)
+            self._metrics.drift_alarm.labels(statistic).set(statistic in alarmed)
         self._metrics.drift_photos.set(self.monitor.rows)
 
     def _save(self) -> None:
@@ -118,21 +118,21 @@ class DriftWatch:
             self._saving_fails = False
         except OSError as error:
             if not self._saving_fails:
-                log.warning("the state of the watch cannot be written: %s", error)
+                log.warning("the state of the drift watch cannot be written: %s", error)
             self._saving_fails = True
 
 
 def _open_monitor(expected: Expected, state: Path | None) -> Monitor:
-    """A monitor that knows what it saw before, where that was of the same calibration."""
+    """A monitor with its saved state, if that is of the same calibration."""
     monitor = Monitor(expected)
     if state is None:
         return monitor
     try:
         monitor.restore(state.read_bytes())
-        log.info("watching for drift: going on after %d photos", monitor.rows)
+        log.info("watching for drift: resuming after %d photos", monitor.rows)
     except FileNotFoundError:
         pass
     except (BundleError, OSError) as error:
-        log.warning("watching for drift from the beginning: %s", error)
+        log.warning("watching for drift from the start: %s", error)
         return Monitor(expected)  # the other one may be half restored
     return monitor

@@ -1,4 +1,4 @@
-"""What a server keeps or watches, as far as its settings ask for it; folders are checked first."""
+"""Open the feedback store and the listeners that the settings ask for, with their folders."""
 
 import os
 import sqlite3
@@ -17,10 +17,10 @@ from florilege.server.settings import Settings
 
 
 def open_feedback_service(settings: Settings, metrics: Metrics) -> Feedback | None:
-    """The store for feedback, or None where there is none.
+    """Open the feedback store; None without one.
 
     Raises:
-        UsageError: The folder cannot be written, or holds no database of ours.
+        UsageError: The folder cannot be written, or its database is not ours.
         DataError: It holds feedback of an earlier version.
     """
     if settings.feedback_store is None:
@@ -35,7 +35,7 @@ def open_feedback_service(settings: Settings, metrics: Metrics) -> Feedback | No
 
 
 def open_listeners(settings: Settings, pipeline: Pipeline, metrics: Metrics) -> list[Listener]:
-    """Everything that takes note of the answers of a bundle.
+    """Open all listeners for the answers of a bundle.
 
     Raises:
         UsageError: A folder cannot be written, or the state of the watch is a folder.
@@ -56,11 +56,11 @@ def open_listeners(settings: Settings, pipeline: Pipeline, metrics: Metrics) -> 
 
 
 def _writable(folder: Path, flag: str) -> Path:
-    """The folder that ``flag`` names, made where it is not there: then only its owner may read."""
+    """The folder that ``flag`` names; if missing, it is created for its owner alone."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"{flag}: {folder} cannot be made: {error.strerror}") from error
+        raise UsageError(f"{flag}: {folder} cannot be created: {error.strerror}") from error
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError(f"{flag}: {folder} cannot be written by this user")
     return folder

@@ -1,8 +1,8 @@
-"""Feedback of people: which species it really was, and the photos that they allow to be kept.
+"""Feedback from people: which species it really was, and the photos that they consent to keep.
 
-What is stored says whether the confirmed class was in the set, which is how accuracy can be
-measured after deployment (`florilege.calibration.monitoring.audit`). Photos are held in memory
-until consent may come; without it nothing of them is written.
+It records whether the confirmed class was in the set, so that accuracy can be measured after
+deployment (`florilege.calibration.monitoring.audit`). Photos wait in memory for consent; without
+it they are never written.
 """
 
 import json
@@ -39,15 +39,15 @@ log = logging.getLogger("florilege.server")
 T = TypeVar("T")
 
 SPECIAL_CLASSES = (NOT_LISTED, NOT_AN_ORGANISM)
-"""What may be said instead of the id of a class."""
-QUERY = ("images", "rule", "k", "coverage", "guarantee", "list")  # what is stored of it
+"""Accepted instead of the id of a class."""
+QUERY = ("images", "rule", "k", "coverage", "guarantee", "list")  # the fields that are stored
 MAX_ANSWERS = 10_000
-MAX_SIDE = 2048  # pixels of the longer side of a photo: more than any network of ours looks at
+MAX_SIDE = 2048  # pixels of the longer side of a photo: more than any of our networks uses
 QUALITY = 90
 
 
 class FeedbackBody(RequestModel):
-    """What a photo really shows, said by a person."""
+    """What a photo really shows, according to a person."""
 
     request_id: str = Field(
         min_length=1, max_length=128, description="The `id` of the answer this is about."
@@ -58,14 +58,14 @@ class FeedbackBody(RequestModel):
         description="Id of the right class, or `not_listed` (a species that is not in the set and "
         "that cannot be named here), or `not_an_organism` (the photo shows none).",
     )
-    note: str | None = Field(None, max_length=500, description="Anything else, in a few words.")
+    note: str | None = Field(None, max_length=500, description="A remark.")
     consent: bool = Field(
         False,
         strict=True,
         description="Whether the person agrees that the photos of the answer are kept to improve "
-        "the model, and gives them under the licence that `feedback_licence` of `/v1/model` names, "
-        "CC-BY-4.0 unless the operator chose another. "
-        "Without it they never are; `feedback_photos` says whether this server would.",
+        "the model, and gives them under the `feedback_licence` of `/v1/model`, CC-BY-4.0 unless "
+        "the operator chose another. Without consent no photo is kept; `feedback_photos` of "
+        "`/v1/model` tells whether this server keeps any.",
     )
 
 
@@ -74,45 +74,45 @@ class FeedbackReceipt(ResponseModel):
 
     request_id: str
     in_set: bool | None = Field(
-        description="Whether the class was in the set that was answered; null for no organism."
+        description="Whether the class was in the set of the answer; null for no organism."
     )
     photos: int = Field(
-        description="How many photos of the answer are kept: with `consent`, all of them where "
-        "this server keeps photos and still remembers these, else none."
+        description="How many photos of the answer are kept: with `consent` all of them, if the "
+        "server keeps photos and still has these in memory, else none."
     )
 
 
 class _RecentItems(Generic[T]):
-    """The last things by name that weigh ``most`` together. For any thread."""
+    """The most recent items by name, of total weight up to ``limit``. Thread-safe."""
 
-    def __init__(self, most: int, weigh: Callable[[T], int] = lambda _: 1) -> None:
-        self.most, self._weigh, self._weight = most, weigh, 0
+    def __init__(self, limit: int, weigh: Callable[[T], int] = lambda _: 1) -> None:
+        self.limit, self._weigh, self._weight = limit, weigh, 0
         self._by_name: OrderedDict[str, T] = OrderedDict()
         self._lock = threading.Lock()
 
-    def keep(self, name: str, thing: T) -> None:
-        """Remember one under a new name, and forget the oldest where they weigh too much."""
-        if (weight := self._weigh(thing)) > self.most:
+    def add(self, name: str, item: T) -> None:
+        """Add an item under a new name, and drop the oldest while they weigh too much."""
+        if (weight := self._weigh(item)) > self.limit:
             return
         with self._lock:
-            self._by_name[name] = thing
+            self._by_name[name] = item
             self._weight += weight
-            while self._weight > self.most:
+            while self._weight > self.limit:
                 self._weight -= self._weigh(self._by_name.popitem(last=False)[1])
 
     def find(self, name: str) -> T | None:
-        """The thing of this name, or None where it is not known or forgotten."""
+        """The item of this name; None if it is unknown or dropped."""
         with self._lock:
             return self._by_name.get(name)
 
 
 @dataclass(frozen=True)
 class _RecentAnswer:
-    """One answer, as far as feedback needs it."""
+    """What feedback needs of one answer."""
 
-    row: Row  # for the store, but for the set
+    row: Row  # for the store, without the set
     classes: ClassTable
-    bits: NDArray[np.uint8]  # one a class, set for the members: small where classes are many
+    bits: NDArray[np.uint8]  # one per class, set for members: small even with many classes
 
     @classmethod
     def of(cls, outcome: Outcome, key: str | None) -> "_RecentAnswer":
@@ -139,10 +139,10 @@ class _RecentAnswer:
 
 
 class Feedback:
-    """Takes feedback on the last answers, and on those in the store; threads may call it at once.
+    """Takes feedback on recent answers and on those in the store. Thread-safe.
 
     Attributes:
-        thread: What the server calls it in, so that uploads never wait for a disk.
+        thread: The server calls it in this thread, so that uploads never wait for a disk.
     """
 
     def __init__(self, store: FeedbackStore, settings: Settings, metrics: Metrics) -> None:
@@ -156,14 +156,14 @@ class Feedback:
         self._lock = threading.Lock()
 
     def remember(self, outcome: Outcome, photos: Sequence[bytes], key: str | None) -> None:
-        """Remember an answer, and hold its photos where people may have them kept.
+        """Remember an answer, and hold its photos if people can consent to keep them.
 
-        ``key`` is the name of the key that asked.
+        ``key`` is the name of the key of the request.
         """
         answer_id = outcome.answer.id
         if self.settings.feedback_photos:
-            self.photos.keep(answer_id, photos)
-        self.answers.keep(answer_id, _RecentAnswer.of(outcome, key))
+            self.photos.add(answer_id, photos)
+        self.answers.add(answer_id, _RecentAnswer.of(outcome, key))
 
     def take(
         self,
@@ -173,12 +173,12 @@ class Feedback:
         idempotency_key: str | None,
         pipeline: Pipeline,
     ) -> FeedbackReceipt:
-        """Store what a person said; with the same Idempotency-Key of the same key only once.
+        """Store feedback; only once for the same Idempotency-Key of the same API key.
 
         Raises:
-            AnswerNotFound: No answer of this id to this key.
-            ClassNotFound: No class of this id.
-            IdempotencyKeyReused: The word came with other feedback before.
+            AnswerNotFound: No answer to this key has this id.
+            ClassNotFound: No class has this id.
+            IdempotencyKeyReused: The Idempotency-Key came with other feedback before.
             FeedbackNotStored: The store is full, or the disk failed; nothing is stored.
         """
         try:
@@ -195,7 +195,7 @@ class Feedback:
             ) from error
 
     def close(self) -> None:
-        """Finish what was begun, and close the store."""
+        """Finish pending feedback and close the store."""
         self.thread.shutdown()
         self.store.close()
 
@@ -234,7 +234,7 @@ class Feedback:
     def _count(self, row: Row, photos_outcome: str | None) -> None:
         if photos_outcome is not None:
             self._photos_counted.labels(photos_outcome).inc()
-        hit = "hit" if row["in_set"] else "miss"  # a species that is not listed is neither
+        hit = "hit" if row["in_set"] else "miss"  # not used for special classes
         self._counted.labels(row["class_id"] if row["class_id"] in SPECIAL_CLASSES else hit).inc()
 
     def _answer(self, body: FeedbackBody, key: str, pipeline: Pipeline) -> tuple[Row, list[str]]:
@@ -243,8 +243,8 @@ class Feedback:
         answer = self.store.answer(body.request_id) if recent is None else recent.full_row
         if answer is None or answer["key"] != key:
             raise AnswerNotFound(
-                f"no answer with the id {body.request_id!r} is remembered; the last "
-                f"{self.answers.most} are, until the server restarts, each for the key that asked"
+                f"no answer with the id {body.request_id!r} is remembered; until it restarts, the "
+                f"server remembers the last {self.answers.limit}, each for the key that asked"
             )
         members = json.loads(answer["members"])
         classes = pipeline.bundle.classes if recent is None else recent.classes
@@ -253,13 +253,13 @@ class Feedback:
             and body.class_id not in classes.index_of
         ):
             raise ClassNotFound(
-                f"no class has the id {body.class_id[:80]!r}; /v1/classes lists all; also possible "
-                f"are {SPECIAL_CLASSES[0]} and {SPECIAL_CLASSES[1]}"
+                f"no class has the id {body.class_id[:80]!r}; /v1/classes lists all; or use "
+                f"{SPECIAL_CLASSES[0]} or {SPECIAL_CLASSES[1]}"
             )
         return answer, members
 
     def _photos(self, answer_id: str, pipeline: Pipeline) -> tuple[list[bytes], str | None]:
-        """The photos of an answer as they are kept, and what became of them."""
+        """The photos of an answer as they are stored, and the outcome to count."""
         if not self.settings.feedback_photos:
             return [], None
         pictures = self.photos.find(answer_id)
@@ -267,15 +267,15 @@ class Feedback:
             return [], "forgotten"
         try:
             return [_plain(photo, pipeline) for photo in pictures], "kept"
-        except ImageError:  # decoded for the answer, but perhaps at a fraction of its size
+        except ImageError:  # the answer decoded it, but perhaps at a fraction of its size
             return [], "unreadable"
 
 
 def _plain(photo: bytes, pipeline: Pipeline) -> bytes:
     """A plain JPEG of a photo, decoded within the budget of pixels."""
-    header, most = read_header(photo), pipeline.max_pixels
-    with pipeline.budget.hold(pixels_to_hold(header, least=2 * MAX_SIDE, max_pixels=most)):
-        return plain_jpeg(header, side=MAX_SIDE, quality=QUALITY, max_pixels=most)
+    header, max_pixels = read_header(photo), pipeline.max_pixels
+    with pipeline.budget.hold(pixels_to_hold(header, least=2 * MAX_SIDE, max_pixels=max_pixels)):
+        return plain_jpeg(header, side=MAX_SIDE, quality=QUALITY, max_pixels=max_pixels)
 
 
 def _receipt(row: Row) -> FeedbackReceipt:

@@ -1,7 +1,7 @@
-"""What is done with an answer once it is given: logging scores, watching for drift.
+"""Process answers after they are sent: log scores, watch for drift.
 
-One thread does it all, in order, beside the threads that answer. A listener that fails, or is too
-slow, loses its own rows and never an answer.
+One thread does it all, in order, beside the threads that answer. A listener that fails or is too
+slow loses its own rows, never an answer.
 """
 
 import logging
@@ -24,32 +24,32 @@ IDLE_AFTER_S = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class AnsweredRequest:
-    """What listeners learn of one answered request: numbers alone."""
+    """What listeners get of one answered request: only numbers."""
 
     logits: NDArray[np.float32]  # of the served head, (photos, classes)
     restricted: bool = False  # whether its answer was restricted to some of the classes
 
 
 class Listener(Protocol):
-    """Takes note of answered requests; only one thread calls it."""
+    """Processes answered requests; only one thread calls it."""
 
     name: str
 
     def on_answer(self, answered: AnsweredRequest) -> None:
-        """Take note of one request."""
+        """Process one request."""
 
     def on_idle(self) -> None:
-        """Called when nothing has come for a second, and now and then otherwise."""
+        """Called after a second without requests."""
 
     def close(self) -> None:
-        """Finish; nothing follows."""
+        """Finish; nothing is called afterwards."""
 
 
 OpenListeners = Callable[[], Sequence[Listener]]
 
 
 class Publisher:
-    """Passes answered requests on to its listeners. `publish` never waits and never raises."""
+    """Passes answered requests to its listeners. `publish` never waits and never raises."""
 
     def __init__(self, listeners: Sequence[Listener], metrics: Metrics) -> None:
         self.listeners = list(listeners)
@@ -58,12 +58,12 @@ class Publisher:
         self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
 
     def start(self) -> None:
-        """Begin to pass on; once, and only where somebody listens."""
+        """Start the thread if there are listeners. Call it once."""
         if self.listeners:
             self._thread.start()
 
     def publish(self, answered: AnsweredRequest) -> None:
-        """Pass one request on, or drop it where the listeners cannot keep up."""
+        """Queue one request, or drop it if the listeners cannot keep up."""
         if not self.listeners:
             return
         if self._queue.qsize() < MAX_QUEUED:
@@ -73,12 +73,12 @@ class Publisher:
             self._dropped.labels(listener.name).inc()
 
     def replace_listeners(self, open_listeners: OpenListeners) -> None:
-        """Close the listeners once they have all that was published so far, and open others."""
+        """Close the listeners after the requests published so far, and open others."""
         if self._thread.is_alive():
             self._queue.put(open_listeners)
 
     def close(self) -> None:
-        """Wait until the listeners have all that was published, then close them."""
+        """Close the listeners after all published requests, and wait for it."""
         if self._thread.is_alive():
             self._queue.put(None)
             self._thread.join()
@@ -99,7 +99,7 @@ class Publisher:
             try:
                 self.listeners = list(item())
             except Exception:
-                log.exception("nothing listens to answers any more")
+                log.exception("the new listeners cannot be opened; answers are no longer processed")
                 self.listeners = []
 
     def _publish(self, answered: AnsweredRequest) -> None:
@@ -110,6 +110,6 @@ class Publisher:
         for listener in self.listeners:
             try:
                 call(listener)
-            except Exception:  # whatever it is, the other listeners and the server go on
+            except Exception:  # whatever fails, the other listeners and the server continue
                 log.exception("%s failed after an answer", listener.name)
                 self._dropped.labels(listener.name).inc(lost)

@@ -1,4 +1,4 @@
-"""The opt-in score log: the logits of answered photos, for calibrating again from traffic."""
+"""The opt-in score log: the logits of answered photos, for recalibration from traffic."""
 
 import logging
 
@@ -10,7 +10,7 @@ log = logging.getLogger("florilege.server")
 
 
 class ScoreLogListener:
-    """Hands what it hears to a `ScoreLogWriter`; a full disk costs rows, never an answer."""
+    """Passes logits to a `ScoreLogWriter`; a full disk loses rows, never an answer."""
 
     name = "score_log"
 

@@ -1,1 +1,1 @@
-"""What knows requests: reading them, refusing them, and the routes beside the main ones."""
+"""Everything that knows HTTP: read requests, refuse requests, and the secondary routes."""

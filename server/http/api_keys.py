@@ -1,4 +1,4 @@
-"""Keys: who may ask, and how often. Only their hashes are kept, and they travel in a header."""
+"""API keys: who may send requests, and how many. The server holds only their hashes."""
 
 import hashlib
 import re
@@ -24,18 +24,18 @@ class _ApiKey:
     """One line of a keys file, without its hash."""
 
     name: str
-    rate: RateLimitItem | None  # None: as often as one likes
+    rate: RateLimitItem | None  # None: unlimited
 
 
 class ApiKeys:
     """The keys of a file, and how often each was used.
 
     Args:
-        path: A line a key: ``NAME SHA256 [RATE]``, such as ``app 9f86... 60/minute``; ``#`` begins
-            a comment.
+        path: One key per line: ``NAME SHA256 [RATE]``, such as ``app 9f86... 60/minute``; ``#``
+            starts a comment.
 
     Raises:
-        UsageError: It cannot be read, holds no key, or lines that are none; each is named.
+        UsageError: It cannot be read, holds no key, or has invalid lines, which are named.
     """
 
     def __init__(self, path: Path) -> None:
@@ -48,26 +48,26 @@ class ApiKeys:
         return len(self._by_hash)
 
     def read(self) -> None:
-        """Read the file again. Where that fails, all stays as it was; what was used stays used."""
+        """Read the file again. If that fails, the keys stay as they are. Counts are kept."""
         self._by_hash = _read(self._path)
 
     def check(self, headers: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-        """Count one request; returns the name of its key, and headers on what is left of its rate.
+        """Count one request; returns the name of its key and its rate limit headers.
 
         Raises:
-            KeyMissing: No key in the headers.
-            KeyUnknown: Another one than those of the file.
-            RateLimited: Too many requests for its rate.
+            KeyMissing: There is no key in the headers.
+            KeyUnknown: The key is not in the file.
+            RateLimited: There are too many requests for its rate.
         """
         scheme, _, key_text = headers.get("authorization", "").partition(" ")
         key_text = key_text.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
         return self.check_key_text(key_text.encode("latin-1", "replace"))
 
     def check_key_text(self, key_text: bytes) -> tuple[str, dict[str, str]]:
-        """As `check`, with a key that may be empty for none."""
+        """As `check`, with the key itself; empty for none."""
         if not key_text:
             raise KeyMissing(
-                f"this server answers only those with a key: {KEY_HINT}",
+                f"this server requires a key: {KEY_HINT}",
                 headers={"WWW-Authenticate": "Bearer"},
             )
         key = self._by_hash.get(hashlib.sha256(key_text).hexdigest())
@@ -101,12 +101,12 @@ def _read(path: Path) -> Mapping[str, _ApiKey]:
             "app 9f86...0a08 60/minute, the hash in 64 hexadecimal digits, each name and hash once"
         )
     if not keys:
-        raise UsageError(f"--keys-file {path} holds no key; leave the flag out to need none")
+        raise UsageError(f"--keys-file {path} holds no key; omit the flag to require none")
     return keys
 
 
 def _key(words: list[str]) -> _ApiKey | None:
-    """The key of a line; None where it is none."""
+    """The key of a line; None if the line is invalid."""
     if not (2 <= len(words) <= 3 and NAME.fullmatch(words[0]) and SHA256.fullmatch(words[1])):
         return None
     try:
@@ -117,7 +117,7 @@ def _key(words: list[str]) -> _ApiKey | None:
 
 
 async def check_key(request: Request) -> None:
-    """Refuse a request without a valid key, where keys are needed.
+    """Refuse a request without a valid key, if keys are required.
 
     Raises:
         Problem: As `ApiKeys.check`.

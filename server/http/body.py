@@ -1,7 +1,7 @@
-"""Reading a request body within its limits, and finding the photos in it.
+"""Read a request body within its limits, and find the photos in it.
 
 Nothing is trusted: the declared length is checked before the first byte is read, the bytes are
-counted while they arrive, and they have to arrive before a deadline.
+counted while they arrive, and they must arrive before a deadline.
 """
 
 import asyncio
@@ -28,23 +28,23 @@ PARSED_ON_THE_LOOP = 256 * 1024
 MAX_DIGITS = 18
 
 FindPhotos = Callable[[bytes, str], list[bytes]]
-"""Takes the photos from a form: its bytes and Content-Type."""
+"""Finds the photos of a form, given its bytes and Content-Type."""
 InThread = Callable[[FindPhotos, bytes, str], Awaitable[list[bytes]]]
-"""Calls it with them beside the event loop."""
+"""Calls a `FindPhotos` outside the event loop."""
 
 
 @dataclass
 class UploadBudget:
-    """The bytes of all bodies held at this moment, and how many there may be."""
+    """The bytes of all request bodies in memory now, and their limit."""
 
     limit: int
     now: int = 0
 
     def take(self, size: int) -> None:
-        """Count ``size`` more bytes, or raise `Overloaded` where they do not fit."""
+        """Count ``size`` more bytes, or raise `Overloaded` if they do not fit."""
         if self.now + size > self.limit:
             raise Overloaded(
-                f"uploads of {self.limit} bytes are being held already; try again shortly",
+                f"uploads fill the {self.limit} bytes set aside for them; try again shortly",
                 retry_after=1,
             )
         self.now += size
@@ -62,12 +62,12 @@ async def read_images(
 ) -> AsyncIterator[list[bytes]]:
     """Read the body and yield its photos; their bytes count as held until the block ends.
 
-    The body is one photo, or a form from which ``find`` takes them, ``in_thread`` if it is large:
-    forms have to be parsed one at a time, because each is held twice meanwhile.
+    The body is one photo, or a form in which ``find`` finds them, ``in_thread`` if it is large.
+    Forms must be parsed one at a time, because each is held twice while it is parsed.
 
     Raises:
-        WrongNumberOfImages: No photo, or more than allowed.
-        MalformedRequest: A damaged multipart body.
+        WrongNumberOfImages: There is no photo, or more than allowed.
+        MalformedRequest: The multipart body is damaged.
         Overloaded: Too many bytes are held already.
         Problem: As `read_body`.
     """
@@ -80,7 +80,7 @@ async def read_images(
 
     limit, deadline_s = settings.max_body_bytes, settings.upload_deadline_s
     try:
-        # No name for the body here: it would be held beside its photos.
+        # A name for the body would hold it in memory beside its photos.
         yield await _find_images(
             await read_body(receive, headers, limit=limit, deadline_s=deadline_s, count=count),
             *(headers.get("content-type", ""), settings.max_images, find, in_thread),
@@ -97,12 +97,12 @@ async def read_body(
     deadline_s: float,
     count: Callable[[int], None] = lambda _: None,
 ) -> bytes:
-    """Read a whole body; ``count`` hears the size of each piece, and may refuse it.
+    """Read a whole body; ``count`` gets the size of each chunk and may refuse it.
 
     Raises:
-        BodyTooLarge: Declared or counted, more than ``limit`` bytes.
+        BodyTooLarge: The declared or actual size exceeds ``limit`` bytes.
         UploadTooSlow: The body is not complete at the deadline.
-        MalformedRequest: A useless Content-Length.
+        MalformedRequest: The Content-Length is invalid.
         ClientDisconnect: The client left.
     """
     _check_declared(headers.get("content-length"), limit)
@@ -111,7 +111,7 @@ async def read_body(
             return await _read(receive, limit, count)
     except TimeoutError as error:
         raise UploadTooSlow(
-            f"the body has to arrive within {deadline_s:g} seconds; "
+            f"the body must arrive within {deadline_s:g} seconds; "
             "send a smaller photo or try again on a better connection",
             limit=deadline_s,
         ) from error
@@ -150,7 +150,7 @@ async def _read(receive: Receive, limit: int, count: Callable[[int], None]) -> b
 
 
 async def _find_images(
-    body: bytes, content_type: str, most: int, find: FindPhotos, in_thread: InThread
+    body: bytes, content_type: str, max_images: int, find: FindPhotos, in_thread: InThread
 ) -> list[bytes]:
     if not content_type.lower().startswith("multipart/form-data"):
         images = [body] if body else []  # the bytes decide the type, whatever the header says
@@ -158,10 +158,10 @@ async def _find_images(
         images = await in_thread(find, body, content_type)
     else:
         images = find(body, content_type)
-    if not 1 <= len(images) <= most:
+    if not 1 <= len(images) <= max_images:
         raise WrongNumberOfImages(
-            f"send 1 to {most} photos of one plant, as multipart parts named `images` or one as "
-            f"the raw body; got {len(images) or 'none'}",
-            limit=most,
+            f"send 1 to {max_images} photos of one plant, as multipart parts named `images` or one "
+            f"as the raw body; got {len(images) or 'none'}",
+            limit=max_images,
         )
     return images

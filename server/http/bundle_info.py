@@ -1,4 +1,4 @@
-"""What is said of a bundle, the same as long as it is served: card, classes, reference pictures."""
+"""Cached responses about the served bundle: model card, classes and reference pictures."""
 
 from collections.abc import Sequence
 from functools import lru_cache, partial
@@ -12,16 +12,16 @@ from florilege.server.http.etag import CachedResponse
 from florilege.server.schemas import Limits
 from florilege.server.settings import Settings
 
-LISTS_KEPT: Final = 4  # each of 10,000 classes has 3 MB
-MAX_AGE_S: Final = 3600  # of a picture; a page shows the same few again and again
+LISTS_KEPT: Final = 4  # a list of 10,000 classes has 3 MB
+MAX_AGE_S: Final = 3600  # of a picture; pages show the same few again and again
 
 
 class BundleInfo:
-    """All of it for one bundle.
+    """All cached responses of one bundle.
 
     Attributes:
         card: The model card.
-        classes: What is listed and shown of the classes.
+        classes: The entries of the classes.
         thumbnails: The reference picture of each class that has one, by class id.
     """
 
@@ -47,7 +47,7 @@ class BundleInfo:
     def list_of_classes(
         self, languages: Sequence[str], q: str | None, limit: int | None
     ) -> CachedResponse:
-        """As `ClassCatalogue.find`; the last few lists are kept."""
+        """As `ClassCatalogue.find`; the last few lists are cached."""
         return self._list(self.classes.available(languages), q, limit)
 
 

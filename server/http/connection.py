@@ -1,7 +1,7 @@
 """A client's connection: HTTP/1.1 within limits, and no other protocol.
 
-It is uvicorn's connection on h11. What cannot be read is refused by a problem document, as
-everything else is; an offer to change to another protocol is ignored (RFC 9110, section 7.8).
+It extends uvicorn's h11 connection. Unreadable requests get a problem document, like all other
+errors. Requests to upgrade to another protocol are ignored (RFC 9110, section 7.8).
 """
 
 import sys
@@ -20,10 +20,10 @@ from florilege.server.http.middleware import LINGER_S, SAFETY, encode_headers
 from florilege.server.problems import HeadersTooLarge, MalformedRequest, Problem
 
 MAX_HEAD_BYTES: Final = 64 * 1024
-"""Of the address and the header lines of a request; also of the trailer and of a chunk's head."""
+"""Limit of a request's address and header lines, of its trailer and of a chunk's head."""
 MANY_CHUNKS: Final = 1000
 SMALL_CHUNK_BYTES: Final = 64
-"""Many chunks that are smaller on average are refused: reading one takes 3 us, whatever it holds,
+"""Many chunks that are smaller on average are refused: reading one takes 3 us, whatever its size,
 and the event loop reads up to 256 KiB at once."""
 
 
@@ -37,21 +37,21 @@ class Connection(H11Protocol):
         self.conn = _LimitedConnection(h11.SERVER, MAX_HEAD_BYTES)
 
     def data_received(self, data: bytes) -> None:
-        """Read on; what follows a refusal is dropped."""
+        """Read data; drop it after a refusal."""
         if not self.is_refused:
             super().data_received(data)
 
     def shutdown(self) -> None:
-        """End the connection, or let its request be the last; a broken one never stops a stop."""
+        """Close the connection after its current request; abort it if it is broken."""
         try:
             super().shutdown()
         except h11.LocalProtocolError:
             self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what cannot be read; uvicorn calls this while it handles the error."""
+        """Refuse an unreadable request; uvicorn calls this while it handles the error."""
         self.is_refused = True
-        if self.cycle is not None:  # whoever is reading this request's body hears that it ends
+        if self.cycle is not None:  # tell the reader of its body that it ended
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         problem = _problem(sys.exception())
@@ -60,7 +60,7 @@ class Connection(H11Protocol):
         engine.metrics.rejected.labels(problem.code).inc()
         try:
             self._answer(problem)
-        except h11.LocalProtocolError:  # another answer has begun
+        except h11.LocalProtocolError:  # another response has started
             self.transport.close()
 
     def _answer(self, problem: Problem) -> None:
@@ -90,7 +90,7 @@ class _Refused(h11.RemoteProtocolError):
 
 
 class _LimitedConnection(h11.Connection):
-    """Limits the whole head of a request; sends that of a response with the start of its body."""
+    """Limits the head of a request; sends the head of a response with the start of its body."""
 
     _chunks = _bytes = 0
     _response_head: Sequence[bytes] = ()
@@ -118,7 +118,7 @@ class _LimitedConnection(h11.Connection):
 
 
 def _head_bytes(request: h11.Request) -> int:
-    """Of its lines, with one space after each colon."""
+    """The size of its lines, with one space after each colon."""
     first = len(request.method) + len(request.target) + len("  HTTP/1.1\r\n")
     lines = sum(len(name) + len(value) for name, value in request.headers)
     return first + lines + len(request.headers) * len(": \r\n") + len("\r\n")

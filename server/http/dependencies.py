@@ -1,4 +1,4 @@
-"""What the routes take from the application: FastAPI dependencies, and the schema of a photo."""
+"""FastAPI dependencies of the routes, and the schema of a photo."""
 
 from typing import Annotated, Any
 
@@ -13,13 +13,13 @@ PHOTO = {"type": "string", "format": "binary"}
 
 
 def form_of_photos(**fields: Any) -> dict[str, Any]:
-    """What OpenAPI says of a form with one to five photos, and of its further ``fields``."""
+    """The OpenAPI content of a form with one to five photos and further ``fields``."""
     images = {"type": "array", "items": PHOTO, "minItems": 1, "maxItems": MAX_IMAGES}
     schema = {"type": "object", "required": [FIELD], "properties": {FIELD: images, **fields}}
     return {"multipart/form-data": {"schema": schema}}
 
 
-# Asynchronous, since FastAPI hands plain functions to a thread, which costs more than they do.
+# Asynchronous: FastAPI runs plain functions in a thread, which costs more than they do.
 async def _engine(request: Request) -> Engine:
     engine: Engine = request.app.state.engine
     return engine

@@ -1,4 +1,4 @@
-"""Turning what is raised inside into problem documents (RFC 9457)."""
+"""Turn exceptions into problem documents (RFC 9457)."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ from florilege.server.problems import (
 
 
 def problem_response(problem: Problem, request_id: str) -> JSONResponse:
-    """Render one problem; ``limit`` and ``allowed`` appear only where they exist."""
+    """Render one problem; ``limit`` and ``allowed`` appear only if they are set."""
     document: dict[str, Any] = {
         "type": f"/problems/{problem.code}",
         "title": problem.title,
@@ -46,14 +46,14 @@ async def on_problem(request: Request, error: Exception) -> Response:
 
 
 def note_problem(request: Request, problem: Problem) -> None:
-    """Count a problem, and give its code to the log."""
+    """Count a problem, and pass its code to the log."""
     engine: Engine = request.app.state.engine
     engine.metrics.rejected.labels(problem.code).inc()
     request.state.code = problem.code
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:
-    """Answer what the framework refuses by itself: unknown routes and methods."""
+    """Answer what the framework refuses: unknown routes and methods."""
     assert isinstance(error, HTTPException)
     headers = dict(error.headers or {})
     problem: Problem = MalformedRequest(str(error.detail), headers=headers)
@@ -62,19 +62,19 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
     if error.status_code == 405:
         allowed = headers.get("Allow", headers.get("allow", ""))
         problem = MethodNotAllowed(
-            f"{request.method[:20]} is not possible here; use {allowed}", headers=headers
+            f"{request.method[:20]} is not allowed here; use {allowed}", headers=headers
         )
     return await on_problem(request, problem)
 
 
 async def on_invalid_query(request: Request, error: Exception) -> Response:
-    """Answer a parameter that does not exist or cannot be used, naming it."""
+    """Answer an unknown or invalid parameter, naming it."""
     assert isinstance(error, RequestValidationError)
     return await on_problem(request, problem_of_query(error))
 
 
 def problem_of_query(error: RequestValidationError) -> Problem:
-    """What is wrong with a parameter, by its name."""
+    """The problem of an unknown or invalid parameter."""
     first = error.errors()[0]
     name = ".".join(str(part) for part in first["loc"][1:])[:80]
     if first["type"] == "extra_forbidden":

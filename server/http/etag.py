@@ -1,4 +1,4 @@
-"""Answers that stay the same for a bundle: sent once, then confirmed by their ETag."""
+"""Responses that stay the same for a bundle: sent once, then revalidated by ETag."""
 
 import hashlib
 
@@ -7,9 +7,9 @@ from pydantic import BaseModel
 
 
 class CachedResponse:
-    """A body with its ETag; made once where it never changes.
+    """A response body with its ETag.
 
-    Clients ask each time whether it is still so, or first after ``max_age_s`` seconds.
+    Clients revalidate it each time, or only after ``max_age_s`` seconds.
     """
 
     def __init__(
@@ -26,15 +26,15 @@ class CachedResponse:
         self._tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
 
     def answer(self, request: Request, *, vary: str | None = None) -> Response:
-        """The body, or 304 where ``If-None-Match`` names it.
+        """The body, or 304 if ``If-None-Match`` names it.
 
-        What was asked for with a key is for its owner's cache alone.
+        Only private caches may keep the response to a request with a key.
         """
         private = "" if request.state.key is None else "private, "
         headers = {"ETag": self._tag, "Cache-Control": private + self._control}
         if vary is not None:
             headers["Vary"] = vary
-        named = request.headers.get("if-none-match", "").strip()
-        if self._tag in named or named == "*":
+        tags = request.headers.get("if-none-match", "").strip()
+        if self._tag in tags or tags == "*":
             return Response(status_code=304, headers=headers)
         return Response(self._body, headers=headers, media_type=self._media_type)

@@ -1,7 +1,7 @@
-"""The outermost layer: request ids, safety headers, counting, and no exception gets past it.
+"""The outermost layer: request ids, security headers, metrics, and answers to all exceptions.
 
-An exception that reaches the HTTP server costs the client its connection, so whatever happens
-inside becomes an answer here.
+An exception that reaches the HTTP server costs the client its connection, so every exception
+becomes an answer here.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ _SAFETY = encode_headers(SAFETY)
 
 
 def _callers_request_id(headers: Headers) -> str | None:
-    """The ``X-Request-Id`` of the caller, where it is short and plain."""
+    """The ``X-Request-Id`` of the caller, if it is short and plain."""
     request_id = headers.get("x-request-id", "")
     return request_id if REQUEST_ID.fullmatch(request_id) else None
 
@@ -83,16 +83,18 @@ class RequestMiddleware:
 class _Exchange:
     """One request and its answer."""
 
-    def __init__(self, edge: RequestMiddleware, scope: Scope, receive: Receive, send: Send) -> None:
-        self.app, self.metrics, self.access_log = edge.app, edge.metrics, edge.access_log
-        self.traces = edge.traces
+    def __init__(
+        self, outer: RequestMiddleware, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        self.app, self.metrics, self.access_log = outer.app, outer.metrics, outer.access_log
+        self.traces = outer.traces
         self.method = scope["method"]
-        if self.method == "HEAD":  # what GET would answer; the HTTP server leaves out the body
+        if self.method == "HEAD":  # answered like GET; the HTTP server omits the body
             scope = {**scope, "method": "GET"}
-        scope["path"] = _path_alone(scope["path"])
+        scope["path"] = _path_of(scope["path"])
         self.scope, self._receive, self._send = scope, receive, send
         headers = Headers(scope=scope)
-        self.id = uuid.uuid4().hex  # ours: two callers may send one X-Request-Id
+        self.id = uuid.uuid4().hex  # ours: two callers may send the same X-Request-Id
         self.request_id = _callers_request_id(headers) or self.id
         scope.setdefault("state", {}).update(id=self.id, request_id=self.request_id, key=None)
         self.status: int | None = None
@@ -109,9 +111,7 @@ class _Exchange:
             await self._answer(Draining("this server had to stop; try again", retry_after=1))
         except Exception:
             log.exception("request failed", extra={"fields": {"request_id": self.request_id}})
-            await self._answer(
-                InternalError("the server made a mistake; please report the request id")
-            )
+            await self._answer(InternalError("the server failed; please report the request id"))
         finally:
             self._count(perf_counter() - started)
 
@@ -150,8 +150,8 @@ class _Exchange:
         ]
 
     async def _linger(self) -> None:
-        """Read on for a moment: closing on unread bytes would reset the connection, and a client
-        that only listens after its last byte would never see why it was refused."""
+        """Keep reading for a moment: closing on unread bytes would reset the connection, and a
+        client that only listens after its last byte would never see why it was refused."""
         remaining = LINGER_BYTES
         until = monotonic() + LINGER_S
         while not self.body_ended and remaining > 0 and monotonic() < until:
@@ -169,11 +169,11 @@ class _Exchange:
         self.metrics.http_seconds.labels(route).observe(seconds)
         failed = self.status is not None and self.status >= 500
         if failed or self.access_log:
-            self._say(route, method, seconds, logging.WARNING if failed else logging.INFO)
+            self._log_request(route, method, seconds, logging.WARNING if failed else logging.INFO)
         if self.traces is not None:
             self._trace(self.traces, route, method, seconds)
 
-    def _say(self, route: str, method: str, seconds: float, level: int) -> None:
+    def _log_request(self, route: str, method: str, seconds: float, level: int) -> None:
         fields = {
             "id": self.id,
             "request_id": self.request_id,
@@ -197,8 +197,8 @@ class _Exchange:
         traces.add(attributes, seconds, stages, Headers(scope=self.scope))
 
 
-def _path_alone(target: str) -> str:
-    """The path of an address, which clients may also send whole (RFC 9112, section 3.2.2)."""
+def _path_of(target: str) -> str:
+    """The path of a request target, which may be a whole URL (RFC 9112, section 3.2.2)."""
     scheme, _, rest = target.partition("://")
     return "/" + rest.partition("/")[2] if scheme in ("http", "https") else target
 

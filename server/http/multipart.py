@@ -1,4 +1,4 @@
-"""Finding the photos in a ``multipart/form-data`` body that is already in memory."""
+"""Find the photos in a ``multipart/form-data`` body that is already in memory."""
 
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
@@ -42,8 +42,8 @@ class _Parts:
         if b"name" not in options:
             raise MalformedRequest("every part of the form needs a name in Content-Disposition")
         name = options[b"name"].decode("utf-8", "replace")
-        chosen_nothing = options.get(b"filename") == b"" and not any(self._chunks)
-        if not chosen_nothing:  # a browser sends such a part for a file input left empty
+        empty_file_input = options.get(b"filename") == b"" and not any(self._chunks)
+        if not empty_file_input:  # browsers send such a part for a file input left empty
             self.parts.append((name, b"".join(self._chunks)))
 
     def on_end(self) -> None:
@@ -54,27 +54,27 @@ def images_of_form(body: bytes, content_type: str) -> list[bytes]:
     """The contents of the parts named ``images``, in order.
 
     Raises:
-        MalformedRequest: There is no boundary, or the body does not keep to it.
-        WrongNumberOfImages: Parts, but none named ``images``.
-        UnknownParameter: A part of another name beside the photos.
+        MalformedRequest: The boundary is missing, or the body does not follow it.
+        WrongNumberOfImages: No part is named ``images``.
+        UnknownParameter: A part beside the photos has another name.
     """
     parts = parts_of_form(body, content_type)
     others = sorted({name for name, _ in parts if name != FIELD})
     images = [content for name, content in parts if name == FIELD]
     if others and not images:
         raise WrongNumberOfImages(
-            f"no part is named `{FIELD}`; the form has {_listed(others)}", allowed=[FIELD]
+            f"no part is named `{FIELD}`; the form has {_quoted(others)}", allowed=[FIELD]
         )
     if others:
         raise UnknownParameter(
-            f"the form may hold parts named `{FIELD}` alone; it also has {_listed(others)}; "
-            "options belong in the query",
+            f"the form may only hold parts named `{FIELD}`; it also has {_quoted(others)}; "
+            "put options in the query",
             allowed=[FIELD],
         )
     return images
 
 
-def _listed(names: list[str]) -> str:
+def _quoted(names: list[str]) -> str:
     return ", ".join(f"`{name[:40]}`" for name in names[:5])
 
 
@@ -82,7 +82,7 @@ def parts_of_form(body: bytes, content_type: str) -> list[tuple[str, bytes]]:
     """Name and content of every part, in order.
 
     Raises:
-        MalformedRequest: There is no boundary, or the body does not keep to it.
+        MalformedRequest: The boundary is missing, or the body does not follow it.
     """
     _, options = parse_options_header(content_type)
     boundary = options.get(b"boundary")

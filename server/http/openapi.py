@@ -1,7 +1,7 @@
-"""What `/openapi.json` says, so that clients can be generated from it.
+"""The document at `/openapi.json`, complete enough to generate clients from.
 
 Each route names the problems it may answer with (`problem_responses`); FastAPI's document is then
-corrected where it says less or other than is so.
+corrected where it is incomplete or wrong.
 """
 
 import json
@@ -35,7 +35,7 @@ KEYS = {
     "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
 }
 KEY_IN_ADDRESS = {"query": {"type": "apiKey", "in": "query", "name": "api-key"}}
-"""Taken too by the routes of other services that do not start with `/v1/`."""
+"""Also accepted by the `/v2/` routes, which follow another service's API."""
 
 
 def problem_responses(*problems: type[Problem]) -> dict[int | str, Any]:
@@ -50,7 +50,7 @@ def problem_responses(*problems: type[Problem]) -> dict[int | str, Any]:
 
 
 def openapi_document(app: FastAPI) -> dict[str, Any]:
-    """The document: FastAPI's, with problems as they are sent, keys and examples."""
+    """FastAPI's document with the problems as they are sent, keys and examples."""
     document = get_openapi(
         title=app.title, version=app.version, summary=app.summary, routes=app.routes
     )

@@ -1,8 +1,7 @@
 """Routes for apps written for the Pl@ntNet API, such as `POST /v2/identify/{project}`.
 
-They exist only with ``--plantnet``, and tell what our own pipeline answers or refuses in the other
-shape. Unlike everywhere else, parameters that do not exist are ignored and the key may stand in the
-address.
+They exist only with ``--plantnet``, and return answers and errors of our pipeline in the format of
+that API. Unlike our other routes they ignore unknown parameters and accept the key in the address.
 """
 
 import re
@@ -56,33 +55,33 @@ ERRORS: dict[int | str, Any] = {
 
 
 class _SpeciesNotFound(Problem):
-    """A photo that looks unlike those the model knows; apps look for these very words."""
+    """A photo that looks unlike those the model knows; apps look for this title."""
 
     status, code, title = 404, "species_not_found", "Species not found"
 
 
 class _IdentifyParameters(BaseModel):
-    """The parameters of the Pl@ntNet API that mean something here."""
+    """The parameters of the Pl@ntNet API that have an effect here."""
 
     model_config = ConfigDict(frozen=True)
 
-    nb_results: int = Field(20, ge=1, alias="nb-results", description="Most species to list.")
+    nb_results: int = Field(20, ge=1, alias="nb-results", description="Maximum number of species.")
     lang: Language = FALLBACK
     no_reject: bool = Field(
         False,
         alias="no-reject",
-        description="Whether a photo that looks unlike those the model knows is answered all the "
-        "same, instead of by 404 `Species not found`.",
+        description="Answer a photo that looks unlike those the model knows, instead of returning "
+        "404 `Species not found`.",
     )
     include_related_images: bool = Field(
         False,
         alias="include-related-images",
-        description="Whether each species comes with its reference picture.",
+        description="Include the reference picture of each species.",
     )
     type: str | None = Field(None, description="Repeated in the answer.", max_length=40)
 
     def localized(self, list_name: str | None) -> LocalizedQuery:
-        """What the pipeline is asked: the default set, filled up with the next best species."""
+        """The query for the pipeline: the default set, then the next best species."""
         language = self.lang or FALLBACK
         return LocalizedQuery(
             lang=language,
@@ -100,12 +99,12 @@ class _SpeciesParameters(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     lang: Language = FALLBACK
-    prefix: str = Field("", description="Only species whose name begins so.", max_length=200)
+    prefix: str = Field("", description="Only species whose name starts with this.", max_length=200)
     page: int | None = Field(None, ge=1, description="From 1, together with pageSize.")
     page_size: int | None = Field(None, ge=1, alias="pageSize")
 
     def select(self, classes: Sequence[ClassInfo], taxa: TaxonTable) -> list[PlantNetListedSpecies]:
-        """What it asks for of some classes."""
+        """The requested species among ``classes``."""
         start = self.prefix.casefold()
         matches = [item for item in classes if item.scientific_name.casefold().startswith(start)]
         if self.page is not None and self.page_size is not None:
@@ -114,7 +113,7 @@ class _SpeciesParameters(BaseModel):
         return [listed_species(item, taxa, self.lang or FALLBACK) for item in matches]
 
 
-class _InTheirShape(APIRoute):
+class _PlantNetRoute(APIRoute):
     """A route whose problems are sent as `PlantNetError`."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -160,9 +159,9 @@ async def _check_key(request: Request) -> None:
 
 
 plantnet_router = APIRouter(
-    route_class=_InTheirShape, dependencies=[Depends(_check_key)], responses=ERRORS
+    route_class=_PlantNetRoute, dependencies=[Depends(_check_key)], responses=ERRORS
 )
-status_router = APIRouter(route_class=_InTheirShape)
+status_router = APIRouter(route_class=_PlantNetRoute)
 
 
 @plantnet_router.post("/v2/identify/{project}", response_model=PlantNetAnswer, openapi_extra=FORM)
@@ -172,11 +171,11 @@ async def plantnet_identify(
     parameters: Annotated[_IdentifyParameters, Query()],
     engine: EngineOf,
 ) -> Response:
-    """Return the species one to five photos of a plant may show, in the shape of Pl@ntNet's API.
+    """Return the species one to five photos of a plant may show, in the format of Pl@ntNet's API.
 
-    `project` is the name of a list; any other, such as `all`, means every species. `results` holds
-    the species of the calibrated set, best first, then the next best. The parts `organs` are
-    repeated and change nothing.
+    `project` is the name of a list; any other name, such as `all`, means every species. `results`
+    holds the species of the calibrated set, best first, then the next best. The parts `organs` are
+    repeated in the answer and change nothing else.
     """
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise MalformedRequest(f"send photos as multipart/form-data, in parts named `{FIELD}`")
@@ -239,7 +238,7 @@ async def plantnet_project_species(
     query: Annotated[_SpeciesParameters, Query()],
     engine: EngineOf,
 ) -> Response:
-    """Return the species of a list; of any other project every species that the model knows."""
+    """Return the species of a list; for any other project, every species that the model knows."""
     pipeline = engine.pipeline
     restriction = pipeline.lists.by_name.get(project)
     classes = pipeline.bundle.classes if restriction is None else restriction.infos
@@ -262,7 +261,7 @@ async def plantnet_languages(engine: EngineOf) -> list[str]:
 
 @plantnet_router.get("/v2/quota/daily", response_model=PlantNetQuota)
 async def plantnet_quota(request: Request) -> PlantNetQuota:
-    """Return what is left of the rate of a key; asking counts too."""
+    """Return the remaining requests of a key; this request counts too."""
     total, remaining = _rate_of(request)
     used = PlantNetCount(count=total - remaining, total=total, remaining=remaining)
     return PlantNetQuota(day=f"{datetime.now(UTC):%F}", quota={"identify": used})
@@ -270,7 +269,7 @@ async def plantnet_quota(request: Request) -> PlantNetQuota:
 
 @status_router.get("/v2/_status", include_in_schema=False)
 async def plantnet_status(engine: EngineOf) -> dict[str, str]:
-    """Return `ok` where `/readyz` does; it needs no key."""
+    """Return `ok` when `/readyz` does; it needs no key."""
     engine.check_ready()
     return {"status": "ok"}
 

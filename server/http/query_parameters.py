@@ -12,9 +12,9 @@ from florilege.server.problems import InvalidParameter
 from florilege.server.schemas import RequestModel
 
 REPEATED: Final = frozenset({"include", "only"})
-"""Parameters that may be given more than once: of any other a value would be ignored."""
+"""Parameters that may be repeated; for any other, all but one value would be ignored."""
 MAX_PARAMETERS: Final = 30
-"""Parameters of different names; each that does not exist would be a mistake to describe."""
+"""Different parameters in a query; each unknown one would take an error to describe."""
 
 
 class NoQuery(RequestModel):
@@ -28,7 +28,7 @@ class ClassQuery(RequestModel):
 
 
 class ThumbnailQuery(RequestModel):
-    """Whose picture to show."""
+    """The class whose picture to show."""
 
     class_id: str = Field(description="Id of the class.")
 
@@ -38,17 +38,17 @@ class ClassesQuery(ClassQuery):
 
     q: str | None = Field(
         None,
-        description="Only classes whose id or any name contains this, without regard to case.",
+        description="Only classes whose id or any name contains this, ignoring case.",
         max_length=200,
     )
-    limit: int | None = Field(None, ge=0, description="Most classes to list; all by default.")
+    limit: int | None = Field(None, ge=0, description="Maximum number of classes; all by default.")
 
 
 async def refuse_repeated(request: Request) -> None:
-    """Refuse a query that gives a parameter twice which is not of `REPEATED`.
+    """Refuse a query that repeats a parameter which is not in `REPEATED`.
 
     Raises:
-        InvalidParameter: It does, or it has more than `MAX_PARAMETERS` parameters.
+        InvalidParameter: It repeats one, or it has more than `MAX_PARAMETERS` parameters.
     """
     names: set[str] = set()
     for name, _ in request.query_params.multi_items():
@@ -62,7 +62,7 @@ async def refuse_repeated(request: Request) -> None:
 
 
 def parse_identify_query(query: QueryParams) -> IdentifyQuery:
-    """What FastAPI makes of a query that `refuse_repeated` lets pass, in less time.
+    """Parse a query that `refuse_repeated` accepts as FastAPI would, in less time.
 
     Raises:
         RequestValidationError: As FastAPI.

@@ -1,4 +1,4 @@
-"""How often one client may ask: requests counted in a moving window, in this process."""
+"""Rate limits: requests of one client counted in a moving window, in this process."""
 
 import ipaddress
 import math
@@ -11,21 +11,21 @@ from limits.strategies import MovingWindowRateLimiter
 
 from florilege.server.problems import RateLimited
 
-SITE_BITS = 64  # of an IPv6 address: whoever has one has them all
+SITE_BITS = 64  # of an IPv6 address; one client has all addresses of this network
 
 
 class RateCounter:
-    """Counts the requests of each client; ``what`` is limited, in words and in the headers."""
+    """Counts the requests of each client; ``what`` names the client in messages and headers."""
 
     def __init__(self, what: str) -> None:
         self._what = what
         self._limiter = MovingWindowRateLimiter(MemoryStorage())
 
     def count(self, rate: RateLimitItem, client: str) -> dict[str, str]:
-        """Count one request, and return the headers that tell how many are left.
+        """Count one request, and return the rate limit headers.
 
         Raises:
-            RateLimited: Too many requests for this rate.
+            RateLimited: There are too many requests for this rate.
         """
         within_rate = self._limiter.hit(rate, client)
         reset, remaining = self._limiter.get_window_stats(rate, client)
@@ -46,7 +46,7 @@ class RateCounter:
 
 
 def client_of(request: Request) -> str:
-    """Who asks: the key where one is needed, else the address, of IPv6 the network."""
+    """The client: its key if keys are required, else its address, of IPv6 the network."""
     if request.state.key is not None:
         return f"key {request.state.key}"
     host = "" if request.client is None else request.client.host

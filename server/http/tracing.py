@@ -1,7 +1,7 @@
-"""OpenTelemetry traces, where the environment names a collector and the extra ``otel`` is there.
+"""OpenTelemetry traces, if the environment names a collector and ``otel`` is installed.
 
-Spans are made once a request is answered, from what is measured anyway. They hold its id, method,
-route, status and the time of each stage: no address, no query, no header and no key.
+Spans are created after the answer, from what is measured anyway. They contain its id, method,
+route, status and the time of each stage, but no address, query, header or key.
 """
 
 import logging
@@ -19,7 +19,7 @@ UNTRACED = frozenset({"/livez", "/readyz", "/metrics"})
 
 
 class RequestTracer:
-    """Makes a span for each request, and below it one for each of its stages.
+    """Creates a span for each request, with a child for each of its stages.
 
     ``provider`` is a ``TracerProvider`` of OpenTelemetry.
     """
@@ -29,7 +29,7 @@ class RequestTracer:
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         self._tracer, self.close = provider.get_tracer("florilege"), provider.shutdown
-        self._caller, self._below = TraceContextTextMapPropagator().extract, set_span_in_context
+        self._extract, self._within = TraceContextTextMapPropagator().extract, set_span_in_context
         self._server, self._failed = SpanKind.SERVER, Status(StatusCode.ERROR)
 
     def add(
@@ -39,29 +39,29 @@ class RequestTracer:
         stages: Mapping[str, float],
         headers: Mapping[str, str],
     ) -> None:
-        """Add a request that ends now; ``stages`` are the seconds of its last parts, in order."""
+        """Add a request that ends now; ``stages`` are the seconds of its last stages, in order."""
         if attributes["http.route"] in UNTRACED:
             return
         end = time_ns()
         span = self._tracer.start_span(
             f"{attributes['http.request.method']} {attributes['http.route']}",
-            context=self._caller(headers),  # of whom the span is a part, by `traceparent`
+            context=self._extract(headers),  # the caller's span, from `traceparent`
             kind=self._server,
             attributes={name: value for name, value in attributes.items() if value is not None},
             start_time=end - round(1e9 * seconds),
         )
         if (attributes["http.response.status_code"] or 0) >= 500:
             span.set_status(self._failed)
-        at, below = end - round(1e9 * sum(stages.values())), self._below(span)
+        start, context = end - round(1e9 * sum(stages.values())), self._within(span)
         for stage, stage_s in stages.items():
-            child = self._tracer.start_span(stage, context=below, start_time=at)
-            at += round(1e9 * stage_s)
-            child.end(at)
+            child = self._tracer.start_span(stage, context=context, start_time=start)
+            start += round(1e9 * stage_s)
+            child.end(start)
         span.end(end)
 
 
 def open_traces() -> RequestTracer | None:
-    """Traces for the collector that the standard variables name; None where they name none."""
+    """Traces for the collector that the standard variables name; None if they name none."""
     off = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
     if off or not any(os.environ.get(name) for name in ENDPOINTS):
         return None
@@ -70,8 +70,8 @@ def open_traces() -> RequestTracer | None:
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
-    except ImportError:  # clusters set these variables for everybody
-        log.warning("no traces are sent, they need the extra otel: %s", install_hint("otel"))
+    except ImportError:  # clusters set these variables for all programs
+        log.warning("no traces are sent: they need the extra otel: %s", install_hint("otel"))
         return None
     resource = Resource.create()
     if str(resource.attributes["service.name"]).startswith("unknown_service"):

@@ -1,4 +1,4 @@
-"""The pages at `/`: files without a build step, read once, nothing from elsewhere."""
+"""The web pages at `/`: files without a build step, read once, without external content."""
 
 from importlib.resources import files
 

@@ -1,8 +1,8 @@
-"""On a GPU: threads decode, and the network runs on whatever photos are ready.
+"""Dynamic batching on a GPU: threads decode, and the network runs on the photos that are ready.
 
-While one batch runs, the photos that are decoded meanwhile gather for the next. So nobody waits for
-a batch to fill, and the more there is to do, the larger they are. On a CPU there is none of this:
-batches gain at most 8 % there, and one slow photo would hold up its neighbours.
+Photos that are decoded while a batch runs form the next one. So no photo waits for a batch to
+fill, and batches grow with the load. On a CPU photos are not batched: batches gain at most 8 %
+there, and one slow photo would delay the others.
 """
 
 import logging
@@ -28,10 +28,10 @@ from florilege.models.session import Floats, Outputs, Session, open_graph
 log = logging.getLogger("florilege.server")
 
 SIZES: Final = (1, 2, 4, 8, 16, 32)
-"""Of batches; each is padded to the next of them."""
+"""Sizes of batches; a batch is padded to the next size."""
 LARGEST: Final = SIZES[-1]
 TOLERANCE: Final = 1e-3
-"""How far logits may be from those of one photo at a time, as a share of the largest."""
+"""Maximum difference from the logits of single photos, as a share of the largest."""
 
 
 class InferenceBackend(Protocol):
@@ -47,41 +47,40 @@ class InferenceBackend(Protocol):
         """As `Session.infer`."""
 
     def close(self) -> None:
-        """End its threads, once nobody calls it any more."""
+        """Stop its threads. No call may be running."""
 
 
 class SessionBackend(Session):
-    """Runs the network on each photo in the thread that asks; nothing waits, nothing is to end."""
+    """Runs the network on each photo in the calling thread."""
 
     def close(self) -> None:
-        """See the class."""
+        """Do nothing: it has no threads."""
 
 
 @dataclass(frozen=True)
-class _Waiting:
-    """A decoded photo, and its row of each output of the graph once there is one."""
+class _DecodedPhoto:
+    """A decoded photo, and the future of its row of each output of the graph."""
 
     pixels: NDArray[np.uint8]
     row: Future[dict[str, Floats]] = field(default_factory=Future)
 
 
 class BatchingBackend:
-    """Runs the network on the photos that are ready.
+    """Runs the network on batches of the photos that are ready.
 
     Args:
-        session: Whose network it is.
-        replayed: Whether each size of batch is captured once and replayed, as a CUDA graph.
+        session: Has the network to run.
+        replayed: Whether to capture each batch size once and replay it, as a CUDA graph.
 
     Raises:
-        Exception: Whatever the runtime or the GPU refuse, or batches give other numbers than
-            single photos.
+        Exception: The runtime or the GPU fails, or batches give other logits than single photos.
     """
 
     def __init__(self, session: Session, *, replayed: bool) -> None:
         self.session, self.provider = session, session.provider
         self.dimensions, self.concurrency = session.dimensions, cores() + LARGEST
-        self._decoding = ThreadPoolExecutor(cores(), "decode")  # first come, first served
-        self._decoded: SimpleQueue[_Waiting | None] = SimpleQueue()
+        self._decoding = ThreadPoolExecutor(cores(), "decode")  # in the order of arrival
+        self._decoded: SimpleQueue[_DecodedPhoto | None] = SimpleQueue()
         ready = Future[None]()
         # One thread opens and runs it all: a captured graph belongs to the thread that captured it.
         self._thread = threading.Thread(target=self._run, args=(replayed, ready), daemon=True)
@@ -91,10 +90,10 @@ class BatchingBackend:
     def infer(
         self, photo: Header, *, max_pixels: int, features: bool = False
     ) -> tuple[Outputs, float]:
-        """As `Session.infer`; the seconds are those until the photo's batch was done."""
+        """As `Session.infer`; the seconds count until the photo's batch is done."""
         preprocess = self.session.bundle.preprocess
         pixels = self._decoding.submit(load, photo, preprocess, max_pixels=max_pixels).result()
-        started, waiting = perf_counter(), _Waiting(pixels)
+        started, waiting = perf_counter(), _DecodedPhoto(pixels)
         self._decoded.put(waiting)
         try:
             row = waiting.row.result()
@@ -103,7 +102,7 @@ class BatchingBackend:
         return self.session.check_outputs(row, 1, features=features), perf_counter() - started
 
     def close(self) -> None:
-        """End its threads; nobody may be looking any more."""
+        """Stop its threads. No call may be running."""
         self._decoding.shutdown()
         self._decoded.put(None)
         self._thread.join()
@@ -117,10 +116,10 @@ class BatchingBackend:
         ready.set_result(None)
         for group in self._groups():
             _run_batch(batches, group)
-            group.clear()  # no photo is held while nobody wants another
+            group.clear()  # hold no photo while waiting for others
 
-    def _groups(self) -> Iterator[list[_Waiting]]:
-        """What is ready, as soon as anything is, until it is closed."""
+    def _groups(self) -> Iterator[list[_DecodedPhoto]]:
+        """The photos that are ready, as soon as there are any, until it is closed."""
         closed = False
         while not closed:
             ready = [self._decoded.get()]
@@ -132,36 +131,36 @@ class BatchingBackend:
                 yield group
 
 
-def _run_batch(batches: list[FixedBatch], group: list[_Waiting]) -> None:
+def _run_batch(batches: list[FixedBatch], group: list[_DecodedPhoto]) -> None:
     try:
-        fitting = next(batch for batch in batches if batch.size >= len(group))
-        outputs = fitting.run([each.pixels for each in group])
-    except Exception as error:  # whatever it is, the next batch may do
+        smallest = next(batch for batch in batches if batch.size >= len(group))
+        outputs = smallest.run([each.pixels for each in group])
+    except Exception as error:  # whatever fails, the next batch may succeed
         _fail(group, error)
     else:
         for number, each in enumerate(group):
             each.row.set_result({name: rows[number : number + 1] for name, rows in outputs.items()})
 
 
-def _fail(group: list[_Waiting], error: Exception) -> None:
-    """In a frame of its own: the traceback holds that of `_run_batch`, and all it names."""
+def _fail(group: list[_DecodedPhoto], error: Exception) -> None:
+    """Fail a group outside `_run_batch`, whose variables the traceback keeps alive."""
     for each in group:
         each.row.set_exception(error)
 
 
 def in_batches(session: SessionBackend) -> InferenceBackend:
-    """A backend with batches, replayed where that works; the session itself where they do not."""
+    """A backend with batches, replayed if possible; the session itself if batches fail."""
     for replayed in (True, False):
         try:
             return BatchingBackend(session, replayed=replayed)
         except Exception as error:  # the runtime's own, of no common class
-            which = "replayed batches" if replayed else "batches"
-            log.warning("%s cannot be used on %s: %s", which, session.provider, error)
+            kind = "replayed batches" if replayed else "batches"
+            log.warning("%s cannot be used on %s: %s", kind, session.provider, error)
     return session
 
 
 def _open_batches(session: Session, replayed: bool) -> list[FixedBatch]:
-    """A batch of each size, captured, and found to agree with single photos."""
+    """Open a batch of each size, and check that it agrees with single photos."""
     graph = open_graph(
         session.bundle.read(MODEL),
         threads=1,
@@ -182,9 +181,9 @@ def _compare(session: Session, batch: FixedBatch, seed: int) -> None:
     singles = [session.logits(each[np.newaxis]) for each in pictures]
     for head, output in session.heads.items():
         expected = np.concatenate([single[head] for single in singles])
-        furthest = float(np.abs(outputs[output] - expected).max())
-        if not furthest <= TOLERANCE * float(np.abs(expected).max()):
+        difference = float(np.abs(outputs[output] - expected).max())
+        if not difference <= TOLERANCE * float(np.abs(expected).max()):
             raise FlorilegeError(
-                f"batches of {batch.size} give logits of head {head} up to {furthest:g} away from "
-                "those of single photos"
+                f"batches of {batch.size} give logits of head {head} up to {difference:g} away "
+                "from those of single photos"
             )

@@ -1,8 +1,8 @@
-"""How many pixels are decoded at once: a 50-megapixel PNG takes 250 MB while it is decoded.
+"""Limit the pixels decoded at once: a 50-megapixel PNG takes 250 MB while it is decoded.
 
-Without a bound the memory of a server would be the number of its threads times its largest
-picture. JPEGs are decoded at a fraction of their size and mostly pass, except progressive ones,
-whose coefficients are all kept until the last scan.
+Without a limit every thread of a server could hold the largest picture at the same time. JPEGs are
+decoded at a fraction of their size and rarely wait, except progressive ones, whose coefficients are
+all kept until the last scan.
 """
 
 import threading
@@ -18,11 +18,11 @@ CHECK_EVERY_S = 0.5
 
 
 class PixelBudget:
-    """Pixels that all threads together may hold; who does not fit waits for its turn.
+    """Pixels that all threads together may hold; pictures that exceed the budget wait.
 
-    First come, first served, so that a large picture is not overtaken for ever by smaller ones. One
-    that exceeds the budget by itself is let in when nothing else is held. Pictures below a
-    fiftieth of the budget, which is nearly all photos, are not counted and never wait.
+    They are served in order of arrival, so that smaller ones never delay a large one forever. A
+    picture larger than the budget is decoded when nothing else is held. Pictures up to a fiftieth
+    of the budget, which is nearly all photos, are not counted and never wait.
     """
 
     def __init__(self, limit: int = MAX_DECODING_PIXELS) -> None:
@@ -39,9 +39,9 @@ class PixelBudget:
 
     @contextmanager
     def hold(self, pixels: int, check: Callable[[], None] = lambda: None) -> Iterator[None]:
-        """Hold ``pixels`` until the block ends, waiting before it as long as they do not fit.
+        """Wait until ``pixels`` fit the budget, and hold them until the block ends.
 
-        ``check`` is called every half second while waiting; what it raises ends the wait.
+        ``check`` is called every half second while waiting; an exception it raises ends the wait.
         """
         if pixels <= self.limit // SMALL_SHARE:
             yield
@@ -72,7 +72,7 @@ class PixelBudget:
 
 
 def pixels_to_hold(header: Header, *, least: int, max_pixels: int) -> int:
-    """How many pixels decoding a picture holds, that is not shrunk below a side of ``least``."""
+    """Pixels that decoding a picture holds; it is not shrunk below a side of ``least``."""
     pixels = header.width * header.height
     if pixels > max_pixels:  # refused by the decoder
         return 0

@@ -1,1 +1,1 @@
-"""``florilege predict``: many files in order, one failure never stops the others."""
+"""``florilege predict``: answer many files in order; one failure never stops the others."""

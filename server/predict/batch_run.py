@@ -1,4 +1,4 @@
-"""One run of ``florilege predict``: answers on their way to a screen or to files."""
+"""One run of ``florilege predict``: write answers to the terminal or to files."""
 
 import hashlib
 import io
@@ -16,7 +16,7 @@ from florilege.server.answers.query import LocalizedQuery
 from florilege.server.predict import formats
 from florilege.server.predict.batch_settings import BatchSettings
 from florilege.server.predict.embeddings import Embeddings
-from florilege.server.predict.photos import Observation, display_path
+from florilege.server.predict.photos import Observation, count_photos, display_path
 from florilege.server.predict.prediction import Prediction, predict_all
 from florilege.server.predict.ray_prediction import predict_on_ray
 from florilege.server.predict.resumable_output import Convert, Options, ResumableOutput, Tally
@@ -30,11 +30,10 @@ _CONVERT: dict[str, Convert] = {
 
 
 def check_outputs(batch: BatchSettings) -> None:
-    """Refuse, before any work, files that cannot be written.
+    """Check, before any work, that the files can be written.
 
     Raises:
-        UsageError: A file that cannot be written, Parquet without the extra `report`, or Ray
-            without its own.
+        UsageError: A file cannot be written, or Parquet or Ray lacks its extra.
     """
     for flag, path in (("--out", batch.output), ("--embeddings", batch.embeddings)):
         if path is not None:
@@ -50,7 +49,7 @@ def _check_file(flag: str, path: Path) -> None:
         check_writable(path)
         if path.is_dir():
             raise UsageError(f"{flag} {path} is a folder; name a file")
-        if path.exists() and not path.is_file():  # such as /dev/null, to be replaced by a file
+        if path.exists() and not path.is_file():  # such as /dev/null, which a file would replace
             raise UsageError(f"{flag} {path} is not a regular file; name another")
     except OSError as error:
         raise UsageError(
@@ -67,9 +66,9 @@ def predict_batch(
     """Answer all observations, and print a summary to stderr.
 
     Raises:
-        UsageError: The bundle is not calibrated for ``query``, or there is an interrupted run which
-            is not to be resumed, or which had other options.
-        BundleError: Embeddings of a network that gives no features.
+        UsageError: The bundle is not calibrated for ``query``, or there is an interrupted run that
+            had other options or that ``batch`` does not resume.
+        BundleError: Embeddings are requested, but the network gives no features.
         SomeInputsFailed: Some photos cannot be used.
     """
     _check_calibrated(pipeline, query)
@@ -81,7 +80,7 @@ def predict_batch(
             output = stack.enter_context(_resumable(batch, options))
             tally = output.tally
             if output.complete:
-                say(f"{output.output} is complete, there is nothing to resume")
+                say(f"{output.output} is complete; there is nothing to resume")
                 return
         finished = tally.finished
         if finished:
@@ -98,7 +97,7 @@ def predict_batch(
                     output.add(line)
         if output is not None:
             output.finish()
-    _summarise(tally, observations, batch, resumed=finished > 0)
+    _print_summary(tally, observations, batch, resumed=finished > 0)
 
 
 @contextmanager
@@ -117,7 +116,7 @@ def _embeddings(
             yield embeddings
             embeddings.finish()
         finally:
-            if batch.output is None or batch.form == "table":  # nobody can continue these
+            if batch.output is None or batch.form == "table":  # such a run cannot be resumed
                 embeddings.part.unlink(missing_ok=True)
 
 
@@ -125,10 +124,10 @@ def _check_calibrated(pipeline: Pipeline, query: LocalizedQuery) -> None:
     try:
         pipeline.check_query(query)
     except Problem as error:
-        values = [each if isinstance(each, str) else f"{each:g}" for each in error.allowed or ()]
+        values = [v if isinstance(v, str) else f"{v:g}" for v in error.allowed or ()]
         if len(values) > 12:
             values = [*values[:5], "...", *values[-3:]]
-        possible = f"; possible are {', '.join(values)}" if values else ""
+        possible = f"; possible values: {', '.join(values)}" if values else ""
         raise UsageError(f"{error.detail}{possible}") from error
 
 
@@ -159,11 +158,11 @@ def _options(
     query: LocalizedQuery,
     batch: BatchSettings,
 ) -> Options:
-    """All that decides what the files hold."""
+    """Everything that determines the content of the files."""
     photos = hashlib.sha256()
-    for one in observations:
-        photos.update(f"{one.name}\0".encode("utf-8", "surrogatepass"))
-        photos.update(b"".join(f"{display_path(path)}\n".encode() for path in one.photos))
+    for observation in observations:
+        photos.update(f"{observation.name}\0".encode("utf-8", "surrogatepass"))
+        photos.update(b"".join(f"{display_path(path)}\n".encode() for path in observation.photos))
     model, restriction = pipeline.model, pipeline.lists.restriction(query)
     class_ids = None if restriction is None else "\n".join(each.id for each in restriction.infos)
     return {
@@ -174,10 +173,10 @@ def _options(
         "format": batch.form,
         "embeddings": None if batch.embeddings is None else str(batch.embeddings),
         "group_by": batch.group_by,
-        **query.model_dump(mode="json", exclude={"languages"}),  # those follow from lang
+        **query.model_dump(mode="json", exclude={"languages"}),  # which follow from lang
         "sha256 of the classes listed": class_ids
         and hashlib.sha256(class_ids.encode()).hexdigest(),
-        "photos": sum(len(one.photos) for one in observations),
+        "photos": count_photos(observations),
         "observations": len(observations),
         "sha256 of the list of photos": photos.hexdigest(),
     }
@@ -185,7 +184,7 @@ def _options(
 
 @contextmanager
 def _resumable(batch: BatchSettings, options: Options) -> Iterator[ResumableOutput]:
-    """The output; when writing fails or a person stops the run, say how to continue it."""
+    """The output; if writing fails or a person stops the run, print how to continue it."""
     assert batch.output is not None
     output = ResumableOutput(batch.output, options, _CONVERT.get(batch.form))
     try:
@@ -194,7 +193,7 @@ def _resumable(batch: BatchSettings, options: Options) -> Iterator[ResumableOutp
     except (OSError, KeyboardInterrupt) as error:
         message = (
             f"{output.tally.finished:,} of {options['observations']:,} answers are kept in "
-            f"{output.part}: repeat the command with --resume to go on"
+            f"{output.part}: repeat the command with --resume to continue"
         )
         if isinstance(error, KeyboardInterrupt):
             say(message)
@@ -208,22 +207,23 @@ def _resumable(batch: BatchSettings, options: Options) -> Iterator[ResumableOutp
 def _lines(
     predictions: Iterable[Prediction], embeddings: Embeddings | None, tally: Tally
 ) -> Iterator[formats.Line]:
-    """What to write; failures are named on stderr, features are written, and all is counted.
+    """The lines to write. Prints failures to stderr, writes features and counts everything.
 
-    An observation counts once the next one is asked for: then its line is written.
+    An observation counts when the next one is requested: by then its line is written.
     """
-    for one in predictions:
-        for path, problem in one.failed:
+    for prediction in predictions:
+        for path, problem in prediction.failed:
             say(f"failed: {display_path(path)}: {problem.detail}")
-        if embeddings is not None and one.features is not None:
-            embeddings.add(one.features)
-        yield formats.line_of(one)
-        verdict = None if one.answer is None else one.answer.rejection.verdict
-        tally.count(verdict, len(one.failed))
+        if embeddings is not None and prediction.features is not None:
+            embeddings.add(prediction.features)
+        yield formats.line_of(prediction)
+        answer = prediction.answer
+        verdict = None if answer is None else answer.rejection.verdict
+        tally.count(verdict, len(prediction.failed))
 
 
 def _print(lines: Iterator[formats.Line], batch: BatchSettings, *, common_names: bool) -> None:
-    """Write to stdout as the answers come, or a whole table to its file."""
+    """Write each answer to stdout as it arrives, or a whole table to its file."""
     if batch.form == "jsonl":
         for line in _flushed(lines):
             sys.stdout.write(formats.json_text(line))
@@ -238,24 +238,24 @@ def _print(lines: Iterator[formats.Line], batch: BatchSettings, *, common_names:
 
 
 def _flushed(lines: Iterable[formats.Line]) -> Iterator[formats.Line]:
-    """The same; each line is on stdout before the next one is made."""
+    """The same lines; each is on stdout before the next one is created."""
     for line in lines:
         yield line
         sys.stdout.flush()
 
 
-def _summarise(
+def _print_summary(
     tally: Tally, observations: Sequence[Observation], batch: BatchSettings, *, resumed: bool
 ) -> None:
-    """What came of it, and which files hold it."""
-    photos = sum(len(one.photos) for one in observations)
-    of, failed = f"{photos:,} photos", f"{tally.failed:,} failed"
+    """Print the totals and the files that were written."""
+    photos = count_photos(observations)
+    total, failed = f"{photos:,} photos", f"{tally.failed:,} failed"
     if batch.group_by is not None:
-        of = f"{tally.finished:,} observations ({photos:,} photos)"
+        total = f"{tally.finished:,} observations ({photos:,} photos)"
         failed = f"photos that failed: {tally.failed:,}"
     files = [str(path) for path in (batch.output, batch.embeddings) if path is not None]
     where = f"; written: {', '.join(files)}" if files else ""
-    say(f"{tally.answered:,} of {of} answered, {tally.suspect:,} suspect, {failed}{where}")
+    say(f"{tally.answered:,} of {total} answered, {tally.suspect:,} suspect, {failed}{where}")
     if tally.failed:
-        listed = "listed above or in the run before" if resumed else "listed above"
+        listed = "listed above or in the earlier run" if resumed else "listed above"
         raise SomeInputsFailed(f"{tally.failed} of {photos} photos failed, each {listed}")

@@ -17,16 +17,16 @@ ENDINGS: dict[str, Format] = {
     ".parquet": "parquet",
 }
 FOLDER = "folder"
-"""The word of `group_by` for photos in the same folder."""
+"""The value of `group_by` for photos in the same folder."""
 
 
 class BatchSettings(FlagSettings):
     """Settings of one `predict`; each is a flag."""
 
     format: Format | None = None
-    """How to print; by default as the ending of --out says, else a table."""
+    """Output format; by default the one that --out ends with, else a table."""
     output: Annotated[Path | None, Flag(name="--out", short="-o")] = None
-    """File to write instead of stdout; complete once it is there."""
+    """File to write instead of stdout; it appears when it is complete."""
     resume: bool = False
     """Continue an interrupted run, or start if there is none."""
     group_by: Annotated[str | None, Flag(metavar="folder|COLUMN")] = None
@@ -36,22 +36,22 @@ class BatchSettings(FlagSettings):
     device: Device = "auto"
     """Where the network runs."""
     runtime: RuntimeName | None = None
-    """onnxruntime or openvino; by default what the bundle is calibrated for, openvino if both."""
+    """onnxruntime or openvino; by default as the bundle is calibrated, openvino if for both."""
     threads: int | None = Field(default=None, ge=1)
-    """Photos worked on at once; default: as serve, with --ray one for each worker."""
+    """Photos processed at once; default: as serve, with --ray one for each worker."""
     ray: bool = False
     """Spread the photos over the machines of a Ray cluster (RAY_ADDRESS), or over this one."""
     ray_workers: int | None = Field(default=None, ge=1)
-    """With --ray: processes of all machines together; default: as many as the cores hold."""
+    """With --ray: processes on all machines together; default: as many as the cores allow."""
 
     @property
     def form(self) -> Format:
-        """The format; where none is given, that of the output's ending."""
+        """The format; by default that of the output's ending."""
         ending = "" if self.output is None else self.output.suffix.lower()
         return self.format or ENDINGS.get(ending, "table")
 
     @model_validator(mode="after")
-    def _goes_together(self) -> Self:
+    def _check_combinations(self) -> Self:
         if self.output is None:
             self._check_without_output()
         if self.ray_workers is not None and not self.ray:

@@ -1,7 +1,7 @@
 """The features of photos as one NumPy array on disk, row by row.
 
-The array has its final shape from the start: it grows as ``NAME.part`` and takes its name when it
-is complete, together with ``NAME.paths.csv``, which says whose each row is.
+The array has its final shape from the start. It grows as ``NAME.part`` and gets its name when it
+is complete, together with ``NAME.paths.csv``, which names the photo of each row.
 """
 
 import csv
@@ -16,21 +16,21 @@ from numpy.typing import NDArray
 
 from florilege.errors import UsageError
 from florilege.files import write_atomic
-from florilege.server.predict.photos import Observation, display_path
+from florilege.server.predict.photos import Observation, count_photos, display_path
 from florilege.server.predict.resumable_output import write_all
 
 
 class Embeddings:
-    """Features on their way to a ``.npy`` file; `close` it whatever happens.
+    """Writes features to a ``.npy`` file; always `close` it.
 
     Args:
         output: The file; little-endian float32, ``(photos, dimensions)``.
-        observations: Whose photos they are; rows are in this order.
+        observations: The photos, in the order of the rows.
         dimensions: Length of a row.
-        finished: Observations whose rows an earlier run has written.
+        finished: Number of observations whose rows an earlier run has written.
 
     Raises:
-        UsageError: These rows are gone.
+        UsageError: These rows are missing.
         OSError: The file cannot be written.
     """
 
@@ -40,7 +40,7 @@ class Embeddings:
         self.output, self.observations = output, observations
         self.part = output.with_name(f"{output.name}.part")
         self.paths = output.with_name(f"{output.name}.paths.csv")
-        photos, before = _count_photos(observations), _count_photos(observations[:finished])
+        photos, before = count_photos(observations), count_photos(observations[:finished])
         self._file: BinaryIO | None = None
         head = _head((photos, dimensions))
         self._rows, self._dimensions, self._head_size = before, dimensions, len(head)
@@ -49,7 +49,7 @@ class Embeddings:
         size = len(head) + 4 * dimensions * before
         if finished and not (self.part.exists() and self.part.stat().st_size >= size):
             raise UsageError(
-                f"{output} cannot be resumed: {self.part.name} is gone or too short; delete the "
+                f"{output} cannot be resumed: {self.part.name} is missing or too short; delete the "
                 ".part of the answers too, and start again without --resume"
             )
         self._file = self.part.open("r+b" if finished else "wb", buffering=0)
@@ -73,32 +73,28 @@ class Embeddings:
         write_all(self._file, features.astype("<f4").tobytes())
 
     def finish(self) -> None:
-        """Say whose the rows are, and give the file its name."""
+        """Write the paths of the rows, and give the file its name."""
         if self._file is None:
             return
         os.fsync(self._file.fileno())
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(("row", "path", "observation"))
-        photos = ((path, one.name) for one in self.observations for path in one.photos)
+        photos = ((path, plant.name) for plant in self.observations for path in plant.photos)
         writer.writerows((row, display_path(path), name) for row, (path, name) in enumerate(photos))
         write_atomic(self.paths, text.getvalue().encode())
         self.part.replace(self.output)
 
     def close(self) -> None:
-        """Let go of the file; nothing is left of a run that finished nothing."""
+        """Close the file; delete it if the run finished nothing."""
         if self._file is not None:
             self._file.close()
             if not self._rows:
                 self.part.unlink(missing_ok=True)
 
 
-def _count_photos(observations: Sequence[Observation]) -> int:
-    return sum(len(one.photos) for one in observations)
-
-
 def _head(shape: tuple[int, int]) -> bytes:
     buffer = io.BytesIO()
-    about = {"descr": "<f4", "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(buffer, about)
+    header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(buffer, header)
     return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""Predictions in files: a table for people; lines of JSON, CSV and Parquet for programs."""
+"""Formats of predictions: a table for people; JSON lines, CSV and Parquet for programs."""
 
 import csv
 import io
@@ -49,28 +49,28 @@ COLUMNS: dict[str, str] = {
 """The columns of CSV and Parquet, with their Arrow types: one row for each class listed."""
 
 Line = dict[str, Any]
-"""One observation as an object of JSON: the answer as over HTTP, with the photos it is about."""
+"""One observation as a JSON object: the answer as over HTTP, with its photos."""
 Row = dict[str, Any]
 SUSPECT: Final = ("suspect", "rejected")
 """Verdicts on photos that look unlike those the model knows."""
 ROWS_AT_ONCE: Final = 2**15
-"""Rows of a Parquet row group, and so of what is held in memory."""
+"""Rows of a Parquet row group, which are held in memory together."""
 
 
-def line_of(one: Prediction) -> Line:
-    """What is written about one observation."""
-    photos = one.observation.photos
+def line_of(prediction: Prediction) -> Line:
+    """The line of one observation."""
+    photos, problem = prediction.observation.photos, prediction.problem
     line: Line = {
         "path": display_path(photos[0]),
-        "observation": one.observation.name,
+        "observation": prediction.observation.name,
         "paths": [display_path(photo) for photo in photos],
         **dict.fromkeys(Answer.model_fields),
         "error": None,
     }
-    if one.answer is not None:
-        line |= one.answer.model_dump(mode="json", by_alias=True)
-    if one.problem is not None:
-        line["error"] = {"code": one.problem.code, "detail": one.problem.detail}
+    if prediction.answer is not None:
+        line |= prediction.answer.model_dump(mode="json", by_alias=True)
+    if problem is not None:
+        line["error"] = {"code": problem.code, "detail": problem.detail}
     return line
 
 
@@ -80,7 +80,7 @@ def json_text(line: Line) -> str:
 
 
 def outcome_of(line: Line) -> tuple[str | None, int]:
-    """The verdict, None without an answer; and how many of the photos to answer failed."""
+    """The verdict, None without an answer, and how many of the photos to answer failed."""
     if line["error"] is not None:
         return None, min(len(line["paths"]), MAX_IMAGES)
     failed = sum(warning["code"] == PHOTO_FAILED for warning in line["warnings"])
@@ -88,7 +88,7 @@ def outcome_of(line: Line) -> tuple[str | None, int]:
 
 
 def rows(line: Line) -> list[Row]:
-    """One row for each class listed; one without a class where none is, or the photo failed."""
+    """One row for each result; one without a class if there is none or the photo failed."""
     row: Row = dict.fromkeys(COLUMNS)
     row |= {name: line[name] for name in ("path", "observation")} | {"photos": len(line["paths"])}
     if line["error"] is not None:
@@ -117,7 +117,7 @@ def _class_cells(result: dict[str, Any]) -> Row:
 
 
 def write_csv(lines: Iterable[Line], to: TextIO) -> None:
-    """Rows under a header, each as soon as there is its line."""
+    """Write a header, then the rows of each line as soon as it arrives."""
     writer = csv.DictWriter(to, list(COLUMNS), lineterminator="\n")
     writer.writeheader()
     for line in lines:
@@ -125,14 +125,14 @@ def write_csv(lines: Iterable[Line], to: TextIO) -> None:
 
 
 def write_csv_file(lines: Iterable[Line], file: BinaryIO) -> None:
-    """The same to a file of bytes."""
+    """Write CSV to a binary file."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     write_csv(lines, text)
     text.detach()
 
 
 def write_parquet(lines: Iterable[Line], file: BinaryIO) -> None:
-    """The same rows as a Parquet file."""
+    """Write the same rows as Parquet."""
     arrow = demand_pyarrow()
     schema = arrow.schema([(name, getattr(arrow, kind)()) for name, kind in COLUMNS.items()])
     every_row = (row for line in lines for row in rows(line))
@@ -156,7 +156,7 @@ def demand_pyarrow() -> ModuleType:
 
 
 def print_table(lines: Iterable[Line], to: TextIO, *, common_names: bool) -> None:
-    """A table for people, once everything is answered."""
+    """Print a table for people after all answers."""
     table = Table("photo", "size", "set", box=None, padding=(0, 2, 0, 0))
     for line in lines:
         others = len(line["paths"]) - 1

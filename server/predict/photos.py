@@ -1,4 +1,4 @@
-"""Which photos the words of a command line mean, and which of them show the same plant."""
+"""Find the photos that a command line names, and group those of the same plant."""
 
 import os
 from collections.abc import Hashable, Iterable, Iterator
@@ -16,12 +16,17 @@ class Observation:
     """The photos of one plant, at least one."""
 
     photos: tuple[Path, ...]
-    name: str | None = None  # its folder or the value of its column; None where nothing is grouped
+    name: str | None = None  # its folder or the value of its column; None if ungrouped
+
+
+def count_photos(observations: Iterable[Observation]) -> int:
+    """The number of photos of all observations."""
+    return sum(len(observation.photos) for observation in observations)
 
 
 @dataclass(frozen=True)
 class _Photo:
-    """A photo and, where a column groups, the key and the value there."""
+    """A photo and, if it is grouped, the key and the name of its group."""
 
     path: Path
     key: Hashable = None
@@ -39,19 +44,18 @@ def find_photos(
     """Expand files, folders (with all below), manifests and ``-`` (one path a line of ``stdin``).
 
     What ends in ``.csv`` or ``.parquet`` is a manifest: each row names a photo in the column
-    ``path``, relative to the manifest's folder. Any other file named outright is taken for a
-    photo, whatever its ending: the bytes decide the type. ``group_by`` makes one observation
-    of the photos in the same folder (the word ``folder``), or of the rows of a manifest that have
-    the same value in this column; a row whose cell is empty stays alone.
+    ``path``, relative to the manifest's folder. Any other file that is named itself counts as a
+    photo, whatever its extension: the bytes decide the type. ``group_by`` makes one observation
+    of the photos in the same folder (the value ``folder``), or of the rows of a manifest with the
+    same value in this column; a row with an empty cell is an observation of its own.
 
     Returns:
-        The photos in the order given, each folder's sorted by path, whether they exist or not, an
-        observation standing where its first photo does; and the files inside folders that are not
-        named like pictures.
+        The observations in the order of their first photos, those of a folder sorted by path,
+        whether the photos exist or not; and the files in folders without an image extension.
 
     Raises:
-        DataError: A manifest that cannot be read, or lacks a column or a path.
-        UsageError: A column is to group photos that are in no manifest.
+        DataError: A manifest cannot be read, or lacks a column or a path.
+        UsageError: ``group_by`` is a column, and a photo is in no manifest.
     """
     column = None if group_by == FOLDER else group_by
     photos: list[_Photo] = []
@@ -61,8 +65,8 @@ def find_photos(
             photos.extend(_rows(path, column))
         elif column is not None:
             raise UsageError(
-                f"--group-by {column} is a column of a manifest, and {display_path(path)} is none: "
-                "give a CSV or Parquet file with it, or group by folder"
+                f"--group-by {column} is a column of a manifest, but {display_path(path)} is not a "
+                "manifest: give a CSV or Parquet file with this column, or group by folder"
             )
         elif os.path.isdir(path):  # noqa: PTH112  # Path.is_dir raises for names too long
             pictures, others = _files_below(path)
@@ -118,7 +122,7 @@ def _paths(words: Iterable[str], stdin: Iterable[str]) -> Iterator[Path]:
 
 
 def _files_below(folder: Path) -> tuple[list[Path], list[Path]]:
-    """The files below, without hidden ones: those named like pictures, and the others."""
+    """The files below, without hidden ones: those with an image extension, and the others."""
     pictures, others = list[Path](), list[Path]()
     for file in sorted(folder.rglob("*")):
         hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)

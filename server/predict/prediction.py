@@ -1,4 +1,4 @@
-"""Answering many files: in order, on all cores, one failure never stops the others."""
+"""Answer many files in order on all cores; one failure never stops the others."""
 
 from collections.abc import Generator, Sequence
 from contextlib import closing
@@ -15,16 +15,16 @@ from florilege.models.session import Outputs
 from florilege.progress import progress
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import LocalizedQuery
-from florilege.server.predict.photos import Observation, display_path
+from florilege.server.predict.photos import Observation, count_photos, display_path
 from florilege.server.problems import BodyTooLarge, Problem
 from florilege.server.schemas import Answer, Warned
 from florilege.server.settings import MAX_IMAGES
 
 PORTION: Final = 16
-"""Observations of which a thread looks at all photos before it decides the first set.
+"""Observations whose photos a thread runs through the network before it draws the first set.
 
-The memory of a picture drives code and data of the rest out of the processor's caches: one by one,
-deciding a set takes twice as long.
+Decoding a picture evicts the code and data of the rest from the CPU caches: one by one, drawing a
+set takes twice as long.
 """
 PHOTO_FAILED: Final = "photo_failed"
 """Code of the warning that a photo of the plant cannot be used."""
@@ -33,18 +33,18 @@ Failures = Sequence[tuple[Path, Problem]]
 
 
 class _FileUnreadable(Problem):
-    """A file that cannot be opened; only `predict` meets it."""
+    """A file cannot be opened; only `predict` raises it."""
 
     status, code, title = 422, "file_unreadable", "The file cannot be read"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """One observation with its answer, or with what was wrong with its first photo.
+    """One observation with its answer, or with the problem of its first photo.
 
     Attributes:
         failed: Photos that cannot be used; the answer is made of the others.
-        features: Of each photo if asked for, ``(photos, dimensions)``, NaN for one that failed.
+        features: Of each photo if requested, ``(photos, dimensions)``, NaN for one that failed.
     """
 
     observation: Observation
@@ -64,14 +64,14 @@ def predict_all(
 ) -> Generator[Prediction]:
     """Answer each observation as the server would, in the order given, showing progress.
 
-    Of an observation with more photos than one request may have, the first ones are answered;
-    ``features`` are given of all of them.
+    If an observation has more photos than one request may have, only the first ones are answered;
+    ``features`` are given for all of them.
     """
     threads = threads or pipeline.session.concurrency
     size = min(PORTION, max(1, len(observations) // (8 * threads)))  # no thread idle at the end
     portions = (observations[at : at + size] for at in range(0, len(observations), size))
     predicted = in_order(
-        lambda some: predict_some(pipeline, some, query, features), portions, threads=threads
+        lambda part: predict_some(pipeline, part, query, features), portions, threads=threads
     )
     with closing(predicted):
         yield from with_progress((one for portion in predicted for one in portion), observations)
@@ -80,32 +80,31 @@ def predict_all(
 def with_progress(
     predictions: Generator[Prediction], observations: Sequence[Observation]
 ) -> Generator[Prediction]:
-    """The same, showing progress."""
-    total = sum(len(one.photos) for one in observations)
-    with closing(predictions), progress(total, "predicting") as advance:
-        for one in predictions:
-            yield one
-            advance(len(one.observation.photos))
+    """The same predictions, showing progress."""
+    with closing(predictions), progress(count_photos(observations), "predicting") as advance:
+        for prediction in predictions:
+            yield prediction
+            advance(len(prediction.observation.photos))
 
 
 def predict_some(
     pipeline: Pipeline, observations: Sequence[Observation], query: LocalizedQuery, features: bool
 ) -> list[Prediction]:
-    """Answer some observations; what is wrong with a photo is part of its answer."""
-    outputs = [_run_network(pipeline, one, features) for one in observations]
+    """Answer some observations; the problem of a photo is part of its prediction."""
+    outputs = [_run_network(pipeline, observation, features) for observation in observations]
     return [
-        _predict(pipeline, one, query, features, *each)
-        for one, each in zip(observations, outputs, strict=True)
+        _predict(pipeline, observation, query, features, *each)
+        for observation, each in zip(observations, outputs, strict=True)
     ]
 
 
 def _run_network(
-    pipeline: Pipeline, one: Observation, features: bool
+    pipeline: Pipeline, observation: Observation, features: bool
 ) -> tuple[list[Outputs | None], Failures]:
-    """The outputs for each photo, None for those that fail; and these."""
+    """The outputs for each photo, None for one that fails; and the failures."""
     outputs: list[Outputs | None] = []
     failed: list[tuple[Path, Problem]] = []
-    for path in one.photos if features else one.photos[:MAX_IMAGES]:
+    for path in observation.photos if features else observation.photos[:MAX_IMAGES]:
         try:
             outputs.append(pipeline.outputs(_read(path), features=features))
         except Problem as problem:
@@ -116,7 +115,7 @@ def _run_network(
 
 def _predict(
     pipeline: Pipeline,
-    one: Observation,
+    observation: Observation,
     query: LocalizedQuery,
     features: bool,
     outputs: Sequence[Outputs | None],
@@ -125,10 +124,10 @@ def _predict(
     usable = [each for each in outputs[:MAX_IMAGES] if each is not None]
     answer = None
     if usable:
-        answer = pipeline.decide(usable, query, display_path(one.photos[0])).answer
-        answer = _with_warnings(answer, one, failed)
+        answer = pipeline.decide(usable, query, display_path(observation.photos[0])).answer
+        answer = _with_warnings(answer, observation, failed)
     return Prediction(
-        observation=one,
+        observation=observation,
         answer=answer,
         problem=None if usable else failed[0][1],
         failed=failed,
@@ -144,15 +143,15 @@ def _features(pipeline: Pipeline, outputs: Sequence[Outputs | None]) -> NDArray[
     return rows
 
 
-def _with_warnings(answer: Answer, one: Observation, failed: Failures) -> Answer:
-    """The same, saying which photos of the plant the answer does not rest on."""
+def _with_warnings(answer: Answer, observation: Observation, failed: Failures) -> Answer:
+    """Add warnings about the photos of the plant that the answer does not use."""
     warnings = [
         Warned(code=PHOTO_FAILED, detail=f"{display_path(path)}: {problem.detail}")
         for path, problem in failed
-        if path in one.photos[:MAX_IMAGES]
+        if path in observation.photos[:MAX_IMAGES]
     ]
-    if len(one.photos) > MAX_IMAGES:
-        detail = f"the answer is made of the first {MAX_IMAGES} of {len(one.photos)} photos"
+    if len(observation.photos) > MAX_IMAGES:
+        detail = f"the answer uses the first {MAX_IMAGES} of {len(observation.photos)} photos"
         warnings.append(Warned(code="photos_left_out", detail=detail))
     if not warnings:
         return answer
@@ -162,7 +161,7 @@ def _with_warnings(answer: Answer, one: Observation, failed: Failures) -> Answer
 def _read(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)  # no more, since /dev/zero has no end
+            content = file.read(MAX_BYTES + 1)  # bounded, since /dev/zero has no end
     except (OSError, ValueError) as error:  # ValueError: a null byte in a list of names
         reason = error.strerror if isinstance(error, OSError) else None
         raise _FileUnreadable(reason or str(error)) from error

@@ -1,7 +1,7 @@
-"""``florilege predict --ray``: the same answers, made by processes of Ray on one machine or many.
+"""``florilege predict --ray``: the same answers, from Ray workers on one machine or many.
 
-The bundle travels to the workers, so nobody has to copy it, and a bundle that is replaced meanwhile
-changes no answer. Photos are read by the workers: their paths must mean the same files everywhere.
+Ray sends the bundle to the workers, so nobody has to copy it, and replacing the bundle during the
+run changes no answer. The workers read the photos: paths must name the same files everywhere.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -33,7 +33,7 @@ class _WorkerFactory:
         with unpacked_bundle(self.bundle) as folder:
             pipeline = open_pipeline(folder, device=self.device, runtime=self.runtime)
             pipeline = replace(pipeline, lists=self.lists)
-        return lambda one: predict_some(pipeline, [one], self.query, self.features)[0]
+        return lambda item: predict_some(pipeline, [item], self.query, self.features)[0]
 
 
 def predict_on_ray(
@@ -44,14 +44,14 @@ def predict_on_ray(
     *,
     features: bool = False,
 ) -> Generator[Prediction]:
-    """What `predict_all` gives, from workers that run the network on the device this process does.
+    """As `predict_all`, with workers that run the network on the same device as this process.
 
     Raises:
         UsageError: The extra `ray` is not installed, or there is no such cluster.
-        FlorilegeError: The workers cannot go on.
+        FlorilegeError: The workers cannot continue.
     """
     gpu = pipeline.session.provider == CUDA
-    opener = _WorkerFactory(
+    factory = _WorkerFactory(
         bundle=pack_bundle(pipeline.bundle),
         lists=pipeline.lists,
         device="cuda" if gpu else "cpu",
@@ -60,4 +60,4 @@ def predict_on_ray(
         features=features,
     )
     workers = Workers(number=batch.ray_workers, threads=batch.threads, gpu=gpu)
-    yield from with_progress(spread(opener, observations, workers), observations)
+    yield from with_progress(spread(factory, observations, workers), observations)

@@ -1,9 +1,9 @@
 """An output that a later run can continue.
 
-While ``sets.csv`` is made, ``sets.csv.part`` gets a line of JSON for each finished observation,
-whatever the format, and ``sets.csv.run`` holds the options of the run. Once all lines are there,
-the totals are added to ``sets.csv.run`` and the lines become the output. So where there is a
-``.part`` file, its output is not there yet.
+During a run, ``sets.csv.part`` gets a line of JSON for each finished observation, whatever the
+format, and ``sets.csv.run`` holds the options of the run. After the last line, the totals are added
+to ``sets.csv.run`` and the lines become the output ``sets.csv``. So while ``sets.csv.part`` exists,
+the output is not complete.
 """
 
 import fcntl
@@ -20,13 +20,13 @@ from florilege.files import atomic_writer
 from florilege.server.predict.formats import SUSPECT, Line, json_text, outcome_of
 
 Options = Mapping[str, Any]
-"""What must be the same for a run to be continued: plain values of JSON by name."""
+"""What must not change when a run is resumed: plain JSON values by name."""
 Convert = Callable[[Iterator[Line], BinaryIO], None]
 
 
 @dataclass
 class Tally:
-    """How many observations were answered so far."""
+    """Counts of the observations so far."""
 
     finished: int = 0
     answered: int = 0
@@ -34,7 +34,7 @@ class Tally:
     failed: int = 0  # photos
 
     def count(self, verdict: str | None, failed: int) -> None:
-        """Add one observation; ``verdict`` is None where it has no answer."""
+        """Add one observation; ``verdict`` is None if it has no answer."""
         self.finished += 1
         self.answered += verdict is not None
         self.suspect += verdict in SUSPECT
@@ -42,14 +42,14 @@ class Tally:
 
 
 class _RunFile:
-    """The file ``NAME.run``, which one process at a time may hold: a line of options, then totals.
+    """The file ``NAME.run``, locked by one process at a time: a line of options, then totals.
 
     Attributes:
-        options: Of the run it is about; None for a new file.
-        totals: What came of that run; None unless it was finished.
+        options: Of its run; None for a new file.
+        totals: Of its run; None unless that is finished.
 
     Raises:
-        UsageError: Another process holds it, or the file is something else.
+        UsageError: Another process locks it, or the file is something else.
         OSError: It cannot be opened.
     """
 
@@ -70,7 +70,7 @@ class _RunFile:
         try:
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            if error.errno in (EACCES, EAGAIN):  # else a disk without locks
+            if error.errno in (EACCES, EAGAIN):  # otherwise the disk has no locks
                 raise UsageError(
                     f"another process is writing {self.path.with_suffix('')}: wait until it has "
                     "ended, or name another file"
@@ -78,7 +78,7 @@ class _RunFile:
 
     def _read(self) -> None:
         lines = self._file.readall().splitlines(keepends=True)
-        lines = [line for line in lines if line.endswith(b"\n")]  # not what is half written
+        lines = [line for line in lines if line.endswith(b"\n")]  # drops an incomplete line
         self._size = sum(map(len, lines))
         try:
             options, *more = [json.loads(line) for line in lines] or [None]
@@ -91,7 +91,7 @@ class _RunFile:
             ) from error
 
     def start(self, options: Options) -> None:
-        """Replace all by the options of a new run."""
+        """Replace everything with the options of a new run."""
         self._size, self.totals = 0, None
         self._append(options)
 
@@ -113,12 +113,12 @@ class _RunFile:
 
 
 class ResumableOutput:
-    """The answers of a run on their way to ``output``; `close` it whatever happens.
+    """Writes the answers of a run to ``output``; always `close` it.
 
     Args:
-        output: The file, complete once it is there.
-        options: Those of this run.
-        convert: Writes the lines in another format; None where they are the output.
+        output: The file, which appears when it is complete.
+        options: The options of this run.
+        convert: Writes the lines in another format; None if they are the output.
 
     Raises:
         UsageError: Another process writes this output.
@@ -129,16 +129,16 @@ class ResumableOutput:
         self.output, self.options, self._convert = output, options, convert
         self.part = output.with_name(f"{output.name}.part")
         self.tally = Tally()
-        self.complete = False  # whether the output is there
+        self.complete = False  # whether the output exists
         self._file: BinaryIO | None = None
         self._run = _RunFile(output.with_name(f"{output.name}.run"))
 
     def begin(self, *, resume: bool) -> None:
-        """Start, or continue what is there; `tally` then says how far that is.
+        """Start or resume a run; `tally` then counts the finished observations.
 
         Raises:
-            UsageError: There is something to continue and ``resume`` is not given, or the options
-                were others, or the answers are gone.
+            UsageError: There is a run to resume without ``resume``, or it had other options, or its
+                answers are missing.
             OSError: The answers cannot be written.
         """
         size = self._read_part()
@@ -158,7 +158,7 @@ class ResumableOutput:
         else:
             missing = self.part if self._run.totals is None else self.output
             raise UsageError(
-                f"{self.output} cannot be resumed: {missing.name} is gone; start again without "
+                f"{self.output} cannot be resumed: {missing.name} is missing; start again without "
                 "--resume"
             )
 
@@ -170,7 +170,7 @@ class ResumableOutput:
         with self.part.open("rb") as file:
             for text in file:
                 if not text.endswith(b"\n"):
-                    break  # half written
+                    break  # an incomplete line
                 try:
                     outcome = outcome_of(json.loads(text))
                 except (ValueError, TypeError, KeyError) as error:
@@ -179,7 +179,7 @@ class ResumableOutput:
                             f"{self.part} holds no answers that this version can continue: delete "
                             "it to start again"
                         ) from error
-                    break  # zeros that a stopped system left
+                    break  # zeros, left by a system crash
                 self.tally.count(*outcome)
                 size += len(text)
         return size
@@ -189,13 +189,13 @@ class ResumableOutput:
             rows = self.part if self.tally.finished else self.output
             if rows.exists():
                 raise UsageError(
-                    f"{rows} has no {self._run.path.name} beside it and cannot be resumed: leave "
-                    "--resume out to replace it, or name another output"
+                    f"{rows} has no {self._run.path.name} beside it and cannot be resumed: omit "
+                    "--resume to replace it, or name another output"
                 )
         elif self.tally.finished and self._run.totals is None:
             raise UsageError(
                 f"{self.part} holds {self.tally.finished:,} finished answers of an interrupted "
-                "run: add --resume to go on, or delete it to start again"
+                "run: add --resume to continue, or delete it to start again"
             )
 
     def _check_options(self, before: Options) -> None:
@@ -210,21 +210,21 @@ class ResumableOutput:
                 f"delete {self.part.name} to start again" if self.part.exists() else "replace it"
             )
             raise UsageError(
-                f"{self.output} cannot be resumed: {'; '.join(changes)}. Ask as in that run, name "
-                f"another output, or {again} without --resume"
+                f"{self.output} cannot be resumed: {'; '.join(changes)}. Use the same options, "
+                f"name another output, or {again} without --resume"
             )
 
     def add(self, line: Line) -> None:
-        """Write what is known about the next observation.
+        """Write the line of the next observation.
 
         Raises:
-            OSError: It cannot be written; those before are kept.
+            OSError: It cannot be written; earlier lines are kept.
         """
         assert self._file is not None
         write_all(self._file, json_text(line).encode())
 
     def finish(self) -> None:
-        """Make the lines the output.
+        """Turn the lines into the output.
 
         Raises:
             OSError: The output cannot be written; all lines are kept.
@@ -241,7 +241,7 @@ class ResumableOutput:
         self.complete = True
 
     def close(self) -> None:
-        """Let go of the files; nothing is left of a run that finished nothing."""
+        """Close the files; delete them if the run finished nothing."""
         if self._file is not None:
             self._file.close()
         if not self.tally.finished and (self._file is not None or self._run.options is None):

@@ -1,4 +1,4 @@
-// An answer on the page: the set as equal cards, how often such sets are right, and the details.
+// Show an answer: the set as equal cards, how often such sets are right, and the details.
 import { called, speciesCard } from "./cards.js";
 import { button, by, counted, element, fixed, number, percent, range, readable, words } from "./page.js";
 import { place, rollUp } from "./sets.js";
@@ -9,13 +9,13 @@ const TICKS = [0, 0.01, 0.1, 0.5, 1];
 const MOST_GENERA = 3;
 const MOST_FAMILIES = 2;
 
-/** Show what does not depend on the setting. */
+/** Show the parts that do not depend on the setting. */
 export function showAbout(answer) {
   by("unfamiliar").hidden = answer.rejection.verdict !== "suspect";
   by("warnings").replaceChildren(...answer.warnings.map((warning) => {
-    const told = words.warnings[warning.code]?.(answer.query.images);
-    const item = element("li", "", told ?? warning.detail);
-    if (!told) item.lang = "en";
+    const text = words.warnings[warning.code]?.(answer.query.images);
+    const item = element("li", "", text ?? warning.detail);
+    if (!text) item.lang = "en";
     return item;
   }));
 }
@@ -24,7 +24,7 @@ export function showAbout(answer) {
  * Show the set at one setting.
  *
  * `results` are all classes, best first, with `in_set`; `point` is the setting, with figures that
- * hold where the answer is `calibrated`; `action` makes the control of a member's card, or null.
+ * hold if the answer is `calibrated`; `action` creates the control of a member's card, or null.
  */
 export function showSet(answer, results, point, action) {
   const members = results.filter((result) => result.in_set);
@@ -49,14 +49,14 @@ function showHeading(size, point, images) {
   announce(`${heading}. ${by("odds").textContent}`);
 }
 
-/** Say the set to screen readers, with every caution that stands beside it. */
+/** Announce the set to screen readers, with all warnings about it. */
 function announce(text) {
   const unfamiliar = by("unfamiliar").hidden ? [] : [by("unfamiliar").textContent];
   const warnings = [...by("warnings").children].map((item) => item.textContent);
   by("said").textContent = [...unfamiliar, text, ...warnings].join(" ");
 }
 
-/** A measured share of hits in words: of all sets drawn this way, never of this one. */
+/** The hit rate in words: of all sets drawn this way, never of this one. */
 function odds(rate) {
   if (!rate) return words.oddsUnknown;
   const share = rate.value;
@@ -116,9 +116,9 @@ function showDetails(answer, results, size, point) {
   ]));
 }
 
-function withInterval({ value, ci95 }, shown) {
-  if (!ci95) return shown(value);
-  return `${shown(value)} (${words.interval(range(ci95, shown))})`;
+function withInterval({ value, ci95 }, format) {
+  if (!ci95) return format(value);
+  return `${format(value)} (${words.interval(range(ci95, format))})`;
 }
 
 function bar(result) {

@@ -1,4 +1,4 @@
-// The page: photos in, the set out. Everything the server says is shown as text, never as markup.
+// The page: photos in, the set out. All content from the server is shown as text, never as markup.
 import { showAbout, showSet } from "./answer.js";
 import { ask, showProblem } from "./asking.js";
 import { offerFeedback } from "./feedback.js";
@@ -45,10 +45,10 @@ function showDial() {
   by("k").max = String(points().length - 1);
   const presets = PRESETS.filter((k) => points().some((one) => one.k === k));
   by("presets").replaceChildren(...presets.map((k) => {
-    const made = button("preset", number(k), () => choose(k));
-    made.dataset.k = String(k);
-    made.setAttribute("aria-label", words.dialText(number(k)));
-    return made;
+    const preset = button("preset", number(k), () => choose(k));
+    preset.dataset.k = String(k);
+    preset.setAttribute("aria-label", words.dialText(number(k)));
+    return preset;
   }));
 }
 
@@ -63,8 +63,8 @@ function markDial({ k }) {
   slider.setAttribute("aria-valuetext", words.dialText(number(k)));
   slider.style.setProperty("--at", String(index() / Math.max(1, points().length - 1)));
   by("k-value").textContent = fixed(k, Number.isInteger(10 * k) ? 1 : 2);
-  for (const made of by("presets").children) {
-    made.setAttribute("aria-pressed", String(Number(made.dataset.k) === k));
+  for (const preset of by("presets").children) {
+    preset.setAttribute("aria-pressed", String(Number(preset.dataset.k) === k));
   }
 }
 
@@ -81,7 +81,7 @@ async function identify() {
     await loadCard();
     const answer = await askAbout(files(), asking);
     if (answer.model.calibration_id !== state.card.model.calibration_id) {
-      state.card = null; // the server was started anew with other thresholds
+      state.card = null; // the server now has other thresholds
       await loadCard();
     }
     if (asking === state.asking) showAnswer(answer);
@@ -109,7 +109,7 @@ async function askAbout(photos, asking) {
   }
 }
 
-/** Take away what was said before, so that it is never taken for the answer to come. */
+/** Remove the last answer, so that it is never mistaken for the next one. */
 function clear() {
   state.answer = null;
   by("said").textContent = "";
@@ -143,7 +143,7 @@ function show() {
   showSet(state.answer, results, point, state.action);
 }
 
-/** Show at least the whole set that was answered; says whether less was shown. */
+/** Show at least the whole set of the answer; returns whether less was shown. */
 function widen(answer) {
   if (Number(by("result").dataset.size) >= answer.set.size) return false;
   choose(answer.set.k);

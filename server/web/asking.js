@@ -1,9 +1,9 @@
-// Asking the server. Whatever goes wrong is thrown as a problem: an object with a `code`.
+// Requests to the server. Every failure is thrown as a problem: an object with a `code`.
 import { by, english, words } from "./page.js";
 
 const SAME = { queue_timeout: "overloaded" };
 
-/** The content of an address; throws the server's own problem, or what else has happened. */
+/** The content of an address; throws the server's problem, or one for any other failure. */
 export async function ask(path, options) {
   const response = await fetch(path, options).catch((error) => {
     throw { code: error.name === "AbortError" ? "timeout" : navigator.onLine ? "unreachable" : "offline" };
@@ -11,7 +11,7 @@ export async function ask(path, options) {
   const status = response.status;
   const content = await json(response);
   if (response.ok && content) return content;
-  // A proxy answers in its own words, mostly HTML, which say nothing to a person.
+  // A proxy answers in its own format, mostly HTML, which does not help a person.
   throw typeof content?.code === "string" ? content : { code: byStatus(status), status };
 }
 
@@ -21,7 +21,7 @@ async function json(response) {
     return await response.json();
   } catch (error) {
     if (error instanceof SyntaxError) return null;
-    throw { code: "unreachable" }; // it stopped in the middle of its answer
+    throw { code: "unreachable" }; // it stopped in the middle of the answer
   }
 }
 
@@ -32,15 +32,15 @@ function byStatus(status) {
   return status >= 500 ? "gateway" : "not_ours";
 }
 
-/** Show a problem in its place on the page; `again` is called where trying again may help. */
+/** Show a problem on the page; `again` is called to retry, if that may help. */
 export function showProblem(problem, again) {
   if (typeof problem?.code !== "string") console.error(problem);
   const { code = "unknown", title, detail, instance, retryable = true, status } = problem ?? {};
-  const known = words.problems[SAME[code] ?? code];
-  const [said, advice] = known ?? [title ?? words.problems.unknown[0], detail ?? ""];
-  by("problem-title").textContent = said;
+  const texts = words.problems[SAME[code] ?? code];
+  const [heading, advice] = texts ?? [title ?? words.problems.unknown[0], detail ?? ""];
+  by("problem-title").textContent = heading;
   by("problem-advice").textContent = advice;
-  const ours = known && detail && english; // the server speaks English
+  const ours = texts && detail && english; // the server speaks English
   by("problem-detail").textContent = ours ? detail : instance || !status ? "" : words.status(status);
   by("problem-id").textContent = instance ?? "";
   by("problem-id").parentElement.hidden = !instance;

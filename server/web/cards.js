@@ -1,12 +1,12 @@
-// A species as a card: its names, and where the model has them a reference photo and a link.
+// A species as a card: its names, and a reference photo and a link if the model has them.
 import { element, words } from "./page.js";
 
 const MOST_OTHER_NAMES = 3;
 
-/** What people call it first: a common name, else the scientific one. */
+/** Its first common name, else the scientific name. */
 export const called = (taxon) => taxon.common_names[0]?.name ?? taxon.scientific_name;
 
-/** A list item; `pictured` leaves room for a picture, `control` is what can be done with it, or null. */
+/** A list item; `pictured` leaves room for a picture, `control` is its control, or null. */
 export function speciesCard({ class_id, taxon }, pictured, control = null) {
   const card = element("li", "card");
   card.dataset.classId = class_id;

@@ -1,4 +1,4 @@
-// What a person says the photo showed. One tap; the last word on an answer counts.
+// Feedback on what the photo shows, with one tap. The last feedback on an answer counts.
 import { ask } from "./asking.js";
 import { called } from "./cards.js";
 import { button, by, words } from "./page.js";
@@ -7,18 +7,18 @@ const NOT_LISTED = "not_listed";
 const NOT_AN_ORGANISM = "not_an_organism";
 
 /**
- * Offer feedback on an answer; returns what makes the button of a member's card.
+ * Offer feedback on an answer; returns a function that creates the button of a member's card.
  *
- * `licence` is that under which people may give the photo, null where the server keeps none: a box
- * that is never ticked beforehand, and may be ticked or cleared after the answer too. `widen` shows the whole set that was
- * answered where less is shown, else returns false: "none of these" is said of that whole set.
- * `redraw` makes the cards anew.
+ * `licence` is the licence of donated photos, null if the server keeps none. The consent box is
+ * never ticked beforehand, and may be changed after the feedback too. `widen` shows the whole set
+ * of the answer, to which "none of these" refers, or returns false if it is already shown.
+ * `redraw` redraws the cards.
  */
 export function offerFeedback(answer, licence, widen, redraw) {
   let last = null;
-  const tell = async ({ target }, ...said) => {
-    const kept = await send(answer, target, ...said);
-    if (kept) last = [{ target }, ...said];
+  const tell = async ({ target }, ...choice) => {
+    const kept = await send(answer, target, ...choice);
+    if (kept) last = [{ target }, ...choice];
     return kept;
   };
   const offer = () => {
@@ -43,14 +43,14 @@ export function offerFeedback(answer, licence, widen, redraw) {
   offer();
   return (result) => {
     const name = called(result.taxon);
-    const made = button("this", words.thisIsIt, (event) => tell(event, result.class_id, name));
-    made.setAttribute("aria-label", words.thisIsItOf(name));
-    return made;
+    const node = button("this", words.thisIsIt, (event) => tell(event, result.class_id, name));
+    node.setAttribute("aria-label", words.thisIsItOf(name));
+    return node;
   };
 }
 
-/** Say it to the server; returns whether it is kept. */
-async function send(answer, pressed, classId, said) {
+/** Send it to the server; returns whether it is kept. */
+async function send(answer, clicked, classId, name) {
   const consent = by("consented").checked;
   setBusy(true);
   say(words.sending);
@@ -60,10 +60,10 @@ async function send(answer, pressed, classId, said) {
       headers: { "Content-Type": "application/json" },
       body: JSON.stringify({ request_id: answer.id, class_id: classId, consent }),
     });
-    say(consent && photos === 0 ? words.photoGone : words.thanks(said));
+    say(consent && photos === 0 ? words.photoGone : words.thanks(name));
     by("result").classList.add("told");
-    pressed.classList.add("kept");
-    pressed.textContent = `✓ ${words.kept}`;
+    clicked.classList.add("kept");
+    clicked.textContent = `✓ ${words.kept}`;
     return true;
   } catch (problem) {
     setBusy(false);

@@ -46,7 +46,7 @@ function several(rule, k) {
   ];
 }
 
-/** Mean size, share of hits and its interval, as cells. */
+/** Mean size, hit rate and its interval, as cells. */
 function figures({ expected_size: size, hit_rate: hits }) {
   if (!hits) return [fixed(size.value, 2), "", ""];
   const interval = hits.ci95 ? range(hits.ci95, percent) : "";
@@ -81,18 +81,18 @@ function about({ model, created, classes, image_size: side }) {
 }
 
 function table(headings, rows) {
-  const made = element("table");
+  const node = element("table");
   const [head, body] = [element("thead"), element("tbody")];
   head.append(row(headings, "th"));
   body.append(...rows.map((cells) => row(cells, "td")));
-  made.append(head, body);
-  return made;
+  node.append(head, body);
+  return node;
 }
 
 function row(cells, tag) {
-  const made = element("tr");
-  made.append(...cells.map((cell) => element(tag, "", cell)));
-  return made;
+  const node = element("tr");
+  node.append(...cells.map((cell) => element(tag, "", cell)));
+  return node;
 }
 
 speak();

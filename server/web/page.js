@@ -1,17 +1,17 @@
-// What all pages share: their language, their numbers, and elements whose content is only text.
+// Shared by all pages: their language, their numbers, and elements that contain only text.
 import { STRINGS } from "./strings.js";
 
 const base = (tag) => tag.toLowerCase().split("-")[0];
 const spoken = navigator.languages.find((tag) => base(tag) in STRINGS) ?? "en";
 
-/** The words of the first of the browser's languages that there are words in, else English. */
+/** The texts in the first available language of the browser, else in English. */
 export const words = STRINGS[base(spoken)];
 
 export const english = words === STRINGS.en;
 
 export const by = (id) => document.getElementById(id);
 
-/** Say everything that the document leaves open: its language, texts and names of controls. */
+/** Fill in the document: its language, texts and names of controls. */
 export function speak() {
   document.documentElement.lang = base(spoken);
   for (const one of document.querySelectorAll("[data-say]")) one.textContent = words[one.dataset.say];
@@ -21,17 +21,17 @@ export function speak() {
 }
 
 export function element(tag, className, text) {
-  const made = document.createElement(tag);
-  if (className) made.className = className;
-  if (text !== undefined) made.textContent = text;
-  return made;
+  const node = document.createElement(tag);
+  if (className) node.className = className;
+  if (text !== undefined) node.textContent = text;
+  return node;
 }
 
-export function button(className, text, pressed) {
-  const made = element("button", className, text);
-  made.type = "button";
-  made.addEventListener("click", pressed);
-  return made;
+export function button(className, text, onClick) {
+  const node = element("button", className, text);
+  node.type = "button";
+  node.addEventListener("click", onClick);
+  return node;
 }
 
 /** A number as people of this language write it. */
@@ -43,12 +43,12 @@ export const fixed = (value, digits) =>
 export const percent = (share) =>
   number(share, { style: "percent", minimumFractionDigits: 1, maximumFractionDigits: 1 });
 
-/** The ends of an interval, each as `shown` writes it. */
-export const range = (ends, shown) => ends.map(shown).join("–");
+/** An interval; `format` writes each end. */
+export const range = (ends, format) => ends.map(format).join("–");
 
 export const day = (time) => new Intl.DateTimeFormat(spoken, { dateStyle: "long" }).format(new Date(time));
 
-/** A score for people: two digits that mean something. */
+/** A score for people: two significant digits. */
 export function readable(score) {
   if (score >= 0.995) return fixed(score, 3);
   if (score >= 0.0995) return fixed(score, 2);

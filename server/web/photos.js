@@ -1,4 +1,4 @@
-// The photos of one plant: chosen, taken, dropped or pasted; shown; some removed again.
+// The photos of one plant: choose, take, drop or paste them; show and remove them.
 import { button, by, element, number, words } from "./page.js";
 
 let photos = [];
@@ -7,9 +7,9 @@ let changed = () => {};
 
 export const files = () => photos.map((photo) => photo.file);
 
-/** Call `then` after every change; the server takes `limit` photos at once. */
-export function wirePhotos(then) {
-  changed = then;
+/** Connect the controls; `onChange` is called after every change. */
+export function wirePhotos(onChange) {
+  changed = onChange;
   for (const [name, input] of [["zone", "file"], ["choose", "file"], ["more", "files"], ["take", "camera"]]) {
     by(name).addEventListener("click", () => by(input).click());
   }

@@ -1,11 +1,11 @@
-// Prediction sets, computed as the server computes them. No document, no network: only numbers.
+// Prediction sets, computed as on the server. No document and no network, only numbers.
 
-/** The thresholds of the average-K rule, by growing K, from the answer of /v1/model. */
+/** The thresholds of the average-K rule, by increasing K, from the answer of /v1/model. */
 export function averageK(card) {
   return card.rules.find((rule) => rule.rule === "average_k");
 }
 
-/** The thresholds that an answer was drawn with: of its list, its number of photos, or any photo. */
+/** The thresholds of an answer: those of its list, of its number of photos, or of one photo. */
 export function pointsFor(rule, answer) {
   if (!answer) return rule.points;
   const { k, lambda } = answer.set;
@@ -17,7 +17,7 @@ export function pointsFor(rule, answer) {
   return (tables.find(drawn) ?? rule).points;
 }
 
-/** Position of the point whose K is nearest to the wanted one. */
+/** Position of the point whose K is nearest to `k`. */
 export function nearestPoint(points, k) {
   let best = 0;
   points.forEach((point, index) => {

@@ -1,4 +1,4 @@
-// The species the model knows, as many as a person looks at: the server searches and counts.
+// The species the model knows. The server searches and counts; the page shows the first ones.
 import { ask, showProblem } from "./asking.js";
 import { speciesCard } from "./cards.js";
 import { by, element, number, speak, words } from "./page.js";
@@ -16,8 +16,8 @@ async function load() {
   const q = by("q").value.trim();
   if (q) query.set("q", q);
   try {
-    const found = await ask(`v1/classes?${query}`);
-    if (asked === state.asked) show(found);
+    const list = await ask(`v1/classes?${query}`);
+    if (asked === state.asked) show(list);
   } catch (problem) {
     if (asked === state.asked) showProblem(problem, load);
   }
@@ -36,8 +36,8 @@ function entry(one, pictured) {
   const card = speciesCard(one, pictured);
   const { genus, family } = one.taxon;
   const facts = [];
-  const known = one.taxon.scientific_name.startsWith(`${genus} `) ? [family] : [genus, family];
-  if (known.some(Boolean)) facts.push(known.filter(Boolean).join(", "));
+  const ranks = one.taxon.scientific_name.startsWith(`${genus} `) ? [family] : [genus, family];
+  if (ranks.some(Boolean)) facts.push(ranks.filter(Boolean).join(", "));
   if (one.training_count !== null) {
     const count = one.training_count;
     facts.push(count === 1 ? words.trainingOne : words.training(number(count)));

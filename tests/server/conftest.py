@@ -20,7 +20,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def client(bundle: Path) -> Iterator[TestClient]:
-    """A client of an application with default limits but for a small body."""
+    """A client of an application with default limits except for a small body."""
     app = create_app(Settings(bundle=bundle, max_body_bytes=2_000_000, max_pixels=2_000_000))
     with TestClient(app, raise_server_exceptions=True) as client:
         yield client
@@ -28,6 +28,6 @@ def client(bundle: Path) -> Iterator[TestClient]:
 
 @pytest.fixture(scope="session")
 def running(bundle: Path) -> Iterator[Running]:
-    """A really running server."""
+    """A running server."""
     with Running(Settings(bundle=bundle, max_body_bytes=2_000_000)) as running:
         yield running

@@ -1,4 +1,4 @@
-"""A small real world for the server's tests: a dozen flowers told apart by their colour.
+"""A small real data set for the server's tests: a dozen flowers with different colours.
 
 The network is a few ONNX nodes (mean colour, then a linear layer) whose softmax is the posterior
 of a nearest-colour model; the calibration is the project's own, on pictures written to a folder.
@@ -91,11 +91,11 @@ def photo(index: int, *, blur: float = 0.0, other: int = 0, side: int = SIDE) ->
 
 
 DULL = encoded(pixels(np.array([0.72, 0.42, 0.38])))
-"""A photo far from every flower: suspect, and with an empty set where sets may be empty."""
+"""A photo far from every flower: suspect, and with an empty set if sets may be empty."""
 
 
 def network() -> bytes:
-    """The graph: two heads, `sccp` sharp and `multi_label` on a scale of its own; and features."""
+    """The graph: two heads, `sccp` sharp and `multi_label` on its own scale, and features."""
     weights = (2.0 * SHARPNESS * COLOURS.T).astype(np.float32)  # (3, classes)
     bias = (-SHARPNESS * (COLOURS**2).sum(axis=1)).astype(np.float32)
     constants = {

@@ -1,4 +1,4 @@
-"""Asking an application what photos show."""
+"""Ask an application what photos show."""
 
 from typing import Any
 

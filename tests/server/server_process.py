@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class ServeProcess:
-    """Runs until the block ends; ``port`` is where it listens, ``lines`` what it said."""
+    """Runs until the block ends; ``port`` is where it listens, ``lines`` is its output."""
 
     def __init__(self, bundle: Path, *flags: str, program: tuple[str, ...] = ("-m", "florilege")):
         command = [sys.executable, *program, "serve", str(bundle), "--port", "0", *flags]

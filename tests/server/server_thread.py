@@ -1,4 +1,4 @@
-"""A really running server in a thread of the test process."""
+"""A running server in a thread of the test process."""
 
 import http.client
 import threading
@@ -12,7 +12,7 @@ from florilege.server.settings import Settings
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    """Look again and again until something is so."""
+    """Poll until a condition holds."""
     until = time.monotonic() + 15
     while not condition():
         assert time.monotonic() < until, "waited in vain"

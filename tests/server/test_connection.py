@@ -1,4 +1,4 @@
-"""What a client's connection goes through: errors, slow uploads, refusals it has to hear."""
+"""A client's connection: errors, slow uploads, and refusals that must reach it."""
 
 import http.client
 import json
@@ -87,7 +87,7 @@ def test_a_bug_costs_the_client_one_answer_but_not_the_connection(bundle: Path) 
         connection.close()
 
 
-def test_a_client_that_listens_only_after_its_last_byte_hears_why_it_was_refused(
+def test_a_client_that_reads_only_after_its_last_byte_gets_the_refusal(
     running: Running,
 ) -> None:
     size = 20_000_000  # ten times the limit, far beyond what socket buffers hold
@@ -109,7 +109,7 @@ def test_a_client_that_asks_before_it_sends_sends_nothing(running: Running) -> N
         assert sock.recv(4096).startswith(b"HTTP/1.1 413")
 
 
-def test_the_promise_to_send_is_taken_up_below_the_limit(running: Running) -> None:
+def test_expect_100_continue_is_accepted_below_the_limit(running: Running) -> None:
     with socket.create_connection(("127.0.0.1", running.port), timeout=15) as sock:
         sock.sendall(
             b"POST /v1/identify HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n"
@@ -120,7 +120,7 @@ def test_the_promise_to_send_is_taken_up_below_the_limit(running: Running) -> No
         assert sock.recv(65536).startswith(b"HTTP/1.1 200")
 
 
-def test_an_upload_that_dribbles_is_ended_and_others_are_answered_meanwhile(bundle: Path) -> None:
+def test_a_slow_upload_is_refused_while_others_are_answered(bundle: Path) -> None:
     with Running(Settings(bundle=bundle, upload_deadline_s=0.5)) as running:
         slow = []
         for _ in range(30):

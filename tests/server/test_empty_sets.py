@@ -1,4 +1,4 @@
-"""Sets may be empty where the bundle was calibrated so: nothing breaks, and it is said."""
+"""Sets may be empty if the bundle is calibrated so: nothing breaks, and answers tell it."""
 
 import csv
 import io

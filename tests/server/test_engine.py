@@ -1,4 +1,4 @@
-"""Overload, deadlines and clients that leave, on a really running server."""
+"""Overload, deadlines and clients that disconnect, on a running server."""
 
 import asyncio
 import itertools
@@ -38,20 +38,20 @@ def post(running: Running, path: str = "/v1/identify") -> Any:
 
 
 def wait_until_left(running: Running) -> None:
-    """Until the server knows that a client is gone."""
+    """Wait until the server knows that a client has disconnected."""
     metrics = running.engine.metrics
     wait_for(lambda: value(metrics, "rejected_total", reason="client_left") == 1)
 
 
 def send_and_leave(running: Running) -> socket.socket:
-    """A whole request on a socket that the test closes when it likes."""
+    """A whole request on a socket that the test closes."""
     sock = socket.create_connection(("127.0.0.1", running.port), timeout=15)
     head = f"POST /v1/identify HTTP/1.1\r\nHost: x\r\nContent-Length: {len(PHOTO)}\r\n\r\n"
     sock.sendall(head.encode() + PHOTO)
     return sock
 
 
-def test_beyond_the_queue_requests_are_refused_with_a_time_to_come_back(bundle: Path) -> None:
+def test_requests_beyond_the_queue_limit_are_refused_with_retry_after(bundle: Path) -> None:
     with Running(Settings(bundle=bundle, threads=1, queue_limit=3)) as running:
         gate = running.engine.pipeline = Gate(running.engine.pipeline)
         running.engine.service_s = 1.5
@@ -84,7 +84,7 @@ def test_every_photo_of_a_request_counts_but_a_lone_request_is_never_too_large(
         assert client.post("/v1/identify", files=files[:1]).status_code == 200
 
 
-def test_what_waited_too_long_is_given_up_before_it_is_decoded(bundle: Path) -> None:
+def test_a_photo_that_waited_too_long_is_dropped_before_decoding(bundle: Path) -> None:
     settings = Settings(bundle=bundle, threads=1, queue_limit=9, queue_timeout_s=0.2)
     with Running(settings) as running:
         gate = running.engine.pipeline = Gate(running.engine.pipeline)
@@ -136,7 +136,7 @@ def test_a_photo_under_way_keeps_its_place_although_its_client_left(bundle: Path
         assert post(running)[0] == 200
 
 
-def test_the_time_to_come_back_is_shared_by_the_threads(bundle: Path) -> None:
+def test_retry_after_is_shared_by_the_threads(bundle: Path) -> None:
     settings = Settings(bundle=bundle, threads=4)
     engine = Engine(open_pipeline(bundle, device="cpu"), settings, Metrics())
     engine.service_s = 1.5
@@ -232,7 +232,9 @@ def test_the_service_time_is_that_of_one_photo(bundle: Path) -> None:
     assert 0.02 / 5 <= engine.service_s / 0.05 <= took / 5
 
 
-def test_what_is_not_done_when_the_time_to_drain_is_over_hears_so(bundle: Path) -> None:
+def test_unfinished_requests_are_answered_as_draining_when_the_drain_time_ends(
+    bundle: Path,
+) -> None:
     settings = Settings(bundle=bundle, threads=1, drain_s=0.5, drain_notice_s=60)
     with Running(settings) as running:
         gate = running.engine.pipeline = Gate(running.engine.pipeline)

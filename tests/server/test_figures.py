@@ -1,4 +1,4 @@
-"""A figure of a calibration is defined once, in `Row`, and shown wherever that says."""
+"""A figure of a calibration is defined once, in `Row`, and shown where `Row` says."""
 
 import json
 from dataclasses import fields
@@ -22,7 +22,7 @@ NEITHER = {"value", "lambda_val", "size_deviation", "size_histogram"}  # columns
 
 
 def printed(point: OperatingPoint, verb: Verb) -> dict[str, Any]:
-    """What a command has to say about a threshold, besides what it is."""
+    """What a command prints about a threshold, besides its value."""
     results = dict[str, Any]()
     for name, figure in FIGURES.items():
         if figure["only"] in (None, verb):

@@ -1,4 +1,4 @@
-"""Nothing that was uploaded waits for the garbage collector, however a request ends.
+"""No upload waits for the garbage collector, however its request ends.
 
 A photo that is only freed by the collector is held beyond `max_held_bytes`: an exception that a
 future keeps, for instance, holds the frames it went through, and one of them holds the future.
@@ -20,7 +20,7 @@ from tests.server.gate import Gate
 from tests.server.metric_values import value
 from tests.server.server_thread import Running, wait_for
 
-LARGE = 300_000  # bytes: beyond what is parsed on the event loop
+LARGE = 300_000  # bytes: too many to be parsed on the event loop
 PHOTO = garden.encoded(np.random.default_rng(0).integers(0, 256, (400, 400, 3), np.uint8), "PNG")
 JUNK = b"no photo" * (LARGE // 8)
 PATHS = ("/v1/identify", "/v2/identify/all")
@@ -34,14 +34,14 @@ def form(*photos: bytes, name: str = "images") -> bytes:
 @pytest.fixture
 def running(bundle: Path) -> Iterator[Running]:
     settings = Settings(bundle=bundle, threads=1, plantnet=True, max_body_bytes=3_000_000)
-    gc.collect()  # what tests before have left
+    gc.collect()  # objects left by earlier tests
     with Running(settings) as running:
         yield running
 
 
 @pytest.fixture
 def held(running: Running) -> Iterator[Callable[[], int]]:
-    """How many bytes only the collector would free, of what the server did since."""
+    """How many bytes, of what the server has done since, only the collector would free."""
     gc.collect()
     gc.disable()
 
@@ -74,7 +74,7 @@ def post(running: Running, path: str, body: bytes, *, a_form: bool) -> int:
 
 
 def copies(content: bytes, *mine: bytes) -> int:
-    """How many other objects of this process hold it than those of the test."""
+    """How many objects of this process hold it, besides those of the test."""
     blocks = {id(one): one for thing in gc.get_objects() for one in gc.get_referents(thing)}
     own = {id(one) for one in (content, *mine)}
     return sum(_is_block(one) and content in one for key, one in blocks.items() if key not in own)
@@ -122,7 +122,7 @@ def test_a_photo_is_freed_with_its_request(
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_what_waits_too_long_or_finds_no_place_is_freed(
+def test_requests_that_time_out_or_exceed_the_queue_are_freed(
     running: Running, held: Callable[[], int], path: str
 ) -> None:
     gate = running.engine.pipeline = Gate(running.engine.pipeline)

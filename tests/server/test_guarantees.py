@@ -68,7 +68,7 @@ class Promising:
         return scores(self._session.logits(image)["sccp"], "softmax")
 
     def rule(self, asked: dict[str, Any]) -> SetRule:
-        """What the library calibrates for the same question."""
+        """What the library calibrates for the same query."""
         if asked["rule"] == "average_k":
             return calibrate(
                 "average_k", self.scores, average_k=3, guarantee=asked["guarantee"], delta=0.2,
@@ -172,7 +172,7 @@ def test_what_is_not_calibrated_is_refused_with_what_is(
 
 
 @pytest.mark.parametrize("query", ["guarantee=surely", "guarantee=", "rule=class_coverage&k=3"])
-def test_what_cannot_be_is_refused(client: TestClient, query: str) -> None:
+def test_impossible_queries_are_refused(client: TestClient, query: str) -> None:
     response = client.post(f"/v1/identify?{query}", content=PHOTOS[0])
     assert (response.status_code, response.json()["code"]) == (400, "invalid_parameter")
 
@@ -190,7 +190,7 @@ def test_several_photos_have_guarantees_of_their_own_or_none(
     assert pair["warnings"][0]["code"] == "fusion_not_calibrated"
 
 
-def test_the_card_lists_guarantees_apart_from_what_a_rule_promises_anyway(
+def test_the_card_lists_guarantees_apart_from_those_of_the_rule(
     promising: Promising, client: TestClient
 ) -> None:
     rules = {rule["rule"]: rule for rule in client.get("/v1/model").json()["rules"]}

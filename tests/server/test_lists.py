@@ -1,4 +1,4 @@
-"""Lists over HTTP and on the command line, and what is noted of restricted answers."""
+"""Lists over HTTP and on the command line, and the records of restricted answers."""
 
 import json
 import logging
@@ -117,7 +117,7 @@ def test_only_and_list_are_asked_for_in_the_query(client: TestClient) -> None:
         ("list=few&list=heath", 400, "invalid_parameter", None),
     ],
 )
-def test_what_cannot_be_restricted_to_is_refused_before_the_photo(
+def test_an_impossible_restriction_is_refused_before_the_photo(
     client: TestClient, query: str, status: int, code: str, allowed: list[str] | None
 ) -> None:
     assert problem(client, query) == (status, code, allowed)
@@ -139,7 +139,7 @@ def test_another_list_of_a_calibrated_name_is_warned_of_at_start(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         create_app(Settings(bundle=listed, lists=(f"heath={files / 'pair.txt'}",)))
-    assert "list heath holds other classes" in caplog.text
+    assert "list heath differs from the list" in caplog.text
 
 
 def test_restricted_answers_are_kept_apart_in_metrics_watch_feedback_and_audit(
@@ -183,7 +183,7 @@ def test_restricted_answers_are_kept_apart_in_metrics_watch_feedback_and_audit(
     assert logits.shape == (1, len(garden.FLOWERS))
 
 
-def test_the_watch_hears_only_of_answers_about_all_classes(listed: Path) -> None:
+def test_the_watch_sees_only_answers_about_all_classes(listed: Path) -> None:
     with TestClient(create_app(Settings(bundle=listed))) as client:
         engine = client.app.state.engine  # type: ignore[attr-defined]  # a FastAPI application
         [watch] = engine.publisher.listeners
@@ -221,7 +221,7 @@ def test_predict_takes_a_file_or_a_list_of_the_bundle(
     ("words", "message"),
     [
         (("--list", "nowhere.txt"), "nowhere.txt cannot be read"),
-        (("--only", "Viole"), "possible are Viola, Violaceae"),
+        (("--only", "Viole"), "possible values: Viola, Violaceae"),
         (("--only", ","), "it names no class"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What the server says on stderr."""
+"""What the server logs to stderr."""
 
 import json
 import logging
@@ -74,7 +74,7 @@ def test_the_flags_choose_form_and_level(bundle: Path) -> None:
         served.process.wait(20)
     result = [json.loads(line) for line in served.lines]
     assert [one["message"] for one in result][1:] == [
-        *("request", "stopping: not ready any more, the port closes soon", "stopped")
+        *("request", "stopping: not ready, the port closes soon", "stopped")
     ]
     assert set(result[1]) == {
         *("time", "level", "message"),

@@ -1,4 +1,4 @@
-"""Large blocks go back to the system whatever was freed before, smaller ones are kept."""
+"""Large blocks return to the system whatever was freed before; smaller ones are kept."""
 
 import subprocess
 import sys

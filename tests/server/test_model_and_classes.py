@@ -1,4 +1,4 @@
-"""What the server says about itself: the card, the classes, metrics, the description."""
+"""What the server reports about itself: model card, classes, metrics, description."""
 
 import json
 import re
@@ -321,7 +321,7 @@ def test_every_metric_address_and_rule_stands_in_the_documentation(client: TestC
 
 
 def test_the_description_is_the_golden_one(bundle: Path, tmp_path: Path) -> None:
-    """After a wanted change: `python -m tests.server.write_golden`, and look at the difference."""
+    """After an intended change: `python -m tests.server.write_golden`, and check the diff."""
     with TestClient(create_app(Settings(bundle=bundle, feedback_store=tmp_path))) as client:
         content = client.get("/openapi.json").json()
     golden = json.loads(GOLDEN.read_text())

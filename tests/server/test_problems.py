@@ -41,7 +41,7 @@ def check(response: Any, status: int, code: str) -> dict[str, Any]:
 
 
 def png(width: int, height: int, *, rows: bytes = b"") -> bytes:
-    """A PNG whose header says what we like."""
+    """A PNG with a header of our choice."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return (
@@ -88,7 +88,9 @@ def jpeg(side: int = 200) -> bytes:
         ("lang=fr&k=3&lang=fr", "invalid_parameter", "lang"),
     ],
 )
-def test_a_useless_parameter_is_named(client: TestClient, query: str, code: str, word: str) -> None:
+def test_an_invalid_parameter_is_named(
+    client: TestClient, query: str, code: str, word: str
+) -> None:
     document = check(client.post(f"/v1/identify?{query}", content=PHOTO), 400, code)
     assert word in document["detail"]
     assert document["retryable"] is False
@@ -109,7 +111,7 @@ def test_a_parameter_may_be_as_long_as_allowed(
     check(client.get(f"/v1/classes?{longer}"), 400, "invalid_parameter")
 
 
-def test_only_include_may_be_given_twice(client: TestClient) -> None:
+def test_only_include_may_be_repeated(client: TestClient) -> None:
     check(client.get("/v1/classes?limit=1&limit=2"), 400, "invalid_parameter")
     answered = client.post("/v1/identify?include=scores&include=marginals", content=PHOTO).json()
     assert len(answered["results"]) == len(garden.FLOWERS)
@@ -228,7 +230,7 @@ def test_an_animated_picture_is_answered_by_its_first_frame(client: TestClient) 
         assert response.json()["best_match"] == expected[0]["taxon"]["scientific_name"]
 
 
-def test_the_number_of_photos_has_to_fit(client: TestClient) -> None:
+def test_too_few_or_too_many_photos_are_refused(client: TestClient) -> None:
     six = [("images", (f"{i}.png", PHOTO)) for i in range(6)]
     document = check(client.post("/v1/identify", files=six), 422, "wrong_number_of_images")
     assert document["limit"] == 5
@@ -296,7 +298,7 @@ def test_a_request_id_is_echoed_or_made_up(client: TestClient) -> None:
         assert len(response.headers["x-request-id"]) == 32
 
 
-def test_every_answer_carries_the_safety_headers(client: TestClient) -> None:
+def test_every_answer_has_the_security_headers(client: TestClient) -> None:
     for response in (client.get("/"), client.get("/nowhere"), client.get("/v1/model")):
         assert response.headers["x-content-type-options"] == "nosniff"
         policy = response.headers["content-security-policy"]
@@ -351,7 +353,7 @@ def test_the_examples_of_the_documentation_have_the_keys_of_real_answers(
 
 
 def keys(value: Any) -> Any:
-    """The keys of an object, level by level; of a list the first entry stands for all."""
+    """The keys of an object, level by level; the first entry of a list represents all."""
     if isinstance(value, dict):
         return {key: None if key == "ids" else keys(entry) for key, entry in value.items()}
     return keys(value[0]) if isinstance(value, list) and value else None

@@ -1,4 +1,4 @@
-"""Ray Serve answers what `florilege serve` answers, byte for byte, with several replicas."""
+"""Ray Serve gives the answers of `florilege serve`, byte for byte, with several replicas."""
 
 import http.client
 import os
@@ -89,7 +89,7 @@ def test_answers_are_the_same_byte_for_byte(what: str, plain: int, replicated: i
 
 
 @pytest.mark.parametrize("name", ["feedback_store", "watch_state"])
-def test_what_one_process_alone_may_write_is_refused(
+def test_settings_for_a_single_process_are_refused(
     name: str, settings: dict[str, Any], tmp_path: Path
 ) -> None:
     from florilege.server.ray_serve import application

@@ -1,4 +1,4 @@
-"""The whole way after deployment: served, logged, calibrated again from the log, served again."""
+"""The whole cycle after deployment: serve, log, recalibrate from the log, serve again."""
 
 import shutil
 from pathlib import Path

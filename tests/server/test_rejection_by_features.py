@@ -1,4 +1,4 @@
-"""Photos of something else told by their features: over HTTP, with `predict`, from the bundle."""
+"""Rejection by features: over HTTP, with `predict`, from the bundle."""
 
 import json
 import shutil
@@ -28,7 +28,7 @@ from tests.server import garden
 from tests.server.identify_request import identify
 
 MINT = garden.encoded(garden.pixels(np.array([0.35, 0.98, 0.65])))
-"""A colour that lies in a direction where no flower is."""
+"""A colour in a direction without flowers."""
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_each_photo_of_several_is_judged_by_its_own_features(http: TestClient) -
     assert identify(http, MINT, MINT)["rejection"]["value"] == alone[0]
 
 
-def test_sets_do_not_depend_on_how_strangers_are_told(
+def test_sets_do_not_depend_on_the_rejection_rule(
     planted: Path, http: TestClient, tmp_path: Path
 ) -> None:
     photos = garden.validation_folder(tmp_path / "photos")

@@ -1,4 +1,4 @@
-"""Another bundle, and other keys, while requests are being answered."""
+"""Reload the bundle and keys while requests are being answered."""
 
 import http.client
 import json
@@ -43,7 +43,7 @@ def recalibrated(path: Path, calibration_id: str, **changes: Any) -> None:
 
 
 def reload(running: Running) -> None:
-    """Tell the server, and wait until it has opened the bundle again."""
+    """Signal the server, and wait until it has reloaded the bundle."""
     before = outcomes(running)
     running.app.state.reloader.request_reload()
     wait_for(lambda: outcomes(running) != before)
@@ -127,7 +127,7 @@ def test_a_bundle_that_cannot_be_served_changes_nothing(
     with Running(Settings(bundle=served)) as running:
         replace_files(served, {}, without=["calibration.json"])
         reload(running)
-        assert "garden 2026.11 stays: " in caplog.text
+        assert "keeping garden 2026.11: " in caplog.text
         assert "florilege calibrate" in caplog.text
         assert identify(running)[0] == 200
         (served / "model.onnx").write_bytes(b"broken")
@@ -155,11 +155,11 @@ def test_a_bundle_of_other_classes_is_served_and_the_log_says_so(
         renamed = ClassTable((replace(table[0], id="other"), *table.items[1:]))
         replace_files(served, {"classes.json": renamed.to_json().encode()})
         reload(running)
-        assert "classes: 1 new, 1 gone" in caplog.text
+        assert "classes: 1 added, 1 removed" in caplog.text
         assert ask(running.port, "/v1/classes/other", None)[0] == 200
 
 
-def test_a_changed_path_is_noticed_where_one_looks(served: Path, tmp_path: Path) -> None:
+def test_a_changed_path_is_noticed_by_polling(served: Path, tmp_path: Path) -> None:
     other = Path(shutil.copytree(served, tmp_path / "other"))
     recalibrated(other, "second")
     current = tmp_path / "current"
@@ -196,13 +196,11 @@ def test_sighup_reads_the_keys_again_and_a_bad_file_leaves_the_old_ones(
         assert [status("k1"), status("k2")] == [403, 200]
         path.write_text("nonsense")
         running.app.state.reloader.request_reload()
-        wait_for(lambda: "the keys stay as they were" in caplog.text)
+        wait_for(lambda: "keeping the current keys" in caplog.text)
         assert [status("k1"), status("k2")] == [403, 200]
 
 
-def test_keys_and_lists_that_change_are_noticed_where_one_looks(
-    served: Path, tmp_path: Path
-) -> None:
+def test_changed_keys_and_lists_are_noticed_by_polling(served: Path, tmp_path: Path) -> None:
     keys, listed = tmp_path / "keys", tmp_path / "here"
     keys.write_text(line("a", "k1") + line("b", "k2"))
     listed.write_text("1001\n1002\n")

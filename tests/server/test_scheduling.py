@@ -1,4 +1,4 @@
-"""The server's threads and processes are scheduled as batch work where the system knows it."""
+"""The server's threads and processes run under SCHED_BATCH where the system has it."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ print(subprocess.run([sys.executable, "-c", code], capture_output=True, text=Tru
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a policy of Linux")
-def test_threads_and_processes_that_begin_later_have_the_policy_too() -> None:
+def test_threads_and_processes_started_later_inherit_the_policy() -> None:
     process = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True
     )
@@ -33,7 +33,7 @@ def test_other_systems_have_no_such_policy(monkeypatch: pytest.MonkeyPatch) -> N
     assert scheduling.schedule_as_batch() is False
 
 
-def test_a_system_that_refuses_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_policy_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError
 

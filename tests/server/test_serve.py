@@ -1,4 +1,4 @@
-"""`florilege serve` as people start and stop it."""
+"""Start and stop `florilege serve` as people do."""
 
 import http.client
 import json
@@ -47,13 +47,13 @@ def metrics(port: int) -> str:
 
 
 def refuses(port: int) -> bool:
-    """Whether nobody listens any more."""
+    """Whether the port refuses connections."""
     with socket.socket() as sock:
         return sock.connect_ex(("127.0.0.1", port)) != 0
 
 
 def test_sigterm_loses_no_answer(bundle: Path) -> None:
-    """Uploads that are under way, waiting or being worked on are all answered; exit code 0."""
+    """Uploads that are arriving, waiting or in progress are all answered; exit code 0."""
     uploads = 8
     with ServeProcess(bundle, "--drain-notice-s", "2.5") as served:
         closed = threading.Event()
@@ -79,16 +79,16 @@ def test_sigterm_loses_no_answer(bundle: Path) -> None:
             wait_for(lambda: ask(served.port, "/readyz", None)[0] == 503)
             assert ask(served.port, "/readyz", None)[1]["code"] == "draining"
             assert ask(served.port, "/livez", None)[0] == 200
-            assert ask(served.port)[0] == 200  # who comes during the notice is answered too
-            wait_for(lambda: refuses(served.port))  # and the uploads still are not complete
+            assert ask(served.port)[0] == 200  # requests during the notice are answered too
+            wait_for(lambda: refuses(served.port))  # and the uploads are still incomplete
             assert time.monotonic() - outcome >= 2.5
             closed.set()
             assert [answer.result() for answer in answers] == [200] * uploads
         assert served.process.wait(20) == 0
 
 
-def test_no_open_connection_spoils_a_stop(bundle: Path, tmp_path: Path) -> None:
-    """One offers another protocol, one is in the middle of a head, one says nothing."""
+def test_open_connections_do_not_block_a_stop(bundle: Path, tmp_path: Path) -> None:
+    """One requests an upgrade, one is in the middle of a head, one sends nothing."""
     state, offer = tmp_path / "watch.json", b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
     with ServeProcess(bundle, "--watch-state", str(state)) as served, ExitStack() as stack:
         for tag in (
@@ -105,7 +105,7 @@ def test_no_open_connection_spoils_a_stop(bundle: Path, tmp_path: Path) -> None:
         upload.putrequest("POST", "/v1/identify")
         upload.putheader("Content-Length", str(len(PHOTO)))
         upload.endheaders(PHOTO[:1000])
-        wait_for(lambda: 'code="415"' in metrics(served.port))  # the offer was answered
+        wait_for(lambda: 'code="415"' in metrics(served.port))  # the upgrade request was answered
         served.process.send_signal(signal.SIGTERM)
         wait_for(lambda: refuses(served.port))
         upload.send(PHOTO[1000:])
@@ -114,7 +114,7 @@ def test_no_open_connection_spoils_a_stop(bundle: Path, tmp_path: Path) -> None:
         assert json.loads(state.read_text())
 
 
-def test_a_stop_waits_as_long_as_there_is_to_drain(bundle: Path) -> None:
+def test_a_stop_waits_for_the_drain_time(bundle: Path) -> None:
     settings = Settings(bundle=bundle, drain_s=7.2, drain_notice_s=0.0)
     server = make_server(create_app(settings))
     assert server.config.timeout_graceful_shutdown == 8  # in whole seconds
@@ -148,7 +148,7 @@ def test_a_port_that_is_taken_is_a_clear_error(bundle: Path) -> None:
 @pytest.mark.parametrize(
     ("host", "port"), [("no.such.host.invalid", 0), ("127.0.0.1", 70000), ("", 0)]
 )
-def test_an_address_that_cannot_be_is_a_usage_error(host: str, port: int) -> None:
+def test_an_impossible_address_is_a_usage_error(host: str, port: int) -> None:
     with pytest.raises(UsageError, match="cannot listen"):
         bind(host, port)
 

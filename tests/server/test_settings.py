@@ -1,4 +1,4 @@
-"""Settings: the defaults of the design, and what is refused."""
+"""Settings: their defaults, and what is refused."""
 
 from pathlib import Path
 
@@ -44,7 +44,7 @@ def test_a_setting_out_of_range_is_refused_by_name(name: str, value: object) -> 
         Settings(bundle=Path("b"), **{name: value})  # type: ignore[arg-type]  # on purpose
 
 
-def test_a_state_without_a_watch_is_refused() -> None:
+def test_watch_state_without_watch_is_refused() -> None:
     with pytest.raises(ValueError, match="watch_state needs watch"):
         Settings(bundle=Path("b"), watch=False, watch_state=Path("s"))
 

@@ -1,4 +1,4 @@
-"""What takes time with thousands of classes keeps nobody else waiting."""
+"""Slow work with thousands of classes does not delay other requests."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -56,7 +56,7 @@ def running(bundle: Path) -> Iterator[Running]:
         ),
     ],
 )
-def test_others_are_answered_while_one_waits_for_something_long(
+def test_other_requests_are_answered_during_long_work(
     running: Running,
     monkeypatch: pytest.MonkeyPatch,
     slow: str,
@@ -97,7 +97,7 @@ def test_an_answer_is_the_same_however_it_is_written(
     assert {**short, "id": ""} == {**long, "id": ""}
 
 
-def test_what_comes_after_the_end_is_told_so(bundle: Path) -> None:
+def test_requests_after_the_end_are_refused_as_draining(bundle: Path) -> None:
     app = create_app(Settings(bundle=bundle))
     with TestClient(app) as client:
         app.state.engine.close()

@@ -1,4 +1,4 @@
-"""A temperature of 2 does everywhere what halving the logits inside the network does.
+"""A temperature of 2 has the same effect everywhere as halving the network's logits.
 
 Halving is exact, so a network with logits twice as large, calibrated at temperature 2, and its
 twin at temperature 1 must agree in every digit: whatever forgot the temperature would show.
@@ -61,7 +61,7 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Twins:
 
 
 def same(path: Path, answer: dict[str, Any]) -> dict[str, Any]:
-    """An answer without what tells the twins apart."""
+    """An answer without the fields in which the two bundles differ."""
     return {**answer, "id": None, "model": None, "path": None}
 
 

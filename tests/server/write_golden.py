@@ -19,7 +19,7 @@ EXAMPLES = Path(__file__).parents[2] / "server" / "http" / "examples.json"
 
 
 def main() -> None:
-    """Ask the application of a throw-away bundle, and describe it."""
+    """Query the application of a temporary bundle, and write its description."""
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(
             bundle=garden.grow(Path(folder)), feedback_store=Path(folder) / "feedback"

@@ -38,7 +38,7 @@ Verdict = Literal[
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Model:
-    """Which model answered, exactly."""
+    """The exact model that answered."""
 
     name: str
     """Name of the bundle."""
@@ -47,24 +47,24 @@ class Model:
     bundle_sha256: str
     """Hash over all files of the bundle."""
     calibration_id: str
-    """Names the thresholds; changes with each calibration."""
+    """Id of the thresholds; each calibration changes it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Query:
-    """What was asked, with every default filled in."""
+    """The query, with every default filled in."""
 
     images: int
     """Photos in the request."""
     rule: Rule
     k: float | None
-    """Average (or, for top_k, exact) set size asked for."""
+    """Requested average (for top_k: exact) set size."""
     coverage: float | None
-    """Share of sets that should hold the truth."""
+    """Share of sets that should contain the right class."""
     guarantee: Guarantee | None
-    """What is promised about new photos."""
+    """What is guaranteed for new photos."""
     lang: str
-    """First language in which common names were looked for."""
+    """First language in which common names are looked up."""
     list: str | None
     """The list that the classes were restricted to."""
     only: tuple[str, ...] | None
@@ -73,19 +73,19 @@ class Query:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rejection:
-    """Whether the photo shows something the model knows at all."""
+    """Whether the photo shows something the model knows."""
 
     verdict: Verdict
-    """`accepted`; `suspect`: it looks unlike the photos the model knows, the set is untouched;
-    `rejected`: the same with reject=true, the set is empty; `not_judged`: the bundle has nothing to
-    judge by.
+    """`accepted`; `suspect`: it looks unlike the photos the model knows, the set is unchanged;
+    `rejected`: the same with reject=true, the set is empty; `not_judged`: the bundle has no
+    rejection rule.
     """
     method: str | None
     """How `value` is computed."""
     value: float | None
-    """How familiar the photo looks; more is more."""
+    """Familiarity of the photo; higher is more familiar."""
     threshold: float | None
-    """Below it a photo is suspect."""
+    """A photo with a lower value is suspect."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,7 +101,7 @@ class ThumbnailInfo:
     """A reference picture of a class."""
 
     url: str
-    """Where it is, relative to the root of the server."""
+    """Its address, relative to the root of the server."""
     author: str | None
     licence: str | None
 
@@ -114,12 +114,12 @@ class Taxon:
     genus: str | None
     family: str | None
     ids: Mapping[str, str | None]
-    """Keys in other catalogues: always gbif, null where it is unknown."""
+    """Ids in other catalogues: always `gbif`, null if unknown."""
     common_names: tuple[CommonName, ...]
     link: str | None
     """Address of a page about it."""
     thumbnail: ThumbnailInfo | None
-    """Null where there is no picture."""
+    """Null if there is none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,10 +130,10 @@ class Result:
     """1 is the best."""
     class_id: str
     score: float
-    """The very number compared with lambda."""
+    """The number compared with lambda."""
     in_set: bool
     top_k_probability: float | None
-    """Probability to be among the k best; only with include=marginals."""
+    """Probability of being among the k best; only with include=marginals."""
     taxon: Taxon
 
 
@@ -144,7 +144,7 @@ class Rollup:
     rank: Rank
     name: str
     score: float
-    """Share of all scores that its classes hold together."""
+    """Share of the sum of all scores that its classes have."""
     covers_set: bool
     """Whether every class of the set belongs to it."""
 
@@ -161,37 +161,37 @@ class Measured:
     rows: int
     """How many photos that part has."""
     selection_split: bool | None
-    """Whether some of these photos also trained the network, or chose it, its head or kind of
-    score: hit rates are then too good for new photos. Null where not known.
+    """Whether some of these photos also trained or selected the network, its head or kind of score:
+    hit rates are then too high for new photos. Null if unknown.
     """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SetInfo:
-    """How the set was drawn and what it promises."""
+    """How the set was drawn and what it guarantees."""
 
     rule: Rule
     k: float | None
     coverage: float | None
     guarantee: Guarantee | None
-    """What the threshold was chosen to promise about new photos, the coverage or a mean size of at
-    most k: `mean`, on average over calibrations; `probability`, for all but a small share of
-    calibrations; null: nothing, the figures are measured.
+    """What the threshold guarantees for new photos, the coverage or a mean size of at most k:
+    `mean`, on average over calibrations; `probability`, for all but a small share of calibrations;
+    null: nothing, the figures are measured.
     """
     guaranteed: bool
-    """Whether that promise holds: the photos calibrated on chose nothing else."""
+    """Whether the guarantee holds: the calibration photos selected nothing else."""
     lambda_val: float | None = field(metadata={"json": "lambda"})
     """The threshold: a class is in the set when its score is at least this. Null for top_k, which
-    compares nothing.
+    uses no threshold.
     """
     score_kind: str
     """softmax or sigmoid: how logits become scores."""
     head: str
-    """The output of the network that scores."""
+    """The output of the network that gives the scores."""
     min_size: int
-    """The set always holds at least this many classes."""
+    """The set always contains at least this many classes."""
     max_size: int | None
-    """A larger set is cut down to this many best classes; null for no such bound."""
+    """A larger set is cut to this many best classes; null if there is no limit."""
     size: int
     """Classes in this set."""
     calibrated: bool
@@ -203,14 +203,14 @@ class SetInfo:
     hit_rate: Measured | None
     """Share of sets that held the true class."""
     statement: str | None
-    """The same in a sentence or two: in the first language asked for that it is written in (en, fr,
-    de, es), else in English.
+    """These figures in a sentence or two, in the first requested language of en, fr, de and es,
+    else in English.
     """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Warned:
-    """Something that makes the answer weaker than usual."""
+    """A reason why the answer is less reliable than usual."""
 
     code: str
     detail: str
@@ -221,14 +221,14 @@ class Answer:
     """A prediction set."""
 
     id: str
-    """Id of the answer, made by the server; feedback names it."""
+    """Id of the answer, set by the server; feedback refers to it."""
     model: Model
     query: Query
     set: SetInfo
     best_match: str | None
     """Scientific name of the best class of the set."""
     results: tuple[Result, ...]
-    """The set, best first; then, if asked, the others."""
+    """The set, best first; others with include=scores."""
     rollup: tuple[Rollup, ...] | None
     """Only with include=rollup."""
     rejection: Rejection
@@ -247,10 +247,10 @@ class ClassEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClassList:
-    """The classes that match, in the order of the model."""
+    """The matching classes, in the order of the model."""
 
     total: int
-    """Classes that match, also those beyond limit."""
+    """All matching classes, also those beyond `limit`."""
     classes: tuple[ClassEntry, ...]
 
 
@@ -260,23 +260,23 @@ class FeedbackReceipt:
 
     request_id: str
     in_set: bool | None
-    """Whether the class was in the set that was answered; null for no organism."""
+    """Whether the class was in the set of the answer; null for no organism."""
     photos: int
-    """How many photos of the answer are kept: with `consent`, all of them where this server keeps
-    photos and still remembers these, else none.
+    """How many photos of the answer are kept: with `consent` all of them, if the server keeps
+    photos and still has these in memory, else none.
     """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """What one request may hold."""
+    """The limits of one request."""
 
     max_body_bytes: int
     max_pixels: int
     max_images: int
     upload_deadline_s: float
     media_types: tuple[str, ...]
-    """Image types that are accepted."""
+    """Accepted image types."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -294,12 +294,12 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ListedClasses:
-    """What a rule is calibrated for with the classes of a list alone."""
+    """What a rule is calibrated for with only the classes of a list."""
 
     list: str
-    """Its name."""
+    """Name of the list."""
     points: tuple[Point, ...]
-    """For one photo, by growing k or coverage."""
+    """For one photo, by increasing k or coverage."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -315,15 +315,15 @@ class OfferedList:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Promised:
-    """What a rule is calibrated for where more is asked of it than it promises anyway."""
+    """What a rule is calibrated for with another guarantee than its own."""
 
     guarantee: Guarantee
     delta: float | None
-    """For `probability`: how often a calibration may break the promise."""
+    """For `probability`: how often a calibration may break the guarantee."""
     max_size: int | None
-    """Larger sets are cut down to this many classes."""
+    """Larger sets are cut to this many classes."""
     points: tuple[Point, ...]
-    """For one photo, by growing k or coverage."""
+    """For one photo, by increasing k or coverage."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -333,9 +333,9 @@ class SeveralPhotos:
     images: int
     """Photos in a request."""
     fusion: str
-    """How their scores become one."""
+    """How their scores are combined."""
     points: tuple[Point, ...]
-    """By growing k or coverage."""
+    """By increasing k or coverage."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -345,15 +345,15 @@ class RuleInfo:
     rule: Rule
     min_size: int
     guarantee: Guarantee | None
-    """What `points` promise anyway."""
+    """What `points` guarantee."""
     points: tuple[Point, ...]
-    """For one photo, by growing k or coverage."""
+    """For one photo, by increasing k or coverage."""
     promised: tuple[Promised, ...]
-    """The other guarantees, for one photo, to be asked for with `guarantee`."""
+    """The other guarantees, for one photo; request them with `guarantee`."""
     several: tuple[SeveralPhotos, ...]
-    """Further numbers of photos of one plant it is calibrated for."""
+    """Other numbers of photos of one plant that it is calibrated for."""
     lists: tuple[ListedClasses, ...]
-    """Lists it is calibrated for, to be asked for with `list`."""
+    """Lists it is calibrated for; request them with `list`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -375,7 +375,7 @@ class Selection:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelCard:
-    """What the server runs."""
+    """The model that the server runs."""
 
     model: Model
     created: str | None
@@ -384,24 +384,24 @@ class ModelCard:
     image_size: int
     """Side of the square the network sees, in pixels."""
     provider: str
-    """What the network runs on."""
+    """Execution provider that runs the network."""
     head: str
     score_kind: str
     default_rule: Rule
     default_k: float
     selection: Selection
-    """How head and kind of score were chosen, and the hit rate to expect of them."""
+    """How head and kind of score were selected, and their expected hit rate."""
     rules: tuple[RuleInfo, ...]
     lists: tuple[OfferedList, ...]
     """What `list` may name."""
     languages: tuple[str, ...]
     """Languages with at least one common name."""
     feedback: bool
-    """Whether `POST /v1/feedback` takes feedback."""
+    """Whether `POST /v1/feedback` accepts feedback."""
     feedback_photos: bool
-    """Whether it keeps photos, with `consent`."""
+    """Whether feedback with `consent` keeps the photos."""
     feedback_licence: str | None
-    """Licence under which `consent` gives them; null where none are kept."""
+    """Licence that `consent` gives these photos; null if none are kept."""
     limits: Limits
 
 
@@ -411,28 +411,28 @@ class IdentifyOptions(TypedDict, total=False):
     rule: Rule
     """How the set is drawn."""
     k: float | None
-    """Average set size (for top_k the exact one). One of the calibrated values; default 3, or the
-    first calibrated one.
+    """Average (for top_k: exact) set size, one of the calibrated values; default 3, or the first
+    calibrated one.
     """
     coverage: float | None
-    """For the coverage rules: wanted share of hits."""
+    """For the coverage rules: requested share of hits."""
     guarantee: Guarantee | None
-    """`mean` or `probability`: a mean size of at most k (average_k), or the coverage, on average
-    over calibrations or for all but a small share of them.
+    """Guarantee a mean size of at most k (average_k), or the coverage: `mean`, on average over
+    calibrations; `probability`, for all but a small share of them.
     """
     lang: str | None
     """Language of the common names, such as `fr`. Default: the header Accept-Language, then
     English.
     """
     max_results: int | None
-    """Most entries of `results`."""
+    """Maximum number of `results`."""
     include: Sequence[Include]
-    """More in the answer, separated by commas: `scores` (all classes), `marginals` (probability to
-    be among the k best), `rollup` (genus and family).
+    """Extra content, separated by commas: `scores` (all classes), `marginals` (probability of being
+    among the k best), `rollup` (genus and family).
     """
     reject: bool
-    """Whether a photo that looks unlike those the model knows gets an empty set."""
+    """Return an empty set for a photo that looks unlike those the model knows."""
     only: Sequence[str] | None
     """Score only these classes, separated by commas: ids, or the name of a genus or family."""
     list: str | None
-    """Score only the classes of this list; `/v1/model` names the lists there are."""
+    """Score only the classes of this list; `/v1/model` names the lists."""

@@ -1,4 +1,4 @@
-"""The answer against what the papers' rule says, computed by hand from the logits."""
+"""The answer compared with the papers' rule, computed by hand from the logits."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -45,7 +45,7 @@ def ask(record: CalibrationRecord, values: dict[str, np.ndarray], **fields: obje
 
 
 def by_hand(record: CalibrationRecord, values: dict[str, np.ndarray]) -> np.ndarray:
-    """Scores of the served head, straight from the formulas; shape ``(classes,)``."""
+    """Scores of the served head, from the formulas; shape ``(classes,)``."""
     served = values[record.head].astype(np.float64)
     if record.score_kind == SOFTMAX:
         powers = np.exp(served)
@@ -79,7 +79,7 @@ def test_the_set_is_what_reaches_lambda_and_the_best_class(
         st.tuples(st.sampled_from([-0.0, 0.0, 0.5, np.nextafter(0.5, 1), -1.0]), st.booleans())
     )
 )
-def test_members_come_first_best_first_and_equals_keep_their_order(
+def test_members_come_first_best_first_and_ties_keep_their_order(
     ranks: list[tuple[float, bool]],
 ) -> None:
     ranked, inside = (
@@ -97,7 +97,7 @@ def test_a_larger_k_only_adds_classes(record: CalibrationRecord) -> None:
     assert len(sets[0]) < len(sets[-1])
 
 
-def test_without_k_the_default_is_used_and_said(record: CalibrationRecord) -> None:
+def test_without_k_the_default_is_used_and_reported(record: CalibrationRecord) -> None:
     result = ask(record, logits())
     assert record.default_k == 3.0
     assert (result.query.k, result.set.k) == (3.0, 3.0)
@@ -189,7 +189,7 @@ def test_several_photos_have_a_threshold_of_their_own_where_calibrated(
     assert [w.code for w in result.warnings] == ["fusion_from_same_class"]
 
 
-def test_a_k_that_is_calibrated_for_one_photo_alone_is_averaged_for_two(
+def test_a_k_calibrated_only_for_one_photo_is_averaged_for_two(
     record: CalibrationRecord,
 ) -> None:
     result = ask(record, logits(photos=2), k=2.5)
@@ -197,7 +197,7 @@ def test_a_k_that_is_calibrated_for_one_photo_alone_is_averaged_for_two(
     assert result.set.lambda_val == record.point("average_k", k=2.5).lambda_val
 
 
-def test_several_photos_get_the_k_that_one_photo_gets_where_none_is_asked_for(
+def test_several_photos_get_the_default_k_of_one_photo(
     record: CalibrationRecord,
 ) -> None:
     for rule in ("average_k", "top_k", "coverage"):
@@ -205,7 +205,7 @@ def test_several_photos_get_the_k_that_one_photo_gets_where_none_is_asked_for(
         assert (one.set.k, one.set.coverage) == (two.set.k, two.set.coverage)
 
 
-def test_that_holds_also_where_several_photos_lack_the_default_k(
+def test_several_photos_get_the_default_k_even_if_they_are_not_calibrated_for_it(
     record: CalibrationRecord,
 ) -> None:
     tables = []

@@ -1,4 +1,4 @@
-"""Classes are listed as JSON, each written once per language."""
+"""Classes are listed as JSON, each serialised once per language."""
 
 import json
 from dataclasses import replace
@@ -16,7 +16,7 @@ TABLE = garden.classes()
 
 @pytest.fixture
 def languages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The languages in which taxa were made, one for each time."""
+    """The languages in which taxa were created, one entry per call."""
     make, languages = TaxonTable._make, list[str]()
 
     def noted(table: TaxonTable, class_id: str, language: str) -> Taxon:
@@ -36,7 +36,7 @@ def test_a_list_holds_the_entries_of_its_classes() -> None:
     assert ("1001" in classes, "99" in classes) == (True, False)
 
 
-def test_a_class_is_written_once_in_the_language_that_it_is_shown_in(languages: list[str]) -> None:
+def test_a_class_is_serialised_once_per_language(languages: list[str]) -> None:
     classes = ClassCatalogue(TaxonTable(TABLE))
     french = classes.find(["fr-ch", "fr", "en"], None, None)
     assert len(languages) == len(TABLE)
@@ -48,7 +48,7 @@ def test_a_class_is_written_once_in_the_language_that_it_is_shown_in(languages: 
     assert languages.count("en") == len(TABLE) - 1
 
 
-def test_of_many_languages_the_last_are_kept(languages: list[str]) -> None:
+def test_entries_of_the_last_languages_are_cached(languages: list[str]) -> None:
     names = {f"x{number}": ("name",) for number in range(LANGUAGES_KEPT + 1)}
     rose = replace(TABLE[0], common_names=names)
     classes = ClassCatalogue(TaxonTable(ClassTable((rose,))))

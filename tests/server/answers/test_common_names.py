@@ -54,7 +54,7 @@ def test_accept_language_is_read_by_weight_then_order(header: str, expected: lis
     assert _accepted_languages(header) == expected
 
 
-def test_no_more_languages_are_read_than_anybody_speaks() -> None:
+def test_the_number_of_languages_is_limited() -> None:
     tags = [f"en-{number}" for number in range(MAX_LANGUAGES + 5)]
     assert _accepted_languages(",".join(tags)) == tags[:MAX_LANGUAGES]
     assert _accepted_languages(",".join(tags[:MAX_LANGUAGES])) == tags[:MAX_LANGUAGES]

@@ -1,4 +1,4 @@
-"""Names in the shape of the Pl@ntNet API; the rest is in `tests/server/test_plantnet.py`."""
+"""Names in the format of the Pl@ntNet API; the rest is in `tests/server/test_plantnet.py`."""
 
 import pytest
 
@@ -19,7 +19,7 @@ from florilege.server.answers.plantnet_schema import plantnet_name
         ("", ""),
     ],
 )
-def test_authors_stand_apart_where_a_name_has_any(short: str, author: str) -> None:
+def test_authors_are_separated_from_names_that_have_them(short: str, author: str) -> None:
     full = f"{short} {author}".strip()
     name = plantnet_name(full)
     assert name.scientific_name == full

@@ -15,8 +15,8 @@ from florilege.server.answers.answer import answer, judge
 from florilege.server.answers.common_names import TaxonTable
 from florilege.server.answers.query import LocalizedQuery
 from florilege.server.answers.restriction import (
+    MAX_SUGGESTED_FOR,
     MAX_UNKNOWN_LISTED,
-    NEAR_NAMES_FOR,
     ClassLists,
 )
 from florilege.server.problems import InvalidParameter, NotCalibratedFor, UnknownClass, UnknownList
@@ -72,7 +72,7 @@ def ask(
 def by_hand(
     record: CalibrationRecord, values: dict[str, np.ndarray], ids: tuple[str, ...]
 ) -> dict[str, float]:
-    """Scores of the listed classes among themselves, straight from the formula."""
+    """Scores of the listed classes among themselves, from the formula."""
     served = values[record.head].astype(np.float64)[:, list(indices(ids))]
     powers = np.exp(served)
     rows = powers / powers.sum(axis=1, keepdims=True)
@@ -118,7 +118,7 @@ def test_classes_without_a_calibration_get_the_threshold_of_all_and_no_figures(
         assert outcome.set.expected_size is outcome.set.hit_rate is None
         assert outcome.set.statement is None
         assert [warned.code for warned in outcome.warnings] == ["list_not_calibrated"]
-        assert "the 4 classes asked for" in outcome.warnings[0].detail
+        assert "the 4 requested classes" in outcome.warnings[0].detail
         scores = np.zeros((1, len(TABLE)))
         scores[0, list(indices(ids))] = list(by_hand(record, logits(), ids).values())
         places = list(indices(ids))
@@ -146,14 +146,14 @@ def test_exactly_the_classes_of_a_calibrated_list_are_calibrated_under_any_name(
     assert not ask(record, logits(), only=list(HEATH[1:]))[0].set.calibrated
 
 
-def test_a_file_with_a_known_name_and_other_classes_is_not_calibrated_and_warned_of(
+def test_a_list_that_differs_from_the_calibrated_one_is_uncalibrated_and_logged(
     record: CalibrationRecord, caplog: pytest.LogCaptureFixture
 ) -> None:
     lists = ClassLists.of(TABLE, record)
     lists.adding([RegionList(name="heath", classes=indices(HEATH))])
     assert caplog.text == ""
     other = lists.adding([RegionList(name="heath", classes=indices(PAIR))])
-    assert "list heath holds other classes" in caplog.text
+    assert "list heath differs from the list" in caplog.text
     assert ask(record, logits(), other, list="heath")[0].set.calibrated  # they are those of `pair`
     other = lists.adding([RegionList(name="heath", classes=(0, 1))])
     assert not ask(record, logits(), other, list="heath")[0].set.calibrated
@@ -175,7 +175,7 @@ def test_a_k_beyond_the_list_gives_all_of_it(record: CalibrationRecord, k: float
         assert not uncalibrated.set.calibrated
 
 
-def test_a_k_that_the_list_lacks_is_answered_uncalibrated_and_one_nobody_has_refused(
+def test_a_k_missing_from_the_list_is_uncalibrated_and_an_unknown_k_is_refused(
     record: CalibrationRecord,
 ) -> None:
     assert not ask(record, logits(), list="heath", k=2.5)[0].set.calibrated
@@ -256,7 +256,7 @@ def test_only_takes_ids_genera_and_families_and_narrows_a_list(record: Calibrati
         ask(record, logits(), list="pair", only=["Viola"])
 
 
-def test_unknown_words_are_named_with_those_that_look_alike(record: CalibrationRecord) -> None:
+def test_unknown_names_are_listed_with_similar_ones(record: CalibrationRecord) -> None:
     with pytest.raises(UnknownList, match="no list is named 'moor'") as refused:
         ask(record, logits(), list="moor")
     assert refused.value.allowed == ["heath", "pair"]
@@ -274,9 +274,9 @@ def test_unknown_words_are_named_with_those_that_look_alike(record: CalibrationR
     with pytest.raises(UnknownClass) as unknown:
         ask(record, logits(), only=["Roza", "Violla", "Papver", "Belis"])
     assert unknown.value.allowed == ["Rosa", "Viola", "Papaver"]
-    assert NEAR_NAMES_FOR == 3
+    assert MAX_SUGGESTED_FOR == 3
     with pytest.raises(InvalidParameter, match="it names no class"):
         ask(record, logits(), only=[])
     none = replace(record, lists=(), tables=tuple(t for t in record.tables if t.list_name is None))
-    with pytest.raises(UnknownList, match="and no other either"):
+    with pytest.raises(UnknownList, match="this server has no lists"):
         ask(none, logits(), list="heath")

@@ -10,7 +10,7 @@ from florilege.feedback_store import FILE
 
 
 def words(store: Path) -> list[dict[str, Any]]:
-    """Everything that was said, in its order, each with what was answered."""
+    """All feedback in order, each with its answer."""
     result = rows(
         store, "SELECT answers.*, feedback.* FROM feedback JOIN answers ON id = answer_id"
     )
@@ -18,7 +18,7 @@ def words(store: Path) -> list[dict[str, Any]]:
 
 
 def photos(store: Path) -> list[bytes]:
-    """All photos, in the order they came."""
+    """All photos, in the order of arrival."""
     return [row["jpeg"] for row in rows(store, "SELECT jpeg FROM photos ORDER BY rowid")]
 
 

@@ -1,4 +1,4 @@
-"""Watching for drift: quiet on photos like those of the validation, loud on others."""
+"""The drift watch: silent on photos like those of the validation, an alarm on others."""
 
 import json
 import logging
@@ -39,7 +39,7 @@ def session(bundle: Path) -> Session:
 def traffic(
     session: Session, record: CalibrationRecord, rows: int, *, dim: float = 1.0
 ) -> Iterator[AnsweredRequest]:
-    """Photos scattered as those of the validation, maybe dimmer."""
+    """Photos distributed as those of the validation, optionally dimmer."""
     generator = np.random.default_rng(3)
     for _ in range(rows):
         colour = garden.COLOURS[generator.integers(12)] + generator.normal(0.0, 0.15, 3)
@@ -102,7 +102,7 @@ def test_what_a_calibration_from_traffic_left_out_is_not_compared_with_it(
 def test_sets_and_scores_are_those_of_the_default_k(
     session: Session, record: CalibrationRecord
 ) -> None:
-    """The monitor is told what the answers at the default K say, whatever was asked for."""
+    """The monitor gets the sets at the default K, for any query."""
     watch = DriftWatch(record, Metrics(), None)
     lines: list[tuple[list[float], ...]] = []
     update = watch.monitor.update
@@ -127,7 +127,7 @@ def test_sets_and_scores_are_those_of_the_default_k(
     assert lse == pytest.approx(list(np.log(powers.sum(axis=1))))
 
 
-def test_photos_are_looked_at_in_portions_and_when_it_is_quiet(
+def test_photos_are_processed_in_portions_and_when_idle(
     session: Session, record: CalibrationRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drift_watch, "ROWS_AT_ONCE", 4)
@@ -143,7 +143,7 @@ def test_photos_are_looked_at_in_portions_and_when_it_is_quiet(
     assert value(metrics, "drift_photos") == 13
 
 
-def test_what_is_seen_does_not_depend_on_the_portions(
+def test_the_state_does_not_depend_on_the_portions(
     session: Session, record: CalibrationRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     photos = list(traffic(session, record, 41, dim=0.7))
@@ -201,7 +201,7 @@ def test_several_photos_of_a_request_count_as_one(
     assert min(np.bincount(lines)) > 10  # the first, second, third and fourth photo alike
 
 
-def test_a_photo_that_comes_again_counts_no_more(
+def test_a_repeated_photo_does_not_count(
     session: Session, record: CalibrationRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     metrics = Metrics()
@@ -240,7 +240,7 @@ def test_an_alarm_ends_when_photos_are_again_as_they_were_and_the_log_says_when(
     assert caplog.text.count("drift: over since photo ") == len(raised)
 
 
-def test_what_was_seen_is_kept_over_restarts_and_splits_make_no_difference(
+def test_the_state_is_kept_across_restarts_and_does_not_depend_on_splits(
     session: Session, record: CalibrationRecord, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -260,7 +260,7 @@ def test_what_was_seen_is_kept_over_restarts_and_splits_make_no_difference(
     assert (content["rows"], content["alarms"]) == (150, expected["alarms"])
     for name in WATCHED:
         assert content["tests"][name]["logs"] == pytest.approx(expected["tests"][name]["logs"])
-    assert "going on after 90 photos" in caplog.text
+    assert "resuming after 90 photos" in caplog.text
     assert [path.name for path in tmp_path.iterdir()] == ["watch.json"]
 
 
@@ -277,7 +277,7 @@ def test_an_alarm_is_saved_at_once(
     assert content["rows"] < now["rows"]  # nothing was saved since
 
 
-def test_an_alarm_of_before_shows_after_a_restart(
+def test_an_earlier_alarm_is_active_after_a_restart(
     session: Session, record: CalibrationRecord, tmp_path: Path
 ) -> None:
     state = tmp_path / "watch.json"
@@ -295,7 +295,7 @@ def test_an_alarm_of_before_shows_after_a_restart(
 
 
 @pytest.mark.parametrize("damage", ["other calibration", "cut", "no json", "half of the tests"])
-def test_a_state_that_does_not_fit_is_begun_anew_and_that_is_said(
+def test_a_state_of_another_calibration_is_discarded_and_logged(
     session: Session,
     record: CalibrationRecord,
     tmp_path: Path,
@@ -314,13 +314,13 @@ def test_a_state_that_does_not_fit_is_begun_anew_and_that_is_said(
     state.write_text(broken.get(damage, text))
     other = replace(record, calibration_id="new") if damage == "other calibration" else record
     watch = DriftWatch(other, Metrics(), state)
-    assert "from the beginning" in caplog.text
+    assert "from the start" in caplog.text
     fresh = DriftWatch(other, Metrics(), None)
     assert watch.monitor.to_json() == fresh.monitor.to_json()
     assert json.loads(state.read_text())["rows"] == 0
 
 
-def test_a_state_that_cannot_be_written_is_said_once_and_watching_goes_on(
+def test_a_state_that_cannot_be_written_is_logged_once_and_watching_continues(
     session: Session, record: CalibrationRecord, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "gone"
@@ -351,6 +351,6 @@ def test_the_server_watches_unless_told_not_to(bundle: Path, tmp_path: Path) -> 
     assert json.loads(state.read_text())["rows"] == 4
 
 
-def test_a_state_that_can_be_no_file_is_a_usage_error(bundle: Path, tmp_path: Path) -> None:
+def test_a_state_that_cannot_be_a_file_is_a_usage_error(bundle: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--watch-state .* is a folder; name a file"):
         create_app(Settings(bundle=bundle, watch_state=tmp_path))

@@ -140,7 +140,7 @@ def test_the_set_of_a_rejected_photo_is_empty(client: TestClient, store: Path) -
     assert counted(client) == {"miss": 1}
 
 
-def test_of_several_words_on_one_answer_the_last_counts(client: TestClient, store: Path) -> None:
+def test_the_last_feedback_on_an_answer_counts(client: TestClient, store: Path) -> None:
     answer = answered(client)
     for label in (ids(answer)[0], "1002", "not_an_organism", "not_listed"):
         assert say(client, about(answer, label)).status_code == 202
@@ -194,7 +194,7 @@ def test_an_answer_belongs_to_the_key_that_asked(bundle: Path, store: Path, tmp_
     assert outcome.rows == 2
 
 
-def test_a_late_repetition_of_an_earlier_word_changes_nothing(
+def test_a_late_repetition_of_earlier_feedback_changes_nothing(
     client: TestClient, store: Path
 ) -> None:
     answer = answered(client)
@@ -243,7 +243,7 @@ def test_after_a_restart_feedback_can_be_changed_and_repeated_by_the_same_key(
     assert [row["class_id"] for row in words(store)] == ["1001", ids(answer)[0]]
 
 
-def test_a_full_store_keeps_what_it_has_and_refuses_what_comes(
+def test_a_full_store_keeps_its_feedback_and_refuses_more(
     bundle: Path, store: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = Settings(bundle=bundle, feedback_store=store, feedback_max_bytes=60_000)
@@ -262,7 +262,7 @@ def test_a_full_store_keeps_what_it_has_and_refuses_what_comes(
         assert say(client, about(other, "1002")).status_code == 202
 
 
-def test_one_client_may_send_so_much_and_another_goes_on(
+def test_a_rate_limited_client_does_not_affect_another(
     bundle: Path, store: Path, tmp_path: Path
 ) -> None:
     keys = tmp_path / "keys"
@@ -351,7 +351,7 @@ def test_unknown_answers_and_classes_are_not_found(client: TestClient, store: Pa
         (b" " * (MAX_FEEDBACK_BYTES + 1), 413, "body_too_large", str(MAX_FEEDBACK_BYTES)),
     ],
 )
-def test_what_cannot_be_used_is_refused_by_name(
+def test_invalid_fields_are_refused_by_name(
     client: TestClient, body: bytes, status: int, code: str, word: str
 ) -> None:
     assert word in check(say(client, body), status, code)["detail"]
@@ -396,7 +396,7 @@ def test_a_folder_with_something_else_is_refused_at_start(
         create_app(Settings(bundle=bundle, feedback_store=store))
 
 
-def test_without_a_store_there_is_no_such_address(bundle: Path) -> None:
+def test_without_a_store_the_feedback_route_does_not_exist(bundle: Path) -> None:
     with TestClient(create_app(Settings(bundle=bundle))) as client:
         answer = answered(client)
         check(say(client, about(answer, "1001")), 404, "not_found")
@@ -428,12 +428,12 @@ def test_the_members_of_a_set_survive_being_packed(given_: tuple[int, set[int]])
     assert remembered(sorted(members), classes).members == [str(i) for i in sorted(members)]
 
 
-def test_the_oldest_are_forgotten_where_they_weigh_too_much_together() -> None:
+def test_the_oldest_items_are_dropped_when_the_total_weight_is_too_large() -> None:
     latest = _RecentItems[bytes](6, len)
     for name, content in (("a", b"12"), ("b", b"34"), ("huge", b"1234567"), ("c", b"56")):
-        latest.keep(name, content)
+        latest.add(name, content)
     assert [latest.find(name) for name in ("a", "b", "huge", "c")] == [b"12", b"34", None, b"56"]
-    latest.keep("d", b"7")
+    latest.add("d", b"7")
     assert [latest.find(name) for name in ("a", "b", "c", "d")] == [None, b"34", b"56", b"7"]
 
 

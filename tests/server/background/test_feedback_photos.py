@@ -1,4 +1,4 @@
-"""Photos of feedback: kept with consent alone, without what else came with them, within bounds."""
+"""Photos of feedback: kept only with consent, without metadata, within limits."""
 
 import io
 import shutil
@@ -32,7 +32,7 @@ SECRET = b"48.8584N 2.2945E by the gate"
 
 
 def jpeg(color: tuple[int, int, int] = (90, 40, 160), size: tuple[int, int] = (300, 200)) -> bytes:
-    """A photo that says where and by whom it was taken, in every way a JPEG can, on its side."""
+    """A rotated photo that names its place and author in every way a JPEG can."""
     picture = Image.new("RGB", size, color)
     picture.paste((250, 240, 20), (0, 0, size[0] // 4, size[1] // 4))
     exif = Image.Exif()
@@ -76,7 +76,7 @@ def became(client: Any, outcome: str) -> float:
 
 
 def photo_of(store: Path, answer: dict[str, Any]) -> np.ndarray:
-    """The middle pixel of the photo kept of an answer."""
+    """The middle pixel of the stored photo of an answer."""
     (row,) = rows(store, f"SELECT jpeg FROM photos WHERE answer_id = '{answer['id']}'")
     middle: np.ndarray = np.asarray(opened(row["jpeg"]))[150, 100]
     return middle
@@ -122,7 +122,7 @@ def test_consent_is_true_or_false_and_nothing_like_it(client: TestClient, store:
     assert photos(store) == []
 
 
-def test_a_server_that_keeps_no_photos_takes_the_words_alone(bundle: Path, store: Path) -> None:
+def test_a_server_that_keeps_no_photos_stores_only_the_feedback(bundle: Path, store: Path) -> None:
     with serving(bundle, store, feedback_photos=False) as client:
         answer = identify(client, PHOTO)
         assert say(client, about(answer, "1001", consent=True)).json()["photos"] == 0
@@ -175,7 +175,7 @@ def test_all_photos_of_an_answer_are_kept_in_their_order(client: TestClient, sto
         assert np.abs(np.subtract(middle, colour, dtype=float)).max() < 10
 
 
-def test_the_last_word_decides_also_about_the_photos(client: TestClient, store: Path) -> None:
+def test_the_last_feedback_also_decides_about_the_photos(client: TestClient, store: Path) -> None:
     answer = identify(client, PHOTO)
     for class_id, consent, each in (
         ("1001", True, 1),
@@ -331,7 +331,7 @@ def test_photos_are_decoded_within_the_budget_of_pixels(
 
 def test_a_photo_that_cannot_be_decoded_whole_is_not_kept(client: Any, store: Path) -> None:
     answer = identify(client, PHOTO, PHOTO)
-    client.app.state.feedback.photos.keep(answer["id"], [PHOTO, PHOTO[: len(PHOTO) // 2]])
+    client.app.state.feedback.photos.add(answer["id"], [PHOTO, PHOTO[: len(PHOTO) // 2]])
     assert say(client, about(answer, "1001", consent=True)).json()["photos"] == 0
     assert photos(store) == []
     assert became(client, "unreadable") == 1

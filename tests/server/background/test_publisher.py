@@ -1,4 +1,4 @@
-"""What is done after an answer: in order, never in the way."""
+"""Listeners run after the answer, in order, and never delay it."""
 
 import threading
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests.server.metric_values import value
 
 
 class Ear:
-    """Remembers what it hears; one hearing may fail."""
+    """Remembers what it receives; one call may fail."""
 
     name = "ear"
 
@@ -47,7 +47,7 @@ def dropped(metrics: Metrics) -> float:
     return value(metrics, "afterwards_dropped_total", listener="ear")
 
 
-def test_everything_told_is_heard_in_order_before_the_end() -> None:
+def test_every_published_request_is_processed_in_order_before_the_end() -> None:
     ears = [Ear(), Ear()]
     outcome = Publisher(ears, Metrics())
     outcome.start()
@@ -72,7 +72,7 @@ def test_a_listener_that_fails_loses_that_row_alone(caplog: pytest.LogCaptureFix
     assert "no space left" in caplog.text
 
 
-def test_who_cannot_keep_up_misses_rows_and_holds_nobody_up(
+def test_a_slow_listener_loses_rows_and_delays_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "MAX_QUEUED", 5)
@@ -88,7 +88,7 @@ def test_who_cannot_keep_up_misses_rows_and_holds_nobody_up(
     assert slow.heard == [0, 1, 2, 3, 4]
 
 
-def test_nobody_listening_needs_no_thread() -> None:
+def test_without_listeners_no_thread_runs() -> None:
     before = threading.active_count()
     outcome = Publisher([], Metrics())
     outcome.start()
@@ -97,7 +97,7 @@ def test_nobody_listening_needs_no_thread() -> None:
     outcome.close()
 
 
-def test_listeners_rest_when_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listeners_are_idle_without_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "IDLE_AFTER_S", 0.01)
     ear, rested = Ear(), threading.Event()
     ear.on_idle = rested.set  # type: ignore[method-assign]  # to wait for it

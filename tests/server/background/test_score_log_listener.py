@@ -1,4 +1,4 @@
-"""The score log as the server writes it: what is in it, and what a full disk costs."""
+"""The score log as the server writes it: its content, and the cost of a full disk."""
 
 import json
 from base64 import b64decode
@@ -84,7 +84,7 @@ def test_the_log_is_bounded_as_the_settings_say(bundle: Path, tmp_path: Path) ->
     assert 500 < sum(path.stat().st_size for path in tmp_path.iterdir()) <= 1000
 
 
-def test_starts_lose_nothing(bundle: Path, scorer: Scorer, tmp_path: Path) -> None:
+def test_restarts_lose_nothing(bundle: Path, scorer: Scorer, tmp_path: Path) -> None:
     for start in range(9):
         with TestClient(create_app(Settings(bundle=bundle, score_log=tmp_path))) as client:
             for photo in range(20 if start == 0 else 1):
@@ -99,7 +99,7 @@ def test_without_the_setting_nothing_is_logged(bundle: Path) -> None:
     assert names == ["watch"]
 
 
-def test_a_disk_that_fails_costs_rows_and_is_said_once(
+def test_a_failing_disk_loses_rows_and_is_logged_once(
     scorer: Scorer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     metrics = Metrics()
@@ -118,10 +118,10 @@ def test_a_disk_that_fails_costs_rows_and_is_said_once(
 
 
 @pytest.mark.parametrize("name", ["score_log", "feedback_store", "watch_state"])
-def test_a_folder_that_cannot_be_is_a_usage_error_at_start(
+def test_an_impossible_folder_is_a_usage_error_at_start(
     bundle: Path, tmp_path: Path, name: str
 ) -> None:
     (tmp_path / "file").write_text("")
     target = tmp_path / "file" / "below" / "state"
-    with pytest.raises(UsageError, match=f"--{name.replace('_', '-')}: .*cannot be made"):
+    with pytest.raises(UsageError, match=f"--{name.replace('_', '-')}: .*cannot be created"):
         create_app(Settings(bundle=bundle, **{name: target}))  # type: ignore[arg-type]  # a path

@@ -94,7 +94,7 @@ def test_a_refusal_before_the_upload_is_read_closes_the_connection(
         connection.close()
 
 
-def test_reading_the_file_again_forgets_no_count_and_keeps_the_old_keys_where_it_fails(
+def test_reading_the_file_again_keeps_counts_and_on_failure_the_old_keys(
     keys_file: Path,
 ) -> None:
     from florilege.server.problems import KeyUnknown, RateLimited
@@ -131,7 +131,7 @@ def test_reading_the_file_again_forgets_no_count_and_keeps_the_old_keys_where_it
         (line("a", "k", "1/minute x").encode(), "line 1"),
     ],
 )
-def test_a_file_that_is_none_names_each_line(tmp_path: Path, content: bytes, expected: str) -> None:
+def test_an_invalid_file_names_each_line(tmp_path: Path, content: bytes, expected: str) -> None:
     path = tmp_path / "keys"
     path.write_bytes(content)
     with pytest.raises(UsageError, match=expected):

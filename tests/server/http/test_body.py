@@ -30,7 +30,7 @@ from tests.server.http.test_multipart import TYPE, form
 
 
 def arriving(*chunks: bytes) -> Receive:
-    """The channel of a body that comes in pieces; more is not asked for."""
+    """The channel of a body that arrives in pieces; nothing more is requested."""
     messages = [
         {"type": "http.request", "body": chunk, "more_body": number < len(chunks)}
         for number, chunk in enumerate(chunks, start=1)

@@ -1,4 +1,4 @@
-"""What a connection takes: one protocol, a bounded head, chunks that are not tiny."""
+"""What a connection accepts: one protocol, a bounded head, chunks that are not tiny."""
 
 import json
 import logging
@@ -61,7 +61,7 @@ def test_head_and_body_of_an_answer_leave_together(running: Running) -> None:
 
 
 @pytest.mark.parametrize("offer", [WEBSOCKET, H2C, b"Connection: Upgrade\r\nUpgrade: x\r\n"])
-def test_an_offer_of_another_protocol_changes_nothing(
+def test_a_request_to_upgrade_the_protocol_changes_nothing(
     running: Running, offer: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     with opened(running) as sock:
@@ -86,7 +86,7 @@ def test_an_offer_of_another_protocol_changes_nothing(
         (POST + CHUNKED + b"3\r\nabc\r\n0\r\n", b"X-Name: some value\r\n" * 1000),
     ],
 )
-def test_a_head_without_end_is_refused_and_the_client_hears_it_when_it_has_sent_all(
+def test_an_endless_head_is_refused_and_the_client_gets_the_response(
     running: Running, first: bytes, piece: bytes
 ) -> None:
     before = value(running.engine.metrics, "rejected_total", reason="headers_too_large")
@@ -114,7 +114,7 @@ def test_a_head_without_end_is_refused_and_the_client_hears_it_when_it_has_sent_
     ],
 )
 def test_a_head_may_be_as_long_as_allowed(running: Running, first: bytes, line: bytes) -> None:
-    """Also where it comes in one piece, and h11 never sees it incomplete."""
+    """Also if it arrives in one piece, so that h11 never sees it incomplete."""
     room = MAX_HEAD_BYTES - len(first + line + b"\r\n\r\n")
     for more, status in ((0, 200), (1, 431)):
         assert asked(running, first + b"v" * (room + more) + line + b"\r\n\r\n")[0] == status
@@ -161,7 +161,7 @@ def test_chunks_are_counted_anew_for_each_request(running: Running) -> None:
         POST + CHUNKED + b"no number\r\n",
     ],
 )
-def test_what_is_not_http_is_a_problem_like_any_other(running: Running, sent: bytes) -> None:
+def test_bytes_that_are_not_http_get_a_problem_document(running: Running, sent: bytes) -> None:
     before = value(running.engine.metrics, "rejected_total", reason="malformed_request")
     status, document, response = asked(running, sent)
     assert (status, document["code"]) == (400, "malformed_request")
@@ -211,7 +211,7 @@ def test_an_address_may_be_whole(running: Running, address: bytes) -> None:
     assert asked(running, b"GET " + address + b" HTTP/1.1\r\nHost: x\r\n\r\n")[0] == 200
 
 
-def test_a_broken_connection_does_not_spoil_a_stop(bundle: Path) -> None:
+def test_a_broken_connection_does_not_block_a_stop(bundle: Path) -> None:
     with Running(Settings(bundle=bundle)) as running:
         connections = running.server.server_state.connections
         with opened(running) as broken, opened(running) as idle:

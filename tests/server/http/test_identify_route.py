@@ -1,4 +1,4 @@
-"""Photos go past FastAPI's dependencies, and nobody can tell from the answers."""
+"""Photos bypass FastAPI's dependencies, with the same answers."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -69,7 +69,7 @@ def test_the_route_answers_as_fastapi_would(
             assert ours.headers[name] == theirs.headers[name], name
 
 
-def test_both_are_counted_alike(both: list[TestClient]) -> None:
+def test_both_routes_have_equal_metrics(both: list[TestClient]) -> None:
     for client in both:
         client.post("/v1/identify", content=PHOTO, headers=KEY)
         client.post("/v1/identify", content=b"no photo", headers=KEY)

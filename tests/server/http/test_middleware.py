@@ -1,4 +1,4 @@
-"""The outermost layer by itself: how long a refused upload is listened to, and request ids."""
+"""The outermost layer by itself: how long a refused upload is read, and request ids."""
 
 import asyncio
 from typing import Any
@@ -56,7 +56,7 @@ def refused(
 
 
 @pytest.mark.parametrize(("limit", "read"), [(29, 3), (30, 3), (31, 4), (40, 4), (10**6, 5)])
-def test_a_refused_upload_is_listened_to_up_to_a_number_of_bytes(
+def test_a_refused_upload_is_read_up_to_a_number_of_bytes(
     monkeypatch: pytest.MonkeyPatch, limit: int, read: int
 ) -> None:
     monkeypatch.setattr(module, "LINGER_BYTES", limit)
@@ -69,7 +69,7 @@ def test_a_refused_upload_is_listened_to_up_to_a_number_of_bytes(
     assert Headers(raw=payload[0]["headers"])["connection"] == "close"
 
 
-def test_a_refused_upload_is_listened_to_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_upload_is_read_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LINGER_S", 0.02)
     payload, read = refused(10, 10, waits=True)
     assert (read, len(payload)) == (2, 3)
@@ -78,13 +78,13 @@ def test_a_refused_upload_is_listened_to_for_a_while(monkeypatch: pytest.MonkeyP
     assert (read, len(payload)) == (0, 3)
 
 
-def test_nobody_is_listened_to_who_has_said_all() -> None:
+def test_a_complete_upload_is_not_read_further() -> None:
     payload, read = refused(10, 10, app_reads=2)
     assert (read, len(payload)) == (2, 2)
     assert "connection" not in Headers(raw=payload[0]["headers"])
 
 
-def test_who_is_refused_for_now_is_told_when_to_come_back() -> None:
+def test_temporary_refusals_have_a_retry_after_header() -> None:
     payload, _ = refused(10, problem=Overloaded("busy", retry_after=7))
     headers = Headers(raw=payload[0]["headers"])
     assert (payload[0]["status"], headers["retry-after"]) == (503, "7")

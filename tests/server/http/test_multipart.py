@@ -1,4 +1,4 @@
-"""Forms in memory: the parts are found whatever is in them, and damage is told apart."""
+"""Forms in memory: parts are found whatever they contain, and damage is detected."""
 
 from contextlib import suppress
 
@@ -21,7 +21,7 @@ def form(*parts: tuple[str, bytes], boundary: str = BOUNDARY) -> bytes:
 
 
 @given(st.lists(st.binary(max_size=300), min_size=1, max_size=5))
-def test_what_was_put_into_a_form_comes_out(contents: list[bytes]) -> None:
+def test_a_form_is_parsed_into_its_parts(contents: list[bytes]) -> None:
     marked = [content.replace(BOUNDARY.encode(), b"") for content in contents]
     assert images_of_form(form(*(("images", one) for one in marked)), TYPE) == marked
 

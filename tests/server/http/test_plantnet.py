@@ -1,4 +1,4 @@
-"""The route shaped like the Pl@ntNet API, asked as apps written for that one ask."""
+"""The route in the format of the Pl@ntNet API, called as apps written for that API do."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""A question is read as FastAPI reads it."""
+"""A query is parsed as by FastAPI."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -52,7 +52,7 @@ def pairs(names: list[str]) -> st.SearchStrategy[list[tuple[str, str]]]:
 
 @settings(deadline=None, max_examples=400)
 @given(pairs(NAMES) | pairs(["include", "only"]))
-def test_a_question_is_read_as_fastapi_reads_it(given: list[tuple[str, str]]) -> None:
+def test_a_query_is_parsed_as_by_fastapi(given: list[tuple[str, str]]) -> None:
     query = urlencode(given)
     assert client.get(f"/?{query}").is_success
     try:

@@ -1,4 +1,4 @@
-"""Traces: what a request leaves where somebody collects them, and nothing anywhere else."""
+"""Traces: the spans of a request with a collector, and nothing without one."""
 
 import signal
 import subprocess
@@ -29,7 +29,7 @@ Asked = Callable[[TestClient], Any]
 
 @pytest.fixture
 def spans(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Asked], list[Any]]:
-    """The spans of what a client asks."""
+    """The spans of a client's requests."""
 
     def found(ask: Asked, **settings: Any) -> list[Any]:
         from opentelemetry.sdk.trace import TracerProvider
@@ -70,7 +70,9 @@ def test_an_answer_is_a_span_with_its_stages_below_in_order(spans: Any) -> None:
     assert not any(span.attributes for span in stages)
 
 
-def test_what_is_refused_is_told_by_its_code_and_names_nobody(spans: Any, tmp_path: Path) -> None:
+def test_a_refused_request_is_traced_by_its_code_without_personal_data(
+    spans: Any, tmp_path: Path
+) -> None:
     (tmp_path / "keys").write_text(line("garden-app", "k1"))
     result = spans(
         lambda client: [
@@ -136,7 +138,7 @@ def test_without_a_collector_nothing_is_imported_and_without_the_extra_nothing_b
 def test_no_key_reaches_a_trace_whoever_makes_it(
     bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """FastAPI makes spans too where it is told to, and records the query of a request."""
+    """FastAPI also creates spans if told to, and records the query of a request."""
     collected: list[bytes] = []
 
     class Collector(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""The pages in a real browser, against a really running server.
+"""The pages in a real browser, against a running server.
 
 The browser is Debian's Chromium, driven by playwright; without it these tests are skipped.
 """
@@ -61,7 +61,7 @@ def chromium() -> Iterator[Any]:
 
 @pytest.fixture
 def opened(chromium: Any, running: Running) -> Iterator[Opened]:
-    """Opens pages; what the browser complains about fails the test, but for refused questions."""
+    """Opens pages; any browser error fails the test, except for refused requests."""
     contexts, complaints = [], list[str]()
 
     def told(message: "ConsoleMessage") -> None:
@@ -69,7 +69,9 @@ def opened(chromium: Any, running: Running) -> Iterator[Opened]:
             complaints.append(message.text)
 
     def failed(request: "Request") -> None:
-        left = request.failure == "net::ERR_ABORTED"  # the page, before it was there
+        left = (
+            request.failure == "net::ERR_ABORTED"
+        )  # the browser left the page before it was loaded
         if "/v1/" not in request.url and not left:
             complaints.append(f"failed: {request.url}")
 
@@ -98,14 +100,14 @@ def page(opened: Opened) -> "Page":
 
 @pytest.fixture(scope="module")
 def listening(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A server that takes feedback."""
+    """A server that accepts feedback."""
     folder = tmp_path_factory.mktemp("feedback")
     with Running(Settings(bundle=bundle, feedback_store=folder)) as running:
         yield running
 
 
 def wait_until(page: "Page", so: str) -> None:
-    """Ask the page again and again: the browser's own waiting evaluates text, which it forbids."""
+    """Poll the page: the browser's own waiting evaluates text, which the page forbids."""
     wait_for(lambda: bool(page.evaluate(so)))
 
 
@@ -117,7 +119,7 @@ def show(page: "Page", *photos: bytes) -> None:
 
 
 def change_json(page: "Page", path: str, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change what the server answers at an address."""
+    """Change the server's answer at an address."""
 
     def answer(route: "Route") -> None:
         response = route.fetch()
@@ -129,7 +131,7 @@ def change_json(page: "Page", path: str, change: Callable[[dict[str, Any]], None
 
 
 def ask(running: Running, k: float, photos: int = 1) -> dict[str, Any]:
-    """What HTTP answers for the same photo."""
+    """The answer over HTTP for the same photo."""
     boundary = "b"
     part = f'--{boundary}\r\nContent-Disposition: form-data; name="images"; filename="p"\r\n\r\n'
     body = (part.encode() + PHOTO + b"\r\n") * photos + f"--{boundary}--\r\n".encode()
@@ -163,7 +165,7 @@ def shown(page: "Page") -> tuple[list[str], list[str]]:
 
 
 def check_agrees(page: "Page", found: dict[str, Any]) -> None:
-    """The page shows exactly the set, the scores and the groups that HTTP answers."""
+    """The page shows exactly the set, the scores and the groups of the answer over HTTP."""
     inside, below = shown(page)
     assert inside == [result["class_id"] for result in found["results"]]
     assert not set(inside) & set(below)
@@ -200,7 +202,7 @@ def test_a_dropped_photo_shows_the_set_that_http_answers(page: "Page", running: 
     assert len(shown(page)[1]) == 4
     hits = outcome["set"]["hit_rate"]
     use = PHOTO_USE[hits["selection_split"]]
-    assert f"Counted on {hits['rows']} photos{use}, over sets" in page.inner_text("#basis")
+    assert f"Measured on {hits['rows']} photos{use}, over sets" in page.inner_text("#basis")
     names = page.eval_on_selector_all(
         "#members .card",
         "all => all.map(e => [...e.querySelectorAll('p')].map(p => p.textContent))",
@@ -237,7 +239,7 @@ def test_the_slider_gives_the_very_sets_of_the_server_without_asking_it(
 
 
 @browser
-def test_one_species_is_never_said_to_be_the_only_one(page: "Page", running: Running) -> None:
+def test_one_species_is_never_shown_as_the_only_one(page: "Page", running: Running) -> None:
     show(page)
     page.click("#presets button[data-k='1']")
     check_agrees(page, ask(running, 1.0))
@@ -310,7 +312,9 @@ def test_further_photos_of_the_plant_have_thresholds_of_their_own(
 
 
 @browser
-def test_of_ten_photos_five_are_averaged_and_both_is_said(page: "Page", running: Running) -> None:
+def test_of_ten_photos_five_are_averaged_and_the_page_tells_both(
+    page: "Page", running: Running
+) -> None:
     show(page, *[PHOTO] * 10)
     check_agrees(page, ask(running, 3.0, photos=5))
     assert "first 5 of 10 photos" in page.inner_text("#too-many")
@@ -348,7 +352,7 @@ def test_a_screen_reader_hears_the_warning_before_the_set_of_an_unfamiliar_photo
     show(page, garden.DULL)
     size = len(shown(page)[0])
     heard = page.evaluate(HEARD)
-    assert heard.startswith("This photo looks unlike those the model learned from.")
+    assert heard.startswith("This photo looks unlike those the model was trained on.")
     assert f"It may be one of these {size} species" in heard
     drop(page, PHOTO)
     page.wait_for_selector("#unfamiliar", state="hidden")
@@ -361,7 +365,7 @@ def test_a_screen_reader_hears_that_a_set_of_several_photos_was_never_measured(
     page: "Page",
 ) -> None:
     show(page, *[PHOTO] * 5)
-    assert "Sets from so many photos were never measured" in page.evaluate(HEARD)
+    assert "Sets from this many photos were never measured" in page.evaluate(HEARD)
 
 
 @browser
@@ -399,7 +403,7 @@ def test_both_pages_say_whether_the_counted_photos_also_chose_the_model(
     assert f"photos{PHOTO_USE[use]}, over sets of every size" in page.inner_text("#basis")
     page.goto(page.url + "model.html")
     page.wait_for_selector("#card table")
-    assert f"){PHOTO_USE[use]}. A larger set" in page.inner_text("#card p")
+    assert f"){PHOTO_USE[use]}. Larger sets" in page.inner_text("#card p")
 
 
 EMPTY = {
@@ -447,20 +451,24 @@ PROBLEM = {"code": "overloaded", "title": "T", "detail": "D", "instance": "4be1"
 
 
 WENT_WRONG: list[tuple[dict[str, Any] | None, str, bool]] = [
-    ({"status": 502, "body": HTML, "content_type": "text/html"}, "The service is down", True),
+    (
+        {"status": 502, "body": HTML, "content_type": "text/html"},
+        "The service is unavailable",
+        True,
+    ),
     ({"status": 413, "body": HTML, "content_type": "text/html"}, "too much to send", False),
     ({"status": 429, "body": "", "content_type": "text/plain"}, "Too many requests", True),
     ({"status": 401, "body": HTML, "content_type": "text/html"}, "No access", True),
-    ({"status": 200, "body": HTML, "content_type": "text/html"}, "makes no sense", True),
-    ({"status": 200, "body": '{"id": ', "content_type": "application/json"}, "no sense", True),
-    ({"status": 503, "json": PROBLEM}, "Many people are asking", True),
+    ({"status": 200, "body": HTML, "content_type": "text/html"}, "Unexpected answer", True),
+    ({"status": 200, "body": '{"id": ', "content_type": "application/json"}, "Unexpected", True),
+    ({"status": 503, "json": PROBLEM}, "The server is busy", True),
     ({"status": 418, "json": {**PROBLEM, "code": "teapot", "title": "Tea"}}, "Tea", True),
     (None, "The server cannot be reached", True),
 ]
 
 
 @browser
-def test_what_goes_wrong_on_the_way_is_told_apart(page: "Page") -> None:
+def test_network_failures_have_different_messages(page: "Page") -> None:
     def spoiled(answer: dict[str, Any] | None) -> Callable[["Route"], None]:
         if answer is None:
             return lambda route: route.abort("connectionreset")
@@ -485,7 +493,7 @@ def test_what_goes_wrong_on_the_way_is_told_apart(page: "Page") -> None:
 
 
 @browser
-def test_a_server_that_stops_and_starts_again_is_no_trouble(opened: Opened, bundle: Path) -> None:
+def test_the_page_survives_a_restart_of_the_server(opened: Opened, bundle: Path) -> None:
     with Running(Settings(bundle=bundle)) as running:
         page = opened(url=running.url)
     page.set_input_files("#file", [FILE])
@@ -497,7 +505,9 @@ def test_a_server_that_stops_and_starts_again_is_no_trouble(opened: Opened, bund
 
 
 @browser
-def test_thresholds_of_a_server_started_anew_are_asked_for(page: "Page", running: Running) -> None:
+def test_the_page_loads_the_thresholds_of_a_restarted_server(
+    page: "Page", running: Running
+) -> None:
     def other(found: dict[str, Any]) -> None:
         found["model"]["calibration_id"] = "another"
 
@@ -508,7 +518,7 @@ def test_thresholds_of_a_server_started_anew_are_asked_for(page: "Page", running
 
 
 @browser
-def test_a_photo_that_is_none_is_told_in_plain_words_and_the_next_one_works(page: "Page") -> None:
+def test_a_file_that_is_not_a_photo_is_explained_and_the_next_one_works(page: "Page") -> None:
     drop(page, b"this is no picture", "holiday.jpg")
     page.wait_for_selector("#problem:not([hidden])")
     assert "not a photo that can be read here" in page.inner_text("#problem")
@@ -521,7 +531,7 @@ def test_a_photo_that_is_none_is_told_in_plain_words_and_the_next_one_works(page
 
 
 @browser
-def test_what_is_too_large_is_told_without_sending_it(page: "Page") -> None:
+def test_a_photo_that_is_too_large_is_not_sent(page: "Page") -> None:
     change_json(page, "/v1/model", lambda card: card["limits"].update(max_body_bytes=100))
     page.reload()
     calls: list[str] = []
@@ -594,7 +604,7 @@ def test_a_list_is_asked_for_and_has_thresholds_of_its_own(opened: Opened) -> No
 
 
 def stored(running: Running) -> list[str]:
-    """What was said, from the store."""
+    """The stored feedback."""
     return [row["class_id"] for row in words(running.engine.settings.feedback_store)]
 
 
@@ -615,7 +625,7 @@ def test_feedback_is_one_tap_and_can_be_changed(opened: Opened, listening: Runni
 
 
 @browser
-def test_none_of_these_is_said_of_the_whole_set_that_was_answered(
+def test_none_of_these_refers_to_the_whole_set_of_the_answer(
     opened: Opened, listening: Running
 ) -> None:
     page = opened(url=listening.url)
@@ -633,19 +643,19 @@ def test_none_of_these_is_said_of_the_whole_set_that_was_answered(
 
 
 @browser
-def test_feedback_that_fails_is_told_kindly_and_can_be_sent_again(
+def test_failed_feedback_is_explained_and_can_be_sent_again(
     opened: Opened, listening: Running
 ) -> None:
     page = opened(url=listening.url)
     show(page)
     page.route(re.compile("/v1/feedback"), lambda route: route.fulfill(status=502, body=HTML))
     page.click(".this >> nth=0")
-    page.wait_for_selector("text=could not be kept")
+    page.wait_for_selector("text=could not be saved")
     page.unroute(re.compile("/v1/feedback"))
     page.click(".this >> nth=0")
     page.wait_for_selector(".told")
     page.click("text=Change that")
-    show(page)  # another answer, on which nothing was said yet
+    show(page)  # another answer, without feedback yet
     listening.app.state.feedback.answers.__init__(10)
     page.click(".this >> nth=0")
     page.wait_for_selector("text=no longer remembers")
@@ -676,14 +686,14 @@ def test_a_photo_is_kept_only_where_the_box_is_ticked_before_or_after_the_answer
         assert said(lambda: page.check("#consented")) == 1
         assert said(lambda: page.uncheck("#consented")) == 0
         assert said(lambda: page.check("#consented")) == 1
-        show(page)  # another answer: nobody has agreed to anything yet
+        show(page)  # another answer, without consent yet
         wait_until(page, "!document.querySelector('#consented').checked")
         page.check("#consented")
         assert kept() == 1
         assert said(lambda: page.click("text=None of these")) == 2
         page.route(re.compile("/v1/feedback"), lambda route: route.fulfill(status=502, body=HTML))
         page.click("#consented")
-        page.wait_for_selector("text=could not be kept")
+        page.wait_for_selector("text=could not be saved")
         assert page.is_checked("#consented")  # as it still is
         page.unroute(re.compile("/v1/feedback"))
         running.app.state.feedback.photos.__init__(1, len)
@@ -798,7 +808,7 @@ def corner_of(page: "Page", selector: str) -> tuple[float, float]:
 
 
 @browser
-def test_nothing_sticks_out_sideways(opened: Opened, listening: Running) -> None:
+def test_no_page_scrolls_sideways(opened: Opened, listening: Running) -> None:
     for path in ("", "model.html", "species.html"):
         page = opened(path, url=listening.url, locale="de")
         if not path:
@@ -856,8 +866,8 @@ def test_the_model_page_tells_how_often_its_sets_were_right(
     assert page.locator("#card h2").all_inner_texts() == [
         "How often sets hold the right species",
         "Several photos of one plant",
-        "What can be sent",
-        "Which model this is",
+        "Upload limits",
+        "About this model",
     ]
     assert "Up to 5 photos" in page.inner_text("#card")
 
@@ -887,7 +897,7 @@ def test_a_page_without_a_server_says_so(opened: Opened) -> None:
         page = opened(path)
         page.route(re.compile("/v1/"), lambda route: route.fulfill(status=504, body=HTML))
         page.reload()
-        page.wait_for_selector("text=The service is down")
+        page.wait_for_selector("text=The service is unavailable")
         page.unroute(re.compile("/v1/"))
         page.click("#again")
         page.wait_for_selector("tbody, .card")

@@ -1,4 +1,4 @@
-"""Photos that gather for the network while it works, as on a GPU, tried on the processor."""
+"""Dynamic batching, as on a GPU, tested on a CPU."""
 
 import gc
 import logging
@@ -73,7 +73,7 @@ class Gate:
 
 
 def gathered(batches: BatchingBackend, number: int) -> None:
-    """Wait until so many photos are decoded and wait for the next batch."""
+    """Wait until this many decoded photos wait for the next batch."""
     for _ in range(1000):
         if batches._decoded.qsize() >= number:
             return
@@ -105,7 +105,7 @@ def test_features_come_where_they_are_asked_for(
     np.testing.assert_allclose(ours.features, theirs.features, rtol=1e-5, atol=1e-5)
 
 
-def test_what_is_decoded_meanwhile_is_the_next_batch_and_all_get_their_own(
+def test_photos_decoded_during_a_batch_form_the_next_and_get_their_own_outputs(
     batches: BatchingBackend, session: SessionBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, number = Gate(monkeypatch), LARGEST + 6
@@ -160,7 +160,7 @@ def test_a_photo_that_cannot_be_used_is_refused_and_hurts_nobody(batches: Batchi
     assert batches.infer(PHOTOS[0], max_pixels=MOST)
 
 
-def test_numbers_that_are_none_fail_the_photo_they_belong_to_alone(
+def test_nan_outputs_fail_only_their_own_photo(
     batches: BatchingBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, run = Gate(monkeypatch), FixedBatch.run
@@ -270,7 +270,7 @@ def test_a_replay_of_old_pictures_is_noticed(
     assert (in_batches(session) is session) is stale
 
 
-def test_batches_go_without_replay_where_that_alone_is_refused(
+def test_batches_run_without_replay_if_only_replay_fails(
     session: SessionBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = list[bool]()
@@ -288,13 +288,13 @@ def test_batches_go_without_replay_where_that_alone_is_refused(
     assert opened == [True, False]
 
 
-def test_a_processor_is_served_without(bundle: Path) -> None:
+def test_a_cpu_is_served_without_batches(bundle: Path) -> None:
     pipeline = pipeline_of(Settings(bundle=bundle))
     assert isinstance(pipeline.session, SessionBackend)
     assert pipeline.session.concurrency == cores()
 
 
-def test_threads_that_are_asked_for_are_all_there_are_on_a_gpu_too(
+def test_a_requested_number_of_threads_holds_on_a_gpu_too(
     bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipelines, "CUDA", CPU)

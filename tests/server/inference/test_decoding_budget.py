@@ -1,4 +1,4 @@
-"""The pixel budget: what a picture holds, who waits, and in which order."""
+"""The pixel budget: what a picture holds, which pictures wait, and in which order."""
 
 import io
 import struct
@@ -40,7 +40,7 @@ def held(data: bytes, least: int = 48, max_pixels: int = 10**6) -> int:
 
 
 class Holder:
-    """Takes from a budget in a thread of its own, and gives back when told."""
+    """Takes from a budget in a thread of its own, and gives back on request."""
 
     def __init__(self, budget: PixelBudget, pixels: int) -> None:
         self.inside, self._leave = threading.Event(), threading.Event()
@@ -57,7 +57,9 @@ class Holder:
         self._thread.join(15)
 
 
-def test_who_does_not_fit_waits_until_others_have_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_picture_that_exceeds_the_budget_waits_until_others_are_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "CHECK_EVERY_S", 60)  # who waits is woken, and does not wake up
     budget = PixelBudget(100)
     first, second = Holder(budget, 60), Holder(budget, 40)
@@ -91,7 +93,7 @@ def test_small_ones_do_not_overtake_a_large_one_that_waits() -> None:
     small.leave()
 
 
-def test_what_exceeds_the_budget_by_itself_goes_alone() -> None:
+def test_a_picture_larger_than_the_budget_is_decoded_alone() -> None:
     budget = PixelBudget(100)
     small = Holder(budget, 3)
     assert small.inside.wait(15)
@@ -132,7 +134,9 @@ def fail() -> None:
     raise AssertionError("had to wait")
 
 
-def test_who_gives_up_behind_another_keeps_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_picture_that_gives_up_behind_another_loses_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "CHECK_EVERY_S", 0.01)
     budget = PixelBudget(10)
     first = Holder(budget, 10)
@@ -149,7 +153,7 @@ def test_who_gives_up_behind_another_keeps_no_turn(monkeypatch: pytest.MonkeyPat
         assert budget.waiting == 0
 
 
-def test_who_gives_up_waiting_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_picture_that_gives_up_waiting_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHECK_EVERY_S", 0.01)
     budget = PixelBudget(10)
 
@@ -196,7 +200,7 @@ def test_a_baseline_jpeg_counts_as_the_decoder_shrinks_it(
     assert held(data, least) * 1.35 + 2 * (width + height) >= image.width * image.height
 
 
-def test_what_the_decoder_refuses_holds_nothing() -> None:
+def test_a_picture_that_the_decoder_refuses_holds_no_pixels() -> None:
     assert held(picture(1001, 1000)) == 0
     assert held(picture(1000, 1000)) == 10**6
 

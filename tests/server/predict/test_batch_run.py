@@ -26,7 +26,7 @@ FORMATS = ("jsonl", "csv", "parquet")
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Thirty photos; the 4th is suspect, the 8th is none."""
+    """Thirty photos; the 4th is suspect, the 8th is not a photo."""
     folder = tmp_path_factory.mktemp("photos")
     for index in range(30):
         (folder / f"{index:02}.png").write_bytes(
@@ -61,7 +61,7 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @contextmanager
 def stopped_at(name: str, error: BaseException) -> Iterator[None]:
-    """Raise in place of the answer to a photo."""
+    """Raise instead of answering a photo."""
     with pytest.MonkeyPatch.context() as patched:
         run_network = prediction._run_network
 
@@ -75,7 +75,7 @@ def stopped_at(name: str, error: BaseException) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_run_stopped_by_ctrl_c_goes_on_and_answers_no_photo_twice(
+def test_a_run_stopped_by_ctrl_c_resumes_and_answers_no_photo_twice(
     bundle: Path, photos: Path, tmp_path: Path, form: str, answered: list[str]
 ) -> None:
     if form == "parquet":
@@ -93,15 +93,15 @@ def test_a_run_stopped_by_ctrl_c_goes_on_and_answers_no_photo_twice(
     assert answered[0] == "20.png"
     assert "resuming after 20 of 30\n" in result.stderr
     assert f"29 of 30 photos answered, 1 suspect, 1 failed; written: {output}\n" in result.stderr
-    assert str(result.exception) == "1 of 30 photos failed, each listed above or in the run before"
+    assert str(result.exception) == "1 of 30 photos failed, each listed above or in the earlier run"
     assert output.read_bytes() == whole.read_bytes()
     assert not Path(f"{output}.part").exists()
     again = run(bundle, photos, "-o", output, "--resume", fails=None)
-    assert again.stderr == f"{output} is complete, there is nothing to resume\n"
+    assert again.stderr == f"{output} is complete; there is nothing to resume\n"
     assert len(answered) == 10
 
 
-def test_a_killed_run_goes_on_to_the_same_bytes(bundle: Path, photos: Path, tmp_path: Path) -> None:
+def test_a_killed_run_resumes_to_the_same_bytes(bundle: Path, photos: Path, tmp_path: Path) -> None:
     listed = "".join(f"{photos}/{number % 30:02}.png\n" for number in range(400))
     (tmp_path / "list").write_text(listed)
     whole, output, part = (tmp_path / name for name in ("whole.csv", "a.csv", "a.csv.part"))
@@ -145,7 +145,7 @@ def test_a_full_disk_loses_nothing(bundle: Path, photos: Path, tmp_path: Path, f
         run(bundle, photos, "-o", output)
     assert raised.value.exit_code == 1
     assert "answers are kept in" in str(raised.value)
-    assert "repeat the command with --resume to go on" in str(raised.value)
+    assert "repeat the command with --resume to continue" in str(raised.value)
     part = tmp_path / f"sets.{form}.part"
     assert part.stat().st_size == 8_000  # the last row is half written
     assert not output.exists()
@@ -172,7 +172,7 @@ def test_a_disk_too_full_for_the_parquet_file_keeps_all_answers(
     assert (answered, output.exists()) == ([], True)
 
 
-def test_what_is_interrupted_is_not_lost_by_leaving_resume_out(
+def test_an_interrupted_run_is_not_lost_by_omitting_resume(
     bundle: Path, photos: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "sets.csv"
@@ -210,7 +210,7 @@ def one_more(folder: Path) -> None:
         (None, ["--embeddings", "x.npy"], 'embeddings was not given and is "x.npy"'),
     ],
 )
-def test_a_run_that_asks_for_something_else_is_refused(
+def test_resuming_with_other_options_is_refused(
     bundle: Path,
     photos: Path,
     tmp_path: Path,
@@ -236,7 +236,9 @@ def test_a_run_of_another_bundle_is_refused(bundle: Path, photos: Path, tmp_path
     with stopped_at("20.png", KeyboardInterrupt()):
         CliRunner().invoke(app, ["predict", str(mine), str(photos), "-o", str(output)])
     replace_files(mine, {"MODEL_CARD.md": b"of another one"})
-    with pytest.raises(UsageError, match=r'resumed: bundle_sha256 was ".*" and is ".*"\. Ask as'):
+    with pytest.raises(
+        UsageError, match=r'resumed: bundle_sha256 was ".*" and is ".*"\. Use the same options'
+    ):
         run(mine, photos, "-o", output, "--resume")
 
 
@@ -276,7 +278,7 @@ def test_every_format_marks_suspect_photos_and_names_the_model(
     assert lines[0]["model"]["calibration_id"] == best["calibration_id"]
 
 
-def test_what_came_of_it_is_said_on_stderr(bundle: Path, photos: Path, tmp_path: Path) -> None:
+def test_the_totals_are_printed_to_stderr(bundle: Path, photos: Path, tmp_path: Path) -> None:
     assert run(bundle, photos).stderr.endswith("\n29 of 30 photos answered, 1 suspect, 1 failed\n")
     words = ("--group-by", "folder", "-o", tmp_path / "a.csv", "--embeddings", tmp_path / "a.npy")
     assert run(bundle, photos, *words).stderr.endswith(
@@ -292,10 +294,10 @@ def test_what_came_of_it_is_said_on_stderr(bundle: Path, photos: Path, tmp_path:
         (["--resume", "-o", "a.txt"], "a table cannot be resumed: choose --format csv, jsonl or"),
         (["--embeddings", "a.parquet"], r"--embeddings must end in \.npy, got a\.parquet"),
         (["--embeddings", "/no/such/a.npy"], "--embeddings /no/such/a.npy cannot be written: No"),
-        (["--group-by", "plant"], "plant is a column of a manifest, and .* is none"),
+        (["--group-by", "plant"], "plant is a column of a manifest, but .* is not a manifest"),
     ],
 )
-def test_what_does_not_go_together_is_refused(
+def test_conflicting_flags_are_refused(
     bundle: Path, photos: Path, words: list[str], said: str
 ) -> None:
     with pytest.raises(UsageError, match=said):

@@ -81,7 +81,9 @@ def test_a_run_whose_features_are_gone_is_refused(
         CliRunner().invoke(app, ["predict", str(bundle), *words])
     part = Path(f"{target}.part")
     part.write_bytes(part.read_bytes()[:-1])
-    with pytest.raises(UsageError, match=r"a\.npy cannot be resumed: a\.npy\.part is gone or too"):
+    with pytest.raises(
+        UsageError, match=r"a\.npy cannot be resumed: a\.npy\.part is missing or too"
+    ):
         run(bundle, *words, "--resume")
 
 

@@ -1,4 +1,4 @@
-"""Which photos are suggestion, and which of them are one plant."""
+"""Which photos a command line names, and which of them show one plant."""
 
 from pathlib import Path
 
@@ -80,5 +80,5 @@ def test_a_manifest_that_cannot_be_used_is_refused(
 
 
 def test_a_column_groups_no_photos_outside_a_manifest(folder: Path) -> None:
-    with pytest.raises(UsageError, match=r"--group-by plant is a column of a manifest, and x\.jpg"):
+    with pytest.raises(UsageError, match=r"--group-by plant is a column of a manifest, but x\.jpg"):
         find_photos(["x.jpg"], [], "plant")

@@ -67,7 +67,7 @@ def test_predict_and_http_give_the_same_answer(
         }  # fmt: skip
 
 
-def test_folders_are_searched_in_order_and_what_is_skipped_is_said(
+def test_folders_are_searched_in_order_and_skipped_files_are_reported(
     bundle: Path, photos: Path
 ) -> None:
     result = run(bundle, photos, "--format", "jsonl")
@@ -164,7 +164,7 @@ def test_an_output_file_is_written_whole_or_not_at_all(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--k", "2.55"], "possible are 1, 1.1"),
+        (["--k", "2.55"], "possible values: 1, 1.1"),
         (["--k", "nan"], "k: input should be a finite number, got nan"),
         (["--include", "rollup,all"], "include: input should be 'scores', .*, got 'all'"),
         (["--max-results", "0"], "max_results: .*, got 0"),
@@ -176,7 +176,7 @@ def test_an_output_file_is_written_whole_or_not_at_all(
         (["-o", "x" * 300], "cannot be written: File name too long; choose another path"),
     ],
 )
-def test_a_flag_that_cannot_be_is_a_usage_error(
+def test_an_impossible_flag_is_a_usage_error(
     bundle: Path, photos: Path, words: list[str], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
@@ -190,7 +190,7 @@ def test_a_flag_that_cannot_be_is_a_usage_error(
         *[("--format", "xml", "table"), ("--device", "tpu", "cuda")],
     ],
 )
-def test_a_word_that_is_no_choice_is_refused_with_the_choices(
+def test_an_unknown_choice_is_refused_with_the_choices(
     bundle: Path, photos: Path, flag: str, value: str, choice: str
 ) -> None:
     result = run(bundle, photos, flag, value)
@@ -324,7 +324,7 @@ def test_no_more_of_a_file_is_read_than_allowed(
     assert codes == [None, "body_too_large", None, *["body_too_large"] * len(endless)]
 
 
-def test_ctrl_c_leaves_what_waits_undone(
+def test_ctrl_c_drops_waiting_photos(
     bundle: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[bytes] = []
@@ -414,9 +414,7 @@ def test_photos_of_one_plant_are_answered_as_over_http(
     assert result["query"]["images"] == 2
 
 
-def test_an_answer_says_which_photos_of_the_plant_it_does_not_rest_on(
-    bundle: Path, plant: Path
-) -> None:
+def test_an_answer_names_the_photos_of_the_plant_it_does_not_use(bundle: Path, plant: Path) -> None:
     words = ["predict", str(bundle), str(plant), "--group-by", "folder", "--format", "jsonl"]
     result = CliRunner().invoke(app, words)
     assert str(result.exception) == "1 of 7 photos failed, each listed above"  # the 6th is unseen
@@ -425,7 +423,7 @@ def test_an_answer_says_which_photos_of_the_plant_it_does_not_rest_on(
     assert len(outcome["paths"]) == 7
     fields = {warning["code"]: warning["detail"] for warning in outcome["warnings"]}
     assert fields["photo_failed"].startswith(f"{plant / '1.png'}: these bytes are not a picture")
-    assert fields["photos_left_out"] == "the answer is made of the first 5 of 7 photos"
+    assert fields["photos_left_out"] == "the answer uses the first 5 of 7 photos"
     alone = [plant / f"{number}.png" for number in (0, 2, 3, 4)]
     (same,) = lines(run(bundle, *alone, "--group-by", "folder", "--format", "jsonl"))
     assert same["results"] == outcome["results"]

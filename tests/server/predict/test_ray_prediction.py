@@ -30,7 +30,7 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Some hundred photos in folders of four; one is suspect, one is none."""
+    """About a hundred photos in folders of four; one is suspect, one is not a photo."""
     folder = tmp_path_factory.mktemp("photos")
     for index in range(120):
         (folder / f"{index // 4:02}").mkdir(exist_ok=True)
@@ -43,7 +43,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A manifest of photos that take some 20 ms each; the third is none."""
+    """A manifest of photos that take about 20 ms each; the third is not a photo."""
     folder = tmp_path_factory.mktemp("slow")
     for index in range(4):
         (folder / f"{index}.png").write_bytes(garden.photo(index, side=600))
@@ -55,7 +55,7 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def started(*what: Any) -> Iterator[subprocess.Popen[str]]:
-    """A run on Ray that is over when the block is, its pipes read to the end."""
+    """A run on Ray that ends with the block, its pipes read to the end."""
     with start(*what, "--ray", "--ray-workers", "2") as job:
         try:
             yield job
@@ -77,7 +77,7 @@ def start(bundle: Path, photos: Path, output: Path, *flags: str) -> subprocess.P
 
 
 def ended(process: subprocess.Popen[str]) -> str:
-    """What a run that came to its end said; one photo is none, so the code is 6."""
+    """The output of a completed run; one file is not a photo, so the exit code is 6."""
     out, err = process.communicate()
     assert process.returncode == 6, err
     assert out == ""
@@ -97,7 +97,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def _workers() -> list[int]:
-    """Processes of Ray that look at photos."""
+    """Ray processes that answer photos."""
     results = []
     for each in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -134,9 +134,7 @@ def test_files_are_those_of_the_local_run(
 
 
 @needs_ray
-def test_a_job_that_is_killed_goes_on_and_loses_nothing(
-    bundle: Path, slow: Path, tmp_path: Path
-) -> None:
+def test_a_killed_job_resumes_and_loses_nothing(bundle: Path, slow: Path, tmp_path: Path) -> None:
     whole, output = tmp_path / "whole.csv", tmp_path / "sets.csv"
     ended(start(bundle, slow, whole))
     before = set(_workers())
@@ -168,7 +166,7 @@ def test_killed_workers_lose_nothing(bundle: Path, slow: Path, tmp_path: Path) -
 
 
 @needs_ray
-def test_ctrl_c_ends_it_and_says_how_to_go_on(bundle: Path, slow: Path, tmp_path: Path) -> None:
+def test_ctrl_c_ends_it_and_tells_how_to_resume(bundle: Path, slow: Path, tmp_path: Path) -> None:
     output = tmp_path / "sets.csv"
     with started(bundle, slow, output) as job:
         wait_for(lambda: finished(output) > 10)

@@ -1,4 +1,4 @@
-"""An output that grows: cut anywhere, it ends in the same bytes; changed, it is refused."""
+"""A resumable output: cut anywhere, it ends in the same bytes; changed, it is refused."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ from florilege.server.predict.resumable_output import Convert, ResumableOutput, 
 
 
 def line(number: int, verdict: str | None, failed: int) -> str:
-    """What is written about one observation, as far as it matters here."""
+    """The line of one observation, with the fields that matter here."""
     error = {"code": "broken", "detail": f"number {number}"}
     return json_text(
         {
@@ -38,7 +38,7 @@ TOTALS = {"finished": 4, "answered": 3, "suspect": 2, "failed": 3}
 
 
 def copy(lines: Any, file: Any) -> None:
-    """A conversion that writes the same again."""
+    """A conversion that writes the same lines."""
     file.writelines(json_text(one).encode() for one in lines)
 
 
@@ -79,7 +79,7 @@ def stop(*_: object) -> NoReturn:
 
 
 @pytest.mark.parametrize("convert", CONVERSIONS)
-def test_a_run_that_nobody_interrupts_leaves_the_rows_and_what_came_of_it(
+def test_an_uninterrupted_run_leaves_the_rows_and_the_totals(
     tmp_path: Path, convert: Convert | None
 ) -> None:
     output = tmp_path / "sets.csv"
@@ -91,7 +91,7 @@ def test_a_run_that_nobody_interrupts_leaves_the_rows_and_what_came_of_it(
     assert grow(output, convert=convert) == []  # nothing to resume
 
 
-def test_a_run_cut_at_any_byte_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+def test_a_run_cut_at_any_byte_resumes_to_the_same_bytes(tmp_path: Path) -> None:
     output, part, run = (tmp_path / f"s.csv{more}" for more in ("", ".part", ".run"))
     grow(output, until=3)
     rows, options = part.read_bytes(), run.read_bytes()
@@ -107,7 +107,7 @@ def test_a_run_cut_at_any_byte_goes_on_to_the_same_bytes(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("zeros", [b"\0\0\0", b"\0\0\0\n", b"\0\0\0\n" + LINES[2].encode()])
-def test_zeros_that_a_stopped_system_left_are_written_again(tmp_path: Path, zeros: bytes) -> None:
+def test_zeros_left_by_a_system_crash_are_overwritten(tmp_path: Path, zeros: bytes) -> None:
     output, part, run = (tmp_path / f"s.csv{more}" for more in ("", ".part", ".run"))
     grow(output, until=3)
     part.write_bytes("".join(LINES[:2]).encode() + zeros)
@@ -209,7 +209,7 @@ def test_resume_without_the_rows_is_refused(until: int, gone: str, tmp_path: Pat
     output = tmp_path / "s.csv"
     grow(output, until=until)
     (tmp_path / gone).unlink()
-    with pytest.raises(UsageError, match=f": {gone} is gone; start again without --resume"):
+    with pytest.raises(UsageError, match=f": {gone} is missing; start again without --resume"):
         grow(output)
     assert grow(output, resume=False) == [0, 1, 2, 3]
 
@@ -238,7 +238,7 @@ def test_two_runs_do_not_write_one_output(tmp_path: Path) -> None:
     assert grow(output) == [1, 2, 3]
 
 
-def test_what_came_of_a_resumed_run_counts_its_beginning(tmp_path: Path) -> None:
+def test_the_totals_of_a_resumed_run_include_its_first_part(tmp_path: Path) -> None:
     output = tmp_path / "s.csv"
     grow(output, until=3)
     growing = ResumableOutput(output, OPTIONS)
