@@ -1,7 +1,7 @@
-"""What is asked of a calibration: each field is a flag of ``florilege calibrate``."""
+"""Settings of a calibration: each field is a flag of ``florilege calibrate``."""
 
 from collections.abc import Sequence
-from math import ceil
+from math import ceil, log
 from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -29,11 +29,12 @@ PREFERRED_K = 3.0
 GRID_END = 20
 DEFAULT_IMAGES = (2, 3, 4, 5)
 DEFAULT_DELTA = 0.1
+TEMPERATURES = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0)
 NO_METHOD = "none"
 
 
 def _numbers(text: Any) -> Any:
-    """The numbers in a text such as ``1,2.5``, or in a sequence; each once, in that order."""
+    """The numbers in a text such as ``1,2.5`` or in a sequence, in order and without repeats."""
     try:
         parts = text.split(",") if isinstance(text, str) else text
         return text if text is None else tuple(dict.fromkeys(float(part) for part in parts))
@@ -46,40 +47,40 @@ Method = Annotated[str | None, BeforeValidator(lambda name: None if name == NO_M
 
 
 class CalibrationSettings(FlagSettings):
-    """What is asked of a calibration of any bundle; :class:`CalibrationPlan` is for one."""
+    """Settings of a calibration of any bundle; :class:`CalibrationPlan` is for one bundle."""
 
     ks: Annotated[Numbers | None, Flag(name="--k", type=str | None)] = Field(
         default=None,
-        description="Mean set sizes to offer; by default 1,2,3,5,10, as classes allow.",
+        description="Mean set sizes to calibrate; by default 1,2,3,5,10, up to the classes.",
     )
     coverages: Annotated[Numbers, Flag(name="--coverage", type=str)] = Field(
-        default="0.9,0.95", validate_default=True, description="Coverages to offer."
+        default="0.9,0.95", validate_default=True, description="Coverages to calibrate."
     )
-    min_size: int = Field(default=1, description="1: every set holds its best class; or 0.")
+    min_size: int = Field(default=1, description="1: every set holds its best class; 0: not.")
     micro_weight: float = Field(
         default=0.5, description="For the balanced rules: 1 counts photos, 0 counts classes."
     )
     head: str | None = Field(
-        default=None, description="Head that serves; by default the best on these photos."
+        default=None, description="Head to serve; by default the best on these photos."
     )
     score_kind: ScoreKind | None = Field(
-        default=None, description="Scores that serve; by default the better on these photos."
+        default=None, description="Scores to serve; by default the better on these photos."
     )
-    temperatures: Annotated[Numbers, Flag(name="--temperature", type=str)] = Field(
-        default="1",
-        validate_default=True,
-        description="Temperatures of softmax; the best one serves.",
+    temperatures: Annotated[Numbers | None, Flag(name="--temperature", type=str | None)] = Field(
+        default=None,
+        description="Temperatures of softmax to compare; by default 0.25 to 2, or 1 where head and "
+        "scores are given.",
     )
     rejection_method: Annotated[Method, Flag(type=str)] = Field(
         default=DEFAULT_METHOD,
-        description="How to recognise photos of something else: auto, a method, or none.",
+        description="How to detect photos of something else: auto, a method, or none.",
     )
     suspect_share: float = Field(
         default=DEFAULT_SHARE, description="Share of these photos to treat as suspect."
     )
     delta: float = Field(
         default=DEFAULT_DELTA,
-        description="How often a calibration may break guarantee=probability.",
+        description="Share of calibrations that may break guarantee=probability.",
     )
     max_size: int | None = Field(
         default=None, description="Largest set under a guaranteed mean size; by default 50, or 2 K."
@@ -89,16 +90,16 @@ class CalibrationSettings(FlagSettings):
         tuple[str, ...], Flag(name="--list", type=list[str] | None, metavar="[NAME=]FILE")
     ] = Field(
         default=(),
-        description="List of class ids, one a line, or folder of lists: each gets thresholds of "
-        "its own; may be repeated.",
+        description="List of class ids, one per line, or folder of lists; each gets its own "
+        "thresholds; may be repeated.",
     )
 
     runtime: RuntimeName = Field(
         default="onnxruntime",
-        description="What runs the network: with openvino the bundle gets a second calibration.",
+        description="Runtime of the network; openvino adds a second calibration to the bundle.",
     )
     precision: Precision | None = Field(
-        default=None, description="float32, or bf16 for half the cost; by default bf16 in openvino."
+        default=None, description="float32, or bf16 at half the cost; openvino defaults to bf16."
     )
 
     @model_validator(mode="after")
@@ -109,11 +110,13 @@ class CalibrationSettings(FlagSettings):
         for coverage in self.coverages:
             check_coverage(coverage)
         class_weights([1], self.micro_weight)
-        for temperature in self.temperatures:
+        for temperature in self.temperatures or ():
             check_temperature(temperature)
-        if not self.temperatures or (self.score_kind == "sigmoid" and self.temperatures != (1.0,)):
+        if self.temperatures == () or (
+            self.score_kind == "sigmoid" and self.temperatures not in (None, (1.0,))
+        ):
             raise ValueError(
-                f"temperatures must be some numbers, only 1 for sigmoid, got {self.temperatures}"
+                f"temperatures must hold a number, and only 1 for sigmoid, got {self.temperatures}"
             )
         if self.rejection_method not in (None, DEFAULT_METHOD, *FEATURE_METHODS, *METHODS):
             methods = (DEFAULT_METHOD, *FEATURE_METHODS, *METHODS, NO_METHOD)
@@ -124,7 +127,7 @@ class CalibrationSettings(FlagSettings):
         check_share(self.suspect_share)
         if self.small_classes not in (None, "marginal"):
             raise ValueError(
-                "small_classes is gone: classes with few photos get the threshold of all photos"
+                "small_classes was removed: classes with few photos get the threshold of all photos"
             )
         if not 0 < self.delta < 1:
             raise ValueError(f"delta must be in (0, 1), got {self.delta}")
@@ -132,26 +135,25 @@ class CalibrationSettings(FlagSettings):
 
 
 class CalibrationPlan(CalibrationSettings):
-    """What is asked of one bundle: checked against its classes, with a method of rejection."""
+    """Settings for one bundle: checked against its classes, with a definite rejection method."""
 
     classes: int
-    ks: Numbers = ()  # by default as many of 1, 2, 3, 5 and 10 as there are classes
-    images: tuple[int, ...] = DEFAULT_IMAGES  # numbers of photos of one plant, as well as one
-    lists: tuple[RegionList, ...] = ()  # those of `list_files`
+    ks: Numbers = ()  # by default those of 1, 2, 3, 5 and 10 that do not exceed the classes
+    images: tuple[int, ...] = DEFAULT_IMAGES  # numbers of photos of one plant, besides 1
+    lists: tuple[RegionList, ...] = ()  # the content of `list_files`
     rejection_method: Method = LOGITS_METHOD
 
     @model_validator(mode="before")
     @classmethod
     def _fill(cls, values: dict[str, Any]) -> dict[str, Any]:
         if values.get("ks") is None:
-            fitting = tuple(k for k in DEFAULT_KS if k <= values["classes"])
-            return {**values, "ks": fitting}
+            return {**values, "ks": tuple(k for k in DEFAULT_KS if k <= values["classes"])}
         return values
 
     @model_validator(mode="after")
     def _check_with_classes(self) -> Self:
         if self.rejection_method == DEFAULT_METHOD:
-            raise ValueError(f"rejection_method {DEFAULT_METHOD} must be settled first")
+            raise ValueError(f"rejection_method {DEFAULT_METHOD} must be resolved first")
         if not self.ks:
             raise ValueError("at least one K is needed")
         for k in self.ks:
@@ -165,42 +167,50 @@ class CalibrationPlan(CalibrationSettings):
         return self
 
     def among(self, classes: int) -> "CalibrationPlan":
-        """The same for fewer classes, of which a K may now ask for more than there are."""
+        """The same plan for fewer classes; a K may exceed their number."""
         return self.model_copy(update={"classes": classes})
 
     def candidates(self, heads: Sequence[str]) -> list[tuple[str, ScoreKind, float]]:
-        """Heads with kinds of score and temperatures that are compared.
+        """Heads and kinds of score to compare, each at the temperature nearest to 1.
 
-        For ``sigmoid`` 1 is the only temperature: no other would change a set of ``average_k``.
+        For ``sigmoid`` this is 1, since others do not change a set of ``average_k``.
 
         Raises:
-            ValueError: There is no head with the name asked for.
+            ValueError: There is no head of the requested name.
         """
         if self.head not in (None, *heads):
             near = suggestion(str(self.head), heads)
             raise ValueError(f"head must be one of {', '.join(heads)}, got {self.head!r}{near}")
         return [
-            (head, kind, temperature)
+            (head, kind, self.temperatures_for(1)[0] if kind == "softmax" else 1.0)
             for head in heads
             for kind in SCORE_KINDS
-            for temperature in (self.temperatures if kind == "softmax" else (1.0,))
             if self.head in (None, head) and self.score_kind in (None, kind)
         ]
 
+    def temperatures_for(self, candidates: int) -> tuple[float, ...]:
+        """Temperatures to compare for so many candidates, the nearest to 1 first.
+
+        Where there is one, nothing is chosen on the photos, and guarantees hold: 1 alone.
+        """
+        default = TEMPERATURES if candidates > 1 else (1.0,)
+        temperatures = default if self.temperatures is None else self.temperatures
+        return tuple(sorted(temperatures, key=lambda value: abs(log(value))))
+
     @property
     def default_k(self) -> float:
-        """3 where the grid reaches it, else the first K asked for."""
+        """3 where there are as many classes, else the first requested K."""
         return PREFERRED_K if self.classes >= PREFERRED_K else self.ks[0]
 
     @property
     def grid(self) -> tuple[float, ...]:
-        """1.0, 1.1, ... to 20 or the number of classes, and every K asked for; ascending."""
+        """1.0, 1.1, ... to 20 or the number of classes, and every requested K; ascending."""
         last = min(GRID_END, self.classes)
         return tuple(sorted({*(step / 10 for step in range(10, 10 * last + 1)), *self.ks}))
 
     @property
     def compared(self) -> tuple[float, ...]:
-        """Every K asked for and the default, at which heads and kinds of score are compared."""
+        """Every requested K and the default K, at which heads and kinds of score are compared."""
         return tuple(sorted({*self.ks, self.default_k}))
 
     @property

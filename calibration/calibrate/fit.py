@@ -1,7 +1,8 @@
-"""From the logits of a split to a calibration record."""
+"""Fit a calibration record to the logits of a split."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +17,16 @@ from florilege.calibration.calibrate.threshold_tables import (
     Block,
     Source,
     promised_tables,
+    sets_by_k,
     tabulate,
 )
 from florilege.calibration.distribution import Distribution, DistributionOf
 from florilege.calibration.measurement import size_bins
-from florilege.calibration.nested_cross_validation import choose
+from florilege.calibration.nested_cross_validation import (
+    choose,
+    choose_simplest,
+    interval_of_best,
+)
 from florilege.calibration.photo_groups import count_plants
 from florilege.calibration.record.origin import Origin, Selection
 from florilege.calibration.record.record import CalibrationRecord
@@ -33,7 +39,10 @@ from florilege.calibration.rules import class_weights
 from florilege.calibration.scores import ScoreKind, scores
 from florilege.calibration.sets import largest_set
 
-SWOLLEN = 1.05  # times K: sets larger than this hit more for their size, not their scores
+SIZE_TOLERANCE = 1.05
+"""Sets larger than this times K hit more because of their size, not because of their scores."""
+TEMPERATURE_ROWS = 5000
+"""As many rows at most choose the temperature; more would only cost time."""
 
 
 def fit_record(
@@ -41,27 +50,28 @@ def fit_record(
     plan: CalibrationPlan,
     *,
     class_counts: NDArray[np.int64] | None,
-    overlap: PhotoOverlap = PhotoOverlap(),  # noqa: B008  # nothing known, and it cannot change
+    overlap: PhotoOverlap = PhotoOverlap(),  # noqa: B008  # unknown overlap; immutable
     reference: Reference | None = None,
     advance: Advance = lambda rows: None,
 ) -> CalibrationRecord:
-    """Calibrate every rule, choose what serves, and measure it all.
+    """Choose the head and scores to serve, calibrate every rule, and measure all of them.
 
     Args:
-        outputs: Those of the calibration split.
-        plan: What is asked for.
+        outputs: Outputs for the calibration split.
+        plan: Settings of the calibration.
         class_counts: Training images per class, shape ``(classes,)``; None to count the photos of
             the split itself.
-        overlap: What its photos did for the network before.
-        reference: What features are compared with, for the rejection methods that need it; the
-            outputs then have to hold features.
-        advance: Called with the number of rows after each block; in all
+        overlap: How many of its photos trained or chose the network.
+        reference: The features to compare with, for the rejection methods that need them; the
+            outputs must then hold features.
+        advance: Called with the number of rows after each block; in total with
             ``passes(outputs, plan)`` times the rows.
     """
     labels, counts = outputs.labels, class_counts
     if counts is None:
         counts = np.bincount(labels, minlength=plan.classes)
-    served, selection, other_tables = _choose_source(outputs, plan, advance)
+    choice = _choose_source(outputs, plan, advance)
+    served = choice.source
     weights = class_weights(counts, plan.micro_weight)
     single = tabulate(served, plan, plan.grid)
     tables = single.tables
@@ -77,8 +87,9 @@ def fit_record(
     ]
     for _, tables_of_list in lists:
         tables += tables_of_list
-    tables += other_tables
-    distribution, rejection = _familiarity(outputs, served, plan, reference, advance)
+    tables += choice.other_tables
+    low, high = interval_of_best(single.hits, choice.candidates, plants=outputs.plants)
+    distribution, rejection = _fit_familiarity(outputs, served, plan, reference, advance)
     return CalibrationRecord(
         calibration_id="",
         created=datetime.now(UTC).isoformat(),
@@ -98,9 +109,15 @@ def fit_record(
             precision=outputs.runtime.precision,
             observations=count_plants(outputs.plants),
             **overlap._asdict(),
-            chose_head=selection.candidates > 1,
+            chose_head=choice.candidates > 1,
         ),
-        selection=selection,
+        selection=Selection(
+            k=plan.default_k,
+            candidates=choice.candidates,
+            hit_rate=float(single.hits.mean()),
+            honest_hit_rate=choice.honest_hit_rate,
+            honest_ci95=(min(low, choice.honest_hit_rate), high),
+        ),
         class_counts=tuple(counts.tolist()),
         class_counts_from=outputs.split if class_counts is None else "train",
         micro_weight=plan.micro_weight,
@@ -122,91 +139,141 @@ def fit_record(
     ).with_id()
 
 
-def _choose_source(
-    outputs: SplitOutputs, plan: CalibrationPlan, advance: Advance
-) -> tuple[Source, Selection, list[Table]]:
-    """The scores that serve, how they were chosen, and the tables of those that do not serve."""
+class _SourceChoice(NamedTuple):
+    """The scores to serve, and how they were choice."""
+
+    source: Source
+    candidates: int
+    honest_hit_rate: float
+    other_tables: list[Table]  # of the candidates that do not serve
+
+
+def _choose_source(outputs: SplitOutputs, plan: CalibrationPlan, advance: Advance) -> _SourceChoice:
+    """Choose head and kind of score by their hits, then the temperature."""
     sources = [
         single_photos(outputs, *candidate, advance=advance)
         for candidate in plan.candidates(outputs.heads)
     ]
-    compared = [tabulate(source, plan, plan.compared) for source in sources]
-    fair = comparable([float(each.sizes.mean()) for each in compared], plan.default_k)
-    choice = choose([compared[index].hits for index in fair], plants=outputs.plants)
-    best = fair[choice.best]
-    selection = Selection(
-        k=plan.default_k,
-        candidates=len(sources),
-        hit_rate=choice.hit_rate,
-        honest_hit_rate=choice.honest_hit_rate,
-        honest_ci95=choice.honest_ci95,
+    results = [tabulate(source, plan, plan.compared) for source in sources]
+    eligible = comparable([float(each.sizes.mean()) for each in results], plan.default_k)
+    choice = choose([results[index].hits for index in eligible], plants=outputs.plants)
+    best = eligible[choice.best]
+    softmax = [index for index in eligible if sources[index].score_kind == "softmax"]
+    temperatures, gain = plan.temperatures_for(len(sources))[1:] if softmax else (), 0.0
+    served = sources[best]
+    if temperatures:
+        head = sources[max(softmax, key=lambda index: results[index].hits.sum())].head
+        step = -(-served.rows // TEMPERATURE_ROWS)
+        samples = [
+            single_photos(outputs, *candidate, step=step)
+            for candidate in (
+                (served.head, served.score_kind, served.temperature),
+                *((head, "softmax", temperature) for temperature in temperatures),
+            )
+        ]
+        index, gain = _choose_temperature(samples, plan)
+        if index:
+            best = -1
+            served = single_photos(
+                outputs, head, "softmax", temperatures[index - 1], advance=advance
+            )
+    return _SourceChoice(
+        source=served,
+        candidates=len(sources) + len(temperatures),
+        honest_hit_rate=min(1.0, choice.honest_hit_rate + gain),
+        other_tables=[
+            table for index, each in enumerate(results) if index != best for table in each.tables
+        ],
     )
-    others = compared[:best] + compared[best + 1 :]
-    return sources[best], selection, [table for other in others for table in other.tables]
+
+
+def _choose_temperature(samples: Sequence[Source], plan: CalibrationPlan) -> tuple[int, float]:
+    """Index of the scores to serve, the first unless others clearly hit more, and the gain.
+
+    It is that of the hit rate at the default K. Scores whose ties make sets too large are left out.
+    """
+    hits = list[NDArray[np.bool_]]()
+    for sample in samples:
+        sizes, each = sets_by_k(sample, plan)
+        too_large = sizes.mean(axis=0) > SIZE_TOLERANCE * np.array(plan.compared)
+        hits.append(hits[0] if hits and too_large.any() else each)
+    index, gains = choose_simplest(np.stack(hits), plants=samples[0].plants)
+    return index, float(gains[plan.compared.index(plan.default_k)])
 
 
 def passes(outputs: SplitOutputs, plan: CalibrationPlan) -> int:
-    """How often :func:`fit_record` reads all rows; each number of photos counts once."""
+    """How often :func:`fit_record` reads all rows; each entry of ``plan.images`` counts once."""
     candidates = plan.candidates(outputs.heads)
     return 2 * len(candidates) + 7 + len(plan.images) + PASSES * len(plan.lists)
 
 
 def single_photos(
-    outputs: SplitOutputs, head: str, kind: ScoreKind, temperature: float, *, advance: Advance
+    outputs: SplitOutputs,
+    head: str,
+    kind: ScoreKind,
+    temperature: float,
+    *,
+    step: int = 1,
+    advance: Advance = lambda rows: None,
 ) -> Source:
-    """The scores of single photos, which can be read any number of times."""
+    """The scores of every ``step``-th photo alone, as a source that can be read repeatedly."""
 
     def blocks() -> Iterator[Block]:
+        first = 0
         for (logits,), labels in outputs.blocks(head):
-            yield scores(logits, kind, temperature=temperature), labels
+            rows = slice(-first % step, None, step)
+            yield scores(logits[rows], kind, temperature=temperature), labels[rows]
+            first += len(labels)
             advance(len(labels))
 
     return Source(
         blocks=blocks,
-        rows=len(outputs.labels),
+        rows=len(outputs.labels[::step]),
         head=head,
         score_kind=kind,
         temperature=temperature,
-        plants=outputs.plants,
+        plants=None if outputs.plants is None else outputs.plants[::step],
     )
 
 
 def comparable(sizes: Sequence[float], average_k: float) -> list[int]:
-    """The candidates whose hits may be compared: their sets hold K on average.
+    """The candidates whose hits may be compared: the mean size of their sets is about K.
 
-    Where many scores are equal, as with a network that has hardly learned, ties at the cut swell
-    the sets, and larger sets hit more. If all are swollen, the least swollen is left.
+    Where many scores are equal, as in a barely trained network, ties at the cut enlarge the sets,
+    and larger sets hit more. If the sets of all candidates are too large, the one with the smallest
+    sets remains.
 
     Example:
         >>> comparable([38.1, 3.0, 3.02], 3.0)
         [1, 2]
     """
-    fair = [index for index, size in enumerate(sizes) if size <= SWOLLEN * average_k]
-    return fair or [int(np.argmin(sizes))]
+    eligible = [index for index, size in enumerate(sizes) if size <= SIZE_TOLERANCE * average_k]
+    return eligible or [int(np.argmin(sizes))]
 
 
-def _familiarity(
+def _fit_familiarity(
     outputs: SplitOutputs,
     served: Source,
     plan: CalibrationPlan,
     reference: Reference | None,
     advance: Advance,
 ) -> tuple[Distribution, RejectionRule | None]:
-    """How the scores are distributed, and below which familiarity a photo is suspect."""
-    gathered, familiarity, kind = DistributionOf(), list[NDArray[np.float64]](), served.score_kind
+    """The distribution of the scores, and the rule that marks unfamiliar photos as suspect."""
+    distribution, kind = DistributionOf(), served.score_kind
+    familiarity = list[NDArray[np.float64]]()
     method = plan.rejection_method
     names = (served.head, FEATURES) if method in FEATURE_METHODS else (served.head,)
     for (logits, *features), labels in outputs.blocks(*names):
-        gathered.update(logits, scores(logits, kind, temperature=served.temperature))
+        distribution.update(logits, scores(logits, kind, temperature=served.temperature))
         if features:
-            assert reference is not None  # a method that needs features comes with one
+            assert reference is not None  # the plan provides one where features are needed
             familiarity.append(parts(logits, kind, features[0], reference))
         elif method is not None:
             familiarity.append(METHODS[method](logits, kind)[:, np.newaxis])
         advance(len(labels))
     if method is None:
-        return gathered.result(), None
-    return gathered.result(), fit_rejection(
+        return distribution.result(), None
+    return distribution.result(), fit_rejection(
         method,
         plan.suspect_share,
         np.concatenate(familiarity),

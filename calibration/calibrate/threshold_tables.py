@@ -1,4 +1,4 @@
-"""The thresholds of every rule, for scores read block by block, and what they do."""
+"""Choose and measure the thresholds of every rule, on scores read block by block."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -27,29 +27,29 @@ Advance = Callable[[int], object]
 Block = tuple[NDArray[np.float64], NDArray[np.int64] | None]
 """Scores ``(batch, classes)``, and labels ``(batch,)`` where they are known."""
 NO_SCORE = next_above(1.0)
-"""No softmax or sigmoid score reaches it: only the best class of each photo is left."""
+"""No softmax or sigmoid score reaches it, so that sets hold only the best class."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
     """Scores of one head, kind and temperature, of single photos or of groups, or of a list."""
 
-    blocks: Callable[[], Iterator[Block]]  # starts a fresh pass over the scores; called twice
-    rows: int  # rows in all
-    head: str  # whose scores they are
+    blocks: Callable[[], Iterator[Block]]  # starts a new pass over the scores; called twice
+    rows: int  # total number of rows
+    head: str  # head of the logits
     score_kind: ScoreKind  # how its logits become scores
-    temperature: float  # what they are divided by first
+    temperature: float  # the logits are divided by this first
     images: int = 1  # photos in a group
-    fusion: Fusion = "mean_score"  # how their scores become one row
-    made_from: MadeFrom | None = None  # what they have in common; None for single photos
-    list_name: str | None = None  # the list whose classes alone are scored; None for all
+    fusion: Fusion = "mean_score"  # how the scores of a group become one row
+    made_from: MadeFrom | None = None  # what its photos have in common; None for single photos
+    list_name: str | None = None  # the list whose classes are scored; None for all classes
     plants: NDArray[np.int64] | None = None  # the plant of each row; None where all are independent
 
 
 class _RuleGroup(NamedTuple):
-    """One table to make: its rules, the K or coverage each is for, and what they promise.
+    """The rules of one table, the K or coverage of each, and their guarantee.
 
-    With ``guarantee`` None that is what the rule promises anyway.
+    With ``guarantee`` None it is the usual guarantee of the rule.
     """
 
     rules: Sequence[SetRule]
@@ -59,11 +59,11 @@ class _RuleGroup(NamedTuple):
 
 
 class _Tabulated(NamedTuple):
-    """A table for each rule, and what the sets of ``average_k`` at the default K do."""
+    """A table for each rule, and the sets of ``average_k`` at the default K."""
 
     tables: list[Table]
-    sizes: NDArray[np.int64]  # of each set, (rows,)
-    hits: NDArray[np.bool_]  # whether it holds the truth, (rows,)
+    sizes: NDArray[np.int64]  # size of each set, (rows,)
+    hits: NDArray[np.bool_]  # whether it holds the true class, (rows,)
 
 
 def tabulate(
@@ -76,12 +76,12 @@ def tabulate(
 ) -> _Tabulated:
     """Calibrate and measure every rule: the balanced ones if there are weights, else the others.
 
-    Sets for a K beyond the classes hold them all.
+    Where K exceeds the number of classes, sets hold all classes.
 
     Args:
-        ks: Mean set sizes, with the default K among them; ascending.
+        ks: Mean set sizes, including the default K; ascending.
         weights: A factor for each class, shape ``(classes,)``, or None.
-        fixed: Whether ``top_k`` is measured on these scores too.
+        fixed: Whether to measure ``top_k`` on these scores too.
     """
     balanced = weights is not None
     evidence, _ = _evidence(source, plan, min(max(ks), plan.classes), class_weights=weights)
@@ -94,27 +94,40 @@ def tabulate(
             (ks, reachable) if spec.asks == "k" else (plan.coverages, plan.coverages)
         ]
     ]  # average_k or its balanced form, which is watched, comes first
-    del evidence  # it takes more memory than what follows
+    del evidence  # frees memory before the measurement
     if fixed and not balanced:
         groups.append(top_k_rules(ks, source.rows, classes=plan.classes))
-    return _measured(source, plan, groups, watched=[ks.index(plan.default_k)])
+    return _measure_groups(source, plan, groups, watched=[ks.index(plan.default_k)])
+
+
+def sets_by_k(source: Source, plan: CalibrationPlan) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Sizes of the ``average_k`` sets for each compared K, and whether they hold the true class.
+
+    Both have shape ``(rows, ks)``.
+    """
+    evidence, _ = _evidence(source, plan, min(plan.compared[-1], plan.classes))
+    rules = [evidence.average_k(min(k, plan.classes)) for k in plan.compared]
+    measurement = Measurement(rules, plan.classes, watched=range(len(rules)))
+    for scores, labels in source.blocks():
+        measurement.update(scores, labels)
+    return measurement.row_by_row()
 
 
 def promised_tables(source: Source, plan: CalibrationPlan) -> list[Table]:
     """Tables of ``average_k`` with both guarantees, ``coverage`` with probability and, for single
-    photos, ``class_coverage``; at the K and coverages asked for.
+    photos, ``class_coverage``; at the requested K and coverages.
 
-    Their thresholds are chosen on one photo of each plant, as these promises are about independent
+    Their thresholds are chosen on one photo of each plant, since these guarantees need independent
     photos, and measured on all photos.
 
-    Memory is that of ``rules.evidence.Evidence`` for the largest K, plus two bytes for each of the
-    ``max_size`` best scores of a row.
+    Memory is that of :class:`florilege.calibration.rules.score_summary.Evidence` for the largest K,
+    plus two bytes for each of the ``max_size`` best scores of a row.
     """
-    return _measured(source, plan, _promises(source, plan)).tables
+    return _measure_groups(source, plan, _guaranteed_rules(source, plan)).tables
 
 
 def top_k_rules(ks: Sequence[float], rows: int, *, classes: int) -> _RuleGroup:
-    """Sets of exactly K classes, or of all there are, for the whole numbers from 1 among ``ks``."""
+    """Rules for sets of exactly K classes, or all classes, for the whole numbers among ``ks``."""
     whole = [int(k) for k in ks if k >= 1 and k == int(k)]
     rules = [
         SetRule(rule="top_k", lambda_val=None, min_size=1, top_k=min(k, classes), rows=rows)
@@ -126,7 +139,7 @@ def top_k_rules(ks: Sequence[float], rows: int, *, classes: int) -> _RuleGroup:
 def table_of(
     source: Source, plan: CalibrationPlan, group: _RuleGroup, rows: Sequence[Row]
 ) -> Table:
-    """A table of the record from what was measured for each rule."""
+    """A table of the record from the measured rows of a group of rules."""
     rule = group.rules[0]
     return Table(
         rule=rule.rule,
@@ -148,7 +161,7 @@ def table_of(
 
 
 def row_of(measurement: Measurement, index: int, value: float, score_kind: ScoreKind) -> Row:
-    """What was measured for one rule; ``value`` is the K or coverage that it is for."""
+    """The measured row of one rule; ``value`` is its K or coverage."""
     rule, rows = measurement.rules[index], measurement.rows
     size, deviation = measurement.mean_size(index), measurement.size_deviation(index)
     fewest, most = size_bounds(rule, measurement.class_rows.size, score_kind)
@@ -173,41 +186,41 @@ def row_of(measurement: Measurement, index: int, value: float, score_kind: Score
     )
 
 
-def _measured(
+def _measure_groups(
     source: Source,
     plan: CalibrationPlan,
     groups: Sequence[_RuleGroup],
     *,
     watched: Sequence[int] = (),
 ) -> _Tabulated:
-    """Measure all rules in one pass; a table without rules is left out."""
-    rules = [rule for table in groups for rule in table.rules]
+    """Measure all rules in one pass; groups without rules get no table."""
+    rules = [rule for group in groups for rule in group.rules]
     measurement = Measurement(rules, plan.classes, watched=watched, plants=source.plants)
     for scores, labels in source.blocks():
         measurement.update(scores, labels)
     index, tables = count(), list[Table]()
-    for table in groups:
+    for group in groups:
         rows = [
-            row_of(measurement, next(index), value, source.score_kind) for value in table.values
+            row_of(measurement, next(index), value, source.score_kind) for value in group.values
         ]
-        tables += [table_of(source, plan, table, rows)] if rows else []
+        tables += [table_of(source, plan, group, rows)] if rows else []
     sizes, hits = measurement.row_by_row()
     return _Tabulated(tables, sizes.reshape(-1), hits.reshape(-1))
 
 
-def _promises(source: Source, plan: CalibrationPlan) -> list[_RuleGroup]:
-    """The rules and what they promise; the evidence for them is not kept."""
-    one_a_plant = None if source.plants is None else one_of_each(source.plants)
+def _guaranteed_rules(source: Source, plan: CalibrationPlan) -> list[_RuleGroup]:
+    """The rules with a guarantee; the evidence for them is freed on return."""
+    mask = None if source.plants is None else one_of_each(source.plants)
     largest_k, largest_set = plan.compared[-1], plan.largest_set
-    evidence, labels = _evidence(source, plan, largest_k, max_size=largest_set, mask=one_a_plant)
-    promises = [_sizes(evidence, plan, "mean"), _sizes(evidence, plan, "probability")]
+    evidence, labels = _evidence(source, plan, largest_k, max_size=largest_set, mask=mask)
+    groups = [_size_rules(evidence, plan, "mean"), _size_rules(evidence, plan, "probability")]
     levels = sorted(plan.coverages)
     if levels:
-        sure = [evidence.coverage(level, delta=plan.delta) for level in levels]
-        promises.append(_RuleGroup(sure, levels, "probability"))
+        rules = [evidence.coverage(level, delta=plan.delta) for level in levels]
+        groups.append(_RuleGroup(rules, levels, "probability"))
         if source.images == 1:
-            promises.append(_by_class(evidence, labels, levels))
-    return promises
+            groups.append(_class_rules(evidence, labels, levels))
+    return groups
 
 
 def _evidence(
@@ -219,11 +232,11 @@ def _evidence(
     max_size: int | None = None,
     mask: NDArray[np.bool_] | None = None,
 ) -> tuple[Evidence, NDArray[np.int64]]:
-    """What the rules need to know about the scores under ``mask`` (all), and any labels."""
+    """Evidence of the rows under ``mask``, by default all, and their labels if known."""
     used = np.ones(source.rows, dtype=np.bool_) if mask is None else mask
-    photos_a_plant = 1
+    largest_plant = 1
     if mask is None and source.plants is not None:
-        photos_a_plant = int(np.unique(source.plants, return_counts=True)[1].max())
+        largest_plant = int(np.unique(source.plants, return_counts=True)[1].max())
     evidence = Evidence(
         rows=int(used.sum()),
         classes=plan.classes,
@@ -231,7 +244,7 @@ def _evidence(
         min_size=plan.min_size,
         class_weights=class_weights,
         max_size=max_size,
-        largest_plant=photos_a_plant,
+        largest_plant=largest_plant,
     )
     true_labels, first = [np.empty(0, dtype=np.int64)], 0
     for values, labels in source.blocks():
@@ -245,14 +258,16 @@ def _evidence(
     return evidence, np.concatenate(true_labels)
 
 
-def _sizes(evidence: Evidence, plan: CalibrationPlan, guarantee: Guarantee) -> _RuleGroup:
+def _size_rules(evidence: Evidence, plan: CalibrationPlan, guarantee: Guarantee) -> _RuleGroup:
     ks = plan.compared
     rules = [evidence.guaranteed_average_k(k, guarantee, delta=plan.delta) for k in ks]
-    reachable = [replace(rule, lambda_val=min(rule.lambda_val or 0.0, NO_SCORE)) for rule in rules]
-    return _RuleGroup(reachable, ks, guarantee)
+    clipped = [replace(rule, lambda_val=min(rule.lambda_val or 0.0, NO_SCORE)) for rule in rules]
+    return _RuleGroup(clipped, ks, guarantee)
 
 
-def _by_class(evidence: Evidence, labels: NDArray[np.int64], levels: Sequence[float]) -> _RuleGroup:
+def _class_rules(
+    evidence: Evidence, labels: NDArray[np.int64], levels: Sequence[float]
+) -> _RuleGroup:
     rules = [class_coverage_of(evidence, labels, level) for level in levels]
     thresholds = [rule.class_thresholds for rule in rules if rule.class_thresholds is not None]
     by_class = ByClass(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from florilege.calibration.nested_cross_validation import FOLDS, choose
+from florilege.calibration.nested_cross_validation import FOLDS, choose, choose_simplest
 
 
 def test_the_honest_rate_of_the_best_of_ten_equal_candidates_is_theirs() -> None:
@@ -55,3 +55,44 @@ def test_what_gives_no_choice_is_refused() -> None:
         choose(np.zeros((2, 0)))
     with pytest.raises(ValueError, match="folds"):
         choose([[1, 0]], folds=1)
+
+
+def correlated(random: np.random.Generator, gain: float, rows: int = 500) -> np.ndarray:
+    """Hits at two sizes of seven candidates: the first, and others that seldom differ from it."""
+    first = random.random((1, rows, 2)) < 0.9
+    differs = random.random((6, rows, 2)) < 0.06
+    others = np.where(differs, random.random((6, rows, 2)) < 0.9 + gain / 0.06, first)
+    return np.concatenate([first, others])
+
+
+def test_equally_good_candidates_seldom_replace_the_first_and_the_gain_is_honest() -> None:
+    random = np.random.default_rng(3)
+    results = [choose_simplest(correlated(random, 0.0)) for _ in range(400)]
+    gains = np.array([gain.mean() for _, gain in results])
+    assert np.mean([index > 0 for index, _ in results]) < 0.35
+    assert gains.min() >= 0
+    assert gains.mean() < 0.002  # the best of six looks 0.006 better on the rows that chose it
+
+
+def test_clearly_better_candidates_replace_the_first_and_the_gain_is_honest() -> None:
+    random = np.random.default_rng(4)
+    results = [choose_simplest(correlated(random, 0.006, rows=4000)) for _ in range(100)]
+    gains = np.array([gain.mean() for _, gain in results])
+    assert all(index > 0 for index, _ in results)
+    assert gains.mean() == pytest.approx(0.006, abs=0.001)
+
+
+def test_copies_of_each_row_choose_as_the_rows_alone() -> None:
+    random = np.random.default_rng(5)
+    for _ in range(20):
+        alone = correlated(random, 0.004)
+        plants = np.repeat(np.arange(500), 4)
+        index, gain = choose_simplest(alone.repeat(4, axis=1), plants=plants)
+        expected, expected_gain = choose_simplest(alone)
+        assert index == expected
+        assert gain == pytest.approx(expected_gain)
+
+
+def test_one_plant_changes_nothing() -> None:
+    index, gain = choose_simplest(correlated(np.random.default_rng(6), 0.006), plants=[1] * 500)
+    assert (index, gain.tolist()) == (0, [0, 0])

@@ -7,23 +7,19 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from florilege.calibration.calibrate import fit
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
-from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
-from florilege.calibration.calibrate.photo_outputs import outputs_of
+from florilege.calibration.calibrate.calibration_settings import TEMPERATURES, CalibrationPlan
+from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.cli import app
-from florilege.calibration.nested_cross_validation import choose
+from florilege.calibration.nested_cross_validation import choose_simplest
 from florilege.calibration.record import CalibrationRecord
-from florilege.calibration.record.inspection import card
 from florilege.calibration.record.record_file import read_record
 from florilege.calibration.rules import calibrate
 from florilege.calibration.scores import scale_logits, scores
-from florilege.data.sources import open_dataset
 from florilege.errors import UsageError
 from florilege.models.bundle import open_bundle
-from florilege.models.session import Session
 from tests.calibration.small_bundle import make_bundle, make_data
-
-TEMPERATURES = (0.5, 1.0, 8.0)
 
 
 @pytest.fixture(scope="module")
@@ -36,49 +32,76 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def hits_of(path: Path, data: Path, head: str, kind: str, temperature: float) -> np.ndarray:
-    """Hits of average-3 sets, each candidate with a threshold of its own."""
-    bundle = open_bundle(path)
-    split = open_dataset(str(data), splits=["val"], classes=bundle.classes).split("val")
-    scoring = outputs_of(Session(bundle, device="cpu"), split)
-    logits = np.concatenate([block for (block,), _ in scoring.blocks(head)])
-    values = scores(logits.astype(np.float64) / temperature, kind)  # type: ignore[arg-type]
-    sets = calibrate("average_k", values, average_k=3).sets(values)
-    return np.asarray(sets[np.arange(len(sets)), split.labels])
+def test_heads_and_kinds_are_compared_at_the_temperature_nearest_to_1() -> None:
+    plan = CalibrationPlan(classes=6, ks=(3.0,), temperatures=(0.2, 2.0, 0.6))
+    assert plan.candidates(["a"]) == [("a", "softmax", 0.6), ("a", "sigmoid", 1.0)]
+    assert plan.temperatures_for(2) == plan.temperatures_for(1) == (0.6, 2.0, 0.2)
+    automatic = CalibrationPlan(classes=6, ks=(3.0,))
+    assert automatic.temperatures_for(2)[0] == 1 < len(automatic.temperatures_for(2))
+    assert automatic.temperatures_for(1) == (1.0,)  # where nothing else is chosen either
 
 
-def test_each_head_has_every_temperature_of_softmax_and_one_of_sigmoid() -> None:
-    settings = CalibrationPlan(classes=6, ks=(3.0,), temperatures=(0.5, 1.0, 2.0))
-    assert settings.candidates(["a"]) == [
-        ("a", "softmax", 0.5), ("a", "softmax", 1.0), ("a", "softmax", 2.0), ("a", "sigmoid", 1.0),
-    ]  # fmt: skip
-    assert len(settings.candidates(["a", "b"])) == 8
+def network(scale: float, rows: int = 3000, classes: int = 20) -> tuple[np.ndarray, np.ndarray]:
+    """Logits that are ``scale`` times those of the true probabilities, and labels drawn from these.
+
+    Photos differ in how clear they are, so that one threshold depends on the scale.
+    """
+    random = np.random.default_rng(7)
+    logits = random.normal(size=(rows, classes)) * random.uniform(0.3, 5, size=(rows, 1))
+    labels = (logits + random.gumbel(size=logits.shape)).argmax(axis=1)
+    return (scale * logits).astype(np.float32), labels
 
 
-def test_the_temperature_with_most_hits_serves_and_its_rate_is_honest(folder: Path) -> None:
-    record = calibrate_bundle(
-        folder / "sharp", str(folder / "d"), temperatures=TEMPERATURES, score_kind="softmax"
-    )
+def hits_of(logits: np.ndarray, labels: np.ndarray, temperature: float, k: float) -> np.ndarray:
+    """Hits of average-k sets, with a threshold of their own."""
+    values = scores(logits.astype(np.float64) / temperature, "softmax")
+    sets = calibrate("average_k", values, average_k=k, min_size=1).sets(values)
+    return np.asarray(sets[np.arange(len(sets)), labels])
+
+
+@pytest.mark.parametrize(
+    ("scale", "rows_at_most", "photos_a_plant", "expected"),
+    [(0.25, 5000, 1, 0.25), (0.25, 1000, 1, 0.25), (3.0, 5000, 4, 2.0), (1.0, 5000, 1, 1.0)],
+)
+def test_a_temperature_that_clearly_hits_more_serves_and_its_rate_is_honest(
+    monkeypatch: pytest.MonkeyPatch,
+    scale: float,
+    rows_at_most: int,
+    photos_a_plant: int,
+    expected: float,
+) -> None:
+    monkeypatch.setattr(fit, "TEMPERATURE_ROWS", rows_at_most)
+    logits, labels = network(scale)
+    names = [str(row // photos_a_plant) for row in range(len(labels))]
+    outputs = SplitOutputs({"a": 20}, labels, observations=names)
+    outputs.append({"a": logits})
+    plan = CalibrationPlan(classes=20, ks=(2.0, 3.0, 5.0), temperatures=TEMPERATURES, head="a",
+                           score_kind="softmax", images=(), rejection_method=None)  # fmt: skip
+    record = fit.fit_record(outputs, plan, class_counts=None)
+    assert record.temperature == expected
+    step, order = len(labels) // rows_at_most or 1, plan.temperatures_for(1)
+    few = slice(None, None, step)
     hits = [
-        hits_of(folder / "sharp", folder / "d", "linear", "softmax", temperature)
-        for temperature in TEMPERATURES
+        np.stack([hits_of(logits[few], labels[few], t, k) for k in plan.ks], axis=1) for t in order
     ]
-    expected = choose(hits)
-    assert record.temperature == TEMPERATURES[expected.best]
-    assert record.temperature != 1
-    assert record.selection.candidates == 3
-    assert record.selection.hit_rate == expected.hit_rate
-    assert record.selection.honest_hit_rate == expected.honest_hit_rate
-    assert record.measured.chose_head
-    rates = {key[2]: rate for key, rate in record.compared(3.0).items()}
-    assert rates == {
-        temperature: pytest.approx(row.mean(), abs=1e-12)
-        for temperature, row in zip(TEMPERATURES, hits, strict=True)
-    }
+    index, gain = choose_simplest(hits, plants=names[few])
+    assert record.temperature == order[index]
+    served, first = (hits_of(logits, labels, t, 3) for t in (expected, 1))
+    selection = record.selection
+    assert (selection.candidates, record.measured.chose_head) == (len(TEMPERATURES), True)
+    assert selection.hit_rate == served.mean()
+    assert selection.honest_hit_rate == pytest.approx(first.mean() + gain[1], abs=1e-12)
+    assert selection.honest_ci95[0] <= selection.honest_hit_rate <= selection.honest_ci95[1]
+    assert {key[2]: rate for key, rate in record.compared(3.0).items()} == {
+        1.0: pytest.approx(first.mean()), expected: pytest.approx(served.mean())
+    }  # fmt: skip
     assert CalibrationRecord.from_json(record.to_json()) == record
     assert len(set(record.rules)) == len(record.rules)
-    rules = card(open_bundle(folder / "sharp"))["calibration"]["rules"]
-    assert [point["value"] for point in rules["average_k"]] == record.ks("average_k")
+
+
+def test_temperatures_whose_ties_make_sets_too_large_are_left_out(folder: Path) -> None:
+    record = calibrate_bundle(folder / "sharp", str(folder / "d"), temperatures=(1.0, 0.01))
+    assert record.temperature == 1
 
 
 def test_one_temperature_chooses_nothing(folder: Path) -> None:
@@ -91,11 +114,11 @@ def test_one_temperature_chooses_nothing(folder: Path) -> None:
 
 def test_the_command_takes_temperatures_and_shows_them(folder: Path) -> None:
     arguments = ["calibrate", str(folder / "sharp"), "--data", str(folder / "d")]
-    result = CliRunner().invoke(app, [*arguments, "--temperature", "8,0.5,8", "--json"])
+    result = CliRunner().invoke(app, [*arguments, "--temperature", "8,9,8", "--json"])
     content = json.loads(result.stdout)
     assert content["temperature"] == read_record(open_bundle(folder / "sharp")).temperature == 8
     listed = {(entry["score_kind"], entry["temperature"]) for entry in content["compared"]}
-    assert listed == {("softmax", 8.0), ("softmax", 0.5), ("sigmoid", 1.0)}
+    assert listed == {("softmax", 8.0), ("sigmoid", 1.0)}
     output = CliRunner().invoke(app, [*arguments, "--temperature", "8"]).stdout
     assert "softmax at temperature 8" in output
     card = open_bundle(folder / "sharp").read("MODEL_CARD.md").decode()
