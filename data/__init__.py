@@ -1,1 +1,1 @@
-"""Where photos and labels come from; nothing is read before it is needed."""
+"""Sources of photos and labels, read lazily."""

@@ -1,7 +1,7 @@
-"""Everything that is wrong with a data set, at once.
+"""Find every problem of a data set in one pass.
 
-Errors stop training or spoil what is measured afterwards; warnings are worth a look. That pictures
-of one plant are in several splits is an error, but a warning where the splits are published.
+Errors stop training or invalidate later measurements; warnings deserve a look. Pictures of one
+plant in several splits are an error, but only a warning if the splits are published.
 """
 
 import hashlib
@@ -27,25 +27,25 @@ from florilege.data.training_split import with_options
 from florilege.models.images import ImageError, Preprocess, load
 from florilege.progress import progress
 
-_DECODED = Preprocess(image_size=32)  # small: it only matters here whether a picture decodes
+_PREPROCESS = Preprocess(image_size=32)  # small: the check only needs to know whether it decodes
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One kind of problem that was found."""
+    """All problems of one kind."""
 
     kind: str  # stable word for scripts, such as ``unreadable_file``
-    message: str  # one line: what it is and what to do
-    items: Sequence[str] = ()  # each picture or class it concerns
+    message: str  # one line: the problem and its remedy
+    items: Sequence[str] = ()  # the pictures or classes concerned
 
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
-    """How many training labels are not those of the source."""
+    """How many training labels differ from those of the source."""
 
     labels: int
     changed: int
-    groups: int  # of classes, each label drawn within its own
+    groups: int  # groups of classes; a noisy label stays within its group
     classes: int
 
 
@@ -55,44 +55,44 @@ class Report:
 
     source: str  # the ``--data`` argument
     rows: Mapping[str, int]  # pictures per split
-    counts: Mapping[str, Mapping[str, int]]  # of each class per split, in class order
-    errors: Sequence[Finding]  # what must be repaired
-    warnings: Sequence[Finding]  # what may stay as it is
-    thinned: Mapping[str, int] | None = None  # training pictures, and how many of them are kept
-    noise: Noise | None = None  # where they change labels
+    counts: Mapping[str, Mapping[str, int]]  # pictures per class and split, in class order
+    errors: Sequence[Finding]  # must be repaired
+    warnings: Sequence[Finding]  # may stay
+    thinned: Mapping[str, int] | None = None  # training pictures in total and kept
+    noise: Noise | None = None  # None without label noise
 
 
 class Picture(NamedTuple):
-    """One picture that was checked."""
+    """One checked picture."""
 
     split: str
     name: str
     class_id: str
-    sha256: str  # of its bytes; empty where they cannot be read
-    problem: str  # code of what is wrong, such as ``unsupported_image_type``, or empty
-    detail: str  # the same in words
+    sha256: str  # of its bytes; empty if they cannot be read
+    problem: str  # code such as ``unsupported_image_type``, or empty
+    detail: str  # the problem in words
 
 
 def check(source: str, *, threads: int | None = None) -> Report:
-    """Read every picture of a data set, ``threads`` at once, and report what is wrong.
+    """Read every picture of a data set in ``threads`` threads and report all problems.
 
     Raises:
         DataError: The source cannot be listed at all.
     """
     base, options = parse_source(source)
-    whole = list_whole(base, options, splits=())  # a missing file is one more finding
+    whole = list_whole(base, options, splits=())  # () reports missing files instead of raising
     listing = with_options(whole, options)
     pictures = list(_read_pictures(listing, threads))
     counts = _counts(listing)
     leaks = list(_leaks(listing, pictures))
-    published = listing.published is not None  # its splits are what others measured on
+    published = listing.published is not None  # published results use these splits
     return Report(
         source=source,
         rows={name: len(listing.splits[name].names) for name in SPLITS if name in listing.splits},
         counts=counts,
         errors=[
             *_class_errors(listing),
-            *_picture_errors(pictures, listing.to_be_had),
+            *_picture_errors(pictures, listing.download_hint),
             *([] if published else leaks),
         ],
         warnings=[
@@ -108,23 +108,23 @@ def check(source: str, *, threads: int | None = None) -> Report:
 
 
 def _finding(kind: str, message: str, items: Sequence[str]) -> list[Finding]:
-    """One finding, or none where nothing is concerned."""
+    """One finding, or none if ``items`` is empty."""
     return [Finding(kind, message, items)] if items else []
 
 
 def _table_warnings(listing: Listing) -> Iterator[Finding]:
-    """Photos that the tables of a published data set name and that are not there, and others."""
-    missing = f"photos named in the tables of the data set and not there{listing.to_be_had}"
+    """Photos that only the tables or only the folders of a published data set contain."""
+    missing = f"photos named in the tables of the data set but missing{listing.download_hint}"
     unlisted = (
-        "photos that the tables of the data set do not name, so that nobody knows which plant they "
-        f"show{listing.to_be_had}"
+        "photos that the tables of the data set do not name, so their plant is unknown"
+        f"{listing.download_hint}"
     )
     yield from _finding("missing", missing, listing.missing)
     yield from _finding("unlisted", unlisted, listing.unlisted)
 
 
 def _name_warnings(listing: Listing, class_ids: Iterable[str]) -> Iterator[Finding]:
-    ignored = "neither pictures nor class folders; move them elsewhere if that is right"
+    ignored = "neither pictures nor class folders; move them elsewhere if they do not belong here"
     yield from _finding("ignored", ignored, list(listing.ignored))
     if listing.published and not listing.class_infos:
         unnamed = "classes without a name; docs/data.md says which table of the data set names them"
@@ -167,7 +167,7 @@ def _read_picture(split: str, records: Records, row: int) -> Picture:
     try:
         data = records.read(row)
         sha256 = hashlib.sha256(data).hexdigest()
-        load(data, _DECODED)
+        load(data, _PREPROCESS)
     except ImageError as error:
         problem, detail = error.code, str(error)
     except OSError as error:
@@ -192,21 +192,21 @@ def _class_errors(listing: Listing) -> Iterator[Finding]:
         if not records.names:
             yield Finding("empty_split", f"{name} holds no pictures")
     if listing.order is None:
-        yield from _unlearnable(listing)
+        yield from _missing_in_train(listing)
 
 
-def _unlearnable(listing: Listing) -> Iterator[Finding]:
-    """An error where folders or a manifest define the classes: most often a misspelt name."""
+def _missing_in_train(listing: Listing) -> Iterator[Finding]:
+    """An error if folders or a manifest define the classes: usually a misspelt name."""
     for name, ids in missing_in_train(listing).items():
-        message = f"classes of {name} without a picture in train: they can never be learnt"
+        message = f"classes of {name} without a picture in train: they cannot be learnt"
         yield Finding("missing_in_train", message, ids)
 
 
-def _picture_errors(pictures: Sequence[Picture], to_be_had: str) -> Iterator[Finding]:
+def _picture_errors(pictures: Sequence[Picture], download_hint: str) -> Iterator[Finding]:
     messages = {
-        "unreadable_file": f"files that cannot be read{to_be_had}",
-        "unsupported_image_type": "files of a type that is not accepted; convert or remove them",
-        "image_too_large": "pictures over the limits; make them smaller or remove them",
+        "unreadable_file": f"files that cannot be read{download_hint}",
+        "unsupported_image_type": "files of an unsupported type; convert or remove them",
+        "image_too_large": "pictures over the size limits; shrink or remove them",
         "image_unreadable": "damaged pictures; replace or remove them",
     }
     items_of = defaultdict[str, list[str]](list)
@@ -218,7 +218,7 @@ def _picture_errors(pictures: Sequence[Picture], to_be_had: str) -> Iterator[Fin
 
 
 def _leaks(listing: Listing, pictures: Sequence[Picture]) -> Iterator[Finding]:
-    """What makes val or test easier than new photos, so that measured figures are too good."""
+    """Leaks that make val or test easier than new photos, so that results are too optimistic."""
     identical = [
         " = ".join(f"{picture.name} ({picture.split})" for picture in same)
         for same in _identical(pictures)
@@ -242,15 +242,15 @@ def _split_observations(listing: Listing) -> list[Finding]:
         if name != "train"
     ]
     message = (
-        f"observations with photos in several splits, {' and '.join(photos)} among them; "
-        "`florilege data split --keep` writes a manifest that puts them all into train"
+        f"observations with photos in several splits, including {' and '.join(photos)}; "
+        "`florilege data split --keep` writes a manifest that moves them all to train"
     )
     items = [f"{plant}: {', '.join(names)}" for plant, names in leaks.items()]
     return _finding("observation_across_splits", message, items)
 
 
 def _observations(listing: Listing) -> Iterator[tuple[str, Sequence[str]]]:
-    """Those of each split that has them, one per picture."""
+    """Each split that has observations, with one observation per picture."""
     for name in SPLITS:
         records = listing.splits.get(name)
         if records is not None and records.observations is not None:
@@ -259,12 +259,12 @@ def _observations(listing: Listing) -> Iterator[tuple[str, Sequence[str]]]:
 
 def _class_warnings(listing: Listing, counts: Mapping[str, Mapping[str, int]]) -> Iterator[Finding]:
     if listing.order is not None:
-        yield from _unlearnable(listing)
+        yield from _missing_in_train(listing)
     single = [class_id for class_id, each in counts.items() if each.get("train") == 1]
     yield from _finding("one_picture", "classes with a single picture in train", single)
     for name in ("val", "test"):
         absent = [class_id for class_id, each in counts.items() if each.get(name, 1) == 0]
-        message = f"classes without a picture in {name}: nothing is measured for them there"
+        message = f"classes without a picture in {name}: it measures nothing for them"
         yield from _finding(f"missing_in_{name}", message, absent)
     for name in SPLITS:
         if name not in listing.splits:

@@ -34,25 +34,25 @@ Source = Annotated[
     str,
     typer.Argument(
         metavar="DATA",
-        help="ImageFolder, Pl@ntNet-300K folder, lists of iNaturalist or ImageNet-LT, manifest, "
+        help="ImageFolder, Pl@ntNet-300K folder, iNaturalist or ImageNet-LT lists, manifest, "
         "cifar-100-python folder, or flora; options such as :noise=0.2 may follow.",
     ),
 ]
-MOST_CLASSES = 40  # rows of the table for people; --json has all
-LONGEST_CLASS = 50  # characters of a line; longer names continue below
-MOST_ITEMS = 20  # of a warning; errors are listed in full
+MOST_CLASSES = 40  # rows of the printed table; --json lists all
+LONGEST_CLASS = 50  # characters per line; longer names wrap
+MOST_ITEMS = 20  # per warning; errors are listed in full
 
 
 @app.command("check")
 def _check_command(
     source: Source,
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object with everything, nothing left out.")
+        bool, typer.Option("--json", help="Print the full report as one JSON object.")
     ] = False,
 ) -> None:
     """Count pictures and classes; list damaged files, duplicates and leaks between splits.
 
-    Exit code 0 if there are no errors, whatever the warnings, and 3 if there are.
+    The exit code is 3 if there are errors, otherwise 0; warnings do not change it.
     """
     report = check(source)
     if as_json:
@@ -76,12 +76,12 @@ def _split_command(
     out: Annotated[Path, typer.Option(help="Manifest to write, .csv or .parquet.")],
     val: Annotated[float, typer.Option(min=0, max=1, help="Share of pictures for val.")] = 0.1,
     test: Annotated[float, typer.Option(min=0, max=1, help="Share of pictures for test.")] = 0.1,
-    seed: Annotated[int, typer.Option(min=0, help="Another seed gives another draw.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random split.")] = 0,
     keep: Annotated[
         bool,
-        typer.Option("--keep", help="Keep the splits there are; move plants in several to train."),
+        typer.Option("--keep", help="Keep existing splits; move plants in several to train."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Cut a data set into train, val and test and write a manifest; pictures stay in place.
 
@@ -93,7 +93,7 @@ def _split_command(
     if keep:
         unused = [name for name in ("val", "test", "seed") if _is_explicit(context, name)]
         if unused:
-            raise UsageError(f"--keep draws nothing: leave out --{' and --'.join(unused)}")
+            raise UsageError(f"--keep draws no splits: leave out --{' and --'.join(unused)}")
         table = mend_source(source, out)
     else:
         table = split_source(source, out, val=val, test=test, seed=seed)
@@ -116,14 +116,14 @@ def _import_feedback_command(
     data: Annotated[
         str | None,
         typer.Option(
-            "--with", metavar="DATA", help="Data set whose pictures the manifest is to hold too."
+            "--with", metavar="DATA", help="Data set whose pictures the manifest also lists."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Make training data of the photos that people allowed to be kept with their feedback.
+    """Make training data from feedback photos that people agreed to share.
 
-    The photos are written into a folder beside the manifest, FILE-feedback.
+    The photos are written to the folder FILE-feedback beside the manifest.
     """
     _check_manifest(out)
     imported = import_feedback(store, out, data)
@@ -132,11 +132,11 @@ def _import_feedback_command(
         feedback = {"photos": photos, "answers": answers, "left_out": imported.left_out}
         typer.echo(json.dumps({"manifest": str(out), "rows": counts, **feedback}))
         return
-    of = f"{count_of(photos, 'photo', 'photos')} of {count_of(answers, 'answer', 'answers')}"
-    others = f", beside {len(imported.table['path']) - photos:,}" if data else ""
-    typer.echo(f"{out}: {of}{others}")
-    for why, count in imported.left_out.items():
-        typer.echo(f"left out: {count:,} {why}")
+    total = f"{count_of(photos, 'photo', 'photos')} of {count_of(answers, 'answer', 'answers')}"
+    others = f", plus {len(imported.table['path']) - photos:,}" if data else ""
+    typer.echo(f"{out}: {total}{others}")
+    for reason, count in imported.left_out.items():
+        typer.echo(f"left out: {count:,} {reason}")
     if counts["train"] and counts["val"]:
         conclude(then=[_train_on(str(out))])
 
@@ -147,7 +147,7 @@ def _convert_feedback_command(
         Path, typer.Argument(metavar="STORE", help="Folder of an older serve --feedback-store.")
     ],
 ) -> None:
-    """Move feedback that an earlier version stored as lines of JSON into a database."""
+    """Move feedback that an earlier version stored as JSON lines into a database."""
     typer.echo(f"{store}: {count_of(convert_feedback(store), 'row', 'rows')} moved")
 
 
@@ -162,7 +162,7 @@ def _write_manifest(out: Path, table: Columns) -> None:
         write_table(out, table)
     except OSError as error:
         raise DataError(
-            f"{out} cannot be written: {error.strerror or error}; what was there is as it was"
+            f"{out} cannot be written: {error.strerror or error}; an existing file is unchanged"
         ) from error
 
 
@@ -173,15 +173,15 @@ def _counts(table: Columns) -> dict[str, int]:
 
 
 def _train_on(source: str) -> Sequence[str]:
-    """How to train on a source: photos want a pretrained network, small pictures do not."""
+    """The command that trains on a source: with a pretrained network unless pictures are small."""
     small = own_pictures(source) is not None
     pretrained = ("--backbone", "timm:tf_efficientnet_lite0", "--freeze", "backbone")
-    how = ("--recipe", "demo") if is_flora(source) else () if small else pretrained
-    return ("train", "--data", source, *how, "--out", _new_run())
+    flags = ("--recipe", "demo") if is_flora(source) else () if small else pretrained
+    return ("train", "--data", source, *flags, "--out", _new_run())
 
 
 def _new_run() -> str:
-    """A run folder that is not there yet."""
+    """A run folder that does not exist yet."""
     names = ("runs/first", *(f"runs/{number}" for number in range(2, 100)))
     return next((name for name in names if not Path(name).exists()), "RUN")
 
@@ -216,7 +216,7 @@ def _splits_table(report: Report) -> Table:
 
 
 def _training_lines(report: Report) -> Iterator[str]:
-    """What the options after the source do to the training split."""
+    """How the options after the source change the training split."""
     if thinned := report.thinned:
         yield f"train: {thinned['kept']:,} of {thinned['pictures']:,} pictures kept"
     if noise := report.noise:
@@ -228,10 +228,10 @@ def _training_lines(report: Report) -> Iterator[str]:
 
 
 def _print_classes(report: Report) -> None:
-    """All the classes where there are few, otherwise the rarest."""
+    """Print all classes if there are few, otherwise the rarest."""
     class_ids, title = list(report.counts), ""
     if len(class_ids) > MOST_CLASSES:
-        title = f"the {MOST_CLASSES} rarest of {len(class_ids):,} classes; --json has all"
+        title = f"the {MOST_CLASSES} rarest of {len(class_ids):,} classes; --json lists all"
         class_ids.sort(key=lambda class_id: sum(report.counts[class_id].values()))
         del class_ids[MOST_CLASSES:]
     table = new_table(("class", *report.rows), words=("class",))
@@ -248,4 +248,4 @@ def _print_finding(console: Console, word: str, finding: Finding, *, most: int) 
     for item in finding.items[:most]:
         console.print(f"  {escape(item)}", soft_wrap=True, highlight=False)
     if len(finding.items) > most:
-        console.print(f"  and {len(finding.items) - most:,} more; --json has all")
+        console.print(f"  and {len(finding.items) - most:,} more; --json lists all")

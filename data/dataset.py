@@ -1,4 +1,4 @@
-"""A data set as every other package sees it: class table, labels, and pictures read on demand."""
+"""A data set as other packages see it: class table, labels, and pictures read on demand."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ _OTHER_NAMES = {"training": "train", "valid": "val", "validation": "val", "cal":
 
 
 def split_name(text: str) -> str | None:
-    """The split a folder or a manifest cell means: train, val, test, or None for anything else.
+    """The split that a folder name or manifest cell means; None if it means none.
 
     Example:
         >>> split_name("Validation"), split_name("cal"), split_name("extra")
@@ -28,16 +28,16 @@ def split_name(text: str) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """The pictures of one split, read only when asked for.
+    """The pictures of one split, read on demand.
 
-    ``read(row)`` gives the bytes of an encoded picture. It can be pickled, so that workers can
-    hold it, and raises ``OSError`` where a file cannot be read.
+    ``read(row)`` returns the bytes of an encoded picture. Workers can unpickle it. It raises
+    ``OSError`` if a file cannot be read.
     """
 
     name: str  # train, val or test
     labels: NDArray[np.int64]  # indices into the data set's class table, (rows,)
-    names: Sequence[str]  # what a message calls each picture, such as its path
-    observations: Sequence[str] | None  # one id per picture, shared by the photos of one plant
+    names: Sequence[str]  # the name of each picture in messages, such as its path
+    observations: Sequence[str] | None  # one id per picture; photos of one plant share it
     read: Callable[[int], bytes]
 
     def __post_init__(self) -> None:
@@ -56,7 +56,7 @@ class Dataset:
     """Everything one ``--data`` argument names."""
 
     source: str  # the argument itself
-    classes: ClassTable  # with training counts where there is a train split
+    classes: ClassTable  # with training counts if there is a train split
     splits: Mapping[str, Split]  # by name, in the order train, val, test
     thumbnails: Mapping[str, Path] = field(default_factory=dict)  # picture files by class id
 
@@ -64,13 +64,13 @@ class Dataset:
         """The split called ``name``.
 
         Raises:
-            DataError: There is none; the message names those there are.
+            DataError: There is none; the message names the existing splits.
         """
         key = split_name(name) or name
         if key not in self.splits:
-            there = ", ".join(self.splits) or "none"
+            names = ", ".join(self.splits) or "none"
             near = suggestion(name, self.splits)
-            raise DataError(f"{self.source} has no split {name!r}; it has: {there}{near}")
+            raise DataError(f"{self.source} has no split {name!r}; it has: {names}{near}")
         return self.splits[key]
 
 

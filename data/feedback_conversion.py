@@ -1,4 +1,4 @@
-"""Feedback that earlier versions stored as lines of JSON and files, as the database of today."""
+"""Convert feedback that earlier versions stored as JSON lines and photo files into a database."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from uuid import uuid4
 from florilege.errors import DataError
 from florilege.feedback_store import FILE, JSON_LINES, NOT_AN_ORGANISM, FeedbackStore
 
-_PHOTO = re.compile(r"photos/[0-9a-f]{32}-[0-9]+\.jpg")  # as servers named them
+_PHOTO = re.compile(r"photos/[0-9a-f]{32}-[0-9]+\.jpg")
 _ANSWER_FIELDS = (
     *("bundle_sha256", "calibration_id", "rule", "k", "coverage", "guarantee"),
     *("images", "list", "restricted", "verdict"),
@@ -22,23 +22,23 @@ _ANSWER_FIELDS = (
 def convert_feedback(store: Path) -> int:
     """Move the rows and photos of a folder into a database, and delete the files.
 
-    Callers named answers then: rows of one name are of one answer only if all else agrees.
+    Clients chose the request ids: rows with one id belong to one answer only if all else agrees.
 
     Returns:
-        How many rows were moved; torn lines are left out.
+        The number of rows moved; incomplete lines are left out.
 
     Raises:
-        DataError: There are none, or a database too.
+        DataError: There are no such files, or there is already a database.
     """
     files = sorted(store.glob(JSON_LINES))
     if not files or (store / FILE).exists():
         raise DataError(f"{store} must hold {JSON_LINES} and no {FILE}")
     rows = [row for file in files for row in map(_row, file.read_bytes().splitlines()) if row]
     photos = {path for row in rows for path in _photos(store, row)}
-    with tempfile.TemporaryDirectory(dir=store) as beside:
-        with closing(FeedbackStore(Path(beside), max_bytes=2**40)) as database:
+    with tempfile.TemporaryDirectory(dir=store) as temporary:
+        with closing(FeedbackStore(Path(temporary), max_bytes=2**40)) as database:
             _add_rows(database, store, rows)
-        (Path(beside) / FILE).replace(store / FILE)
+        (Path(temporary) / FILE).replace(store / FILE)
     for path in (*files, *photos):
         path.unlink()
     return len(rows)
@@ -49,8 +49,8 @@ def _add_rows(database: FeedbackStore, store: Path, rows: Iterable[dict[str, Any
     for row in rows:
         answer = {name: row.get(name) for name in _ANSWER_FIELDS}
         answer |= {"key": "", "members": json.dumps(row["set"])}
-        same = json.dumps([row["request_id"], answer])
-        answer_id = answer["id"] = ids.setdefault(same, uuid4().hex)
+        key = json.dumps([row["request_id"], answer])
+        answer_id = answer["id"] = ids.setdefault(key, uuid4().hex)
         paths = _photos(store, row)
         new = database.count_photos(answer_id) == 0
         contents = [path.read_bytes() for path in paths] if new else []
@@ -66,7 +66,7 @@ def _row(line: bytes) -> dict[str, Any] | None:
 
 
 def _photos(store: Path, row: dict[str, Any]) -> list[Path]:
-    """Photos that a server wrote: no other file, nothing outside the folder and no link."""
+    """The photos of a row that a server wrote: no other file, no link, none outside the folder."""
     paths = [store / name for name in map(str, row.get("photos", ())) if _PHOTO.fullmatch(name)]
     links = {path for path in paths if path.is_symlink() or path.parent.is_symlink()}
     return [path for path in paths if path.is_file() and path not in links]

@@ -1,4 +1,4 @@
-"""Photos of a server's feedback as training data: what people say of photos they let be kept."""
+"""Feedback photos that people agreed to share, as training data."""
 
 import re
 from collections import Counter
@@ -19,29 +19,29 @@ _PHOTO_NAME = re.compile(r"[0-9a-f]{32}-[0-9]+\.jpg")
 
 @dataclass(frozen=True, kw_only=True)
 class FeedbackImport:
-    """A manifest that was written, and how many answers came into it or not."""
+    """A written manifest, and how many answers it holds and leaves out."""
 
     table: Table
-    photos: int  # of feedback, in the manifest
-    answers: int  # that they belong to
-    left_out: Mapping[str, int]  # answers, by why
+    photos: int  # feedback photos in the manifest
+    answers: int  # answers that these photos belong to
+    left_out: Mapping[str, int]  # answers by reason
 
 
 def _photo_folder(out: Path) -> Path:
-    """Where the photos of a manifest lie: ``all-feedback`` beside ``all.csv``."""
+    """The folder for the photos of a manifest: ``all-feedback`` beside ``all.csv``."""
     return out.with_name(f"{out.stem}-feedback")
 
 
 def import_feedback(store: Path, out: Path, data: str | None = None) -> FeedbackImport:
-    """Write a manifest of every photo of feedback that names a class, for train; and the photos.
+    """Write the photos whose feedback names a class, and a manifest that puts them into train.
 
-    Of several pieces of feedback on one answer the last one counts, and its photos are one
-    observation. With ``data`` its pictures come first, and only classes that it has follow.
-    Photos of an earlier import into ``out`` that people no longer let be kept are deleted.
+    The last feedback on an answer counts, and the photos of an answer are one observation. With
+    ``data``, its pictures come first, and feedback on classes that it lacks is left out. Photos of
+    an earlier import into ``out`` are deleted if people have withdrawn their consent.
 
     Raises:
-        DataError: ``store`` has no feedback, or none with a photo to be used; or ``data`` cannot be
-            listed, or has pictures without a split; or something cannot be written.
+        DataError: ``store`` has no feedback, or none with a usable photo; ``data`` cannot be
+            listed, or has pictures without a split; or a file cannot be written.
     """
     left_out = Counter[str]()
     with open_feedback(store) as feedback:
@@ -49,7 +49,7 @@ def import_feedback(store: Path, out: Path, data: str | None = None) -> Feedback
         classes = set(base["class_id"]) if base else None
         feedback_rows = list(_usable_rows(feedback, classes, left_out))
         if not feedback_rows:
-            counts = ", ".join(f"{count:,} {why}" for why, count in left_out.items())
+            counts = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items())
             raise DataError(f"{store} holds no photo to train on; left out: {counts or 'nothing'}")
         try:
             rows = _write_photos(feedback, feedback_rows, _photo_folder(out))
@@ -66,14 +66,14 @@ def import_feedback(store: Path, out: Path, data: str | None = None) -> Feedback
 def _usable_rows(
     feedback: FeedbackReader, classes: set[str] | None, left_out: Counter[str]
 ) -> Iterator[dict[str, Any]]:
-    """The last row of each answer that can be trained on; others are counted by why not."""
+    """The last row of each usable answer; ``left_out`` counts the others by reason."""
     for row in feedback.latest_rows():
         if row["class_id"] in (None, NOT_LISTED):
             left_out["without a class"] += 1
         elif not row["photos"]:
             left_out["without photos"] += 1
         elif classes is not None and row["class_id"] not in classes:
-            left_out["of classes that the data lack"] += 1
+            left_out["of classes that the data set lacks"] += 1
         else:
             yield row
 
@@ -101,18 +101,18 @@ def _delete_others(folder: Path, names: set[str]) -> None:
 
 
 def _base(data: str, answer_ids: set[str], out: Path) -> Table:
-    """The pictures of ``data``, but for those that an earlier import has put there."""
+    """The pictures of ``data`` except those of an earlier import."""
     table, _ = pictures_of(data, out)
     if "" in (splits := table.get("split", [""])):
-        bare = splits.count("") if "split" in table else len(table["path"])
-        raise DataError(f"{data}: {bare:,} pictures without a split; florilege data split cuts it")
+        unsplit = splits.count("") if "split" in table else len(table["path"])
+        raise DataError(f"{data}: {unsplit:,} pictures without a split; run `florilege data split`")
     observations = table.get("observation_id", [""] * len(splits))
     others = [row for row, name in enumerate(observations) if name not in answer_ids]
     return {name: [cells[row] for row in others] for name, cells in table.items()}
 
 
 def _joined(first: Table, second: Table) -> Table:
-    """One table after the other; a column that one of them lacks is empty there."""
+    """The rows of both tables; cells of a column that one table lacks are empty."""
     columns = dict.fromkeys([*first, *second])
     rows = [len(table["path"]) if table else 0 for table in (first, second)]
     return {

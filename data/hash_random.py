@@ -1,4 +1,4 @@
-"""Random draws that never change, whatever the versions of anything: they come from a hash."""
+"""Random draws from a hash, so that they do not depend on library versions."""
 
 import hashlib
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ def fraction(key: str, seed: int) -> float:
 
 
 def shuffled(keys: Iterable[str], seed: int) -> list[str]:
-    """The keys in an order drawn by ``seed``; each key's place depends on no other key's name."""
+    """The keys in an order drawn by ``seed``; two keys keep their order whatever the others."""
     return sorted(keys, key=lambda key: (_digest(key, seed), key))
 
 

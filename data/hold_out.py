@@ -1,8 +1,8 @@
-"""Pictures of train held out as val, for data sets published with train and one other split.
+"""Hold out training pictures as val, for data sets published with train and one other split.
 
-What is published as val is then for test, as in Berrada, Zisserman and Kumar, "Smooth loss
-functions for deep top-k classification", ICLR 2018, section 5.2, who hold out 50 pictures of each
-class of ImageNet.
+The published val then becomes test, as in Berrada, Zisserman and Kumar, "Smooth loss functions for
+deep top-k classification", ICLR 2018, section 5.2, who hold out 50 pictures of each class of
+ImageNet.
 """
 
 from collections import defaultdict
@@ -17,25 +17,25 @@ SEED = 0
 
 
 def hold_out(listing: Listing, per_class: int) -> Listing:
-    """The listing with as many pictures of each class of train as val, and its val as test.
+    """Move ``per_class`` pictures of each class from train to val; the old val becomes test.
 
-    The same pictures always, as they depend on their names alone.
+    The choice depends only on the names of the pictures, so it is always the same.
 
     Args:
-        listing: With train, or val or test, but not both; without train nothing is held out.
+        listing: With train, and val or test but not both; without train nothing is held out.
         per_class: 1 or more.
 
     Raises:
-        DataError: There are val and test already; a class has not enough pictures; or photos have
-            observations, which this would cut.
+        DataError: There are already both val and test; a class has too few pictures; or the photos
+            have observations, which this would divide.
     """
-    there = {name: each for name, each in listing.splits.items() if each.names}
-    if "val" in there and "test" in there:
+    records = {name: each for name, each in listing.splits.items() if each.names}
+    if "val" in records and "test" in records:
         raise DataError(
-            f"{listing.source}: hold_out takes val from train and makes test of the val that is "
-            "there, but there are val and test already; leave it out"
+            f"{listing.source}: hold_out takes val from train and turns the existing val into "
+            "test, but the data set already has val and test; leave it out"
         )
-    train, others = there.pop("train", None), list(there.values())
+    train, others = records.pop("train", None), list(records.values())
     splits = {"test": others[0]} if others else {}
     if train is not None:
         rows = set(_held_out_rows(listing, train, per_class))
@@ -48,7 +48,7 @@ def hold_out(listing: Listing, per_class: int) -> Listing:
 def _held_out_rows(listing: Listing, train: Records, per_class: int) -> list[int]:
     if train.observations is not None:
         raise DataError(
-            f"{listing.source}: hold_out would put photos of one plant into train and val; "
+            f"{listing.source}: hold_out would divide photos of one plant between train and val; "
             "`florilege data split` keeps them together"
         )
     rows_of = defaultdict[str, dict[str, int]](dict)
@@ -57,7 +57,7 @@ def _held_out_rows(listing: Listing, train: Records, per_class: int) -> list[int
     small = [class_id for class_id, rows in rows_of.items() if len(rows) <= per_class]
     if small:
         raise DataError(
-            f"{listing.source}: hold_out={per_class} leaves nothing to learn from in "
+            f"{listing.source}: hold_out={per_class} leaves no training picture in "
             f"{count_of(len(small), 'class', 'classes')}: {first(sort_ids(small))}; hold out fewer"
         )
     samples = ((rows, shuffled(rows, SEED)[:per_class]) for rows in rows_of.values())

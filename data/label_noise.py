@@ -1,6 +1,6 @@
-"""Training labels with the errors of the field: a class taken for another one of its group.
+"""Simulated labelling errors: training labels confused within a group of classes.
 
-With a given probability a label is replaced by a class drawn evenly from its group, itself
+With a given probability a label is replaced by a class drawn uniformly from its group, itself
 included, as in Berrada, Zisserman and Kumar, "Smooth loss functions for deep top-k
 classification", ICLR 2018, section 5.1, and Garcin et al., "Stochastic smoothing of the top-K
 calibrated hinge loss for deep imbalanced classification", ICML 2022, section 4.4.
@@ -21,11 +21,11 @@ _GENUS = re.compile(r"(?P<genus>[A-Z][a-z-]+)[ _](?:[x\u00d7][ _])?\u00d7?[a-z][
 def noisy_ids(listing: Listing, train: Records, *, rate: float, seed: int) -> list[str]:
     """The class ids of ``train`` with noise, one per picture.
 
-    What becomes of a label depends on the seed, the picture's name, its class and the classes of
-    its group alone. A label that is wrong at some rate is the same wrong one at every higher rate.
+    A noisy label depends only on the seed, the picture's name, its class and the classes of its
+    group. A label that is wrong at one rate is the same wrong label at every higher rate.
 
     Args:
-        listing: Whose classes have groups.
+        listing: Gives the groups of the classes.
         train: Its training pictures, or some of them.
         rate: Probability that a label is drawn anew, 0 to 1.
         seed: 0 or more.
@@ -48,26 +48,26 @@ def noisy_ids(listing: Listing, train: Records, *, rate: float, seed: int) -> li
 
 
 def noise_groups(listing: Listing) -> dict[str, str]:
-    """The group of each class that may be taught: as the source gives it, or else its genus.
+    """The group of each class that may become a label: given by the source, or else its genus.
 
     Raises:
-        DataError: A class without a group or with several, or no group of two classes.
+        DataError: A class has no group or several, or no group has two classes.
     """
     train = listing.splits["train"]
     ids = sort_ids(set(train.class_ids)) if listing.order is None else listing.order
     _refuse_several_groups(listing, ids)
     group_of = {name: _group(listing, name) for name in ids}
-    if bare := [name for name in ids if not group_of[name]]:
+    if ungrouped := [name for name in ids if not group_of[name]]:
         raise DataError(
             f"{listing.source}: noise stays within groups of classes, and no group is known for "
-            f"{count_of(len(bare), 'class', 'classes')} of {len(ids):,}: {first(bare)}; add "
-            "a column 'group' to the manifest, or to a file classes.csv beside the splits, or give "
-            "every class a genus or a scientific name such as 'Rosa canina'"
+            f"{count_of(len(ungrouped), 'class', 'classes')} of {len(ids):,}: {first(ungrouped)}; "
+            "add a column 'group' to the manifest or to a file classes.csv beside the splits, or "
+            "give every class a genus or a scientific name such as 'Rosa canina'"
         )
     if len(set(group_of.values())) == len(group_of):
         raise DataError(
-            f"{listing.source}: every class is alone in its group, so that noise changes nothing; "
-            "give groups of several classes"
+            f"{listing.source}: every class is alone in its group, so noise changes nothing; "
+            "define groups of several classes"
         )
     return group_of
 
@@ -82,14 +82,14 @@ def _refuse_several_groups(listing: Listing, class_ids: Sequence[str]) -> None:
 
 
 def _group(listing: Listing, class_id: str) -> str:
-    """The group the source gives, or the genus where it gives none to any class; may be empty."""
+    """The group from the source, or the genus if the source has no groups; may be empty."""
     if listing.groups:
         return "".join(listing.groups.get(class_id, ()))
     return _genus(listing.class_infos.get(class_id), class_id)
 
 
 def _genus(info: ClassInfo | None, class_id: str) -> str:
-    """The genus as it is given, else read off a name such as ``Rosa canina``; empty if unknown."""
+    """The given genus, or the one in a name such as ``Rosa canina``; empty if unknown."""
     if info is not None and info.genus:
         return info.genus
     match = _GENUS.match(class_id if info is None else info.scientific_name)

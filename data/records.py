@@ -1,4 +1,4 @@
-"""From what a source lists (class ids as strings) to a data set (labels as indices)."""
+"""Turn the listing of a source (class ids as strings) into a data set (labels as indices)."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,13 +15,13 @@ from florilege.suggestions import suggestion
 
 @dataclass(frozen=True, kw_only=True)
 class Records:
-    """One split as its source lists it: a :class:`Split` before labels are indices."""
+    """One split as its source lists it: a :class:`Split` with class ids instead of labels."""
 
-    class_ids: Sequence[str]  # one per picture; the other columns are those of the split
+    class_ids: Sequence[str]  # one per picture
     names: Sequence[str]
     observations: Sequence[str] | None = None
     read: Callable[[int], bytes]
-    noisy_ids: Sequence[str] | None = None  # one per picture, where noise is asked for
+    noisy_ids: Sequence[str] | None = None  # one per picture; None without label noise
 
     @property
     def taught_ids(self) -> Sequence[str]:
@@ -31,43 +31,43 @@ class Records:
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """Everything a source lists, before any of it is judged.
+    """Everything a source lists, unchecked.
 
-    A source may fix its classes and their ``order``, whatever the pictures; where ``order`` is
-    None, the classes are those found, sorted.
+    A source may fix its classes and their ``order`` whatever the pictures. If ``order`` is None,
+    the classes are those of the pictures, sorted.
     """
 
     source: str  # the ``--data`` argument
-    splits: Mapping[str, Records]  # by normalised name, those that are there
+    splits: Mapping[str, Records]  # existing splits by normalised name
     class_infos: Mapping[str, ClassInfo] = field(
         default_factory=dict
     )  # may lack classes or hold others
     ignored: Sequence[str] = ()  # stray files and folders
     order: Sequence[str] | None = None  # all class ids
-    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)  # those named for a class
+    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)  # groups by class id
     thumbnails: Mapping[str, Path] = field(default_factory=dict)  # picture files by class id
     missing: Sequence[str] = ()  # photos that its tables name and its folders lack
     unlisted: Sequence[str] = ()  # photos in its folders that its tables do not name
-    published: str | None = None  # where a published data set is to be had
+    published: str | None = None  # where to download a published data set
 
     @property
-    def to_be_had(self) -> str:
-        """The end of a message about something that a published data set lacks."""
+    def download_hint(self) -> str:
+        """The end of a message about a missing part of a published data set."""
         return f"; {self.published}" if self.published else ""
 
 
 def assemble(
     listing: Listing, *, splits: Sequence[str] | None = None, classes: ClassTable | None = None
 ) -> Dataset:
-    """Make the data set of ``splits`` (all that are there by default).
+    """Make the data set of ``splits`` (all existing ones by default).
 
-    Without ``classes`` the table holds every class of every split listed, so that labels do not
-    depend on which splits are asked for.
+    Without ``classes``, the table holds the classes of all listed splits, so labels do not depend
+    on the requested splits.
 
     Raises:
-        DataError: A split is missing or empty; there are fewer than two classes; a class of val
-            or test is not in train though train is asked for (unless the source fixes its
-            classes, as flora does); a class is not in ``classes``.
+        DataError: A split is missing or empty; there are fewer than two classes; train is requested
+            but lacks a class of val or test (unless the source fixes its classes, as flora does);
+            or ``classes`` lacks a class.
     """
     table = classes if classes is not None else class_table(listing)
     if classes is None and len(table) < 2:
@@ -84,11 +84,11 @@ def assemble(
 
 
 def _demand_training_pictures(listing: Listing) -> None:
-    """Refuse classes of val and test that could never be learnt."""
+    """Refuse classes of val and test that train lacks."""
     for name, ids in missing_in_train(listing).items():
         raise DataError(
             f"{listing.source}: {count_of(len(ids), 'class', 'classes')} of {name} without a "
-            f"picture in train: {first(ids)}; add training pictures or take these out of {name}"
+            f"picture in train: {first(ids)}; add training pictures or remove them from {name}"
         )
 
 
@@ -109,7 +109,7 @@ def class_table(listing: Listing) -> ClassTable:
 
 
 def sort_ids(ids: Iterable[str]) -> list[str]:
-    """Ids in alphabetical order, or by value where all of them are whole numbers.
+    """Ids in alphabetical order, or by value if all are whole numbers.
 
     Example:
         >>> sort_ids(["10", "9", "100"]), sort_ids(["b10", "b9"])
@@ -126,15 +126,15 @@ def missing_in_train(listing: Listing) -> dict[str, list[str]]:
     train = listing.splits.get("train")
     if train is None:
         return {}
-    learnt = set(train.class_ids)
-    lacking = {name: set(each.class_ids) - learnt for name, each in listing.splits.items()}
-    return {name: sort_ids(ids) for name, ids in lacking.items() if ids}
+    trained = set(train.class_ids)
+    missing = {name: set(each.class_ids) - trained for name, each in listing.splits.items()}
+    return {name: sort_ids(ids) for name, ids in missing.items() if ids}
 
 
 def missing_photos(
     records: Mapping[str, Records], root: Path, splits: Sequence[str] | None
 ) -> Iterator[tuple[str, list[str]]]:
-    """The photos of each of ``splits`` (all by default) that are no files in ``root``."""
+    """The photos of each of ``splits`` (all by default) that are not files in ``root``."""
     for name, each in records.items():
         if splits is None or name in splits:
             missing = [photo for photo in each.names if not (root / photo).is_file()]
@@ -154,16 +154,16 @@ def count_of(number: int, one: str, many: str) -> str:
 
 
 def _split_names(listing: Listing, splits: Sequence[str] | None) -> list[str]:
-    """The splits to make, of those that are there and hold pictures."""
+    """The splits to make; each must exist and hold pictures."""
     present = [name for name in SPLITS if name in listing.splits]
     names = present if splits is None else [split_name(name) or name for name in splits]
     for name in names:
         if name not in present:
             has = f"it has: {', '.join(present) or 'none'}{suggestion(name, present)}"
-            raise DataError(f"{listing.source} has no split {name!r}; {has}{listing.to_be_had}")
+            raise DataError(f"{listing.source} has no split {name!r}; {has}{listing.download_hint}")
         if not listing.splits[name].class_ids:
             raise DataError(
-                f"{listing.source}: split {name!r} holds no pictures{listing.to_be_had}"
+                f"{listing.source}: split {name!r} holds no pictures{listing.download_hint}"
             )
     return names
 
@@ -174,7 +174,7 @@ def _split(listing: Listing, name: str, table: ClassTable, where: str) -> Split:
     if unknown:
         raise DataError(
             f"{listing.source}: {count_of(len(unknown), 'class id', 'class ids')} of {name} "
-            f"missing in {where} ({len(table)} classes): {first(unknown)}"
+            f"missing from {where} ({len(table)} classes): {first(unknown)}"
         )
     labels = [table.index_of[class_id] for class_id in records.taught_ids]
     return Split(

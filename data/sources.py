@@ -1,4 +1,4 @@
-"""What ``--data`` may name, recognised by what is there."""
+"""Open whatever ``--data`` names: a folder, a manifest, lists, or the flora."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,36 +23,36 @@ from florilege.models.classes import ClassTable
 from florilege.suggestions import did_you_mean, nearest, nearest_paths
 
 ACCEPTED = (
-    "a folder with train/val/test/<class>/<photo>, a Pl@ntNet-300K folder, lists of iNaturalist or "
-    "ImageNet-LT, a .csv or .parquet manifest, a cifar-100-python folder, or flora"
+    "a folder with train/val/test/<class>/<photo>, a Pl@ntNet-300K folder, iNaturalist or "
+    "ImageNet-LT lists, a .csv or .parquet manifest, a cifar-100-python folder, or flora"
 )
 
 
 def open_dataset(
     source: str, *, splits: Sequence[str] | None = None, classes: ClassTable | None = None
 ) -> Dataset:
-    """Open a data set; pictures are read one by one, when asked for.
+    """Open a data set; pictures are read one by one, on demand.
 
     Args:
-        source: Path of a folder or a manifest, or ``flora[:train=..,val=..,test=..,seed=..]``;
-            after any of them ``:noise=..`` and what else `florilege.data.training_split` takes.
-        splits: The splits needed; all there are by default. Nothing is required of the others.
-        classes: A bundle's class table: labels are indices into it.
+        source: Path of a folder or a manifest, or ``flora[:train=..,val=..,test=..,seed=..]``.
+            Options such as ``:noise=..`` may follow; see `florilege.data.training_split`.
+        splits: The required splits; all existing ones by default. The others are not checked.
+        classes: A bundle's class table, which labels then index.
 
     Raises:
-        DataError: The source is none of these, is damaged, lacks a split, has fewer than two
-            classes, or holds a class that ``classes`` (or the train split) lacks.
+        DataError: The source is unknown or damaged, lacks a split, has fewer than two classes, or
+            holds a class that ``classes`` (or the train split) lacks.
     """
     return assemble(list_source(source, splits=splits), splits=splits, classes=classes)
 
 
 def list_source(source: str, *, splits: Sequence[str] | None = None) -> Listing:
-    """List what a source holds, without judging its classes.
+    """List the contents of a source without checking its classes.
 
     The files that a manifest or a list names for ``splits`` (all by default) must exist.
 
     Raises:
-        DataError: The source is none of those accepted, or cannot be read as what it is.
+        DataError: The source is unknown, damaged or unreadable.
     """
     base, options = parse_source(source)
     return replace(with_options(list_whole(base, options, splits=splits), options), source=source)
@@ -61,7 +61,7 @@ def list_source(source: str, *, splits: Sequence[str] | None = None) -> Listing:
 def list_whole(
     base: str, options: TrainingOptions, *, splits: Sequence[str] | None = None
 ) -> Listing:
-    """`list_source` before train is thinned and its labels are changed."""
+    """`list_source` without thinning and label noise."""
     names = None if splits is None else [split_name(name) or name for name in splits]
     listing = _list_base(base, options.listed(names))
     return listing if options.hold_out is None else hold_out(listing, options.hold_out)
@@ -71,7 +71,7 @@ def _list_base(base: str, splits: Sequence[str] | None) -> Listing:
     if is_flora(base):
         return list_flora(base)
     if not base:
-        raise DataError(f"no data source is named; --data takes {ACCEPTED}")
+        raise DataError(f"the data source is empty; --data takes {ACCEPTED}")
     try:
         return _list_path(Path(base), base, splits)
     except OSError as error:
@@ -79,10 +79,10 @@ def _list_base(base: str, splits: Sequence[str] | None) -> Listing:
 
 
 def parse_source(source: str) -> tuple[str, TrainingOptions]:
-    """The source as `list_whole` takes it, and what is asked of its training split.
+    """The source as `list_whole` takes it, and the options of its training split.
 
     Raises:
-        DataError: An option that is unknown, given twice or of a value that it does not take.
+        DataError: An option is unknown, given twice or has an invalid value.
     """
     try:
         return parse_options(source)
@@ -116,21 +116,21 @@ def _list_path(path: Path, source: str, splits: Sequence[str] | None) -> Listing
 
 
 class OwnPictures(NamedTuple):
-    """Pictures that are all of one size."""
+    """The common size of all pictures, and their statistics."""
 
     side: int  # pixels
-    mean: tuple[float, float, float] | None = None  # of red, green and blue, values of 0 to 1
+    mean: tuple[float, float, float] | None = None  # of red, green and blue, from 0 to 1
     std: tuple[float, float, float] | None = None
 
 
 def own_pictures(source: str) -> OwnPictures | None:
-    """What is known of the pictures of flora and CIFAR-100 before they are opened, else None."""
+    """The known properties of the pictures of flora and CIFAR-100; None for other sources."""
     try:
         base, _ = parse_options(source)
         if is_flora(base):
             return OwnPictures(flora_drawing.SIDE)
         if cifar100.find_cifar100(Path(base)):
             return OwnPictures(cifar100.SIDE, cifar100.MEAN, cifar100.STD)
-    except (DataError, OSError):  # reported when it is opened
+    except (DataError, OSError):  # opening the source reports it
         pass
     return None

@@ -1,7 +1,7 @@
-"""A part of a split, for calibrating on photos that nothing else has seen.
+"""A part of a split, for calibrating on photos that nothing else uses.
 
-``test:0-0.3`` is three tenths of the split ``test``, dealt at random but always the same;
-``test:0.3-1`` is all the rest. Photos of one plant stay together.
+``test:0-0.3`` is three tenths of the split ``test``, drawn at random with a fixed seed;
+``test:0.3-1`` is the rest. Photos of one plant stay together.
 """
 
 import re
@@ -22,7 +22,7 @@ SEED = 0
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """What ``--split`` names: a split, and the shares of it where the part begins and ends."""
+    """What ``--split`` names: a split, and the fractions of it where the part starts and stops."""
 
     name: str
     start: float = 0.0
@@ -53,35 +53,35 @@ class Part:
         """The rows of this part, in their order.
 
         Raises:
-            DataError: No photo falls into it.
+            DataError: The part holds no photo.
         """
         if (self.start, self.stop) == (0.0, 1.0):
             return split
         rows = self._rows(split)
         if not rows.size:
-            raise DataError(f"no photo of {split.name!r} falls into {self}: name a larger part")
+            raise DataError(f"{self} holds no photo of {split.name!r}: choose a larger part")
         return select(split, rows, name=str(self).replace(self.name, split.name, 1))
 
     def rest(self, split: Split) -> NDArray[np.intp]:
-        """Indices of the rows outside this part, whose plants are outside it too."""
+        """Indices of the rows outside this part; their plants are outside it too."""
         return np.setdiff1d(np.arange(len(split)), self._rows(split))
 
     def __str__(self) -> str:
         return f"{self.name}:{self.start:g}-{self.stop:g}"
 
     def _rows(self, split: Split) -> NDArray[np.intp]:
-        """Rows whose plant is dealt into the part; a photo without an observation is one."""
+        """Rows whose plant is in the part; without observations each photo is its own plant."""
         observations: Sequence[str] | range = split.observations or range(len(split))
         numbers: dict[object, int] = {}
         plants = np.array([numbers.setdefault(plant, len(numbers)) for plant in observations])
-        place = np.argsort(np.random.default_rng(SEED).permutation(len(numbers)))
-        dealt = place[plants.astype(np.intp)]
-        first, end = self.start * len(numbers), self.stop * len(numbers)
-        return np.flatnonzero((dealt >= first) & (dealt < end))
+        positions = np.argsort(np.random.default_rng(SEED).permutation(len(numbers)))
+        drawn = positions[plants.astype(np.intp)]  # (rows,)
+        start, stop = self.start * len(numbers), self.stop * len(numbers)
+        return np.flatnonzero((drawn >= start) & (drawn < stop))
 
 
 def select(split: Split, rows: NDArray[np.intp], *, name: str) -> Split:
-    """Some rows of a split, in the order given, under another name."""
+    """Some rows of a split, in the given order, under another name."""
     indices, plants = rows.tolist(), split.observations
     return replace(
         split,
@@ -94,5 +94,5 @@ def select(split: Split, rows: NDArray[np.intp], *, name: str) -> Split:
 
 
 def read_row(read: Callable[[int], bytes], rows: Sequence[int], row: int) -> bytes:
-    """``read`` for some rows of a split: the picture of the ``row``-th of them."""
+    """``read`` for a selection of rows: the picture of the ``row``-th selected row."""
     return read(rows[row])

@@ -1,8 +1,8 @@
-"""Cutting a data set into train, val and test, or mending a cut: photos of one plant stay together.
+"""Cut a data set into train, val and test, or repair splits, with photos of one plant together.
 
-Each class is cut by itself, so that all three splits hold it in the same proportions; where it is
-too small for that, chance decides, so that rare classes are not missing from val altogether. The
-draw is a hash of the seed and the observation: adding photos later moves few of the old ones.
+Each class is cut separately, so that all three splits hold it in the same proportions. If a class
+is too small for that, chance decides, so that val does not lack all rare classes. The draw is a
+hash of the seed and the observation, so photos added later move few of the old ones.
 """
 
 import os
@@ -29,46 +29,46 @@ from florilege.tables import Table, read_table
 def split_source(source: str, out: Path, *, val: float, test: float, seed: int) -> Table:
     """The manifest to write at ``out``: every picture of ``source`` once, with its split.
 
-    Splits that ``source`` already has are drawn again. Columns of a manifest are kept; of other
-    sources, what they know of the classes becomes columns.
+    Existing splits are drawn again. A manifest keeps its columns; for other sources, their class
+    information becomes columns.
 
     Args:
         source: A manifest (its split column may be missing), an ImageFolder, a Pl@ntNet-300K
-            folder, lists of iNaturalist or ImageNet-LT, or a folder of class folders.
-        out: Where the manifest will be; paths are relative to its folder.
+            folder, iNaturalist or ImageNet-LT lists, or a folder of class folders.
+        out: Path of the manifest; its picture paths are relative to its folder.
         val: Share of the pictures for val, 0 or more.
-        test: Share of the pictures for test; together less than 1.
+        test: Share of the pictures for test, 0 or more; ``val + test`` is less than 1.
         seed: 0 or more.
 
     Raises:
         DataError: See `florilege.data.sources.list_source`; or the pictures are not files, or
-            ``source`` asks something of its training split.
-        ValueError: Shares or seed out of range.
+            ``source`` has options.
+        ValueError: A share or the seed is out of range.
     """
     table, groups = pictures_of(source, out)
     return {**table, "split": draw_splits(table["class_id"], groups, val=val, test=test, seed=seed)}
 
 
 def mend_source(source: str, out: Path) -> Table:
-    """As `split_source`, but pictures only move where `keep_groups_together` moves them.
+    """Like `split_source`, but keep the splits except where `keep_groups_together` moves pictures.
 
     Raises:
-        DataError: As `split_source`; or there are pictures without a split.
+        DataError: As `split_source`; or some pictures have no split.
     """
     table, groups = pictures_of(source, out)
     splits = [name for cell in table.get("split", ()) if (name := split_name(cell))]
     if len(splits) < len(groups):
         raise DataError(
             f"{source}: {count_of(len(groups) - len(splits), 'picture', 'pictures')} without a "
-            "split: there is nothing to keep; draw splits without --keep"
+            "split to keep; draw splits without --keep"
         )
     return {**table, "split": keep_groups_together(splits, groups)}
 
 
 def keep_groups_together(splits: Sequence[str], groups: Sequence[str]) -> list[str]:
-    """The split of each picture, and ``train`` for those of a group that is in several.
+    """The split of each picture, or ``train`` if its group is in several splits.
 
-    So val and test only lose pictures, and no group of theirs is in train.
+    Val and test only lose pictures, and share no group with train.
 
     Example:
         >>> keep_groups_together(["train", "val", "val", "test"], ["a", "a", "b", "c"])
@@ -86,27 +86,27 @@ def draw_splits(
 ) -> list[str]:
     """``train``, ``val`` or ``test`` for each picture; every class keeps a group in train.
 
-    A group, such as the photos of one observation, is never cut; one with several classes counts
-    as the most frequent of them. Shares and seed are those of `split_source`.
+    A group, such as the photos of one observation, is never divided. A group with several classes
+    counts as its most frequent one. Shares and seed are those of `split_source`.
 
     Raises:
-        ValueError: Shares or seed out of range, or lengths that differ.
+        ValueError: A share or the seed is out of range, or the lengths differ.
     """
     _check_shares(class_ids, groups, val, test, seed)
-    members = defaultdict[str, Counter[str]](Counter)
+    counts_of = defaultdict[str, Counter[str]](Counter)
     groups_of = defaultdict[str, set[str]](set)
     for class_id, group in zip(class_ids, groups, strict=True):
-        members[group][class_id] += 1
+        counts_of[group][class_id] += 1
         groups_of[class_id].add(group)
     strata = defaultdict[str, dict[str, int]](dict)
-    for group, counts in members.items():
+    for group, counts in counts_of.items():
         strata[min(counts, key=lambda name: (-counts[name], name))][group] = counts.total()
     split_of: dict[str, str] = {}
     for class_id, sizes in strata.items():
         split_of |= _cut(class_id, sizes, {"test": test, "val": val}, seed)
-    for own in groups_of.values():  # a class found only in groups that count as others
-        if "train" not in {split_of[group] for group in own}:
-            split_of[shuffled(own, seed)[0]] = "train"
+    for members in groups_of.values():  # for classes whose groups all count as another class
+        if "train" not in {split_of[group] for group in members}:
+            split_of[shuffled(members, seed)[0]] = "train"
     return [split_of[group] for group in groups]
 
 
@@ -116,7 +116,7 @@ def _check_shares(
     if len(class_ids) != len(groups):
         raise ValueError(f"groups must have {len(class_ids)} entries, got {len(groups)}")
     if not (val >= 0 and test >= 0 and val + test < 1):
-        raise ValueError(f"val and test must be 0 or more, together below 1, got {val}, {test}")
+        raise ValueError(f"val and test must be 0 or more, their sum below 1, got {val}, {test}")
     if seed < 0:
         raise ValueError(f"seed must be 0 or more, got {seed}")
 
@@ -125,34 +125,34 @@ def _cut(
     class_id: str, sizes: Mapping[str, int], shares: Mapping[str, float], seed: int
 ) -> dict[str, str]:
     """Cut the groups of one class; the first drawn stays in train whatever the shares."""
-    _, *waiting = shuffled(sizes, seed)
+    _, *remaining = shuffled(sizes, seed)
     split_of = dict.fromkeys(sizes, "train")
     total = sum(sizes.values())
     for name, share in shares.items():
         room, chance = total * share, fraction(f"{name}/{class_id}", seed)
-        while waiting and room > 0:
-            # Chance decides about a group larger than the room, so that over many small classes
-            # the shares come true.
-            if chance < 1 - room / sizes[waiting[0]]:
+        while remaining and room > 0:
+            # A group larger than the remaining room is taken with probability room / size, so
+            # that the shares hold on average over many small classes.
+            if chance < 1 - room / sizes[remaining[0]]:
                 break
-            group = waiting.pop(0)
+            group = remaining.pop(0)
             split_of[group] = name
             room -= sizes[group]
     return split_of
 
 
 def pictures_of(source: str, out: Path) -> tuple[Table, Sequence[str]]:
-    """Every picture, as a manifest to write at ``out``; and the group that it stays in.
+    """A manifest, to write at ``out``, of every picture, and the group of each picture.
 
     Raises:
         DataError: See `florilege.data.sources.list_source`; or the pictures are not files, or
-            ``source`` asks something of its training split.
+            ``source`` has options.
     """
     base, _ = parse_source(source)
     if base != source:
         raise DataError(
-            f"{source}: a manifest is cut from pictures as they are; write it without options, "
-            "and give them where it is read"
+            f"{source}: a manifest cannot store options; leave them out here and add them when "
+            "you use the manifest"
         )
     table, root = _table(source)
     paths, class_ids = demand_pictures(source, table)
@@ -161,7 +161,7 @@ def pictures_of(source: str, out: Path) -> tuple[Table, Sequence[str]]:
 
 
 def _table(source: str) -> tuple[Table, Path]:
-    """The columns of a manifest of ``source``, and the folder that its paths are relative to."""
+    """The manifest columns of ``source``, and the folder that its paths are relative to."""
     path = Path(source)
     if is_manifest(path):
         table = read_table(path)
@@ -171,14 +171,14 @@ def _table(source: str) -> tuple[Table, Path]:
     parts = {name: listing.splits[name] for name in ("", *SPLITS) if name in listing.splits}
     readers = [part.read for part in parts.values() if isinstance(part.read, FileReader)]
     if len(readers) < len(parts):
-        raise DataError(f"{source} is not made of picture files: a manifest has nothing to list")
+        raise DataError(f"{source} has no picture files that a manifest could list")
     columns = _columns(parts)
     root = readers[0].root.resolve()
     return {**columns, **class_columns(listing, columns["class_id"])}, root
 
 
 def _columns(parts: Mapping[str, Records]) -> dict[str, list[str]]:
-    """The pictures of all splits, one after the other."""
+    """The pictures of all splits, one split after the other."""
     columns = {"path": list[str](), "class_id": list[str](), "split": list[str]()}
     observations = list[str]()
     for split, part in parts.items():
@@ -192,7 +192,7 @@ def _columns(parts: Mapping[str, Records]) -> dict[str, list[str]]:
 
 
 def _listing(source: str, path: Path) -> Listing:
-    """What the source lists; class folders that are not split yet are in a split without a name."""
+    """The listing of a source; class folders without splits form a split without a name."""
     try:
         return list_source(source)
     except DataError:

@@ -1,4 +1,4 @@
-"""Fewer training pictures: a share or a number of each class, or a long tail of classes."""
+"""Subsets of the training pictures: a share or number of each class, or a long-tailed sample."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -20,10 +20,10 @@ def sample_rows(
     imbalance: float,
     seed: int,
 ) -> list[int]:
-    """The rows that are kept, in their order; `sample_sizes` says how many of each class.
+    """The rows to keep, in their order; `sample_sizes` says how many of each class.
 
-    Which pictures of a class are kept depends on the seed and on their names alone; where fewer
-    of them are wanted, those kept are among those kept before.
+    The choice within a class depends only on the seed and the names of the pictures. A smaller
+    sample is a subset of a larger one.
     """
     names_of = defaultdict[str, dict[str, int]](dict)
     for row, (class_id, name) in enumerate(zip(class_ids, names, strict=True)):
@@ -46,23 +46,23 @@ def sample_sizes(
     imbalance: float,
     seed: int,
 ) -> dict[str, int]:
-    """Pictures kept of each class, at least one.
+    """Number of pictures to keep of each class, at least one.
 
-    First the share ``fraction`` of each class, but at most ``per_class``; then of the ``i``-th of
-    ``C`` classes, in an order drawn by ``seed``, at most ``n imbalance^(-i / (C - 1))`` with ``n``
-    the count of the largest, ``i`` from 0. A class that has fewer keeps all.
+    Each class keeps the share ``fraction``, but at most ``per_class``. Then the ``i``-th of ``C``
+    classes, in an order drawn by ``seed``, keeps at most ``n imbalance^(-i / (C - 1))``, where
+    ``n`` is the count of the largest class and ``i`` starts at 0.
 
     Args:
-        counts: Pictures there are of each class, 1 or more.
+        counts: Existing pictures of each class, 1 or more.
         fraction: Above 0, at most 1.
         per_class: 1 or more; None for no limit.
-        imbalance: The largest class to the smallest, 1 or more.
+        imbalance: Ratio of the largest class to the smallest, 1 or more.
         seed: 0 or more.
 
     References:
         Cui et al., "Class-balanced loss based on effective number of samples", CVPR 2019, and
         Cao et al., "Learning imbalanced datasets with label-distribution-aware margin loss",
-        NeurIPS 2019, who take the classes in the order of their numbers and round down.
+        NeurIPS 2019; both take the classes in label order and round down.
 
     Example:
         >>> sample_sizes(dict.fromkeys("abc", 100), fraction=0.5, imbalance=25, seed=0)
@@ -78,7 +78,7 @@ def sample_sizes(
 
 
 def select_records(records: Records, rows: Sequence[int]) -> Records:
-    """Some pictures of a split, in the order given."""
+    """Some pictures of a split, in the given order."""
     plants = records.observations
     return replace(
         records,

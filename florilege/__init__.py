@@ -6,8 +6,8 @@
     answer = model.predict("photo.jpg", k=3)
     print([result.taxon.scientific_name for result in answer.results])
 
-The packages below are imported when they are first used: ``florilege.losses`` needs torch (the
-extra ``train``), ``florilege.load`` a runtime for ONNX (the extra ``cpu`` or ``gpu``).
+The packages below are imported on first use: ``florilege.losses`` needs torch (the extra
+``train``), ``florilege.load`` an ONNX runtime (the extra ``cpu`` or ``gpu``).
 """
 
 import importlib

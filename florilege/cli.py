@@ -1,6 +1,6 @@
-"""The front door: the one command `florilege`, and the only place that combines all packages.
+"""The command `florilege`, the only module that combines all packages.
 
-Each verb lives in the `cli.py` of its package and is imported when it is called, so that
+Each verb is in the `cli.py` of its package and is imported when it is called, so that
 `florilege --help` loads neither torch nor ONNX Runtime.
 """
 
@@ -21,13 +21,13 @@ from florilege.models.runtime import silence_telemetry
 from florilege.renames import accept_old_flags, current_command, variable
 from florilege.run_bundle import accept_runs
 
-# verb: (the module whose `app` holds it, what `florilege --help` says about it)
+# verb: (the module whose `app` holds it, its line in `florilege --help`)
 VERBS = {
     "data": ("florilege.data.cli", "Check a data set, or cut it into train, val and test."),
     "train": ("florilege.training.cli", "Train a network, or a head on a pretrained one."),
     "recipes": (
         "florilege.training.recipes.cli",
-        "List the recipes, one for each row of the papers among them.",
+        "List the recipes, including one for each row of the papers.",
     ),
     "sweep": (
         "florilege.training.sweep.cli",
@@ -35,11 +35,11 @@ VERBS = {
     ),
     "export": (
         "florilege.training.cli",
-        "Turn a run folder into a bundle, the folder the server opens.",
+        "Turn a run folder into a bundle, the folder that the server opens.",
     ),
     "import": (
         "florilege.import_cli",
-        "Make a bundle of a classifier trained elsewhere.",
+        "Make a bundle from a classifier trained elsewhere.",
     ),
     "calibrate": (
         "florilege.calibration.cli",
@@ -55,20 +55,20 @@ VERBS = {
         "florilege.calibration.commands.bundle_cli",
         "Inspect, verify, compare or name bundles.",
     ),
-    "doctor": ("florilege.server.cli", "Say what this installation can do."),
+    "doctor": ("florilege.server.cli", "Report what this installation can do."),
 }
 OURS = "florilege"
-GROUPS = ("data", "bundle")  # verbs that have verbs of their own
+GROUPS = ("data", "bundle")  # verbs with subcommands
 _OPEN_RUNS = ("predict", "serve")  # verbs that accept a run folder in place of a bundle
 _STOPPED = {  # the message after Ctrl-C
     **dict.fromkeys(("evaluate", "bundle", "doctor"), "stopped; nothing was changed\n"),
-    "predict": "stopped\n",  # it says itself what is kept
+    "predict": "stopped\n",  # it reports by itself which results are kept
     "demo": "stopped; repeat the command to continue\n",
     "serve": "stopped\n",
-    "train": "",  # it says itself how to continue
+    "train": "",  # it reports by itself how to continue
     "sweep": "stopped; repeat the command with --resume to continue\n",
 }
-# Newer versions of typer bring their own click.
+# Newer versions of typer contain their own copy of click.
 ClickException = cast(type[Exception], typer.BadParameter.mro()[2])
 
 
@@ -81,7 +81,7 @@ class _LazyVerbs(TyperGroup):
         self.commands = listed | dict(self.commands)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Import the verb; for the list in ``--help`` its name and one line are enough."""
+        """Import the verb, unless only its line for ``--help`` is needed."""
         cmd_name = current_command("", cmd_name, hint=not ctx.resilient_parsing)
         if cmd_name not in VERBS or ctx.meta.get("listing"):
             return self.commands.get(cmd_name)
@@ -98,7 +98,7 @@ class _LazyVerbs(TyperGroup):
         super().format_help(ctx, formatter)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        """Complete a verb without importing any; flags are those of the one verb that is typed."""
+        """Complete a verb without importing any; only the typed verb is imported for its flags."""
         ctx.meta["listing"] = True
         return super().shell_complete(ctx, incomplete)
 
@@ -110,25 +110,25 @@ class _LazyVerbs(TyperGroup):
             raise usage_exit(error) from error
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the verb; whatever stops it becomes a line or two and an exit code."""
+        """Run the verb; turn any error into one or two lines and an exit code."""
         try:
             return super().invoke(ctx)
         except (typer.Exit, typer.Abort, BrokenPipeError):
-            raise  # typer handles these; a closed pipe is not a mistake
+            raise  # typer handles these; a closed pipe is not an error
         except ClickException as error:
             raise usage_exit(error) from error
         except KeyboardInterrupt as error:
-            others = "stopped; each file is complete or as it was\n"
+            others = "stopped; each file is complete or unchanged\n"
             sys.stderr.write(_STOPPED.get(str(ctx.invoked_subcommand), others))
             raise typer.Exit(130) from error
         except Exception as error:
-            sys.stderr.write(error_message(error, in_full=ctx.params.get("traceback", False)))
+            sys.stderr.write(error_message(error, traceback=ctx.params.get("traceback", False)))
             code = error.exit_code if isinstance(error, FlorilegeError) else 1
             raise typer.Exit(code) from error
 
 
 def _load(verb: str, module: str) -> Any:
-    """The command object of a verb, with ``--config`` and, where it fits, run folders."""
+    """The command object of a verb, with ``--config`` and, for some verbs, run folders."""
     try:
         app = importlib.import_module(module).app
     except ModuleNotFoundError as error:
@@ -138,19 +138,19 @@ def _load(verb: str, module: str) -> Any:
     command = typer.main.get_command(app)
     if verb in GROUPS:
         for name, inner in command.commands.items():  # type: ignore[attr-defined]  # a group
-            _complete(inner, f"{verb} {name}")
+            _prepare_flags(inner, f"{verb} {name}")
         return _accept_old_names(command, verb)
     command = getattr(command, "commands", {}).get(verb, command)
     if all(parameter.name != "config" for parameter in command.params):
         command.params.extend(config_option().params[:1])
-    _complete(command, verb)
+    _prepare_flags(command, verb)
     if verb in _OPEN_RUNS:
         accept_runs(command)
     return command
 
 
-def _complete(command: Any, name: str) -> None:
-    """Name the environment variable of each flag after the flag; accept flags of old names."""
+def _prepare_flags(command: Any, name: str) -> None:
+    """Name the environment variable of each flag after the flag; accept old names of flags."""
     for parameter in command.params:
         if isinstance(parameter, TyperOption) and parameter.name not in ("help", None):
             parameter.envvar = variable(name, max(parameter.opts, key=len))
@@ -158,7 +158,7 @@ def _complete(command: Any, name: str) -> None:
 
 
 def _accept_old_names(group: Any, verb: str) -> Any:
-    """The group, which now takes the old names of its commands."""
+    """Let a group take the old names of its commands."""
     get_command = group.get_command
 
     def get_current(ctx: Any, name: str) -> Any:
@@ -186,8 +186,8 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"auto_envvar_prefix": "FLORILEGE", "help_option_names": ["-h", "--help"]},
-    help="Train, calibrate and serve prediction sets: K species on average, more where a photo is "
-    "ambiguous, fewer where it is clear.",
+    help="Train, calibrate and serve prediction sets: K species on average, more if a photo is "
+    "ambiguous, fewer if it is clear.",
 )
 
 
@@ -199,15 +199,15 @@ def options(
             "--version",
             callback=_show_version,
             is_eager=True,
-            allow_from_autoenv=False,  # FLORILEGE_VERSION is a likely name in an image
+            allow_from_autoenv=False,  # an image may well define FLORILEGE_VERSION
             help="Print the version and exit.",
         ),
     ] = False,
     traceback: Annotated[
-        bool, typer.Option("--traceback", help="Show errors in full, with where they arose.")
+        bool, typer.Option("--traceback", help="Show errors with their full traceback.")
     ] = False,
 ) -> None:
-    """Hold the options that come before the verb."""
+    """Declare the options that come before the verb."""
 
 
 app.command()(demo)

@@ -1,4 +1,4 @@
-"""``--config FILE``: a YAML file of flags, between the environment and the defaults."""
+"""``--config FILE``: a YAML file of flags, which rank between the environment and the defaults."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +13,7 @@ from florilege.suggestions import suggestion
 
 
 def _read_config(ctx: typer.Context, path: Path | None) -> None:
-    """Let a YAML file of flag names and values rank between the environment and the defaults."""
+    """Use a YAML file of flag names and values instead of the defaults."""
     if path is None:
         return
     content = _read_yaml(path)
@@ -34,32 +34,32 @@ def _read_yaml(path: Path) -> dict[Any, Any]:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UsageError(f"--config {path} cannot be read as YAML: {error}") from error
     if not isinstance(content, dict):
-        raise UsageError(f"--config {path} must hold lines `flag: value`, see the README")
+        raise UsageError(f"--config {path} must hold lines `flag: value`; see the README")
     return content
 
 
 def _flag_value(parameter: Any, value: Any) -> Any:
-    """What a line of the file gives: a list if the flag may be repeated, else one value."""
+    """The value of a line: a list if the flag may be repeated, otherwise one value."""
     if getattr(parameter, "multiple", False) or parameter.nargs != 1:
         return value if isinstance(value, list) or value is None else [value]
-    return ",".join(map(str, value)) if isinstance(value, list) else value  # --k 1,2 as [1, 2]
+    return ",".join(map(str, value)) if isinstance(value, list) else value  # [1, 2] as --k 1,2
 
 
 def config_option() -> Any:
-    """The parameter ``--config`` of a command, as Typer takes it."""
+    """A Typer command whose only parameter is ``--config``."""
 
-    def holder(
+    def command(
         config: Annotated[
             Path | None,
             typer.Option(
                 callback=_read_config,
                 expose_value=False,
                 is_eager=True,
-                help="YAML file of flag names and values; flags and FLORILEGE_* win over it.",
+                help="YAML file of flag names and values; flags and FLORILEGE_* override it.",
             ),
         ] = None,
     ) -> None: ...
 
     app = typer.Typer(add_completion=False)
-    app.command()(holder)
+    app.command()(command)
     return typer.main.get_command(app)

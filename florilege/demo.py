@@ -1,4 +1,4 @@
-"""``florilege demo``: from pictures of the flora to sets in the browser."""
+"""``florilege demo``: train, calibrate and serve a small model on the built-in flora."""
 
 import json
 import subprocess
@@ -19,24 +19,24 @@ def demo(
         "demo"
     ),
     port: Annotated[int, typer.Option(help="Port of the page.")] = 8000,
-    once: Annotated[bool, typer.Option("--once", help="End after the answers.")] = False,
-    data: Annotated[str, typer.Option(help="The flora to draw from.")] = "flora:train=80000",
-    epochs: Annotated[int | None, typer.Option(help="Training epochs; fewer are worse.")] = None,
+    once: Annotated[bool, typer.Option("--once", help="Exit after the answers.")] = False,
+    data: Annotated[str, typer.Option(help="Flora to train on.")] = "flora:train=80000",
+    epochs: Annotated[int | None, typer.Option(help="Training epochs; fewer do worse.")] = None,
 ) -> None:
     """Train, calibrate and serve a small model on the built-in flora.
 
-    The flora's true P(species | picture) is known, so the table can say how far the model is from
-    the best any model could do. Run again, it continues where it stopped, or serves what is there;
+    The flora's true P(species | picture) is known, so the table shows how far the model is from
+    the best possible model. A second run continues where the first stopped, or serves its bundle;
     delete the folder to start again.
     """
     from florilege.server.serve import bind
     from florilege.terminal import conclude, say
 
-    bind("127.0.0.1", port).close()  # better to learn of a taken port now than in three minutes
-    begun = time.monotonic()
+    bind("127.0.0.1", port).close()  # report an occupied port now instead of in three minutes
+    started = time.monotonic()
     bundle = _demo_bundle(out, data, epochs)
     _demo_table(bundle, data)
-    say(f"{time.monotonic() - begun:.0f} s from pictures to thresholds")
+    say(f"{time.monotonic() - started:.0f} s from pictures to thresholds")
     server = subprocess.Popen(
         [sys.executable, "-m", "florilege", "serve", str(bundle), "--port", str(port)]
     )
@@ -44,7 +44,7 @@ def demo(
         _demo_answers(f"http://127.0.0.1:{port}", server, data, out / "photos")
         if not once:
             say(f"the bundle is {bundle}; pictures to try are in {out / 'photos'}")
-            say(f"next: open http://127.0.0.1:{port}/ and drop one there; Ctrl-C ends")
+            say(f"next: open http://127.0.0.1:{port}/ and drop one there; Ctrl-C stops the server")
             server.wait()
     except KeyboardInterrupt:
         say("stopping")
@@ -55,7 +55,7 @@ def demo(
 
 
 def _demo_bundle(out: Path, data: str, epochs: int | None) -> Path:
-    """A trained, exported and calibrated bundle; reuses what an earlier call left."""
+    """A trained, exported and calibrated bundle; reuses the results of an earlier call."""
     from florilege.calibration.calibrate.calibrate import calibrate_bundle
     from florilege.training.configuration import resolve
     from florilege.training.run_export import export_run
@@ -71,7 +71,7 @@ def _demo_bundle(out: Path, data: str, epochs: int | None) -> Path:
 
 
 def _demo_table(bundle: Path, data: str) -> None:
-    """Print how the model compares with the best possible, on pictures it has never seen."""
+    """Print how the model compares with the best possible on new pictures."""
     from florilege.calibration.calibrate.evaluate import evaluate_bundle
     from florilege.data.flora.posterior import bayes_average_k_accuracy, bayes_top_k_accuracy
     from florilege.terminal import new_table, print_table
@@ -89,8 +89,8 @@ def _demo_table(bundle: Path, data: str) -> None:
             table.add_row(f"{k:g}", *rates, f"{100 * (best - hits):.1f}", f"{measurement.size:.2f}")
     print_table(table, f"{evaluation.rows:,} fresh pictures of 85 species")
     typer.echo(
-        "best: the hit rate that knowing P(species | picture) exactly would give.\n"
-        "top-K: always K species; average-K: K on average, more where it is ambiguous.\n"
+        "best: the hit rate with the exact P(species | picture).\n"
+        "top-K: always K species; average-K: K on average, more for ambiguous pictures.\n"
     )
 
 
@@ -116,15 +116,15 @@ def _demo_answers(address: str, server: subprocess.Popen[bytes], data: str, phot
         hit = any(each["class_id"] == truth.id for each in results)
         hits += hit
         listed = (f"{each['taxon']['scientific_name']} {each['score']:.2f}" for each in results)
-        which = f"{'in' if hit else 'NOT in'} the set of {len(results)}"
-        print_result(f"{truth.scientific_name} is {which}: {', '.join(listed)}")
+        verdict = f"{'in' if hit else 'NOT in'} the set of {len(results)}"
+        print_result(f"{truth.scientific_name} is {verdict}: {', '.join(listed)}")
     print_result(f"{hits} of {row + 1} sets hold the true species")
 
 
 def _wait_until_ready(address: str, server: subprocess.Popen[bytes]) -> None:
     for _ in range(300):
         if server.poll() is not None:
-            raise FlorilegeError(f"the server ended with exit code {server.returncode}")
+            raise FlorilegeError(f"the server exited with code {server.returncode}")
         try:
             with urllib.request.urlopen(f"{address}/readyz", timeout=5):
                 return

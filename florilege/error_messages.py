@@ -1,4 +1,4 @@
-"""What the command line says of an error: one line, and what to do."""
+"""Turn an exception into the message that the command line prints."""
 
 import errno
 import os
@@ -15,15 +15,15 @@ from florilege.suggestions import suggestion
 
 REMOVED_FLAGS = {
     "--correct-prior": "calibrate again on labelled photos with the new class frequencies",
-    "--feedback-photos-max-bytes": "--feedback-max-bytes bounds rows and photos together",
+    "--feedback-photos-max-bytes": "--feedback-max-bytes limits rows and photos together",
     "--processes": "run several containers behind a proxy, see docs/deploy.md",
-    "--target": "Triton takes model.onnx of the bundle as it is, see docs/scaling.md",
+    "--target": "Triton takes the bundle's model.onnx unchanged, see docs/scaling.md",
 }
-"""What to do instead of a flag of an earlier version."""
+"""Alternatives to the flags of earlier versions."""
 
 
 def usage_exit(error: Any) -> Exception:
-    """What to raise after saying, in two lines, what is wrong with the words of a command."""
+    """Print a usage error in two lines, and return the exception to raise."""
     if type(error).__name__ == "NoArgsIsHelpError":
         return cast(Exception, error)  # typer shows the help
     command = error.ctx.command_path if error.ctx else "florilege"
@@ -32,7 +32,7 @@ def usage_exit(error: Any) -> Exception:
 
 
 def _usage_message(error: Any) -> str:
-    """The message of click in one line, with the words that may have been meant."""
+    """Click's message in one line, with suggestions for a mistyped word."""
     context, message = error.ctx, " ".join(error.format_message().split())
     option = getattr(error, "option_name", None)
     if context and option and (unknown := _unknown_option(context, option)):
@@ -51,7 +51,7 @@ def _usage_message(error: Any) -> str:
 
 
 def _unknown_option(context: Any, option: str) -> str | None:
-    """What to say of a flag that the command does not have; None where it has it."""
+    """The message about a flag that the command lacks; None if the command has it."""
     flags = [name for each in context.command.params for name in each.opts]
     if option in flags:
         return None
@@ -60,24 +60,24 @@ def _unknown_option(context: Any, option: str) -> str | None:
     return f"{context.command_path} has no option {option}{suggestion(option, flags)}"
 
 
-def error_message(error: Exception, *, in_full: bool) -> str:
-    """What happened, in one line if a person can fix it, else with a second on where to look."""
-    if in_full:
+def error_message(error: Exception, *, traceback: bool) -> str:
+    """One line for an error that a person can fix; otherwise a second line locates the details."""
+    if traceback:
         return "".join(format_exception(error))
     message = str(error) if isinstance(error, FlorilegeError) else _path_message(error)
     if message is not None:
         return f"error: {message}\n"
-    what = " ".join(f"{type(error).__name__}: {error}".split())
+    summary = " ".join(f"{type(error).__name__}: {error}".split())
     details = f"{_write_details(error)}; `florilege --traceback ...` shows them"
-    return f"error: unforeseen: {what}\n{details}\n"
+    return f"error: unexpected: {summary}\n{details}\n"
 
 
 def _path_message(error: Exception) -> str | None:
-    """What to do about a path that cannot be used; None if something else is wrong."""
+    """The message about a path that cannot be used; None for other errors."""
     if not isinstance(error, OSError):
         return None
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"{error.filename or 'the disk'}: {error.strerror}; free some space and repeat"
+        return f"{error.filename or 'the disk'}: {error.strerror}; free some space and try again"
     if error.errno is None or error.filename is None:
         return None
     return f"{error.filename}: {error.strerror}; choose another path, or make this one usable"

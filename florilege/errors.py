@@ -1,7 +1,7 @@
-"""The errors a person can do something about, each with its exit code on the command line.
+"""The errors that a person can fix, each with its exit code on the command line.
 
-A message says what is wrong, where, and what to do next. Any other exception, from a path that
-cannot be used or from a bug, ends with exit code 1.
+A message says what is wrong, where, and what to do next. Any other exception, from an unusable
+path or a bug, has exit code 1.
 """
 
 from collections import Counter
@@ -11,25 +11,25 @@ from typing import ClassVar
 
 
 class FlorilegeError(Exception):
-    """Base of the errors that the command line prints as one clear line."""
+    """Base class of the errors that the command line prints as one line."""
 
     exit_code: ClassVar[int] = 1
 
 
 class UsageError(FlorilegeError):
-    """A flag, a setting or a configuration file that cannot be used."""
+    """A flag, setting or configuration file is not usable."""
 
     exit_code = 2
 
 
 class DataError(FlorilegeError):
-    """A data set that cannot be read or does not fit."""
+    """A data set is unreadable or does not fit."""
 
     exit_code = 3
 
 
 class BundleError(FlorilegeError):
-    """A bundle, run folder or checkpoint that is damaged, incomplete or does not fit."""
+    """A bundle, run folder or checkpoint is damaged, incomplete or does not fit."""
 
     exit_code = 4
 
@@ -41,13 +41,13 @@ class GateFailed(FlorilegeError):
 
 
 class SomeInputsFailed(FlorilegeError):
-    """Some inputs failed, and each is listed; the others were answered."""
+    """Some inputs failed, and the output lists each; the others were answered."""
 
     exit_code = 6
 
 
 def repeated(names: Iterable[str]) -> list[str]:
-    """The names that are there more than once, each once, in their order.
+    """The names that occur more than once, each once, in order of appearance.
 
     Example:
         >>> repeated(["b", "a", "b", "b"])
@@ -57,7 +57,7 @@ def repeated(names: Iterable[str]) -> list[str]:
 
 
 def first(names: Sequence[str], limit: int = 5) -> str:
-    """The first few names for a message, and how many more there are.
+    """The first few names for a message, and the number of the others.
 
     Example:
         >>> first(["a", "b", "c"], limit=2)
@@ -68,7 +68,7 @@ def first(names: Sequence[str], limit: int = 5) -> str:
 
 
 def install_hint(extra: str) -> str:
-    """The commands that install an extra, for the end of a message; no package index has Florilege.
+    """The commands that install an extra, for a message; no package index has Florilege.
 
     Example:
         >>> install_hint("report").partition(",")[0]

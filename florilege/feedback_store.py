@@ -1,7 +1,7 @@
 """Feedback on disk: one SQLite database in a folder, which a server writes and others read.
 
-Of several pieces of feedback on an answer the last one counts. Nothing is deleted to make room: at
-its bound the database refuses.
+The last feedback on an answer counts. At its size limit the database refuses feedback and deletes
+nothing.
 """
 
 import json
@@ -16,12 +16,11 @@ from typing import Any
 from florilege.errors import DataError
 
 FILE = "feedback.sqlite3"
-JSON_LINES = "feedback-*.jsonl"  # of earlier versions
+JSON_LINES = "feedback-*.jsonl"  # files of earlier versions
 NOT_LISTED = "not_listed"
 NOT_AN_ORGANISM = "not_an_organism"
 _ANSWER_ID = re.compile("[0-9a-f]{32}")
-_RESERVED_PAGES = 64
-"""Room beyond the bound for feedback that takes consent back."""
+_RESERVED_PAGES = 64  # beyond the limit, for feedback that withdraws consent
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS answers (
@@ -66,7 +65,7 @@ Row = Mapping[str, Any]
 
 
 class FeedbackStore:
-    """What a server writes to; one thread at a time. ``folder`` exists.
+    """The store that a server writes; one thread at a time. ``folder`` must exist.
 
     Raises:
         sqlite3.Error: The database cannot be opened or written; also raised by every method.
@@ -79,7 +78,7 @@ class FeedbackStore:
         self._db.row_factory = sqlite3.Row
         try:
             self._db.executescript(SCHEMA)
-            self._db.execute("PRAGMA secure_delete = ON")  # what is taken back is overwritten
+            self._db.execute("PRAGMA secure_delete = ON")  # overwrite deleted photos
             (page_bytes,) = self._db.execute("PRAGMA page_size").fetchone()
         except sqlite3.Error:
             self._db.close()
@@ -87,23 +86,23 @@ class FeedbackStore:
         self._max_pages = max(1, max_bytes // page_bytes)
 
     def answer(self, answer_id: str) -> Row | None:
-        """The row of an answer that was given feedback on."""
+        """The row of an answer that has feedback."""
         return self._one("SELECT * FROM answers WHERE id = ?", answer_id)
 
     def repeated(self, key: str, idempotency_key: str | None) -> Row | None:
-        """The row of feedback that came with this Idempotency-Key before, from the same key."""
+        """The earlier feedback row with this Idempotency-Key from the same key."""
         query = "SELECT * FROM feedback WHERE key = ? AND idempotency_key = ?"
         return self._one(query, key, idempotency_key)
 
     def count_photos(self, answer_id: str) -> int:
-        """How many photos of an answer are kept."""
+        """The number of stored photos of an answer."""
         row = self._one("SELECT count(*) AS photos FROM photos WHERE answer_id = ?", answer_id)
         return 0 if row is None else int(row["photos"])
 
     def add(self, answer: Row, feedback: Row, photos: Sequence[bytes]) -> None:
         """Store feedback on an answer and its photos, all or nothing.
 
-        Without consent the photos that were kept of the answer are deleted.
+        Without consent, the stored photos of the answer are deleted.
         """
         reserve = 0
         with self._db:
@@ -132,17 +131,17 @@ class FeedbackStore:
 
 @contextmanager
 def open_feedback(folder: Path) -> Iterator["FeedbackReader"]:
-    """Open the feedback in a folder to read it, also while a server writes.
+    """Open the feedback in a folder for reading, even while a server writes.
 
     Raises:
-        DataError: There is none, or it cannot be read; also inside the block.
+        DataError: There is no feedback, or it cannot be read; also inside the block.
     """
     refuse_json_lines(folder)
     path = folder / FILE
     if not path.is_file() or path.is_symlink():
         raise DataError(f"{folder} holds no {FILE}; name the folder of serve --feedback-store")
     try:
-        address = f"{path.absolute().as_uri()}?mode=rw"  # so that what a crash left is undone
+        address = f"{path.absolute().as_uri()}?mode=rw"  # rw lets SQLite roll back after a crash
         with closing(sqlite3.connect(address, uri=True)) as db:
             db.row_factory = sqlite3.Row
             db.execute("PRAGMA query_only = ON")
@@ -153,7 +152,7 @@ def open_feedback(folder: Path) -> Iterator["FeedbackReader"]:
 
 
 def refuse_json_lines(folder: Path) -> None:
-    """Raise `DataError` where a folder holds feedback as earlier versions stored it."""
+    """Raise `DataError` if a folder holds feedback in the format of earlier versions."""
     if any(folder.glob(JSON_LINES)):
         raise DataError(
             f"{folder} holds feedback of an earlier version; convert it once: "
@@ -168,13 +167,13 @@ class FeedbackReader:
         self._db = db
 
     def answer_ids(self) -> set[str]:
-        """Every answer that was given feedback on."""
+        """The ids of all answers with feedback."""
         return {row["id"] for row in self._db.execute("SELECT id FROM answers")}
 
     def latest_rows(self) -> list[dict[str, Any]]:
-        """The last row of each answer, with what was answered.
+        """The last feedback row of each answer, joined with the answer.
 
-        ``class_id`` is None where it showed no organism; ``set`` are class ids.
+        ``class_id`` is None if the photo shows no organism; ``set`` holds class ids.
         """
         rows = self._db.execute(
             "SELECT answers.*, feedback.* FROM feedback JOIN answers ON id = answer_id "
@@ -193,8 +192,8 @@ def _checked(row: dict[str, Any]) -> dict[str, Any]:
     try:
         members = json.loads(row.pop("members"))
     except (ValueError, TypeError) as error:
-        raise sqlite3.DataError(f"the set of answer {row['answer_id']!r} is no JSON") from error
+        raise sqlite3.DataError(f"the set of answer {row['answer_id']!r} is not JSON") from error
     if not isinstance(row["class_id"], str) or not _ANSWER_ID.fullmatch(str(row["answer_id"])):
-        raise sqlite3.DataError(f"answer {row['answer_id']!r} is not one of a server")
+        raise sqlite3.DataError(f"answer {row['answer_id']!r} does not come from a server")
     class_id = None if row["class_id"] == NOT_AN_ORGANISM else row["class_id"]
     return {**row, "class_id": class_id, "set": members}

@@ -1,4 +1,4 @@
-"""Writing files so that a crash or a full disk leaves either the old content or the new."""
+"""Write files so that a crash or a full disk leaves either the old or the new content."""
 
 import fcntl
 import os
@@ -18,7 +18,7 @@ def write_atomic(path: Path, content: bytes | memoryview) -> None:
     """Write ``content`` to ``path``: all of it or, on any failure, nothing.
 
     Raises:
-        OSError: The disk is full or the folder cannot be written; it names ``path``.
+        OSError: The disk is full or the folder cannot be written; the error names ``path``.
     """
     with _naming(path), atomic_writer(path) as file:
         file.write(content)
@@ -27,14 +27,14 @@ def write_atomic(path: Path, content: bytes | memoryview) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Raise, before long work, the ``OSError`` of a path that `write_atomic` cannot write."""
+    """Raise ``OSError`` before long work if `write_atomic` cannot write ``path``."""
     with _naming(path), tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}."):
         pass
 
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Make errors name ``path``, not the hidden file beside it."""
+    """Make errors name ``path`` instead of the hidden file beside it."""
     try:
         yield
     except OSError as error:
@@ -44,7 +44,7 @@ def _naming(path: Path) -> Iterator[None]:
 
 @contextmanager
 def atomic_writer(path: Path) -> Iterator[BinaryIO]:
-    """A file to write, which takes the place of ``path`` if the block ends without an error."""
+    """A file to write, which replaces ``path`` if the block ends without an error."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -69,15 +69,15 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Keep other processes out of a folder while the block runs.
+    """Lock a folder against other processes while the block runs.
 
-    The lock is on the file ``.lock`` inside, which names this process. It ends when this process
-    does, however that happens; child processes do not share it, and a file left by a killed
-    process locks nothing. On a disk without locks nobody is kept out.
+    The lock is on the file ``.lock`` in the folder, which names this process. It ends with this
+    process, however that happens. Child processes do not share it, and a file left by a killed
+    process locks nothing. A disk without locks has no protection.
 
     Raises:
-        UsageError: Another process holds the folder.
-        OSError: The file cannot be written.
+        UsageError: Another process holds the lock.
+        OSError: The lock file cannot be written.
     """
     path = folder / LOCK
     with _locked(path) as handle:
@@ -102,14 +102,14 @@ def _locked(path: Path) -> TextIO:
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(handle.fileno()), path.stat()):
                 return handle
-        handle.close()  # its holder removed it after it was opened here: open the current one
+        handle.close()  # its holder removed the file after it was opened here: open the current one
 
 
 def _refusal(handle: TextIO, folder: Path) -> str:
     with handle:
         handle.seek(0)
-        number = handle.read()
+        process_id = handle.read()
     return (
-        f"another process ({number or 'just started'}) writes into {folder}: wait until it has "
-        "ended, or name another folder"
+        f"another process ({process_id or 'just started'}) is writing to {folder}: wait until it "
+        "ends, or choose another folder"
     )

@@ -22,9 +22,9 @@ from florilege.models.imported.imported_model import NO_SPLIT, ImportedModel, wr
 from florilege.models.imported.onnx_file import import_onnx
 from florilege.models.thumbnails import pack, read_thumbnails
 
-app = typer.Typer(add_completion=False, help="Make a bundle of a network trained elsewhere.")
+app = typer.Typer(add_completion=False, help="Make a bundle from a network trained elsewhere.")
 
-MOST_PICTURES: Final = 10  # with their best class, in the table for people
+MOST_PICTURES: Final = 10  # rows of the printed table of best classes
 
 
 @app.command("import")
@@ -33,23 +33,23 @@ def _import_command(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="ONNX file; or a network of torchvision or timm (timm:NAME), for a checkpoint.",
+            help="ONNX file; or, for a checkpoint, a torchvision or timm network (timm:NAME).",
         ),
     ],
     classes: Annotated[
         Path,
-        typer.Option(help="Table of classes, classes.csv: row i is what output i stands for."),
+        typer.Option(help="Table of classes, classes.csv: row i describes output i."),
     ],
     out: Annotated[Path, typer.Option("--out", metavar="BUNDLE", help="Bundle to write.")],
     preprocess: Annotated[
         Path | None,
-        typer.Option(help="JSON file of what the graph does not say; see docs/import.md."),
+        typer.Option(help="JSON file of input settings that the graph lacks; see docs/import.md."),
     ] = None,
     weights: Annotated[
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Checkpoint of the network, .safetensors or .pt; without it, its pretrained "
+            help="Checkpoint of the network, .safetensors or .pt; by default its pretrained "
             "weights, downloaded once.",
         ),
     ] = None,
@@ -57,24 +57,24 @@ def _import_command(
         str | None,
         typer.Option(
             metavar="SPLIT",
-            help="Split whose photos chose this checkpoint: val, test, or none if they had no part "
-            "in it. Without it nothing can be guaranteed.",
+            help="Split whose photos chose this checkpoint: val, test, or none. Without it, no "
+            "calibration has a guarantee.",
         ),
     ] = None,
     photos: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="PATH",
-            help="Photos, or a folder of them, on which bundle and original are compared; may be "
-            "repeated. Without any, on made-up pictures.",
+            help="Photos, or a folder of them, for comparing the bundle with the original; may be "
+            "repeated. The default is made-up pictures.",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Turn a classifier trained elsewhere into a bundle, checked against the original.
 
-    An ONNX file needs no torch; a checkpoint of torchvision or timm needs the extra `train`. Next
-    comes `florilege calibrate`.
+    An ONNX file needs no torch; a torchvision or timm checkpoint needs the extra `train`. Run
+    `florilege calibrate` next.
     """
     replaces_calibration = (out / CALIBRATION).is_file()
     table, thumbnails = _read_class_table(classes)
@@ -84,11 +84,11 @@ def _import_command(
         imported = _import(model, weights, description, len(table), photos or [])
         bundle = write_imported(imported, table, thumbnails, out, chosen_on=split)
     if replaces_calibration:
-        typer.echo(f"{out}: the calibration it held is gone: calibrate again", err=True)
+        typer.echo(f"{out}: its calibration was removed: calibrate again", err=True)
     if split is None:
         typer.echo(
-            "not said which photos chose this checkpoint, so no calibration is guaranteed: import "
-            "it with --chosen-on SPLIT, or --chosen-on none",
+            "the photos that chose this checkpoint are unknown, so no calibration has a guarantee: "
+            "import it with --chosen-on SPLIT, or --chosen-on none",
             err=True,
         )
     if as_json:
@@ -98,11 +98,11 @@ def _import_command(
 
 
 def _read_class_table(path: Path) -> tuple[ClassTable, bytes]:
-    """The classes in the order of the rows, and ``thumbnails.zip``, empty where none has a picture.
+    """The classes in row order, and ``thumbnails.zip``, empty if no class has a picture.
 
     Raises:
-        DataError: The table cannot be read, has no column ``class_id``, a class without an id or
-            twice, or names a thumbnail that cannot be used.
+        DataError: The table is unreadable, has no column ``class_id``, an empty or repeated class
+            id, or a thumbnail that cannot be used.
     """
     class_file = read_classes(path)
     classes = ClassTable(tuple(class_file.classes.values()))
@@ -111,7 +111,7 @@ def _read_class_table(path: Path) -> tuple[ClassTable, bytes]:
 
 
 def _split_chosen_on(text: str) -> str:
-    """The name of the split as data sets have it, or ``none``."""
+    """The normalised name of the split, or ``none``."""
     name = NO_SPLIT if text.strip().lower() == NO_SPLIT else split_name(text)
     if name is None:
         raise UsageError(f"--chosen-on takes {', '.join(SPLITS)} or {NO_SPLIT}, got {text!r}")
@@ -123,13 +123,13 @@ def _import(
 ) -> ImportedModel:
     if Path(model).is_file() or Path(model).suffix == ".onnx":
         if weights is not None:
-            raise UsageError(f"{model} holds its weights: leave out --weights {weights}")
+            raise UsageError(f"{model} contains its weights: leave out --weights {weights}")
         return import_onnx(Path(model), description, classes=classes, photos=photos)
     try:
         from florilege.models.imported.torch_checkpoint import import_checkpoint
     except ModuleNotFoundError as error:
         raise UsageError(
-            f"{model} is no ONNX file; a checkpoint of a network needs {error.name}: "
+            f"{model} is not an ONNX file; a checkpoint of a network needs {error.name}: "
             f"{install_hint('train')}"
         ) from error
     return import_checkpoint(model, weights, description, classes=classes, photos=photos)
@@ -148,7 +148,7 @@ def _json_object(imported: ImportedModel, bundle: Bundle) -> dict[str, Any]:
 
 
 def _best_classes(imported: ImportedModel, bundle: Bundle) -> Mapping[str, str]:
-    """The name of the best class of each picture compared."""
+    """The name of the best class of each compared picture."""
     best = imported.logits.argmax(axis=1)
     names = [bundle.classes[int(index)].scientific_name for index in best]
     return dict(zip(imported.pictures, names, strict=True))

@@ -1,8 +1,7 @@
-"""Progress of long work: on a terminal a bar with the time left, on stderr; elsewhere nothing.
+"""A progress bar for long work, on stderr; shown only on a terminal.
 
-Nothing of the bar remains when the work is done. Lines printed meanwhile appear above it if they
-go through `florilege.terminal.say` or ``print``. Of several processes that `torchrun` has started,
-the first alone shows it.
+The bar disappears when the work is done. Lines printed meanwhile with `florilege.terminal.say` or
+``print`` appear above it. Under `torchrun` only the first process shows it.
 """
 
 import os
@@ -23,16 +22,16 @@ from rich.progress import (
 
 
 class Advance(Protocol):
-    """Report that some more steps are done, and optionally what to show beside the bar."""
+    """Report that more steps are done, optionally with a note to show beside the bar."""
 
     def __call__(self, steps: int = 1, note: str = "") -> None: ...
 
 
 @dataclass(frozen=True)
 class _Narrower:
-    """What it holds, with room for the ``^C`` that a terminal adds to the line of a bar.
+    """Leaves room for the ``^C`` that a terminal appends to the line of the bar.
 
-    Without room the terminal would begin a line, and that would be erased in place of the bar.
+    Without room, the terminal would start a new line, which would be erased instead of the bar.
     """
 
     inner: RenderableType
@@ -58,8 +57,8 @@ def progress(total: int, description: str) -> Iterator[Advance]:
         ...         advance()
     """
     console = Console(stderr=True)
-    watched = console.is_terminal and sys.stderr.isatty()  # FORCE_COLOR makes no terminal of a log
-    watched = watched and os.environ.get("RANK", "0") == "0"
+    visible = console.is_terminal and sys.stderr.isatty()  # FORCE_COLOR alone is not a terminal
+    visible = visible and os.environ.get("RANK", "0") == "0"
     times = TimeElapsedColumn(), "left", TimeRemainingColumn()
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), *times)
     with _Bar(
@@ -67,8 +66,8 @@ def progress(total: int, description: str) -> Iterator[Advance]:
         "{task.fields[note]}",
         console=console,
         transient=True,
-        redirect_stdout=sys.stdout.isatty(),  # results for a file would go where the bar is
-        disable=not watched,
+        redirect_stdout=sys.stdout.isatty(),  # redirected results must not go to the bar's stream
+        disable=not visible,
     ) as bar:
         task = bar.add_task(description, total=total, note="")
 

@@ -1,8 +1,7 @@
-"""Work spread over processes of Ray Data, on this machine or on many, in order.
+"""Spread work over Ray Data processes, on one or many machines, with results in order.
 
-The counterpart of `florilege.cores.in_order`: what a photo needs is the same function there and
-here. Only this module and `florilege.server.ray_serve` import Ray, and only when they are asked for
-it.
+This is the counterpart of `florilege.cores.in_order` and applies the same functions. Only this
+module and `florilege.server.ray_serve` import Ray, and only on request.
 """
 
 import logging
@@ -23,23 +22,23 @@ from typing import Any, Final, Generic, TypeVar
 from florilege.cores import cores, in_order
 from florilege.errors import FlorilegeError, UsageError, install_hint
 
-AT_ONCE: Final = 64  # items a worker is given at most: what is done again if it dies
-TURNS: Final = 8  # that each worker gets at least, if there are enough items: all end together
-ATTEMPTS: Final = 4  # to do the same items, after which it is they that end the workers
+MOST_ITEMS: Final = 64  # per portion, the work that is repeated if a worker dies
+PORTIONS: Final = 8  # per worker, if there are enough items, so that all workers end together
+ATTEMPTS: Final = 4  # for one portion; after that, its items are probably at fault
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Workers:
-    """How many processes share the work.
+    """The number and size of the worker processes.
 
     Attributes:
-        number: Of all machines together; by default as many as the cluster's cores hold, or with
-            ``gpu`` as there are GPUs.
-        threads: Of each, one for each core it takes; by default 1, or with ``gpu`` the cores there
-            are for each GPU.
-        gpu: Whether each takes a GPU.
+        number: Workers on all machines together; by default as many as fit on the cluster's cores,
+            or with ``gpu`` one per GPU.
+        threads: Threads of each worker, one per core; by default 1, or with ``gpu`` the cores per
+            GPU.
+        gpu: Whether each worker uses a GPU.
     """
 
     number: int | None = None
@@ -48,14 +47,14 @@ class Workers:
 
 
 def demand_ray() -> ModuleType:
-    """The module `ray`, which reports nothing to its makers and stays on this machine if alone.
+    """Import `ray` without telemetry; unless it joins a cluster, it stays on this machine.
 
     Raises:
         UsageError: The extra `ray` is not installed.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # its errors are raised all the same
-    if "RAY_ADDRESS" not in os.environ:  # else Ray listens on every network there is
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # errors are still raised
+    if "RAY_ADDRESS" not in os.environ:  # otherwise Ray listens on every network interface
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     try:
         import ray
@@ -69,16 +68,17 @@ def demand_ray() -> ModuleType:
 def spread(
     open_work: Callable[[], Callable[[Item], Result]], items: Sequence[Item], workers: Workers
 ) -> Generator[Result, None, None]:
-    """The work on each item, in the order of the items, by workers of Ray.
+    """Apply work to each item in Ray workers; yields results in the order of the items.
 
-    Each worker calls ``open_work`` once, and what that gives for each item; all of them travel by
-    pickle. A worker that dies is replaced, and what it had is done again. The cluster is that of
-    the environment variable ``RAY_ADDRESS``; without it, this machine for as long as it takes.
+    Each worker calls ``open_work`` once and the function it returns once per item; functions, items
+    and results are pickled. A worker that dies is replaced, and its portion is repeated. The
+    environment variable ``RAY_ADDRESS`` names the cluster; without it, Ray runs on this machine
+    until the work is done.
 
     Raises:
         UsageError: The extra `ray` is not installed, or there is no such cluster.
-        FlorilegeError: Some items ended every worker that had them, or Ray cannot go on.
-        Exception: What a worker raised.
+        FlorilegeError: Some items ended every worker that had them, or Ray failed.
+        Exception: A worker raised it.
     """
     ray = demand_ray()
     with _cluster(ray, workers):
@@ -100,15 +100,15 @@ def spread(
         )
         blocks = mapped.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=0)
         try:
-            with closing(iter(blocks)) as batches:  # Ray Data ends before Ray does
+            with closing(iter(blocks)) as batches:  # Ray Data must end before Ray
                 for content in chain.from_iterable(each["results"] for each in batches):
                     yield from _unpickle(content)
         except ray.exceptions.RayError as error:
-            raise FlorilegeError(f"Ray cannot go on: {_reason(error)}") from error
+            raise FlorilegeError(f"Ray failed: {_reason(error)}") from error
 
 
 def _unpickle(content: bytes) -> list[Any]:
-    """The results of a portion; raises what its worker raised."""
+    """The results of a portion; raises the exception of its worker."""
     results: list[Any] | Exception = pickle.loads(content)
     if isinstance(results, Exception):
         raise results
@@ -116,7 +116,7 @@ def _unpickle(content: bytes) -> list[Any]:
 
 
 def _portions(items: Sequence[Any], workers: int) -> list[dict[str, Any]]:
-    size = max(1, min(AT_ONCE, len(items) // (TURNS * workers)))
+    size = max(1, min(MOST_ITEMS, len(items) // (PORTIONS * workers)))
     return [
         {"first": first, "items": pickle.dumps(items[first : first + size])}
         for first in range(0, len(items), size)
@@ -124,7 +124,7 @@ def _portions(items: Sequence[Any], workers: int) -> list[dict[str, Any]]:
 
 
 class _Attempts:
-    """How often each portion was begun, counted outside the workers: they die without a word."""
+    """Counts the starts of each portion, outside the workers because they may die silently."""
 
     def __init__(self) -> None:
         self._counts = Counter[int]()
@@ -135,11 +135,11 @@ class _Attempts:
 
 
 class _Worker(Generic[Item, Result]):
-    """One process: it opens its work once, and then takes portions of the items."""
+    """One process, which opens its work once and then processes portions of the items."""
 
     def __init__(self, opener: Any, attempts: Any, threads: int, folder: str) -> None:
         self.ray, self.opener, self.attempts, self.threads = demand_ray(), opener, attempts, threads
-        with suppress(OSError):  # so that relative paths mean what they mean to the command
+        with suppress(OSError):  # so that relative paths mean the same as in the command
             os.chdir(folder)
 
     @cached_property
@@ -154,59 +154,59 @@ class _Worker(Generic[Item, Result]):
             if self.ray.get(self.attempts.count.remote(first)) > ATTEMPTS:
                 raise FlorilegeError(
                     f"{ATTEMPTS} workers died while they had items {first + 1:,} to "
-                    f"{first + len(items):,}: is one of these to blame, or is memory short?"
+                    f"{first + len(items):,}: check these items and the available memory"
                 )
             results = list(in_order(self.work, items, threads=self.threads))
-        except Exception as error:  # whatever it is, the command raises it
+        except Exception as error:  # the command raises it
             results = error
         return {"results": [pickle.dumps(results)]}
 
 
 @contextmanager
 def _cluster(ray: ModuleType, workers: Workers) -> Generator[None, None, None]:
-    """Be connected to Ray while the block runs; what it has to say goes to stderr."""
+    """Connect to Ray while the block runs; its output goes to stderr."""
     for name in ("ray", "ray.data", "ray.data._internal.progress"):
         logging.getLogger(name).setLevel(logging.ERROR)
     address = os.environ.get("RAY_ADDRESS")
-    alone = {
+    local_options = {
         "num_cpus": max(cores(), (workers.number or 1) * (workers.threads or 1)),
         "include_dashboard": False,
     }
     with redirect_stdout(sys.stderr):
         try:
-            _reach(address)
+            _check_address(address)
             ray.init(
                 address=address or "local",
                 log_to_driver=False,
                 logging_level=logging.ERROR,
-                **({} if address else alone),
+                **({} if address else local_options),
             )
         except (OSError, ValueError, RuntimeError) as error:
             where = f"at RAY_ADDRESS={address}" if address else "on this machine"
-            raise UsageError(f"--ray: there is no Ray {where}: {error}") from error
+            raise UsageError(f"--ray: cannot connect to Ray {where}: {error}") from error
         try:
             yield
         finally:
             ray.shutdown()
 
 
-def _reach(address: str | None) -> None:
-    """Raise ``OSError`` where nobody listens: Ray would try for many minutes."""
+def _check_address(address: str | None) -> None:
+    """Raise ``OSError`` if the address does not answer; Ray would try for many minutes."""
     host, _, port = (address or "").rpartition(":")
     if host and port.isdigit() and "/" not in host:
         socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
 
 
 def _shape(ray: ModuleType, workers: Workers) -> tuple[int, int]:
-    """How many workers, and threads of each."""
-    there = ray.cluster_resources()
-    cpus, gpus = int(there.get("CPU", 1)), int(there.get("GPU", 0))
+    """The number of workers, and of threads per worker."""
+    resources = ray.cluster_resources()
+    cpus, gpus = int(resources.get("CPU", 1)), int(resources.get("GPU", 0))
     if workers.gpu and not gpus:
-        raise UsageError("--ray: no machine of the cluster offers a GPU: ask for --device cpu")
+        raise UsageError("--ray: no machine of the cluster has a GPU: use --device cpu")
     threads = workers.threads or (max(1, cpus // gpus) if workers.gpu else 1)
     return workers.number or max(1, gpus if workers.gpu else cpus // threads), threads
 
 
 def _reason(error: BaseException) -> str:
-    """The first line of what Ray says."""
+    """The first line of Ray's message."""
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -1,4 +1,4 @@
-"""Words of the command line that were renamed: the old one works for one version, with a hint."""
+"""Renamed commands and flags: the old name works for one version, with a hint."""
 
 import os
 from collections.abc import Mapping
@@ -16,24 +16,24 @@ RENAMED = {
     "predict --output": "predict --out",
     "predict --workers": "predict --ray-workers",
 }
-"""Old words of a command or of one of its flags, and the new ones; ``florilege`` is left out."""
+"""New names of commands and flags by old name, without ``florilege``."""
 
 
 def current_command(path: str, name: str, *, hint: bool = True) -> str:
-    """The name today of a command typed after ``path``, which is empty for a verb."""
+    """The current name of a command typed after ``path``, which is empty for a verb."""
     old = f"{path} {name}".strip()
     new = RENAMED.get(old, old)
     if new != old and hint:
-        warn(f"{old!r} is called {new!r} now")
+        warn(f"{old!r} is now called {new!r}")
     return new.removeprefix(path).strip()
 
 
 def current_keys(command: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by the names that the parameters of a command have today, such as ``baseline``."""
+    """Values by the current parameter names of a command, such as ``baseline``."""
     current = {_key(old): new for old, new in _flags(command).items()}
     for name in values:
         if name in current:
-            warn(f"{name} is called {_key(current[name])} now")
+            warn(f"{name} is now called {_key(current[name])}")
     return {_key(current.get(name, name)): value for name, value in values.items()}
 
 
@@ -57,19 +57,19 @@ def variable(command: str, flag: str) -> str:
 
 
 def _flags(command: str) -> dict[str, str]:
-    """The flags of a command that were renamed: old by new."""
+    """The renamed flags of a command: new name by old name."""
     pairs = ((old.rpartition(" "), new.rpartition(" ")) for old, new in RENAMED.items())
     return {old[2]: new[2] for old, new in pairs if old[0] == command and old[2][:2] == "--"}
 
 
 def _current_words(words: list[str], renamed: Mapping[str, str]) -> list[str]:
-    """The words after a command with today's flags; what follows ``--`` is no flag."""
+    """The words after a command with current flags; words after ``--`` are not flags."""
     end = words.index("--") if "--" in words else len(words)
     current = []
     for word in words[:end]:
         flag, equals, value = word.partition("=")
         if flag in renamed:
-            warn(f"{flag} is called {renamed[flag]} now")
+            warn(f"{flag} is now called {renamed[flag]}")
         current.append(f"{renamed.get(flag, flag)}{equals}{value}")
     return current + words[end:]
 
@@ -80,7 +80,7 @@ def _accept_old_variable(parameter: Any, old: str) -> None:
     def resolve_both(ctx: Any) -> str | None:
         value = resolve(ctx)
         if value is None and os.environ.get(old):
-            warn(f"{old} is called {parameter.envvar} now")
+            warn(f"{old} is now called {parameter.envvar}")
             return os.environ[old]
         return value  # type: ignore[no-any-return]  # click is not typed here
 

@@ -1,7 +1,7 @@
-"""Settings and their flags: one field gives the flag, variable, file line, help and check.
+"""Settings and their flags: one field defines the flag, variable, file key, help and check.
 
-``FlagSettings`` and ``flags_of`` are for settings that are flags; ``fields_of``, ``allowed_values``
-and ``complaint`` for settings in groups, which a file or ``--set GROUP.NAME=VALUE`` names in full.
+``FlagSettings`` and ``flags_of`` handle settings that are flags. ``fields_of``, ``allowed_values``
+and ``complaint`` handle groups of settings, named in a file or by ``--set GROUP.NAME=VALUE``.
 """
 
 import functools
@@ -18,18 +18,18 @@ from pydantic.fields import FieldInfo
 from florilege.errors import UsageError
 from florilege.suggestions import did_you_mean, nearest, suggestion
 
-_BY_NAME = inspect.Parameter.KEYWORD_ONLY
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
 Verb = TypeVar("Verb", bound=Callable[..., None])
 
 
 class FlagSettings(BaseModel):
-    """Settings that are checked when they are made and never change.
+    """Immutable settings, validated on construction.
 
-    A field says all there is to know: type, default, bounds and, in the text below it, the help
-    for its flag. :func:`flags_of` makes the flags.
+    A field defines everything: type, default, bounds and, in the text below it, the help for its
+    flag. :func:`flags_of` makes the flags.
 
     Raises:
-        ValueError: A field refuses its value; the message begins with the field's name.
+        ValueError: A field refuses its value; the message starts with the field's name.
     """
 
     model_config = ConfigDict(
@@ -45,20 +45,20 @@ class FlagSettings(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class Flag:
-    """How a field looks on the command line, where that differs from its own name and type."""
+    """How a field looks on the command line, if that differs from its own name and type."""
 
     name: str | None = None  # such as ``--cors-origin``
     short: str | None = None  # such as ``-o``
-    type: Any = None  # of what is typed, which the field's validators turn into its value
+    type: Any = None  # of the command-line value, which the field's validators convert
     help: str | None = None  # if the field's description does not suit a command line
     argument: bool = False  # a positional argument instead of a flag
-    metavar: str | None = None  # stands for the value in the help, such as ``DATA``
+    metavar: str | None = None  # placeholder for the value in the help, such as ``DATA``
     default: str | None = None  # shown in the help if None means "not given"
-    hidden: bool = False  # a flag of an earlier version, which the help leaves out
+    hidden: bool = False  # a flag of an earlier version, left out of the help
 
 
 def flags_of(model: type[BaseModel]) -> Callable[[Verb], Verb]:
-    """Turn the verb's parameter of type ``model``, or of a base of it, into one flag per field.
+    """Turn a verb's parameter of type ``model``, or of a base of it, into one flag per field.
 
     Example:
         >>> from pydantic import Field
@@ -76,7 +76,7 @@ def flags_of(model: type[BaseModel]) -> Callable[[Verb], Verb]:
         others = dict(signature.parameters)
         target = next(name for name, each in others.items() if each.annotation in model.__mro__)
         del others[target]
-        parameters = [*fields.values(), *(each.replace(kind=_BY_NAME) for each in others.values())]
+        parameters = [*fields.values(), *(each.replace(kind=_KEYWORD) for each in others.values())]
 
         @functools.wraps(verb)
         def call(**arguments: Any) -> None:
@@ -112,11 +112,11 @@ def _parameters(model: type[BaseModel]) -> Iterator[tuple[str, inspect.Parameter
         own = (flag.name or name).lstrip("-").replace("-", "_")
         default = inspect.Parameter.empty if field.is_required() else _default(field)
         kind: Any = Annotated[flag.type or field.annotation, declaration]
-        yield name, inspect.Parameter(own, _BY_NAME, default=default, annotation=kind)
+        yield name, inspect.Parameter(own, _KEYWORD, default=default, annotation=kind)
 
 
 def _flag_names(name: str, flag: Flag) -> list[str]:
-    """The names to declare; none where the flag is called like the field."""
+    """The names to declare; none if the flag has the name of the field."""
     long = flag.name or (f"--{name.replace('_', '-')}" if flag.short else None)
     return [each for each in (long, flag.short) if each is not None]
 
@@ -127,7 +127,7 @@ def _default(field: FieldInfo) -> Any:
 
 
 def _complaint(error: ValidationError) -> str:
-    """The first refused value, and why it is refused."""
+    """The first refused value and the reason."""
     first = error.errors(include_url=False)[0]
     name = ".".join(part for part in first["loc"] if isinstance(part, str))
     message = first["msg"].removeprefix("Value error, ")
@@ -151,7 +151,7 @@ def fields_of(model: type[BaseModel]) -> dict[str, dict[str, Any]]:
 
 
 def allowed_values(field: Mapping[str, Any]) -> str:
-    """The values a setting takes, in words; ``field`` is its JSON schema.
+    """The allowed values of a setting, in words; ``field`` is its JSON schema.
 
     Example:
         >>> allowed_values({"anyOf": [{"type": "number", "minimum": 0}, {"type": "null"}]})
@@ -189,20 +189,20 @@ def _allowed(kind: Mapping[str, Any]) -> str:
 def complaint(
     error: ValidationError, model: type[BaseModel], abbreviations: Mapping[str, str]
 ) -> str:
-    """The first refused setting in words: its full name, what it takes and what it got.
+    """The first refused setting in words: its full name, its allowed values and its value.
 
     Args:
-        error: What ``model`` raised.
-        model: Settings, in groups or not.
-        abbreviations: Full names by what people may write instead.
+        error: The exception of ``model``.
+        model: Settings, grouped or not.
+        abbreviations: Full names by short names that people may write.
     """
     first, fields = error.errors(include_url=False)[0], fields_of(model)
     path = [part for part in first["loc"] if isinstance(part, str)]
     name = ".".join(path)
-    if name not in fields and path[:1] and path[0] in fields:  # below it stands a part of its type
+    if name not in fields and path[:1] and path[0] in fields:  # the rest names a part of its type
         name = path[0]
     match first["type"]:
-        case "value_error":  # settings that do not go together; the message begins with a name
+        case "value_error":  # incompatible settings; the message starts with a name
             return ".".join([*path, first["msg"].removeprefix("Value error, ")])
         case "extra_forbidden":
             group = [key.split(".") for key in fields if key.startswith(name.rpartition(".")[0])]
@@ -221,11 +221,11 @@ def complaint(
 def _nearest_settings(
     name: str, fields: Iterable[str], abbreviations: Mapping[str, str]
 ) -> list[str]:
-    """The full names that an unknown one is closest to, at most three; none if none is close."""
+    """The full names closest to an unknown one, at most three; none if none is close."""
     group, _, last = name.lower().rpartition(".")
     if last in abbreviations:
         return [abbreviations[last]]
     names = dict.fromkeys(part for each in fields for part in (each, each.partition(".")[0]))
-    beside = [each for each in names if each.startswith(f"{group}.")] or list(names)
-    ends = {each.rpartition(".")[2]: each for each in reversed(beside)}
-    return [ends[end] for end in nearest(last, ends)]
+    candidates = [each for each in names if each.startswith(f"{group}.")] or list(names)
+    full_names = {each.rpartition(".")[2]: each for each in reversed(candidates)}
+    return [full_names[short] for short in nearest(last, full_names)]

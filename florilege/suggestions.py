@@ -1,18 +1,18 @@
-"""Near names: what a mistyped word was probably meant to be."""
+"""Suggest known names that are similar to a mistyped word."""
 
 from collections.abc import Iterable
 from pathlib import Path
 
-_LEAST_LIKE = 60  # of 100: words with a letter exchanged, missing or doubled are above
-_MUCH_BETTER = 15  # a name is left out if another is that much more like the word
+_MIN_SIMILARITY = 60  # of 100: words with a letter exchanged, missing or doubled score higher
+_MAX_GAP = 15  # names that score this much below the best are left out
 _SHORT = 4  # letters
 
 
 def nearest(word: str, known_names: Iterable[str], most: int = 3) -> list[str]:
-    """The known names that a word is closest to, best first; none if none is close.
+    """The known names closest to a word, best first; none if none is close.
 
-    Where none is close but some hold the word, the shortest of these. Capitals make no
-    difference, nor which of ``-``, ``_`` and blank is written.
+    If none is close but some contain the word, the shortest of these. Case does not matter, and
+    ``-``, ``_`` and space are equal.
 
     Example:
         >>> nearest("averge-k", ["average_k", "top_k", "balanced_average_k"])
@@ -20,15 +20,15 @@ def nearest(word: str, known_names: Iterable[str], most: int = 3) -> list[str]:
         >>> nearest("photo", ["average_k", "top_k"])
         []
     """
-    from rapidfuzz.fuzz import ratio  # here, because only mistakes need it
+    from rapidfuzz.fuzz import ratio  # lazy: only mistakes need it
     from rapidfuzz.process import extract
     from rapidfuzz.utils import default_process as plain
 
     names, typed = list(known_names), plain(word)
     matches = extract(
-        typed, names, scorer=ratio, processor=plain, score_cutoff=_LEAST_LIKE, limit=most
+        typed, names, scorer=ratio, processor=plain, score_cutoff=_MIN_SIMILARITY, limit=most
     )
-    near = [name for name, score, _ in matches if score >= matches[0][1] - _MUCH_BETTER]
+    near = [name for name, score, _ in matches if score >= matches[0][1] - _MAX_GAP]
     if len(typed) <= _SHORT:  # gpu is not cpu
         near = [name for name in near if plain(name)[:1] == typed[:1]]
     if near or len(typed) < _SHORT:
@@ -37,7 +37,7 @@ def nearest(word: str, known_names: Iterable[str], most: int = 3) -> list[str]:
 
 
 def suggestion(word: str, known_names: Iterable[str], most: int = 3) -> str:
-    """The end of an error message: what the word may have meant, or nothing.
+    """The end of an error message: similar names, or nothing.
 
     Example:
         >>> suggestion("softmx", ["softmax", "sigmoid"])
@@ -47,15 +47,15 @@ def suggestion(word: str, known_names: Iterable[str], most: int = 3) -> str:
 
 
 def did_you_mean(names: Iterable[str]) -> str:
-    """:func:`suggestion` for names that are known to be near."""
+    """Like :func:`suggestion`, for names already found to be similar."""
     listed = list(names)
     return f"; did you mean {' or '.join(listed)}?" if listed else ""
 
 
 def nearest_paths(path: Path) -> list[str]:
-    """What there is in the same folder under a name like that of ``path``."""
+    """Paths in the same folder with names similar to that of ``path``."""
     try:
-        beside = [entry.name for entry in path.parent.iterdir()]
+        names = [entry.name for entry in path.parent.iterdir()]
     except OSError:
         return []
-    return [str(path.with_name(name)) for name in nearest(path.name, beside)]
+    return [str(path.with_name(name)) for name in nearest(path.name, names)]

@@ -1,4 +1,4 @@
-"""Tables of text in CSV or Parquet files: a column name to one string per row."""
+"""Text tables in CSV or Parquet files: one string per row for each column name."""
 
 import csv
 import io
@@ -16,13 +16,14 @@ _DELIMITERS = ",;\t"
 
 
 def read_table(path: Path) -> Table:
-    """Read a CSV (UTF-8, a header line) or Parquet file; an empty cell is ``""``.
+    """Read a CSV (UTF-8, with a header line) or Parquet file; an empty cell is ``""``.
 
-    Commas, semicolons or tabs separate the cells of a CSV, whichever its header line has most of.
+    The cells of a CSV are separated by commas, semicolons or tabs, whichever is most frequent in
+    the header line.
 
     Raises:
-        DataError: It is not readable, has no header or a column twice, or a line has too many or
-            too few cells; or Parquet is read without the extra ``report``.
+        DataError: The file is unreadable, has no header or a repeated column, or a row has the
+            wrong number of cells; or the extra ``report`` is missing for Parquet.
     """
     try:
         return _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
@@ -31,11 +32,11 @@ def read_table(path: Path) -> Table:
 
 
 def write_table(path: Path, table: Table) -> None:
-    """Write a table, either all of it or nothing.
+    """Write a table, all or nothing.
 
     Raises:
-        DataError: It is neither ``.csv`` nor ``.parquet``, or Parquet is written without the extra
-            ``report``.
+        DataError: ``path`` is neither ``.csv`` nor ``.parquet``, or the extra ``report`` is missing
+            for Parquet.
         OSError: The disk is full or the folder cannot be written.
     """
     if path.suffix.lower() == ".parquet":
@@ -70,7 +71,7 @@ def _read_csv(path: Path) -> Table:
 
 
 def _read_rows(path: Path) -> tuple[list[list[str]], str]:
-    """The rows of a CSV file that are not empty, and what separates their cells."""
+    """The non-empty rows of a CSV file, and its delimiter."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             header_line = next(filter(str.strip, file), "")
@@ -85,7 +86,7 @@ def _read_rows(path: Path) -> tuple[list[list[str]], str]:
 
 
 def _not_utf8(path: Path) -> str:
-    """In which lines of a file there are bytes that are not UTF-8, and the first of them."""
+    """The message about bytes that are not UTF-8: the lines, and the first such byte."""
     faults: list[tuple[str, int]] = []
     for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
         try:
@@ -94,7 +95,7 @@ def _not_utf8(path: Path) -> str:
             faults.append((str(number), line[error.start]))
     lines = first([number for number, _ in faults])
     return (
-        f"{path} is not a CSV file in UTF-8: these lines hold other bytes, the first of them "
+        f"{path} is not a CSV file in UTF-8: these lines hold invalid bytes, the first of which is "
         f"{faults[0][1]:#04x}: {lines}; save it as UTF-8"
     )
 
@@ -121,7 +122,7 @@ def _pyarrow(path: Path) -> tuple[Any, ModuleType]:
         from pyarrow import parquet
     except ImportError as error:
         raise DataError(
-            f"{path}: Parquet needs the extra `report`, a CSV manifest nothing more: "
+            f"{path}: Parquet needs the extra `report`, a CSV manifest does not: "
             f"{install_hint('report')}"
         ) from error
     return pyarrow, parquet

@@ -1,4 +1,4 @@
-"""What every verb shows: lines on stderr for people, tables on stdout, and where to go next."""
+"""Terminal output of all verbs: lines on stderr for people, tables on stdout, next commands."""
 
 import shlex
 import sys
@@ -9,31 +9,31 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-_UNBOUNDED = 10_000  # columns: a table is as wide as it is
+_UNBOUNDED = 10_000  # columns, so that tables keep their full width
 
 
 def say(line: str) -> None:
     """Print a line on stderr, above a progress bar if one is shown."""
-    sys.stderr.write(f"{line}\n")  # `typer.echo` and rich would write past the bar's own stderr
+    sys.stderr.write(f"{line}\n")  # `typer.echo` and rich would bypass the bar's stderr
 
 
 def print_result(line: str) -> None:
-    """Print a result in words on stdout; a terminal breaks it between words, a file not at all."""
+    """Print a result in words on stdout; lines wrap between words, but only on a terminal."""
     console = Console(highlight=False)
     console.print(Text(line), soft_wrap=not console.is_terminal)
 
 
 def warn(sentence: str) -> None:
-    """Print a warning on stderr; a terminal breaks it between words, a file not at all."""
-    _print(Text.assemble(("warning:", "yellow"), f" {sentence}"), whole=False)
+    """Print a warning on stderr; lines wrap between words, but only on a terminal."""
+    _print(Text.assemble(("warning:", "yellow"), f" {sentence}"), wrap=True)
 
 
 def conclude(*results: str, then: Sequence[Sequence[str | Path]] = ()) -> None:
-    """End a verb on stderr: where its results are, and the commands that may come next.
+    """End a verb on stderr: list its results and the possible next commands.
 
     Args:
         results: One line each, such as ``run folder: runs/first``.
-        then: Commands without ``florilege``, a word each; paths are quoted where they need it.
+        then: Commands as lists of words without ``florilege``; paths are quoted if necessary.
 
     Example:
         >>> import contextlib
@@ -45,11 +45,11 @@ def conclude(*results: str, then: Sequence[Sequence[str | Path]] = ()) -> None:
     for result in results:
         say(result)
     for label, words in zip(["next:", *["  or:"] * len(then)], then, strict=False):
-        _print(Text.assemble((label, "bold"), f" {command(*words)}"), whole=True)
+        _print(Text.assemble((label, "bold"), f" {command(*words)}"), wrap=False)
 
 
 def command(*words: str | Path) -> str:
-    """A command of ours as it can be typed.
+    """A florilege command, quoted for a shell.
 
     Example:
         >>> command("serve", Path("my bundle"))
@@ -59,7 +59,7 @@ def command(*words: str | Path) -> str:
 
 
 def new_table(headings: Sequence[str], *, words: Sequence[str] = ()) -> Table:
-    """A table without lines: ``words`` are the columns to align left, the others hold numbers."""
+    """A table without lines; columns in ``words`` are left-aligned, the others hold numbers."""
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for heading in headings:
         table.add_column(heading, justify="left" if heading in words else "right", no_wrap=True)
@@ -67,9 +67,9 @@ def new_table(headings: Sequence[str], *, words: Sequence[str] = ()) -> Table:
 
 
 def print_table(table: Table, title: str = "") -> None:
-    """Print a title and a table on stdout as wide as they are, so that nothing is cut.
+    """Print a title and a table on stdout at full width, so that nothing is truncated.
 
-    Tables are made to fit 80 columns; a wider one the terminal breaks.
+    Tables are designed for 80 columns; the terminal wraps wider ones.
     """
     console = Console(width=_UNBOUNDED)
     if title:
@@ -77,9 +77,9 @@ def print_table(table: Table, title: str = "") -> None:
     console.print(table)
 
 
-def _print(text: Text, *, whole: bool) -> None:
-    """Print on stderr; ``whole`` leaves breaking to the terminal, so that it can be copied."""
+def _print(text: Text, *, wrap: bool) -> None:
+    """Print on stderr; ``wrap=False`` leaves wrapping to the terminal, so that it can be copied."""
     console = Console(stderr=True)
     with console.capture() as captured:
-        console.print(text, soft_wrap=whole or not console.is_terminal)
+        console.print(text, soft_wrap=not (wrap and console.is_terminal))
     say(captured.get().rstrip("\n"))

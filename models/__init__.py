@@ -1,1 +1,1 @@
-"""Networks, their bundles, and the decoder that training and serving share."""
+"""Networks, bundles, and the image decoder that training and serving share."""

@@ -1,7 +1,7 @@
 """Lists of classes, such as the species of a region, to which an answer can be restricted.
 
-A list file holds one class id a line in UTF-8. A ``#`` that begins a line or follows a space begins
-a comment.
+A list file holds one class id per line in UTF-8. A ``#`` at the start of a line or after a space
+starts a comment.
 """
 
 import re
@@ -15,8 +15,7 @@ from florilege.suggestions import nearest
 
 _COMMENT = re.compile(r"(^|\s)#.*")
 LONGEST_NAME = 100
-NEAR_IDS_FOR = 20
-"""Near ids are looked for, which takes a while, for this many unknown ones."""
+NEAR_IDS_FOR = 20  # unknown ids that get suggestions, because the search is slow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +23,7 @@ class RegionList:
     """Some of the classes of a model.
 
     Attributes:
-        name: What requests call it.
+        name: Name of the list in requests.
         classes: Output indices of its classes, ascending, at least one.
     """
 
@@ -33,9 +32,9 @@ class RegionList:
 
     def __post_init__(self) -> None:
         if not self.classes or list(self.classes) != sorted(set(self.classes)):
-            raise ValueError(f"list {self.name!r} must hold classes, ascending, each once")
+            raise ValueError(f"list {self.name!r} must hold distinct classes in ascending order")
         if self.classes[0] < 0:
-            raise ValueError(f"list {self.name!r} holds class {self.classes[0]}")
+            raise ValueError(f"list {self.name!r} holds negative class {self.classes[0]}")
 
 
 def read_list(path: Path, classes: ClassTable, *, name: str | None = None) -> RegionList:
@@ -43,24 +42,23 @@ def read_list(path: Path, classes: ClassTable, *, name: str | None = None) -> Re
 
     Args:
         path: The file.
-        classes: Those of the model.
-        name: By default the name of the file without its ending.
+        classes: The classes of the model.
+        name: Name of the list, by default the file name without its suffix.
 
     Raises:
-        DataError: It cannot be read, is not UTF-8, holds no id, an id twice, or ids that the model
-            does not have (each is named, with ids and names that look alike), or the name cannot
-            be used.
+        DataError: The file is unreadable, is not UTF-8, or holds no id, a repeated id or ids that
+            the model lacks (the message suggests similar ids for them); or the name is invalid.
     """
     list_name = _checked_name(path.stem if name is None else name, path)
     ids = _ids(path)
     if not ids:
-        raise DataError(f"{path} holds no class id: write one a line")
+        raise DataError(f"{path} holds no class id: write one per line")
     if twice := repeated(ids):
         raise DataError(f"{path}: these class ids appear twice: {', '.join(twice)}")
     if unknown := [id_ for id_ in ids if id_ not in classes.index_of]:
         raise DataError(
             f"{path}: {len(unknown)} of {len(ids)} class ids are not among the {len(classes):,} of "
-            f"the model; correct them or take them out:{_with_near_names(unknown, classes)}"
+            f"the model; correct or remove them:{_with_near_names(unknown, classes)}"
         )
     return RegionList(name=list_name, classes=tuple(sorted(classes.index_of[id_] for id_ in ids)))
 
@@ -70,7 +68,7 @@ def read_lists(words: Iterable[str], classes: ClassTable) -> tuple[RegionList, .
 
     Raises:
         DataError: As `list_files` and `read_list`.
-        UsageError: Two lists have one name.
+        UsageError: Two lists have the same name.
     """
     lists = [
         read_list(file, classes, name=name) for word in words for name, file in list_files(word)
@@ -81,12 +79,12 @@ def read_lists(words: Iterable[str], classes: ClassTable) -> tuple[RegionList, .
 
 
 def list_files(word: str) -> list[tuple[str | None, Path]]:
-    """The list files that ``[NAME=]FILE`` or a folder stands for, each with its name if given.
+    """The list files that ``[NAME=]FILE`` or a folder names, each with its name if given.
 
-    Hidden files of a folder are left out.
+    Hidden files in a folder are skipped.
 
     Raises:
-        DataError: It is a folder without a file, or cannot be read.
+        DataError: A folder is unreadable or holds no file.
     """
     name, separator, path = word.partition("=")
     if separator:
@@ -99,7 +97,7 @@ def list_files(word: str) -> list[tuple[str | None, Path]]:
     except OSError as error:
         raise DataError(f"{folder} cannot be read: {error.strerror}") from error
     if not files:
-        raise DataError(f"{folder} holds no list file: put one for each region there")
+        raise DataError(f"{folder} holds no list file: add one for each region")
     return [(None, file) for file in files]
 
 
@@ -116,7 +114,7 @@ def _ids(path: Path) -> list[str]:
 
 
 def _with_near_names(unknown: list[str], classes: ClassTable) -> str:
-    """A line for each unknown id, the first ones with the known ids that are near."""
+    """A line for each unknown id, with similar known ids for the first `NEAR_IDS_FOR`."""
     id_of = {info.scientific_name: info.id for info in classes}
     text = ""
     for row, unknown_id in enumerate(unknown):
@@ -129,7 +127,7 @@ def _with_near_names(unknown: list[str], classes: ClassTable) -> str:
 def _checked_name(name: str, path: Path) -> str:
     if not name or len(name) > LONGEST_NAME or not name.isprintable() or name != name.strip():
         raise DataError(
-            f"{path}: a list cannot be named {name[:LONGEST_NAME]!r}: take 1 to {LONGEST_NAME} "
-            "printable characters without spaces around them"
+            f"{path}: a list cannot be named {name[:LONGEST_NAME]!r}: use 1 to {LONGEST_NAME} "
+            "printable characters without leading or trailing spaces"
         )
     return name

@@ -1,4 +1,4 @@
-"""The classes of a network, in the order of its outputs, with what is known of each."""
+"""The classes of a network in output order, with their names and other properties."""
 
 import json
 import re
@@ -12,7 +12,7 @@ import numpy as np
 from florilege.errors import BundleError
 
 _OPTIONAL = ("genus", "family", "gbif", "link", "thumbnail")
-# Genus, hybrid sign, epithet, and the epithet of a subspecies, variety or form; then the authors.
+# Genus, hybrid sign, epithet, and epithet of a subspecies, variety or form; the authors follow.
 _BINOMIAL = re.compile(
     r"[A-Z][\w-]+(?: [x\u00d7])?(?: \u00d7?[a-z][\w-]+)(?: (?:subsp\.|var\.|f\.) [a-z][\w-]+)?"
 )
@@ -20,7 +20,7 @@ _BINOMIAL = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class Thumbnail:
-    """Whose reference picture a class has; `florilege.models.thumbnails` keeps the picture."""
+    """Credits for a class's reference picture, which `florilege.models.thumbnails` stores."""
 
     author: str | None = None
     licence: str | None = None
@@ -28,7 +28,7 @@ class Thumbnail:
 
 @dataclass(frozen=True, kw_only=True)
 class ClassInfo:
-    """One class; what is unknown is None, and the best name in each language comes first."""
+    """One class; unknown values are None. The best name in each language comes first."""
 
     id: str  # stable: the folder's name or the manifest's ``class_id``
     scientific_name: str  # shown to people; the id if nothing better is known
@@ -37,18 +37,18 @@ class ClassInfo:
     gbif: str | None = None  # key in the GBIF backbone
     common_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by language code
     training_count: int | None = None
-    link: str | None = None  # address of a page about it
-    thumbnail: Thumbnail | None = None  # None where there is no picture
+    link: str | None = None  # URL of a page about it
+    thumbnail: Thumbnail | None = None  # None if there is no picture
 
     @cached_property
     def by_language(self) -> Mapping[str, tuple[str, ...]]:
-        """`common_names` by language code in lower case."""
+        """`common_names` by lower-case language code."""
         return {language.lower(): names for language, names in self.common_names.items()}
 
     def updated(self, newer: "ClassInfo") -> "ClassInfo":
-        """This class with what ``newer`` knows of it; what that leaves open stays.
+        """This class updated with the known values of ``newer``; its other values stay.
 
-        Names of one language replace those there were in it.
+        New names in a language replace all old names in it.
         """
         languages = {language.lower() for language in newer.common_names}
         others = {k: names for k, names in self.common_names.items() if k.lower() not in languages}
@@ -101,7 +101,7 @@ class ClassTable(Sequence[ClassInfo]):
         """Read ``classes.json``.
 
         Raises:
-            BundleError: The text is not such a list.
+            BundleError: The text is not a list of classes.
         """
         try:
             return cls(tuple(_from_plain(entry) for entry in json.loads(text)))
@@ -111,7 +111,7 @@ class ClassTable(Sequence[ClassInfo]):
 
 def _from_plain(entry: Mapping[str, Any]) -> ClassInfo:
     names = entry.get("common_names") or {}
-    thumbnail = entry.get("thumbnail")  # a bundle from before there were any has no such key
+    thumbnail = entry.get("thumbnail")  # older bundles lack this key
     if thumbnail is not None:
         thumbnail = Thumbnail(author=thumbnail.get("author"), licence=thumbnail.get("licence"))
     return ClassInfo(
@@ -124,7 +124,7 @@ def _from_plain(entry: Mapping[str, Any]) -> ClassInfo:
 
 
 def without_author(name: str) -> str:
-    """The name of a species without its authors; unchanged where it does not look like one.
+    """The name of a species without its authors; unchanged if it is not a species name.
 
     Example:
         >>> without_author("Lactuca virosa L."), without_author("Mentha × piperita L.")

@@ -1,8 +1,8 @@
-"""A trained network as one ONNX file that takes raw pictures, checked against torch.
+"""Export a trained network to one ONNX file that takes raw pictures, and check it against torch.
 
 The graph holds everything between the resized picture and the logits:
 ``image`` uint8 ``(batch, height, width, 3)`` -> cast -> normalise -> network -> logits.
-Its last output, ``features``, is what the head is given: photos of something else show in it.
+Its last output, ``features``, is the input of the head and serves out-of-distribution detection.
 """
 
 import copy
@@ -29,39 +29,39 @@ from florilege.models.onnx_graph import without_origins
 from florilege.models.session import FEATURES
 
 _OPSET: Final = 20
-MOST_BYTES: Final = 2**31 - 2**24  # of weights in one protobuf file, leaving room for the graph
+MOST_BYTES: Final = 2**31 - 2**24  # of weights in one protobuf file; the graph needs the rest
 _PARITY_BATCHES: Final = (1, 2, 5)
 RELATIVE_TOLERANCE: Final = 1e-4
 ABSOLUTE_TOLERANCE: Final = 1e-4
-_ROUNDINGS: Final = 4  # times torch's own error, if a network is too ill-conditioned for the above
+_ROUNDINGS: Final = 4  # multiple of torch's own error, for networks too ill-conditioned for these
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Parity:
-    """How far apart torch and ONNX Runtime are on the same pictures, over all outputs.
+    """Differences between torch and ONNX Runtime on the same pictures, over all outputs.
 
-    The tolerance is ``1e-4 + 1e-4 max_logit``; where that is not enough, it is widened by four
-    times the distance between torch in float32 and in float64, to at most a hundred times as much.
+    The tolerance is ``1e-4 + 1e-4 max_logit``. If the outputs differ by more, four times the
+    difference between torch in float32 and float64 is added, up to a hundred times the tolerance.
     """
 
-    max_difference: float  # the largest between logits, absolute
-    max_logit: float  # torch's largest, absolute
+    max_difference: float  # largest absolute difference between logits
+    max_logit: float  # torch's largest absolute logit
     tolerance: float  # largest difference allowed
     max_feature_difference: float
     feature_tolerance: float  # like ``tolerance``, from the largest feature
-    pictures: int  # compared: random and extreme ones, in batches of 1, 2 and 5
+    pictures: int  # number compared: random and extreme ones, in batches of 1, 2 and 5
 
     @property
     def holds(self) -> bool:
-        """Whether every difference is allowed; an infinite one never is."""
+        """Whether every difference is within its tolerance; an infinite one never is."""
         features_hold = self.max_feature_difference <= self.feature_tolerance
         return features_hold and self.max_difference <= self.tolerance
 
 
 class PictureNetwork(nn.Module):
-    """A network with the normalisation in front: uint8 NHWC pictures in, float32 logits out.
+    """A network preceded by normalisation: uint8 NHWC pictures in, float32 logits out.
 
-    ``mean`` and ``std`` are given per channel (red, green, blue), for values from 0 to 1.
+    ``mean`` and ``std`` have one value per channel (red, green, blue), for pixels from 0 to 1.
     """
 
     mean: Tensor
@@ -79,12 +79,12 @@ class PictureNetwork(nn.Module):
         return outputs
 
     def normalise(self, image: Tensor) -> Tensor:
-        """Float ``(batch, 3, height, width)``; channels-last in memory, as the input was."""
+        """Float ``(batch, 3, height, width)``; channels-last in memory, like the input."""
         return ((image.float() - self.mean) / self.std).permute(0, 3, 1, 2)
 
 
 class ExportedNetwork(PictureNetwork):
-    """What is exported: the logits of every head, then the features that the head is given."""
+    """The exported module: the logits of every head, then the input features of the head."""
 
     network: Network
 
@@ -100,16 +100,16 @@ def export_onnx(
 ) -> dict[str, float | int]:
     """Write ``network`` to the ONNX file ``path`` and check it against torch.
 
-    The network is left in evaluation mode on the CPU.
+    Leaves the network in evaluation mode on the CPU.
 
     Args:
-        network: What ``florilege.models.backbones.build`` returns.
+        network: A network from ``florilege.models.backbones.build``.
         image_size: Height and width of the pictures in pixels.
         mean, std: See :class:`PictureNetwork`.
-        path: The file to write; on any failure it is left as it was.
+        path: The file to write; any failure leaves it unchanged.
 
     Returns:
-        The figures of :class:`_Parity`.
+        The fields of :class:`_Parity`.
 
     Raises:
         BundleError: The file and torch differ by more than the tolerance.
@@ -125,8 +125,8 @@ def export_onnx(
         raise BundleError(
             f"the exported graph differs from torch by {parity.max_difference:.3g} (allowed "
             f"{parity.tolerance:.3g}), its features by {parity.max_feature_difference:.3g} "
-            f"({parity.feature_tolerance:.3g}); nothing was written. A network that has hardly "
-            "learnt magnifies rounding: train it longer, or at a larger --image-size"
+            f"({parity.feature_tolerance:.3g}); nothing was written. An undertrained network "
+            "amplifies rounding errors: train it longer, or at a larger --image-size"
         )
     write_atomic(path, content)
     return asdict(parity)
@@ -135,7 +135,7 @@ def export_onnx(
 def _export(pictures: ExportedNetwork, head: str, image_size: int) -> onnx.ModelProto:
     example = torch.zeros(2, image_size, image_size, 3, dtype=torch.uint8)
     with _without_warnings(), torch.no_grad():
-        pictures(example)  # a network may keep what it makes on its first picture
+        pictures(example)  # a network may cache tensors on its first picture
         program = torch.onnx.export(
             pictures,
             (example,),
@@ -151,10 +151,10 @@ def _export(pictures: ExportedNetwork, head: str, image_size: int) -> onnx.Model
 
 
 def _keep_padding(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Keep ONNX Runtime from taking the zeros of a ``Pad`` before a ``MaxPool`` for minus infinity.
+    """Stop ONNX Runtime from replacing the zeros of a ``Pad`` before a ``MaxPool``.
 
-    Its fusion of the two (microsoft/onnxruntime, pull request 18136) drops them; a ``Max`` with the
-    smallest number, which changes nothing, keeps them apart.
+    It fuses the two (microsoft/onnxruntime, pull request 18136) and pads with minus infinity
+    instead. A ``Max`` with the smallest number, which changes nothing, prevents the fusion.
     """
     padded = {node.output[0] for node in model.graph.node if node.op_type == "Pad"}
     pools = [
@@ -164,9 +164,9 @@ def _keep_padding(model: onnx.ModelProto) -> onnx.ModelProto:
     ]
     for row, pool in reversed(pools):
         name = f"{pool.input[0]}_kept"
-        apart = onnx.helper.make_node("Max", [pool.input[0], "smallest"], [name])
+        separator = onnx.helper.make_node("Max", [pool.input[0], "smallest"], [name])
         pool.input[0] = name
-        model.graph.node.insert(row, apart)
+        model.graph.node.insert(row, separator)
     if pools:
         smallest = np.array(np.finfo(np.float32).min)
         model.graph.initializer.append(onnx.numpy_helper.from_array(smallest, "smallest"))
@@ -175,9 +175,9 @@ def _keep_padding(model: onnx.ModelProto) -> onnx.ModelProto:
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    """Silence the exporter, which says nothing a user could act on, and collect no garbage.
+    """Silence the exporter, whose warnings no user can act on, and disable garbage collection.
 
-    Its many objects live until it ends, so a tenth of its time would go into collecting nothing.
+    The exporter's objects live until it ends; trying to collect them takes a tenth of its time.
     """
     logger = logging.getLogger("torch.onnx")
     level, collects = logger.level, gc.isenabled()
@@ -198,20 +198,20 @@ def compare(pictures: ExportedNetwork, content: bytes, *, image_size: int) -> _P
     """Run the ONNX file ``content`` and torch on the same pictures, in batches of 1, 2 and 5."""
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     batches = [_hard_pictures(count, image_size) for count in _PARITY_BATCHES]
-    ours = [_outputs(pictures, batch) for batch in batches]
-    parity = _parity(ours, [session.run(None, {"image": batch}) for batch in batches])
+    float32 = [_outputs(pictures, batch) for batch in batches]
+    parity = _parity(float32, [session.run(None, {"image": batch}) for batch in batches])
     if parity.holds:
         return parity
-    exact = copy.deepcopy(pictures).double()
-    own = _parity([_outputs(exact, batch) for batch in batches], ours)
+    float64_network = copy.deepcopy(pictures).double()
+    rounding = _parity([_outputs(float64_network, batch) for batch in batches], float32)
 
-    def widened(tolerance: float, rounding: float) -> float:
-        return min(tolerance + _ROUNDINGS * rounding, 100 * tolerance)  # beyond, nothing is checked
+    def widened(tolerance: float, error: float) -> float:
+        return min(tolerance + _ROUNDINGS * error, 100 * tolerance)  # more would check nothing
 
     return replace(
         parity,
-        tolerance=widened(parity.tolerance, own.max_difference),
-        feature_tolerance=widened(parity.feature_tolerance, own.max_feature_difference),
+        tolerance=widened(parity.tolerance, rounding.max_difference),
+        feature_tolerance=widened(parity.feature_tolerance, rounding.max_feature_difference),
     )
 
 
@@ -220,36 +220,36 @@ def _outputs(pictures: ExportedNetwork, batch: np.ndarray) -> list[np.ndarray]:
     return [output.numpy() for output in pictures(torch.from_numpy(batch))]
 
 
-def _parity(ours: list[list[np.ndarray]], theirs: list[list[np.ndarray]]) -> _Parity:
-    """How far apart two sides are; each gives a list per batch, logits first and features last."""
-    compared = [list(zip(*sides, strict=True)) for sides in zip(ours, theirs, strict=True)]
-    difference, largest = _worst([pair for pairs in compared for pair in pairs[:-1]])
-    apart, longest = _worst([pairs[-1] for pairs in compared])
+def _parity(reference: list[list[np.ndarray]], outputs: list[list[np.ndarray]]) -> _Parity:
+    """Compare outputs; both sides hold a list per batch, logits first and features last."""
+    batches = [list(zip(*sides, strict=True)) for sides in zip(reference, outputs, strict=True)]
+    difference, max_logit = _worst([pair for pairs in batches for pair in pairs[:-1]])
+    feature_difference, max_feature = _worst([pairs[-1] for pairs in batches])
     return _Parity(
         max_difference=difference,
-        max_logit=largest,
-        tolerance=ABSOLUTE_TOLERANCE + RELATIVE_TOLERANCE * largest,
-        max_feature_difference=apart,
-        feature_tolerance=ABSOLUTE_TOLERANCE + RELATIVE_TOLERANCE * longest,
+        max_logit=max_logit,
+        tolerance=ABSOLUTE_TOLERANCE + RELATIVE_TOLERANCE * max_logit,
+        max_feature_difference=feature_difference,
+        feature_tolerance=ABSOLUTE_TOLERANCE + RELATIVE_TOLERANCE * max_feature,
         pictures=sum(_PARITY_BATCHES),
     )
 
 
 def _worst(pairs: list[tuple[np.ndarray, np.ndarray]]) -> tuple[float, float]:
-    """The largest difference, and torch's largest number."""
-    difference = max(_distance(ours, theirs) for ours, theirs in pairs)
-    return difference, max(float(np.abs(ours).max()) for ours, _ in pairs)
+    """The largest absolute difference, and the largest absolute reference value."""
+    difference = max(_distance(reference, output) for reference, output in pairs)
+    return difference, max(float(np.abs(reference).max()) for reference, _ in pairs)
 
 
-def _distance(ours: np.ndarray, theirs: np.ndarray) -> float:
-    if ours.shape != theirs.shape or not np.isfinite(ours).all():
+def _distance(reference: np.ndarray, output: np.ndarray) -> float:
+    if reference.shape != output.shape or not np.isfinite(reference).all():
         return float("inf")
-    distance = np.abs(ours - theirs).max()
+    distance = np.abs(reference - output).max()
     return float(distance) if np.isfinite(distance) else float("inf")
 
 
 def _hard_pictures(count: int, image_size: int) -> np.ndarray:
-    """Random pictures; as far as they fit, one is black, one white, one black-and-white noise."""
+    """Random pictures; if there is room, one is black, one white, one black-and-white noise."""
     shape = (image_size, image_size, 3)
     random = np.random.default_rng(count)
     batch = random.integers(0, 256, (count, *shape), dtype=np.uint8)

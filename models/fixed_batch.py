@@ -1,7 +1,7 @@
-"""A network at one batch size: buffers that stay in their place, so that a GPU can replay it.
+"""Run a network at one batch size with fixed buffers, so that a GPU can replay a CUDA graph.
 
-Launching each kernel by itself takes the host longer than a GPU takes to compute small batches; a
-CUDA graph launches all at once, but only with the addresses and shapes it was captured with.
+For small batches the host takes longer to launch the kernels one by one than a GPU takes to compute
+them. A CUDA graph launches all at once, but only with the addresses and shapes of its capture.
 """
 
 import ctypes
@@ -17,12 +17,12 @@ from florilege.models.session import FEATURES, INPUT, Floats, Session
 
 
 class FixedBatch:
-    """Runs up to ``size`` pictures at once; by one thread, always the same.
+    """Runs up to ``size`` pictures at once, always from the same thread.
 
     Args:
-        session: Whose network it is.
-        graph: The same, opened with `open_graph` for this alone.
-        size: Pictures it has room for.
+        session: The session of the network.
+        graph: The same network, opened with `open_graph` for this object only.
+        size: Largest number of pictures.
     """
 
     def __init__(self, session: Session, graph: Any, size: int) -> None:
@@ -48,10 +48,10 @@ class FixedBatch:
         self._options.add_run_config_entry("gpu_graph_id", str(size))
 
     def run(self, pictures: Sequence[npt.NDArray[np.uint8]]) -> dict[str, Floats]:
-        """All outputs by name, (pictures, width), with features where the graph gives them.
+        """All outputs by name, (pictures, width), with features if the graph has them.
 
         Args:
-            pictures: uint8, each ``(image_size, image_size, 3)``, one to ``size`` of them.
+            pictures: One to ``size`` pictures, each uint8 ``(image_size, image_size, 3)``.
         """
         for row, picture in enumerate(pictures):
             self._pixels[row] = picture
@@ -63,8 +63,9 @@ class FixedBatch:
 
 
 def lock_pages(array: npt.NDArray[np.uint8], cuda_version: str) -> bool:
-    """Keep an array where it is in memory, from where a GPU copies it faster, as long as there is
-    the array; False if refused."""
+    """Pin the memory of an array while it exists, so that a GPU copies it faster.
+
+    Returns False if CUDA refuses."""
     address = ctypes.c_void_p(array.ctypes.data)
     try:
         runtime = ctypes.CDLL(f"libcudart.so.{cuda_version.partition('.')[0]}")

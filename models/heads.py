@@ -1,8 +1,8 @@
 """The last layer: features ``(batch, features)`` in, logits ``(batch, classes)`` out for each head.
 
-``linear`` and ``cosine`` give ``logits``, for every loss on one head; ``cosine`` suits the margin
-losses ``ldam`` and ``imbalanced_noised_top_k``. ``two_head`` gives the pair
-``(multi_label_logits, sccp_logits)``, for ``two_head_average_k`` ([A] section 4).
+``linear`` and ``cosine`` return ``logits`` for any single-head loss; ``cosine`` suits the margin
+losses ``ldam`` and ``imbalanced_noised_top_k``. ``two_head`` returns the pair
+``(multi_label_logits, sccp_logits)`` for ``two_head_average_k`` ([A] section 4).
 """
 
 import math
@@ -17,10 +17,10 @@ from torch import Tensor, nn
 class CosineHead(nn.Module):
     """Cosines between the features and one direction per class.
 
-    In training mode the output is the bare cosine: the margin losses subtract their margin in
-    cosine units and then apply their own scale; for other losses the training loop applies one.
-    In evaluation mode it is ``scale`` times the cosine, so that the exported network has the
-    softmax that the loss trained.
+    In training mode the output is the unscaled cosine: the margin losses subtract their margin in
+    cosine units and then apply their own scale; for other losses the training loop scales. In
+    evaluation mode it is ``scale`` times the cosine, so that the exported network has the softmax
+    that the loss trained.
 
     References:
         Cao et al., "Learning imbalanced datasets with label-distribution-aware margin loss",
@@ -57,10 +57,10 @@ class TwoHead(nn.Module):
 
     @torch.no_grad()
     def start_multi_label_at(self, average_k: float) -> None:
-        r"""Let every class start at probability ``average_k / classes``.
+        r"""Initialise every class at probability ``average_k / classes``.
 
-        The bias becomes :math:`\log(K / (L - K))`: from a bias of zero every class starts at one
-        half, and most of a short training goes into pushing them all down.
+        The bias becomes :math:`\log(K / (L - K))`. With a bias of zero, every class starts at one
+        half, and a short training spends most of its time lowering them all.
 
         Raises:
             ValueError: ``average_k`` is not between 0 and the number of classes.
@@ -81,7 +81,7 @@ HEADS: Final = tuple(_LAYERS)
 
 
 def build_head(head: str, features: int, classes: int) -> nn.Module:
-    """Make the head called ``head``, initialised from torch's random state.
+    """Build the head named ``head``, initialised from torch's random state.
 
     Raises:
         ValueError: There is no such head, or fewer than one class.
@@ -108,6 +108,6 @@ def output_names(head: str) -> dict[str, str]:
 
 
 def by_head(head: str, outputs: Tensor | tuple[Tensor, ...]) -> dict[str, Tensor]:
-    """The network's outputs by head name, as :func:`output_names` orders them."""
+    """The network's outputs by head name, in the order of :func:`output_names`."""
     tensors = outputs if isinstance(outputs, tuple) else (outputs,)
     return dict(zip(output_names(head), tensors, strict=True))

@@ -1,4 +1,4 @@
-"""An ONNX graph as the bytes of one file, without notes on where it was made."""
+"""Serialise an ONNX graph without traces of its origin."""
 
 import onnx
 

@@ -1,7 +1,7 @@
-"""Which photos trained a network and which chose its checkpoint, as hashes that travel with it.
+"""Hashes of the photos that trained a network or chose its checkpoint, stored with the network.
 
-Figures measured on such photos are too good for new ones, whatever the photos are called. A photo
-is known by its bytes: a copy is recognised, one that was cropped or saved again is not.
+Results on such photos are too optimistic for new photos, whatever their names. A photo is
+identified by its bytes: a copy is recognised, a cropped or re-encoded version is not.
 """
 
 import hashlib
@@ -14,8 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-PHOTOS: Final = "photos.npz"
-"""Name of the file in a run folder and in a bundle."""
+PHOTOS: Final = "photos.npz"  # in a run folder and in a bundle
 _HASH_BYTES: Final = 8
 
 
@@ -26,13 +25,13 @@ def photo_hash(content: bytes) -> bytes:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PhotoHashes:
-    """The photos of a network and of those it was made from, eight bytes each.
+    """The photos of a network and of the networks it started from, eight bytes each.
 
     Attributes:
-        train: Of the photos that trained it, ascending, shape ``(photos,)``.
-        selection: Of those that chose its checkpoint.
-        complete: Whether these are all; false where the network began with the weights of one whose
-            photos are not known.
+        train: Hashes of the training photos, ascending, shape ``(photos,)``.
+        selection: Hashes of the photos that chose its checkpoint.
+        complete: Whether these are all; false if the network started from weights whose photos are
+            unknown.
     """
 
     train: NDArray[np.uint64]
@@ -43,7 +42,7 @@ class PhotoHashes:
     def of(
         cls, train: Iterable[bytes] = (), selection: Iterable[bytes] = (), *, complete: bool = True
     ) -> "PhotoHashes":
-        """From what :func:`photo_hash` gives."""
+        """Build from the results of :func:`photo_hash`."""
         return cls(train=_numbers(train), selection=_numbers(selection), complete=complete)
 
     def __or__(self, other: "PhotoHashes") -> "PhotoHashes":
@@ -55,12 +54,12 @@ class PhotoHashes:
         )
 
     def overlap(self, photos: Iterable[bytes]) -> tuple[int, int]:
-        """How many of some photos trained the network, and how many chose its checkpoint.
+        """How many of ``photos`` trained the network, and how many chose its checkpoint.
 
-        They are given by SHA-256 or :func:`photo_hash`.
+        ``photos`` are SHA-256 digests or results of :func:`photo_hash`.
         """
         hashes = _numbers(photos, unique=False)
-        train, selection = (np.isin(hashes, some) for some in (self.train, self.selection))
+        train, selection = (np.isin(hashes, each) for each in (self.train, self.selection))
         return int(train.sum()), int(selection.sum())
 
     def to_bytes(self) -> bytes:
@@ -71,10 +70,10 @@ class PhotoHashes:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> "PhotoHashes":
-        """Read what :meth:`to_bytes` gave.
+        """Read the result of :meth:`to_bytes`.
 
         Raises:
-            ValueError: It is damaged.
+            ValueError: The content is damaged.
         """
         try:
             with np.load(io.BytesIO(content), allow_pickle=False) as file:
@@ -86,7 +85,7 @@ class PhotoHashes:
         train, selection, complete = arrays.values()
         for hashes in (train, selection):
             if hashes.dtype != np.uint64 or hashes.ndim != 1:
-                raise ValueError(f"hashes must be uint64 in a row, got {hashes.dtype}")
+                raise ValueError(f"hashes must be a row of uint64, got {hashes.dtype}")
         return cls(train=train, selection=selection, complete=bool(complete))
 
 

@@ -1,4 +1,4 @@
-"""What runs a network: ONNX Runtime or OpenVINO, in which precision, and on which device."""
+"""Choose what runs a network: ONNX Runtime or OpenVINO, the precision and the device."""
 
 import os
 import platform
@@ -20,9 +20,9 @@ _WHEELS: Final = ("onnxruntime", "onnxruntime-gpu")
 
 
 class Runtime(NamedTuple):
-    """A library that runs networks, and the numbers it calculates with.
+    """A library that runs networks, and its precision.
 
-    Last digits differ from one to the other, so each needs a calibration of its own.
+    The last digits differ between runtimes, so each needs its own calibration.
     """
 
     name: RuntimeName = "onnxruntime"
@@ -30,22 +30,22 @@ class Runtime(NamedTuple):
 
     @classmethod
     def of(cls, name: RuntimeName, precision: Precision | None) -> "Runtime":
-        """By default OpenVINO calculates in bf16 and ONNX Runtime in float32.
+        """A runtime; by default OpenVINO computes in bf16 and ONNX Runtime in float32.
 
         Raises:
-            ValueError: ONNX Runtime cannot calculate in bf16 on this processor.
+            ValueError: ONNX Runtime does not support bf16 on this processor.
         """
         if name == OPENVINO:
             return cls(name, precision or "bf16")
         if precision == "bf16" and platform.machine() not in ("aarch64", "arm64"):
             raise ValueError(
-                "precision bf16 needs runtime openvino: ONNX Runtime has it on ARM alone"
+                "precision bf16 needs runtime openvino: ONNX Runtime supports it only on ARM"
             )
         return cls(name, precision or "float32")
 
     @property
     def concurrency(self) -> int:
-        """Threads that keep it busy: OpenVINO runs the network in threads of its own meanwhile."""
+        """Threads that keep it busy; OpenVINO also runs the network in its own threads."""
         return cores() * (2 if self.name == OPENVINO else 1)
 
 
@@ -53,12 +53,12 @@ RUNTIMES: Final = get_args(RuntimeName)
 
 
 def installed_wheels() -> dict[str, str]:
-    """Version by name of the ONNX Runtime wheels that are installed."""
+    """Versions of the installed ONNX Runtime wheels by name."""
     return {name: number for name in _WHEELS if (number := installed(name))}
 
 
 def installed(name: str) -> str | None:
-    """The version of a distribution, or None if it is not installed, as in a bare checkout."""
+    """The version of a distribution; None if it is not installed, as in a bare checkout."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -66,16 +66,16 @@ def installed(name: str) -> str | None:
 
 
 def fastest_float32() -> Runtime:
-    """What runs a network fastest on a CPU: OpenVINO, where it is installed."""
+    """The fastest float32 runtime on a CPU: OpenVINO, if it is installed."""
     return Runtime(OPENVINO if installed(OPENVINO) else "onnxruntime", "float32")
 
 
 def silence_telemetry() -> None:
-    """Keep the runtimes from reporting to their makers; call it before anything imports them.
+    """Disable the telemetry of the runtimes; call it before anything imports them.
 
-    The Linux and macOS wheels of ONNX Runtime otherwise write a device id into the user's cache
-    folder, and they contain the address that events go to; ``ORT_DISABLE_TELEMETRY=0`` leaves it
-    on. OpenVINO otherwise writes one into the home folder and reports each import to Google
+    The Linux and macOS wheels of ONNX Runtime otherwise write a device id to the user's cache
+    folder, and they contain the address for events; ``ORT_DISABLE_TELEMETRY=0`` keeps telemetry
+    on. OpenVINO otherwise writes a device id to the home folder and reports each import to Google
     Analytics; without ``openvino_telemetry`` it does neither.
     """
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
@@ -83,35 +83,35 @@ def silence_telemetry() -> None:
 
 
 def import_runtime() -> ModuleType:
-    """Import ``onnxruntime``, with its telemetry off.
+    """Import ``onnxruntime`` with its telemetry off.
 
     Raises:
-        UsageError: It is missing, or both wheels are installed and share its folder.
+        UsageError: It is missing, or both wheels are installed and share one folder.
     """
     wheels = installed_wheels()
     if len(wheels) > 1:
         raise UsageError(
             "onnxruntime and onnxruntime-gpu are both installed and overwrite each other: run"
-            f" `pip uninstall onnxruntime onnxruntime-gpu`, then {install_hint('cpu')}; for an"
-            " NVIDIA card `gpu` instead of `cpu`"
+            f" `pip uninstall onnxruntime onnxruntime-gpu`, then {install_hint('cpu')}; use `gpu`"
+            " instead of `cpu` for an NVIDIA card"
         )
     silence_telemetry()
     try:
         import onnxruntime
     except ImportError as error:
         raise UsageError(
-            f"ONNX Runtime cannot be imported ({error}): it comes with the extra `cpu`, or for an"
-            f" NVIDIA card with `gpu`: {install_hint('cpu')}"
+            f"ONNX Runtime cannot be imported ({error}): install the extra `cpu`, or `gpu` for an"
+            f" NVIDIA card: {install_hint('cpu')}"
         ) from error
     return onnxruntime  # type: ignore[no-any-return]  # the wheel ships no types
 
 
 def wanted_providers(runtime: ModuleType, device: str) -> list[str]:
-    """Execution providers to ask for, best first.
+    """Execution providers to request, best first.
 
     Raises:
-        ValueError: An unknown device.
-        UsageError: ``cuda`` is wanted, but the wheel has no CUDA.
+        ValueError: The device is unknown.
+        UsageError: The device is ``cuda``, but the wheel does not support CUDA.
     """
     if device not in DEVICES:
         raise ValueError(f"device must be one of {list(DEVICES)}, got {device!r}")
@@ -123,12 +123,12 @@ def wanted_providers(runtime: ModuleType, device: str) -> list[str]:
             "device cuda: the installed onnxruntime is the CPU wheel; run"
             f" `pip uninstall onnxruntime`, then {install_hint('gpu')}"
         )
-    runtime.preload_dlls()  # the CUDA libraries that came as wheels
+    runtime.preload_dlls()  # the CUDA libraries from wheels
     return [CUDA, CPU]
 
 
 def demand_cuda(in_use: str) -> None:
-    """Refuse any other provider: ONNX Runtime lists CUDA even without a driver, then falls back.
+    """Refuse any provider but CUDA: without a driver, ONNX Runtime lists CUDA but falls back.
 
     Raises:
         UsageError: The graph does not run on CUDA.

@@ -1,4 +1,4 @@
-"""Running a bundle's network."""
+"""Run the network of a bundle."""
 
 from collections.abc import Mapping, Sequence
 from time import perf_counter
@@ -22,33 +22,33 @@ from florilege.models.runtime import (
 )
 
 INPUT: Final = "image"
-FEATURES: Final = "features"  # what the last layer is given, (batch, dimensions); may be absent
+FEATURES: Final = "features"  # input of the last layer, (batch, dimensions); may be absent
 
 Floats = npt.NDArray[np.float32]
 
 
 class Outputs(NamedTuple):
-    """What the network says about some pictures."""
+    """The outputs of the network for a batch of pictures."""
 
     logits: dict[str, Floats]  # by head name, (batch, classes)
-    features: Floats | None  # (batch, dimensions); None if not asked for
+    features: Floats | None  # (batch, dimensions); None if not requested
 
 
 class Session:
     """The network of a bundle, ready to run; any number of threads may call it at once.
 
-    Its own threads never spin while they wait: the caller's threads keep the cores busy.
+    Its own threads do not spin while idle, because the caller's threads keep the cores busy.
 
     Args:
-        bundle: What to run.
+        bundle: The bundle to run.
         device: ``auto``, ``cpu`` or ``cuda``.
-        threads: Threads inside one call; OpenVINO takes one.
-        runtime: What runs it. OpenVINO runs on the CPU alone.
+        threads: Threads inside one call; OpenVINO always uses one.
+        runtime: Runtime and precision. OpenVINO runs only on the CPU.
 
     Raises:
-        ValueError: An unknown device, or ``threads`` below 1.
-        UsageError: The runtime is missing or installed twice, or cannot calculate as asked on this
-            processor, or ``cuda`` is not usable.
+        ValueError: The device is unknown, or ``threads`` is below 1.
+        UsageError: The runtime is missing or installed twice, this processor does not support the
+            precision, or ``cuda`` is not usable.
         BundleError: The graph is damaged or does not fit the bundle.
     """
 
@@ -58,19 +58,19 @@ class Session:
         *,
         device: str = "auto",
         threads: int = 1,
-        runtime: Runtime = Runtime(),  # noqa: B008  # it cannot be changed
+        runtime: Runtime = Runtime(),  # noqa: B008  # immutable
     ) -> None:
         if threads < 1:
             raise ValueError(f"threads must be at least 1, got {threads}")
         self.bundle, self.runtime = bundle, runtime
-        self._run = _load(bundle, runtime, device, threads)
-        self.provider: str = self._run.get_providers()[0]  # the one in use
+        self._graph = _load(bundle, runtime, device, threads)
+        self.provider: str = self._graph.get_providers()[0]  # the one in use
         self.concurrency = runtime.concurrency
         if device == "cuda":
             demand_cuda(self.provider)
         self.heads: Mapping[str, str] = bundle.heads  # ONNX output name by head name
-        _check_graph(self._run, bundle)
-        self.dimensions = _dimensions(self._run)  # of the features; None if there are none
+        _check_graph(self._graph, bundle)
+        self.dimensions = _dimensions(self._graph)  # of the features; None if there are none
 
     def infer(
         self, photo: Header, *, max_pixels: int = MAX_PIXELS, features: bool = False
@@ -78,12 +78,12 @@ class Session:
         """Decode a photo and run the network on it.
 
         Args:
-            photo: Of `florilege.models.images.read_header`.
-            max_pixels: As `florilege.models.images.load`.
-            features: As :meth:`outputs`.
+            photo: A header from `florilege.models.images.read_header`.
+            max_pixels: See `florilege.models.images.load`.
+            features: See :meth:`outputs`.
 
         Returns:
-            What the network says, and the seconds that it took without decoding.
+            The outputs, and the seconds that the network took without decoding.
 
         Raises:
             ImageError: The photo cannot be used.
@@ -94,19 +94,19 @@ class Session:
         return outputs, perf_counter() - started
 
     def logits(self, images: npt.NDArray[np.uint8]) -> dict[str, Floats]:
-        """The logits alone; arguments and errors are those of :meth:`outputs`."""
+        """Only the logits; arguments and errors are those of :meth:`outputs`."""
         return self.outputs(images).logits
 
     def outputs(self, images: npt.NDArray[np.uint8], *, features: bool = False) -> Outputs:
-        """Run the network. Asking for features changes no bit of the logits.
+        """Run the network. Requesting features changes no bit of the logits.
 
         Args:
             images: uint8, shape ``(batch, image_size, image_size, 3)``, at least one.
-            features: Whether features are wanted too.
+            features: Whether to return features too.
 
         Raises:
-            ValueError: Another dtype or shape, no image, or features that the graph does not give.
-            BundleError: The network gives infinite or undefined numbers.
+            ValueError: The dtype or shape is wrong, or there are no images or no features.
+            BundleError: The network returns NaN or infinite numbers.
         """
         side = self.bundle.preprocess.image_size
         if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1:] != (side, side, 3):
@@ -117,17 +117,17 @@ class Session:
         if not len(images):
             raise ValueError("images must hold at least one image, got none")
         if features and self.dimensions is None:
-            raise ValueError("features must be False: this graph gives none")
+            raise ValueError("features must be False: this graph has none")
         names = [*self.heads.values(), *([FEATURES] if features else [])]
-        values = self._run.run(names, {INPUT: np.ascontiguousarray(images)})
+        values = self._graph.run(names, {INPUT: np.ascontiguousarray(images)})
         outputs = dict(zip(names, values, strict=True))
         return self.check_outputs(outputs, len(images), features=features)
 
     def check_outputs(self, arrays: Mapping[str, Floats], rows: int, *, features: bool) -> Outputs:
-        """What the graph's outputs, by their names, say about some pictures.
+        """Check the graph's outputs, given by name, and return them by head.
 
         Raises:
-            BundleError: They are infinite or undefined numbers, or not as many as there should be.
+            BundleError: They contain NaN or infinite numbers, or have the wrong shape.
         """
         logits = {head: arrays[output] for head, output in self.heads.items()}
         for head, values in logits.items():
@@ -140,12 +140,12 @@ class Session:
 def _check(output: str, values: Floats, shape: tuple[int, int | None]) -> None:
     if values.shape != shape:
         raise BundleError(
-            f"{MODEL}: {output} gives shape {values.shape}, not {shape}: export the model again"
+            f"{MODEL}: {output} has shape {values.shape}, not {shape}: export the model again"
         )
     if not np.isfinite(values).all():
         raise BundleError(
-            f"{MODEL}: {output} gives NaN or infinite numbers: the network did not train well or"
-            " is damaged; train and export it again"
+            f"{MODEL}: {output} contains NaN or infinite numbers: the network did not train well"
+            " or is damaged; train and export it again"
         )
 
 
@@ -158,11 +158,11 @@ def open_graph(
     replayed: bool = False,
     bf16: bool = False,
 ) -> Any:
-    """A graph in ONNX Runtime whose idle threads do not spin; ``quiet`` logs nothing.
+    """Open a graph in ONNX Runtime whose idle threads do not spin; ``quiet`` disables its log.
 
-    With ``bf16`` an ARM processor multiplies matrices in bf16, if it can. On a GPU it computes in
-    float32 proper, not in TF32, whose 10 bits of mantissa would move scores past thresholds that
-    were calibrated elsewhere. ``replayed`` is for `florilege.models.fixed_batch`.
+    With ``bf16`` an ARM processor multiplies matrices in bf16 if it supports that. A GPU computes
+    in full float32, not TF32, whose 10-bit mantissa would move scores past thresholds calibrated
+    elsewhere. ``replayed`` is for `florilege.models.fixed_batch`.
     """
     runtime = import_runtime()
     options = runtime.SessionOptions()
@@ -170,7 +170,7 @@ def open_graph(
     options.inter_op_num_threads = 1
     options.execution_mode = runtime.ExecutionMode.ORT_SEQUENTIAL
     if quiet:
-        options.log_severity_level = 4  # errors are raised all the same
+        options.log_severity_level = 4  # errors are still raised
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
     options.add_session_config_entry("mlas.enable_gemm_fastmath_arm64_bfloat16", str(int(bf16)))
@@ -180,7 +180,7 @@ def open_graph(
 
 
 def _load(bundle: Bundle, runtime: Runtime, device: str, threads: int) -> Any:
-    content = bundle.read(MODEL)  # the very bytes that were verified
+    content = bundle.read(MODEL)  # exactly the bytes that were verified
     side, bf16 = bundle.preprocess.image_size, runtime.precision == "bf16"
     if runtime.name == OPENVINO and device == "cuda":
         raise UsageError("device cuda needs ONNX Runtime: add --runtime onnxruntime")
@@ -191,36 +191,36 @@ def _load(bundle: Bundle, runtime: Runtime, device: str, threads: int) -> Any:
         return open_graph(content, threads=threads, providers=providers, bf16=bf16)
     except UsageError:
         raise
-    except Exception as error:  # each kind of damage raises another class of the runtime's own
+    except Exception as error:  # the runtime raises a different class for each kind of damage
         raise BundleError(
             f"{bundle.path / MODEL} cannot be loaded ({' '.join(str(error).split())}): export the "
             "model again"
         ) from error
 
 
-def _check_graph(run: Any, bundle: Bundle) -> None:
-    """Refuse a graph whose input or outputs are not what the bundle promises."""
+def _check_graph(graph: Any, bundle: Bundle) -> None:
+    """Refuse a graph whose input or outputs do not match the bundle."""
     side, classes = bundle.preprocess.image_size, len(bundle.classes)
-    inputs = [(node.name, node.type, list(node.shape[1:])) for node in run.get_inputs()]
+    inputs = [(node.name, node.type, list(node.shape[1:])) for node in graph.get_inputs()]
     if inputs != [(INPUT, "tensor(uint8)", [side, side, 3])]:
         raise BundleError(
             f"{MODEL} must take `{INPUT}`, uint8 (batch, {side}, {side}, 3) as preprocess.json"
             f" says, but takes {inputs}: export the model again"
         )
-    shapes = {node.name: node.shape for node in run.get_outputs()}
+    shapes = {node.name: node.shape for node in graph.get_outputs()}
     for head, output in bundle.heads.items():
         if output not in shapes:
             raise BundleError(f"{MODEL} has no output {output} for head {head}: export it again")
         if isinstance(shapes[output][-1], int) and shapes[output][-1] != classes:
             raise BundleError(
-                f"{MODEL} gives {shapes[output][-1]} classes for head {head}, classes.json has"
+                f"{MODEL} has {shapes[output][-1]} classes for head {head}, classes.json has"
                 f" {classes}: export the model again"
             )
 
 
-def _dimensions(run: Any) -> int | None:
-    """Length of a row of features; None if there are none, or they are not rows."""
-    for node in run.get_outputs():
+def _dimensions(graph: Any) -> int | None:
+    """Length of a feature vector; None if there are no features or they are not vectors."""
+    for node in graph.get_outputs():
         if (node.name, node.type, len(node.shape)) == (FEATURES, "tensor(float)", 2):
             return node.shape[1] if isinstance(node.shape[1], int) else None
     return None

@@ -1,4 +1,4 @@
-"""Reference pictures of classes: small JPEGs, all in one file of a run folder or a bundle."""
+"""Reference pictures of classes: small JPEGs in one file of a run folder or a bundle."""
 
 import io
 import zipfile
@@ -13,15 +13,15 @@ from florilege.models.classes import ClassTable
 from florilege.models.images import ImageError, plain_jpeg
 from florilege.progress import progress
 
-SIDE: Final = 192  # pixels of the longer side at most
-QUALITY: Final = 60  # with 192 pixels 6.4 KiB a photo, with 256 and 80 twice as much
+SIDE: Final = 192  # most pixels of the longer side
+QUALITY: Final = 60  # 6.4 KiB per photo at 192 pixels; 256 pixels at quality 80 take twice as much
 
 
 def make_thumbnail(picture: bytes) -> bytes:
     """A JPEG of at most `SIDE` pixels a side, upright, without metadata.
 
     Raises:
-        ImageError: These bytes give no picture.
+        ImageError: The bytes are not a usable picture.
     """
     return plain_jpeg(picture, side=SIDE, quality=QUALITY)
 
@@ -30,12 +30,12 @@ def read_thumbnails(source: str, files: Mapping[str, Path]) -> dict[str, bytes]:
     """The thumbnails of picture files, by class id.
 
     Raises:
-        DataError: Some cannot be read or are no pictures: each is listed. ``source`` is the file
-            that names them.
+        DataError: Some files are unreadable or not pictures. The message lists each; ``source``
+            is the file that names them.
     """
     pictures: dict[str, bytes] = {}
     faults: list[str] = []
-    results = in_order(_try, files.values())
+    results = in_order(_thumbnail_or_fault, files.values())
     with closing(results), progress(len(files), "thumbnails") as advance:
         for (class_id, path), picture in zip(files.items(), results, strict=True):
             if isinstance(picture, bytes):
@@ -45,14 +45,14 @@ def read_thumbnails(source: str, files: Mapping[str, Path]) -> dict[str, bytes]:
             advance()
     if faults:
         raise DataError(
-            f"{source}: thumbnails that cannot be used, {len(faults)} of {len(files)}; each is "
-            "the path of a picture, from the folder of this file:\n" + "\n".join(faults)
+            f"{source}: {len(faults)} of {len(files)} thumbnails cannot be used; each must be the "
+            "path of a picture relative to the folder of this file:\n" + "\n".join(faults)
         )
     return pictures
 
 
-def _try(path: Path) -> bytes | str:
-    """The thumbnail, or what is wrong with the file."""
+def _thumbnail_or_fault(path: Path) -> bytes | str:
+    """The thumbnail, or a message about the fault of the file."""
     try:
         return make_thumbnail(path.read_bytes())
     except ImageError as error:
@@ -62,9 +62,9 @@ def _try(path: Path) -> bytes | str:
 
 
 def pack(classes: ClassTable, pictures: Mapping[str, bytes]) -> bytes:
-    """``thumbnails.zip``: the pictures, by class id, of the classes that have a `Thumbnail`.
+    """The content of ``thumbnails.zip``: the pictures of the classes that have a `Thumbnail`.
 
-    They are named by position, ``0.jpg``. The same pictures give the same bytes.
+    The zip names ``pictures``, given by class id, by position: ``0.jpg``. It is deterministic.
     """
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
@@ -78,7 +78,7 @@ def unpack(classes: ClassTable, content: bytes) -> dict[str, bytes]:
     """The pictures of a ``thumbnails.zip`` by class id.
 
     Raises:
-        BundleError: It is damaged, or not that of these classes.
+        BundleError: It is damaged, or does not belong to these classes.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:

@@ -1,10 +1,10 @@
-"""Floras by seed and number of pictures, and how ``--data`` names one.
+"""Floras by seed and number of pictures, and their ``--data`` syntax.
 
-A picture shows a flower, a leaf and a fruit, or some of them. Which of them is independent of the
-species; a colour or pattern is occasionally not the species' own; everything else
-(place, size, turn, background, light, noise) is chance. `florilege.data.flora.species` has the
-species, `florilege.data.flora.posterior` what can be known of them, `florilege.data.flora.renderer`
-the drawing.
+A picture shows some or all of a flower, a leaf and a fruit, independently of the species. A colour
+or pattern occasionally differs from the species' own. Everything else (place, size, rotation,
+background, light, noise) is random. `florilege.data.flora.species` defines the species,
+`florilege.data.flora.posterior` their exact probabilities, and `florilege.data.flora.renderer`
+draws them.
 """
 
 from collections.abc import Mapping
@@ -33,15 +33,15 @@ from florilege.models.classes import ClassTable
 from florilege.suggestions import suggestion
 
 DEFAULT_ROWS: Mapping[str, int] = {"train": 20_000, "val": 8_000, "test": 8_000}
-MOST_PICTURES = 10_000_000  # per split: their species are drawn together, 120 bytes each
-_OF_ANY_SOURCE = (
+MOST_PICTURES = 10_000_000  # per split; all species are drawn at once, at 120 bytes a picture
+_COMMON_OPTIONS = (
     *("noise", "noise_seed", "fraction", "per_class", "imbalance", "sample_seed", "hold_out"),
 )
 _LABELS, _PICTURE = 0, 1  # random streams of one split
 
 
 class _Sample(NamedTuple):
-    """What is chosen at random for the pictures of a split before any pixel is drawn."""
+    """The random choices for the pictures of a split before any pixel is drawn."""
 
     labels: NDArray[np.int64]  # species, (rows,)
     observed: Observed  # visible traits, (rows, 5); see `florilege.data.flora.posterior`
@@ -51,10 +51,10 @@ class _Sample(NamedTuple):
 class Flora:
     """One flora: picture ``i`` of a split depends only on the seed, the split and ``i``.
 
-    So a smaller split is the beginning of a larger one, and workers agree.
+    A smaller split is therefore the beginning of a larger one, and workers agree.
 
     Raises:
-        ValueError: A negative seed or count, or an unknown split.
+        ValueError: The seed or a count is negative, or a split is unknown.
     """
 
     seed: int = 0  # 0 or more
@@ -78,7 +78,7 @@ class Flora:
         return self._sample(split).labels
 
     def observed(self, split: str) -> Observed:
-        """The traits the pictures show, int64, shape ``(rows, 5)``, -1 where hidden."""
+        """The traits that the pictures show, int64, shape ``(rows, 5)``, -1 where hidden."""
         return self._sample(split).observed
 
     def posterior(self, split: str) -> NDArray[np.float64]:
@@ -93,10 +93,10 @@ class Flora:
         """
         if not 0 <= row < self.rows[split]:
             raise IndexError(f"row must be in [0, {self.rows[split] - 1}] in {split}, got {row}")
-        return draw(self.observed(split)[row].tolist(), _chance(self.seed, split, _PICTURE, row))
+        return draw(self.observed(split)[row].tolist(), _rng(self.seed, split, _PICTURE, row))
 
     def png(self, split: str, row: int) -> bytes:
-        """The same picture as a PNG file's bytes."""
+        """The same picture as the bytes of a PNG file."""
         return encode_png(self.picture(split, row))
 
     def _sample(self, split: str) -> _Sample:
@@ -111,10 +111,10 @@ def is_flora(source: str) -> bool:
 
 
 def parse_flora(source: str) -> Flora:
-    """The flora that ``flora[:train=4000,val=500,test=500,seed=3]`` names.
+    """Parse ``flora[:train=4000,val=500,test=500,seed=3]``.
 
     Raises:
-        DataError: An option is unknown or given twice, or its value is not a whole number of 0 or
+        DataError: An option is unknown or given twice; or its value is not a whole number of 0 or
             more, or is too large.
     """
     numbers: dict[str, int] = {}
@@ -122,13 +122,12 @@ def parse_flora(source: str) -> Flora:
         key, _, text = map(str.strip, option.partition("="))
         name = split_name(key) or key
         if name not in (*DEFAULT_ROWS, "seed") or name in numbers:
-            near = (
-                "" if name in numbers else suggestion(key, (*DEFAULT_ROWS, "seed", *_OF_ANY_SOURCE))
-            )
+            options = (*DEFAULT_ROWS, "seed", *_COMMON_OPTIONS)
+            near = "" if name in numbers else suggestion(key, options)
             raise DataError(
                 f"{source}: {'repeated' if name in numbers else 'unknown'} option {key!r}; "
-                "flora takes train=, val=, test= (pictures) and seed=, and as any source "
-                f"{'=, '.join(_OF_ANY_SOURCE)}=, each once{near}"
+                "flora takes train=, val=, test= (pictures), seed= and the options of any source, "
+                f"{'=, '.join(_COMMON_OPTIONS)}=, each once{near}"
             )
         numbers[name] = _read_number(source, key, text)
         if name != "seed" and numbers[name] > MOST_PICTURES:
@@ -144,7 +143,7 @@ def _read_number(source: str, key: str, text: str) -> int:
 
 
 def list_flora(source: str) -> Listing:
-    """List what `parse_flora` makes of ``source``; each picture is drawn only when it is read."""
+    """List the flora that ``source`` names; each picture is drawn when it is read."""
     flora = parse_flora(source)
     classes = flora.classes
     splits = {name: _records(flora, name) for name in SPLITS if flora.rows[name]}
@@ -164,21 +163,20 @@ def _records(flora: Flora, split: str) -> Records:
 @lru_cache(maxsize=32)
 def _sample(seed: int, split: str, rows: int) -> _Sample:
     """Draw labels and visible traits; row ``i`` uses the ``i``-th ten numbers of its stream."""
-    chance = _chance(seed, split, _LABELS).random((rows, 10))
+    uniform = _rng(seed, split, _LABELS).random((rows, 10))
     traits = species_traits()
     edges = np.cumsum(prior())[:-1]
-    labels = np.searchsorted(edges, chance[:, 0], side="right").astype(np.int64)
-    visible = chance[:, 1:4] < VISIBLE  # (rows, 3): flower, leaf, fruit
+    labels = np.searchsorted(edges, uniform[:, 0], side="right").astype(np.int64)
+    flower, leaf, fruit = (uniform[:, 1:4] < VISIBLE).T
+    flowers = _observe(traits.flower[labels], FLOWER_COLOURS, uniform[:, 4:6])
+    leaves = _observe(traits.leaf[labels], LEAF_PATTERNS, uniform[:, 6:8])
+    fruits = _observe(traits.fruit[labels], FRUIT_COLOURS, uniform[:, 8:10])
     columns = (
-        np.where(visible[:, 0], traits.petal_form[labels], HIDDEN),
-        np.where(
-            visible[:, 0], _read(traits.flower[labels], FLOWER_COLOURS, chance[:, 4:6]), HIDDEN
-        ),
-        np.where(visible[:, 1], traits.leaf_form[labels], HIDDEN),
-        np.where(visible[:, 1], _read(traits.leaf[labels], LEAF_PATTERNS, chance[:, 6:8]), HIDDEN),
-        np.where(
-            visible[:, 2], _read(traits.fruit[labels], FRUIT_COLOURS, chance[:, 8:10]), HIDDEN
-        ),
+        np.where(flower, traits.petal_form[labels], HIDDEN),
+        np.where(flower, flowers, HIDDEN),
+        np.where(leaf, traits.leaf_form[labels], HIDDEN),
+        np.where(leaf, leaves, HIDDEN),
+        np.where(fruit, fruits, HIDDEN),
     )
     observed = np.stack(columns, axis=1)
     for array in (labels, observed):
@@ -186,13 +184,13 @@ def _sample(seed: int, split: str, rows: int) -> _Sample:
     return _Sample(labels, observed)
 
 
-def _read(
-    true: NDArray[np.int64], values: tuple[str, ...], chance: NDArray[np.float64]
+def _observe(
+    true: NDArray[np.int64], values: tuple[str, ...], uniform: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """The value seen: the true one or, with probability ``MISREAD``, any of the others."""
-    step = 1 + (chance[:, 1] * (len(values) - 1)).astype(np.int64)  # 1 .. len(values) - 1
-    return np.where(chance[:, 0] < MISREAD, (true + step) % len(values), true)
+    """The observed value: the true one or, with probability ``MISREAD``, any other."""
+    step = 1 + (uniform[:, 1] * (len(values) - 1)).astype(np.int64)  # 1 .. len(values) - 1
+    return np.where(uniform[:, 0] < MISREAD, (true + step) % len(values), true)
 
 
-def _chance(seed: int, split: str, *stream: int) -> np.random.Generator:
+def _rng(seed: int, split: str, *stream: int) -> np.random.Generator:
     return np.random.default_rng((seed, SPLITS.index(split), *stream))

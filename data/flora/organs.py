@@ -1,4 +1,4 @@
-"""How a flower, a leaf and a fruit look: polygons in a unit circle, turned, scaled and coloured."""
+"""Draw flowers, leaves and fruits: polygons in a unit circle, rotated, scaled and coloured."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,13 +45,13 @@ _EDGE = 0.72  # lightness of the edge of a petal
 
 @dataclass(frozen=True)
 class Brush:
-    """What organs are drawn with, on an enlarged picture; ``chance`` gives rotation and jitter."""
+    """Draws organs on an enlarged picture; ``chance`` gives rotation and jitter."""
 
     canvas: ImageDraw.ImageDraw
     chance: np.random.Generator
 
     def polygon(self, points: Points, fill: Colour, edge: Colour | None = None) -> None:
-        """Fill a polygon, with a line around it where ``edge`` is given."""
+        """Fill a polygon; ``edge`` is the colour of its outline."""
         self.canvas.polygon(points.ravel().tolist(), fill=fill, outline=edge)
 
     def line(self, points: Points, fill: Colour, width: int) -> None:
@@ -64,7 +64,7 @@ class Brush:
 
 
 def draw_flower(brush: Brush, x: float, y: float, radius: float, form: int, colour: int) -> None:
-    """Draw a flower of this petal form and colour inside a circle."""
+    """Draw a flower with this petal form and colour inside a circle."""
     name, fill = PETAL_FORMS[form], PETALS[FLOWER_COLOURS[colour]]
     if name == "bell":
         _bell(brush, x, y, radius, fill)
@@ -75,7 +75,7 @@ def draw_flower(brush: Brush, x: float, y: float, radius: float, form: int, colo
 
 
 def draw_leaf(brush: Brush, x: float, y: float, radius: float, form: int, pattern: int) -> None:
-    """Draw a leaf of this form and pattern inside a circle."""
+    """Draw a leaf with this form and pattern inside a circle."""
     turn = _turn(brush.chance.uniform(0, 2 * np.pi))
     green = _shade(GREEN, brush.chance.uniform(0.88, 1.12))
     name = LEAF_PATTERNS[pattern]
@@ -97,7 +97,7 @@ def draw_leaf(brush: Brush, x: float, y: float, radius: float, form: int, patter
 
 
 def draw_fruit(brush: Brush, x: float, y: float, radius: float, colour: int) -> None:
-    """Draw three berries of this colour inside a circle."""
+    """Draw three berries in this colour inside a circle."""
     fill = BERRIES[FRUIT_COLOURS[colour]]
     angles = brush.chance.uniform(0, 2 * np.pi) + 2 * np.pi / 3 * np.arange(3)
     centres = [(x + 0.5 * radius * np.cos(a), y + 0.5 * radius * np.sin(a)) for a in angles]
@@ -123,7 +123,7 @@ def _petals(brush: Brush, x: float, y: float, radius: float, fill: Colour, name:
 
 
 def _bell(brush: Brush, x: float, y: float, radius: float, fill: Colour) -> None:
-    """A bell seen from the side, hanging or nodding."""
+    """A bell seen from the side, hanging straight or tilted."""
     place = _placing(x, y, _turn(brush.chance.uniform(-0.9, 0.9)) * radius)
     body, mouth, ribs, cap = bell_shape()
     brush.polygon(place(mouth), _shade(fill, 0.62))
@@ -145,13 +145,13 @@ def _trumpet(brush: Brush, x: float, y: float, radius: float, fill: Colour) -> N
 
 
 def _placing(x: float, y: float, matrix: Points) -> Callable[[Points], Points]:
-    """What takes unit coordinates to those of the picture."""
+    """The function that maps unit coordinates to picture coordinates."""
     return lambda points: points @ matrix + (x, y)
 
 
 @cache
 def petal_shapes() -> dict[str, tuple[Points, int, float]]:
-    """By petal form: a petal pointing right in the unit circle, how many, radius of the centre."""
+    """By petal form: a petal that points right, the number of petals, the radius of the centre."""
     t = np.linspace(0, 2 * np.pi, 21)[:-1]
     rosette = _points(0.6 + 0.4 * np.cos(t), 0.34 * np.sin(t))
     star = _blade(0.05, 1.0, 0.2, 0.9)
@@ -272,7 +272,7 @@ def _points(x: NDArray[np.float64], y: NDArray[np.float64]) -> Points:
 
 
 def _turn(angle: float) -> Points:
-    """Matrix that turns row vectors by ``angle`` from x towards y."""
+    """Matrix that rotates row vectors by ``angle`` from x towards y."""
     c, s = np.cos(angle), np.sin(angle)
     return np.array([[c, s], [-s, c]])
 

@@ -1,9 +1,9 @@
-"""What the flora's pictures can tell: the exact P(species | picture), and the best any set can do.
+"""The exact P(species | picture) of the flora, and the best hit rate that any set can reach.
 
-A picture shows its observed traits plainly, and everything else in it is drawn independently of
-the species. So P(species | picture) = P(species | observed traits), which is Bayes' rule on a
-small table. The observed traits take only 2,646 combinations; summing over them gives the optimum
-exactly, without drawing anything.
+A picture shows its observed traits clearly, and everything else in it is independent of the
+species. So P(species | picture) = P(species | observed traits), which follows from Bayes' rule on
+a small table. The observed traits have only 2,646 combinations; summing over them gives the
+optimum exactly, without drawing anything.
 """
 
 from functools import cache
@@ -24,11 +24,11 @@ from florilege.data.flora.species import (
 )
 
 VISIBLE = (0.70, 0.65, 0.40)  # P(flower), P(leaf), P(fruit) in the picture, whatever the species
-MISREAD = 0.10  # P(a visible colour or pattern is not the species'), independently
+MISREAD = 0.10  # P(a visible colour or pattern is not that of the species), independently
 HIDDEN = -1
 
 COLUMNS = ("petal_form", "flower", "leaf_form", "leaf", "fruit")
-Observed = NDArray[np.int64]  # (rows, 5), columns as above, HIDDEN where the organ is not there
+Observed = NDArray[np.int64]  # (rows, 5), columns as above, HIDDEN if the organ is missing
 
 
 def posterior_of(observed: Observed) -> NDArray[np.float64]:
@@ -40,23 +40,23 @@ def posterior_of(observed: Observed) -> NDArray[np.float64]:
             organ.
 
     Raises:
-        ValueError: Wrong shape, a half hidden organ, or traits no species can show together.
+        ValueError: The shape is wrong, an organ is half hidden, or no species can show the traits.
     """
     joint = _joint(_checked(observed))
     total = joint.sum(axis=1, keepdims=True)
     if not np.all(total > 0):
         row = int(np.argmin(total))
-        raise ValueError(f"observed row {row}, {observed[row].tolist()}, is shown by no species")
+        raise ValueError(f"no species shows row {row} of observed, {observed[row].tolist()}")
     return joint / total  # type: ignore[no-any-return]  # numpy types the quotient loosely
 
 
 def expected_hit_rate(sets: NDArray[np.bool_], posterior: NDArray[np.float64]) -> float:
     """Probability that the true species is in the set, averaged over the rows.
 
-    Unlike the share of hits among drawn labels it has no label-sampling noise.
+    Unlike the share of hits among drawn labels, it has no sampling noise.
 
     Args:
-        sets: Which species each set holds, bool, shape ``(rows, species)``.
+        sets: The species in each set, bool, shape ``(rows, species)``.
         posterior: `posterior_of` the same pictures, shape ``(rows, species)``.
 
     Raises:
@@ -64,8 +64,8 @@ def expected_hit_rate(sets: NDArray[np.bool_], posterior: NDArray[np.float64]) -
     """
     if sets.shape != posterior.shape or not len(sets):
         raise ValueError(
-            f"sets and posterior must have one shape and at least one row, got {sets.shape} and "
-            f"{posterior.shape}"
+            "sets and posterior must have the same shape and at least one row, got "
+            f"{sets.shape} and {posterior.shape}"
         )
     return float(np.where(sets, posterior, 0.0).sum() / len(sets))
 
@@ -81,7 +81,7 @@ def bayes_top_k_accuracy(k: int) -> float:
 def bayes_average_k_accuracy(k: float) -> float:
     """The best hit rate of any rule with ``k`` species per picture on average, 0 to 85.
 
-    Species enter in the order of their posterior; at the cut, a tie is split at random.
+    Species enter in the order of their posterior; ties at the cut are broken at random.
     """
     sizes, hits, _ = _frontier(k)
     return float(np.interp(k, sizes, hits))
@@ -95,7 +95,7 @@ def bayes_threshold(k: float) -> float:
 
 @cache
 def _patterns() -> NDArray[np.float64]:
-    """P(pattern and species) of all combinations of traits a picture can show; sums to 1."""
+    """P(pattern and species) for all combinations of traits that a picture can show; sums to 1."""
     hidden = [(HIDDEN, HIDDEN)]
     flowers = hidden + list(product(range(len(PETAL_FORMS)), range(len(FLOWER_COLOURS))))
     leaves = hidden + list(product(range(len(LEAF_FORMS)), range(len(LEAF_PATTERNS))))
@@ -142,7 +142,7 @@ def _joint(observed: Observed) -> NDArray[np.float64]:
 def _reading(
     value: NDArray[np.int64], true: NDArray[np.int64], values: tuple[str, ...]
 ) -> NDArray[np.float64]:
-    """P(this value is seen | the species' value), where the organ is visible."""
+    """P(observed value | true value) for a visible organ."""
     return np.where(value == true, 1 - MISREAD, MISREAD / (len(values) - 1))
 
 
@@ -156,5 +156,5 @@ def _checked(observed: Observed) -> Observed:
         raise ValueError(f"observed traits must be in [-1, {[n - 1 for n in limits]}]")
     hidden = observed == HIDDEN
     if np.any(hidden[:, 0] != hidden[:, 1]) or np.any(hidden[:, 2] != hidden[:, 3]):
-        raise ValueError("form and colour of a flower, or of a leaf, must be hidden together")
+        raise ValueError("form and colour of a flower or leaf must be hidden together")
     return observed

@@ -1,7 +1,7 @@
-"""Drawing one picture of the flora, 48 x 48, antialiased.
+"""Draw one picture of the flora, 48 x 48, antialiased.
 
-Only the visible traits and chance decide what is drawn; the species plays no part. Organs
-never touch each other and stems pass behind them, so every visible trait can be read.
+A picture depends only on the visible traits and chance, not on the species. Organs never touch
+each other and stems pass behind them, so every visible trait is recognisable.
 """
 
 from collections.abc import Sequence
@@ -14,20 +14,20 @@ from florilege.data.flora.organs import Brush, draw_flower, draw_fruit, draw_lea
 from florilege.data.flora.posterior import HIDDEN
 
 SIDE = 48  # pixels
-SCALE = 3  # drawn this much larger, then averaged
+SCALE = 3  # pictures are drawn this much larger, then averaged
 NOISE = 3.5  # standard deviation, of 255
 
 RADII = (10.2, 10.2, 6.4)  # flower, leaf, fruit: pixels from the centre to the outermost point
-# Fewer organs are drawn larger: range of sizes by how many are visible.
+# Range of sizes by the number of visible organs: fewer organs are larger.
 SIZES = {1: (1.1, 1.6), 2: (0.95, 1.2), 3: (0.9, 1.05)}
 _CORNERS = np.array([[12.0, 12.0], [36.0, 12.0], [12.0, 36.0], [36.0, 36.0]])
 
-# Out-of-focus surroundings: muted, of middle lightness, so that white and black both stand out.
+# Out-of-focus surroundings: muted and of medium lightness, so that white and black both contrast.
 _GROUNDS = np.array(
     [[134, 156, 92], [184, 166, 116], [124, 156, 172], [160, 138, 114], [154, 176, 132]],
     dtype=np.float64,
 )
-FEW = np.full(len(_GROUNDS), 0.6)  # below 1, so that some grounds prevail in a picture
+FEW = np.full(len(_GROUNDS), 0.6)  # below 1, so that a few grounds dominate a picture
 ALL = np.ones(len(_GROUNDS))
 
 _ACROSS = np.linspace(-1.0, 1.0, SIDE, dtype=np.float32)
@@ -35,17 +35,17 @@ _T = np.linspace(0.0, 1.0, 9)
 _BEND = np.stack([(1 - _T) ** 2, 2 * _T * (1 - _T), _T**2], axis=1)  # quadratic Bezier, (9, 3)
 
 
-def draw(observed: Sequence[int], chance: np.random.Generator) -> NDArray[np.uint8]:
+def draw(observed: Sequence[int], rng: np.random.Generator) -> NDArray[np.uint8]:
     """The picture of visible traits, uint8, shape ``(48, 48, 3)``, RGB.
 
     ``observed`` holds five trait values as in `florilege.data.flora.posterior`, -1 where hidden;
-    ``chance`` gives place, size, turn, background, light and noise.
+    ``rng`` gives place, size, rotation, background, light and noise.
     """
     petal_form, flower, leaf_form, leaf, fruit = observed
     visible = [kind for kind, value in enumerate((flower, leaf, fruit)) if value != HIDDEN]
-    picture = background(chance)
-    brush = Brush(ImageDraw.Draw(picture), chance)
-    places = organ_places(visible, chance)
+    picture = background(rng)
+    brush = Brush(ImageDraw.Draw(picture), rng)
+    places = organ_places(visible, rng)
     draw_stems(brush, places)
     for kind, (x, y, radius) in zip(visible, places, strict=True):
         if kind == 0:
@@ -54,25 +54,25 @@ def draw(observed: Sequence[int], chance: np.random.Generator) -> NDArray[np.uin
             draw_leaf(brush, x, y, radius, leaf_form, leaf)
         else:
             draw_fruit(brush, x, y, radius, fruit)
-    return under_light(picture.reduce(SCALE), chance)
+    return under_light(picture.reduce(SCALE), rng)
 
 
-def background(chance: np.random.Generator) -> Image.Image:
+def background(rng: np.random.Generator) -> Image.Image:
     """Soft spots in the colours of the ground, ``SIDE * SCALE`` pixels square."""
-    mix = 0.6 * chance.dirichlet(FEW) + 0.4 * chance.dirichlet(ALL, size=(3, 3))
-    spots = mix @ _GROUNDS + chance.normal(0.0, 5.0, size=(3, 3, 1))
+    mix = 0.6 * rng.dirichlet(FEW) + 0.4 * rng.dirichlet(ALL, size=(3, 3))
+    spots = mix @ _GROUNDS + rng.normal(0.0, 5.0, size=(3, 3, 1))
     small = Image.fromarray(spots.clip(0, 255).astype(np.uint8))
     fine = small.resize((SIDE, SIDE), Image.Resampling.BICUBIC)
     return fine.resize((SIDE * SCALE, SIDE * SCALE), Image.Resampling.NEAREST)
 
 
-def organ_places(visible: Sequence[int], chance: np.random.Generator) -> list[list[float]]:
-    """Centre and radius of each visible organ, in enlarged pixels: in the picture and apart."""
+def organ_places(visible: Sequence[int], rng: np.random.Generator) -> list[list[float]]:
+    """Centre and radius of each visible organ in enlarged pixels, without overlap."""
     if not visible:
         return []
-    size = chance.uniform(*SIZES[len(visible)], size=len(visible))
+    size = rng.uniform(*SIZES[len(visible)], size=len(visible))
     radii = np.array([RADII[kind] for kind in visible]) * size
-    tries = chance.random((40, len(visible), 2))
+    tries = rng.random((40, len(visible), 2))
     centres = radii[:, None] + 0.5 + tries * (SIDE - 1 - 2 * radii[:, None])  # (tries, organs, 2)
     apart = np.ones(len(tries), dtype=np.bool_)
     for one in range(len(visible)):
@@ -82,33 +82,33 @@ def organ_places(visible: Sequence[int], chance: np.random.Generator) -> list[li
     if apart.any():
         positions = centres[int(np.argmax(apart))]
     else:
-        positions = _CORNERS[chance.permutation(4)[: len(visible)]]
+        positions = _CORNERS[rng.permutation(4)[: len(visible)]]
         radii = np.minimum(radii, 11.5)
     placed: list[list[float]] = (SCALE * np.column_stack([positions, radii])).tolist()
     return placed
 
 
 def draw_stems(brush: Brush, places: Sequence[Sequence[float]]) -> None:
-    """Thin stems from the lower edge to each organ, or a bare twig where there is none."""
-    chance = brush.chance
+    """Draw thin stems from the lower edge to each organ, or a bare twig without organs."""
+    rng = brush.chance
     low = SIDE * SCALE
-    foot = low * chance.uniform(0.3, 0.7)
+    foot = low * rng.uniform(0.3, 0.7)
     ends = [(x, y) for x, y, _ in places] or [
-        (low * chance.uniform(0.2, 0.8), low * chance.uniform(0.1, 0.5)) for _ in range(2)
+        (low * rng.uniform(0.2, 0.8), low * rng.uniform(0.1, 0.5)) for _ in range(2)
     ]
-    shade = chance.uniform(0.85, 1.1)
+    shade = rng.uniform(0.85, 1.1)
     colour = (int(98 * shade), int(112 * shade), int(62 * shade))
     for x, y in ends:
         bend = (foot + 0.2 * (x - foot), y + 0.35 * (low - y))
         brush.line(_BEND @ np.array([(foot, low + 4.0), bend, (x, y)]), colour, 3)
 
 
-def under_light(picture: Image.Image, chance: np.random.Generator) -> NDArray[np.uint8]:
-    """The picture under sloping light, faintly tinted, with noise."""
-    slope = chance.uniform(-0.07, 0.07, size=2).astype(np.float32)
-    shade = chance.uniform(0.92, 1.08) + slope[0] * _ACROSS[:, None] + slope[1] * _ACROSS
-    tint = chance.uniform(0.96, 1.04, size=3).astype(np.float32)
-    noise = chance.standard_normal((SIDE, SIDE, 3), dtype=np.float32)
+def under_light(picture: Image.Image, rng: np.random.Generator) -> NDArray[np.uint8]:
+    """The picture under uneven, faintly tinted light, with noise."""
+    slope = rng.uniform(-0.07, 0.07, size=2).astype(np.float32)
+    shade = rng.uniform(0.92, 1.08) + slope[0] * _ACROSS[:, None] + slope[1] * _ACROSS
+    tint = rng.uniform(0.96, 1.04, size=3).astype(np.float32)
+    noise = rng.standard_normal((SIDE, SIDE, 3), dtype=np.float32)
     lit = np.asarray(picture, dtype=np.float32) * shade[..., None].astype(np.float32) * tint
     lit += NOISE * noise
     finished: NDArray[np.uint8] = lit.clip(0, 255).astype(np.uint8)

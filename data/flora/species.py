@@ -1,8 +1,8 @@
-"""The species of the flora: which traits each has, and how common it is.
+"""The species of the flora: the traits and frequency of each.
 
-Every plant and every name here is invented. A genus is known by its pair of petal form and leaf
-form. The type species of a genus has a flower colour, a leaf pattern and a fruit colour, and each
-other species differs from it in exactly one of these three; its epithet says in which.
+Every plant and every name here is invented. A pair of petal form and leaf form identifies a genus.
+The type species of a genus has a flower colour, a leaf pattern and a fruit colour. Each other
+species differs from it in exactly one of these three, which its epithet names.
 """
 
 from dataclasses import dataclass
@@ -23,16 +23,16 @@ class Genus:
     """One genus: its forms, the traits of its type species, and how its other species differ."""
 
     name: str
-    petal_form: str  # this and the leaf form are the same for all its species
+    petal_form: str  # all species of the genus share this and the leaf form
     leaf_form: str
     flower: str
     leaf: str
     fruit: str
     variants: tuple[str, ...]  # "<organ> <value>" for each further species
-    ranks: tuple[int, ...]  # of each species among all by frequency, 1 the most common
+    ranks: tuple[int, ...]  # frequency rank of each species among all, 1 for the most common
 
 
-# For each genus: forms, type species, how the others differ, ranks.
+# For each genus: forms, type species, differences of the others, ranks.
 # fmt: off
 GENERA = (
     Genus("Aldovera", "bell", "lance", "blue", "plain", "yellow",
@@ -125,7 +125,7 @@ def species_traits() -> Traits:
 
 @cache
 def prior() -> NDArray[np.float64]:
-    """P(species), shape ``(species,)``: Zipf's law, 1/rank up to a factor; from .199 to .0023."""
+    """P(species), shape ``(species,)``: Zipf's law, proportional to 1/rank, .199 to .0023."""
     ranks = np.array([rank for genus in GENERA for rank in genus.ranks], dtype=np.float64)
     weights = 1.0 / ranks
     weights /= weights.sum()

@@ -1,7 +1,7 @@
-"""Names of the flora's species, all of them invented.
+"""Invented names of the flora's species.
 
-The epithet and the common names say in which trait a species differs from the type
-species of its genus: *rubriflora* has red flowers, *maculata* spotted leaves.
+The epithet and the common names give the trait in which a species differs from the type species of
+its genus: *rubriflora* has red flowers, *maculata* spotted leaves.
 """
 
 from functools import cache

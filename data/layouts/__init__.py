@@ -1,1 +1,1 @@
-"""The forms in which people keep labelled photos: folders, tables, archives."""
+"""Supported layouts of labelled photos: folders, tables, archives."""

@@ -1,7 +1,7 @@
 """The standard CIFAR-100 archive for Python: a folder with the pickles train, test and meta.
 
-A pickle can run code when it is read. These are read by an unpickler that makes only NumPy arrays
-and plain values and refuses everything else.
+Reading a pickle can run code. The unpickler used here creates only NumPy arrays and plain values,
+and refuses everything else.
 """
 
 import pickle
@@ -25,18 +25,18 @@ FOLDER = "cifar-100-python"
 FILES = ("train", "test", "meta")
 PLACE = "cifar-100-python.tar.gz is at www.cs.toronto.edu/~kriz/cifar.html"
 SIDE = 32
-# Of red, green and blue over the 50,000 pictures of the file train, values of 0 to 1.
+# Red, green and blue, from 0 to 1, over the 50,000 pictures of the file train.
 MEAN = (0.5071, 0.4865, 0.4409)
 STD = (0.2673, 0.2564, 0.2762)
-_VAL_SHARE = 10  # one train picture in ten of each class becomes val: 45,000 and 5,000
+_VAL_SHARE = 10  # one train picture in ten of each class becomes val, which leaves 45,000 and 5,000
 _VAL_SEED = 0
 
 
 def find_cifar100(root: Path) -> Path | None:
-    """The folder with the three pickles: ``root`` or the one the archive unpacks to inside it.
+    """The folder with the three pickles: ``root``, or the folder of the archive inside it.
 
     Raises:
-        DataError: A folder of that name lacks one of them.
+        DataError: A folder with the name of the archive's lacks one of them.
     """
     for folder in (root, root / FOLDER):
         lacking = [name for name in FILES if not (folder / name).is_file()]
@@ -48,7 +48,7 @@ def find_cifar100(root: Path) -> Path | None:
 
 
 def list_cifar100(root: Path, source: str) -> Listing:
-    """List the archive; val is cut from train, one picture in ten of each class, always the same.
+    """List the archive; val is a fixed tenth of each class of train.
 
     Raises:
         DataError: A file is damaged, is not a CIFAR-100 file, or holds anything but arrays and
@@ -89,7 +89,7 @@ class _CifarReader:
     """``read`` for one split; each process loads the pixels once, at the first picture."""
 
     path: Path
-    rows: NDArray[np.int64]  # those of the pickle that belong to the split
+    rows: NDArray[np.int64]  # rows of the pickle that belong to the split
 
     def __call__(self, row: int) -> bytes:
         pixels = _pixels(self.path)[self.rows[row]]  # three planes of 32 x 32
@@ -110,14 +110,14 @@ def _names(path: Path, field: str) -> list[str]:
     names = _field(path, field)
     if not isinstance(names, list) or not all(isinstance(name, bytes | str) for name in names):
         raise DataError(
-            f"{path} is not a CIFAR-100 meta file: its class names are not a list of text"
+            f"{path} is not a CIFAR-100 meta file: its class names are not a list of strings"
         )
     return [name.decode() if isinstance(name, bytes) else name for name in names]
 
 
 def _groups(root: Path, class_ids: Sequence[str]) -> dict[str, list[str]]:
-    """The coarse labels of each class of train; empty where the archive has none."""
-    labels = _field(root / "train", "coarse_labels", needed=False)
+    """The coarse labels of each class of train; empty if the archive has none."""
+    labels = _field(root / "train", "coarse_labels", required=False)
     if labels is None:
         return {}
     names = _names(root / "meta", "coarse_label_names")
@@ -161,24 +161,24 @@ def _pixels(path: Path) -> NDArray[np.uint8]:
     return pixels
 
 
-def _field(path: Path, name: str, *, needed: bool = True) -> Any:
+def _field(path: Path, name: str, *, required: bool = True) -> Any:
     try:
         with path.open("rb") as file:
             content = _PlainUnpickler(file, encoding="bytes").load()
-    except Exception as error:  # a damaged pickle raises nearly anything
-        raise DataError(f"{path} is not a CIFAR-100 file, or a damaged one: {error}") from error
+    except Exception as error:  # a damaged pickle raises almost any exception
+        raise DataError(f"{path} is damaged or not a CIFAR-100 file: {error}") from error
     if not isinstance(content, dict):
         raise DataError(f"{path} is not a CIFAR-100 file: it holds a {type(content).__name__}")
     for key in (name.encode(), name):
         if key in content:
             return content[key]
-    if not needed:
+    if not required:
         return None
     raise DataError(f"{path} is not a CIFAR-100 file: it has no {name!r}")
 
 
 def _latin1(text: str, encoding: str) -> bytes:
-    """``_codecs.encode``, which bytes of Python 3 need in an old pickle protocol."""
+    """``_codecs.encode``, which old pickle protocols need for the bytes of Python 3."""
     if encoding not in {"latin1", b"latin1"}:
         raise pickle.UnpicklingError(f"encoding {encoding!r} is not allowed")
     return text.encode("latin1")
@@ -195,10 +195,10 @@ _ALLOWED: Mapping[tuple[str, str], Any] = {
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Arrays, numbers, text, lists and dictionaries; nothing else."""
+    """Unpickles arrays, numbers, text, lists and dictionaries; refuses anything else."""
 
     def find_class(self, module: str, name: str) -> Any:
-        plain = _ALLOWED.get((module.replace("numpy.core.", "numpy._core."), name))
-        if plain is None:
+        allowed = _ALLOWED.get((module.replace("numpy.core.", "numpy._core."), name))
+        if allowed is None:
             raise pickle.UnpicklingError(f"{module}.{name} is not allowed in a data file")
-        return plain
+        return allowed

@@ -1,9 +1,9 @@
-"""What is known about classes: a table ``classes.csv``, beside the splits of a folder or anywhere.
+"""A table of classes, ``classes.csv``, beside the splits of a folder or anywhere else.
 
-One line per class: ``class_id`` and any of ``scientific_name``, ``genus``, ``family``, ``gbif``,
-``group`` and ``common_name_xx`` (``xx`` a language), as in a manifest; ``link``, the address of a
-page; ``thumbnail``, the path of a picture from the table's folder, with ``thumbnail_author`` and
-``thumbnail_licence``. Other columns are ignored.
+Each line describes one class: ``class_id`` and any of ``scientific_name``, ``genus``, ``family``,
+``gbif``, ``group`` and ``common_name_xx`` (``xx`` is a language), as in a manifest; ``link``, the
+URL of a page; ``thumbnail``, the path of a picture relative to the table's folder, with
+``thumbnail_author`` and ``thumbnail_licence``. Other columns are ignored.
 """
 
 from collections import Counter
@@ -25,21 +25,21 @@ from florilege.models.classes import ClassInfo, Thumbnail
 from florilege.tables import Table, read_table
 
 NAME: Final = "classes.csv"
-_OTHERS: Final = ("link", "thumbnail", "thumbnail_author", "thumbnail_licence")
-_COLUMNS: Final = {"class_id", *TAXON, GROUP, *_OTHERS}
+_LINK_COLUMNS: Final = ("link", "thumbnail", "thumbnail_author", "thumbnail_licence")
+_COLUMNS: Final = {"class_id", *TAXON, GROUP, *_LINK_COLUMNS}
 
 
 class ClassFile(NamedTuple):
-    """By class id; classes may be missing, or not be those of a folder or a bundle."""
+    """The content of the table by class id; its classes may differ from a folder's or bundle's."""
 
     classes: Mapping[str, ClassInfo]
     groups: Mapping[str, Sequence[str]]
     thumbnails: Mapping[str, Path]  # the picture of each class that has a `Thumbnail`
-    ignored: Sequence[str]  # columns
+    ignored: Sequence[str]  # unknown columns
 
 
 def read_class_file(root: Path) -> ClassFile | None:
-    """Read ``classes.csv`` of a folder; None without one, or where it has no column ``class_id``.
+    """Read the ``classes.csv`` of a folder; None if there is none or it has no ``class_id`` column.
 
     Raises:
         DataError: As `read_classes`.
@@ -52,11 +52,11 @@ def read_class_file(root: Path) -> ClassFile | None:
 
 
 def read_classes(path: Path) -> ClassFile:
-    """Read a table of classes. The pictures it names are not opened.
+    """Read a table of classes, without opening the pictures it names.
 
     Raises:
-        DataError: It is not a table with a column ``class_id`` and at least one row; or a class
-            id is empty or there twice, or a link is no address: each of them is listed.
+        DataError: There is no column ``class_id`` or no row; or class ids are empty or repeated,
+            or links are not URLs. The message lists each of them.
     """
     table = read_table(path)
     demand_columns(str(path), table, ["class_id"])
@@ -66,7 +66,7 @@ def read_classes(path: Path) -> ClassFile:
 def _read(path: Path, table: Table) -> ClassFile:
     ids = list(map(str.strip, table["class_id"]))
     columns = {_as_in_manifest(name): cells for name, cells in table.items()}
-    links, paths, authors, licences = (_cells(table, name, ids) for name in _OTHERS)
+    links, paths, authors, licences = (_cells(table, name, ids) for name in _LINK_COLUMNS)
     _refuse_faults(path, ids, links)
     pictures = {name: path.parent / cell for name, cell in paths.items() if cell}
     thumbnails = {
@@ -85,12 +85,12 @@ def _read(path: Path, table: Table) -> ClassFile:
 
 
 def _refuse_faults(path: Path, ids: Sequence[str], links: Mapping[str, str | None]) -> None:
-    """Refuse a table with mistakes and list all of them, a line each."""
+    """Refuse a table with faults; the message lists each on its own line."""
     if not ids:
-        raise DataError(f"{path} names no class: below the header each takes a line")
+        raise DataError(f"{path} names no class: add one line per class below the header")
     faults = [f"row {row}: no class id" for row, name in enumerate(ids, 1) if not name]
     faults += [
-        f"{name}: {count} rows, a class takes one"
+        f"{name}: {count} rows instead of one"
         for name, count in Counter(filter(None, ids)).items()
         if count > 1
     ]
@@ -100,11 +100,11 @@ def _refuse_faults(path: Path, ids: Sequence[str], links: Mapping[str, str | Non
         if link and not link.lower().startswith(("https://", "http://"))
     ]
     if faults:
-        raise DataError(f"{path} must be corrected:\n  " + "\n  ".join(faults))
+        raise DataError(f"{path} has faults:\n  " + "\n  ".join(faults))
 
 
 def _cells(table: Table, column: str, ids: Sequence[str]) -> dict[str, str | None]:
-    """What a column says of each class; None where a cell is empty, or the column not there."""
+    """The cell of each class in a column; None if the cell is empty or the column missing."""
     cells = table.get(column, [""] * len(ids))
     return {name: cell.strip() or None for name, cell in zip(ids, cells, strict=True)}
 

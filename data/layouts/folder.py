@@ -10,7 +10,7 @@ from florilege.data.records import Listing, Records
 from florilege.errors import DataError
 from florilege.models.images.sniff import ENDINGS
 
-# The decoder accepts none of the last four: `data check` lists them.
+# The decoder refuses the last four; `data check` then lists these files.
 SUFFIXES = ENDINGS | {".gif", ".bmp", ".tif", ".tiff"}
 
 
@@ -22,10 +22,9 @@ def is_folder_dataset(root: Path) -> bool:
 def list_folder(root: Path, source: str) -> Listing:
     """List an ImageFolder without opening a picture.
 
-    The name of a folder inside a split is the class id; photos may lie deeper inside it. Hidden
-    entries are skipped, and so are files not named like pictures, which
-    ``ignored`` then lists. Messages call the folder ``source``. What ``classes.csv`` beside the
-    splits says about the classes is taken from there.
+    The name of a folder inside a split is the class id; photos may be in its subfolders. Hidden
+    entries are skipped. Files without a picture suffix are listed in ``ignored``. Messages call
+    the folder ``source``. ``classes.csv`` beside the splits describes the classes.
 
     Raises:
         DataError: Two folders mean the same split, or ``classes.csv`` is damaged.
@@ -38,7 +37,7 @@ def list_folder(root: Path, source: str) -> Listing:
 
 
 def list_classes(root: Path) -> Records:
-    """List a folder of class folders that is not split yet: ``<class id>/<photo>``.
+    """List a folder of class folders without splits: ``<class id>/<photo>``.
 
     Raises:
         DataError: The folder cannot be listed.

@@ -1,7 +1,7 @@
-"""ImageNet-LT and its like: text files ``..._train.txt``, ``..._val.txt``, ``..._test.txt``.
+"""Lists such as ImageNet-LT's: text files ``..._train.txt``, ``..._val.txt``, ``..._test.txt``.
 
-A line ``train/n01440764/n01440764_190.JPEG 0`` gives a photo and its label. Photos lie in the
-folder of the lists or in the one above. The lists are those of Liu et al., "Large-scale long-tailed
+A line ``train/n01440764/n01440764_190.JPEG 0`` gives a photo and its label. Photos are in the
+folder of the lists or its parent. The format is that of Liu et al., "Large-scale long-tailed
 recognition in an open world", CVPR 2019.
 """
 
@@ -24,9 +24,9 @@ _NAME = re.compile(rf"(?P<prefix>.*?)(?P<split>{'|'.join(SPLITS)})\.txt", re.IGN
 
 
 def find_lists(path: Path) -> dict[str, Path]:
-    """The list of each split, empty without any; ``path`` is their folder or one of them.
+    """The list of each split; empty if there are none. ``path`` is their folder or one of them.
 
-    A folder with splits of its own is an ImageFolder, whatever lists lie beside them.
+    A folder that contains split folders is an ImageFolder, even with lists beside them.
 
     Raises:
         DataError: The folder holds lists of several data sets.
@@ -51,21 +51,21 @@ def list_lists(
 ) -> Listing:
     """List the photos that text files name; those of ``splits`` (all by default) must exist.
 
-    The class id of a label is the name of its photos' folder in train, where each label has one
-    folder there and each folder one label, as in ImageNet-LT; else the label itself.
+    If each label of train has one folder and each folder one label, as in ImageNet-LT, the name
+    of the folder is the class id; otherwise the label is.
 
     Raises:
-        DataError: A list is not made of paths and labels, or photos are missing: which, and where
-            ImageNet and its lists are to be had.
+        DataError: A list does not consist of paths and labels, or photos are missing. The message
+            names them, and where to download ImageNet and its lists.
     """
     rows = {split: _read(path) for split, path in lists.items()}
     folder = next(iter(lists.values())).parent
     root = _root(folder, rows)
-    every = [pair for pairs in rows.values() for pair in pairs]
+    all_rows = [row for split_rows in rows.values() for row in split_rows]
     label_of: dict[str, str] = {}
-    contrary = [path for path, label in every if label_of.setdefault(path, label) != label]
-    refuse(source, "photos with several labels", contrary)
-    class_of = _class_ids(rows.get("train") or every, every)
+    ambiguous = [path for path, label in all_rows if label_of.setdefault(path, label) != label]
+    refuse(source, "photos with several labels", ambiguous)
+    class_of = _class_ids(rows.get("train") or all_rows, all_rows)
     ids = list(class_of.values())
     wordnet = are_wordnet_ids(ids)
     listing = Listing(
@@ -94,7 +94,7 @@ def _of_prefix(folder: Path, prefix: str) -> dict[str, Path]:
 
 
 def _read(path: Path) -> list[tuple[str, str]]:
-    """Paths and labels, a pair a line."""
+    """The path and label on each line."""
     pairs = []
     for number, line in enumerate(read_lines(path), 1):
         parts = line.rsplit(maxsplit=1)
@@ -102,14 +102,14 @@ def _read(path: Path) -> list[tuple[str, str]]:
             pairs.append((parts[0].strip(), parts[1]))
         elif parts:
             raise DataError(
-                f"{path}, line {number}: a line holds the path of a photo and the number of its "
+                f"{path}, line {number}: must hold the path of a photo and the number of its "
                 f"class, got {line!r}"
             )
     return pairs
 
 
 def _root(folder: Path, rows: Mapping[str, Sequence[tuple[str, str]]]) -> Path:
-    """The folder of the lists or the one above, wherever a photo lies."""
+    """The folder of the lists or its parent, whichever contains photos."""
     for root in (folder, folder.resolve().parent):
         if any((root / path).is_file() for pairs in rows.values() for path, _ in pairs):
             return root
@@ -117,14 +117,14 @@ def _root(folder: Path, rows: Mapping[str, Sequence[tuple[str, str]]]) -> Path:
 
 
 def _class_ids(
-    train: Sequence[tuple[str, str]], every: Sequence[tuple[str, str]]
+    train: Sequence[tuple[str, str]], all_rows: Sequence[tuple[str, str]]
 ) -> dict[str, str]:
-    """The class id of each label: its folder, by the photos of train and against no other."""
-    together = {(label, Path(path).parent.name) for path, label in train}
-    folder_of, labels = dict(together), {label for _, label in every}
+    """The class id of each label: its folder in train if no photo contradicts, else the label."""
+    train_pairs = {(label, Path(path).parent.name) for path, label in train}
+    folder_of, labels = dict(train_pairs), {label for _, label in all_rows}
     folders = set(folder_of.values())
-    if len(folders) == len(folder_of) == len(together) == len(labels):
-        pairs = {(label, Path(path).parent.name) for path, label in every}
+    if len(folders) == len(folder_of) == len(train_pairs) == len(labels):
+        pairs = {(label, Path(path).parent.name) for path, label in all_rows}
         if all(folder_of[label] == folder for label, folder in pairs if folder in folders):
             return folder_of
     return {label: label for label in labels}

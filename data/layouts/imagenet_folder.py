@@ -1,7 +1,7 @@
 """ImageNet as torchvision reads it: an ImageFolder whose class folders are WordNet ids.
 
-The names of the classes come from one of the small tables that accompany the photos, a line
-``n01440764 tench, Tinca tinca`` for each class, if it lies beside the splits.
+The names of the classes come from one of the small tables that accompany the photos, if it is
+beside the splits. Each line describes a class: ``n01440764 tench, Tinca tinca``.
 """
 
 import re
@@ -18,18 +18,18 @@ from florilege.errors import DataError
 from florilege.models.classes import ClassInfo
 
 PLACE: Final = "the photos of ImageNet (ILSVRC 2012) are at image-net.org, after registration"
-# Of the challenge on Kaggle, of Caffe, and of ImageNet itself.
+# From the Kaggle challenge, Caffe and ImageNet itself.
 NAMES: Final = ("LOC_synset_mapping.txt", "synset_words.txt", "words.txt")
 _WORDNET_ID = re.compile(r"n\d{8}")
 _UNSORTED = re.compile(r"\w+[/\\]ILSVRC2012_val_\d{8}\.JPEG")
 
 
 def list_images(root: Path, source: str) -> Listing:
-    """List an ImageFolder; with the names of ImageNet's classes where their folders are its own.
+    """List an ImageFolder, with ImageNet's class names if its folders are WordNet ids.
 
     Raises:
-        DataError: As `florilege.data.layouts.folder.list_folder`; or photos of val lie outside
-            class folders, as the archive has them, or a table of names is not in UTF-8.
+        DataError: As `florilege.data.layouts.folder.list_folder`; or photos of val are outside
+            class folders, as in the archive; or a table of names is not in UTF-8.
     """
     listing = list_folder(root, source)
     ids = {class_id for each in listing.splits.values() for class_id in each.class_ids}
@@ -37,8 +37,8 @@ def list_images(root: Path, source: str) -> Listing:
         return listing
     if any(map(_UNSORTED.fullmatch, listing.ignored)):
         raise DataError(
-            f"{source}: photos of val lie outside class folders, as the archive has them; sort "
-            "them into folders such as val/n01440764 (torchvision.datasets.ImageNet does so, and "
+            f"{source}: photos of val are outside class folders, as in the archive; move them to "
+            "folders such as val/n01440764 (torchvision.datasets.ImageNet does so, and "
             "LOC_val_solution.csv names the class of each)"
         )
     return replace(
@@ -50,19 +50,19 @@ def list_images(root: Path, source: str) -> Listing:
 
 
 def are_wordnet_ids(ids: Iterable[str]) -> bool:
-    """Whether these class ids are those of ImageNet, and at least one."""
+    """Whether there are class ids and all are WordNet ids, as in ImageNet."""
     return bool(ids) and all(map(_WORDNET_ID.fullmatch, ids))
 
 
 def wordnet_names(ids: Iterable[str], *folders: Path) -> dict[str, ClassInfo]:
-    """The classes ``ids`` named by the first table in ``folders``; empty without one.
+    """The classes ``ids`` as the first table in ``folders`` names them; empty without a table.
 
     Raises:
         DataError: The table is not in UTF-8.
 
     Example:
-        A line ``n02012849 crane, bird`` names the class n02012849 "crane", and "bird" in English
-        besides; where several are called crane, "crane (n02012849)".
+        A line ``n02012849 crane, bird`` names the class n02012849 "crane" and gives it the English
+        names "crane" and "bird". If several classes are called crane, it is "crane (n02012849)".
     """
     tables = (folder / name for folder in folders for name in NAMES)
     table = next(filter(Path.is_file, tables), None)

@@ -1,9 +1,8 @@
-"""iNaturalist's competition data: lists ``train.json`` and ``val.json`` in the manner of COCO.
+"""iNaturalist's competition data: lists ``train.json`` and ``val.json`` in COCO style.
 
-``images`` give the photos, ``annotations`` the category of each, ``categories`` what is known of
-the species. The form is that of github.com/visipedia/inat_comp, from 2017 to 2021. The lists of
-2018 and 2019 hide the names of the species, which are in ``categories.json``. The lists name no
-observations.
+``images`` lists the photos, ``annotations`` the category of each, ``categories`` the species. The
+format is that of github.com/visipedia/inat_comp, from 2017 to 2021. The lists of 2018 and 2019 hide
+the names of the species, which are in ``categories.json``. The lists name no observations.
 """
 
 import re
@@ -27,10 +26,10 @@ _BEGINNING = re.compile(rb'(\xef\xbb\xbf)?\s*\{\s*"(info|licenses|images|annotat
 
 
 def find_inaturalist(path: Path) -> dict[str, Path]:
-    """The list of each split, empty without any; ``path`` is their folder or one of them.
+    """The list of each split; empty if there are none. ``path`` is their folder or one of them.
 
     Raises:
-        DataError: There are several of one split, such as ``train.json`` and ``train_mini.json``.
+        DataError: A split has several lists, such as ``train.json`` and ``train_mini.json``.
         OSError: The folder cannot be listed.
     """
     own_split = _split_of(path)
@@ -46,7 +45,7 @@ def find_inaturalist(path: Path) -> dict[str, Path]:
 
 
 def _only(lists: Sequence[Path], split: str, path: Path) -> Path:
-    """The list of a split; a `DataError` where there are several."""
+    """The list of a split; a `DataError` if there are several."""
     if len(lists) > 1:
         names = first([each.name for each in lists])
         raise DataError(
@@ -60,14 +59,14 @@ def list_inaturalist(
 ) -> Listing:
     """List the photos that JSON lists name; those of ``splits`` (all by default) must exist.
 
-    The class id is the number of the category. A list without annotations, as that of test is
-    published, is passed over. Names that a list hides are left out where `categories.json` is not
-    beside it.
+    The class id is the number of the category. Lists without annotations, such as the published
+    test list, are skipped. Classes have no names if the lists hide them and `categories.json` is
+    missing.
 
     Raises:
-        DataError: A list is damaged or not of this form; a photo has no annotation or several that
-            differ; lists name a category differently; or photos are missing: which, and where they
-            are to be had.
+        DataError: A list is damaged or has another format; a photo has no annotation or several
+            different ones; lists name a category differently; or photos are missing. The message
+            names them, and where to download them.
     """
     root = next(iter(lists.values())).parent
     records: dict[str, Records] = {}
@@ -92,7 +91,7 @@ def list_inaturalist(
 
 
 def _split_of(path: Path) -> str | None:
-    """The split a list is of, by its name and its first bytes; None for any other file."""
+    """The split of a list, from its name and its first bytes; None for any other file."""
     name = _NAME.fullmatch(path.name)
     if name is None or not path.is_file():
         return None
@@ -103,10 +102,10 @@ def _split_of(path: Path) -> str | None:
 def _demand_same_names(
     old: Mapping[str, ClassInfo], new: Mapping[str, ClassInfo], path: Path
 ) -> None:
-    contrary = [name for name, info in new.items() if old.get(name, info) != info]
-    if contrary:
+    contradicted = [name for name, info in new.items() if old.get(name, info) != info]
+    if contradicted:
         raise DataError(
-            f"{path}: other lists name these categories differently: {first(contrary)}; the "
+            f"{path}: other lists name these categories differently: {first(contradicted)}; the "
             "lists are of different years"
         )
 
@@ -125,8 +124,8 @@ def _read_list(
 def _records(content: Mapping[str, Any], root: Path, path: Path) -> Records:
     category_of = _categories(content["annotations"], path)
     photos = [(str(each["file_name"]), category_of.get(each["id"])) for each in content["images"]]
-    bare = [name for name, class_id in photos if class_id is None]
-    refuse(str(path), "photos without an annotation", bare)
+    unlabelled = [name for name, class_id in photos if class_id is None]
+    refuse(str(path), "photos without an annotation", unlabelled)
     names, class_ids = [name for name, _ in photos], [class_id or "" for _, class_id in photos]
     refuse(str(path), "photos listed twice", repeated(names))
     return Records(class_ids=class_ids, names=names, read=FileReader(root, names))
@@ -135,23 +134,23 @@ def _records(content: Mapping[str, Any], root: Path, path: Path) -> Records:
 def _categories(annotations: Iterable[Mapping[str, Any]], path: Path) -> dict[Any, str]:
     """The category of each photo by its id."""
     category_of: dict[Any, str] = {}
-    contrary = []
+    ambiguous = []
     for each in annotations:
         category = str(each["category_id"])
         if category_of.setdefault(each["image_id"], category) != category:
-            contrary.append(str(each["image_id"]))
-    refuse(str(path), "photos with several categories", contrary)
+            ambiguous.append(str(each["image_id"]))
+    refuse(str(path), "photos with several categories", ambiguous)
     return category_of
 
 
 def _class_infos(content: Mapping[str, Any], names: Path) -> dict[str, ClassInfo]:
-    """The species of a list, or of the file ``names`` where it is there."""
+    """The species of the file ``names`` if it exists, otherwise of the list."""
     categories = read_json(names, PLACE) if names.is_file() else content["categories"]
     return {str(each["id"]): _class_info(each) for each in categories}
 
 
 def _are_hidden(class_infos: Mapping[str, ClassInfo]) -> bool:
-    """Whether the names are those of 2018 and 2019: numbers in place of species."""
+    """Whether the names are numbers instead of species, as in 2018 and 2019."""
     return bool(class_infos) and all(
         each.scientific_name.isdigit() for each in class_infos.values()
     )

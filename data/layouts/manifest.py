@@ -1,9 +1,9 @@
-"""A manifest: one line per picture in a CSV or Parquet file.
+"""A manifest: one row per picture in a CSV or Parquet file.
 
-Columns ``path`` (relative to the manifest's folder), ``class_id`` and ``split``; optional
-``observation_id``; and about the class ``scientific_name``, ``genus``, ``family``, ``gbif``,
-``group`` (within which label noise stays) and ``common_name:xx`` (``xx`` a language; several names
-separated by ``|``). Others are ignored.
+The columns ``path`` (relative to the manifest's folder), ``class_id`` and ``split`` are required.
+``observation_id`` is optional. Optional columns about the class are ``scientific_name``, ``genus``,
+``family``, ``gbif``, ``group`` (label noise stays within it) and ``common_name:xx`` (``xx`` is a
+language; ``|`` separates several names). Other columns are ignored.
 """
 
 import os
@@ -26,7 +26,7 @@ GROUP = "group"
 
 
 def is_manifest(path: Path) -> bool:
-    """Whether this is a file with a manifest's suffix."""
+    """Whether this is a file with the suffix of a manifest."""
     return path.is_file() and path.suffix.lower() in SUFFIXES
 
 
@@ -34,9 +34,9 @@ def list_manifest(path: Path, source: str, *, splits: Sequence[str] | None = Non
     """List a manifest; the pictures of ``splits`` (all by default) must exist.
 
     Raises:
-        DataError: It is not readable or lacks a column; or there are empty class ids or paths,
-            unknown splits, paths given twice, contradictory taxa or missing files, of which the
-            message names the first five.
+        DataError: The manifest is unreadable or lacks a column; or it has empty class ids or paths,
+            unknown splits, repeated paths, contradictory taxa or missing files. The message names
+            the first five.
     """
     table, root = read_table(path), path.parent
     demand_columns(source, table, _REQUIRED)
@@ -44,7 +44,7 @@ def list_manifest(path: Path, source: str, *, splits: Sequence[str] | None = Non
     split_names = list(map(split_name, table["split"]))
     unknown = [row for row, name in enumerate(split_names) if name is None]
     details = [f"{paths[row]}: {table['split'][row]}" for row in unknown]
-    refuse(source, "unknown splits (train, val and test are known)", details)
+    refuse(source, "unknown splits (use train, val or test)", details)
     observations = observation_ids(table, paths)
     rows_of = defaultdict[str | None, list[int]](list)
     for row, name in enumerate(split_names):
@@ -72,16 +72,16 @@ def _records(columns: Mapping[str, Sequence[str] | None], rows: list[int], root:
 def demand_columns(source: str, table: Table, columns: Sequence[str]) -> None:
     """Refuse a table that lacks one of ``columns`` with a ``DataError``."""
     if missing := [name for name in columns if name not in table]:
-        there = ", ".join(table) or "none"
+        present = ", ".join(table) or "none"
         near = suggestion(missing[0], table)
-        raise DataError(f"{source} has no column {first(missing)}; it has: {there}{near}")
+        raise DataError(f"{source} has no column {first(missing)}; it has: {present}{near}")
 
 
 def demand_pictures(source: str, table: Table) -> tuple[list[str], list[str]]:
     """The paths and class ids of a table.
 
     Raises:
-        DataError: Empty cells, or a path given twice or with a null character.
+        DataError: A cell is empty, or a path is repeated or holds a null character.
     """
     paths = list(map(str.strip, table["path"]))
     class_ids = list(map(str.strip, table["class_id"]))
@@ -96,7 +96,7 @@ def demand_pictures(source: str, table: Table) -> tuple[list[str], list[str]]:
 
 
 def observation_ids(table: Table, paths: Sequence[str]) -> list[str] | None:
-    """The observation of each picture, or its path where the cell is empty; None without any."""
+    """The observation of each picture, or its path if the cell is empty; None without a column."""
     if "observation_id" not in table:
         return None
     cells = zip(table["observation_id"], paths, strict=True)
@@ -104,10 +104,10 @@ def observation_ids(table: Table, paths: Sequence[str]) -> list[str] | None:
 
 
 def class_infos_of(source: str, table: Table, class_ids: Sequence[str]) -> dict[str, ClassInfo]:
-    """What the taxon columns say of each class; a cell may be empty where another row has it.
+    """The taxon columns of each class; a cell may be empty if another row of the class fills it.
 
     Raises:
-        DataError: Two rows of one class say different things.
+        DataError: Two rows of one class contradict each other.
     """
     columns = [name for name in table if name in TAXON or name.startswith(COMMON_NAME)]
     values: dict[str, dict[str, str]] = {class_id: {} for class_id in class_ids}
@@ -122,9 +122,9 @@ def class_infos_of(source: str, table: Table, class_ids: Sequence[str]) -> dict[
 
 
 def class_columns(listing: Listing, class_ids: Sequence[str]) -> dict[str, list[str]]:
-    """The columns of a manifest about the classes, a row for each of ``class_ids``.
+    """The manifest columns about the classes, one row for each of ``class_ids``.
 
-    Those alone that say something of some class; `class_infos_of` and `class_groups` read them.
+    Empty columns are left out. `class_infos_of` and `class_groups` read these columns.
     """
     rows = {name: _class_cells(listing, name) for name in listing.class_infos}
     names = dict.fromkeys((*TAXON, *sorted({name for row in rows.values() for name in row}), GROUP))
@@ -142,7 +142,7 @@ def _class_cells(listing: Listing, class_id: str) -> dict[str, str]:
 
 
 def class_groups(table: Table, class_ids: Sequence[str]) -> dict[str, list[str]]:
-    """The groups that the rows of each class name in the column ``group``, each once."""
+    """The distinct groups of each class in the column ``group``."""
     if GROUP not in table:
         return {}
     groups_of = defaultdict[str, dict[str, None]](dict)

@@ -1,10 +1,10 @@
-"""Pl@ntNet-300K in both its versions: folders of photos and two tables beside them.
+"""Both versions of Pl@ntNet-300K: folders of photos and two tables beside them.
 
 Photos are ``<split>/<species>/<photo>.jpg`` in a folder ``images``, in ``images/images``, or beside
-the tables. In version 1.1 a species is called by its id and the tables are JSON; in version 2, of
-February 2026, species are 0000 to 0999 and the tables CSV, as its README describes them. One table
-gives the observation of each photo, so that photos of one plant stay together; the other the names
-of the species. Neither holds GBIF keys.
+the tables. In version 1.1, folders are named by species id and the tables are JSON. In version 2
+(February 2026), folders are 0000 to 0999 and the tables are CSV, as its README describes. One table
+gives the observation of each photo, so that photos of one plant stay together. The other names the
+species. Neither holds GBIF keys.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ from florilege.models.classes import ClassInfo, without_author
 from florilege.tables import Table, read_table
 
 METADATA: Final = "plantnet300K_metadata.json"
-# The second is what old copies have.
+# The second is in old copies.
 NAMES: Final = ("plantnet300K_species_id_2_name.json", "plantnet300K_species_names.json")
 PLACE: Final = "Pl@ntNet-300K version 1.1 is at Zenodo, DOI 10.5281/zenodo.5645731"
 
@@ -33,31 +33,31 @@ _PLACE_2: Final = "Pl@ntNet-300K version 2 is at Zenodo, DOI 10.5281/zenodo.1041
 
 
 class _TablePhoto(NamedTuple):
-    """What the tables say of one photo."""
+    """One photo in the tables."""
 
     path: str  # split, species and name
     observation: str | None
 
 
 class _Tables(NamedTuple):
-    """What the tables say."""
+    """The content of both tables."""
 
-    photos: Mapping[str, _TablePhoto]  # by name without its ending
+    photos: Mapping[str, _TablePhoto]  # by name without suffix
     class_infos: Mapping[str, ClassInfo]
     files: tuple[str, ...]
     place: str
 
 
 def _is_plantnet(root: Path) -> bool:
-    """Whether ``root`` holds one of its tables; that of species 2 may be somebody's own."""
-    own = any((root / name).is_file() for name in (METADATA, METADATA_2, *NAMES))
-    return own or ((root / SPECIES_2).is_file() and not is_folder_dataset(root))
+    """Whether ``root`` holds a Pl@ntNet table; an ImageFolder may have its own ``SPECIES_2``."""
+    has_table = any((root / name).is_file() for name in (METADATA, METADATA_2, *NAMES))
+    return has_table or ((root / SPECIES_2).is_file() and not is_folder_dataset(root))
 
 
 def plantnet_root(path: Path) -> Path | None:
-    """The folder with the tables: ``path``, or where it is the folder of photos, one above it.
+    """The folder with the tables: ``path``, or a folder above it if ``path`` is the photo folder.
 
-    Without the tables the photos would lose their observations and names.
+    Without the tables, the photos would lose their observations and names.
     """
     folders = [path]
     for folder in (path.resolve(), path.resolve().parent):
@@ -68,15 +68,14 @@ def plantnet_root(path: Path) -> Path | None:
 
 
 def list_plantnet(root: Path, source: str) -> Listing:
-    """List the photos that are there with their observations and species names.
+    """List the existing photos with their observations and species names.
 
-    A photo missing from the tables is ``unlisted`` and counts as an observation of its own; one
-    that they name and that is not there is ``missing``. ``classes.csv`` in ``root`` may add GBIF
-    keys and more names.
+    A photo that the tables lack is ``unlisted`` and counts as its own observation. A photo that
+    only the tables have is ``missing``. ``classes.csv`` in ``root`` may add GBIF keys and names.
 
     Raises:
-        DataError: There are no photos, a table is missing or damaged: which, and where the data set
-            is to be had.
+        DataError: There are no photos, or a table is missing or damaged. The message says which,
+            and where to download the data set.
     """
     tables = _read_2(root, source) if _is_version_2(root) else _read_1(root, source)
     places = (root / "images", root / "images" / "images", root)
@@ -103,13 +102,13 @@ def list_plantnet(root: Path, source: str) -> Listing:
 
 
 def _stem(name: str) -> str:
-    """What the tables call a photo: its name without folders and ending."""
+    """The name of a photo in the tables: without folders and suffix."""
     return PurePath(name).stem
 
 
 def _is_version_2(root: Path) -> bool:
-    second = (root / METADATA_2).is_file() or (root / SPECIES_2).is_file()
-    return second and not (root / METADATA).is_file()
+    has_table = (root / METADATA_2).is_file() or (root / SPECIES_2).is_file()
+    return has_table and not (root / METADATA).is_file()
 
 
 def _with_observations(records: Records, photos: Mapping[str, _TablePhoto]) -> Records:
@@ -171,28 +170,26 @@ def _read_2(root: Path, source: str) -> _Tables:
 
 
 def _demand(root: Path, source: str, tables: Iterable[str], place: str) -> None:
-    """Refuse a folder that has one of its two tables alone."""
-    there = {name: (root / name).is_file() for name in tables}
-    if not all(there.values()):
-        (has,), (lacks,) = (
-            [name for name in there if there[name] is here] for here in (True, False)
-        )
-        raise DataError(f"{source} has {has} but no {lacks}; {place}")
+    """Refuse a folder that has only one of its two tables."""
+    missing = [name for name in tables if not (root / name).is_file()]
+    if missing:
+        (present,) = set(tables) - set(missing)
+        raise DataError(f"{source} has {present} but no {missing[0]}; {place}")
 
 
 def _folder(species_id: str) -> str:
-    """The folder of a species: its number in four digits."""
+    """The folder of a species: its number with four digits."""
     return species_id.strip().zfill(4)
 
 
 def _by_species(table: Table, column: str) -> dict[str, str]:
-    """The cells of a column by the folders of the species."""
+    """The cells of a column by species folder."""
     cells = zip(table["species_id"], table[column], strict=True)
     return {_folder(species): cell.strip() for species, cell in cells}
 
 
 def _distinct_names(short: Mapping[str, str], full: Mapping[str, str]) -> dict[str, str]:
-    """Names without authors, or with them where names differ in nothing else."""
+    """Names without authors, except where only the authors tell names apart."""
     uses = Counter(short.values())
     return {
         class_id: name if uses[name] == 1 else full[class_id] for class_id, name in short.items()

@@ -1,4 +1,4 @@
-"""What the layouts of published data sets share: their files, their photos, names of classes."""
+"""Functions that the layouts of published data sets share: files, photos, class names."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from florilege.models.classes import ClassInfo
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a text file, with a `DataError` where it is not in UTF-8."""
+    """The lines of a text file; a `DataError` if it is not UTF-8."""
     try:
         return path.read_text("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
@@ -22,7 +22,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def read_json(path: Path, published: str) -> Any:
-    """The content of a JSON file, with a `DataError` that says where it is to be had."""
+    """The content of a JSON file; a `DataError` that says where to download it if damaged."""
     try:
         return json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
@@ -30,21 +30,21 @@ def read_json(path: Path, published: str) -> Any:
 
 
 def demand_photos(listing: Listing, root: Path, splits: Sequence[str] | None) -> None:
-    """Refuse a listing whose ``splits`` (all by default) name photos that are not there.
+    """Refuse a listing whose ``splits`` (all by default) name missing photos.
 
     Raises:
-        DataError: The message says how many, names the first five, and where to get them.
+        DataError: The message counts them, names the first five, and says where to download them.
     """
     for name, missing in missing_photos(listing.splits, root, splits):
         photos = count_of(len(listing.splits[name].names), "photo", "photos")
         raise DataError(
-            f"{listing.source}: {len(missing):,} of {photos} of {name} are missing in "
-            f"{root}: {first(missing)}{listing.to_be_had}"
+            f"{listing.source}: {len(missing):,} of {photos} of {name} are missing from "
+            f"{root}: {first(missing)}{listing.download_hint}"
         )
 
 
 def with_class_file(listing: Listing, root: Path) -> Listing:
-    """The listing with what ``classes.csv`` in ``root`` says of its classes, which comes first.
+    """Add ``classes.csv`` of ``root`` to a listing; the table overrides the listing.
 
     Raises:
         DataError: The table is damaged.
@@ -66,6 +66,6 @@ def with_class_file(listing: Listing, root: Path) -> Listing:
 def update_class_infos(
     old: Mapping[str, ClassInfo], new: Mapping[str, ClassInfo]
 ) -> dict[str, ClassInfo]:
-    """The classes of both; where a class is in both, ``new`` completes and corrects ``old``."""
+    """The classes of both; for a class in both, ``new`` completes and corrects ``old``."""
     updated = {name: old[name].updated(info) for name, info in new.items() if name in old}
     return {**old, **new, **updated}

@@ -1,4 +1,4 @@
-"""Networks in torch: built by name, and started from existing weights."""
+"""Torch networks, built by name and optionally initialised from existing weights."""
 
 from florilege.models.backbones.networks import Network as Network
 from florilege.models.backbones.networks import available as available

@@ -1,6 +1,6 @@
-"""The blocks of a backbone, first to last: what layer-wise rates and partial training count in.
+"""The blocks of a backbone, first to last: the unit of layer-wise rates and partial training.
 
-Networks of timm say their groups of layers themselves; others are cut by their containers.
+timm's networks declare their layer groups; other networks are divided by their containers.
 """
 
 from collections.abc import Iterator
@@ -13,15 +13,15 @@ from typing import Any, Final
 from torch import nn
 
 _CONTAINERS: Final = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
-_LAST_LAYER: Final = "?"  # a name that no pattern of timm matches
+_LAST_LAYER: Final = "?"  # no timm pattern matches this name
 _NOT_DECAYED: Final = ("*class_token", "*pos_embedding", "*relative_position_bias_table")
 
 
 def block_of(backbone: nn.Module) -> dict[str, int]:
-    """The number of the block, from 0, that each parameter is in, by its name.
+    """The block number of each parameter, from 0, by parameter name.
 
     A block is a residual block, a transformer layer, or a convolution with its normalisation.
-    Embeddings are in the first; a normalisation layer belongs to the block before it.
+    Embeddings belong to the first block; a normalisation layer belongs to the block before it.
 
     Example:
         >>> from torchvision.models import resnet18
@@ -29,9 +29,9 @@ def block_of(backbone: nn.Module) -> dict[str, int]:
         >>> numbers["conv1.weight"], numbers["layer1.0.conv1.weight"], numbers["layer4.1.bn2.bias"]
         (0, 1, 8)
     """
-    numbers, head = _groups_of_timm(backbone)
+    numbers, head = _timm_groups(backbone)
     if head is None:
-        return numbers or _numbered(backbone)
+        return numbers or _block_numbers(backbone)
     after = [name for name, number in numbers.items() if number == head]
     if any(backbone.get_parameter(name).ndim > 1 for name in after):
         return numbers
@@ -39,19 +39,19 @@ def block_of(backbone: nn.Module) -> dict[str, int]:
 
 
 def depths(backbone: nn.Module) -> dict[str, int]:
-    """How many blocks below the head each parameter is, by its name.
+    """The number of blocks from the head down to each parameter, by parameter name.
 
-    It is at least 1, but 0 for layers between the last block and the last layer of a network of
-    timm, such as a normalisation: timm gives them the rate of the last layer.
+    It is at least 1, except for layers between the last block and the last layer of a timm network,
+    such as a normalisation. These have depth 0, because timm gives them the rate of the last layer.
     """
-    numbers, head = _groups_of_timm(backbone)
-    numbers = numbers or _numbered(backbone)
+    numbers, head = _timm_groups(backbone)
+    numbers = numbers or _block_numbers(backbone)
     above = 1 + max(numbers.values(), default=0) if head is None else head
     return {name: above - number for name, number in numbers.items()}
 
 
 def not_decayed(backbone: nn.Module) -> set[str]:
-    """Names of class tokens, position embeddings and bias tables: weight decay is not for them."""
+    """Names of parameters without weight decay: class tokens, position embeddings, bias tables."""
     own: Any = getattr(backbone, "no_weight_decay", None)
     patterns = _NOT_DECAYED if own is None else own()
     names = (name for name, _ in backbone.named_parameters())
@@ -71,15 +71,15 @@ def fixed_modules(backbone: nn.Module, first: int) -> list[str]:
 
 
 def has_normalisation(backbone: nn.Module) -> bool:
-    """Whether any layer of a network normalises what it is given."""
+    """Whether a network has a normalisation layer."""
     norms = (each for each in backbone.modules() if "norm" in type(each).__name__.lower())
     return any("weight" in each._parameters for each in norms)
 
 
-def _groups_of_timm(backbone: nn.Module) -> tuple[dict[str, int], int | None]:
-    """timm's number of the group of each parameter, and that of the last layer, which we replace.
+def _timm_groups(backbone: nn.Module) -> tuple[dict[str, int], int | None]:
+    """timm's group number of each parameter, and of the last layer, which our head replaces.
 
-    Nothing and None for a network that does not say its groups.
+    Empty and None for a network that declares no groups.
     """
     matcher: Any = getattr(backbone, "group_matcher", None)
     if matcher is None:
@@ -93,10 +93,10 @@ def _groups_of_timm(backbone: nn.Module) -> tuple[dict[str, int], int | None]:
     return numbers, numbers.pop(_LAST_LAYER)
 
 
-def _numbered(backbone: nn.Module) -> dict[str, int]:
-    """The number of the block of each parameter, cut by the containers of the network."""
+def _block_numbers(backbone: nn.Module) -> dict[str, int]:
+    """The block number of each parameter, from the containers of the network."""
     numbers, last = dict[str, int](), -1
-    for name, module in _opened(backbone, ""):
+    for name, module in _modules(backbone, ""):
         if last < 0 or _layers(module):
             last += 1
         numbers[name] = last
@@ -104,33 +104,33 @@ def _numbered(backbone: nn.Module) -> dict[str, int]:
 
 
 def _number(parameter: str, numbers: dict[str, int]) -> int:
-    """The number of the innermost module around it; 0 where there is none, as for embeddings."""
+    """The number of the innermost module around a parameter; 0 without one, as for embeddings."""
     parts = parameter.split(".")
-    above = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
-    return next((numbers[name] for name in above if name in numbers), 0)
+    ancestors = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    return next((numbers[name] for name in ancestors if name in numbers), 0)
 
 
-def _opened(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
-    """What with weights is inside ``module``, in order: containers and stages are opened."""
+def _modules(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
+    """The modules with weights inside ``module``, in order; containers and stages are opened."""
     for name, child in module.named_children():
         full = f"{prefix}{name}"
         if _is_container(child) or any(map(_holds_blocks, child.children())):
-            yield from _opened(child, f"{full}.")
+            yield from _modules(child, f"{full}.")
         elif any(True for _ in child.parameters()):
             yield full, child
 
 
 def _is_container(module: nn.Module) -> bool:
-    """Whether it holds several layers or blocks."""
+    """Whether a module is a container of several layers or blocks."""
     return isinstance(module, _CONTAINERS) and sum(map(bool, map(_layers, module.children()))) > 1
 
 
 def _holds_blocks(module: nn.Module) -> bool:
-    """Whether it holds blocks of several layers alone, as a stage of a network does."""
+    """Whether a module holds only blocks of several layers, like a stage of a network."""
     return _is_container(module) and 1 not in map(_layers, module.children())
 
 
 def _layers(module: nn.Module) -> int:
-    """How many layers it has with weights that are more than a scale and a shift a channel."""
+    """The number of layers with weights beyond a scale and shift per channel."""
     own = (each.parameters(recurse=False) for each in module.modules())
     return sum(any(weight.ndim > 1 for weight in weights) for weights in own)

@@ -1,4 +1,4 @@
-"""Networks by name: a backbone that turns a picture into features, and a head on top."""
+"""Build networks by name: a backbone that turns a picture into features, and a head."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -15,7 +15,7 @@ from florilege.models.heads import build_head
 from florilege.models.images import Preprocess
 from florilege.suggestions import did_you_mean, nearest
 
-# By the beginning of a name: the smallest side of a picture, and what its side is a multiple of.
+# By the start of a name: the smallest picture side, and the step between allowed sides.
 # fmt: off
 _SIDES: Final[Mapping[str, tuple[int, int]]] = {
     "alexnet": (63, 1), "convnext_": (32, 1), "densenet1": (29, 1), "densenet2": (29, 1),
@@ -30,11 +30,11 @@ _WITH_AUXILIARY_HEADS: Final = ("googlenet", "inception_v3")
 
 
 class Network(nn.Module):
-    """A backbone, pictures to features ``(batch, features)``, and a head, see
-    ``florilege.models.heads``.
+    """A backbone, from pictures to features ``(batch, features)``, and a head.
 
-    ``last_layers`` are the names of what the head replaces in the state dict of the plain network
-    of torchvision or timm: one layer, several where a network was distilled, none in our own.
+    ``last_layers`` names the layers of the plain torchvision or timm network that the head
+    replaces: one layer, several in a distilled network, none in our own networks. See
+    ``florilege.models.heads``.
     """
 
     def __init__(
@@ -51,15 +51,15 @@ class Network(nn.Module):
         self._fixed: list[str] = []  # modules of the backbone that stay in evaluation mode
 
     def forward(self, images: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-        """What the head makes of normalised pictures, floats ``(batch, 3, height, width)``."""
+        """The head's outputs for normalised pictures, floats ``(batch, 3, height, width)``."""
         outputs: Tensor | tuple[Tensor, Tensor] = self.head(self.backbone(images))
         return outputs
 
     def train_only(self, last: int) -> None:
-        """Train the head and the ``last`` blocks of the backbone alone.
+        """Train only the head and the ``last`` blocks of the backbone.
 
-        The others get no gradient, which costs no backward pass, and stay in evaluation mode: the
-        statistics of their batch norms do not move. See ``backbones.blocks`` for what a block is.
+        The other blocks need no backward pass. They stay in evaluation mode, so their batch norm
+        statistics do not change. ``backbones.layer_groups`` defines the blocks.
 
         Raises:
             ValueError: There are fewer blocks.
@@ -74,16 +74,16 @@ class Network(nn.Module):
             parameter.requires_grad_(numbers[name] >= first)
 
     def keep_statistics(self) -> None:
-        """Normalise by the running statistics of the backbone's batch norms, in training too.
+        """Use the running statistics of the backbone's batch norms in training too.
 
-        A head trained on a frozen backbone knows its features by these: those of a batch change
-        them all at once (on EfficientNet-Lite0 at 96 px the loss rose from 0.3 to 2.6).
+        A head trained on a frozen backbone relies on them. Batch statistics would change all
+        features at once (on EfficientNet-Lite0 at 96 px the loss rose from 0.3 to 2.6).
         """
         modules = self.backbone.named_modules()
         self._fixed += [name for name, module in modules if isinstance(module, _BATCH_NORMS)]
 
     def train(self, mode: bool = True) -> "Network":
-        """Set training mode, but for blocks that :meth:`train_only` left out."""
+        """Set training mode, except for modules kept in evaluation mode."""
         super().train(mode)
         for name in self._fixed:
             self.backbone.get_submodule(name).eval()
@@ -91,8 +91,8 @@ class Network(nn.Module):
 
 
 def available() -> list[str]:
-    """Every name of our small networks and of torchvision's classifiers, sorted."""
-    from torchvision import models  # here, since it takes seconds: our own networks need it not
+    """The names of our small networks and torchvision's classifiers, sorted."""
+    from torchvision import models  # lazy: it takes seconds, and our own networks do not need it
 
     return sorted({*SMALL_NETWORKS, *models.list_models(module=models)})
 
@@ -101,8 +101,8 @@ def _check_known(name: str) -> None:
     """Refuse a name that :func:`build` does not know.
 
     Raises:
-        ValueError: With the names that are nearest.
-        UsageError: timm, which would know it, is not installed.
+        ValueError: The name is unknown; the message suggests the nearest names.
+        UsageError: The name needs timm, which is not installed.
     """
     if name in SMALL_NETWORKS:
         return
@@ -127,18 +127,18 @@ def _nearest(name: str) -> list[str]:
 
 
 def own_preprocess(name: str, weights: str | None = None) -> Preprocess:
-    """How a network wants its pictures by default.
+    """The default preprocessing of a network.
 
-    That of timm's networks is in timm's configuration, that of torchvision's pretrained
-    weights beside them; all others take 224 px, whole, normalised as for ImageNet.
+    For timm's networks it comes from timm's configuration, for torchvision's pretrained weights
+    from torchvision. Other networks take whole pictures at 224 px, normalised as for ImageNet.
 
     Args:
-        name: Of the network.
-        weights: What it starts from, as ``weights.open_weights`` takes it.
+        name: Name of the network.
+        weights: Initial weights, as ``weights.open_weights`` takes them.
 
     Raises:
         ValueError: There is no such network.
-        BundleError: The configuration of a repository that cannot be read from here.
+        BundleError: The configuration in a repository cannot be read.
     """
     _check_known(name)
     if is_timm(name):
@@ -148,7 +148,7 @@ def own_preprocess(name: str, weights: str | None = None) -> Preprocess:
 
 
 def side_taken(name: str, at_least: int) -> int:
-    """The smallest side in pixels, but no less than ``at_least``, of pictures a network takes.
+    """The smallest picture side in pixels, at least ``at_least``, that a network takes.
 
     Example:
         >>> side_taken("vit_b_16", 50), side_taken("vgg11", 16), side_taken("resnet18", 50)
@@ -179,22 +179,22 @@ def normalises(name: str) -> bool:
 def build(
     name: str, classes: int, head: str, weights: str | None = None, *, image_size: int | None = None
 ) -> Network:
-    """Make a network, its weights drawn from torch's random state or loaded.
+    """Build a network with random weights, from torch's random state, or with loaded weights.
 
     Args:
-        name: One of :func:`available`, or ``timm:`` and what ``timm.create_model`` takes.
+        name: One of :func:`available`, or ``timm:`` followed by a name for ``timm.create_model``.
         classes: Number of classes, the length of a row of logits.
         head: ``linear``, ``cosine`` or ``two_head``, see ``florilege.models.heads``.
-        weights: None, or what ``weights.open_weights`` takes. The last layer is taken if it has
-            the same kind and number of rows; ``weights.warm_start`` on the finished network goes
-            by class id and says what it took.
-        image_size: Side of the pictures in pixels, checked against what the network takes;
-            vision transformers and the like are built for it.
+        weights: None, or weights as ``weights.open_weights`` takes them. The last layer is loaded
+            if it has the same kind and number of rows. To match rows by class id, call
+            ``weights.warm_start`` on the built network.
+        image_size: Side of the pictures in pixels, checked against the network. Vision transformers
+            and similar networks are built for this size.
 
     Raises:
-        ValueError: Unknown ``name`` or ``head``, ``classes < 1``, or an ``image_size`` that the
-            network does not take.
-        UsageError: timm is asked for and not installed.
+        ValueError: ``name`` or ``head`` is unknown, ``classes < 1``, or the network does not take
+            this ``image_size``.
+        UsageError: The network needs timm, which is not installed.
         BundleError: The weights belong to another architecture or cannot be found or read.
     """
     _check_known(name)
@@ -237,10 +237,10 @@ def _torchvision_backbone(
 
 
 def _use_default_momentum(network: nn.Module) -> None:
-    """Give batch norms that average over thousands of steps the momentum of PyTorch.
+    """Give batch norms that average over thousands of steps PyTorch's default momentum.
 
-    MNASNet's 0.0003 is for a week on ImageNet: its statistics are still near their start after
-    400 steps, and sets on val are as good as drawn.
+    MNASNet's 0.0003 suits a week on ImageNet: after 400 steps its statistics are still near their
+    initial values, and sets on val are no better than random.
     """
     for module in network.modules():
         if isinstance(module, _BATCH_NORMS) and module.momentum is not None:
@@ -258,7 +258,7 @@ def _arguments(name: str, image_size: int | None) -> dict[str, object]:
 
 
 def _last_layer(network: nn.Module) -> tuple[str, int]:
-    """Name and inputs of the last linear layer, or of the last convolution (SqueezeNet)."""
+    """Name and input features of the last linear layer, or of the last convolution (SqueezeNet)."""
     layers = list(network.named_modules())
     linear = [(name, layer.in_features) for name, layer in layers if isinstance(layer, nn.Linear)]
     if linear:

@@ -1,4 +1,4 @@
-"""The pretrained weights of a network, as torchvision and timm offer them for download."""
+"""Download the pretrained weights of torchvision and timm."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,11 +14,11 @@ from florilege.models.backbones.small_networks import SMALL_NETWORKS
 from florilege.models.images import Preprocess
 from florilege.terminal import say
 
-_FILES: Final = ("model.safetensors", "pytorch_model.bin")  # of a repository or folder of timm's
+_FILES: Final = ("model.safetensors", "pytorch_model.bin")  # in a timm repository or folder
 
 
 def own_preprocess(name: str) -> Preprocess | None:
-    """How torchvision's pretrained weights want their pictures; None where it has none."""
+    """The preprocessing of torchvision's pretrained weights; None if there are none."""
     weights = _torchvision_weights(name)
     if weights is None:
         return None
@@ -33,7 +33,7 @@ def own_preprocess(name: str) -> Preprocess | None:
 
 
 def megabytes(name: str) -> float | None:
-    """About how large the pretrained weights of a network are; None where it has none."""
+    """The approximate size of a network's pretrained weights; None if there are none."""
     if timm_networks.is_timm(name):
         return timm_networks.megabytes(name)
     weights = None if name in SMALL_NETWORKS else _torchvision_weights(name)
@@ -41,7 +41,7 @@ def megabytes(name: str) -> float | None:
 
 
 def read_torchvision(name: str) -> tuple[Mapping[str, Tensor], Sequence[str], Provenance]:
-    """Torchvision's own weights, downloaded once and then kept: weights, categories, provenance.
+    """Torchvision's weights, downloaded once and cached: weights, categories, provenance.
 
     Raises:
         BundleError: There are none for this network, or they cannot be downloaded.
@@ -67,7 +67,7 @@ def read_torchvision(name: str) -> tuple[Mapping[str, Tensor], Sequence[str], Pr
 
 
 def fetch_timm(name: str) -> tuple[Path, Provenance]:
-    """The file of timm's own weights, downloaded once and then kept.
+    """The file of timm's weights, downloaded once and cached.
 
     Raises:
         BundleError: There are none for this network, or they cannot be downloaded.
@@ -75,10 +75,10 @@ def fetch_timm(name: str) -> tuple[Path, Provenance]:
     own, folder = timm_networks.configuration(name), timm_networks.weights_folder(name)
     licence, url = own.get("license"), own.get("url")
     if folder is not None:
-        inside = [folder / file for file in _FILES if (folder / file).is_file()]
-        if not inside:
+        path = next((folder / file for file in _FILES if (folder / file).is_file()), None)
+        if path is None:
             raise BundleError(f"{folder} holds no {' and no '.join(_FILES)}")
-        return inside[0], provenance_of(inside[0], licence=licence)
+        return path, provenance_of(path, licence=licence)
     if own.get("hf_hub_id"):
         path, address = _from_hub(name, own)
     elif url:
@@ -91,27 +91,27 @@ def fetch_timm(name: str) -> tuple[Path, Provenance]:
 
 
 def _from_hub(name: str, own: Mapping[str, Any]) -> tuple[Path, str]:
-    """The file in its Hugging Face repository: the path it is kept at, and its address."""
+    """Download the file from its Hugging Face repository; returns its cached path and URL."""
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     repository, _, tag = own["hf_hub_id"].partition("@")
     revision, own_file = tag or None, own.get("hf_hub_filename")
     files = [own_file] if own_file else list(_FILES)
-    at = f"https://huggingface.co/{repository}/resolve/{tag or 'main'}"
+    base_url = f"https://huggingface.co/{repository}/resolve/{tag or 'main'}"
     cached = (try_to_load_from_cache(repository, each, revision=revision) for each in files)
     if not any(isinstance(each, str) for each in cached):
-        _announce(name, f"{at}/{files[0]}")
+        _announce(name, f"{base_url}/{files[0]}")
     for file in files:
         try:
             path = hf_hub_download(repository, file, revision=revision)
         except LocalEntryNotFoundError as error:  # no network
-            raise _unreachable(name, error, f"{at}/{file}") from error
+            raise _unreachable(name, error, f"{base_url}/{file}") from error
         except EntryNotFoundError:
             continue
         except (OSError, ValueError) as error:
-            raise _unreachable(name, error, f"{at}/{file}") from error
-        return Path(path), f"{at}/{file}"
+            raise _unreachable(name, error, f"{base_url}/{file}") from error
+        return Path(path), f"{base_url}/{file}"
     raise BundleError(f"https://huggingface.co/{repository} holds no {' and no '.join(files)}")
 
 
@@ -131,7 +131,7 @@ def _announce(name: str, address: str) -> None:
     size = megabytes(name)
     say(
         f"downloading the pretrained weights of {name}{f', about {size:.0f} MB,' if size else ''} "
-        f"from {address}; they are kept for later runs (--weights FILE takes a file instead)"
+        f"from {address}; they are cached for later runs (--weights FILE takes a file instead)"
     )
 
 
@@ -139,12 +139,12 @@ def _unreachable(name: str, error: Exception, address: str) -> BundleError:
     message = str(error).partition("\n")[0].rstrip(".")
     return BundleError(
         f"the pretrained weights of {name} could not be downloaded ({message}). Download {address} "
-        "where there is a network and name the file: --weights FILE"
+        "on a machine with a network connection and pass the file: --weights FILE"
     )
 
 
 def _torchvision_weights(name: str) -> Any:
-    from torchvision import models  # here, since it takes seconds
+    from torchvision import models  # lazy: it takes seconds
 
     try:
         return models.get_model_weights(name).DEFAULT

@@ -1,4 +1,4 @@
-"""Where weights come from: the file, its hash and its licence."""
+"""The origin of weights: the file, its hash and its licence."""
 
 import hashlib
 import json
@@ -6,20 +6,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-RECORD: Final = "weights.json"  # of a run folder: the weights it began with
+RECORD: Final = "weights.json"  # in a run folder: the weights that the run started from
 _BUNDLE_RECORD: Final = "provenance.json"
 _LICENCE: Final = "LICENSE"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Provenance:
-    """Weights that a network started from, as its model card names them."""
+    """The weights that a network started from, for its model card."""
 
     file: str
-    sha256: str | None  # None where the file was not found again after its download
-    licence: str | None  # None where it is unknown
-    source: str | None = None  # the address they were downloaded from
-    made_from: dict[str, Any] | None = None  # the weights that these had started from
+    sha256: str | None  # None if the downloaded file is missing from the cache
+    licence: str | None  # None if unknown
+    source: str | None = None  # the URL that they were downloaded from
+    made_from: dict[str, Any] | None = None  # the weights that these started from
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
@@ -30,16 +30,16 @@ def provenance_of(
 ) -> Provenance:
     """The provenance of a file.
 
-    A file without a known licence takes the first line of a ``LICENSE`` beside it, or the licence
-    of the weights that it was itself made from where it is in a run folder or a bundle.
+    The licence of a file without a known one is the first line of a ``LICENSE`` beside it. In a run
+    folder or a bundle, it may also be the licence of the weights that the file started from.
     """
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    before = None if source else _before(path)
+    made_from = None if source else _starting_weights(path)
     if licence is None and source is None:
-        licence = _licence_beside(path) or (before or {}).get("licence")
+        licence = _licence_beside(path) or (made_from or {}).get("licence")
     return Provenance(
-        file=path.name, sha256=sha256, licence=licence, source=source, made_from=before
+        file=path.name, sha256=sha256, licence=licence, source=source, made_from=made_from
     )
 
 
@@ -51,8 +51,8 @@ def _licence_beside(path: Path) -> str | None:
     return next((line.strip() for line in text.splitlines() if line.strip()), None)
 
 
-def _before(path: Path) -> dict[str, Any] | None:
-    """What the run or bundle around a file says of the weights it began with."""
+def _starting_weights(path: Path) -> dict[str, Any] | None:
+    """The recorded starting weights of the run or bundle that contains a file."""
     run = _read(path.with_name(RECORD))
     record = run or _read(path.with_name(_BUNDLE_RECORD)).get("starting_weights")
     return record if isinstance(record, dict) else None

@@ -1,6 +1,6 @@
-"""Networks for small pictures that torchvision lacks: features only, without a last layer.
+"""Networks for small pictures that torchvision lacks, without a last layer.
 
-Each function returns the features part and the length of its feature vector.
+Each function returns the backbone and the length of its feature vector.
 """
 
 from collections.abc import Callable
@@ -13,9 +13,9 @@ from torch import Tensor, nn
 def _tiny() -> tuple[nn.Module, int]:
     """A compact network for 32 to 64 px pictures that trains in minutes on two CPU cores.
 
-    Five convolutions with batch norm; 0.4 M parameters and 23 M multiply-adds at 48 px, most of
-    them on maps of a quarter of the side. The features are both the mean and the maximum over the
-    picture: a trait is often one small object, which a mean alone dilutes.
+    It has five convolutions with batch norm, 0.4 M parameters and 23 M multiply-adds at 48 px, most
+    of them on maps of a quarter of the side. The features are both the mean and the maximum over
+    the picture, because a trait is often one small object, which a mean alone dilutes.
     """
     layers = (
         _convolution(3, 32, side=5, stride=2, padding=2),
@@ -28,10 +28,10 @@ def _tiny() -> tuple[nn.Module, int]:
 
 
 def _tiny_patches() -> tuple[nn.Module, int]:
-    """As compact, but quicker: the first convolution takes patches of 6 x 6 pixels, 4 apart.
+    """A faster ``tiny``: the first convolution takes patches of 6 x 6 pixels with stride 4.
 
-    Four convolutions, 0.4 M parameters and 16 M multiply-adds at 48 px; a training step costs three
-    fifths of that of ``tiny``. Details of one or two pixels need a little longer to be learned.
+    It has four convolutions, 0.4 M parameters and 16 M multiply-adds at 48 px. A training step
+    takes three fifths of the time. Details of one or two pixels take slightly longer to learn.
     """
     layers = (
         _convolution(3, 64, side=6, stride=4),
@@ -80,10 +80,10 @@ def _resnet18_small() -> tuple[nn.Module, int]:
 def _densenet40_40() -> tuple[nn.Module, int]:
     """DenseNet of depth 40 and growth 40 for 32 px pictures, the CIFAR network of the papers.
 
-    The DenseNet-BC of Huang et al., "Densely connected convolutional networks", CVPR 2017: three
-    blocks of six bottleneck layers, transitions that halve the maps, no dropout. The papers print
-    depth and growth alone; bottleneck and halving are those of the code of two of them (noised-topk
-    and smooth-topk), and so of their figures. 1.9 M parameters.
+    This is the DenseNet-BC of Huang et al., "Densely connected convolutional networks", CVPR 2017:
+    three blocks of six bottleneck layers, transitions that halve the maps, no dropout, 1.9 M
+    parameters. The papers give only depth and growth; bottleneck and halving follow the code, and
+    so the results, of two of them (noised-topk and smooth-topk).
     """
     from torchvision.models import DenseNet
 

@@ -1,7 +1,7 @@
 """Networks of timm: ``timm:NAME[.tag]``, ``timm:hf-hub:ORG/MODEL`` and ``timm:local-dir:PATH``.
 
-What follows ``timm:`` is what ``timm.create_model`` takes. timm is imported where it is needed,
-because that takes seconds.
+The part after ``timm:`` is passed to ``timm.create_model``. timm is imported lazily, because that
+takes seconds.
 """
 
 import sys
@@ -24,7 +24,7 @@ _STEPS: Final = (1, 8, 14, 16, 28, 32, 56, 64, 112, 224)  # sides of patches and
 
 
 def is_timm(name: str) -> bool:
-    """Whether a backbone is one of timm's by its name."""
+    """Whether a backbone name belongs to timm."""
     return name.startswith(PREFIX)
 
 
@@ -34,13 +34,13 @@ def models() -> list[str]:
 
 
 def tagged(name: str) -> list[str]:
-    """The names with a tag of one network of timm: one for each set of pretrained weights."""
+    """The tagged names of a timm network, one for each set of pretrained weights."""
     plain = name.removeprefix(PREFIX).partition(".")[0]
     return [PREFIX + tag for tag in _timm().list_pretrained(f"{plain}.*")]
 
 
 def is_known(name: str) -> bool:
-    """Whether timm has this network; a folder or a repository is checked when it is opened."""
+    """Whether timm has this network; folders and repositories are checked when opened."""
     plain = name.removeprefix(PREFIX)
     if plain.startswith((_HUB, FOLDER)):
         return True
@@ -49,18 +49,18 @@ def is_known(name: str) -> bool:
 
 
 def weights_folder(name: str) -> Path | None:
-    """The folder of a ``timm:local-dir:`` network; None for others."""
+    """The folder of a ``timm:local-dir:`` network, otherwise None."""
     plain = name.removeprefix(PREFIX)
     return Path(plain.removeprefix(FOLDER)) if plain.startswith(FOLDER) else None
 
 
 @cache
 def configuration(name: str) -> Mapping[str, Any]:
-    """What timm knows of a network and of its weights: its ``pretrained_cfg``.
+    """timm's ``pretrained_cfg``, which describes a network and its weights.
 
     Raises:
-        ValueError: A folder that holds no network.
-        BundleError: A repository that cannot be read from here.
+        ValueError: A folder holds no network.
+        BundleError: A repository cannot be read.
     """
     source = name.removeprefix(PREFIX)
     try:
@@ -70,21 +70,22 @@ def configuration(name: str) -> Mapping[str, Any]:
         message = str(error).partition("\n")[0]
         if not source.startswith(_HUB):
             raise ValueError(
-                f"{name} is no network of timm ({message}); a folder needs config.json and "
+                f"{name} is not a timm network ({message}); a folder needs config.json and "
                 "model.safetensors, as timm saves them"
             ) from error
         repository = source.removeprefix(_HUB)
         raise BundleError(
             f"the configuration of {name} could not be downloaded ({message}). Download "
-            f"config.json and model.safetensors of https://huggingface.co/{repository} where there "
-            "is a network and name their folder: --backbone timm:local-dir:FOLDER"
+            f"config.json and model.safetensors of https://huggingface.co/{repository} on a "
+            "machine with a network connection and pass their folder: "
+            "--backbone timm:local-dir:FOLDER"
         ) from error
     return own
 
 
 @cache
 def megabytes(name: str) -> float | None:
-    """About how large the pretrained weights of a network of timm are; None where it has none."""
+    """The approximate size of a timm network's pretrained weights; None if there are none."""
     own = configuration(name)
     if not (own.get("hf_hub_id") or own.get("url") or weights_folder(name)):
         return None
@@ -95,7 +96,7 @@ def megabytes(name: str) -> float | None:
 
 
 def own_preprocess(name: str) -> Preprocess:
-    """How a network of timm wants its pictures."""
+    """The preprocessing of a timm network."""
     own = configuration(name)
     return Preprocess(
         image_size=int(own["input_size"][-1]),
@@ -108,14 +109,14 @@ def own_preprocess(name: str) -> Preprocess:
 
 @cache
 def normalises(name: str) -> bool:
-    """Whether a network of timm has normalisation layers."""
-    configuration(name)  # an unknown one is refused here
+    """Whether a timm network has normalisation layers."""
+    configuration(name)  # refuses an unknown network
     with torch.device("meta"):
         return has_normalisation(_create(name))
 
 
 def side_taken(name: str, at_least: int) -> int:
-    """The smallest usual side from ``at_least`` on that works; else the network's own."""
+    """The smallest usual side of at least ``at_least`` that works; otherwise the network's own."""
     own = own_preprocess(name).image_size
     sides = {-(-at_least // step) * step for step in _STEPS} | ({own} if own >= at_least else set())
     return next((side for side in sorted(sides) if _features(name, side)), own)
@@ -125,41 +126,40 @@ def build(name: str, image_size: int | None) -> tuple[nn.Module, int, tuple[str,
     """The network without its last layers: module, features, names of those layers.
 
     Raises:
-        ValueError: It gives no row of features for a picture.
+        ValueError: It does not turn a picture into one feature vector.
     """
     side = image_size or own_preprocess(name).image_size
     features = _features(name, side)
     if features is None:
-        raise ValueError(f"{name} makes no row of features of a picture of {side} px")
+        raise ValueError(f"{name} does not turn a picture of {side} px into one feature vector")
     network = _create(name, side)
     return network, features, _last_layers(network, configuration(name))
 
 
 def convert_state(backbone: nn.Module, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """``state`` as timm converts it: from its authors' names and to the picture size of ours."""
+    """``state`` converted by timm: from the names of its authors, and to our picture size."""
     convert = getattr(sys.modules[type(backbone).__module__], "checkpoint_filter_fn", None)
     if convert is None:
         return state
     try:
         converted: Mapping[str, Tensor] = convert(dict(state), backbone)
-    except Exception:  # of as many kinds as timm has authors; refused with all that differs
+    except Exception:  # each network raises its own kind; `load_into` then lists the differences
         return state
     return converted
 
 
 @cache
 def _features(name: str, side: int) -> int | None:
-    """Features of a picture of ``side`` pixels; None where the network takes no such picture."""
+    """Features of a picture of ``side`` pixels; None if the network does not take this size."""
     try:
-        with torch.device("meta"), torch.no_grad():  # shapes without the work
+        with torch.device("meta"), torch.no_grad():  # shapes without computation
             network = _create(name, side).eval()
             output = network(torch.zeros(1, 3, side, side))
-    except Exception:  # a size is refused in as many ways as timm has authors
+    except Exception:  # each network refuses a size in its own way
         return None
-    whole = side % _patch(network) == 0  # else it leaves out a border
-    return (
-        int(output.shape[1]) if whole and isinstance(output, Tensor) and output.ndim == 2 else None
-    )
+    whole = side % _patch(network) == 0  # otherwise it ignores a border
+    one_vector = isinstance(output, Tensor) and output.ndim == 2
+    return int(output.shape[1]) if whole and one_vector else None
 
 
 def _patch(network: nn.Module) -> int:
@@ -176,9 +176,9 @@ def _create(name: str, side: int | None = None) -> Any:
 
 
 def _last_layers(network: nn.Module, own: Mapping[str, Any]) -> tuple[str, ...]:
-    """What timm removed, by the names of its configuration: a layer or the block around it."""
-    usual = _timm().get_pretrained_cfg(own["architecture"])  # a folder need not say it
-    names = own.get("classifier") or usual.classifier or ()
+    """The layers, or the blocks around them, that timm removed, from its configuration."""
+    default = _timm().get_pretrained_cfg(own["architecture"])  # a folder may not name them
+    names = own.get("classifier") or default.classifier or ()
     names = (names,) if isinstance(names, str) else names
     return tuple(dict.fromkeys(_removed_block(network, name) for name in names))
 

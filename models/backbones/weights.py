@@ -1,4 +1,4 @@
-"""Weights from files and downloads, and fitting them into a network."""
+"""Read weights from files and downloads, and load them into a network."""
 
 import pickle
 import re
@@ -19,40 +19,40 @@ from florilege.models.classes import ClassTable
 from florilege.models.photo_hashes import PHOTOS, PhotoHashes
 
 State = Mapping[str, Tensor]
-PRETRAINED: Final = "pretrained"  # what `--weights` calls the network's own
+PRETRAINED: Final = "pretrained"  # the value of `--weights` for the network's own
 
-_INSIDE: Final = ("best.safetensors", "weights.safetensors")  # of a run folder, of a bundle
+_INSIDE: Final = ("best.safetensors", "weights.safetensors")  # in a run folder, in a bundle
 _HOLDERS: Final = ("network", "state_dict", "model_state_dict", "model")
 _OLD_NAMES: Final = (
-    (r"\b_orig_mod\.", ""),  # of torch.compile
-    (r"^(backbone\.|head\.)?module\.", r"\1"),  # of DistributedDataParallel
+    (r"\b_orig_mod\.", ""),  # torch.compile
+    (r"^(backbone\.|head\.)?module\.", r"\1"),  # DistributedDataParallel
     (r"(denselayer\d+\.(?:norm|conv))\.([12])\.", r"\1\2."),  # torchvision's oldest DenseNets
-    (r"\.mlp\.linear_1\.", ".mlp.0."),  # and vision transformers
+    (r"\.mlp\.linear_1\.", ".mlp.0."),  # torchvision's oldest vision transformers
     (r"\.mlp\.linear_2\.", ".mlp.3."),
 )
 _AUXILIARY_HEADS: Final = ("backbone.aux1.", "backbone.aux2.", "backbone.AuxLogits.")
 _POSITIONS: Final = "encoder.pos_embedding"
-_SHOWN: Final = 10  # names in a message
+_SHOWN: Final = 10  # most names in a message
 
 
 @dataclass(frozen=True, kw_only=True)
 class Weights:
     """Weights to start from."""
 
-    origin: str  # what messages call them
-    state: State  # by our names (`backbone.*`, `head.*`) or by those of torchvision or timm
+    origin: str  # name in messages
+    state: State  # by our names (`backbone.*`, `head.*`) or those of torchvision or timm
     classes: Sequence[str] | None  # the class id of each row of the last layer; None if unknown
     provenance: Provenance | None = None
-    photos: PhotoHashes | None = None  # that trained and chose them, where a run of ours made them
+    photos: PhotoHashes | None = None  # that trained and chose them, if they come from our own run
 
 
 def open_weights(weights: str, backbone: str) -> Weights:
-    """Find weights by what ``--weights`` takes.
+    """Open the weights that ``--weights`` names.
 
     Args:
-        weights: ``pretrained`` for the network's own, downloaded; a ``.safetensors`` or ``.pt``
-            file; or the folder of a run or a bundle, for the weights in it. A ``classes.json``
-            beside a file says which classes its last layer has.
+        weights: ``pretrained`` to download the network's own; a ``.safetensors`` or ``.pt`` file;
+            or the folder of a run or a bundle that contains weights. A ``classes.json`` beside a
+            file names the classes of its last layer.
         backbone: Name of the network, for ``pretrained``.
 
     Raises:
@@ -62,10 +62,10 @@ def open_weights(weights: str, backbone: str) -> Weights:
         return _open_pretrained(backbone)
     path = Path(weights)
     if path.is_dir():
-        inside = [path / name for name in _INSIDE if (path / name).is_file()]
-        if not inside:
-            raise BundleError(f"{path} holds no {' and no '.join(_INSIDE)}: name a file of weights")
-        path = inside[0]
+        files = [path / name for name in _INSIDE if (path / name).is_file()]
+        if not files:
+            raise BundleError(f"{path} holds no {' and no '.join(_INSIDE)}: name a weights file")
+        path = files[0]
     return Weights(
         origin=str(path),
         state=read_weights(path),
@@ -88,17 +88,17 @@ def _open_pretrained(backbone: str) -> Weights:
 def _classes_beside(path: Path) -> tuple[str, ...] | None:
     try:
         return ClassTable.from_json(path.with_name("classes.json").read_bytes()).ids
-    except (OSError, BundleError):  # none, or not one of ours
+    except (OSError, BundleError):  # missing, or not our format
         return None
 
 
 def _photos_beside(path: Path) -> PhotoHashes | None:
-    """The photos of the run or bundle that a file of weights lies in; None outside of these."""
+    """The photos of the run or bundle that contains a weights file; None for other files."""
     try:
         return PhotoHashes.from_bytes(path.with_name(PHOTOS).read_bytes())
     except FileNotFoundError:
-        ours = path.with_name("config.yaml").is_file()
-        return PhotoHashes.of(complete=False) if ours else None  # of an older version
+        in_run = path.with_name("config.yaml").is_file()
+        return PhotoHashes.of(complete=False) if in_run else None  # a run of an older version
     except (OSError, ValueError) as error:
         raise BundleError(f"cannot read {path.with_name(PHOTOS)}: {error}") from error
 
@@ -106,9 +106,9 @@ def _photos_beside(path: Path) -> PhotoHashes | None:
 def read_weights(path: str | Path) -> dict[str, Tensor]:
     """Read a state dict from a ``.safetensors`` file or a ``.pt``/``.pth`` checkpoint.
 
-    A checkpoint is opened with ``weights_only=True``: nothing in it is run. One that holds
-    more than weights is searched for its state dict under ``network``, ``state_dict``,
-    ``model_state_dict`` or ``model``.
+    A checkpoint is opened with ``weights_only=True``, which runs none of its code. If it holds more
+    than weights, the state dict may be under ``network``, ``state_dict``, ``model_state_dict`` or
+    ``model``.
 
     Raises:
         BundleError: The file is missing, damaged, or holds no tensors.
@@ -122,8 +122,7 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
         raise BundleError(f"cannot read weights from {path}: {error.strerror}") from error
     except (SafetensorError, RuntimeError, pickle.UnpicklingError, EOFError, ValueError) as error:
         raise BundleError(  # torch's own message advises loading it unsafely
-            f"{path} is not a file of weights, is damaged, or holds more than tensors and plain "
-            "values"
+            f"{path} is not a weights file, is damaged, or holds more than tensors and plain values"
         ) from error
     return _state_dict(content, path)
 
@@ -142,11 +141,11 @@ def _state_dict(content: object, path: Path) -> dict[str, Tensor]:
 
 
 def load_into(network: nn.Module, state: State, *, origin: str) -> None:
-    """Fill ``network`` with ``state``, which must fit in every name and shape.
+    """Load ``state`` into ``network``; every name and shape must match.
 
     Raises:
-        BundleError: ``origin`` does not fit; the message names weights that are missing, unknown
-            or of another shape.
+        BundleError: They do not match. The message names ``origin`` and the weights that are
+            missing, unknown or of another shape.
     """
     expected = network.state_dict()
     problems = _differences(expected, state)
@@ -155,33 +154,33 @@ def load_into(network: nn.Module, state: State, *, origin: str) -> None:
         raise BundleError(
             f"{origin} belongs to another architecture, {len(problems)} weights differ: {details}"
         )
-    for key, value in expected.items():  # load_state_dict may want metadata that no file keeps
+    for key, value in expected.items():  # load_state_dict may need metadata that files lack
         value.copy_(state[key])
 
 
 def _differences(expected: State, state: State) -> list[str]:
-    """What keeps a state from fitting, a few words for each weight."""
+    """The differences that keep a state from fitting, a few words for each weight."""
     problems = [
         f"{key} is {tuple(state[key].shape)} instead of {tuple(value.shape)}"
         for key, value in expected.items()
         if key in state and state[key].shape != value.shape
     ]
     problems += [f"{key} is missing" for key in expected if key not in state]
-    problems += [f"{key} is not known" for key in state if key not in expected]
+    problems += [f"{key} is unknown" for key in state if key not in expected]
     return problems
 
 
 def warm_start(network: nn.Module, weights: Weights, classes: Sequence[str] | None = None) -> str:
-    """Fill ``network`` with the weights of one trained before, perhaps for other classes.
+    """Load the weights of a trained network into ``network``, perhaps for other classes.
 
-    The backbone must fit; older names, missing counters of batch norm, auxiliary heads and what
-    belongs to the picture size of a transformer are taken care of. If the
-    last layer is of the same kind, its rows for classes known on both sides are taken; the others
-    stay as they are. If one side does not know its classes (``classes`` holds the id of each row of
-    logits of ``network``), all rows are taken, provided there are as many.
+    The backbone must fit. Older names, missing batch norm counters, auxiliary heads and the
+    picture size of a transformer are converted. If the last layer is of the same kind, the rows of
+    classes known on both sides are loaded and the others stay unchanged. If the classes of one side
+    are unknown, all rows are loaded, provided their number is the same. ``classes`` holds the id of
+    each row of logits of ``network``.
 
     Returns:
-        One line that says what was taken.
+        One line that says what was loaded.
 
     Raises:
         BundleError: The weights belong to another architecture.
@@ -194,13 +193,13 @@ def warm_start(network: nn.Module, weights: Weights, classes: Sequence[str] | No
     state = _fit_timm(network, expected, state)
     counters = {key: value for key, value in expected.items() if key.endswith("_batches_tracked")}
     load_into(network, counters | state | head, origin=weights.origin)
-    return f"{weights.origin}: the backbone is taken, {note}"
+    return f"{weights.origin}: the backbone is loaded, {note}"
 
 
 def _our_names(state: State, last_layers: Sequence[str]) -> dict[str, Tensor]:
-    """Today's names, with ``backbone.`` or ``head.`` before those of a plain network.
+    """Current names, with the prefix ``backbone.`` or ``head.`` for those of a plain network.
 
-    Of several last layers none is the head: the network took the mean of their outputs.
+    With several last layers, none is the head: the network averages their outputs.
     """
     for old, new in _OLD_NAMES:
         state = {re.sub(old, new, key): value for key, value in state.items()}
@@ -212,7 +211,7 @@ def _our_names(state: State, last_layers: Sequence[str]) -> dict[str, Tensor]:
 
 
 def _with_prefix(key: str, prefixes: Mapping[str, str]) -> str:
-    """The name of a weight of a plain network in one of ours."""
+    """Our name for a weight of a plain network."""
     for layer, head in prefixes.items():
         if key.startswith(layer):
             return f"{head}{key.removeprefix(layer)}"
@@ -222,13 +221,13 @@ def _with_prefix(key: str, prefixes: Mapping[str, str]) -> str:
 def _last_layer(
     expected: State, state: State, theirs: Sequence[str] | None, ours: Sequence[str] | None
 ) -> tuple[dict[str, Tensor], str]:
-    """The head of ``expected`` with the rows that ``state`` has for it, and a note for the user."""
+    """The head of ``expected`` with the matching rows of ``state``, and a note for the user."""
     head = {key: value.clone() for key, value in _head_of(expected).items()}
     layers = {key: value for key, value in head.items() if value.ndim}  # a scale has no rows
     source = _head_of(state)
     first = next(iter(layers))
     if source.keys() != head.keys() or not _same_kind(layers, source):
-        return head, "the last layer starts fresh: the file has none of this kind"
+        return head, "the last layer starts from scratch: the file has none of this kind"
     rows, classes = len(source[first]), len(head[first])
     if ours is None or theirs is None or len(theirs) != rows:
         source_row, note = _rows_in_order(rows, classes)
@@ -244,28 +243,28 @@ def _head_of(state: State) -> State:
 
 
 def _same_kind(layers: State, source: State) -> bool:
-    """Whether all of ``source`` has one number of rows, and each row is as long as ours."""
+    """Whether all layers of ``source`` have one number of rows, with rows as long as ours."""
     rows = source[next(iter(layers))].shape[:1]
     return all(source[key].shape == (*rows, *value.shape[1:]) for key, value in layers.items())
 
 
 def _rows_in_order(rows: int, classes: int) -> tuple[dict[int, int], str]:
-    """The row in the file of each of our classes where the file does not name its own."""
+    """The file's row for each of our classes if the file does not name its classes."""
     if rows != classes:
-        return {}, f"the last layer starts fresh: the file does not name its {rows} classes"
+        return {}, f"the last layer starts from scratch: the file does not name its {rows} classes"
     return {row: row for row in range(rows)}, (
-        f"and the last layer row by row: no classes.json beside it names its {rows} classes, "
-        "which are assumed to be yours in the same order"
+        f"and the last layer row by row: no classes.json beside it names its {rows} classes, so "
+        "they are assumed to be yours in the same order"
     )
 
 
 def _rows_by_class(theirs: Sequence[str], ours: Sequence[str]) -> tuple[dict[int, int], str]:
-    """The row in the file of each of our classes that it has."""
+    """The file's row for each of our classes that it has."""
     row_of = {name: row for row, name in enumerate(theirs)}
     source_row = {row: row_of[name] for row, name in enumerate(ours) if name in row_of}
     note = f"and the last layer for {len(source_row)} of {len(ours)} classes"
     if fresh := [name for name in ours if name not in row_of]:
-        note += f"; the others start fresh: {_listed(fresh)}"
+        note += f"; the others start from scratch: {_listed(fresh)}"
     own = set(ours)
     if unused := [name for name in theirs if name not in own]:
         note += f"; classes you do not have are left out: {_listed(unused)}"
@@ -278,7 +277,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _fit_positions(network: nn.Module, expected: State, state: dict[str, Tensor]) -> None:
-    """Interpolate a vision transformer's position embeddings to the picture size of ours."""
+    """Interpolate a vision transformer's position embeddings to our picture size."""
     key = f"backbone.{_POSITIONS}"
     if key not in expected or key not in state or expected[key].shape == state[key].shape:
         return
@@ -290,11 +289,11 @@ def _fit_positions(network: nn.Module, expected: State, state: dict[str, Tensor]
             transformer.image_size, transformer.patch_size, {_POSITIONS: state[key]}
         )[_POSITIONS]
     except (ValueError, RuntimeError):  # the rows are not a square of patches
-        return  # load_into refuses them, with all else that differs
+        return  # load_into refuses them
 
 
 def _fit_timm(network: nn.Module, expected: State, state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Let timm convert what does not fit one of its own networks as it is."""
+    """Let timm convert weights that do not fit its network directly."""
     backbone = network.get_submodule("backbone")
     fits = all(
         key in state and state[key].shape == value.shape

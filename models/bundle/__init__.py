@@ -1,4 +1,4 @@
-"""The bundle: a folder with one network and all it needs, hashed, and replaced in one step."""
+"""The bundle: a folder with one network and all it needs, hashed and replaced atomically."""
 
 from florilege.models.bundle.bundle import Bundle as Bundle
 from florilege.models.bundle.bundle import open_bundle as open_bundle

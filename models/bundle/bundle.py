@@ -1,7 +1,7 @@
-"""The bundle: the folder that holds one network and everything needed to answer with it.
+"""The bundle: a folder with one network and everything needed to answer with it.
 
-``bundle.json`` names every file with its hash, so it alone says which bundle this is;
-``models/bundle/staging.py`` says how a bundle is replaced in one step.
+``bundle.json`` names every file with its hash, so it alone identifies the bundle.
+``models/bundle/staging.py`` replaces a bundle atomically.
 """
 
 import json
@@ -24,18 +24,18 @@ MODEL: Final = "model.onnx"
 CLASSES: Final = "classes.json"
 PREPROCESS: Final = "preprocess.json"
 CALIBRATION: Final = "calibration.json"
-REFERENCE: Final = "reference.npy"  # what features are compared with, if calibration needs it
-OPENVINO_CALIBRATION: Final = "calibration-openvino.json"  # of what OpenVINO gives; it serves then
+REFERENCE: Final = "reference.npy"  # reference for features, if the calibration needs one
+OPENVINO_CALIBRATION: Final = "calibration-openvino.json"  # for OpenVINO, which then serves
 OPENVINO_REFERENCE: Final = "reference-openvino.npy"
-THUMBNAILS: Final = "thumbnails.zip"  # reference pictures, of the classes that have one
+THUMBNAILS: Final = "thumbnails.zip"  # reference pictures of the classes that have one
 _REQUIRED: Final = (MODEL, CLASSES, PREPROCESS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bundle:
-    """An opened bundle whose files were all found with the right content.
+    """An opened bundle; all its files exist and match their hashes.
 
-    The properties give what ``bundle.json`` says; elsewhere ``sha256`` is called ``bundle_sha256``.
+    The properties come from ``bundle.json``. ``sha256`` is called ``bundle_sha256`` elsewhere.
     """
 
     path: Path  # its folder
@@ -68,11 +68,11 @@ class Bundle:
         return name in self.manifest.files
 
     def path_of(self, name: str) -> Path:
-        """Where a file lies now, its content verified; a :class:`BundleError` if that fails."""
+        """The path of a file after verifying its content; a :class:`BundleError` on failure."""
         return staging.find_file(self.path, name, self._digest(name))
 
     def read(self, name: str) -> bytes:
-        """Content of a file: the very bytes that were verified."""
+        """Content of a file: exactly the bytes that were verified."""
         return staging.read_file(self.path, name, self._digest(name))
 
     def read_object(self, name: str) -> dict[str, Any]:
@@ -99,11 +99,12 @@ class Bundle:
 def open_bundle(path: str | Path) -> Bundle:
     """Open a bundle and verify the hash of each of its files.
 
-    Nothing is written, so the medium may be read-only. Files that ``bundle.json`` does not name
-    are ignored.
+    This writes nothing, so the disk may be read-only. Files that ``bundle.json`` does not name are
+    ignored.
 
     Raises:
-        BundleError: No bundle, a missing or changed file, damaged json, or a newer schema.
+        BundleError: There is no bundle, a file is missing or changed, a JSON file is damaged, or
+            the schema is newer.
     """
     folder = Path(path)
     manifest = staging.read_manifest(folder)
@@ -114,7 +115,7 @@ def open_bundle(path: str | Path) -> Bundle:
             latest = staging.read_manifest(folder)
             if latest == manifest:
                 raise
-            manifest = latest  # replaced in the meantime: look at the new one
+            manifest = latest  # replaced in the meantime: open the new one
 
 
 def write_bundle(
@@ -128,15 +129,15 @@ def write_bundle(
     """Write a new bundle, or replace the one at ``path``: all of it or nothing.
 
     Args:
-        path: The folder: absent, empty, or a bundle.
-        files: Content by file name, or the file to copy it from; ``model.onnx``, ``classes.json``
-            and ``preprocess.json`` are required.
+        path: The folder: missing, empty, or a bundle.
+        files: Content, or the file to copy, by file name; ``model.onnx``, ``classes.json`` and
+            ``preprocess.json`` are required.
         name: Name of the model.
         version: Version of the model.
         heads: ONNX output name by head name.
 
     Raises:
-        ValueError: A file is missing or has a name that is not plain.
+        ValueError: A required file is missing, or a file name is not plain.
         BundleError: ``path`` is something else, a file is damaged, or writing failed.
     """
     folder = Path(path)
@@ -163,9 +164,9 @@ def write_bundle(
 
 @contextmanager
 def reserved(path: str | Path) -> Iterator[None]:
-    """Keep other processes out of a bundle while the block prepares a change that takes long.
+    """Lock a bundle against other processes while the block prepares a long change.
 
-    Without a bundle at ``path`` there is nothing to reserve.
+    Without a bundle at ``path`` nothing is locked.
 
     Raises:
         UsageError: Another process is preparing a change.
@@ -184,14 +185,14 @@ def replace_files(
 ) -> Bundle:
     """Replace or add files of a bundle, such as its calibration: all of them or none.
 
-    ``files`` gives their content by name; ``without`` names files to leave out of it from now on.
+    ``files`` holds their content by name; ``without`` names files to remove.
 
     Raises:
         ValueError: A name is not plain.
-        BundleError: ``path`` is not a valid bundle, or writing failed and the old one remains.
+        BundleError: ``path`` is not a valid bundle, or writing failed; the old bundle remains.
     """
     folder = Path(path)
-    staging.read_manifest(folder)  # refuses what is not a bundle
+    staging.read_manifest(folder)  # fails if there is no bundle
     with staging.writing(folder):
         old = open_bundle(folder).manifest
         remaining = {name: digest for name, digest in old.files.items() if name not in without}

@@ -28,7 +28,7 @@ class Manifest:
     def __post_init__(self) -> None:
         for label in ("name", "version", "created"):
             if not isinstance(getattr(self, label), str) or not getattr(self, label):
-                raise ValueError(f"{label} must be a text, got {getattr(self, label)!r}")
+                raise ValueError(f"{label} must be a string, got {getattr(self, label)!r}")
         if not _maps_texts(self.heads) or not self.heads or not set(self.heads) <= _HEADS:
             raise ValueError(f"heads must map names among {sorted(_HEADS)}, got {self.heads!r}")
         if not _maps_texts(self.files):
@@ -36,11 +36,11 @@ class Manifest:
         for name, digest in self.files.items():
             check_file_name(name)
             if len(digest) != 64:
-                raise ValueError(f"files: {name} has no SHA-256, got {digest!r}")
+                raise ValueError(f"files: {name} must have a SHA-256, got {digest!r}")
 
     @property
     def sha256(self) -> str:
-        """The identity of the bundle: SHA-256 of its canonical content, however it is laid out."""
+        """The identity of the bundle: SHA-256 of its content in canonical form."""
         text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -52,7 +52,7 @@ class Manifest:
         """Read ``bundle.json``.
 
         Raises:
-            BundleError: It is damaged or of a newer schema; the message names ``where``.
+            BundleError: It is damaged or has a newer schema; the message names ``where``.
         """
         try:
             entry = json.loads(text)
@@ -61,8 +61,8 @@ class Manifest:
                 raise ValueError(f"schema_version must be a positive integer, got {version!r}")
             if version > SCHEMA_VERSION:
                 raise BundleError(
-                    f"{where} has schema {version}, this florilege knows up to {SCHEMA_VERSION}:"
-                    " upgrade florilege"
+                    f"{where} has schema {version}, but this florilege supports up to"
+                    f" {SCHEMA_VERSION}: upgrade florilege"
                 )
             return cls(**{key: entry[key] for key in cls.__dataclass_fields__})
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -79,7 +79,7 @@ def check_file_name(name: str) -> None:
     """Raise ``ValueError`` for a name that leaves the folder, is hidden or is a staging name."""
     plain = name and name == Path(name).name and name.isprintable() and "\\" not in name
     if not plain or name.startswith(".") or name == MANIFEST or ".new-" in name:
-        raise ValueError(f"files: a plain file name is expected, got {name!r}")
+        raise ValueError(f"files: each name must be a plain file name, got {name!r}")
 
 
 def sha256_of(source: bytes | Path) -> str:

@@ -1,4 +1,4 @@
-"""What people call the classes of a bundle, changed after it was made."""
+"""Update the class names of an existing bundle."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,29 +19,29 @@ from florilege.models.thumbnails import pack, read_thumbnails
 def name_classes(
     path: Path, infos: Mapping[str, ClassInfo], pictures: Mapping[str, Path], *, source: str
 ) -> Bundle:
-    """Merge what ``source`` says of classes into a bundle; see `ClassInfo.updated`.
+    """Merge class information from ``source`` into a bundle; see `ClassInfo.updated`.
 
-    The network, its calibration and the order of the classes stay, so the calibration holds;
-    `Bundle.sha256` changes with the names.
+    The network, its calibration and the order of the classes do not change, so the calibration
+    stays valid. `Bundle.sha256` changes with the names.
 
     Args:
         path: The bundle.
-        infos: By class id. Ids that the bundle lacks are left out.
+        infos: Class information by class id. Ids that the bundle lacks are ignored.
         pictures: The picture file of each of these classes with a `Thumbnail`.
-        source: What a message calls the file they come from.
+        source: Name, in messages, of the file they come from.
 
     Raises:
-        DataError: No id is one of the bundle, or a picture cannot be used: each is listed.
+        DataError: The bundle has none of the ids, or some pictures, all listed, are unusable.
         UsageError: Another process is changing the bundle.
-        BundleError: It is not a valid bundle, or cannot be written. It is as it was.
+        BundleError: The bundle is not valid or cannot be written. It is unchanged.
     """
     with reserved(path):
         bundle = open_bundle(path)
         named = bundle.classes.index_of.keys() & infos.keys()
         if not named:
             raise DataError(
-                f"{source}: none of its class ids, such as {next(iter(infos))!r}, is one of "
-                f"{path}, such as {bundle.classes.ids[0]!r}"
+                f"{source}: none of its class ids, such as {next(iter(infos))!r}, is in {path}, "
+                f"which has ids such as {bundle.classes.ids[0]!r}"
             )
         pictures = {name: picture for name, picture in pictures.items() if name in named}
         thumbnails = read_thumbnails(source, pictures)

@@ -1,9 +1,9 @@
-"""Files of a bundle under their own names or staging names, and the steps that exchange them.
+"""Replace the files of a bundle atomically by way of staging names.
 
-A change is written beside the old files under staging names (``calibration.json.new-1a2b3c4d``),
-then ``bundle.json`` is replaced in one step, and only then are the staged files renamed. A process
-killed before that step leaves the old bundle, and after it the new one, because a file is found
-under either name.
+A change is written beside the old files under staging names (``calibration.json.new-1a2b3c4d``).
+Then ``bundle.json`` is replaced atomically, and only then are the staged files renamed. A process
+killed before the replacement leaves the old bundle; one killed after it leaves the new bundle,
+because a file is found under either name.
 """
 
 import fcntl
@@ -24,12 +24,12 @@ _STAGED: Final = ".new-"
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read ``bundle.json``, with a :class:`BundleError` where it is missing, damaged or newer."""
+    """Read ``bundle.json``; a :class:`BundleError` if it is missing, damaged or newer."""
     try:
         text = (folder / MANIFEST).read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
         raise BundleError(
-            f"{folder} is not a bundle, it has no {MANIFEST}:"
+            f"{folder} is not a bundle because it has no {MANIFEST}:"
             " make one with `florilege export RUN --out BUNDLE`"
             f"{'' if folder.exists() else did_you_mean(nearest_paths(folder))}"
         ) from error
@@ -39,7 +39,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def old_manifest(folder: Path) -> Manifest | None:
-    """What is there, or None if it is too damaged to be worth keeping."""
+    """The existing manifest, or None if it is too damaged to keep."""
     try:
         return read_manifest(folder)
     except BundleError:
@@ -64,8 +64,7 @@ def find_file(folder: Path, name: str, digest: str) -> Path:
     if not own.exists():
         raise BundleError(f"{own} is missing: copy or export the bundle again")
     raise BundleError(
-        f"{own} is not the file {MANIFEST} names, its SHA-256 differs:"
-        " copy or export the bundle again"
+        f"{own} does not match the SHA-256 in {MANIFEST}: copy or export the bundle again"
     )
 
 
@@ -85,13 +84,13 @@ def _staged_name(name: str, digest: str) -> str:
 
 @contextmanager
 def failures_named(folder: Path) -> Iterator[None]:
-    """Turn a failure of the disk into a :class:`BundleError` that says what is left."""
+    """Turn a disk failure into a :class:`BundleError` that says the old files are unchanged."""
     try:
         yield
     except OSError as error:
         raise BundleError(
             f"writing {folder} failed: {error.strerror or error};"
-            " what was there is unchanged: make room or choose another path"
+            " existing files are unchanged: free some space or choose another path"
         ) from error
 
 
@@ -127,10 +126,10 @@ def build(folder: Path, manifest: Manifest, files: Mapping[str, bytes | Path]) -
 def exchange(
     folder: Path, old: Manifest | None, new: Manifest, files: Mapping[str, bytes | Path]
 ) -> None:
-    """Stage what changes, replace ``bundle.json`` in one step, then rename the staged files.
+    """Stage the changes, replace ``bundle.json`` atomically, then rename the staged files.
 
     Call it inside :func:`writing`; if the disk fails, the old bundle remains. ``old`` is None if it
-    is too damaged to keep; ``files`` holds at least the files that are new.
+    is too damaged to keep; ``files`` holds at least the new files.
     """
     if old is not None:
         _settle(folder, old)
@@ -146,14 +145,14 @@ def exchange(
             raise
         if not isinstance(error, OSError):
             raise
-    with suppress(OSError):  # the new bundle is in place, only tidying is left
+    with suppress(OSError):  # the new bundle is in place; only cleanup remains
         _settle(folder, new)
         for name in set(old.files if old else ()) - set(new.files):
             (folder / name).unlink(missing_ok=True)
 
 
 def _settle(folder: Path, manifest: Manifest) -> None:
-    """Rename the staged files that belong to the bundle, remove those that do not."""
+    """Rename the staged files of the bundle and remove all others."""
     for name, digest in manifest.files.items():
         staged = folder / _staged_name(name, digest)
         if _holds(staged, digest):

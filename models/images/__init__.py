@@ -1,4 +1,4 @@
-"""From the bytes of a photo to the pixels a network sees, for all code that looks at photos."""
+"""Decode photos into the pixels that a network sees, for all code that reads photos."""
 
 from florilege.models.images.decoding import MAX_PIXELS as MAX_PIXELS
 from florilege.models.images.decoding import Preprocess as Preprocess

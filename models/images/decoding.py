@@ -1,8 +1,8 @@
-"""From encoded bytes to the pixels a network sees: the one decoder of the whole system.
+"""Decode encoded bytes into the pixels that a network sees: the only decoder of the system.
 
 Evaluation during training, calibration, prediction and the server all call :func:`load`, so that
-what is calibrated is what is served. Nothing here changes Pillow's global state, and any number
-of threads may decode at once.
+calibration and serving see the same pixels. Nothing here changes Pillow's global state, and any
+number of threads may decode at once.
 """
 
 import io
@@ -23,10 +23,10 @@ from florilege.models.images.image_errors import DamagedImage, ImageError, Overs
 from florilege.models.images.sniff import Kind
 
 MAX_PIXELS: Final = 50_000_000
-STRIP: Final = 64  # rows of the shrunk picture made at a time; all at once takes far more memory
+STRIP: Final = 64  # rows of the shrunk picture per step; all at once takes far more memory
 
 _RESAMPLE: Final = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
-_TURNS: Final = {
+_TRANSPOSES: Final = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -35,7 +35,7 @@ _TURNS: Final = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-# The classes themselves, not `Image.open`, which would check the size again and warn.
+# Plugin classes instead of `Image.open`, which would check the size again and warn.
 _PLUGINS: Final[dict[Kind, Callable[[io.BytesIO], ImageFile.ImageFile]]] = {
     "jpeg": JpegImagePlugin.JpegImageFile,
     "png": PngImagePlugin.PngImageFile,
@@ -50,16 +50,16 @@ class Preprocess:
     """How a picture becomes the input of a network; the content of ``preprocess.json``.
 
     The centre square of side ``crop_fraction`` times the short side is resized to
-    ``image_size`` x ``image_size`` with antialiasing. The network itself normalises with
-    ``mean`` and ``std``: they are inside the exported graph and are kept here for the record.
+    ``image_size`` x ``image_size`` with antialiasing. The exported graph itself normalises with
+    ``mean`` and ``std``, which are stored here only for information.
     """
 
     image_size: int  # pixels of the side, 1 to 4096
     crop_fraction: float = 1.0  # of the short side, in (0, 1]
     resample: str = "bilinear"  # or bicubic
-    mean: tuple[float, float, float] = (0.485, 0.456, 0.406)  # of each channel, values in [0, 1]
+    mean: tuple[float, float, float] = (0.485, 0.456, 0.406)  # per channel, for pixels in [0, 1]
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
-    reducing_gap: float = 2.0  # what is shrunk before it is resized keeps this times its size, >= 1
+    reducing_gap: float = 2.0  # shrinking before the resize keeps this times the final size, >= 1
 
     def __post_init__(self) -> None:
         if type(self.image_size) is not int or not 1 <= self.image_size <= 4096:
@@ -79,12 +79,12 @@ class Preprocess:
 
     @property
     def resize_side(self) -> int:
-        """Short side, in pixels, of the whole picture at the scale of the input."""
+        """Short side of the whole picture in pixels, at the scale of the input."""
         return round(self.image_size / self.crop_fraction)
 
     @property
     def reduced_side(self) -> int:
-        """Short side, in pixels, that a picture is not shrunk below before it is resized."""
+        """Smallest short side in pixels that shrinking before the resize may leave."""
         return math.ceil(self.reducing_gap * self.resize_side)
 
     def to_json(self) -> str:
@@ -95,12 +95,12 @@ class Preprocess:
         """Read ``preprocess.json``.
 
         Raises:
-            BundleError: It is damaged or has a key that this version does not know.
+            BundleError: It is damaged or has an unknown key.
         """
         try:
             entry = json.loads(text)
             if not isinstance(entry, dict):
-                raise ValueError(f"an object is expected, got {type(entry).__name__}")
+                raise ValueError(f"it must hold an object, got {type(entry).__name__}")
             if unknown := sorted(set(entry) - {field.name for field in fields(cls)}):
                 raise ValueError(
                     f"unknown keys {unknown}; a newer florilege may have written it: upgrade"
@@ -120,41 +120,40 @@ def load(
     """Decode a picture into the input of a network.
 
     Args:
-        data: An encoded JPEG, PNG, WebP, HEIC or AVIF picture; or its header, if that has been
-            read already.
+        data: An encoded JPEG, PNG, WebP, HEIC or AVIF picture, or its header.
         preprocess: Size and crop.
-        max_pixels: More pixels than this are refused, from the header alone.
+        max_pixels: Most pixels allowed, checked against the header before decoding.
 
     Returns:
-        RGB values, uint8, shape ``(image_size, image_size, 3)``. A picture that already has this
-        size comes out unchanged when ``crop_fraction`` is 1.
+        RGB values, uint8, shape ``(image_size, image_size, 3)``. A picture of this size is
+        unchanged if ``crop_fraction`` is 1.
 
     Raises:
         ImageError: One of its three kinds, whatever the bytes are.
     """
     picture = _open(data, preprocess.reduced_side, max_pixels)
-    # The crop is a centred square, so turning it afterwards gives the same for far less work.
-    return np.array(_turned(_resized(picture, preprocess), picture.turn))
+    # The crop is a centred square, so rotating it last gives the same result with far less work.
+    return np.array(_oriented(_resized(picture, preprocess), picture.orientation))
 
 
 def decode(data: bytes | Header, *, target: int, max_pixels: int = MAX_PIXELS) -> Image.Image:
     """Decode a whole picture, upright and in RGB, large enough to be resized to ``target``.
 
-    A picture of more than four times ``target`` on its short side is shrunk by a whole factor to
-    no less than twice ``target``, a JPEG while it is decoded. Other arguments and errors are
-    those of :func:`load`.
+    If its short side is more than four times ``target``, the picture is shrunk by a whole factor to
+    at least twice ``target``, a JPEG during decoding. Other arguments and errors are those of
+    :func:`load`.
     """
     picture = _open(data, 2 * target, max_pixels)
-    return _turned(picture.image, picture.turn)
+    return _oriented(picture.image, picture.orientation)
 
 
 def plain_jpeg(
     picture: bytes | Header, *, side: int, quality: int, max_pixels: int = MAX_PIXELS
 ) -> bytes:
-    """A JPEG of at most ``side`` pixels a side, upright, without metadata: the decoder drops it.
+    """An upright JPEG with sides of at most ``side`` pixels, without metadata.
 
     Raises:
-        ImageError: These bytes give no picture, or one of more than ``max_pixels`` pixels.
+        ImageError: The bytes are not a usable picture, or it has more than ``max_pixels`` pixels.
     """
     image = decode(picture, target=side, max_pixels=max_pixels)
     image.thumbnail((side, side), Image.Resampling.LANCZOS)
@@ -164,12 +163,12 @@ def plain_jpeg(
 
 
 class _Picture(NamedTuple):
-    """A decoded picture in RGB, as stored, perhaps shrunk."""
+    """A decoded RGB picture as stored, perhaps shrunk."""
 
-    image: Image.Image  # if shrinking does not come out even, the last pixels cover less
-    width: float  # of the whole picture, exact, in pixels of `image`
+    image: Image.Image  # the last pixels cover less if the factor does not divide the size
+    width: float  # exact width of the whole picture in pixels of `image`
     height: float
-    turn: int  # EXIF orientation still to be applied
+    orientation: int  # EXIF orientation, not yet applied
 
 
 def _open(data: bytes | Header, least: int, max_pixels: int) -> _Picture:
@@ -182,7 +181,7 @@ def _open(data: bytes | Header, least: int, max_pixels: int) -> _Picture:
     except ImageError:
         raise
     except (MemoryError, Image.DecompressionBombError) as error:  # the latter only for huge WebP
-        raise OversizedImage("decoding this picture needs more memory than there is") from error
+        raise OversizedImage("not enough memory to decode this picture") from error
     except Exception as error:  # decoders raise almost anything on damaged input
         raise DamagedImage(f"the {header.kind} picture is damaged or cut short") from error
 
@@ -190,7 +189,7 @@ def _open(data: bytes | Header, least: int, max_pixels: int) -> _Picture:
 def _check_pixels(width: int, height: int, max_pixels: int) -> None:
     if width * height > max_pixels:
         raise OversizedImage(
-            f"{width} x {height} pixels; at most {max_pixels} are taken: send a smaller picture",
+            f"{width} x {height} pixels; at most {max_pixels} are allowed: send a smaller picture",
             limit=max_pixels,
         )
 
@@ -203,12 +202,13 @@ def _decoded(header: Header, least: int, max_pixels: int) -> _Picture:
     _check_pixels(*image.size, max_pixels)
     width, height = drafted[1][2:] if drafted else image.size
     factor = max(1, min(image.size) // least)
-    turn = header.orientation or orientation(image.info.get("exif") or b"")
-    return _Picture(_shrunk_rgb(image, factor), width / factor, height / factor, turn)
+    exif_orientation = header.orientation or orientation(image.info.get("exif") or b"")
+    shrunk = _shrunk_rgb(image, factor)
+    return _Picture(shrunk, width / factor, height / factor, exif_orientation)
 
 
 def _shrunk_rgb(image: Image.Image, factor: int) -> Image.Image:
-    """RGB, each pixel the mean of ``factor`` x ``factor``; strip by strip, to save memory."""
+    """RGB, each pixel the mean of ``factor`` x ``factor``; done in strips to save memory."""
     if factor == 1 and _is_rgb(image):
         return image
     width, height = image.size
@@ -238,7 +238,7 @@ def _rgb(image: Image.Image) -> Image.Image:
 
 
 def _eight_bit(image: Image.Image) -> Image.Image:
-    """The high byte of 16-bit grey, as Pillow does for 16-bit colour; for grey, Pillow clips."""
+    """The high byte of 16-bit grey, as in Pillow's 16-bit colour; Pillow itself clips grey."""
     values = np.asarray(image).astype(np.uint16)
     grey = (values >> 8).astype(np.uint8)
     key = image.info.get("transparency")
@@ -255,5 +255,5 @@ def _resized(picture: _Picture, preprocess: Preprocess) -> Image.Image:
     return picture.image.resize((side, side), _RESAMPLE[preprocess.resample], box)
 
 
-def _turned(image: Image.Image, turn: int) -> Image.Image:
-    return image.transpose(_TURNS[turn]) if turn in _TURNS else image
+def _oriented(image: Image.Image, orientation: int) -> Image.Image:
+    return image.transpose(_TRANSPOSES[orientation]) if orientation in _TRANSPOSES else image

@@ -1,8 +1,8 @@
-"""Reading a picture's size and orientation from its header, before anything is decoded.
+"""Read the size and orientation of a picture from its header, before decoding anything.
 
-Each reader also returns the bytes to hand to the decoder: the same picture without text, EXIF,
-thumbnails and animation control, so a decoder never sees what could make it warn, unpack a
-compressed comment or believe a second header.
+Each reader also returns the bytes for the decoder: the same picture without text, EXIF, thumbnails
+and animation control. Nothing in them can make a decoder warn, unpack a compressed comment or
+trust a second header.
 """
 
 import struct
@@ -21,33 +21,33 @@ MAX_BYTES: Final = 100_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """What a picture says about itself."""
+    """The header of a picture."""
 
-    kind: Kind  # according to the bytes
+    kind: Kind  # detected from the bytes
     width: int  # in pixels, as stored: before the orientation is applied
     height: int
     orientation: int | None  # EXIF's, 1 to 8; None if only the decoder can tell (HEIC, AVIF)
-    pixels: bytes  # to be decoded
-    shrinks: bool = False  # while it is decoded, never held whole: a JPEG that is not progressive
+    pixels: bytes  # input of the decoder
+    shrinks: bool = False  # a non-progressive JPEG, which shrinks while it is decoded
 
 
 def read_header(data: bytes) -> Header:
     """Read the header of an encoded picture.
 
     Raises:
-        OversizedImage: More than 100 MB.
-        UnsupportedImage: It is of no accepted type.
-        DamagedImage: The header is cut short or contradicts itself.
+        OversizedImage: The picture has more than 100 MB.
+        UnsupportedImage: The type is not accepted.
+        DamagedImage: The header is truncated or contradicts itself.
     """
     if len(data) > MAX_BYTES:
-        raise OversizedImage(f"{len(data)} bytes; at most {MAX_BYTES} are taken", limit=MAX_BYTES)
+        raise OversizedImage(f"{len(data)} bytes; at most {MAX_BYTES} are allowed", limit=MAX_BYTES)
     kind = sniff(data)
     try:
         header = _READERS[kind](data)
     except struct.error as error:
         raise DamagedImage(f"the {kind} header is cut short") from error
     if header.width < 1 or header.height < 1:
-        raise DamagedImage(f"the {kind} header gives {header.width} x {header.height} pixels")
+        raise DamagedImage(f"the {kind} header says {header.width} x {header.height} pixels")
     return header
 
 
@@ -56,24 +56,24 @@ MOST_PARTS: Final = 100_000  # reading this many takes a tenth of a second
 
 
 def _counted(parts: Iterable[_Part]) -> Iterator[_Part]:
-    """The parts of a file; refuses a hostile file of millions."""
+    """The parts of a file; refuses a hostile file with millions of parts."""
     for number, part in enumerate(parts):
         if number >= MOST_PARTS:
-            raise DamagedImage(f"the file consists of more than {MOST_PARTS} parts")
+            raise DamagedImage(f"the file has more than {MOST_PARTS} parts")
         yield part
 
 
-# EXIF: which way up ----------------------------------------------------------------------------
+# EXIF orientation ------------------------------------------------------------------------------
 
 _ORIENTATION: Final = 0x0112
 _SHORT: Final = 3
 
 
 def orientation(exif: bytes) -> int:
-    """Orientation tag of an EXIF block, 1 to 8; 1 (upright) if it is absent or damaged.
+    """Orientation tag of an EXIF block, 1 to 8; 1 (upright) if it is missing or damaged.
 
     ``exif`` is a TIFF structure, with or without the leading ``Exif\\0\\0``. Only its first
-    directory is read; Pillow's own reader warns about oddities in tags that nobody needs.
+    directory is read; Pillow's own reader warns about irrelevant tags.
     """
     tiff = exif.removeprefix(b"Exif\0\0")
     order = {b"II*\0": "<", b"MM\0*": ">"}.get(tiff[:4], "")
@@ -98,11 +98,11 @@ def _first_directory_orientation(tiff: bytes, order: str) -> int:
 
 _FRAMES: Final = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})  # SOF0 to SOF15
 _SEQUENTIAL: Final = (0xC0, 0xC1)
-_BARE: Final = frozenset((0x01, *range(0xD0, 0xD9)))  # markers without a length
+_NO_LENGTH: Final = frozenset((0x01, *range(0xD0, 0xD9)))  # markers without a length
 _START_OF_SCAN: Final = 0xDA
 _END: Final = 0xD9
 _EXIF: Final = 0xE1
-_DROPPED: Final = frozenset((*range(0xE1, 0xEE), 0xEF, 0xFE))  # APPn bar JFIF and Adobe; comments
+_DROPPED: Final = frozenset((*range(0xE1, 0xEE), 0xEF, 0xFE))  # APPn except JFIF, Adobe; comments
 MOST_SCANS: Final = 100  # photos have up to about 20; each scan costs a pass over all pixels
 
 
@@ -130,7 +130,7 @@ def _read_jpeg(data: bytes) -> Header:
 
 
 def _scans(data: bytes, start: int) -> int:
-    """How many scans begin after ``start``: `bytes.count`, which takes seven times as long."""
+    """The number of scans after ``start``; `bytes.count` takes seven times as long."""
     pairs = (np.frombuffer(data, "<u2", (len(data) - at) // 2, at) for at in (start, start + 1))
     return sum(int(np.count_nonzero(pair == 0xDAFF)) for pair in pairs)
 
@@ -143,7 +143,7 @@ def _segments(data: bytes) -> Iterator[tuple[int, int, int]]:
         if at < 0 or at + 1 >= len(data):
             raise DamagedImage("the jpeg ends before its first scan")
         marker = data[at + 1]
-        if marker in (0x00, 0xFF) or marker in _BARE:
+        if marker in (0x00, 0xFF) or marker in _NO_LENGTH:
             at += 1 if marker == 0xFF else 2
             continue
         if marker == _START_OF_SCAN:
@@ -165,10 +165,10 @@ _TRUE_COLOUR: Final = 2
 def _read_png(data: bytes) -> Header:
     length, name, width, height, depth, colour = struct.unpack_from(">I4sIIBB", data, 8)
     if name != b"IHDR" or length != 13:
-        raise DamagedImage("the png does not begin with its header")
+        raise DamagedImage("the png does not start with its header")
     parts, turn = [data[:33]], 1
     for name, start, end in _counted(_chunks(data, 33)):
-        # Pillow cuts 16-bit colours to 8 bits before comparing them with this key.
+        # Pillow truncates 16-bit colours to 8 bits before it compares them with this key.
         colour_key = name == b"tRNS" and colour == _TRUE_COLOUR and depth == 16
         if name == b"IHDR":
             raise DamagedImage("the png has two headers")
@@ -181,7 +181,7 @@ def _read_png(data: bytes) -> Header:
 
 
 def _chunks(data: bytes, at: int) -> Iterator[tuple[bytes, int, int]]:
-    """Name, start and end of each chunk, of which the last may be cut short."""
+    """Name, start and end of each chunk; the last may be truncated."""
     while at + 8 <= len(data):
         length, name = struct.unpack_from(">I4s", data, at)
         end = min(at + 12 + length, len(data))
@@ -214,7 +214,7 @@ def _webp_size(data: bytes) -> tuple[int, int]:
     if name == b"VP8 ":
         width, height = struct.unpack_from("<HH", data, 26)
         return width & 0x3FFF, height & 0x3FFF
-    raise DamagedImage("the webp does not begin with a picture")
+    raise DamagedImage("the webp does not start with a picture")
 
 
 def _riff_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
@@ -233,7 +233,7 @@ _DEEPEST: Final = 6
 
 
 def _read_boxes(data: bytes, kind: Kind) -> Header:
-    """The largest picture inside counts; EXIF items are renamed so that they cannot turn it."""
+    """Read the size of the largest picture; rename EXIF items so that they cannot rotate it."""
     sizes, pixels = [], bytearray(data)
     for name, start, end in _counted(_boxes(data, 0, len(data))):
         if name == b"ispe":
@@ -244,7 +244,7 @@ def _read_boxes(data: bytes, kind: Kind) -> Header:
         elif name == b"iinf":
             _rename_exif_items(pixels, start, end)
     if not sizes:
-        raise DamagedImage(f"the {kind} file gives no picture size")
+        raise DamagedImage(f"the {kind} file has no picture size")
     width, height = max(sizes, key=lambda size: size[0] * size[1])
     return Header(kind=kind, width=width, height=height, orientation=None, pixels=bytes(pixels))
 

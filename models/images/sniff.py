@@ -1,4 +1,4 @@
-"""Detecting an image type by its first bytes, because names and declared types are often wrong."""
+"""Detect an image type from its first bytes, because names and declared types are often wrong."""
 
 from typing import Final, Literal
 
@@ -10,14 +10,14 @@ ACCEPTED: Final = ("image/jpeg", "image/png", "image/webp", "image/heic", "image
 ENDINGS: Final = frozenset(
     (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".heic", ".heif", ".avif")
 )
-"""Endings of the file names of these types, by which folders are searched."""
+"""File suffixes of these types, for searching folders."""
 
 _HEIC_BRANDS: Final = frozenset(
     (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs")
 )
 _AVIF_BRANDS: Final = frozenset((b"avif", b"avis"))
 
-# Refused, but the sender should hear what it is.
+# Refused types that the message names.
 _REFUSED: Final = (
     (b"GIF8", "a GIF picture"),
     (b"II*\0", "a TIFF picture"),
@@ -35,7 +35,7 @@ def sniff(data: bytes) -> Kind:
     """Detect the image type of ``data``.
 
     Raises:
-        UnsupportedImage: It is none of the accepted types; the message names them.
+        UnsupportedImage: The type is not accepted; the message names the accepted types.
 
     Example:
         >>> sniff(b"\\x89PNG\\r\\n\\x1a\\n")
@@ -53,7 +53,7 @@ def sniff(data: bytes) -> Kind:
 
 
 def _sniff_container(data: bytes) -> Kind | None:
-    """HEIC or AVIF from the brands of the ``ftyp`` box; the major brand decides if it can."""
+    """HEIC or AVIF, from the first known brand of the ``ftyp`` box; the major brand is first."""
     if data[4:8] != b"ftyp":
         return None
     end = min(int.from_bytes(data[:4], "big"), 1024, len(data))

@@ -1,1 +1,1 @@
-"""Classifiers that others exported, made into graphs like ours; needs onnx, not torch."""
+"""Turn classifiers exported elsewhere into graphs like ours; needs onnx, not torch."""

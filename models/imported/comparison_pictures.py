@@ -1,4 +1,4 @@
-"""The pictures on which an imported network is compared with the original."""
+"""The pictures that compare an imported network with the original."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,22 +11,21 @@ from florilege.errors import DataError
 from florilege.models.images import ImageError, Preprocess, load
 from florilege.models.images.sniff import ENDINGS
 
-MOST_PHOTOS: Final = 32
-"""Compared; of more, as many spread evenly over the sorted list."""
+MOST_PHOTOS: Final = 32  # compared; of more, a sample spread evenly over the sorted list
 
 
 class _ComparisonPictures(NamedTuple):
-    """Pictures as a bundle sees them."""
+    """Pictures as a bundle's network sees them."""
 
     names: list[str]
     pixels: npt.NDArray[np.uint8]  # RGB, (pictures, size, size, 3)
 
 
 def comparison_pictures(photos: Sequence[Path], preprocess: Preprocess) -> _ComparisonPictures:
-    """Photos and folders of them, decoded as the server does; without any, synthetic pictures.
+    """Photos, given as files or folders, decoded like on the server; synthetic ones if none.
 
     Raises:
-        DataError: There is no photo in a folder, or one cannot be read.
+        DataError: A folder holds no photo, or a photo cannot be read.
     """
     if not photos:
         pictures = dict(_synthetic_pictures(preprocess.image_size))
@@ -57,7 +56,7 @@ def _load(path: Path, preprocess: Preprocess) -> npt.NDArray[np.uint8]:
 
 
 def _synthetic_pictures(side: int) -> Iterator[tuple[str, npt.NDArray[np.uint8]]]:
-    """Pictures as different as pictures can be; in each, no two channels and axes are alike."""
+    """Very different pictures that reveal swapped channels or axes."""
     random = np.random.default_rng(0)
     shape = (side, side, 3)
     yield "noise", random.integers(0, 256, shape, dtype=np.uint8)

@@ -1,4 +1,4 @@
-"""The file of ``import --preprocess``: how a classifier trained elsewhere wants its pictures."""
+"""The file of ``import --preprocess``: the input format of a classifier trained elsewhere."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -15,7 +15,7 @@ Kind = Literal["logits", "probabilities"]
 
 
 class Description(BaseModel):
-    """The keys of the file; what the graph says by itself may be left out."""
+    """The keys of the file; keys that the graph determines may be left out."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True
@@ -24,32 +24,32 @@ class Description(BaseModel):
     layout: Layout | None = None
     """Order of the axes: channels before height and width, or after them."""
     type: Type | None = None
-    """Of the numbers in the input."""
+    """Type of the numbers in the input."""
     channels: Literal["rgb", "bgr"] = "rgb"
     """Order of the colours."""
     size: int | None = Field(default=None, ge=1, le=4096)
     """Side of the picture in pixels."""
     resize: Literal["bilinear", "bicubic"] = "bilinear"
-    """How a photo is brought to that size."""
+    """How a photo is resized to that size."""
     crop: float = Field(default=1.0, gt=0, le=1)
-    """Side of the centre square that is seen, as a share of the short side of the photo."""
+    """Side of the centre crop as a share of the short side of the photo."""
     scale: Positive | None = None
-    """What pixels, from 0 to 255, are multiplied by."""
+    """Factor for pixels from 0 to 255."""
     mean: tuple[Number, Number, Number] | None = None
-    """Subtracted after that, a number for each channel in the order of ``channels``."""
+    """Subtracted after scaling; one number per channel in the order of ``channels``."""
     std: tuple[Positive, Positive, Positive] | None = None
-    """Divided by after that, a number for each channel."""
+    """Divides the result; one number per channel."""
     output: str | None = None
-    """Name of the output that holds a number for each class."""
+    """Name of the output that holds one number per class."""
     kind: Kind | None = None
-    """What these numbers are; probabilities sum to one."""
+    """Kind of these numbers; probabilities sum to one."""
 
 
 def read_description(path: Path | None) -> Description:
-    """Read a preprocess file; without one all keys are left out.
+    """Read a preprocess file; without a file, all keys have their defaults.
 
     Raises:
-        UsageError: It cannot be read, or has a key or a value that is not known.
+        UsageError: The file is unreadable, or has an unknown key or an invalid value.
     """
     if path is None:
         return Description()
@@ -65,11 +65,11 @@ def _complaint(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     name = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
-        return f"{name!r} is not known; keys are {', '.join(Description.model_fields)}"
+        return f"unknown key {name!r}; keys are {', '.join(Description.model_fields)}"
     message = f"{first['msg'][0].lower()}{first['msg'][1:]}"
     if not name:
         return message
     hint = ""
     if name == "resize" and isinstance(first["input"], int):
-        hint = "; a resize before the crop is said by crop: 224 of 256 pixels is 0.875"
+        hint = "; use crop for a resize before the crop: 224 of 256 pixels is 0.875"
     return f"{name}: {message}, got {first['input']!r}{hint}"

@@ -1,4 +1,4 @@
-"""A classifier trained elsewhere as a bundle: its files, its model card, and where it came from."""
+"""Write a classifier trained elsewhere as a bundle, with its model card and provenance."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from florilege.models.imported.parity import OutputComparison
 from florilege.models.runtime import installed
 
 NO_SPLIT: Final = "none"
-"""What ``--chosen-on`` takes where no photo of the data chose the checkpoint."""
+"""The value of ``--chosen-on`` if no photo of the data chose the checkpoint."""
 _LIBRARIES: Final = ("florilege", "torch", "torchvision", "timm", "onnx", "onnxruntime", "numpy")
 
 
@@ -28,21 +28,21 @@ class ImportedModel:
     name: str
     model: bytes  # ONNX, with the input and outputs of a bundle
     preprocess: Preprocess
-    files: Mapping[str, str]  # SHA-256 by name of the files it came in
-    facts: Mapping[str, str]  # about it, by what people call them
+    files: Mapping[str, str]  # SHA-256 of the original files by name
+    facts: Mapping[str, str]  # properties by name, for people
     agreement: OutputComparison  # with the original
-    pictures: Sequence[str]  # names of those compared
-    synthetic: bool  # whether these are made up, not photos
-    logits: npt.NDArray[np.float64]  # of these, (pictures, classes)
+    pictures: Sequence[str]  # names of the compared pictures
+    synthetic: bool  # whether these pictures are made up, not photos
+    logits: npt.NDArray[np.float64]  # of these pictures, (pictures, classes)
 
     @property
     def agreement_text(self) -> str:
-        """How it agrees with the original, in words."""
+        """The agreement with the original, in words."""
         comparison, kind = self.agreement, "made-up pictures" if self.synthetic else "photos"
         return (
             f"original and bundle differ by at most {comparison.max_difference:.2g} (allowed "
-            f"{comparison.tolerance:.2g}) on {comparison.pictures} {kind}, best class the same for "
-            f"{comparison.same_best_class}"
+            f"{comparison.tolerance:.2g}) on {comparison.pictures} {kind}, with the same best "
+            f"class for {comparison.same_best_class}"
         )
 
 
@@ -54,15 +54,15 @@ def write_imported(
     *,
     chosen_on: str | None = None,
 ) -> Bundle:
-    """Write the bundle, which still has to be calibrated.
+    """Write the bundle, which then needs calibration.
 
     Args:
         imported: The classifier.
-        classes: What its outputs stand for.
+        classes: The classes of its outputs.
         thumbnails: Content of ``thumbnails.zip``; may be empty.
-        out: Its folder.
-        chosen_on: The split whose photos chose the checkpoint, :data:`NO_SPLIT` where none did;
-            None where it is unknown.
+        out: The folder of the bundle.
+        chosen_on: The split whose photos chose the checkpoint, or :data:`NO_SPLIT` if none did;
+            None if unknown.
 
     Raises:
         BundleError: ``out`` is something else, or cannot be written.
@@ -81,7 +81,7 @@ def write_imported(
 
 
 def _provenance(imported: ImportedModel, chosen_on: str | None) -> bytes:
-    """Where it came from; what chose the checkpoint is left out where it is unknown."""
+    """The content of ``provenance.json``; ``checkpoint_chosen_on`` is left out if unknown."""
     selection = {"checkpoint_chosen_on": None if chosen_on == NO_SPLIT else chosen_on}
     content: dict[str, Any] = {
         **({} if chosen_on is None else selection),
@@ -100,8 +100,8 @@ def _model_card(imported: ImportedModel, classes: ClassTable) -> str:
     facts = "\n".join(f"- {name}: {fact}" for name, fact in imported.facts.items())
     return f"""# {imported.name}
 
-A network trained elsewhere that tells {len(classes)} classes apart. It answers a photo with a set
-of classes: the ones whose score reaches a threshold calibrated for a mean set size K.
+A network trained elsewhere that distinguishes {len(classes)} classes. Its answer to a photo is a
+set of classes: those whose score reaches a threshold calibrated for a mean set size K.
 
 ## Origin
 
@@ -109,13 +109,13 @@ of classes: the ones whose score reaches a threshold calibrated for a mean set s
 {facts}
 
 Checked at import: {imported.agreement_text}.
-How it was trained, on what, and under which licence it may be used, its makers know.
+Ask its authors how and on which data it was trained, and for its licence.
 
 ## Limits
 
-- The sets are K classes on average on photos like those of the calibration, not on others.
+- The sets hold K classes on average only on photos like those of the calibration.
 - A photo of something that belongs to none of the classes still gets a set, unless the server
   rejects it.
-- Scores are to be compared with the threshold calibrated for them; they promise nothing about a
-  single photo.
+- Compare scores only with the threshold calibrated for them; they guarantee nothing about a single
+  photo.
 """

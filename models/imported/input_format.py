@@ -1,4 +1,4 @@
-"""How a graph wants its pictures: read from it, and from the preprocess file where it is silent."""
+"""The input format of a graph, read from the graph and completed by the preprocess file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,10 +28,10 @@ _SIDES: Final[Mapping[Layout, slice]] = {"nchw": slice(2, 4), "nhwc": slice(1, 3
 
 @dataclass(frozen=True, kw_only=True)
 class InputFormat:
-    """How a network wants its pictures: ``(pixel * scale - mean) / std``, then type and layout.
+    """The input format of a network: ``(pixel * scale - mean) / std``, then type and layout.
 
-    ``mean`` and ``std`` are in the order of ``channels``. Of type ``uint8`` it takes pixels as they
-    are: the scale is 1, mean and std are 0 and 1.
+    ``mean`` and ``std`` are in the order of ``channels``. For ``uint8``, pixels are unchanged: the
+    scale is 1, mean and std are 0 and 1.
     """
 
     layout: Layout
@@ -44,14 +44,14 @@ class InputFormat:
 
     @property
     def normalisation(self) -> str:
-        """What is done to a pixel, in words."""
+        """The normalisation of a pixel, in words."""
         if self.type == "uint8":
             return "pixels as they are"
         mean, std = format_numbers(self.mean), format_numbers(self.std)
         return f"pixel x {self.scale:.6g}, minus {mean}, over {std}"
 
     def prepare(self, pictures: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
-        """RGB pictures ``(batch, size, size, 3)`` as the network wants them, in plain NumPy."""
+        """Convert RGB pictures ``(batch, size, size, 3)`` to this format, in plain NumPy."""
         values: npt.NDArray[Any] = pictures if self.channels == "rgb" else pictures[..., ::-1]
         if self.type != "uint8":
             scale = np.float32(self.scale)
@@ -77,30 +77,30 @@ class InputFormat:
 
 
 def format_numbers(numbers: Three) -> str:
-    """A number for each channel, as people read it."""
+    """A number for each channel, formatted for people."""
     return ", ".join(f"{number:.4g}" for number in numbers)
 
 
 def infer_input_format(graph: Graph, description: Description) -> InputFormat:
-    """Put together what the graph and the preprocess file say.
+    """Combine the graph and the preprocess file into an input format.
 
     Raises:
-        UsageError: Something is still open, and the message names the keys to add; the two
-            contradict each other; or the graph does not take square pictures in colour.
+        UsageError: Keys are missing, and the message names them; the graph and the file contradict
+            each other; or the graph does not take square pictures in colour.
     """
     number_type = _type(graph, description)
     shape = graph.shape or [None] * 4
     if len(shape) != 4:
-        raise _refusal(graph, "it has to be a batch of pictures, with four axes")
+        raise _refusal(graph, "it must be a batch of pictures, with four axes")
     layout = _layout(graph, shape, description)
     size = description.size if layout is None else _size(graph, shape[_SIDES[layout]], description)
     scaling: dict[str, Any] = {}
     if number_type != "uint8":
         scaling = {key: getattr(description, key) for key in _SCALING}
     values = {"layout": layout, "size": size, **scaling}
-    open_keys = [key for key, value in values.items() if value is None]
-    if layout is None or size is None or open_keys:
-        raise UsageError(_question(graph, open_keys))
+    missing = [key for key, value in values.items() if value is None]
+    if layout is None or size is None or missing:
+        raise UsageError(_missing_keys(graph, missing))
     return InputFormat(
         layout=layout, type=number_type, channels=description.channels, size=size, **scaling
     )
@@ -109,51 +109,51 @@ def infer_input_format(graph: Graph, description: Description) -> InputFormat:
 def _type(graph: Graph, description: Description) -> Type:
     number_type: Any = graph.type
     if number_type is None:
-        raise _refusal(graph, f"its type has to be one of {', '.join(TYPES.values())}")
+        raise _refusal(graph, f"its type must be one of {', '.join(TYPES.values())}")
     if description.type not in (None, number_type):
-        contrary = f"it is {number_type}, but the preprocess file says {description.type}"
-        raise _refusal(graph, contrary)
+        conflict = f"it is {number_type}, but the preprocess file says {description.type}"
+        raise _refusal(graph, conflict)
     scaling = [name for name in _SCALING if getattr(description, name) is not None]
     if number_type == "uint8" and scaling:
-        raise _refusal(graph, f"it takes pixels as they are: leave out {', '.join(scaling)}")
+        raise _refusal(graph, f"it takes unscaled pixels: leave out {', '.join(scaling)}")
     return number_type  # type: ignore[no-any-return]  # one of TYPES
 
 
 def _layout(graph: Graph, shape: list[int | None], description: Description) -> Layout | None:
-    """The layout the file names, or the only one that the shape allows; None if either may be."""
+    """The layout in the file, or the only one that the shape allows; None if it allows both."""
     channels = {layout: shape[axis] for layout, axis in _AXIS.items() if shape[axis] in (3, None)}
     fits = description.layout in channels if description.layout else bool(channels)
     if not fits:
         pictures = f"as {description.layout}" if description.layout else "in colour"
-        raise _refusal(graph, f"pictures {pictures} have three channels, and it does not fit them")
-    sure = [layout for layout, count in channels.items() if count == 3]
-    likely = sure or list(channels)
-    return description.layout or (likely[0] if len(likely) == 1 else None)
+        raise _refusal(graph, f"pictures {pictures} have three channels, which do not fit")
+    certain = [layout for layout, count in channels.items() if count == 3]
+    possible = certain or list(channels)
+    return description.layout or (possible[0] if len(possible) == 1 else None)
 
 
 def _size(graph: Graph, sides: list[int | None], description: Description) -> int | None:
     sizes = {side for side in sides if side is not None}
     if len(sizes) > 1:
-        raise _refusal(graph, "only square pictures are made")
+        raise _refusal(graph, "only square pictures are supported")
     size = next(iter(sizes), None)
     if size and description.size not in (None, size):
-        contrary = f"it takes {size} pixels, but the preprocess file says {description.size}"
-        raise _refusal(graph, contrary)
+        conflict = f"it takes {size} pixels, but the preprocess file says {description.size}"
+        raise _refusal(graph, conflict)
     return size or description.size
 
 
-def _question(graph: Graph, keys: list[str]) -> str:
+def _missing_keys(graph: Graph, keys: list[str]) -> str:
     example = ", ".join(_EXAMPLES[key] for key in keys)
-    usual = " (the numbers are those of most networks trained on ImageNet; put yours)"
+    usual = " (replace the numbers, which suit most networks trained on ImageNet)"
     return (
-        f"{_input_text(graph)} leaves {', '.join(keys)} open. Say them in the file given with "
-        f"--preprocess, as JSON: {{{example}}}{usual if 'scale' in keys else ''}; docs/import.md "
-        "explains each"
+        f"{_input_text(graph)} does not determine {', '.join(keys)}. Add them to the file given "
+        f"with --preprocess, as JSON: {{{example}}}{usual if 'scale' in keys else ''}; "
+        "docs/import.md explains each"
     )
 
 
-def _refusal(graph: Graph, why: str) -> UsageError:
-    return UsageError(f"{_input_text(graph)} cannot be given pictures: {why}")
+def _refusal(graph: Graph, reason: str) -> UsageError:
+    return UsageError(f"{_input_text(graph)} does not take pictures: {reason}")
 
 
 def _input_text(graph: Graph) -> str:

@@ -1,4 +1,4 @@
-"""An ONNX file of any classifier of single pictures, as an imported model."""
+"""Import an ONNX file of any classifier of single pictures."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,19 +18,19 @@ from florilege.models.onnx_graph import without_origins
 def import_onnx(
     path: Path, description: Description, *, classes: int, photos: Sequence[Path]
 ) -> ImportedModel:
-    """Wrap the graph so that it takes raw pictures and gives logits, and compare the two.
+    """Wrap the graph so that it takes raw pictures and returns logits, and compare the two.
 
     Args:
-        path: The ONNX file; files with its weights lie beside it.
+        path: The ONNX file; its weight files are beside it.
         description: The preprocess file.
         classes: Number of rows of the class table.
-        photos: Photos or folders to compare it on with the original; synthetic pictures if empty.
+        photos: Photos or folders for the comparison; synthetic pictures if empty.
 
     Raises:
-        UsageError: What the graph does not say and the preprocess file does not either, or what
-            does not fit.
-        BundleError: No ONNX graph of a classifier, or one that does not agree with the original.
-        DataError: A photo that cannot be read.
+        UsageError: Neither the graph nor the preprocess file determines the input or output, or
+            they do not fit.
+        BundleError: The file is not a usable ONNX graph, or the wrapped graph differs from it.
+        DataError: A photo cannot be read.
     """
     graph = read_graph(path)
     input_format = infer_input_format(graph, description)
@@ -63,7 +63,7 @@ def _facts(
     size = f"{input_format.size} x {input_format.size} pixels"
     output = f"`{choice.output}`, {choice.kind}"
     if choice.log:
-        output += ", whose logarithms are served"
+        output += ", served as logarithms"
     elif choice.logits != choice.output:
         output += f", the {choice.link} of the logits `{choice.logits}`, which are served"
     features = "none found"

@@ -1,4 +1,4 @@
-"""Which output of a graph is served, by its shape, by the graph and by its numbers."""
+"""Choose the output of a graph to serve, from its shape, the graph and its numbers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ from florilege.models.imported.graph import Graph
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
-_SUM_SLACK: Final = 0.02  # of probabilities recognised by their sum
-_DECLARED_SLACK: Final = 0.25  # of declared ones: in eight bits, errors add up
+_SUM_TOLERANCE: Final = 0.02  # of the sum that identifies probabilities
+_DECLARED_SUM_TOLERANCE: Final = 0.25  # for declared probabilities: in eight bits, errors add up
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputChoice:
-    """What of a graph is served.
+    """The tensors of a graph to serve.
 
-    ``link`` says how the output that people know follows from ``logits``: ``softmax``, ``sigmoid``,
-    or None where it is these. ``log`` marks probabilities whose logits the graph does not hold.
+    ``link`` is the function from ``logits`` to the graph's output: ``softmax``, ``sigmoid``, or
+    None for the identity. ``log`` marks probabilities whose logits are not in the graph.
     """
 
     output: str
@@ -33,24 +33,24 @@ class OutputChoice:
 
     @property
     def kind(self) -> str:
-        """What the output is, in the words of the preprocess file."""
+        """The kind of output, in the words of the preprocess file."""
         return "logits" if self.link is None else "probabilities"
 
 
 def choose_output(
     graph: Graph, outputs: Arrays, description: Description, *, classes: int
 ) -> OutputChoice:
-    """Choose the output, and what of the graph gives its logits.
+    """Choose the output and the tensor of its logits.
 
     Args:
-        graph: What was read.
+        graph: The original graph.
         outputs: Its outputs for a batch of pictures.
         description: The preprocess file.
         classes: Number of rows of the class table.
 
     Raises:
-        UsageError: No output has a number for each class, several have, or its numbers are not
-            what the preprocess file says.
+        UsageError: No output or several outputs have one number per class, or the numbers
+            contradict the preprocess file.
     """
     output = _output_name(graph, outputs, description, classes)
     rows = outputs[output].reshape(len(outputs[output]), -1).astype(np.float64)
@@ -75,22 +75,22 @@ def _output_name(graph: Graph, outputs: Arrays, description: Description, classe
     fits = _without_softmax(graph, fits)
     if len(fits) > 1:
         raise UsageError(
-            f"several outputs hold a number for each of the {classes:,} classes: say which one in "
-            f'the file given with --preprocess, {{"output": "{fits[0]}"}}; there are '
+            f"several outputs hold a number for each of the {classes:,} classes: choose one in the "
+            f'file given with --preprocess, {{"output": "{fits[0]}"}}; there are '
             f"{', '.join(fits)}"
         )
     return fits[0]
 
 
 def _without_softmax(graph: Graph, names: list[str]) -> list[str]:
-    """The logits alone where both they and their softmax are outputs; else all ``names``."""
+    """Only the logits if both they and their softmax are outputs; otherwise all ``names``."""
     logits_of = {name: graph.logits_behind(name)[0] for name in names}
     logits = [name for name in names if any(logits_of[each] == name != each for each in names)]
     return logits if len(logits) == 1 else names
 
 
 def _candidates(outputs: Arrays, name: str | None) -> Arrays:
-    """The outputs of floating-point numbers; the one called ``name`` alone where it is not None."""
+    """The floating-point outputs, or only the one named ``name``."""
     numbers = {
         key: value for key, value in outputs.items() if np.issubdtype(value.dtype, np.floating)
     }
@@ -102,20 +102,20 @@ def _candidates(outputs: Arrays, name: str | None) -> Arrays:
 
 
 def _columns(value: npt.NDArray[Any]) -> int | None:
-    """How many numbers a picture gets; None where they lie along several axes."""
+    """The number of values per picture; None if they have several axes."""
     sides = [side for side in value.shape[1:] if side != 1]
     return int(np.prod(sides)) if value.ndim > 1 and len(sides) <= 1 else None
 
 
 def _no_fit(outputs: Arrays, classes: int) -> str:
     message = (
-        f"classes.csv has {classes:,} rows, one for each number of the output and in its order, "
-        f"but the graph gives {_listed(outputs)}"
+        f"classes.csv must have one row for each number of the output, in its order; it has "
+        f"{classes:,} rows, but the graph has {_listed(outputs)}"
     )
     if any(_columns(value) == classes + 1 for value in outputs.values()):
         message += (
-            ": one more, perhaps a background class, which networks of TensorFlow have first. "
-            "Give it a row in its place"
+            ": one more, perhaps a background class, which comes first in TensorFlow networks. "
+            "Add a row for it in its place"
         )
     return message
 
@@ -133,11 +133,11 @@ def _kind(
 ) -> str:
     """``logits`` or ``probabilities``."""
     declared = description.kind
-    slack = _DECLARED_SLACK if declared == "probabilities" else _SUM_SLACK
-    likely = "probabilities" if link or _sum_to_one(rows, slack) else "logits"
+    tolerance = _DECLARED_SUM_TOLERANCE if declared == "probabilities" else _SUM_TOLERANCE
+    likely = "probabilities" if link or _sum_to_one(rows, tolerance) else "logits"
     if declared is None and likely == "logits" and rows.min() >= 0 and rows.max() <= 1:
         raise UsageError(
-            f"`{output}` holds numbers from 0 to 1 that do not sum to one: say what they are in "
+            f"`{output}` holds numbers from 0 to 1 that do not sum to one: specify their kind in "
             'the file given with --preprocess, {"kind": "logits"} or {"kind": "probabilities"}'
         )
     if declared not in (None, likely):
@@ -151,8 +151,8 @@ def _kind(
     return likely
 
 
-def _sum_to_one(rows: npt.NDArray[np.float64], slack: float) -> bool:
-    """Whether these are shares of several classes."""
+def _sum_to_one(rows: npt.NDArray[np.float64], tolerance: float) -> bool:
+    """Whether each row holds the probabilities of several classes."""
     if rows.shape[1] == 1 or not (rows >= 0).all():
         return False
-    return bool(np.abs(rows.sum(axis=1) - 1).max() < slack)
+    return bool(np.abs(rows.sum(axis=1) - 1).max() < tolerance)

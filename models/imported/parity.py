@@ -1,4 +1,4 @@
-"""Whether the wrapped graph gives what the original gives, picture by picture."""
+"""Compare the outputs of the wrapped graph with the original, picture by picture."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -18,23 +18,23 @@ Numbers = npt.NDArray[np.float64]
 Pictures = npt.NDArray[np.uint8]
 
 TOLERANCE: Final = 1e-4
-"""What outputs may differ by: of the largest one, and beside it."""
+"""Relative tolerance of the largest output, and absolute tolerance added to it."""
 _FEW_BITS_TOLERANCE: Final = 1e-2  # the same for graphs in half precision or eight bits
-BATCH: Final = 4  # pictures of the batch that is compared with one picture at a time
+BATCH: Final = 4  # size of the batch that is compared with single pictures
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputComparison:
-    """How far apart the original and the bundle's graph are on the same pictures."""
+    """Differences between the original and the bundle's graph on the same pictures."""
 
-    max_difference: float  # between numbers of the original's output, absolute
+    max_difference: float  # largest absolute difference between outputs
     tolerance: float  # largest difference allowed
-    same_best_class: int  # of the pictures
+    same_best_class: int  # pictures with the same best class
     pictures: int
 
     @property
     def holds(self) -> bool:
-        """Whether the difference is allowed and every best class is the same."""
+        """Whether the difference is within the tolerance and every best class is the same."""
         return self.same_best_class == self.pictures and self.max_difference <= self.tolerance
 
 
@@ -45,23 +45,23 @@ class WrappedModel:
     model: onnx.ModelProto
     batch: bool  # whether it takes several pictures at once
     comparison: OutputComparison
-    logits: Numbers  # of the pictures compared
+    logits: Numbers  # of the compared pictures
     dimensions: int | None  # of the features; None if there are none
 
 
 def compare_outputs(original: Numbers, ours: Numbers, *, relative: float) -> OutputComparison:
     """Compare outputs ``(pictures, classes)``.
 
-    Where the original's two best are closer than what is allowed, either counts as its best class.
-    ``relative`` is what they may differ by, of the largest number and beside it.
+    If the original's two best outputs are closer than the tolerance, either counts as its best
+    class. The tolerance is ``relative`` times one plus the largest absolute output.
     """
-    worst = float(np.abs(original - ours).max())
+    difference = float(np.abs(original - ours).max())
     tolerance = relative * (1 + float(np.abs(original).max()))
-    theirs = np.take_along_axis(original, ours.argmax(axis=1)[:, np.newaxis], axis=1)[:, 0]
+    at_our_best = np.take_along_axis(original, ours.argmax(axis=1)[:, np.newaxis], axis=1)[:, 0]
     return OutputComparison(
-        max_difference=worst if np.isfinite(worst) else float("inf"),
+        max_difference=difference if np.isfinite(difference) else float("inf"),
         tolerance=tolerance,
-        same_best_class=int((theirs >= original.max(axis=1) - tolerance).sum()),
+        same_best_class=int((at_our_best >= original.max(axis=1) - tolerance).sum()),
         pictures=len(original),
     )
 
@@ -69,7 +69,7 @@ def compare_outputs(original: Numbers, ours: Numbers, *, relative: float) -> Out
 def original_outputs(
     graph: Graph, input_format: InputFormat, pictures: Pictures
 ) -> dict[str, npt.NDArray[Any]]:
-    """What the original gives, its input made in plain NumPy, as many at once as it takes."""
+    """The outputs of the original, in batches of its size, with input prepared in plain NumPy."""
     batches = []
     for start in range(0, len(pictures), graph.batch):
         rows = np.arange(start, start + graph.batch) % len(pictures)
@@ -88,18 +88,17 @@ def wrap_and_compare(
 ) -> WrappedModel:
     """Wrap the graph and compare it with the original on pictures.
 
-    It then takes any number of pictures at once, or one where it was made for one and batches of it
-    fail or differ.
+    The wrapped graph takes any number of pictures at once, or only one if batches fail or differ.
 
     Args:
-        graph: What was read.
-        input_format: How it wants its pictures.
-        choice: What of it is served.
+        graph: The original graph.
+        input_format: Its input format.
+        choice: Its tensors to serve.
         pictures: RGB, ``(pictures, size, size, 3)``.
         original: Its output for them, ``(pictures, classes)``.
 
     Raises:
-        BundleError: They disagree.
+        BundleError: The two differ.
     """
     try:
         return _wrap_and_compare(graph, input_format, choice, pictures, original, batch=True)
@@ -120,7 +119,7 @@ def _wrap_and_compare(
     model = wrap_graph(graph, input_format, choice, classes=classes, one_at_a_time=not batch)
     outputs = _outputs(model, pictures, batch=batch)
     logits = outputs[LOGITS].astype(np.float64)
-    if choice.log:  # of few bits, they sum to one with an error
+    if choice.log:  # in few bits, probabilities do not sum exactly to one
         original = original / original.sum(axis=1, keepdims=True)
     relative = _FEW_BITS_TOLERANCE if graph.few_bits else TOLERANCE
     comparison = _compare(original, _apply_link(logits, choice.link), relative)
@@ -142,12 +141,12 @@ def _wrap_and_compare(
 def _outputs(
     model: onnx.ModelProto, pictures: Pictures, *, batch: bool
 ) -> dict[str, npt.NDArray[Any]]:
-    """Outputs for one picture at a time, followed by those of a batch where there are batches."""
+    """Outputs for single pictures, followed by those of one batch if ``batch``."""
     parts = [row[np.newaxis] for row in pictures] + ([pictures[:BATCH]] if batch else [])
     try:
         session = open_graph(model.SerializeToString(), threads=1, quiet=True)
         results = [session.run(None, {INPUT: part}) for part in parts]
-    except Exception as error:  # each kind of failure raises another class of the runtime's own
+    except Exception as error:  # the runtime raises a different class for each kind of failure
         raise BundleError(f"the bundle's graph does not run: {error}") from error
     names = [value.name for value in session.get_outputs()]
     columns = zip(*results, strict=True)
@@ -155,17 +154,17 @@ def _outputs(
 
 
 def _compare(original: Numbers, ours: Numbers, relative: float) -> OutputComparison:
-    """Compare pictures one at a time, and keep the difference of their batch if it is larger."""
+    """Compare single pictures; the difference of a batch counts if it is larger."""
     count = len(original)
-    singly = compare_outputs(original, ours[:count], relative=relative)
+    single = compare_outputs(original, ours[:count], relative=relative)
     if len(ours) == count:
-        return singly
+        return single
     batch = compare_outputs(original[: len(ours) - count], ours[count:], relative=relative)
-    return replace(singly, max_difference=max(singly.max_difference, batch.max_difference))
+    return replace(single, max_difference=max(single.max_difference, batch.max_difference))
 
 
 def _apply_link(logits: Numbers, link: str | None) -> Numbers:
-    """The original's output as it follows from logits."""
+    """The original's output, computed from logits."""
     if link is None:
         return logits
     if link == "sigmoid":
@@ -180,7 +179,7 @@ def _apply_link(logits: Numbers, link: str | None) -> Numbers:
 def _declare_dimensions(
     model: onnx.ModelProto, features: npt.NDArray[np.float32] | None
 ) -> int | None:
-    """Say in the graph how many numbers its features are, as a session wants to know."""
+    """Declare the length of the feature vectors in the graph, which a session needs."""
     if features is None:
         return None
     for value in model.graph.output:

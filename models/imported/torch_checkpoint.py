@@ -1,4 +1,4 @@
-"""A checkpoint of a network of torchvision or timm, as an imported model."""
+"""Import a checkpoint of a torchvision or timm network."""
 
 import tempfile
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from florilege.models.imported.input_format import InputFormat, format_numbers
 from florilege.models.imported.parity import TOLERANCE, compare_outputs
 from florilege.models.session import INPUT, open_graph
 
-_FIXED_KEYS = ("layout", "type", "channels", "output", "kind")  # by every network of these
+_FIXED_KEYS = ("layout", "type", "channels", "output", "kind")  # the same for all these networks
 
 
 def import_checkpoint(
@@ -32,25 +32,24 @@ def import_checkpoint(
     classes: int,
     photos: Sequence[Path],
 ) -> ImportedModel:
-    """Build the network, fill it with the checkpoint, and export it like our own.
+    """Build the network, load the checkpoint, and export it like our own networks.
 
     Args:
-        name: What ``--backbone`` takes.
-        weights: What ``--weights`` takes; the network's own, downloaded, if None. Nothing in a
+        name: A network, as for ``--backbone``.
+        weights: Weights, as for ``--weights``; None downloads the network's own. No code in a
             file is run.
-        description: Size, resize, crop, scale, mean and std, where they are not those of the
-            network.
-        classes: Number of rows of the class table, which the last layer has too.
+        description: Size, resize, crop, scale, mean and std, if they differ from the network's.
+        classes: Number of rows of the class table, which the last layer must have too.
         photos: As for :func:`florilege.models.imported.onnx_file.import_onnx`.
 
     Raises:
-        UsageError: There is no such network, it does not take the size, or the preprocess file says
-            what the network itself determines.
+        UsageError: There is no such network, it does not take the size, or the preprocess file has
+            keys that the network determines.
         BundleError: The weights do not fit, or the exported graph differs from torch.
-        DataError: A photo that cannot be read.
+        DataError: A photo cannot be read.
     """
-    if useless := [key for key in _FIXED_KEYS if key in description.model_fields_set]:
-        raise UsageError(f"of a checkpoint these are known, leave them out: {', '.join(useless)}")
+    if fixed := [key for key in _FIXED_KEYS if key in description.model_fields_set]:
+        raise UsageError(f"a checkpoint determines these keys, leave them out: {', '.join(fixed)}")
     weights = weights or PRETRAINED
     try:
         preprocess = _preprocess(own_preprocess(name, weights), description)
@@ -90,8 +89,8 @@ def import_checkpoint(
 
 
 def _preprocess(own: Preprocess, description: Description) -> Preprocess:
-    """The network's own, with the changes of the preprocess file."""
-    per_unit = 255 * (description.scale or 1 / 255)  # ours are for values from 0 to 1
+    """The network's own preprocessing with the changes of the preprocess file."""
+    per_unit = 255 * (description.scale or 1 / 255)  # ours is for pixels from 0 to 1
     mean, std = (
         tuple(number / per_unit for number in numbers) if numbers else default
         for numbers, default in ((description.mean, own.mean), (description.std, own.std))
@@ -108,14 +107,14 @@ def _preprocess(own: Preprocess, description: Description) -> Preprocess:
 
 
 def _load_weights(network: Network, source: Weights, classes: int) -> None:
-    """Take all weights, the rows of the last layer in their order."""
+    """Load all weights, the rows of the last layer in order."""
     before = {key: value.clone() for key, value in network.head.state_dict().items()}
     warm_start(network, replace(source, classes=None))
     after = network.head.state_dict()
     if any(torch.equal(before[key], after[key]) for key in before):
         raise BundleError(
-            f"the last layer of {source.origin} does not have {classes:,} rows, one for each class "
-            "of classes.csv and in its order, or is of another kind"
+            f"the last layer of {source.origin} is of another kind, or does not have {classes:,} "
+            "rows, one for each class of classes.csv in its order"
         )
 
 
@@ -123,7 +122,7 @@ def _load_weights(network: Network, source: Weights, classes: int) -> None:
 def _torch_logits(
     network: Network, preprocess: Preprocess, pixels: npt.NDArray[np.uint8]
 ) -> npt.NDArray[np.float64]:
-    """Logits of torch, one picture at a time, normalised in plain NumPy."""
+    """Torch's logits, one picture at a time, normalised in plain NumPy."""
     input_format = InputFormat(
         layout="nchw",
         type="float32",

@@ -1,7 +1,7 @@
-"""A graph of others between nodes of ours: raw pictures in, logits and features out.
+"""Wrap an imported graph in our nodes: raw pictures in, logits and features out.
 
-``image`` uint8 ``(batch, size, size, 3)`` -> float -> order of colours -> normalise -> layout and
-type -> their graph -> ``logits``, and ``features`` where its last layer is a linear one.
+``image`` uint8 ``(batch, size, size, 3)`` -> float -> channel order -> normalise -> layout and
+type -> original graph -> ``logits``, and ``features`` if its last layer is linear.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,9 +23,9 @@ from florilege.models.imported.output_choice import OutputChoice
 from florilege.models.session import FEATURES, INPUT
 
 LOGITS: Final = "logits"
-_OURS: Final = "florilege/"  # before the names of what is added
-_THEIRS: Final = "original/"  # before names of theirs that ours need
-_SMALLEST: Final = float(np.finfo(np.float32).tiny)  # makes the logarithm of a 0 finite
+_ADDED: Final = "florilege/"  # prefix of added nodes and tensors
+_ORIGINAL: Final = "original/"  # prefix of original tensors whose names we need
+_SMALLEST: Final = float(np.finfo(np.float32).tiny)  # makes the logarithm of 0 finite
 _CODES: Final = {name: code for code, name in TYPES.items()}
 
 
@@ -37,43 +37,43 @@ def wrap_graph(
     classes: int,
     one_at_a_time: bool = False,
 ) -> onnx.ModelProto:
-    """The graph between nodes of ours.
+    """Wrap the graph in our nodes.
 
     Args:
-        graph: What was read.
-        input_format: How it wants its pictures.
-        choice: What of it is served.
+        graph: The original graph.
+        input_format: Its input format.
+        choice: Its tensors to serve.
         classes: Number of logits.
-        one_at_a_time: Keep to batches of one; otherwise any number of pictures goes at once.
+        one_at_a_time: Whether batches hold one picture; otherwise they hold any number.
     """
     model = onnx.ModelProto()
     model.CopyFrom(graph.model)
     names = {
-        name: _THEIRS + name if name in (INPUT, LOGITS, FEATURES) else name
+        name: _ORIGINAL + name if name in (INPUT, LOGITS, FEATURES) else name
         for name in _names(graph)
     }
     _rename(model.graph, names)
     if not one_at_a_time:
         _free_batch(model.graph, graph.batch)
     adapters = _Adapters(batch=1 if one_at_a_time else "batch")
-    adapters.front(input_format, into=names[graph.input.name])
+    adapters.add_input(input_format, into=names[graph.input.name])
     inner = list(model.graph.node)
-    adapters.back(names[choice.logits], LOGITS, log=choice.log, columns=classes)
+    adapters.add_output(names[choice.logits], LOGITS, log=choice.log, columns=classes)
     if choice.features is not None:
-        adapters.back(names[choice.features], FEATURES, log=False, columns="dimensions")
+        adapters.add_output(names[choice.features], FEATURES, log=False, columns="dimensions")
     outputs = [value.name for value in adapters.outputs]
     nodes = _needed([*adapters.first, *inner, *adapters.last], outputs)
     _replace(model.graph.node, nodes)
     _replace(model.graph.input, adapters.inputs)
     _replace(model.graph.output, adapters.outputs)
-    del model.graph.value_info[:]  # shapes of before; ONNX Runtime finds those of now
+    del model.graph.value_info[:]  # outdated shapes; ONNX Runtime infers the new ones
     drop_unused_constants(model.graph)
     model.graph.initializer.extend(adapters.constants)
     return model
 
 
 class _Adapters:
-    """The nodes of ours, before and after theirs."""
+    """Our nodes before and after the original ones."""
 
     def __init__(self, batch: int | str) -> None:
         self.batch = batch
@@ -83,8 +83,8 @@ class _Adapters:
         self.inputs: list[onnx.ValueInfoProto] = []
         self.outputs: list[onnx.ValueInfoProto] = []
 
-    def front(self, input_format: InputFormat, *, into: str) -> None:
-        """From ``image`` to the tensor ``into``, step by step what ``InputFormat.prepare`` does."""
+    def add_input(self, input_format: InputFormat, *, into: str) -> None:
+        """Convert ``image`` to the tensor ``into`` with the steps of ``InputFormat.prepare``."""
         shape = [self.batch, input_format.size, input_format.size, 3]
         self.inputs.append(helper.make_tensor_value_info(INPUT, TensorProto.UINT8, shape))
         steps: list[tuple[str, list[str], dict[str, Any]]] = []
@@ -104,8 +104,8 @@ class _Adapters:
             steps.append(("Transpose", [], {"perm": [0, 3, 1, 2]}))
         self.first = _chain(INPUT, steps or [("Identity", [], {})], into, "front")
 
-    def back(self, name: str, output: str, *, log: bool, columns: int | str) -> None:
-        """From the tensor ``name`` to ``output``, float32 with a row for each picture."""
+    def add_output(self, name: str, output: str, *, log: bool, columns: int | str) -> None:
+        """Convert the tensor ``name`` to ``output``, float32 with one row per picture."""
         steps: list[tuple[str, list[str], dict[str, Any]]] = [
             ("Flatten", [], {"axis": 1}),
             ("Cast", [], {"to": TensorProto.FLOAT}),
@@ -117,27 +117,27 @@ class _Adapters:
         self.outputs.append(helper.make_tensor_value_info(output, TensorProto.FLOAT, shape))
 
     def _constant(self, name: str, numbers: Any, kind: Any = np.float32) -> str:
-        self.constants.append(numpy_helper.from_array(np.asarray(numbers, kind), _OURS + name))
-        return _OURS + name
+        self.constants.append(numpy_helper.from_array(np.asarray(numbers, kind), _ADDED + name))
+        return _ADDED + name
 
 
 def _chain(
     start: str, steps: Sequence[tuple[str, list[str], dict[str, Any]]], end: str, name: str
 ) -> list[onnx.NodeProto]:
-    """Nodes one after the other, from the tensor ``start`` to the tensor ``end``."""
-    between = [f"{_OURS}{name}/{number}" for number in range(1, len(steps))]
-    places = zip([start, *between], [*between, end], strict=True)
+    """A chain of nodes from the tensor ``start`` to the tensor ``end``."""
+    between = [f"{_ADDED}{name}/{number}" for number in range(1, len(steps))]
+    ends = zip([start, *between], [*between, end], strict=True)
     return [
         helper.make_node(
-            kind, [source, *more], [target], name=f"{_OURS}{name}/{number}", **settings
+            kind, [source, *more], [target], name=f"{_ADDED}{name}/{number}", **settings
         )
         for number, ((source, target), (kind, more, settings)) in enumerate(
-            zip(places, steps, strict=True)
+            zip(ends, steps, strict=True)
         )
     ]
 
 
-# Their graph -----------------------------------------------------------------------------------
+# The original graph ----------------------------------------------------------------------------
 
 
 def _names(graph: Graph) -> Iterator[str]:
@@ -149,22 +149,22 @@ def _names(graph: Graph) -> Iterator[str]:
 
 
 def _rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:
-    """Rename tensors, inside of loops and branches too: no name hides another there."""
+    """Rename tensors, also inside loops and branches, where no name shadows another."""
     for tensor in (*graph.initializer, *graph.input, *graph.output):
         tensor.name = names.get(tensor.name, tensor.name)
     for sparse in graph.sparse_initializer:
         sparse.values.name = names.get(sparse.values.name, sparse.values.name)
     for node in graph.node:
-        for places in (node.input, node.output):
-            places[:] = [names.get(name, name) for name in places]
+        for tensors in (node.input, node.output):
+            tensors[:] = [names.get(name, name) for name in tensors]
         for inner in subgraphs(node):
             _rename(inner, names)
 
 
 def _free_batch(graph: onnx.GraphProto, batch: int) -> None:
-    """Let reshapes to a fixed batch keep the batch they get, which a 0 in the shape says.
+    """Let reshapes to a fixed batch size keep the batch size of their input: a 0 in the shape.
 
-    Whether that was the meaning of all of them shows when batches are run, see ``parity``.
+    ``parity`` runs batches to check that this was the meaning of each reshape.
     """
     shapes = {tensor.name: tensor for tensor in graph.initializer}
     weights = set(shapes)
@@ -182,13 +182,13 @@ def _free_batch(graph: onnx.GraphProto, batch: int) -> None:
 
 
 def _value(node: onnx.NodeProto) -> onnx.TensorProto:
-    """The tensor of a ``Constant``, empty where it is given in another way."""
+    """The tensor of a ``Constant``; empty if its value has another form."""
     tensors = (each.t for each in node.attribute if each.name == "value")
     return next(tensors, onnx.TensorProto(data_type=TensorProto.INT64, dims=[0]))
 
 
 def _needed(nodes: list[onnx.NodeProto], outputs: Sequence[str]) -> list[onnx.NodeProto]:
-    """The nodes that the outputs follow from; they come in order."""
+    """The nodes that the outputs depend on, in order."""
     tensors, needed = set(outputs), []
     for node in reversed(nodes):
         if tensors.intersection(node.output):

@@ -34,7 +34,7 @@ def test_long_warnings_are_cut_and_many_classes_are_summed_up(tmp_path: Path) ->
     result = RUNNER.invoke(app, ["check", "flora:train=60,val=3,test=3"])
     assert result.exit_code == 0, result.output
     assert "the 40 rarest of 85 classes" in result.stdout
-    assert "more; --json has all" in result.stdout
+    assert "more; --json lists all" in result.stdout
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 4])
@@ -50,8 +50,8 @@ def test_what_is_left_out_of_a_long_list_is_counted(
     listed = [line.strip() for line in text.splitlines() if line.startswith("  ")]
     assert [name for name in listed if name in one_each] == list(one_each)[:most]
     words = " ".join(text.split())
-    assert (f"and {3 - most} more; --json has all" in words) == (most < 3)
-    assert (f"the {most} rarest of 3 classes; --json has all" in words) == (most < 3)
+    assert (f"and {3 - most} more; --json lists all" in words) == (most < 3)
+    assert (f"the {most} rarest of 3 classes; --json lists all" in words) == (most < 3)
 
 
 def test_a_long_class_name_goes_on_below_and_nothing_is_cut(
@@ -143,7 +143,7 @@ def test_split_takes_no_options_of_the_training_split(tmp_path: Path) -> None:
     arguments = ["split", f"{root}:noise=0.2", "--out", str(tmp_path / "m.csv")]
     result = RUNNER.invoke(app, arguments)
     assert isinstance(result.exception, DataError)
-    assert "cut from pictures as they are" in str(result.exception)
+    assert "manifest cannot store options" in str(result.exception)
     assert not (tmp_path / "m.csv").exists()
 
 
@@ -159,4 +159,4 @@ def test_keeping_splits_moves_the_plants_in_several_alone(tmp_path: Path) -> Non
     wrong = ["split", str(source), "--out", str(out), "--keep", "--seed", "0", "--val", "0.1"]
     refused = RUNNER.invoke(app, wrong).exception
     assert isinstance(refused, UsageError)
-    assert str(refused) == "--keep draws nothing: leave out --val and --seed"
+    assert str(refused) == "--keep draws no splits: leave out --val and --seed"

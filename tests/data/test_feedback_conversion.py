@@ -1,4 +1,4 @@
-"""Feedback of an earlier version, moved into the database of this one."""
+"""Feedback of an earlier version is moved into the database."""
 
 import json
 from pathlib import Path
@@ -45,9 +45,9 @@ def test_rows_and_photos_move_into_the_database(tmp_path: Path) -> None:
         tmp_path / "kept",
         row("r1", "a", photo(1)),
         row("r2", "b", photo(2)),
-        row("r1", "b", photo(1)),  # another word on the first
+        row("r1", "b", photo(1)),  # a second row for the first answer
         row("r3", "not_an_organism"),
-        row("r2", "c", k=5.0),  # another caller with the name of the second
+        row("r2", "c", k=5.0),  # another client's answer with the same name
     )
     for number in (1, 2):
         (store / photo(number)).write_bytes(png(number))

@@ -1,4 +1,4 @@
-"""Feedback as training data: which photos, under which class, and beside which others."""
+"""Feedback as training data: the photos, their classes, and the other rows of the manifest."""
 
 import csv
 import json
@@ -26,7 +26,7 @@ R1, R2, R3, R4 = (character * 32 for character in "1234")
 
 
 def write_store(store: Path, *words: dict[str, Any]) -> Path:
-    """A feedback store, with what was said in its order."""
+    """A feedback store with rows in the given order."""
     store.mkdir(parents=True, exist_ok=True)
     with closing(FeedbackStore(store, max_bytes=2**30)) as database:
         for word in words:
@@ -75,7 +75,7 @@ def test_the_last_word_on_an_answer_counts(tmp_path: Path) -> None:
         word(R3, "a", 3),
         word(R1, "b", 1),
         word(R2, NOT_LISTED, 2),
-        word(R3, "a"),  # taken back
+        word(R3, "a"),  # consent withdrawn
         word(R4, NOT_AN_ORGANISM, 4),
     )
     result = import_feedback(store, tmp_path / "m.csv")
@@ -104,8 +104,8 @@ def test_beside_other_data_one_manifest_holds_all_and_no_class_they_lack(tmp_pat
     arguments = ["import-feedback", str(store), "--with", str(photos), "--out", str(out)]
     result = RUNNER.invoke(app, arguments)
     assert result.stdout.splitlines() == [
-        f"{out}: 1 photo of 1 answer, beside 4",
-        "left out: 1 of classes that the data lack",
+        f"{out}: 1 photo of 1 answer, plus 4",
+        "left out: 1 of classes that the data set lacks",
     ]
     assert result.stderr.startswith(f"next: florilege train --data {out} ")
     dataset = open_dataset(str(out))
@@ -184,7 +184,7 @@ def test_what_a_killed_server_left_is_undone_when_it_is_read(tmp_path: Path) -> 
     code = f"""if True:
         import os, sqlite3
         db = sqlite3.connect({str(store / FILE)!r})
-        db.execute("PRAGMA cache_size = 1")  # so that it is written before it is committed
+        db.execute("PRAGMA cache_size = 1")  # writes pages before the commit
         db.execute("UPDATE feedback SET class_id = 'b'")
         db.executemany("INSERT INTO photos VALUES ('{R1}', ?, zeroblob(9999))", zip(range(2, 99)))
         os._exit(1)"""

@@ -1,4 +1,4 @@
-"""Label noise within groups: its rate, its evenness, and what it depends on."""
+"""Label noise within groups: its rate, uniformity and dependencies."""
 
 from collections import Counter
 
@@ -73,7 +73,7 @@ def test_noise_depends_on_the_seed_and_the_picture_and_not_on_order_or_neighbour
 
 
 def test_draws_of_rate_and_class_are_independent() -> None:
-    """One draw for both would leave the classes drawn at a low rate on one side of the group."""
+    """With one draw for both, a low rate would draw only the first classes of a group."""
     train = records(["a"] * ROWS)
     several = Listing(source="somewhere", splits={"train": train}, groups=GROUPS, order=[*GROUPS])
     sample = Counter(noisy_ids(several, train, rate=0.1, seed=3))

@@ -57,7 +57,7 @@ def test_a_given_class_table_rules_the_labels(tmp_path: Path) -> None:
 
 def test_a_class_the_given_table_lacks_is_named(tmp_path: Path) -> None:
     root = write_folder(tmp_path, {"val": {"a": 1, "b": 2}})
-    with pytest.raises(DataError, match=r"1 class id of val missing in the model's .*: 'b'"):
+    with pytest.raises(DataError, match=r"1 class id of val missing from the model's .*: 'b'"):
         open_dataset(str(root), splits=["val"], classes=_table("a", "z"))
 
 

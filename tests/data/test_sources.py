@@ -26,7 +26,7 @@ def test_a_folder_without_splits_is_pointed_to_the_split_command(tmp_path: Path)
 
 
 def test_an_empty_name_is_not_the_current_folder() -> None:
-    with pytest.raises(DataError, match="no data source is named"):
+    with pytest.raises(DataError, match="the data source is empty"):
         open_dataset("")
 
 

@@ -1,4 +1,4 @@
-"""Fewer training pictures, by share and in a long tail."""
+"""Subsets of the training pictures, by share and with a long tail."""
 
 import pickle
 from collections import Counter

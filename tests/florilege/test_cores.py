@@ -1,4 +1,4 @@
-"""Cores are counted as the container grants them, and results come in order, a few ahead."""
+"""Cores follow the container's limit, and results come in order, computed a few ahead."""
 
 import threading
 from collections.abc import Iterator
@@ -67,7 +67,7 @@ def test_what_has_not_begun_when_the_caller_stops_is_left_undone(
     class Pool(ThreadPoolExecutor):
         def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
             super().shutdown(wait=False, cancel_futures=cancel_futures)
-            stopped.set()  # now the item under way may end
+            stopped.set()  # lets the running item end
             super().shutdown(wait=True)
 
     def work(item: int) -> None:

@@ -1,4 +1,4 @@
-"""Exit codes are a contract of the command line; the commands in messages install the extra."""
+"""Exit codes are a contract of the command line; install hints name the right extra."""
 
 import tomllib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A file is replaced whole or not at all, and one process at a time writes into a folder."""
+"""A file is replaced completely or not at all; one process at a time writes to a folder."""
 
 import errno
 import os
@@ -119,7 +119,9 @@ def test_a_second_process_is_refused_and_told_who_holds_the_folder(tmp_path: Pat
     with holder(tmp_path) as other:
         for _ in range(2):
             with (
-                pytest.raises(UsageError, match=rf"process \({other.pid}\) writes into {tmp_path}"),
+                pytest.raises(
+                    UsageError, match=rf"process \({other.pid}\) is writing to {tmp_path}"
+                ),
                 folder_lock(tmp_path),
             ):
                 pytest.fail("both hold it")

@@ -85,7 +85,7 @@ def test_the_papers_say_where_it_came_from(words: list[object], tmp_path: Path) 
     assert "checkpoint_chosen_on" not in papers  # unknown, not none
     card = bundle.read("MODEL_CARD.md").decode()
     assert f"- file: `net.onnx`, sha256 `{digest}`" in card
-    assert "on 8 made-up pictures, best class the same for 8.\n" in card
+    assert "on 8 made-up pictures, with the same best class for 8.\n" in card
     model = onnx.load(tmp_path / "bundle" / "model.onnx")
     assert model.producer_name == "florilege"
     assert str(tmp_path).encode() not in bundle.read("model.onnx")
@@ -112,7 +112,7 @@ def test_what_does_not_fit_is_refused_and_nothing_is_written(
     words: list[object], tmp_path: Path
 ) -> None:
     (tmp_path / "preprocess.json").write_text("{}")
-    assert "leaves scale, mean, std open" in str(_error(*words))
+    assert "does not determine scale, mean, std" in str(_error(*words))
     (tmp_path / "preprocess.json").write_text(json.dumps(SCALED))
     (tmp_path / "classes.csv").write_text("class_id\na\nb\n")
     assert "perhaps a background class" in str(_error(*words))
@@ -132,7 +132,7 @@ def test_an_older_bundle_is_replaced_and_its_calibration_goes(
     bundle = tmp_path / "bundle"
     (bundle / "calibration.json").write_text("{}")
     again = _call(*words)
-    assert "the calibration it held is gone: calibrate again" in again.stderr
+    assert "its calibration was removed: calibrate again" in again.stderr
     assert "calibrate again" not in _call(*words[:-1], tmp_path / "new").stderr
 
 
@@ -141,7 +141,7 @@ def test_a_bundle_that_another_process_changes_is_left_alone(
 ) -> None:
     assert _call(*words).exit_code == 0
     with holder(tmp_path / "bundle") as other:
-        assert f"process ({other.pid}) writes into" in str(_error(*words))
+        assert f"process ({other.pid}) is writing to" in str(_error(*words))
 
 
 def test_an_imported_bundle_is_calibrated_and_evaluated_like_our_own(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ cli.main()
     assert "original and bundle differ by at most" in outcome.stdout
     refused = run("resnet18", *words[1:])
     assert refused.returncode == 2
-    assert "resnet18 is no ONNX file; a checkpoint of a network needs torch" in refused.stderr
+    assert "resnet18 is not an ONNX file; a checkpoint of a network needs torch" in refused.stderr
 
 
 # Checkpoints -------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Progress goes to stderr, only where someone watches, and nothing of it remains."""
+"""Progress goes to stderr, only on a terminal, and disappears at the end."""
 
 import io
 import sys

@@ -1,4 +1,4 @@
-"""Work spread over processes of Ray: the same results in order, whatever happens to a worker."""
+"""Work spread over Ray processes has the same results in order, even if workers die."""
 
 import os
 import pickle
@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from florilege.errors import FlorilegeError, UsageError
-from florilege.ray_tasks import AT_ONCE, ATTEMPTS, TURNS, Workers, _portions, spread
+from florilege.ray_tasks import ATTEMPTS, MOST_ITEMS, PORTIONS, Workers, _portions, spread
 
 pytest.importorskip("ray", reason="the extra `ray` is not installed")
 pytestmark = [
     pytest.mark.timeout(300),
-    pytest.mark.filterwarnings("ignore"),  # Ray's own, in whatever version it is
+    pytest.mark.filterwarnings("ignore"),  # Ray's own, which differ by version
 ]
 TWO = Workers(number=2)
 
@@ -107,13 +107,13 @@ def test_nothing_is_asked_of_nobody(tmp_path: Path) -> None:
     assert list(spread(Opener(tmp_path / "opened"), [], TWO)) == []
 
 
-@pytest.mark.parametrize("count", [1, 15, 16, 17, 1000, TURNS * 2 * AT_ONCE, 5000])
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 1000, PORTIONS * 2 * MOST_ITEMS, 5000])
 def test_portions_hold_every_item_once_and_none_is_too_large(count: int) -> None:
     portions = _portions(range(count), 2)
     assert [x for each in portions for x in pickle.loads(each["items"])] == list(range(count))
     sizes = [len(pickle.loads(each["items"])) for each in portions]
-    assert max(sizes) <= AT_ONCE
-    assert len(sizes) >= min(count, TURNS * 2)
+    assert max(sizes) <= MOST_ITEMS
+    assert len(sizes) >= min(count, PORTIONS * 2)
     assert [each["first"] for each in portions] == [sum(sizes[:i]) for i in range(len(sizes))]
 
 

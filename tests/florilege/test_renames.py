@@ -1,4 +1,4 @@
-"""Old words of the command line do what the new ones do, and say what these are."""
+"""Old names on the command line work like the new ones, and print a hint."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -35,7 +35,7 @@ def test_each_old_word_leads_to_one_that_is_there(old: str, new: str) -> None:
 def refusal(
     *words: str, variables: Mapping[str, str] | None = None
 ) -> tuple[Sequence[str], Sequence[str]]:
-    """What `evaluate` with a gate alone says: its warnings, and the errors."""
+    """The warnings and errors of `evaluate` with only a gate."""
     result = CliRunner().invoke(cli.app, words, env=variables or {})
     assert result.exit_code == 2
     lines = result.stderr.splitlines()
@@ -51,7 +51,7 @@ STORE = ("--feedback-store", "S")
 @pytest.mark.parametrize("value", [["--against", "OLD"], ["--against=OLD"]])
 def test_an_old_flag_works_with_one_hint(value: Sequence[str]) -> None:
     hints, errors = refusal(*EVALUATE, *STORE, *value)
-    assert hints == ["warning: --against is called --baseline now"]
+    assert hints == ["warning: --against is now called --baseline"]
     assert errors == NEEDS_PHOTOS == refusal(*EVALUATE, *STORE, "--baseline", "OLD")[1]
     assert refusal(*EVALUATE, *STORE, "--baseline", "OLD")[0] == []
 
@@ -60,7 +60,7 @@ def test_an_old_variable_works_with_one_hint_and_the_new_one_wins() -> None:
     old = {"FLORILEGE_EVALUATE_AGAINST": "OLD"}
     hints, errors = refusal(*EVALUATE, *STORE, variables=old)
     assert hints == [
-        "warning: FLORILEGE_EVALUATE_AGAINST is called FLORILEGE_EVALUATE_BASELINE now"
+        "warning: FLORILEGE_EVALUATE_AGAINST is now called FLORILEGE_EVALUATE_BASELINE"
     ]
     assert errors == NEEDS_PHOTOS
     both = old | {"FLORILEGE_EVALUATE_BASELINE": "NEW"}
@@ -71,14 +71,14 @@ def test_an_old_line_of_a_file_works_with_one_hint(tmp_path: Path) -> None:
     file = tmp_path / "evaluate.yaml"
     file.write_text("against: OLD\nfeedback-store: S\n")
     hints, errors = refusal(*EVALUATE, "--config", str(file))
-    assert hints == ["warning: against is called baseline now"]
+    assert hints == ["warning: against is now called baseline"]
     assert errors == NEEDS_PHOTOS
 
 
 def test_an_old_command_works_with_one_hint() -> None:
     result = CliRunner().invoke(cli.app, ["bundle", "names", "--help"])
     assert result.exit_code == 0
-    assert result.stderr == "warning: 'bundle names' is called 'bundle set-names' now\n"
+    assert result.stderr == "warning: 'bundle names' is now called 'bundle set-names'\n"
     assert "CLASSES_CSV" in result.stdout
 
 

@@ -1,4 +1,4 @@
-"""A mistyped word is met with what it may mean, and a strange one with nothing."""
+"""A mistyped word gets suggestions, an unrelated word gets none."""
 
 from pathlib import Path
 

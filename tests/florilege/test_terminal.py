@@ -1,4 +1,4 @@
-"""What every verb shows: whole on a terminal and plain in a file."""
+"""Output of all verbs: complete on a terminal and plain in a file."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def test_a_verb_ends_with_commands_that_can_be_typed(capsys: pytest.CaptureFixtu
 def test_a_command_is_one_line_for_those_who_copy_it() -> None:
     program = f"from florilege.terminal import conclude; conclude(then=[('serve', {LONG!r})])"
     view = shown_by(program)
-    assert all(len(line) == 80 for line in view[:-1])  # broken by the terminal, not by us
+    assert all(len(line) == 80 for line in view[:-1])  # wrapped by the terminal, not by us
     assert "".join(view).replace(" ", "") == f"next:florilegeserve'{LONG}'".replace(" ", "")
 
 

@@ -47,7 +47,7 @@ def exif_with_orientation(orientation: int, order: str = "<", kind: int = 3) -> 
 
 
 def stored_for(image: Image.Image, orientation: int) -> Image.Image:
-    """What a camera stores so that a viewer who follows ``orientation`` sees ``image``.
+    """The pixels that a camera stores so that ``orientation`` shows ``image``.
 
     The EXIF standard says where row 0 and column 0 of the stored picture lie: 1 top left,
     2 top right, 3 bottom right, 4 bottom left, 5 left top, 6 right top, 7 right bottom,
@@ -66,7 +66,7 @@ def stored_for(image: Image.Image, orientation: int) -> Image.Image:
 def png(
     width: int, height: int, *, depth: int, colour: int, rows: bytes, extra: bytes = b""
 ) -> bytes:
-    """A PNG made by hand, for depths Pillow does not write; ``rows`` with filter bytes."""
+    """A PNG built by hand, for depths that Pillow does not write; ``rows`` have filter bytes."""
     header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
     data = (
         chunk(b"IHDR", header) + extra + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")

@@ -1,4 +1,4 @@
-"""List files: what is read, and what is refused with which words."""
+"""List files: accepted content, and the messages for refused content."""
 
 from pathlib import Path
 

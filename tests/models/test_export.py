@@ -227,7 +227,7 @@ def test_exporting_twice_gives_the_same_bytes(tmp_path: Path, files: dict[str, P
 
 
 class _Keeps(nn.Module):
-    """Keeps what it makes on its first picture, as some transformers of timm do."""
+    """Caches a tensor on its first picture, like some of timm's transformers."""
 
     def __init__(self) -> None:
         super().__init__()

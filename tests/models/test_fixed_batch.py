@@ -1,4 +1,4 @@
-"""A batch of fixed size gives what the session gives, and its buffers belong to it alone."""
+"""A fixed batch returns the same outputs as the session, and shares no buffers."""
 
 import ctypes
 from pathlib import Path
@@ -29,7 +29,7 @@ def batch(folder: Path, size: int, features: str | None = FEATURES) -> tuple[Ses
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_a_batch_full_or_not_gives_what_the_session_gives(tmp_path: Path, number: int) -> None:
     session, three = batch(tmp_path, 3)
-    three.run(random_pictures(3, seed=7))  # what was there before must not show
+    three.run(random_pictures(3, seed=7))  # earlier content must not leak
     pictures = random_pictures(number, seed=number)
     outputs = three.run(pictures)
     expected = session.outputs(np.stack(pictures), features=True)
@@ -48,7 +48,7 @@ def test_what_a_batch_gave_stays_when_the_next_one_runs(tmp_path: Path) -> None:
     assert np.array_equal(outputs["logits"], before["logits"])
 
 
-# What a GPU is told, seen without one ----------------------------------------------------------
+# Calls to a GPU, tested without one -------------------------------------------------------------
 
 
 def test_a_gpu_gets_buffers_of_its_own_and_a_graph_for_each_size(

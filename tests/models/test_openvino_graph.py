@@ -1,4 +1,4 @@
-"""A graph in OpenVINO gives what it gives in ONNX Runtime, from any number of threads."""
+"""OpenVINO returns the same outputs as ONNX Runtime, from any number of threads."""
 
 import os
 import platform
@@ -60,7 +60,7 @@ def test_a_picture_gets_the_same_outputs_alone_and_among_others(bundle: Bundle) 
 
 
 def test_threads_that_run_it_first_at_once_all_get_an_answer(bundle: Bundle) -> None:
-    """The first tensors of a process, made in two threads, would wait for each other forever."""
+    """Two threads that create the first tensors of a process would deadlock."""
     code = f"""
 from concurrent.futures import ThreadPoolExecutor
 import numpy as np
@@ -111,7 +111,7 @@ def test_without_the_package_the_message_says_how_to_go_on(
 def test_a_processor_without_bf16_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     core = SimpleNamespace(get_property=lambda *_: ["FP32"])
     monkeypatch.setattr(openvino, "Core", lambda: core)
-    with pytest.raises(UsageError, match=r"no bf16.*add --runtime onnxruntime"):
+    with pytest.raises(UsageError, match=r"not support bf16.*add --runtime onnxruntime"):
         open_in_openvino(network({"logits": 1.0}), {"image": (1, SIDE, SIDE, 3)}, bf16=True)
 
 

@@ -1,4 +1,4 @@
-"""The session runs what the bundle promises, on the device it says, or refuses."""
+"""A session runs the graph that the bundle describes, on the requested device, or refuses."""
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -72,7 +72,7 @@ def test_a_bundle_may_be_replaced_while_its_session_runs(bundle: Bundle) -> None
     assert Session(open_bundle(bundle.path)).logits(pictures(1))["linear"][0, 0] == 5.0
 
 
-# What a caller gets wrong ----------------------------------------------------------------------
+# Invalid arguments -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_damaged_model_is_named(tmp_path: Path, model: bytes) -> None:
 @pytest.mark.parametrize(
     ("model", "heads", "message"),
     [
-        (network({"logits": 1.0}, classes=3), HEADS, "gives 3 classes .* has 2"),
+        (network({"logits": 1.0}, classes=3), HEADS, "has 3 classes .* has 2"),
         (network({"logits": 1.0}, side=5), HEADS, "must take `image`"),
         (network({"logits": 1.0}, input_name="pixels"), HEADS, "must take `image`"),
         (network({"scores": 1.0}), HEADS, "has no output logits"),
@@ -179,7 +179,7 @@ def test_features_are_not_computed_for_those_who_want_logits(
     model = network({"logits": 1.0}, features="features", feature_factor=float("inf"))
     session = Session(make_bundle(tmp_path / "b", model), device="cpu")
     assert session.logits(pictures(2))["linear"].tolist() == [[2.0, -2.0]]
-    with pytest.raises(BundleError, match="features gives NaN or infinite"):
+    with pytest.raises(BundleError, match="features contains NaN or infinite"):
         session.outputs(pictures(2), features=True)
     assert requests == [["logits"], ["logits", "features"]]
 

@@ -1,4 +1,4 @@
-"""Thumbnails: small, upright, of the pixels alone; packed by position; every fault listed."""
+"""Thumbnails are small, upright and without metadata; packed by position; faults are listed."""
 
 import io
 import zipfile
@@ -91,7 +91,7 @@ def test_every_file_that_cannot_be_used_is_listed(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         read_thumbnails("classes.csv", files)
     headline, *faults = str(caught.value).splitlines()
-    assert headline.startswith("classes.csv: thumbnails that cannot be used, 4 of 5;")
+    assert headline.startswith("classes.csv: 4 of 5 thumbnails cannot be used;")
     assert [fault.split(":")[0].strip() for fault in faults] == ["b", "c", "d", "e"]
     assert "not a picture" in faults[0]
     assert faults[1].endswith("gone.jpg: No such file or directory")

@@ -61,7 +61,7 @@ def test_bayes_rule_written_out_for_every_species_of_one_picture() -> None:
 
 
 def test_predicted_probabilities_come_true_in_every_bin(posterior: NDArray[np.float64]) -> None:
-    """Among the pairs (picture, species) given probability p, a share p is the truth."""
+    """Of the pairs (picture, species) with probability p, a share p is true."""
     labels = SAMPLE.labels("train")
     truth = np.zeros_like(posterior, dtype=np.bool_)
     truth[np.arange(ROWS), labels] = True
@@ -77,7 +77,7 @@ def test_predicted_probabilities_come_true_in_every_bin(posterior: NDArray[np.fl
 
 
 def test_predicted_species_counts_come_true(posterior: NDArray[np.float64]) -> None:
-    """Chi-square of drawn against predicted species, separately for what is visible."""
+    """Chi-square of drawn against predicted species, separately for each set of visible organs."""
     labels, observed = SAMPLE.labels("train"), SAMPLE.observed("train")
     hidden = (observed[:, [0, 2, 4]] == HIDDEN) @ [4, 2, 1]
     for pattern in range(8):
@@ -116,7 +116,7 @@ def test_one_in_ten_traits_is_misread_as_any_other_value(column: int, name: str)
 
 
 def test_organs_are_visible_and_misread_independently_of_each_other() -> None:
-    """Chi-square of the three-way table of what became of each trait."""
+    """Chi-square of the three-way table of the observed state of each trait."""
     traits, labels = species_traits(), SAMPLE.labels("train")
     observed = SAMPLE.observed("train")
     outcomes, shares = [], []
@@ -203,7 +203,7 @@ def test_everything_out_of_range_is_refused() -> None:
         posterior_of(_observed(0, 6, 0, 0, 0))
     with pytest.raises(ValueError, match="hidden together"):
         posterior_of(_observed(0, HIDDEN, 0, 0, 0))
-    with pytest.raises(ValueError, match="shown by no species"):
+    with pytest.raises(ValueError, match="no species shows"):
         posterior_of(_observed(2, 0, 0, 0, 0))  # no daisy has ovate leaves
-    with pytest.raises(ValueError, match="one shape"):
+    with pytest.raises(ValueError, match="the same shape"):
         expected_hit_rate(np.ones((2, 85), dtype=np.bool_), np.ones((1, 85)))

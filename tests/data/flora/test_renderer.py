@@ -1,4 +1,4 @@
-"""The traits can be read from the pixels, by simple means: no network, no training on labels."""
+"""Simple rules recognise the traits in the pixels, without a network or training on labels."""
 
 from collections.abc import Sequence
 
@@ -37,7 +37,7 @@ def _draw(observed: Sequence[int], seed: int) -> Picture:
 
 
 def _nearest(picture: Picture, palette: Sequence[tuple[int, int, int]]) -> NDArray[np.int64]:
-    """Index of the nearest colour of each pixel, or -1 where none is near."""
+    """Index of the nearest colour of each pixel, or -1 if none is near."""
     distance = np.linalg.norm(picture[:, :, None].astype(float) - np.array(palette), axis=-1)
     return np.where(distance.min(axis=-1) < 48, distance.argmin(axis=-1), -1)
 
@@ -57,14 +57,14 @@ def _organ(picture: Picture) -> Mask:
 
 
 def _between(mask: Mask) -> Mask:
-    """Pixels with one of the mask somewhere to their left and to their right."""
+    """Pixels between two pixels of the mask in their row."""
     before = np.maximum.accumulate(mask, axis=1)
     after = np.maximum.accumulate(mask[:, ::-1], axis=1)[:, ::-1]
     return np.asarray(before & after)
 
 
 def _shape(mask: Mask, rings: int = 6, turns: int = 32) -> NDArray[np.float64]:
-    """A description of a shape that does not depend on its place, size or turn."""
+    """A description of a shape that is invariant to place, size and rotation."""
     y, x = np.nonzero(mask)
     x0, y0 = x.mean(), y.mean()
     radius = np.quantile(np.hypot(x - x0, y - y0), 0.97)
@@ -116,7 +116,7 @@ def test_the_pattern_of_a_leaf_shows_in_its_colours(form: int) -> None:
 
 
 def _share_read(known: NDArray[np.float64], fresh: NDArray[np.float64]) -> float:
-    """Share of the fresh ones whose nearest known one is of their own kind.
+    """Share of the new shapes whose nearest known shape is of the same kind.
 
     Both have shape ``(kinds, drawings, features)``.
     """
@@ -144,7 +144,7 @@ def test_the_form_of_a_leaf_is_that_of_the_nearest_example(pattern: int) -> None
 
 @pytest.mark.parametrize("form", range(len(LEAF_FORMS)))
 def test_a_pale_margin_and_pale_spots_are_told_apart(form: int) -> None:
-    """By the share of pale pixels that have green on both sides, along a line or a column."""
+    """Classify by the share of pale pixels with green on both sides, along a row or column."""
 
     def inside(pattern: int, seed: int) -> list[float]:
         result = _nearest(_draw((NONE, NONE, form, pattern, NONE), seed), [GREEN, CREAM])

@@ -18,7 +18,7 @@ NAMES = [f"thing_{index:02d}" for index in range(100)]
 
 
 def _archive(root: Path, *, protocol: int = 2, **changes: Any) -> Path:
-    """A small archive of the standard form: 20 train and 2 test pictures a class."""
+    """A small archive in the standard format: 20 train and 2 test pictures per class."""
     folder = root / "cifar-100-python"
     folder.mkdir(parents=True, exist_ok=True)
     content: dict[str, Any] = {"meta": {b"fine_label_names": [name.encode() for name in NAMES]}}
@@ -122,7 +122,7 @@ def test_a_pickle_that_would_run_code_is_refused(
         ({"train__fine_labels": [100] * 2000}, r"whole numbers in \[0, 99\]"),
         ({"test__data": np.zeros((200, 3071), dtype=np.uint8)}, r"shape \(rows, 3072\)"),
         ({"test__data": np.zeros((200, 3072), dtype=np.float32)}, "must be bytes"),
-        ({"meta__fine_label_names": 3}, "not a list of text"),
+        ({"meta__fine_label_names": 3}, "not a list of strings"),
         ({"train__coarse_labels": [0] * 2000}, "it has no 'coarse_label_names'"),
         (
             {"train__coarse_labels": [2] * 2000, "meta__coarse_label_names": [b"a", b"b"]},
@@ -142,7 +142,7 @@ def test_every_fault_is_named(tmp_path: Path, changes: dict[str, Any], message: 
 def test_damaged_files_are_named(tmp_path: Path) -> None:
     folder = _archive(tmp_path)
     (folder / "test").write_bytes((folder / "test").read_bytes()[:1000])
-    with pytest.raises(DataError, match="test is not a CIFAR-100 file, or a damaged one"):
+    with pytest.raises(DataError, match="test is damaged or not a CIFAR-100 file"):
         open_dataset(str(folder))
     (folder / "meta").write_bytes(pickle.dumps({b"other": 1}))
     with pytest.raises(DataError, match="it has no 'fine_label_names'"):

@@ -95,7 +95,7 @@ def test_all_mistakes_are_listed(tmp_path: Path, text: str, faults: list[str]) -
     with pytest.raises(DataError) as caught:
         list_source(str(_folder(tmp_path, text)))
     headline, *result = str(caught.value).splitlines()
-    assert headline == f"{tmp_path / 'classes.csv'} must be corrected:"
+    assert headline == f"{tmp_path / 'classes.csv'} has faults:"
     assert len(result) == len(faults)
     assert all(line.strip().startswith(fault) for line, fault in zip(result, faults, strict=True))
 

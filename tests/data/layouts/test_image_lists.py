@@ -16,7 +16,7 @@ LISTS = {
 
 
 def _imagenet_lt(root: Path, folder: str = "ImageNet_LT") -> Path:
-    """ImageNet with the three lists in a folder of their own, whose path is returned."""
+    """ImageNet with the three lists in a separate folder; returns that folder."""
     write_folder(root, {"train": {FISH: 4, BIRD: 3}, "val": {FISH: 1, BIRD: 1}})
     place = root / folder
     place.mkdir(exist_ok=True)
@@ -87,7 +87,7 @@ def test_a_missing_first_photo_is_one_of_all_and_a_byte_order_mark_is_none(tmp_p
     train.write_text(train.read_text("utf-8"), "utf-8-sig")
     assert len(open_dataset(str(place)).split("train")) == 3
     (tmp_path / "train" / BIRD / "000.png").unlink()
-    with pytest.raises(DataError, match=f"1 of 3 photos of train are missing in {tmp_path}:"):
+    with pytest.raises(DataError, match=f"1 of 3 photos of train are missing from {tmp_path}:"):
         open_dataset(str(place))
 
 
@@ -109,7 +109,9 @@ def test_only_the_photos_of_wanted_splits_must_be_there(tmp_path: Path) -> None:
     place = _imagenet_lt(tmp_path)
     (tmp_path / "val" / FISH / "000.png").unlink()
     open_dataset(str(place), splits=["train", "val"])
-    message = r"1 of 2 photos of test are missing in .*: 'val/n01440764/000.png'; .*image-net\.org"
+    message = (
+        r"1 of 2 photos of test are missing from .*: 'val/n01440764/000.png'; .*image-net\.org"
+    )
     with pytest.raises(DataError, match=message):
         open_dataset(str(place), splits=["test"])
     (error,) = check(str(place), threads=1).errors

@@ -50,7 +50,7 @@ def test_val_as_the_archive_has_it_is_refused_with_the_way_out(tmp_path: Path) -
     root = write_folder(tmp_path, {"train": {FISH: 2, CRANE: 2}})
     (root / "val").mkdir()
     (root / "val/ILSVRC2012_val_00000001.JPEG").write_bytes(png(1))
-    with pytest.raises(DataError, match=r"sort them into folders such as val/n01440764"):
+    with pytest.raises(DataError, match=r"move them to folders such as val/n01440764"):
         open_dataset(str(root))
 
 

@@ -170,7 +170,7 @@ def test_a_published_split_that_cuts_a_plant_is_a_warning_with_numbers(tmp_path:
     assert report.errors == []
     warning = report.warnings[0]
     assert (warning.kind, list(warning.items)) == ("observation_across_splits", ["104: val, test"])
-    assert "1 photo of val and 1 photo of test among them" in warning.message
+    assert "including 1 photo of val and 1 photo of test" in warning.message
     assert "data split --keep" in warning.message
 
 

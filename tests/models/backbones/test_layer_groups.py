@@ -1,4 +1,4 @@
-"""Where a backbone is cut into blocks, and what training only the last of them leaves alone."""
+"""The blocks of a backbone, and the modules that partial training leaves unchanged."""
 
 import re
 
@@ -9,7 +9,7 @@ from torch import nn
 from florilege.models.backbones import available, build
 from florilege.models.backbones.layer_groups import block_of, depths, not_decayed
 
-FAMILIES = [  # smallest network of each family of ours and of torchvision: blocks, the last of them
+FAMILIES = [  # smallest network of each of our and torchvision's families: blocks, the last one
     ("tiny", 5, "layers.4"),
     ("tiny_patches", 4, "layers.3"),
     ("densenet40_40", 21, "features.denseblock3.denselayer6"),
@@ -38,7 +38,7 @@ FAMILIES = [  # smallest network of each family of ours and of torchvision: bloc
     ("vit_b_16", 13, "encoder.layers.encoder_layer_11"),
     ("wide_resnet50_2", 17, "layer4.2"),
 ]
-OF_TIMM = [  # blocks, the last of them
+OF_TIMM = [  # blocks, the last one
     ("regnety_032", 22, "s4.b1"),
     ("swin_tiny_patch4_window7_224", 13, "layers.3.blocks.1"),
     ("tf_efficientnet_lite0", 17, "blocks.6.0"),
@@ -47,7 +47,7 @@ OF_TIMM = [  # blocks, the last of them
     ("densenet121", 59, "features.denseblock4.denselayer16"),
     ("resnet18", 9, "layer4.1"),
     ("mobilenetv3_small_050", 14, "conv_head"),
-    ("caformer_s18", 22, "stages.3.blocks.2"),  # says no groups of its own
+    ("caformer_s18", 22, "stages.3.blocks.2"),  # declares no groups
 ]
 
 

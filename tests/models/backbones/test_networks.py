@@ -41,7 +41,7 @@ def test_our_networks_give_one_row_of_logits_a_picture(name: str, size: int, hea
     ],
 )
 def test_torchvision_networks_get_our_head(name: str, size: int) -> None:
-    with torch.device("meta"):  # shapes without the work
+    with torch.device("meta"):  # shapes without computation
         network = build(name, 5, "two_head", image_size=size)
         multi_label, sccp = network(
             torch.zeros(2, 3, size, size)
@@ -83,7 +83,7 @@ def test_pictures_too_small_for_a_network_are_refused_when_it_is_built(
 ) -> None:
     with torch.device("meta"):
         build(name, 3, "linear", image_size=smallest).eval()(torch.zeros(1, 3, smallest, smallest))
-        with pytest.raises(RuntimeError):  # torch's own words, far from the cause
+        with pytest.raises(RuntimeError):  # torch's own message, which hides the cause
             build(name, 3, "linear").eval()(torch.zeros(1, 3, smallest - 1, smallest - 1))
     message = f"image_size must be at least {smallest} for {name}, got {smallest - 1}"
     with pytest.raises(ValueError, match=message):

@@ -1,4 +1,4 @@
-"""Downloads, without a network: what is asked for, and what is said when it cannot be had."""
+"""Downloads, tested without a network: the requests, and the messages when they fail."""
 
 import hashlib
 from pathlib import Path
@@ -17,7 +17,7 @@ NAME = "timm:test_efficientnet"
 
 
 def _hub(monkeypatch: pytest.MonkeyPatch, answers: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """A hub that gives what ``answers`` has for a file, or raises it; what it was asked."""
+    """A fake hub that returns or raises the answer for a file; returns the list of requests."""
     downloads = []
 
     def download(repository: str, file: str, *, revision: str | None) -> str:
@@ -65,7 +65,7 @@ def test_a_download_is_announced_with_its_size_and_what_is_kept_is_not(
     assert capsys.readouterr().err == (
         "downloading the pretrained weights of timm:test_efficientnet, about 1 MB, from "
         "https://huggingface.co/timm/test_efficientnet.r160_in1k/resolve/main/model.safetensors; "
-        "they are kept for later runs (--weights FILE takes a file instead)\n"
+        "they are cached for later runs (--weights FILE takes a file instead)\n"
     )
     monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_a, **_k: str(file))
     fetch_timm(NAME)
@@ -118,7 +118,8 @@ def test_a_hub_out_of_reach_names_the_file_to_fetch(
     message = (
         rf"weights of {NAME} could not be downloaded \(no line\)\. Download "
         r"https://huggingface\.co/timm/test_efficientnet\.r160_in1k/resolve/main/"
-        r"model\.safetensors where there is a network and name the file: --weights FILE"
+        r"model\.safetensors on a machine with a network connection and pass the file: "
+        r"--weights FILE"
     )
     with pytest.raises(BundleError, match=message):
         fetch_timm(NAME)
@@ -131,7 +132,9 @@ def test_an_address_out_of_reach_names_it_too(monkeypatch: pytest.MonkeyPatch) -
     own = {"url": "https://weights.example/net-1.pth", "license": None}
     monkeypatch.setattr("florilege.models.backbones.timm_networks.configuration", lambda _name: own)
     monkeypatch.setattr("torch.hub.download_url_to_file", offline)
-    with pytest.raises(BundleError, match=r"Download https://weights\.example/net-1\.pth where"):
+    with pytest.raises(
+        BundleError, match=r"Download https://weights\.example/net-1\.pth on a machine"
+    ):
         fetch_timm(NAME)
 
 

@@ -22,7 +22,7 @@ def _pictures(side: int) -> torch.Tensor:
 
 
 def _plain(name: str, folder: Path, **options: Any) -> nn.Module:
-    """A network of timm with weights drawn at random, and the file of them in ``folder``."""
+    """A timm network with random weights, and their file in ``folder``."""
     torch.manual_seed(1)
     network: nn.Module = timm.create_model(name, **options).eval()
     for key, value in network.state_dict().items():
@@ -44,7 +44,7 @@ def _plain(name: str, folder: Path, **options: Any) -> nn.Module:
     ],
 )
 def test_networks_of_timm_get_our_head(name: str, features: int) -> None:
-    with torch.device("meta"):  # shapes without the work
+    with torch.device("meta"):  # shapes without computation
         network = build(f"timm:{name}", 5, "two_head").eval()
         multi_label, sccp = network(torch.zeros(2, 3, 224, 224))
     assert multi_label.shape == sccp.shape == (2, 5)
@@ -110,7 +110,7 @@ def test_a_layer_called_module_keeps_its_name() -> None:
         network = build("timm:iformer_t", 3, "linear")
     assert any(".module." in key for key in state)
     note = warm_start(network, Weights(origin="it", state=state, classes=None))
-    assert note.startswith("it: the backbone is taken")
+    assert note.startswith("it: the backbone is loaded")
 
 
 def test_real_weights_fit_with_a_head_of_their_own() -> None:
@@ -199,7 +199,7 @@ def test_a_folder_without_a_network_says_what_is_needed(
 ) -> None:
     if content is not None:
         (tmp_path / "config.json").write_text(content)
-    with pytest.raises(ValueError, match=r"is no network of timm .* needs config\.json and model"):
+    with pytest.raises(ValueError, match=r"is not a timm network .* needs config\.json and model"):
         build(f"timm:local-dir:{tmp_path}", 3, "linear")
 
 

@@ -99,7 +99,7 @@ def test_a_missing_file_of_weights_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"no weights at all", b"PK\x03\x04 broken"])
 def test_a_damaged_file_of_weights_is_refused(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(BundleError, match="not a file of weights, is damaged"):
+    with pytest.raises(BundleError, match="not a weights file, is damaged"):
         read_weights(tmp_path / name)
 
 
@@ -109,7 +109,7 @@ def test_a_pickle_that_runs_code_is_refused_and_not_run(tmp_path: Path) -> None:
             return Path.touch, (tmp_path / "ran",)
 
     torch.save({"network": Malicious()}, tmp_path / "w.pt")
-    with pytest.raises(BundleError, match="not a file of weights"):
+    with pytest.raises(BundleError, match="not a weights file"):
         read_weights(tmp_path / "w.pt")
     assert not (tmp_path / "ran").exists()
 
@@ -129,7 +129,7 @@ def test_pretrained_weights_without_a_network_say_what_to_do(
 
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     monkeypatch.setattr("torch.hub.download_url_to_file", offline)
-    with pytest.raises(BundleError, match=r"could not be downloaded.*Download https://.*name the"):
+    with pytest.raises(BundleError, match=r"could not be downloaded.*Download https://.*pass the"):
         build("mobilenet_v3_small", 4, "linear", "pretrained")
 
 
@@ -153,7 +153,7 @@ def test_our_networks_have_no_pretrained_weights() -> None:
         build("tiny", 4, "linear", "pretrained")
 
 
-# Files as people have them ------------------------------------------------------------------
+# Files of other programs --------------------------------------------------------------------
 
 
 def _loaded(name: str, state: dict[str, Tensor], folder: Path, **options: Any) -> dict[str, Tensor]:
@@ -197,7 +197,7 @@ def test_the_names_of_torchvisions_older_files_are_known(name: str, new: str, ol
     state = {key.replace(new, old): value for key, value in plain.items()}
     assert state.keys() != plain.keys()
     note = warm_start(network, Weights(origin="it", state=state, classes=None))
-    assert note.startswith("it: the backbone is taken")
+    assert note.startswith("it: the backbone is loaded")
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_what_our_networks_do_without_is_left_out(
         assert any(key.startswith(extra) for key in state)
         network = build(name, 1000, "linear")
         note = warm_start(network, Weights(origin="it", state=state, classes=None))
-    assert ("starts fresh" in note) == (name == "squeezenet1_1")
+    assert ("starts from scratch" in note) == (name == "squeezenet1_1")
 
 
 @pytest.mark.parametrize(("size", "places"), [(64, 4), (128, 16)])
@@ -262,7 +262,7 @@ def test_of_a_run_or_bundle_folder_the_weights_inside_are_taken(tmp_path: Path, 
 
 
 def test_a_folder_without_weights_says_what_was_looked_for(tmp_path: Path) -> None:
-    message = "holds no best.safetensors and no weights.safetensors: name a file of weights"
+    message = "holds no best.safetensors and no weights.safetensors: name a weights file"
     with pytest.raises(BundleError, match=message):
         build("tiny", 3, "linear", str(tmp_path))
 
@@ -282,8 +282,8 @@ def test_rows_of_the_last_layer_go_by_class_id(head: str) -> None:
     weights = Weights(origin="it", state=source.state_dict(), classes=["oak", "elm", "yew"])
     note = warm_start(network, weights, ["ash", "yew", "oak", "fir"])
     assert note == (
-        "it: the backbone is taken, and the last layer for 2 of 4 classes; the others start fresh: "
-        "ash, fir; classes you do not have are left out: elm"
+        "it: the backbone is loaded, and the last layer for 2 of 4 classes; the others start from "
+        "scratch: ash, fir; classes you do not have are left out: elm"
     )
     for key, value in network.head.state_dict().items():
         if value.ndim:
@@ -297,7 +297,7 @@ def test_as_many_other_classes_take_no_row() -> None:
     fresh = network.head.weight.clone()
     weights = Weights(origin="it", state=source.state_dict(), classes=["oak", "elm"])
     note = warm_start(network, weights, ["ash", "yew"])
-    assert "the last layer for 0 of 2 classes; the others start fresh: ash, yew" in note
+    assert "the last layer for 0 of 2 classes; the others start from scratch: ash, yew" in note
     assert torch.equal(network.head.weight, fresh)
 
 
@@ -307,7 +307,7 @@ def test_of_many_classes_without_a_match_some_are_named_and_all_counted() -> Non
     theirs, ours = [f"old{n}" for n in range(rows)], [f"new{n}" for n in range(classes)]
     weights = Weights(origin="it", state=source.state_dict(), classes=theirs)
     note = warm_start(network, weights, ours)
-    assert f"start fresh: {', '.join(ours[:_SHOWN])} and 2 more; classes" in note
+    assert f"start from scratch: {', '.join(ours[:_SHOWN])} and 2 more; classes" in note
     assert note.endswith(f"left out: {', '.join(theirs[:_SHOWN])} and 1 more")
 
 
@@ -315,7 +315,7 @@ def test_the_same_classes_take_every_row() -> None:
     source, network = _network("two_head", 2, seed=1), _network("two_head", 2, seed=2)
     weights = Weights(origin="it", state=source.state_dict(), classes=["oak", "elm"])
     note = warm_start(network, weights, ["oak", "elm"])
-    assert note == "it: the backbone is taken, and the last layer for 2 of 2 classes"
+    assert note == "it: the backbone is loaded, and the last layer for 2 of 2 classes"
     for key, value in source.state_dict().items():
         assert torch.equal(network.state_dict()[key], value), key
 
@@ -323,8 +323,8 @@ def test_the_same_classes_take_every_row() -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (2, "row by row: no classes.json beside it names its 2 classes, which are assumed to be"),
-        (3, "the last layer starts fresh: the file does not name its 3 classes"),
+        (2, "row by row: no classes.json beside it names its 2 classes, so they are assumed to be"),
+        (3, "the last layer starts from scratch: the file does not name its 3 classes"),
     ],
 )
 def test_rows_of_unknown_classes_are_taken_only_as_a_whole(rows: int, message: str) -> None:
@@ -338,7 +338,7 @@ def test_a_last_layer_of_another_kind_is_said_to_start_fresh() -> None:
     source, network = _network("linear", 2, seed=1), _network("two_head", 2, seed=2)
     weights = Weights(origin="it", state=source.state_dict(), classes=["ash", "yew"])
     note = warm_start(network, weights, ["ash", "yew"])
-    assert note.endswith("the last layer starts fresh: the file has none of this kind")
+    assert note.endswith("the last layer starts from scratch: the file has none of this kind")
 
 
 def test_the_classes_beside_a_file_are_those_of_its_rows(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A bundle is whole or refused, and replacing one leaves the old or the new."""
+"""A bundle is complete or refused, and replacing it leaves the old or the new bundle."""
 
 import errno
 import hashlib
@@ -104,7 +104,7 @@ def test_a_changed_byte_is_refused(tmp_path: Path, name: str, position: int) -> 
     content = bytearray(path.read_bytes())
     content[position] ^= 1
     path.write_bytes(content)
-    with pytest.raises(BundleError, match=rf"{name} is not the file .* again"):
+    with pytest.raises(BundleError, match=rf"{name} does not match .* again"):
         open_bundle(tmp_path / "b")
 
 
@@ -274,7 +274,7 @@ def test_a_damaged_bundle_can_be_written_again(tmp_path: Path) -> None:
 def test_a_damaged_bundle_is_not_recalibrated(tmp_path: Path) -> None:
     make_bundle(tmp_path / "b")
     (tmp_path / "b" / "model.onnx").write_bytes(b"changed")
-    with pytest.raises(BundleError, match=r"model\.onnx is not the file"):
+    with pytest.raises(BundleError, match=r"model\.onnx does not match"):
         replace_files(tmp_path / "b", {"calibration.json": b"{}"})
     assert "calibration.json" not in listing(tmp_path / "b")
 
@@ -321,7 +321,7 @@ class Killed(BaseException):
 
 
 class Disk:
-    """Counts what touches the disk; step number `fail_at` fails, and all later ones if `dead`."""
+    """Counts disk operations; step number `fail_at` fails, and all later ones if `dead`."""
 
     STEPS = ("open", "fsync", "replace", "rename", "unlink", "mkdir", "rmdir", "chmod")
 
@@ -358,7 +358,7 @@ JUNK = (".new-", ".bundle.json.")
 
 
 def state(folder: Path) -> dict[str, bytes] | None:
-    """The two files of the bundle that stands there; None where there is none."""
+    """The two files of the existing bundle; None if there is none."""
     if not folder.exists():
         return None
     bundle = open_bundle(folder)
@@ -370,7 +370,7 @@ def write(folder: Path, files: dict[str, bytes]) -> None:
 
 
 def complaint(change: Callable[[Path, dict[str, bytes]], None], folder: Path) -> str:
-    """What is said when the change fails; empty where it succeeds."""
+    """The error message if the change fails, otherwise empty."""
     try:
         change(folder, NEW)
     except BundleError as error:
@@ -447,7 +447,7 @@ def test_a_full_disk_leaves_the_old_bundle_and_nothing_half_written(
             message = complaint(change, folder)
         refused += bool(message)
         assert state(folder) == (OLD if message else NEW)
-        assert not message or re.search("No space left on device.*make room", message)
+        assert not message or re.search("No space left on device.*free some space", message)
         assert [name for name in listing(folder) if ".bundle.json." in name] == []
         if state(folder) == OLD:
             assert listing(folder) == before

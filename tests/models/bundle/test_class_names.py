@@ -1,4 +1,4 @@
-"""Names told later: merged by class id, all of it or nothing; nothing else changes."""
+"""Class names set later are merged by class id, all or nothing; nothing else changes."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +32,7 @@ def told(*infos: ClassInfo) -> dict[str, ClassInfo]:
 
 
 def picture(folder: Path, width: int) -> tuple[Path, bytes]:
-    """A picture file of this width, and what becomes of it."""
+    """A picture file of this width, and its thumbnail."""
     content = encode(scene(width, 20), "png")
     (folder / f"{width}.png").write_bytes(content)
     return folder / f"{width}.png", make_thumbnail(content)

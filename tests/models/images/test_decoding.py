@@ -1,4 +1,4 @@
-"""Every accepted type, every orientation and mode, and whatever else may be sent."""
+"""Every accepted type, orientation and mode, and hostile uploads."""
 
 import io
 import struct
@@ -447,7 +447,7 @@ def test_a_header_that_was_read_before_is_not_read_again(
     monkeypatch.setattr("florilege.models.images.decoding.read_header", None)
     assert np.array_equal(load(header, SMALL), expected)
     assert decode(header, target=32).size == (64, 48)
-    with pytest.raises(OversizedImage, match="at most 3071 are taken"):
+    with pytest.raises(OversizedImage, match="at most 3071 are allowed"):
         load(header, SMALL, max_pixels=64 * 48 - 1)
 
 
@@ -498,7 +498,7 @@ def test_the_limit_on_bytes_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("florilege.models.images.headers.MAX_BYTES", len(data))
     assert load(data, SMALL).shape == (32, 32, 3)
     monkeypatch.setattr("florilege.models.images.headers.MAX_BYTES", len(data) - 1)
-    with pytest.raises(OversizedImage, match=f"at most {len(data) - 1} are taken") as caught:
+    with pytest.raises(OversizedImage, match=f"at most {len(data) - 1} are allowed") as caught:
         load(data, SMALL)
     assert caught.value.limit == len(data) - 1
 
@@ -527,7 +527,7 @@ def with_size(kind: str, width: int, height: int) -> bytes:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("side", [7072, 13000, 16000, 65000])
 def test_a_huge_picture_is_refused_from_its_header_alone(kind: str, side: int) -> None:
-    side = min(side, 16383) if kind == "webp" else side  # all a WebP header can say
+    side = min(side, 16383) if kind == "webp" else side  # the most that a WebP header holds
     data = with_size(kind, side, side)
     tracemalloc.start()
     with pytest.raises(OversizedImage, match=f"{side} x {side}"):
@@ -544,7 +544,7 @@ def test_a_picture_may_have_so_many_pixels_and_no_more() -> None:
         load(with_size("jpeg", 10_000, height + 1), SMALL)
 
 
-# A JPEG's missing rows come out grey and libavif scales to the size of the header: no way to tell.
+# A JPEG's missing rows come out grey, and libavif scales to the size in the header: undetectable.
 @pytest.mark.parametrize("kind", ["png", "webp", "heic"])
 def test_a_header_that_promises_more_than_there_is_is_damage(kind: str) -> None:
     with pytest.raises(DamagedImage):
@@ -674,7 +674,7 @@ def test_pillows_own_limit_does_not_leak() -> None:
 
 
 def outcome(data: bytes) -> str:
-    """`read` or the code of the error; anything else that is raised fails the test."""
+    """`read` or the code of the error; any other exception fails the test."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:

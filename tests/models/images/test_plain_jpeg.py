@@ -1,4 +1,4 @@
-"""A picture to keep: upright, small enough, and nothing of it but its pixels."""
+"""A plain JPEG is upright, small enough and holds only pixels."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""Tiny classifiers as other people export them."""
+"""Tiny classifiers like those exported by other programs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -126,7 +126,7 @@ def oracle(
     kind: str = "float32",
     channels: str = "rgb",
 ) -> npt.NDArray[np.float64]:
-    """The first output, picture by picture, its input written number by number."""
+    """The first output, picture by picture, with the input computed number by number."""
     session = onnxruntime.InferenceSession(model.SerializeToString())
     result = []
     for picture in pictures:

@@ -33,8 +33,8 @@ def test_every_key_of_the_file_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"sizes": 2}, "'sizes' is not known; keys are layout, type, channels, size"),
-        ({"resize": 256}, "got 256; a resize before the crop is said by crop: 224 of 256 pixels"),
+        ({"sizes": 2}, "unknown key 'sizes'; keys are layout, type, channels, size"),
+        ({"resize": 256}, "got 256; use crop for a resize before the crop: 224 of 256 pixels"),
         ({"mean": [1, 2]}, "mean"),
         ({"std": [1, 0, 1]}, "std.1: input should be greater than 0, got 0"),
         ({"crop": 1.5}, "crop: input should be less than or equal to 1"),

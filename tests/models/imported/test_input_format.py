@@ -48,7 +48,7 @@ def test_what_stays_open_is_asked_for(
 ) -> None:
     with pytest.raises(UsageError) as caught:
         _form(tmp_path, Description(**description), shape=shape)
-    assert f"leaves {keys} open" in str(caught.value)
+    assert f"does not determine {keys}" in str(caught.value)
     assert all(f'"{key}": ' in str(caught.value) for key in keys.split(", "))
 
 
@@ -61,7 +61,7 @@ def test_what_stays_open_is_asked_for(
         ({"shape": ["n", 3, 6, 6]}, {"size": 8}, "it takes 6 pixels, but the preprocess file says"),
         ({"shape": [3, 6, 6]}, {}, "four axes"),
         ({"kind": "float32"}, {"type": "uint8"}, "it is float32, but the preprocess file says"),
-        ({"kind": "uint8"}, {}, "it takes pixels as they are: leave out scale, mean, std"),
+        ({"kind": "uint8"}, {}, "it takes unscaled pixels: leave out scale, mean, std"),
     ],
 )
 def test_contradictions_are_refused(

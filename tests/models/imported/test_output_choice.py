@@ -56,7 +56,7 @@ def test_of_logits_and_their_softmax_the_logits_are_served(tmp_path: Path) -> No
 def test_several_outputs_for_the_same_classes_are_asked_about(tmp_path: Path) -> None:
     model = foreign(more_outputs=["twice"])
     model.graph.node.append(helper.make_node("Add", ["y", "y"], ["twice"]))
-    with pytest.raises(UsageError, match=r'say which one .*\{"output": "y"\}; there are y, twice'):
+    with pytest.raises(UsageError, match=r'choose one .*\{"output": "y"\}; there are y, twice'):
         _choose(tmp_path, model)
     assert _choose(tmp_path, model, output="twice").logits == "twice"
     with pytest.raises(UsageError, match=r"no output 'z' of numbers; it has `y` \(batch, 3\)"):
@@ -64,17 +64,17 @@ def test_several_outputs_for_the_same_classes_are_asked_about(tmp_path: Path) ->
 
 
 def test_the_rows_of_the_class_table_are_counted(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"has 4 rows.* gives `y` \(batch, 3\)$"):
+    with pytest.raises(UsageError, match=r"has 4 rows.* has `y` \(batch, 3\)$"):
         _choose(tmp_path, foreign(), classes=4)
     with pytest.raises(UsageError, match=r"has 2 rows.* one more, perhaps a background class"):
         _choose(tmp_path, foreign(), classes=2)
-    with pytest.raises(UsageError, match=r"gives `mean` \(batch, 4\)$"):
+    with pytest.raises(UsageError, match=r"has `mean` \(batch, 4\)$"):
         _choose(tmp_path, foreign(more_outputs=["mean"]), classes=5, output="mean")
 
 
 def test_an_output_with_axes_of_length_one_fits(tmp_path: Path) -> None:
     assert _choose(tmp_path, foreign(last="Conv")).features == "square"
-    with pytest.raises(UsageError, match="gives `maps`"):  # 4 x 2 x 2 numbers
+    with pytest.raises(UsageError, match="has `maps`"):  # 4 x 2 x 2 numbers
         _choose(tmp_path, foreign(more_outputs=["maps"]), classes=16, output="maps")
 
 
