@@ -1,4 +1,4 @@
-"""From scores to sets with a promise: the library at the root, a bundle's calibration in rooms.
+"""Turn scores into prediction sets with guarantees; the subpackages calibrate bundles.
 
     >>> from florilege.calibration import average_k_threshold, rules
     >>> scores = [[0.7, 0.2, 0.1], [0.4, 0.35, 0.25]]
@@ -7,8 +7,8 @@
     >>> rules.calibrate("average_k", scores, average_k=1.5).sets(scores).sum(axis=1)
     array([1, 2])
 
-What is listed in ``__all__`` is imported when it is first used. Only ``calibrate_bundle`` needs
-more than NumPy: a runtime for ONNX (the extra ``cpu`` or ``gpu``).
+The names in ``__all__`` are imported on first use. Only ``calibrate_bundle`` needs more than NumPy:
+ONNX Runtime (the extra ``cpu`` or ``gpu``).
 """
 
 import importlib

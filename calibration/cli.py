@@ -36,7 +36,7 @@ from florilege.settings import flags_of
 from florilege.terminal import command, conclude, print_table, warn
 
 WITH_SCORE_LOG = {"--score-log", "--approve", "--device", "--json", "--config"}
-"""The flags of ``calibrate`` that go with a score log."""
+"""Flags of ``calibrate`` that work with ``--score-log``."""
 
 app = typer.Typer(help="Choose and check the thresholds of a bundle.")
 
@@ -47,7 +47,7 @@ AllRules = Annotated[
     bool, typer.Option("--all", help="Show every rule and guarantee, not only average_k.")
 ]
 Report = Annotated[
-    Path | None, typer.Option(help="File for a page about it, .html; needs the extra `report`.")
+    Path | None, typer.Option(help="HTML file to write a report to; needs the extra `report`.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
@@ -64,37 +64,37 @@ def calibrate(
     ] = "val",
     report: Report = None,
     score_log: Annotated[
-        Path | None, typer.Option(help="Score log of a server: calibrate from it, without --data.")
+        Path | None, typer.Option(help="Score log of a server to calibrate on, not --data.")
     ] = None,
     approve: Annotated[
-        bool, typer.Option(help="With --score-log: put the new thresholds into the bundle.")
+        bool, typer.Option(help="With --score-log: store the new thresholds in the bundle.")
     ] = False,
     device: Device = "auto",
     ray: Annotated[
-        bool, typer.Option("--ray", help="Run the network on a Ray cluster (RAY_ADDRESS), or here.")
+        bool, typer.Option("--ray", help="Run the network on Ray: RAY_ADDRESS or this machine.")
     ] = False,
     ray_workers: Annotated[
-        int | None, typer.Option(min=1, help="With --ray: processes of all machines together.")
+        int | None, typer.Option(min=1, help="With --ray: number of processes on all machines.")
     ] = None,
     all_rules: AllRules = False,
     as_json: AsJson = False,
 ) -> None:
-    """Choose every threshold of a bundle on validation photos and put them into it.
+    """Choose every threshold of a bundle on validation photos and store them in the bundle.
 
-    With --score-log, thresholds are chosen from unlabelled traffic instead, for the K asked for
-    before: the changes are printed, but the bundle stays as it is without --approve.
+    With --score-log, choose the thresholds on unlabelled traffic, for the K of the last
+    calibration. This prints the changes; add --approve to store them.
     """
     if score_log is not None:
         if data is not None or report is not None:
             raise UsageError("--score-log calibrates from traffic: leave out --data and --report")
         if others := ", ".join(sorted(_typed_flags(ctx) - WITH_SCORE_LOG)):
-            raise UsageError(f"--score-log keeps what was asked for before: leave out {others}")
+            raise UsageError(f"--score-log takes its settings from the bundle: leave out {others}")
         _recalibrate(bundle, score_log, approve=approve, as_json=as_json)
         return
     if data is None:
         raise UsageError("--data is missing: name the photos to calibrate on, or --score-log LOG")
     if approve:
-        raise UsageError("--approve goes with --score-log LOG")
+        raise UsageError("--approve needs --score-log LOG")
     page_file, write_page = None, None
     if report is not None:
         make_page, page_file = _page_maker(), _page_file(report)
@@ -120,7 +120,7 @@ def calibrate(
             f"thresholds of {len(record.rules)} rules are in {bundle}{'' if all_rules else every}",
             *filter(None, [selection_note(record)]),
             *([] if page_file is None else [f"the report is {page_file}"]),
-            then=[*_on_other_photos(bundle, data, split), ("serve", bundle)],
+            then=[*_evaluate_command(bundle, data, split), ("serve", bundle)],
         )
 
 
@@ -135,16 +135,16 @@ def evaluate(
         Path | None, typer.Option(help="An older bundle to compare with on the same photos.")
     ] = None,
     gate: Annotated[
-        Path | None, typer.Option(help="With --baseline: a yaml file that says what may be lost.")
+        Path | None, typer.Option(help="With --baseline: a YAML file with the allowed losses.")
     ] = None,
     feedback_store: Annotated[
         Path | None,
-        typer.Option(help="Feedback of a server, instead of --data: its folder, or lines of JSON."),
+        typer.Option(help="Feedback store of a server, or JSON Lines, to measure hit rates on."),
     ] = None,
     report: Report = None,
     device: Device = "auto",
     runtime: Annotated[
-        RuntimeName | None, typer.Option(help="Which calibration; by default the one that serves.")
+        RuntimeName | None, typer.Option(help="Runtime to measure; by default the one that serves.")
     ] = None,
     all_rules: AllRules = False,
     as_json: AsJson = False,
@@ -155,7 +155,7 @@ def evaluate(
     """
     limits = _gate(data, baseline, gate, feedback_store)
     make_page, audit = None, None
-    if report is not None:  # whether the page can be made and written is known before all else
+    if report is not None:  # fail early if the report cannot be made or written
         if data is None:
             raise UsageError("--report needs photos: name them with --data")
         make_page = _page_maker()
@@ -187,7 +187,7 @@ def evaluate(
 
 
 def _recalibrate(bundle: Path, score_log: Path, *, approve: bool, as_json: bool) -> None:
-    """Choose thresholds from traffic, and print what changes."""
+    """Choose thresholds on traffic and print the changes."""
     outcome = recalibrate_bundle(bundle, score_log, approve=approve)
     if as_json:
         print_json(outcome.to_plain())
@@ -197,18 +197,18 @@ def _recalibrate(bundle: Path, score_log: Path, *, approve: bool, as_json: bool)
         conclude(then=[("serve", bundle)])
 
 
-def _workers(ray: bool, number: int | None) -> Workers | None:
-    """The workers of Ray that run the network; None for this process."""
+def _workers(ray: bool, count: int | None) -> Workers | None:
+    """The Ray workers that run the network; None to run it in this process."""
     if not ray:
-        if number is not None:
-            raise UsageError("--ray-workers goes with --ray")
+        if count is not None:
+            raise UsageError("--ray-workers needs --ray")
         return None
     demand_ray()
-    return Workers(number=number)
+    return Workers(number=count)
 
 
 def _typed_flags(ctx: typer.Context) -> set[str]:
-    """The flags on the command line, not those set by the environment or a configuration file."""
+    """The flags given on the command line, not by the environment or a configuration file."""
     return {
         parameter.opts[0]
         for parameter in ctx.command.params
@@ -228,25 +228,25 @@ def _print_result(content: object, tables: Iterable[Titled], as_json: bool) -> N
         print_table(table, title)
 
 
-def _on_other_photos(bundle: Path, data: str, split: str) -> Iterator[tuple[str | Path, ...]]:
-    """The command that measures the bundle on photos of the same source that it has not seen."""
-    verb = ("evaluate", bundle, "--data", data)
+def _evaluate_command(bundle: Path, data: str, split: str) -> Iterator[tuple[str | Path, ...]]:
+    """The command that evaluates the bundle on other photos of the same data."""
+    words = ("evaluate", bundle, "--data", data)
     part = Part.parse(split)
     if split_name(part.name) != "test" and "test" in list_source(data, splits=[]).splits:
-        yield verb
+        yield words
     elif part.stop < 1:
-        yield (*verb, "--split", f"{part.name}:{part.stop:g}-1")
+        yield (*words, "--split", f"{part.name}:{part.stop:g}-1")
     elif part.start > 0:
-        yield (*verb, "--split", f"{part.name}:0-{part.start:g}")
+        yield (*words, "--split", f"{part.name}:0-{part.start:g}")
 
 
 def _page_file(report: Path) -> Path:
-    """The file of the page; an earlier version made a folder of pictures of the same name."""
+    """The report file; ``report.html`` in it where ``--report`` names a folder."""
     if report.suffix and not report.is_dir():
         _check_writable(report)
         return report
     page_file = report / "report.html"
-    warn(f"--report names the file of one page now, as {page_file}")
+    warn(f"--report takes an HTML file: writing {page_file}")
     try:
         report.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -260,13 +260,13 @@ def _check_writable(report: Path) -> None:
         check_writable(report)
     except OSError as error:
         raise UsageError(
-            f"--report {report} cannot be written: {error.strerror}; name a file in a folder that "
-            "is there"
+            f"--report {report} cannot be written: {error.strerror}; name a file in an existing "
+            "folder"
         ) from error
 
 
 def _page_maker() -> PageMaker:
-    """What makes the page, if its extra is installed."""
+    """The function that makes the report; UsageError if its extra is not installed."""
     try:
         from florilege.calibration.report.evaluation_report import evaluation_report
     except ModuleNotFoundError as error:
@@ -283,11 +283,11 @@ def _write_page(file: Path, make_page: PageMaker, outputs: BundleOutputs) -> Non
 def _gate(
     data: str | None, baseline: Path | None, gate: Path | None, feedback_store: Path | None
 ) -> Gate | None:
-    """The gate, if one is named; refuses flags that do not go together."""
+    """The gate of ``--gate``, or None; refuses flags that conflict."""
     if data is None and feedback_store is None:
         raise UsageError("--data is missing: name photos to measure on, or --feedback-store DIR")
     if data is None and baseline is not None:
         raise UsageError("--baseline needs photos: name them with --data")
     if gate is not None and baseline is None:
-        raise UsageError("--gate judges a comparison: name the older bundle with --baseline")
+        raise UsageError("--gate needs a comparison: name the older bundle with --baseline")
     return None if gate is None else read_gate(gate)

@@ -1,4 +1,4 @@
-"""Two bundles on the same photos: which is better, and how surely."""
+"""Compare two bundles on the same photos, with confidence intervals."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """A figure of the new bundle minus that of the old one on the same photos."""
+    """How a figure changes from the old bundle to the new one on the same photos."""
 
     old: float  # the old bundle's figure
     new: float  # the new bundle's
@@ -25,28 +25,28 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Two bundles on the same photos, by one rule."""
+    """How two bundles compare on the same photos, by one rule."""
 
     rule: str  # what was compared, such as ``average_k k=3``
     rows: int  # photos
-    hit_rate: Change  # of the share of sets that hold the truth
-    size: Change  # of the mean set size
-    gained: int  # photos whose set holds the truth with the new bundle only
-    lost: int  # with the old one only
-    p_value: float  # of a difference in hits as large as this between equally good bundles
+    hit_rate: Change  # share of sets that hold the true class
+    size: Change  # mean set size
+    gained: int  # photos whose set holds the true class only with the new bundle
+    lost: int  # photos whose set holds it only with the old bundle
+    p_value: float  # probability of so large a difference in hits if both are equally good
 
 
 @dataclass(frozen=True, kw_only=True)
 class ThresholdOrigin:
-    """How a threshold was chosen: other photos would have given another, and so other sets.
+    """How a threshold was chosen: other photos would have given another threshold.
 
-    It was chosen so that a mean, of the sizes or of the hits, is as asked for on some photos. Where
-    these photos have a little more of it than others, new photos get as much less, and the other
-    mean changes with it by ``hits_per_class``.
+    The threshold gives the requested mean, of sizes or of hits, on the photos that chose it. Where
+    this mean happens to be high on them, new photos get as much less, and the other mean changes
+    with it by ``hits_per_class``.
     """
 
-    data_sha256: str  # of the photos that chose it
-    rows: int  # how many there were
+    data_sha256: str  # hash of the photos that chose it
+    rows: int  # number of these photos
     fixes: Literal["sizes", "hits"] | None  # None for rules without a threshold
     hits_per_class: float  # hits gained for each class that a lower threshold adds
 
@@ -65,16 +65,16 @@ def compare(
 
     Promise: each interval holds the true difference about 95 times in 100, over the choice of these
     photos and of those that chose the thresholds, for plants drawn independently. Where the
-    thresholds are fixed and each photo shows another plant, the interval of the hit rate is that of
-    Bonett and Price: Wald's with one photo more gained and one more lost.
+    thresholds are fixed and each photo shows a different plant, the interval of the hit rate is
+    that of Bonett and Price: Wald's after adding one gained and one lost photo.
 
     Args:
-        old_sets: Whether each set holds the truth, bool ``(rows,)``, and its size, ``(rows,)``.
+        old_sets: Whether each set holds the true class, bool, and its size, both ``(rows,)``.
         new_sets: The same for the new bundle, photos in the same order.
-        rule: Name of what is compared.
-        data_sha256: Of these photos.
+        rule: Name of the rule and its value.
+        data_sha256: Hash of these photos.
         thresholds: Origin of the old threshold and of the new one; empty where both are fixed.
-        plants: Number of each photo's plant, ``(rows,)``; None where each shows another.
+        plants: Plant of each photo, ``(rows,)``; None where each photo shows a different plant.
         growth: The least and the most that a set can grow by.
 
     Raises:
@@ -99,21 +99,21 @@ def compare(
     hit_terms, size_terms, counts = {data_sha256: gain}, {data_sha256: growths}, {data_sha256: rows}
     measured = ((1, old_hits, old_sizes), (-1, new_hits, new_sizes))
     for origin, (sign, hits, sizes) in zip(thresholds, measured, strict=bool(thresholds)):
-        name, (fewer_hits, fewer_classes) = origin.data_sha256, _shifts(origin, hits, sizes)
-        hit_terms[name] = hit_terms.get(name, 0) + sign * fewer_hits
-        size_terms[name] = size_terms.get(name, 0) + sign * fewer_classes
-        counts.setdefault(name, origin.rows)
+        photos, (fewer_hits, fewer_classes) = origin.data_sha256, _shifts(origin, hits, sizes)
+        hit_terms[photos] = hit_terms.get(photos, 0) + sign * fewer_hits
+        size_terms[photos] = size_terms.get(photos, 0) + sign * fewer_classes
+        counts.setdefault(photos, origin.rows)
     centre = float(gain.sum()) / (rows + 2)
-    error = _standard_error(hit_terms, counts, plants, one_more_each_way=data_sha256)
+    error = _standard_error(hit_terms, counts, plants, adjusted=data_sha256)
     deviation = _standard_error(size_terms, counts, plants) * sqrt(rows - 1)
     low, high = growth
-    by_size = mean_interval(float(growths.mean()), deviation, rows, lowest=low, highest=high)
-    by_hits = (max(-1.0, centre - Z95 * error), min(1.0, centre + Z95 * error))
+    size_interval = mean_interval(float(growths.mean()), deviation, rows, lowest=low, highest=high)
+    hit_interval = (max(-1.0, centre - Z95 * error), min(1.0, centre + Z95 * error))
     return Comparison(
         rule=rule,
         rows=rows,
-        hit_rate=_change(old_hits, new_hits, by_hits),
-        size=_change(old_sizes, new_sizes, by_size),
+        hit_rate=_change(old_hits, new_hits, hit_interval),
+        size=_change(old_sizes, new_sizes, size_interval),
         gained=int((gain > 0).sum()),
         lost=int((gain < 0).sum()),
         p_value=erfc(abs(centre) / error / sqrt(2)),
@@ -121,7 +121,7 @@ def compare(
 
 
 def _shifts(origin: ThresholdOrigin, hits: Floats, sizes: Floats) -> tuple[Floats, Floats]:
-    """How many hits and classes fewer others get for what a photo that chose a threshold has."""
+    """Hits and classes that new photos lose for those of each photo that chose the threshold."""
     slope = origin.hits_per_class
     if origin.fixes == "sizes":
         return slope * sizes, sizes
@@ -135,19 +135,20 @@ def _standard_error(
     counts: Mapping[str, int],
     plants: ArrayLike | None,
     *,
-    one_more_each_way: str | None = None,
+    adjusted: str | None = None,
 ) -> float:
-    """Of a sum of means, each over photos of its own: ``counts`` says how many, by their hash.
+    """Standard error of a sum of means over several sets of photos, each named by its hash.
 
-    The photos that chose a threshold are not here, so those of the comparison stand for them. The
-    photos named by ``one_more_each_way`` count a gain and a loss more than there were.
+    ``counts`` are their numbers of photos. The photos that chose a threshold are not available, so
+    those of the comparison represent them. ``adjusted`` names the photos that get one gain and one
+    loss more (Bonett and Price).
     """
     variance = 0.0
-    for name, values in terms.items():
+    for photos, values in terms.items():
         independent = effective_rows(values, plants) / values.size
-        more = [1.0, -1.0] if name == one_more_each_way else []
-        every = np.concatenate([values, more])
-        variance += float(every.var()) / ((counts[name] + len(more)) * independent)
+        extra = [1.0, -1.0] if photos == adjusted else []
+        extended = np.concatenate([values, extra])
+        variance += float(extended.var()) / ((counts[photos] + len(extra)) * independent)
     return sqrt(variance)
 
 

@@ -1,4 +1,4 @@
-"""Split conformal prediction: the rank among true-class scores that keeps a coverage promise."""
+"""Split conformal prediction: the rank among true-class scores that guarantees a coverage."""
 
 from fractions import Fraction
 from math import ceil, floor
@@ -18,13 +18,13 @@ def check_coverage(coverage: RealNumber) -> None:
 def conformal_rank(coverage: RealNumber, rows: int, *, largest_plant: int = 1) -> int:
     """How many true-class scores lie at or below the threshold: ``floor((1 - coverage)(n + 1))``.
 
-    In exact arithmetic, the rank ``ceil((n + 1) coverage)`` counted from the other end. Where rows
-    come in plants of up to ``m`` photos, a new photo is of a new plant, all of whose photos may
-    have the lowest scores: ``floor((1 - coverage)(n + m)) - m + 1``, by conformal risk control with
-    the misses of a plant less those allowed as its loss.
+    In exact arithmetic, this is the rank ``ceil((n + 1) coverage)`` counted from the other end.
+    With up to ``m`` photos of each plant, a new photo shows a new plant, all of whose photos may
+    have the lowest scores. The rank is then ``floor((1 - coverage)(n + m)) - m + 1``, by conformal
+    risk control: the loss of a plant is its misses less those allowed.
 
     Args:
-        coverage: Wanted probability, in (0, 1).
+        coverage: Requested probability, in (0, 1).
         rows: ``n``.
         largest_plant: ``m``, the most photos of one plant.
 
@@ -43,7 +43,7 @@ def conformal_rank(coverage: RealNumber, rows: int, *, largest_plant: int = 1) -
 
 
 def fewest_rows(coverage: RealNumber) -> int:
-    """The fewest rows with which a threshold that cuts anything can promise the coverage.
+    """The fewest rows with which a threshold that cuts anything can guarantee the coverage.
 
     Example:
         >>> fewest_rows(0.9), conformal_rank(0.9, 9), conformal_rank(0.9, 8)
@@ -56,9 +56,8 @@ def fewest_rows(coverage: RealNumber) -> int:
 def pac_rank(coverage: RealNumber, rows: int, delta: float) -> int:
     """How many true-class scores may lie at or below a threshold of guaranteed coverage.
 
-    The largest ``k`` with ``P(Binomial(n, 1 - coverage) >= k) >= 1 - delta``: then the coverage
-    of the calibrated sets is at least that asked for, in all but a share ``delta`` of
-    calibrations.
+    This is the largest ``k`` with ``P(Binomial(n, 1 - coverage) >= k) >= 1 - delta``. The sets
+    then reach the requested coverage in all but a share ``delta`` of calibrations.
 
     Example:
         >>> pac_rank(0.9, 1000, 0.1), conformal_rank(0.9, 1000)
@@ -72,7 +71,7 @@ def pac_rank(coverage: RealNumber, rows: int, delta: float) -> int:
 
 
 def binomial(rows: int, probability: float) -> NDArray[np.float64]:
-    """Probabilities of 0, 1, ... ``rows`` successes.
+    """Probabilities of 0, 1, ... ``rows`` successes in as many independent trials.
 
     Example:
         >>> binomial(2, 0.5)

@@ -1,4 +1,4 @@
-"""How scores are distributed, small enough to travel with a bundle."""
+"""Histograms of scores, small enough to store in a bundle."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,16 +16,16 @@ LOGSUMEXP_BINS = 40
 
 @dataclass(frozen=True, kw_only=True)
 class Distribution:
-    """How the served scores were distributed; live traffic can be compared with it.
+    """Histograms of the served scores, to compare live traffic with.
 
     Attributes:
         edges: Lower edges of the bins.
-        all_scores: Scores of all classes in each bin.
-        best_scores: The best score of each photo in each bin.
+        all_scores: Number of scores in each bin, over all classes.
+        best_scores: Number of photos whose best score lies in each bin.
         logsumexp_mean: Mean over the photos of log sum exp of the served head's logits.
         logsumexp_deviation: Its standard deviation.
-        logsumexp_edges: Lower edges of up to 40 bins with about as many photos each.
-        logsumexp: Photos in each of them.
+        logsumexp_edges: Lower edges of up to 40 bins with about the same number of photos.
+        logsumexp: Number of photos in each of these bins.
     """
 
     edges: tuple[float, ...]
@@ -38,7 +38,7 @@ class Distribution:
 
 
 class DistributionOf:
-    """Gathers a :class:`Distribution` batch by batch."""
+    """Builds a :class:`Distribution` batch by batch."""
 
     def __init__(self) -> None:
         self._all = np.zeros(EDGES.size, dtype=np.int64)
@@ -46,13 +46,13 @@ class DistributionOf:
         self._logsumexp: list[NDArray[np.float64]] = []
 
     def update(self, logits: NDArray[np.float32], scores: NDArray[np.float64]) -> None:
-        """Add some more rows: logits and scores in [0, 1], both ``(batch, classes)``."""
+        """Add rows: logits and scores in [0, 1], both ``(batch, classes)``."""
         self._all += in_bins(scores)
         self._best += in_bins(scores.max(axis=1))
         self._logsumexp.append(logsumexp(logits))
 
     def result(self) -> Distribution:
-        """What was gathered from the rows so far, at least one."""
+        """The distribution of the rows so far, at least one."""
         values = np.concatenate(self._logsumexp)
         edges = np.unique(np.quantile(values, np.arange(LOGSUMEXP_BINS) / LOGSUMEXP_BINS))
         places = np.maximum(np.searchsorted(edges, values, side="right") - 1, 0)

@@ -1,10 +1,10 @@
-"""Several photos of one plant, or several crops of one photo, as one row of scores.
+"""Fuse several photos of one plant, or several crops of one photo, into one row of scores.
 
-Fusing changes how scores are distributed: at the threshold for single photos, the sets for three
-photos of one species held 2.4 classes in one simulation and 3.5 in another, where 3 were asked for.
-So a threshold is calibrated on scores fused from exactly as many photos as it is used with:
-`florilege.calibration.photo_groups` makes the groups, :func:`fuse` the scores, and any rule of
-`florilege.calibration.rules` takes them as they are; its table says how each rule fuses.
+Fusing changes the distribution of scores. At the threshold for single photos, sets for three photos
+of one species hold 2.4 classes in one simulation and 3.5 in another, instead of 3. So a threshold
+is calibrated on scores fused from exactly as many photos as it is used with:
+`florilege.calibration.photo_groups` makes the groups, :func:`fuse` the scores, and
+`florilege.calibration.rules` calibrates on them; its table says how each rule fuses.
 """
 
 from typing import Literal, get_args
@@ -27,16 +27,16 @@ FUSIONS: tuple[Fusion, ...] = get_args(Fusion)
 def fuse(
     logits: ArrayLike, *, score_kind: ScoreKind, fusion: Fusion = "mean_score", k: int | None = None
 ) -> NDArray[np.float64]:
-    """One row of scores for each plant, from the logits of all its photos.
+    """Fuse the logits of all photos of each plant into one row of scores.
 
-    A plant's scores depend neither on the plants beside it nor on the order of its photos, bit for
-    bit: what is calibrated on groups is what a request with the same photos gets.
+    A plant's scores depend neither on the other plants of the batch nor on the order of its photos,
+    bit for bit: a request gets the same scores as a calibration group of the same photos.
 
     Args:
         logits: Shape ``(plants, photos, classes)``; ``-inf`` marks an impossible class.
         score_kind: How the logits of one photo become scores.
         fusion: One of :data:`FUSIONS`.
-        k: Size of the sets, for ``mean_marginal`` and only there; ``1 <= k <= min(20, classes)``.
+        k: Size of the sets, only for ``mean_marginal``; ``1 <= k <= min(20, classes)``.
 
     Returns:
         Scores in [0, 1], float64, shape ``(plants, classes)``. A row of ``mean_score`` or
@@ -44,7 +44,7 @@ def fuse(
 
     Raises:
         ValueError: An unknown fusion or kind, a wrong shape, no photo, a ``k`` that is missing,
-            out of range or not needed, or logits that are NaN or +inf.
+            out of range or not allowed, or logits that are NaN or +inf.
 
     References:
         Berrada, Zisserman and Kumar, "Smooth loss functions for deep top-k classification",
@@ -75,14 +75,14 @@ def _checked(logits: ArrayLike, fusion: str, k: int | None) -> NDArray[np.float6
             f"got {values.shape}"
         )
     if (k is None) == (fusion == "mean_marginal"):
-        raise ValueError(f"k goes with mean_marginal and only there, got {k} with {fusion}")
+        raise ValueError(f"mean_marginal needs k, other fusions take none, got {k} for {fusion}")
     if k is not None:
         check_k(k, classes=values.shape[2])
     return values
 
 
 def _mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Mean over the photos, added from the smallest up, so their order cannot change a digit."""
+    """Mean over the photos, summed in ascending order so that their order changes no digit."""
     ascending = np.sort(values, axis=1)  # (plants, photos, classes)
     total = ascending[:, 0].copy()
     for photo in range(1, values.shape[1]):

@@ -1,9 +1,9 @@
-"""Mean set sizes that are guaranteed on new photos, not only met on the calibration data.
+"""Mean set sizes that are guaranteed on new photos, not only on the calibration data.
 
 Plain ``average_k`` exceeds K on new photos in half of all calibrations. Here the threshold is a
 little higher, so that the mean size on new photos is at most K: on average over calibrations
-(``mean``), or for all but a share ``delta`` of them (``probability``). Both need a limit on the
-size of a set, and neither needs labels.
+(``mean``), or for all but a share ``delta`` of them (``probability``). Both need a largest set
+size, and neither needs labels.
 
 References:
     Angelopoulos, Bates, Fisch, Lei and Schuster, "Conformal risk control", arXiv 2208.02814.
@@ -36,7 +36,7 @@ THRESHOLDS: NDArray[np.float64] = 2.0 ** -np.concatenate(
     ]
 )
 """Candidates from just above 1, the highest score, downwards: 64 per factor of two, then 8. The
-coarse ones are for the scores of networks that are very sure of themselves."""
+coarse ones are for the scores of very confident networks."""
 DEFAULT_MAX_SIZE = 50
 AT_ONCE = 16
 """Thresholds whose set sizes are counted together."""
@@ -47,24 +47,24 @@ def conformal_size_threshold(
 ) -> float:
     """Threshold whose sets hold at most ``average_k`` classes in expectation.
 
-    Where sizes are at most ``B`` and a new row is exchangeable with the ``n`` calibration rows, its
-    size is at most K in expectation once the calibration sizes sum to at most ``K (n + 1) - B``.
-    Scores equal to the first one cut are cut too. This costs about ``(B - K) / n`` of mean size.
+    If sizes are at most ``B`` and a new row is exchangeable with the ``n`` calibration rows, its
+    expected size is at most K when the calibration sizes sum to at most ``K (n + 1) - B``. Scores
+    equal to the first one cut are cut too. The mean size is about ``(B - K) / n`` smaller for it.
 
     Args:
         largest: At least the ``(K - min_size) n + 1`` largest of the scores that the threshold
-            decides about: the best ``B - min_size`` of each row, without the classes that are
-            in its set anyway.
-        average_k: The wanted bound on the mean size.
+            applies to: the best ``B - min_size`` of each row, without the classes that are
+            always in its set.
+        average_k: The requested bound on the mean size.
         rows: ``n``.
-        max_size: ``B``, at least K: sets are cut down to their ``B`` best classes.
-        min_size: How many classes are in each set whatever they score.
+        max_size: ``B``, at least K: sets keep at most their ``B`` best classes.
+        min_size: How many classes are in each set whatever their score.
     """
     room = math.floor(as_fraction(average_k) * (rows + 1)) - max_size - min_size * rows
     if room < 0:
         return LARGEST
     values = largest.ascending
-    if values.size <= room:  # all of it fits
+    if values.size <= room:  # all scores may be kept
         return float(values[0]) if values.size else LARGEST
     return next_above(float(values[-room - 1]))
 
@@ -72,14 +72,13 @@ def conformal_size_threshold(
 class BestOfRows:
     """The best scores of each row, each stored as the first of :data:`THRESHOLDS` that it reaches.
 
-    Two bytes per score, whatever the number of classes, and all that is needed to count set sizes
-    at these thresholds.
+    This takes two bytes per score and suffices to count set sizes at these thresholds.
 
     Attributes:
         largest: The largest of these scores, exactly.
 
     Args:
-        rows: How many rows there will be.
+        rows: Number of rows to come.
         keep: Scores to keep per row.
         largest: How many of them to keep exactly.
     """
@@ -90,7 +89,7 @@ class BestOfRows:
         self._seen = 0
 
     def add(self, rest: FloatArray) -> None:
-        """Add rows of scores that a threshold decides about, shape ``(batch, classes)``."""
+        """Add rows of scores that the threshold applies to, shape ``(batch, classes)``."""
         batch, classes = rest.shape
         keep = min(self._first.shape[1], classes)
         best = np.partition(rest, classes - keep, axis=1)[:, classes - keep :]
@@ -103,19 +102,19 @@ class BestOfRows:
     def threshold(
         self, average_k: RealNumber, *, max_size: int, min_size: int, delta: float, seed: int = 0
     ) -> float:
-        """Threshold whose sets hold at most ``average_k`` classes on average, with probability.
+        """Threshold whose mean set size is at most ``average_k`` with probability ``1 - delta``.
 
-        Goes down the thresholds for as long as a test at level ``delta`` finds the mean size below
-        K, and stops before the first one where it does not. The first threshold whose true mean
-        size exceeds K passes the test with probability at most ``delta``. ``seed`` shuffles the
-        rows; sizes are limited as in :func:`conformal_size_threshold`.
+        Lowers the threshold as long as a test at level ``delta`` finds the mean size below K, and
+        returns the last one that passes. The first threshold whose true mean size exceeds K passes
+        with probability at most ``delta``. ``seed`` shuffles the rows; sizes are limited as in
+        :func:`conformal_size_threshold`.
         """
         order = np.random.default_rng(seed).permutation(self._seen)
         sizes = np.full(self._seen, min_size, dtype=np.int64)
         threshold = LARGEST
         for start in range(0, THRESHOLDS.size, AT_ONCE):
-            for step, more in enumerate(self._reaching_first(start)):
-                sizes += more
+            for step, added in enumerate(self._reaching_first(start)):
+                sizes += added
                 values = np.minimum(sizes, max_size)[order] / max_size
                 if not mean_is_below(values, float(average_k) / max_size, delta):
                     return threshold
@@ -123,7 +122,7 @@ class BestOfRows:
         return threshold
 
     def _reaching_first(self, start: int) -> NDArray[np.uint16]:
-        """How many scores of each row reach each threshold first, ``(thresholds, rows)``."""
+        """Scores of each row that reach each threshold and none above, ``(thresholds, rows)``."""
         stop = min(start + AT_ONCE, THRESHOLDS.size)
         counts = np.empty((stop - start, self._seen), dtype=np.uint16)
         for part in row_blocks(self._first[: self._seen]):
@@ -136,15 +135,15 @@ class BestOfRows:
 
 
 def mean_is_below(values: NDArray[np.float64], bound: float, delta: float) -> bool:
-    """Whether a test at level ``delta`` rejects the claim that the mean is ``bound`` or more.
+    """Whether a test at level ``delta`` rejects the hypothesis that the mean is at least ``bound``.
 
-    It bets against the claim: the stake grows with every value below the bound and shrinks with
-    every value above. If the claim is true, the stake ever reaches ``1/delta`` times its start with
-    probability at most ``delta``.
+    The test bets against the hypothesis: the capital grows with every value below the bound and
+    shrinks with every value above. If the hypothesis is true, the capital ever reaches ``1/delta``
+    times its start with probability at most ``delta``.
 
     Args:
         values: Independent draws in [0, 1], shape ``(rows,)``, in random order.
-        bound: The claimed lower bound of their mean, in [0, 1].
+        bound: The hypothetical lower bound of their mean, in [0, 1].
         delta: Level of the test, in (0, 1).
 
     Example:
@@ -156,7 +155,7 @@ def mean_is_below(values: NDArray[np.float64], bound: float, delta: float) -> bo
     rows = np.arange(1, len(values) + 1)
     means = (0.5 + np.cumsum(values)) / (rows + 1)
     variances = (0.25 + np.cumsum((values - means) ** 2)) / (rows + 1)
-    before = np.concatenate([[0.25], variances[:-1]])  # a bet only knows earlier rows
+    before = np.concatenate([[0.25], variances[:-1]])  # a bet depends on earlier rows only
     bets = np.minimum(np.sqrt(2 * math.log(1 / delta) / (len(values) * before)), 0.75 / (1 - bound))
-    stakes = np.cumsum(np.log1p(bets * (bound - values)))
-    return bool(stakes.max() >= math.log(1 / delta))
+    log_capital = np.cumsum(np.log1p(bets * (bound - values)))
+    return bool(log_capital.max() >= math.log(1 / delta))

@@ -1,4 +1,4 @@
-"""95 % intervals for figures measured on a sample of photos, or from several seeds."""
+"""95 % confidence intervals for figures measured on a sample of photos or over several seeds."""
 
 from collections.abc import Sequence
 from math import atan2, cos, inf, pi, sin, sqrt
@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Z95 = 1.959963984540054
-"""Quantile of the normal distribution with 2.5 % above it."""
+"""The 97.5 % quantile of the normal distribution."""
 MANY_DEGREES = 30
-"""With more degrees of freedom an expansion gives the quantile of Student to 0.0001."""
+"""With more degrees of freedom, an expansion gives the quantile of Student's t to 0.0001."""
 
 
 def wilson(hits: int, rows: int, *, effective: float | None = None) -> tuple[float, float]:
@@ -20,9 +20,9 @@ def wilson(hits: int, rows: int, *, effective: float | None = None) -> tuple[flo
     Its coverage is close to 95 % for every probability, and it never leaves [0, 1].
 
     Args:
-        hits: Successes.
-        rows: Trials.
-        effective: Where trials come in clusters: :func:`effective_rows` of them.
+        hits: Number of successes.
+        rows: Number of trials.
+        effective: :func:`effective_rows` of the trials, where they come in clusters.
 
     Raises:
         ValueError: ``rows`` below 1, or ``hits`` outside ``[0, rows]``.
@@ -42,7 +42,7 @@ def wilson(hits: int, rows: int, *, effective: float | None = None) -> tuple[flo
 
 
 def score_interval(share: float, rows: float, *, z: float = Z95) -> tuple[float, float]:
-    """Wilson's interval for a probability, ``z`` standard errors each way; never empty."""
+    """Wilson's interval for a probability, ``z`` standard errors each way; it is never empty."""
     square = z * z
     centre = (share + square / (2 * rows)) / (1 + square / rows)
     half = z * sqrt(share * (1 - share) / rows + square / (4 * rows * rows)) / (1 + square / rows)
@@ -52,18 +52,18 @@ def score_interval(share: float, rows: float, *, z: float = Z95) -> tuple[float,
 def mean_interval(
     mean: float, deviation: float, rows: float, *, lowest: float = -inf, highest: float = inf
 ) -> tuple[float, float]:
-    """Student's interval for a mean, given the standard deviation of the values it is of.
+    """Student's interval for a mean, given the standard deviation of the values.
 
-    A single value, or values that are all equal, say nothing about how values differ. The interval
-    then only uses that no more than a share ``1 - 0.025 ** (1 / rows)`` of all values can be
-    different: it reaches that far towards ``lowest`` and ``highest``.
+    A single value, or equal values, do not show how much values vary. The interval then only uses
+    that at most a share ``1 - 0.025 ** (1 / rows)`` of all values differs from the mean: it reaches
+    that far towards ``lowest`` and ``highest``.
 
     Args:
-        mean: Of the values.
+        mean: Mean of the values.
         deviation: Root of their mean squared distance from the mean.
-        rows: How many there are, or :func:`effective_rows`.
-        lowest: The smallest that a value can be.
-        highest: The largest.
+        rows: Number of values, or :func:`effective_rows`.
+        lowest: The smallest possible value.
+        highest: The largest possible value.
 
     Example:
         >>> low, high = mean_interval(3.0, 2.0, 400)
@@ -84,15 +84,15 @@ def mean_interval(
 
 
 def effective_rows(values: ArrayLike, clusters: ArrayLike | None) -> float:
-    """How many independent rows would say as much about the mean as these, which come in clusters.
+    """Effective sample size: the number of independent rows that estimate the mean equally well.
 
-    Photos of one plant are alike, so four of them say less than photos of four plants. Use this
-    number in place of the number of rows in :func:`score_interval` and :func:`mean_interval`.
+    Photos of one plant are correlated, so four of them are worth less than photos of four plants.
+    Use this number as the number of rows in :func:`score_interval` and :func:`mean_interval`.
 
     Args:
         values: Shape ``(rows,)``; hits are bool.
-        clusters: Which cluster each row belongs to, integers of shape ``(rows,)``; None where all
-            rows are independent.
+        clusters: The cluster of each row, integers of shape ``(rows,)``; None where all rows are
+            independent.
 
     References:
         Liang and Zeger, "Longitudinal data analysis using generalized linear models", 1986. Korn
@@ -129,9 +129,9 @@ def effective_by(
     """
     if clusters is None:
         return np.bincount(places, minlength=groups).astype(np.float64)
-    members = (places == group for group in range(groups))
+    masks = (places == group for group in range(groups))
     return np.array(
-        [effective_rows(values[among], clusters[among]) if among.any() else 0 for among in members]
+        [effective_rows(values[mask], clusters[mask]) if mask.any() else 0 for mask in masks]
     )
 
 
@@ -140,35 +140,35 @@ def effective_number(
 ) -> float:
     """:func:`effective_rows` from sums over rows and clusters.
 
-    One more cluster of equal rows is added, so that a few rare rows cannot make clusters look
-    independent. Its variance is that of the values; for a share it is that of a share of a half.
+    This adds one cluster of equal rows, so that a few rare rows cannot make clusters look
+    independent. Its variance is that of the values, or of a share of one half.
 
     Args:
-        sizes: Rows of each cluster, shape ``(clusters,)``.
+        sizes: Number of rows in each cluster, shape ``(clusters,)``.
         alone: Sum over rows of the squared distance from the mean.
         together: Sum over clusters of the squared sum of these distances.
         share: Whether the values are 0 and 1.
     """
     rows, squares = int(sizes.sum()), float((sizes.astype(np.float64) ** 2).sum())
-    usual = squares / rows  # rows of the cluster that a row is in, on average
+    mean_size = squares / rows  # mean over the rows of the size of their cluster
     variance = 0.25 if share else alone / rows
     if variance == 0 or sizes.size == 1:
-        return rows / usual
-    effect = (together + usual * usual * variance) / (alone + usual * variance)
-    if share:  # Wilson's interval knows nothing of an estimated variance; that of a mean does
-        effect *= _few(sizes.size) / _few(rows)
+        return rows / mean_size
+    effect = (together + mean_size * mean_size * variance) / (alone + mean_size * variance)
+    if share:  # unlike Student's interval, Wilson's does not allow for an estimated variance
+        effect *= _variance_factor(sizes.size) / _variance_factor(rows)
     return rows / max(effect, 1.0)
 
 
-def _few(clusters: int) -> float:
-    """By how much a variance estimated from so few seems too small in a normal interval."""
+def _variance_factor(clusters: int) -> float:
+    """Correction of a variance that is estimated from few clusters, for a normal interval."""
     return clusters / (clusters - 1) * t975(clusters - 1) ** 2
 
 
 def student_half(values: Sequence[float]) -> float | None:
-    """Half of the 95 % interval for the mean of a few values; None for a single one.
+    """Half of the 95 % interval for the mean of a few values; None for a single value.
 
-    Student's t: it holds for normal values of unknown deviation, however few they are.
+    Student's t, which is exact for any number of normal values of unknown deviation.
 
     Example:
         >>> round(student_half([0.9, 1.0, 1.1]), 3)
@@ -180,7 +180,7 @@ def student_half(values: Sequence[float]) -> float | None:
 
 
 def t975(freedom: float) -> float:
-    """Quantile of Student's distribution with 2.5 % above it; below 30, for whole degrees.
+    """The 97.5 % quantile of Student's t distribution; for whole degrees of freedom below 30.
 
     References:
         Abramowitz and Stegun, "Handbook of mathematical functions", 26.7.3 to 26.7.5.
@@ -193,7 +193,7 @@ def t975(freedom: float) -> float:
         z = Z95
         first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
         return z + first / freedom + second / freedom**2
-    low, high, degrees = 0.0, 20.0, max(1, int(freedom))  # 12.71 for one degree, less for more
+    low, high, degrees = 0.0, 20.0, max(1, int(freedom))  # at most 12.71, for one degree
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if _within(middle, degrees) < 0.95 else (low, middle)
@@ -201,7 +201,7 @@ def t975(freedom: float) -> float:
 
 
 def _within(t: float, freedom: int) -> float:
-    """Probability that Student's variable is between -t and t."""
+    """Probability that a variable with Student's t distribution lies between -t and t."""
     angle = atan2(t, sqrt(freedom))
     odd = freedom % 2
     term = cos(angle) if odd else 1.0

@@ -1,9 +1,9 @@
-"""How probable it is that a class belongs to the top k, from the logits of one photo.
+"""The probability that each class belongs to the top k, from the logits of one photo.
 
-A set ``S`` of ``k`` classes has a probability proportional to ``exp`` of the sum of its logits; the
-marginal of a class adds up those of the sets that hold it (appendix C). With ``w = exp(logit)``
-and ``e_k`` the elementary symmetric polynomial of degree ``k``, the marginal of class ``i`` is
-``w_i e_(k-1)(w without i) / e_k(w)``.
+The probability of a set of ``k`` classes is proportional to ``exp`` of the sum of its logits. The
+marginal of a class is the total probability of the sets that hold it (appendix C). With
+``w = exp(logit)`` and ``e_k`` the elementary symmetric polynomial of degree ``k``, the marginal of
+class ``i`` is ``w_i e_(k-1)(w without i) / e_k(w)``.
 
 References:
     Berrada, Zisserman and Kumar, "Smooth loss functions for deep top-k classification",
@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 LARGEST_K = 20
-"""Beyond this the products could leave the range of float64."""
+"""With a larger k the products could leave the range of float64."""
 CLAMP = 28.0
-"""Logits this far above the k-th largest are certain members; exp(-28) is below 1e-12."""
+"""Logits this far above the k-th largest are certain members: exp(-28) is below 1e-12."""
 ROWS_AT_ONCE = 32
 HEAVY = 3
-"""Times k heaviest classes that are multiplied one by one."""
+"""This many times k heaviest classes are multiplied one by one."""
 
 Polynomials = NDArray[np.float64]
 """Coefficients ``e_0``, ``e_1``, ... of the product of ``1 + w t``, ``(rows, degree + 1)``."""
@@ -57,7 +57,7 @@ def top_k_marginals(logits: ArrayLike, k: int) -> NDArray[np.float64]:
 
 
 def _weights(logits: NDArray[np.float64], k: int, *, first_row: int) -> NDArray[np.float64]:
-    """``exp`` of the logits, shifted so that the k-th largest becomes one: then ``e_k >= 1``."""
+    """``exp`` of the logits, shifted so that the k-th largest becomes 1, hence ``e_k >= 1``."""
     kth = -np.partition(-logits, k - 1, axis=1)[:, k - 1 : k]  # (rows, 1)
     bad = ~(np.isfinite(kth[:, 0]) & (logits.max(axis=1) < np.inf))
     if bad.any():
@@ -70,7 +70,7 @@ def _weights(logits: NDArray[np.float64], k: int, *, first_row: int) -> NDArray[
 
 
 def _marginals(weights: NDArray[np.float64], k: int) -> NDArray[np.float64]:
-    """Without the heaviest classes the others are light enough for formulas that subtract."""
+    """Marginals of each class; only light classes use the formulas that subtract."""
     heavy = np.argpartition(-weights, min(HEAVY * k, weights.shape[1]) - 1, axis=1)[:, : HEAVY * k]
     light = weights.copy()
     np.put_along_axis(light, heavy, 0.0, axis=1)
@@ -82,10 +82,10 @@ def _marginals(weights: NDArray[np.float64], k: int) -> NDArray[np.float64]:
 
 
 def _elementary(light: NDArray[np.float64], degree: int) -> Polynomials:
-    """Newton's identities: ``e_0`` to ``e_degree`` from sums of powers.
+    """``e_0`` to ``e_degree`` from sums of powers, by Newton's identities.
 
-    They lose digits where few weights make up the sum. These are at most one each, and the heavy
-    ones are larger, so that what is lost is below the rounding of the whole.
+    These lose digits where few weights dominate the sum. Light weights are at most 1 and heavy ones
+    are larger, so that the loss is below the rounding error of the result.
     """
     polynomials = np.zeros((len(light), degree + 1))
     polynomials[:, 0] = 1.0
@@ -103,7 +103,7 @@ def _without_light(
 ) -> NDArray[np.float64]:
     """For each light class ``e_degree`` of all others, ``(rows, classes)``.
 
-    Each step subtracts at most half: `HEAVY` times k classes are heavier than any of these.
+    Each step subtracts at most half, since `HEAVY` times k classes are heavier than any of these.
     """
     others = np.ones_like(light)
     for order in range(1, degree + 1):
@@ -116,8 +116,8 @@ def _without_heavy(
 ) -> tuple[NDArray[np.float64], Polynomials]:
     """For each heavy class ``e_(k-1)`` of all others, ``(rows, heavy)``; and ``e_0`` to ``e_k``.
 
-    It multiplies the classes before each one with those after it. No division and no subtraction:
-    dividing a factor out would lose all digits.
+    This multiplies the classes before each one with those after it, without division or
+    subtraction: dividing a factor out would lose all digits.
     """
     before = [of_light]
     for weight in weights.T:
@@ -131,7 +131,7 @@ def _without_heavy(
 
 
 def _times(polynomials: Polynomials, weight: NDArray[np.float64]) -> Polynomials:
-    """Each times ``1 + w t``, without the coefficient beyond its degree."""
+    """Each polynomial times ``1 + w t``, truncated to its degree."""
     product = polynomials.copy()
     product[:, 1:] += weight[:, np.newaxis] * polynomials[:, :-1]
     return product

@@ -1,4 +1,4 @@
-"""Sizes and hits of sets over a whole data set, batch by batch, for many rules at once."""
+"""Measure sizes and hits of sets over a data set, batch by batch, for many rules at once."""
 
 from collections.abc import Hashable, Sequence
 from math import sqrt
@@ -12,30 +12,29 @@ from florilege.calibration.sets import SetRule, best_class
 from florilege.calibration.validation import FloatArray, row_blocks
 
 EXACT_SIZES = 16
-"""Sizes up to this have a bin of their own in a histogram; beyond it bins grow by a quarter."""
+"""Sizes up to this have their own histogram bins; beyond it, bins grow by a quarter."""
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
 class Measurement:
-    """What each of several rules did on the rows seen so far.
+    """Sizes and hits of several rules on the rows seen so far.
 
     Attributes:
         rows: Rows seen.
-        labelled: Whether the true class of every row was given; if not, hits mean nothing.
-        hits: Sets that hold the true class, shape ``(rules,)``.
-        empty: Sets without any class, shape ``(rules,)``.
-        histogram: Sets by the bins of :func:`size_bins`, shape ``(rules, bins)``.
+        labelled: Whether every row had a label; if not, hits mean nothing.
+        hits: Number of sets that hold the true class, shape ``(rules,)``.
+        empty: Number of empty sets, shape ``(rules,)``.
+        histogram: Number of sets in each bin of :func:`size_bins`, shape ``(rules, bins)``.
         class_rows: Rows of each class, shape ``(classes,)``.
         class_hits: Hits among them, shape ``(rules, classes)``.
 
     Args:
-        rules: What is measured.
+        rules: The rules to measure.
         classes: Number of classes.
-        watched: Indices of the rules whose sizes and hits :meth:`row_by_row` gives.
-        plants: Number of the plant of each row to come, shape ``(rows,)``; None where all rows are
-            independent.
+        watched: Indices of the rules whose sizes and hits :meth:`row_by_row` returns.
+        plants: Plant of each row to come, shape ``(rows,)``; None where all rows are independent.
     """
 
     def __init__(
@@ -48,20 +47,20 @@ class Measurement:
     ) -> None:
         self.rules, self.rows, self.labelled = tuple(rules), 0, True
         count = len(self.rules)
-        self._kinds, self._bins = _kinds(self.rules), size_bins(classes)
+        self._groups, self._bins = _group_rules(self.rules), size_bins(classes)
         self._size_sum = np.zeros(count, dtype=np.int64)
         self._size_squares = np.zeros(count, dtype=np.int64)
         self.hits = np.zeros(count, dtype=np.int64)
         self.empty = np.zeros(count, dtype=np.int64)
         self.histogram = np.zeros((count, self._bins.size), dtype=np.int64)
         none, self._watched = np.empty((0, len(watched)), dtype=np.int64), list(watched)
-        self._kept = [(none, none.astype(np.bool_))]
+        self._watched_rows = [(none, none.astype(np.bool_))]
         self.class_rows = np.zeros(classes, dtype=np.int64)
         self.class_hits = np.zeros((count, classes), dtype=np.int64)
         self._plants = None if plants is None else _Plants(plants, count)
 
     def update(self, scores: FloatArray, labels: Ints | None = None) -> None:
-        """Add some more rows: scores ``(batch, classes)``, true classes ``(batch,)`` if known."""
+        """Add rows: scores ``(batch, classes)``, and true classes ``(batch,)`` if known."""
         if not self.rules:
             return
         sizes, hits = self._sizes_and_hits(scores, labels)
@@ -74,7 +73,7 @@ class Measurement:
         bins = np.searchsorted(self._bins, sizes, side="right") - 1  # (batch, rules)
         for index in range(len(self.rules)):
             self.histogram[index] += np.bincount(bins[:, index], minlength=self._bins.size)
-        self._kept.append((sizes[:, self._watched], hits[:, self._watched]))
+        self._watched_rows.append((sizes[:, self._watched], hits[:, self._watched]))
         if labels is None:
             self.labelled = False
             return
@@ -84,8 +83,8 @@ class Measurement:
             self.class_hits[:, label] += hits[labels == label].sum(axis=0)
 
     def row_by_row(self) -> tuple[Ints, Bools]:
-        """Set size and whether the set holds the truth, each of shape ``(rows, watched)``."""
-        sizes, hits = zip(*self._kept, strict=True)
+        """Set sizes and whether each set holds the true class, both ``(rows, watched)``."""
+        sizes, hits = zip(*self._watched_rows, strict=True)
         return np.concatenate(sizes), np.concatenate(hits)
 
     def mean_size(self, index: int) -> float:
@@ -98,7 +97,7 @@ class Measurement:
         return sqrt(max(0, self.rows * squares - total * total)) / self.rows
 
     def effective_rows(self, index: int) -> tuple[float, float]:
-        """How many independent rows say as much about one rule's mean size, and its hit rate."""
+        """Effective sample sizes of one rule's mean size and of its hit rate."""
         if self._plants is None:
             return self.rows, self.rows
         size, share = self.mean_size(index), int(self.hits[index]) / self.rows
@@ -109,7 +108,7 @@ class Measurement:
         )
 
     def macro_hit_rate(self, index: int, among: Bools | None = None) -> float | None:
-        """Hit rate class by class, then their mean; None where no row is of these classes.
+        """Mean over the classes of each class's hit rate; None where no row is of these classes.
 
         ``among`` is a mask of classes, shape ``(classes,)``; all by default.
         """
@@ -121,19 +120,19 @@ class Measurement:
         return float((self.class_hits[index, present] / self.class_rows[present]).mean())
 
     def _sizes_and_hits(self, scores: FloatArray, labels: Ints | None) -> tuple[Ints, Bools]:
-        """For each row and rule, ``(batch, rules)``; without labels no hit is counted."""
+        """Set sizes and hits, ``(batch, rules)``; there are no hits without labels."""
         sizes = np.empty((len(scores), len(self.rules)), dtype=np.int64)
         hits = np.zeros(sizes.shape, dtype=np.bool_)
         for part in row_blocks(scores):
             true = None if labels is None else labels[part]
-            for places in self._kinds:
-                rules = [self.rules[place] for place in places]
-                sizes[part, places], hits[part, places] = _of_one_kind(rules, scores[part], true)
+            for group in self._groups:
+                rules = [self.rules[index] for index in group]
+                sizes[part, group], hits[part, group] = _measure_group(rules, scores[part], true)
         return sizes, hits
 
 
 class _Plants:
-    """Sums over the photos of each plant, kept only for plants with several."""
+    """Sums over the photos of each plant that has several."""
 
     def __init__(self, plants: Ints, rules: int) -> None:
         _, numbers, self._photos = np.unique(plants, return_inverse=True, return_counts=True)
@@ -145,7 +144,7 @@ class _Plants:
         self._squares = np.zeros((2, 2, rules), dtype=np.int64)  # of plants with one photo
 
     def update(self, first: int, sizes: Ints, hits: Bools) -> None:
-        """Add rows from ``first`` on, both ``(batch, rules)``."""
+        """Add sizes and hits of the rows from ``first`` on, both ``(batch, rules)``."""
         place = self._place[first : first + len(sizes)]
         several = place >= 0
         for kind, values in enumerate((sizes, hits.astype(np.int64))):
@@ -183,7 +182,7 @@ def size_bins(classes: int) -> Ints:
 def reaching(values: NDArray[np.float64], thresholds: NDArray[np.float64]) -> Ints:
     """How many values of each row reach each threshold, shape ``(rows, thresholds)``.
 
-    Only the values that reach the lowest threshold, which are few, are looked at again.
+    Only the few values that reach the lowest threshold are compared with the others.
 
     Example:
         >>> reaching(np.array([[0.7, 0.2, 0.1]]), np.array([0.2, 0.5, 0.9]))
@@ -202,21 +201,21 @@ def reaching(values: NDArray[np.float64], thresholds: NDArray[np.float64]) -> In
     return counts
 
 
-def _kinds(rules: Sequence[SetRule]) -> list[list[int]]:
-    """Indices of the rules by kind: alike except for the threshold, or the k of ``top_k``.
+def _group_rules(rules: Sequence[SetRule]) -> list[list[int]]:
+    """Indices of the rules that differ only in the threshold, or in the k of ``top_k``.
 
-    Rules of one kind share the work of ranking the classes of a photo.
+    The rules of a group share the work of ranking the classes of a photo.
     """
-    kinds: dict[Hashable, list[int]] = {}
-    for place, rule in enumerate(rules):
+    groups: dict[Hashable, list[int]] = {}
+    for index, rule in enumerate(rules):
         by_class = (rule.class_weights, rule.class_thresholds)
         arrays = tuple(None if array is None else array.tobytes() for array in by_class)
-        kind = (rule.min_size, rule.max_size, rule.top_k is None, *arrays)
-        kinds.setdefault(kind, []).append(place)
-    return list(kinds.values())
+        key = (rule.min_size, rule.max_size, rule.top_k is None, *arrays)
+        groups.setdefault(key, []).append(index)
+    return list(groups.values())
 
 
-def _of_one_kind(
+def _measure_group(
     rules: Sequence[SetRule], scores: FloatArray, labels: Ints | None
 ) -> tuple[Ints, Bools]:
     first = rules[0]
@@ -224,7 +223,7 @@ def _of_one_kind(
     hits = np.zeros((len(scores), 1), dtype=np.bool_)  # unknown without labels
     if first.top_k is not None:
         ks = np.array([rule.top_k for rule in rules], dtype=np.int64)
-        ks = np.minimum(ks, values.shape[1])  # of a list that holds fewer
+        ks = np.minimum(ks, values.shape[1])  # a list may have fewer classes
         if labels is not None:
             hits = true_class_ranks(values, labels)[:, np.newaxis] < ks
         return ks[np.newaxis], hits

@@ -1,8 +1,8 @@
-"""How good sets are: accuracies over rows and over classes, and set sizes.
+"""Metrics of prediction sets: accuracies over rows and over classes, and set sizes.
 
 ``scores`` have the shape ``(rows, classes)``, ``labels`` are true class indices, ``(rows,)``. A
 threshold keeps a class when its score, in float64, is at least ``lambda_val``. The top-k set holds
-exactly ``k`` classes, ``1 <= k <= classes``; of equal scores the first is taken.
+exactly ``k`` classes, ``1 <= k <= classes``; the first of equal scores comes first.
 """
 
 import numpy as np
@@ -37,17 +37,17 @@ def top_k_accuracy(scores: ArrayLike, labels: ArrayLike, k: int) -> float:
 
 
 def macro_average_k_accuracy(scores: ArrayLike, labels: ArrayLike, lambda_val: float) -> float:
-    """Average-K accuracy of each class, then their mean over the classes among the labels."""
+    """Mean of the average-K accuracy of each class, over the classes among the labels."""
     return class_mean(_threshold_hits(scores, labels, lambda_val), np.asarray(labels))
 
 
 def macro_top_k_accuracy(scores: ArrayLike, labels: ArrayLike, k: int) -> float:
-    """Top-k accuracy of each class, then their mean over the classes among the labels."""
+    """Mean of the top-k accuracy of each class, over the classes among the labels."""
     return class_mean(_top_k_hits(scores, labels, k), np.asarray(labels))
 
 
 def mean_set_size(scores: ArrayLike, lambda_val: float) -> float:
-    """Classes in a set, on average over the rows."""
+    """Mean number of classes in a set."""
     return float(_set_sizes(as_scores(scores), lambda_val).mean())
 
 
@@ -88,7 +88,7 @@ def _set_sizes(scores: FloatArray, lambda_val: float) -> NDArray[np.int64]:
 
 
 def class_mean(hits: NDArray[np.bool_], labels: NDArray[np.int64]) -> float:
-    """Mean over the classes among ``labels`` of each class's share of hits."""
+    """Mean of the hit rate of each class, over the classes among ``labels``."""
     photos = np.bincount(labels)
     hits_by_class = np.bincount(labels, weights=hits)
     present = photos > 0
@@ -96,9 +96,9 @@ def class_mean(hits: NDArray[np.bool_], labels: NDArray[np.int64]) -> float:
 
 
 def true_class_ranks(scores: FloatArray, labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many classes come before the true one, shape ``(rows,)``.
+    """Rank of the true class from 0, shape ``(rows,)``: the number of classes before it.
 
-    Those are the classes with a higher score, and those with the same score and a lower index.
+    These have a higher score, or the same score and a lower index.
     """
     true = np.take_along_axis(scores, labels[:, np.newaxis], axis=1)  # (rows, 1)
     earlier = np.arange(scores.shape[1]) < labels[:, np.newaxis]  # (rows, classes)
@@ -121,7 +121,7 @@ def _threshold_hits(scores: ArrayLike, labels: ArrayLike, lambda_val: float) -> 
 
 def _threshold(lambda_val: float) -> np.float64:
     threshold = np.float64(lambda_val)
-    if np.isnan(threshold):  # also what NumPy makes of None, from a rule without a threshold
+    if np.isnan(threshold):  # NumPy turns None, of a rule without a threshold, into NaN
         raise ValueError(f"lambda_val must be a number, got {lambda_val}")
     return threshold
 

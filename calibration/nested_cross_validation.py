@@ -76,8 +76,8 @@ def interval_of_best(
     """95 % interval of the hit rate of the best of several candidates, by Bonferroni's correction.
 
     Args:
-        hits: Those of the best candidate, shape ``(rows,)``.
-        candidates: How many it was chosen from.
+        hits: Hits of the best candidate, shape ``(rows,)``.
+        candidates: Number of candidates.
         plants: As in :func:`choose`.
     """
     z = NormalDist().inv_cdf(1 - 0.025 / candidates)

@@ -1,4 +1,4 @@
-"""Groups of validation photos that stand for requests with several photos of one plant."""
+"""Group validation photos to represent requests with several photos of one plant."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -10,19 +10,19 @@ from numpy.typing import ArrayLike, NDArray
 
 MadeFrom = Literal["observations", "same_class"]
 FEWEST_GROUPS = 100
-"""With fewer groups of one plant a threshold would be down to chance."""
+"""With fewer groups a threshold is too noisy."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PhotoGroups:
-    """Which photos belong together.
+    """Groups of photos, and what the photos of a group have in common.
 
-    Those made from ``observations`` are of one plant; those of the ``same_class`` are of one
-    species and need not be of one plant. Errors on those are less alike, so hit rates measured
-    on them are optimistic, and a calibration record has to say which kind it used.
+    Groups made from ``observations`` show one plant each. Groups of the ``same_class`` show one
+    species, often several plants. Their errors are less correlated, so hit rates measured on them
+    are optimistic, and a calibration record states which kind it used.
     """
 
-    rows: NDArray[np.int64]  # of the photos, ``(groups, size)``; no photo is in two groups
+    rows: NDArray[np.int64]  # row of each photo, ``(groups, size)``; no photo is in two groups
     made_from: MadeFrom
 
     def __len__(self) -> int:
@@ -30,39 +30,39 @@ class PhotoGroups:
 
 
 def plants_of(observations: Sequence[str]) -> NDArray[np.int64]:
-    """The number of each photo's plant, from 0, shape ``(rows,)``.
+    """Plant of each photo as an index from 0, shape ``(rows,)``.
 
     Args:
-        observations: One id per photo, shared by the photos of one plant; a photo without one,
-            where it is empty, is of a plant of its own.
+        observations: One id per photo, shared by the photos of one plant; a photo with an empty id
+            counts as a plant of its own.
 
     Example:
         >>> plants_of(["b", "a", "", "b", ""])
         array([0, 1, 2, 0, 3])
     """
     numbers: dict[object, int] = {}
-    keys = (name or row for row, name in enumerate(observations))
+    keys = (observation or row for row, observation in enumerate(observations))
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
 
 
 def count_plants(plants: NDArray[np.int64] | None) -> int | None:
-    """How many plants photos show; None where it is not known which."""
+    """Number of plants among the photos; None where plants are unknown."""
     return None if plants is None else np.unique(plants).size
 
 
 def one_of_each(plants: ArrayLike, *, seed: int = 0) -> NDArray[np.bool_]:
-    """A photo of each plant, drawn at random: these are independent where plants are.
+    """Draw one photo of each plant at random; these are independent if the plants are.
 
     Args:
-        plants: Number of each photo's plant, shape ``(rows,)``.
+        plants: Plant of each photo, shape ``(rows,)``.
         seed: The same seed draws the same photos.
 
     Returns:
-        Which photos were drawn, shape ``(rows,)``.
+        Mask of the drawn photos, shape ``(rows,)``.
 
     Example:
-        >>> drawn = one_of_each([0, 1, 0, 2, 0])
-        >>> drawn[[1, 3]].all(), drawn.sum()
+        >>> mask = one_of_each([0, 1, 0, 2, 0])
+        >>> mask[[1, 3]].all(), mask.sum()
         (np.True_, np.int64(3))
     """
     numbers = np.asarray(plants)
@@ -81,19 +81,19 @@ def groups_of(
     seed: int = 0,
     fewest: int = FEWEST_GROUPS,
 ) -> PhotoGroups:
-    """Groups of ``size`` photos: of one plant where the data name plants, else of one species.
+    """Make groups of ``size`` photos: of one plant where the data name plants, else of one species.
 
-    An observation gives one group at most, so that groups are as independent as plants are; a
-    class gives as many as it has photos for. Photos are drawn at random, but the same arguments
-    give the same groups.
+    An observation yields at most one group, so that groups are as independent as plants; a class
+    yields as many as it has photos for. Photos are drawn at random, but the same arguments give the
+    same groups.
 
     Args:
         labels: True class indices, shape ``(rows,)``.
         size: Photos per group, 1 or more.
         observations: One id per row, shared by the photos of one plant; empty where unknown.
             Photos of one observation with different labels are not grouped together.
-        seed: 0 or more.
-        fewest: With fewer groups of one plant than this, groups of one species are made.
+        seed: Seed of the draw, at least 0.
+        fewest: With fewer groups of one plant than this, make groups of one species.
 
     Returns:
         The groups, possibly none.
@@ -128,7 +128,7 @@ def _of_one_plant(
     for row, (observation, label) in enumerate(zip(observations, labels.tolist(), strict=True)):
         if observation:
             photos[observation, label].append(row)
-    largest: dict[str, list[int]] = {}  # of each, the largest part with one label
+    largest: dict[str, list[int]] = {}  # of each observation, the most photos with one label
     for (observation, _), rows in photos.items():
         if len(rows) > len(largest.get(observation, ())):
             largest[observation] = rows

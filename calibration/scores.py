@@ -1,4 +1,4 @@
-"""From logits to scores, the numbers that a set rule compares with its threshold."""
+"""Turn logits into scores, the numbers that a set rule compares with its threshold."""
 
 from typing import Any, Literal, get_args
 
@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 ScoreKind = Literal["softmax", "sigmoid"]
-"""``softmax``: classes compete, a row sums to one. ``sigmoid``: each class on its own."""
+"""``softmax``: classes compete, a row sums to one. ``sigmoid``: classes are independent."""
 
 SCORE_KINDS: tuple[ScoreKind, ...] = get_args(ScoreKind)
 
@@ -14,8 +14,8 @@ SCORE_KINDS: tuple[ScoreKind, ...] = get_args(ScoreKind)
 def scores(logits: ArrayLike, kind: ScoreKind, *, temperature: float = 1.0) -> NDArray[np.float64]:
     """Turn logits into scores in [0, 1], computed in float64.
 
-    A row's scores do not depend on the rows beside it, bit for bit: one photo served alone gets
-    the numbers that it had in a calibration batch.
+    A row's scores do not depend on the other rows, bit for bit: a photo gets the same scores alone
+    on the server and in a calibration batch.
 
     Args:
         logits: Shape ``(rows, classes)``; ``-inf`` marks an impossible class.
@@ -26,8 +26,8 @@ def scores(logits: ArrayLike, kind: ScoreKind, *, temperature: float = 1.0) -> N
         Scores of the same shape.
 
     Raises:
-        ValueError: An unknown kind, a wrong shape, a NaN or +inf, or a row of ``-inf`` alone
-            for softmax.
+        ValueError: An unknown kind, a wrong shape, a NaN or +inf, or for softmax a row with only
+            ``-inf``.
 
     Example:
         >>> scores([[0.0, 0.0, -np.inf]], "softmax")
@@ -41,16 +41,16 @@ def scores(logits: ArrayLike, kind: ScoreKind, *, temperature: float = 1.0) -> N
     values = np.ascontiguousarray(scaled, dtype=np.float64)  # contiguous: one order of summation
     if values.ndim != 2 or values.shape[1] == 0:
         raise ValueError(f"logits must have shape (rows, classes), got {values.shape}")
-    _refuse(values, kind)
+    _check_logits(values, kind)
     return _softmax(values) if kind == "softmax" else _sigmoid(values)
 
 
 def scale_logits(logits: ArrayLike, temperature: float) -> NDArray[Any]:
-    """Logits as they are served: divided by the temperature.
+    """Divide logits by the temperature.
 
-    Everything that a threshold is compared with, several photos and top-k marginals included, is
-    computed from these, so that what is calibrated, served, watched and measured agrees to the last
-    digit. Only whether a photo is familiar is judged by the logits as they come.
+    All scores are computed from scaled logits, also those of several photos and top-k marginals, so
+    that calibration, server, monitor and evaluation agree to the last digit. Only the familiarity
+    of a photo is computed from unscaled logits.
 
     Args:
         logits: Shape ``(..., classes)``.
@@ -58,7 +58,7 @@ def scale_logits(logits: ArrayLike, temperature: float) -> NDArray[Any]:
             of classes within a photo stays, but the set sizes of an average-K rule change.
 
     Returns:
-        The same shape; float64 where something was changed.
+        The same shape; float64 unless ``temperature`` is 1.
 
     Raises:
         ValueError: A temperature outside [0.01, 100].
@@ -77,9 +77,9 @@ def scale_logits(logits: ArrayLike, temperature: float) -> NDArray[Any]:
 
 
 def logits_among(logits: NDArray[Any], classes: NDArray[np.intp]) -> NDArray[Any]:
-    """Logits of some classes alone, so that softmax shares are among these.
+    """Logits of some classes only, so that softmax scores sum to one over these.
 
-    A photo for which none of them is possible says nothing about them: all get the same logit.
+    If none of them is possible for a photo, all get the same logit.
 
     Args:
         logits: Shape ``(..., classes)``.
@@ -90,9 +90,9 @@ def logits_among(logits: NDArray[Any], classes: NDArray[np.intp]) -> NDArray[Any
         array([[1., 2.],
                [0., 0.]])
     """
-    few = logits[..., classes]
-    impossible = (few == -np.inf).all(axis=-1, keepdims=True)
-    return np.where(impossible, np.zeros_like(few), few) if impossible.any() else few
+    listed = logits[..., classes]
+    impossible = (listed == -np.inf).all(axis=-1, keepdims=True)
+    return np.where(impossible, np.zeros_like(listed), listed) if impossible.any() else listed
 
 
 def check_temperature(temperature: float) -> None:
@@ -102,7 +102,7 @@ def check_temperature(temperature: float) -> None:
 
 
 def score_name(kind: str, temperature: float) -> str:
-    """The scores in words.
+    """Name of the scores for people.
 
     Example:
         >>> score_name("softmax", 1.0), score_name("softmax", 1.5)
@@ -122,7 +122,7 @@ def _sigmoid(logits: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(logits >= 0, 1.0, small) / (1.0 + small)
 
 
-def _refuse(logits: NDArray[np.float64], kind: ScoreKind) -> None:
+def _check_logits(logits: NDArray[np.float64], kind: ScoreKind) -> None:
     best = logits.max(axis=1)
     bad = ~(best < np.inf)
     if kind == "softmax":
@@ -130,6 +130,6 @@ def _refuse(logits: NDArray[np.float64], kind: ScoreKind) -> None:
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
         raise ValueError(
-            f"logits must be finite or -inf (not all of a row), got {best[row]} as "
-            f"the largest of row {row}"
+            f"logits must be finite or -inf, and not all -inf in a row, got {best[row]} as the "
+            f"largest of row {row}"
         )

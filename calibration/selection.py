@@ -1,7 +1,7 @@
 """The average-K threshold from a stream of batches, in memory that does not grow with the classes.
 
-The ``K rows + 1`` largest scores alone decide the threshold for a mean set size of ``K``, so those
-are kept and everything below them is forgotten.
+The threshold for a mean set size of ``K`` depends only on the ``K rows + 1`` largest scores, so the
+others are not stored.
 """
 
 from numpy.typing import ArrayLike
@@ -18,15 +18,14 @@ from florilege.calibration.validation import as_scores
 
 
 class TopScores:
-    """The largest scores of a data set, gathered batch by batch and worker by worker.
+    """The largest scores of a data set, collected batch by batch and worker by worker.
 
-    Exact: however the rows are split into batches and workers, and in whatever order these are
-    merged, the result is that of :func:`florilege.calibration.threshold.average_k_threshold` on all
-    rows at once, bit for bit.
+    The result is exact: for every split into batches and workers and every order of merging, it
+    equals :func:`florilege.calibration.threshold.average_k_threshold` on all rows, bit for bit.
 
     Args:
         rows: Rows of the whole data set, the same in every worker.
-        max_average_k: The largest mean set size that will be asked for.
+        max_average_k: The largest mean set size to be requested.
 
     Raises:
         ValueError: ``rows`` below 1 or ``max_average_k`` negative.
@@ -51,7 +50,7 @@ class TopScores:
         self._largest = Largest(exact_rank(max_average_k, rows) + 1)
 
     def update(self, scores: ArrayLike) -> None:
-        """Add the scores of some more rows, shape ``(batch, classes)``; no reference is kept.
+        """Add the scores of a batch, shape ``(batch, classes)``, without keeping a reference.
 
         Raises:
             ValueError: A NaN or +inf, a different number of classes, or more rows than announced.
@@ -61,7 +60,7 @@ class TopScores:
         self._largest.add(batch.reshape(-1))
 
     def merge(self, other: "TopScores") -> None:
-        """Add what another worker gathered; ``other`` stays as it is.
+        """Add the scores of another worker; ``other`` is not changed.
 
         Raises:
             ValueError: The two differ in ``rows``, ``max_average_k`` or the number of classes, or
@@ -97,7 +96,7 @@ class TopScores:
         return threshold_at_rank(self._largest, rank, self.rows_seen)
 
     def reaching(self, score: float) -> int:
-        """How many of all scores seen reach ``score``: a threshold that was given here, or more."""
+        """How many scores are at least ``score``, a result of :meth:`threshold` or higher."""
         return self._largest.reaching(score)
 
     def _count_rows(self, rows: int, classes: int) -> None:

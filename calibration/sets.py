@@ -1,4 +1,4 @@
-"""A calibrated rule that turns scores into prediction sets."""
+"""Calibrated rules that turn scores into prediction sets."""
 
 import json
 from dataclasses import dataclass, fields
@@ -12,21 +12,21 @@ from florilege.calibration.validation import as_scores
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SetRule:
-    """What a set holds: the classes whose value reaches the threshold, or the k best.
+    """A rule whose sets hold the classes that reach the threshold, or the k best classes.
 
-    ``class_weights`` multiply the scores before the comparison; ``class_thresholds`` are then
+    Scores are multiplied by ``class_weights`` first. With ``class_thresholds``, these are then
     subtracted, and ``lambda_val`` is 0. Both have the shape ``(classes,)``.
     """
 
     rule: str  # name of the rule, as in :data:`florilege.calibration.rules.RULES`
     lambda_val: float | None  # threshold; None for ``top_k``, which has none
-    min_size: int  # 1 where every set holds its best class whatever it scores, else 0
+    min_size: int  # 1 where every set holds its best class whatever its score, else 0
     rows: int  # rows of the calibration scores
     top_k: int | None = None  # size of every set for the rule ``top_k``, else None
     class_weights: NDArray[np.float64] | None = None
     class_thresholds: NDArray[np.float64] | None = None
-    max_size: int | None = None  # larger sets are cut down to this many best classes, or None
-    small_classes: int = 0  # in ``class_coverage``, those with too few rows for a threshold
+    max_size: int | None = None  # larger sets keep only this many best classes; None: no limit
+    small_classes: int = 0  # for ``class_coverage``, classes with too few rows for a threshold
     achieved: float | None = None  # mean set size on the calibration scores, if known
     ties: int = 0  # scores kept beyond the rank, because they equal the last one within it
 
@@ -44,7 +44,7 @@ class SetRule:
         return above
 
     def rank_by(self, scores: ArrayLike) -> NDArray[np.float64]:
-        """Weighted scores, by which the classes are ranked: float64 ``(..., classes)``."""
+        """Weighted scores, which rank the classes: float64 ``(..., classes)``."""
         values = np.asarray(scores, dtype=np.float64)
         if self.class_weights is None:
             return values
@@ -53,7 +53,7 @@ class SetRule:
         return weighted
 
     def sets(self, scores: ArrayLike) -> NDArray[np.bool_]:
-        """The prediction sets, ``(rows, classes)`` as the scores are; True for a class in the set.
+        """The prediction sets, in the shape of the scores: True for a class in the set.
 
         Raises:
             ValueError: A wrong shape, a NaN or +inf.
@@ -69,16 +69,16 @@ class SetRule:
         return inside
 
     def to_json(self) -> str:
-        """The rule as a JSON object, with all digits; :meth:`from_json` reads it."""
+        """The rule as a JSON object with all digits, for :meth:`from_json`."""
         content = {entry.name: getattr(self, entry.name) for entry in fields(SetRule)}
         return json.dumps(content, default=np.ndarray.tolist, allow_nan=False)
 
     @staticmethod
     def from_json(text: str | bytes) -> "SetRule":
-        """Read what :meth:`to_json` gave.
+        """Read the JSON that :meth:`to_json` writes.
 
         Raises:
-            ValueError: It is not a rule.
+            ValueError: The text is not a rule.
         """
         try:
             content = json.loads(text)
@@ -99,11 +99,11 @@ def largest_set(classes: int, score_kind: str, lambda_val: float) -> int:
     """
     if score_kind != "softmax" or lambda_val <= 1 / classes:
         return classes
-    return max(1, min(classes, int(1 / lambda_val + 1e-6)))  # the sum may be off in the last digit
+    return max(1, min(classes, int(1 / lambda_val + 1e-6)))  # allows for rounding of the sum
 
 
 def size_bounds(rule: SetRule, classes: int, score_kind: str) -> tuple[int, int]:
-    """The fewest and the most classes that a set of this rule can hold."""
+    """The smallest and the largest size that a set of this rule can have."""
     if rule.top_k is not None:
         return min(rule.top_k, classes), min(rule.top_k, classes)
     most = classes
@@ -123,7 +123,7 @@ def best_class(values: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _best_k(values: NDArray[Any], k: int) -> NDArray[np.bool_]:
-    """Mask of each row's ``k`` largest values; the first where some are equal."""
+    """Mask of each row's ``k`` largest values; the first of equal ones."""
     order = np.argsort(-values, axis=1, kind="stable")[:, :k]
     inside = np.zeros(values.shape, dtype=np.bool_)
     np.put_along_axis(inside, order, True, axis=1)

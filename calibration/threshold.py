@@ -1,7 +1,7 @@
 """The threshold for sets of K classes on average: Algorithm 1 of the two-head paper, exactly.
 
-Of all ``rows x classes`` scores the ``K rows`` largest are kept, which is ``K`` per row on
-average. ``lambda_val`` lies midway between the last score kept and the first one cut.
+It keeps the ``K rows`` largest of all ``rows x classes`` scores, which is ``K`` per row on average.
+``lambda_val`` lies midway between the last score kept and the first one cut.
 
 References:
     Garcin et al., "A two-head loss function for deep Average-K classification", Algorithm 1.
@@ -24,19 +24,19 @@ RealNumber = int | float | Decimal | Fraction | np.floating[Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Threshold:
-    """A threshold and what it does on the scores it was chosen on."""
+    """A threshold and its effect on the scores that chose it."""
 
     lambda_val: float  # finite; a class is kept when its score, in float64, is at least this
-    achieved: float  # mean set size on these scores; above the wanted one only by ``ties / rows``
-    rows: int  # how many rows these scores have
+    achieved: float  # mean set size on these scores; exceeds the requested one by ``ties / rows``
+    rows: int  # rows of these scores
     ties: int  # scores kept beyond the rank, because they equal the last one within it
 
 
 class Largest:
-    """Keeps the ``keep`` largest numbers of a stream and forgets the others.
+    """The ``keep`` largest numbers of a stream.
 
-    Once ``keep`` are held, the smallest of them is the floor: numbers below it no longer matter,
-    and those equal to it need only be counted. ``-inf`` is ignored.
+    The smallest of these is the floor: numbers below it are dropped, and numbers equal to it are
+    only counted. ``-inf`` is ignored.
 
     Args:
         keep: How many to keep, at least 1.
@@ -44,29 +44,29 @@ class Largest:
 
     def __init__(self, keep: int) -> None:
         self.keep = keep
-        self._full = keep + max(keep // 2, BLOCK)  # beyond this, all but `keep` are forgotten
-        self._held: FloatArray | None = None  # the `keep` largest so far, some more, and room
-        self._held_size = 0
+        self._full = keep + max(keep // 2, BLOCK)  # a larger buffer is cut down to `keep` numbers
+        self._buffer: FloatArray | None = None  # the `keep` largest so far, more numbers, free room
+        self._buffer_size = 0
         self._floor: np.floating[Any] = np.float16(-np.inf)  # the smallest of those `keep`
-        self._forgotten = 0  # numbers equal to the floor that are not held
+        self._dropped = 0  # numbers equal to the floor that are not in the buffer
         self._is_sorted = True
 
     def add(self, values: FloatArray) -> None:
-        """Add some more numbers, shape ``(size,)``, free of NaN; no reference is kept."""
+        """Add numbers without NaN, shape ``(size,)``, without keeping a reference."""
         for start in range(0, values.size, BLOCK):
             self._add_block(values[start : start + BLOCK])
 
     def merge(self, other: "Largest") -> None:
-        """Add the numbers that another one with the same ``keep`` saw; ``other`` stays as it is."""
-        forgotten = other._forgotten
+        """Add the numbers of another one with the same ``keep``; ``other`` is not changed."""
+        dropped = other._dropped
         self.add(other._values.copy() if other is self else other._values)
         self._compact()
         if other._floor == self._floor:
-            self._forgotten += forgotten
+            self._dropped += dropped
 
     @property
     def ascending(self) -> FloatArray:
-        """The numbers held, ascending: at least the ``keep`` largest, or all there are.
+        """At least the ``keep`` largest numbers, or all if there are fewer, ascending.
 
         A view, valid until more numbers are added.
         """
@@ -76,46 +76,47 @@ class Largest:
         return self._values
 
     def reaching(self, value: float) -> int:
-        """How many of all numbers seen are at least ``value``, one of the ``keep`` largest."""
+        """How many numbers seen are at least ``value``, which is one of the ``keep`` largest."""
         values = self.ascending
         count = values.size - int(np.searchsorted(values, value))
-        return count + (self._forgotten if value == self._floor else 0)
+        return count + (self._dropped if value == self._floor else 0)
 
     @property
     def _values(self) -> FloatArray:
-        return np.empty(0) if self._held is None else self._held[: self._held_size]
+        return np.empty(0) if self._buffer is None else self._buffer[: self._buffer_size]
 
     def _add_block(self, values: FloatArray) -> None:
-        """Hold a copy of the values above the floor, and count those equal to it."""
+        """Copy the values above the floor to the buffer, and count those equal to it."""
         if self._floor == -np.inf:
             above = values[values > -np.inf]
         else:
-            reaching = values.compress(values >= self._floor)  # faster than a mask in brackets
+            reaching = values.compress(values >= self._floor)  # faster than indexing with a mask
             above = reaching[reaching > self._floor]
-            self._forgotten += reaching.size - above.size
+            self._dropped += reaching.size - above.size
         if not above.size:
             return
-        end = self._held_size + above.size
-        self._room_for(above)[self._held_size : end] = above
-        self._held_size, self._is_sorted = end, False
+        end = self._buffer_size + above.size
+        self._room_for(above)[self._buffer_size : end] = above
+        self._buffer_size, self._is_sorted = end, False
         if end > self._full:
             self._compact()
 
     def _room_for(self, values: FloatArray) -> FloatArray:
-        """The array of what is held, with room for a block more, in a type exact for ``values``."""
-        dtype = values.dtype if self._held is None else np.result_type(self._held, values)
-        if self._held is None or self._held.dtype != dtype or self._held.size < self._full + BLOCK:
-            before, self._held = self._values, np.empty(self._full + BLOCK, dtype=dtype)
-            self._held[: before.size] = before
-        return self._held
+        """The buffer with room for another block, in a type that is exact for ``values``."""
+        dtype = values.dtype if self._buffer is None else np.result_type(self._buffer, values)
+        size = self._full + BLOCK
+        if self._buffer is None or self._buffer.dtype != dtype or self._buffer.size < size:
+            content, self._buffer = self._values, np.empty(size, dtype=dtype)
+            self._buffer[: content.size] = content
+        return self._buffer
 
     def __getstate__(self) -> dict[str, object]:
-        """The ``keep`` largest, without the spare room, whose content means nothing."""
+        """The state for pickle, without the unused part of the buffer."""
         self._compact()
-        return {**self.__dict__, "_held": None if self._held is None else self._values}
+        return {**self.__dict__, "_buffer": None if self._buffer is None else self._values}
 
     def _compact(self) -> None:
-        """Forget all but the ``keep`` largest values held, and raise the floor to the smallest."""
+        """Drop all but the ``keep`` largest values, and raise the floor to the smallest of them."""
         values = self._values
         surplus = values.size - self.keep
         if surplus < 0:
@@ -123,19 +124,19 @@ class Largest:
         values.partition(surplus)
         floor = values[surplus]
         if floor > self._floor:
-            self._forgotten = 0
-        self._forgotten += int(np.count_nonzero(values[:surplus] == floor))
+            self._dropped = 0
+        self._dropped += int(np.count_nonzero(values[:surplus] == floor))
         self._floor = floor
-        moved = min(surplus, self.keep)  # from the end, over those forgotten
+        moved = min(surplus, self.keep)  # from the end to the place of dropped values
         values[:moved] = values[values.size - moved :]
-        self._held_size, self._is_sorted = self.keep, False
+        self._buffer_size, self._is_sorted = self.keep, False
 
 
 def threshold_text(lambda_val: float | None, digits: int = 6) -> str:
     """A threshold for people to read.
 
-    Where scores tie at zero the threshold may be the next float above it, 4.94e-324, which keeps
-    every class with any score at all.
+    Where scores tie at zero, the threshold may be the next float above it, 4.94e-324, which keeps
+    every class with a score above zero.
 
     Example:
         >>> [threshold_text(value) for value in (0.0321456789, 5e-324, 0.0, None)]
@@ -147,16 +148,16 @@ def threshold_text(lambda_val: float | None, digits: int = 6) -> str:
 
 
 def average_k_threshold(scores: ArrayLike, average_k: RealNumber) -> Threshold:
-    """Choose ``lambda_val`` so that ``average_k`` classes a row score at least that, on average.
+    """Choose ``lambda_val`` so that on average ``average_k`` classes of a row reach it.
 
     Args:
         scores: Shape ``(rows, classes)``, float16, float32 or float64; ``-inf`` marks a class
             that is in no set.
-        average_k: Wanted mean set size, ``0 <= average_k <= classes``, fractions allowed.
+        average_k: Requested mean set size, ``0 <= average_k <= classes``, fractions allowed.
 
     Returns:
-        The threshold. Where scores tie at the cut all of them are kept. At rank 0 ``lambda_val``
-        is the next float64 above the largest score; where nothing is cut, the smallest score.
+        The threshold. It keeps all scores that tie at the cut. At rank 0 ``lambda_val`` is the next
+        float64 above the largest score; where nothing is cut, it is the smallest score.
 
     Raises:
         ValueError: A NaN or +inf among the scores, a wrong shape, or ``average_k`` out of range.
@@ -175,10 +176,10 @@ def average_k_threshold(scores: ArrayLike, average_k: RealNumber) -> Threshold:
 
 
 def exact_rank(average_k: RealNumber, rows: int) -> int:
-    """``floor(average_k * rows)`` for the number as it is written.
+    """``floor(average_k * rows)`` in exact decimal arithmetic.
 
-    ``0.7 * 700`` is 489.99... in floating point, but 0.7 as it is written means 490. A float
-    is taken as its shortest decimal text.
+    ``0.7 * 700`` is 489.99... in floating point, but 490 in decimals. A float counts as its
+    shortest decimal text.
 
     Example:
         >>> int(0.7 * 700), exact_rank(0.7, 700)
@@ -188,7 +189,7 @@ def exact_rank(average_k: RealNumber, rows: int) -> int:
 
 
 def as_fraction(number: RealNumber) -> Fraction:
-    """The number as it is written, exactly: 0.1 is one tenth."""
+    """The exact value of the number's decimal text: 0.1 is one tenth."""
     return Fraction(str(number))
 
 
@@ -201,10 +202,10 @@ def check_average_k(average_k: RealNumber, *, lowest: RealNumber, classes: int) 
 
 
 def threshold_at_rank(largest: Largest, rank: int, rows: int) -> Threshold:
-    """Threshold that keeps the ``rank`` largest of all scores and any tied with the last of them.
+    """Threshold that keeps the ``rank`` largest scores and any that tie with the last of them.
 
     Args:
-        largest: Of all scores, at least ``rank + 1``.
+        largest: The largest of all scores, at least ``rank + 1``.
         rank: How many scores to keep, at least 0.
         rows: How many rows the scores come from.
     """
@@ -212,7 +213,7 @@ def threshold_at_rank(largest: Largest, rank: int, rows: int) -> Threshold:
     if rank == 0:
         top = float(values[-1]) if values.size else -math.inf
         return Threshold(lambda_val=next_above(top), achieved=0.0, rows=rows, ties=0)
-    if rank >= values.size:  # nothing that could be in a set is cut
+    if rank >= values.size:  # every possible score is kept
         smallest = float(values[0]) + 0.0 if values.size else next_above(-math.inf)
         return Threshold(lambda_val=smallest, achieved=values.size / rows, rows=rows, ties=0)
     last_kept, first_cut = float(values[-rank]), float(values[-rank - 1])
@@ -226,7 +227,7 @@ def threshold_at_rank(largest: Largest, rank: int, rows: int) -> Threshold:
 
 
 def _midpoint(last_kept: float, first_cut: float) -> float:
-    """The middle of two neighbouring scores, always above the one that is cut."""
+    """The midpoint of two neighbouring scores, always above the one that is cut."""
     middle = (last_kept + first_cut) / 2
     if not np.isfinite(middle):
         middle = last_kept / 2 + first_cut / 2
@@ -234,10 +235,10 @@ def _midpoint(last_kept: float, first_cut: float) -> float:
 
 
 def next_above(largest: float) -> float:
-    """The next float64 above the largest score: no score reaches it.
+    """The next float64 above the largest score, which no score reaches.
 
     Raises:
-        ValueError: The score is the largest float64 there is.
+        ValueError: The score is the largest float64.
     """
     above = math.nextafter(largest, math.inf)
     if above == math.inf:

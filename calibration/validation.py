@@ -1,4 +1,4 @@
-"""Checks on the arrays that this package is given, and how to go through large ones."""
+"""Checks of array arguments, and iteration over large arrays."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,21 +10,21 @@ FloatArray = NDArray[np.floating[Any]]
 """float16, float32 or float64."""
 
 BLOCK = 1 << 16
-"""Numbers processed together: as many as fit into the processor's cache."""
+"""Numbers processed together, so that they fit into the processor's cache."""
 
 
 def as_scores(scores: ArrayLike, *, first_row: int = 0) -> FloatArray:
-    """Check an array of scores and return it; float16, float32 and float64 are kept as they are.
+    """Check an array of scores and return it; float16, float32 and float64 keep their type.
 
     Args:
-        scores: Shape ``(rows, classes)``; anything but floats becomes float64. ``-inf``
-            marks a class that is in no set.
+        scores: Shape ``(rows, classes)``; other types become float64. ``-inf`` marks a class that
+            is in no set.
         first_row: Number of the first row in error messages.
 
     Raises:
         ValueError: Not two axes, no row, no class, or a NaN or +inf; the message names its row.
-            NumPy sorts a NaN above every number, so a single one would silently move a threshold by
-            one rank.
+            NumPy sorts NaN above every number, so one NaN would silently move a threshold by one
+            rank.
     """
     array = np.asarray(scores)
     if array.dtype not in (np.float16, np.float32, np.float64):
@@ -34,7 +34,7 @@ def as_scores(scores: ArrayLike, *, first_row: int = 0) -> FloatArray:
             "scores must have shape (rows, classes) with at least one row and one class, "
             f"got {array.shape}"
         )
-    if not array.max() < np.inf:  # False for a NaN too, which max() passes on
+    if not array.max() < np.inf:  # also true for NaN, which max() propagates
         row, column = np.argwhere(~(array < np.inf))[0]
         raise ValueError(
             f"scores must be below +inf and not NaN, got {array[row, column]} in row "
@@ -62,7 +62,7 @@ def as_labels(labels: ArrayLike, *, rows: int, classes: int) -> NDArray[np.int64
 
 
 def as_counts(class_counts: ArrayLike) -> NDArray[np.int64]:
-    """Check numbers of images per class and return them as int64, shape ``(classes,)``.
+    """Check the numbers of images per class and return them as int64, shape ``(classes,)``.
 
     Raises:
         ValueError: A wrong shape, not integers, or a negative count.
@@ -76,7 +76,7 @@ def as_counts(class_counts: ArrayLike) -> NDArray[np.int64]:
 
 
 def row_blocks(table: NDArray[Any]) -> Iterator[slice]:
-    """All rows in order, in slices of at most ``BLOCK`` numbers but at least one row.
+    """Slices over all rows in order, of at most ``BLOCK`` numbers but at least one row.
 
     Example:
         >>> list(row_blocks(np.empty((5, 30_000))))

@@ -26,7 +26,7 @@ class Limit(NamedTuple):
 LINES = {  # of code with comments and blank lines, by folder; florilege: what all folders share
     "training": Limit(8_795, 7_800),
     "server": Limit(7_535, 5_600),
-    "calibration": Limit(10_490, 8_300),
+    "calibration": Limit(10_640, 8_300),
     "models": Limit(5_370, 4_200),
     "data": Limit(4_200, 3_300),
     "florilege": Limit(2_150, 2_000),

@@ -1,1 +1,1 @@
-"""On labelled photos: scoring a split, choosing thresholds, measuring and comparing bundles."""
+"""Calibrate, measure and compare bundles on labelled photos."""

@@ -1,4 +1,4 @@
-"""Calibrating a bundle: score a split, choose the thresholds, put the record into the bundle."""
+"""Calibrate a bundle: score a split, choose the thresholds, store the record in the bundle."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -9,8 +9,8 @@ from florilege.calibration.calibrate.calibration_settings import (
     CalibrationPlan,
     CalibrationSettings,
 )
-from florilege.calibration.calibrate.card_section import read_papers, updated_files
-from florilege.calibration.calibrate.fit import SWOLLEN, fit_record, passes
+from florilege.calibration.calibrate.card_section import read_card_files, updated_files
+from florilege.calibration.calibrate.fit import SIZE_TOLERANCE, fit_record, passes
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, outputs_of, photos_for
 from florilege.calibration.calibrate.photo_overlap import (
     NetworkPhotos,
@@ -50,65 +50,65 @@ def calibrate_bundle(
     say: Callable[[str], None] = lambda _: None,
     **settings: Any,
 ) -> CalibrationRecord:
-    """Calibrate every rule that the data allow and replace the calibration inside the bundle.
+    """Calibrate every rule that the data allow and replace the calibration of the bundle.
 
     With ``runtime="openvino"`` the bundle gets two calibrations, one of them for ONNX Runtime, if
-    both give nearly the same sets. They are compared on ``test``, or where the data have none on
-    the photos that calibrate.
+    both give nearly the same sets. They are compared on ``test``, or on the calibration photos if
+    the data have no such split.
 
     Args:
         path: The bundle's folder.
-        data: What ``--data`` takes.
+        data: Value of ``--data``.
         split: Name of the split, or a part of it such as ``test:0-0.3``.
         device: ``auto``, ``cpu`` or ``cuda``.
-        workers: Processes of Ray that run the network; the record is the same.
+        workers: Ray processes that run the network; the record is the same.
         report: Writes a report; called with the calibrated bundle and its outputs.
-        say: Called with what people should know of the comparison.
+        say: Called with a message about the comparison of the runtimes.
         settings: The fields of
             :class:`florilege.calibration.calibrate.calibration_settings.CalibrationSettings`, such
-            as ``ks=[1, 3]``. If ``head`` and ``score_kind`` are named, the photos choose nothing,
+            as ``ks=[1, 3]``. If ``head`` and ``score_kind`` are given, the photos choose nothing,
             and coverage can be a guarantee.
 
     Returns:
-        The record that is now in the bundle.
+        The record that the bundle now holds.
 
     Raises:
         UsageError: A K, a coverage or another setting out of range, or another process is
             changing the bundle.
         DataError: The data cannot be opened, or photos cannot be read.
         BundleError: The bundle is damaged or cannot be written.
-        GateFailed: The sets of the two runtimes differ; the bundle is as it was.
+        GateFailed: The sets of the two runtimes differ; the bundle is not changed.
     """
     with reserved(path), ExitStack() as stack:
         bundle = open_bundle(path)
-        part, requested = Part.parse(split), _requested(settings)
+        part, requested = Part.parse(split), _check_settings(settings)
         runtime = Runtime.of(requested.runtime, requested.precision)
         runtimes = [Runtime(), runtime] if runtime.name == OPENVINO else [runtime]
         sessions = [Session(bundle, device=device, runtime=each) for each in runtimes]
         plan, training = _plan(sessions[0], data, part, requested)
         photos = photos_for(bundle, data, split)
-        made_by, papers = network_photos(bundle, split), read_papers(bundle)
+        network, card_files = network_photos(bundle, split), read_card_files(bundle)
         calibrated = [
-            stack.enter_context(_calibrated(session, plan, photos, made_by, training, workers))
+            stack.enter_context(_calibrated(session, plan, photos, network, training, workers))
             for session in sessions
         ]
         if len(calibrated) > 1:
             _compare(calibrated, sessions, data, part, say)
         files, record = dict[str, bytes](), calibrated[-1].measured.record
         for each in calibrated:
-            files |= updated_files(papers, each.measured.record)
+            files |= updated_files(card_files, each.measured.record)
             if each.reference is not None:
                 name = REFERENCES[each.measured.record.measured.runtime]
                 files[name] = each.reference.to_bytes()
-        every = (*CALIBRATIONS.values(), *REFERENCES.values())
-        replace_files(path, files, without=[name for name in every if name not in files])
+        names = (*CALIBRATIONS.values(), *REFERENCES.values())
+        replace_files(path, files, without=[name for name in names if name not in files])
         if report is not None:
             report(calibrated[-1].measured._replace(bundle=open_bundle(path)))
     return record
 
 
 class _Calibrated(NamedTuple):
-    """What one runtime says about the photos, and the calibration that follows."""
+    """The outputs of one runtime and the calibration on them."""
 
     measured: BundleOutputs
     reference: Reference | None
@@ -119,7 +119,7 @@ def _calibrated(
     session: Session,
     plan: CalibrationPlan,
     photos: Split,
-    made_by: NetworkPhotos,
+    network: NetworkPhotos,
     training: Split | None,
     workers: Workers | None,
 ) -> Iterator[_Calibrated]:
@@ -135,7 +135,7 @@ def _calibrated(
                 outputs,
                 plan,
                 class_counts=bundle.classes.counts,
-                overlap=made_by.overlap(outputs.photos),
+                overlap=network.overlap(outputs.photos),
                 reference=reference,
                 advance=advance,
             )
@@ -149,84 +149,83 @@ def _compare(
     part: Part,
     say: Callable[[str], None],
 ) -> None:
-    """Refuse a runtime whose sets are not those of the first one."""
+    """Raise GateFailed if the sets of the second runtime differ from those of the first."""
     measured = [each.measured for each in calibrated]
     if split_name(part.name) != "test" and "test" in list_source(data, splits=[]).splits:
         photos = photos_for(measured[0].bundle, data, "test")
         with ExitStack() as stack:
             outputs = [stack.enter_context(closing(outputs_of(s, photos))) for s in sessions]
             old, new = (
-                each._replace(outputs=shown, photos=photos)
-                for each, shown in zip(measured, outputs, strict=True)
+                each._replace(outputs=test_outputs, photos=photos)
+                for each, test_outputs in zip(measured, outputs, strict=True)
             )
             verdict = compare_runtimes(new, old)
     else:
         verdict = compare_runtimes(measured[1], measured[0])
     if verdict.reasons:
         reasons = "; ".join(verdict.reasons)
-        raise GateFailed(f"{verdict.sentence}: {reasons}; the bundle is as it was")
+        raise GateFailed(f"{verdict.sentence}: {reasons}; the bundle is not changed")
     say(verdict.sentence)
 
 
 def cautions(record: CalibrationRecord) -> list[str]:
-    """What people should know about a calibration, one sentence each."""
+    """Warnings about a calibration, one sentence each."""
     classes_seen = record.measured.classes_seen
     absent = 0 if classes_seen is None else record.classes - classes_seen
     return [
-        *_about_photos(record),
-        *_about_sizes(record),
-        *_out_of_reach(record),
-        *_about_small_classes(record),
+        *_photo_cautions(record),
+        *_size_cautions(record),
+        *_guarantee_cautions(record),
+        *_class_cautions(record),
         *([f"{absent} of {record.classes} classes have no photo in this split"] if absent else []),
-        *(caution for each in record.lists for caution in _of_list(each)),
+        *(caution for each in record.lists for caution in _list_cautions(each)),
     ]
 
 
-def _about_photos(record: CalibrationRecord) -> Iterator[str]:
-    """Photos that the network has met, and too few of them."""
+def _photo_cautions(record: CalibrationRecord) -> Iterator[str]:
+    """Warnings about photos that the network has seen, and about too few photos."""
     measured = record.measured
     for overlap in overlap_warnings(measured, measured.rows):
-        yield f"{overlap}, and no promise holds"
+        yield f"{overlap}, and no guarantee holds"
     if measured.chose_checkpoint is None:
         yield (
-            "nothing tells which photos trained and chose the network, so no promise holds: "
-            "`florilege train --resume` and `export` write it down for a run, `florilege import "
+            "it is unknown which photos trained and chose the network, so no guarantee holds: "
+            "`florilege train --resume` and `export` record it for a run, `florilege import "
             "--chosen-on` for a network trained elsewhere"
         )
-    plants = measured.observations or measured.rows  # photos of one plant say little more than one
+    plants = measured.observations or measured.rows  # photos of one plant count as about one
     counted = f"{plants} photos" if plants == measured.rows else f"{plants} plants"
     if plants < FEW_ROWS:
         yield f"only {counted}: thresholds and intervals are coarse, {FEW_ROWS} or more are better"
     for level in record.asked_coverage:
         if record.point("coverage", coverage=level).lambda_val == 0:
-            few = f"coverage {level:g} needs more than {counted}"
-            yield f"{few}: until then its sets hold every class"
+            yield f"coverage {level:g} needs more than {counted}: its sets hold every class"
 
 
-def _about_sizes(record: CalibrationRecord) -> Iterator[str]:
-    """Mean sizes that ties at the threshold push past K."""
+def _size_cautions(record: CalibrationRecord) -> Iterator[str]:
+    """Warnings about mean sizes that exceed K because scores tie at the threshold."""
     for k in record.asked_k:
         size = record.point("average_k", k=k).row.size
-        if size > SWOLLEN * k:
+        if size > SIZE_TOLERANCE * k:
             yield (
                 f"K = {k:g} gives sets of {size:.1f}: many scores are equal; train longer, or try "
                 "another --head and --score-kind"
             )
 
 
-def _about_small_classes(record: CalibrationRecord) -> Iterator[str]:
-    """Classes with too few photos for a threshold of their own."""
+def _class_cautions(record: CalibrationRecord) -> Iterator[str]:
+    """Warnings about classes with too few photos for a threshold of their own."""
     for level in record.asked_coverage:
         point = record.point("class_coverage", coverage=level)
         if point.small_classes:
             yield (
                 f"{point.small_classes:,} of {record.classes:,} classes have fewer than the "
-                f"{fewest_rows(level)} photos that class_coverage {level:g} needs: it promises "
-                "nothing for them alone"
+                f"{fewest_rows(level)} photos that class_coverage {level:g} needs: it guarantees "
+                "nothing for each of them"
             )
 
 
-def _of_list(each: CalibratedList) -> list[str]:
+def _list_cautions(each: CalibratedList) -> list[str]:
     name, absent = f"list {each.name!r}", len(each.classes) - each.classes_seen
     if not each.rows:
         return [f"{name} has no photo in this split: its answers are not calibrated"]
@@ -241,8 +240,8 @@ def _of_list(each: CalibratedList) -> list[str]:
     return sentences
 
 
-def _out_of_reach(record: CalibrationRecord) -> list[str]:
-    """Guarantees of a mean size that leave room for nothing beyond the best class."""
+def _guarantee_cautions(record: CalibrationRecord) -> list[str]:
+    """Warnings about guaranteed mean sizes whose sets hold at most the best class."""
     sentences = []
     for guarantee in [each for rule, each in record.promises if rule == "average_k"]:
         values = record.ks("average_k", guarantee=guarantee)
@@ -252,12 +251,12 @@ def _out_of_reach(record: CalibrationRecord) -> list[str]:
         if ks:
             sentences.append(
                 f"guarantee={guarantee} at K = {', '.join(ks)} needs more photos or a smaller "
-                "--max-size: until then its sets hold the best class at most"
+                "--max-size: its sets hold at most the best class"
             )
     return sentences
 
 
-def _requested(settings: dict[str, Any]) -> CalibrationSettings:
+def _check_settings(settings: dict[str, Any]) -> CalibrationSettings:
     with _usage_errors():
         return CalibrationSettings(**settings)
 
@@ -265,13 +264,13 @@ def _requested(settings: dict[str, Any]) -> CalibrationSettings:
 def _plan(
     session: Session, data: str, part: Part, requested: CalibrationSettings
 ) -> tuple[CalibrationPlan, Split | None]:
-    """The settings for this bundle, and the training photos that its rejection needs."""
+    """The settings for this bundle, and the training photos that the rejection needs."""
     bundle = session.bundle
     method, training = training_photos(session, data, part, requested.rejection_method)
     lists = read_lists(requested.list_files, bundle.classes)
-    filled = {**dict(requested), "rejection_method": method, "lists": lists}
+    values = {**dict(requested), "rejection_method": method, "lists": lists}
     with _usage_errors():
-        plan = CalibrationPlan(classes=len(bundle.classes), **filled)
+        plan = CalibrationPlan(classes=len(bundle.classes), **values)
         plan.candidates(tuple(bundle.heads))
     return plan, training
 

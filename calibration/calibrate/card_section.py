@@ -1,4 +1,4 @@
-"""The part of a bundle's model card and metrics that calibration writes."""
+"""The section of a bundle's model card and metrics that calibration writes."""
 
 import json
 import re
@@ -18,28 +18,28 @@ CARD = "MODEL_CARD.md"
 TITLE = "Calibration"
 
 
-class Papers(NamedTuple):
+class CardFiles(NamedTuple):
     """A bundle's ``MODEL_CARD.md`` and ``metrics.json``."""
 
     card: str
     metrics: Mapping[str, Any]
 
 
-def read_papers(bundle: Bundle) -> Papers:
-    """Model card and metrics of a bundle; a bare card if it has none.
+def read_card_files(bundle: Bundle) -> CardFiles:
+    """Read the model card and metrics of a bundle; a card with only a title if it has none.
 
     Raises:
         BundleError: One of them is damaged.
     """
     card = bundle.read(CARD) if bundle.has(CARD) else f"# {bundle.name}\n".encode()
     try:
-        return Papers(card=card.decode(), metrics=bundle.read_object(METRICS))
+        return CardFiles(card=card.decode(), metrics=bundle.read_object(METRICS))
     except UnicodeDecodeError as error:
         raise BundleError(f"{bundle.path / CARD} is damaged: export the bundle again") from error
 
 
-def updated_files(papers: Papers, record: CalibrationRecord) -> dict[str, bytes]:
-    """The files that a new calibration changes; whatever else they hold is left untouched."""
+def updated_files(card_files: CardFiles, record: CalibrationRecord) -> dict[str, bytes]:
+    """The files that a new calibration changes, with the rest of their content unchanged."""
     points = [record.point("average_k", k=k) for k in sorted(record.asked_k)]
     measured = record.measured
     metrics = {
@@ -62,27 +62,27 @@ def updated_files(papers: Papers, record: CalibrationRecord) -> dict[str, bytes]
         card += ["", f"{note}."]
     return {
         CALIBRATIONS[measured.runtime]: record.to_json().encode(),
-        CARD: replace_section(papers.card, TITLE, "\n".join(card)).encode(),
-        METRICS: json.dumps({**papers.metrics, "calibration": metrics}, indent=1).encode(),
+        CARD: replace_section(card_files.card, TITLE, "\n".join(card)).encode(),
+        METRICS: json.dumps({**card_files.metrics, "calibration": metrics}, indent=1).encode(),
     }
 
 
 def selection_note(record: CalibrationRecord) -> str:
-    """What to expect on new photos where these chose the head and scores; empty if they did not."""
+    """The expected hit rate where these photos chose head and scores; empty if they did not."""
     measured, choice = record.measured, record.selection
     if not measured.chose_head:
         return ""
     low, high = choice.honest_ci95
-    also = "; some of them also trained or chose the network" if measured.chose_checkpoint else ""
+    overlap = "; some also trained or chose the network" if measured.chose_checkpoint else ""
     return (
-        f"these photos chose head and scores among {choice.candidates}, at K = {choice.k:g}: on "
-        f"photos that did not, such a choice hits {choice.honest_hit_rate:.4f} "
-        f"(95 %: {low:.4f} to {high:.4f}){also}"
+        f"these photos chose head and scores among {choice.candidates} at K = {choice.k:g}: on "
+        f"other photos such a choice hits {choice.honest_hit_rate:.4f} "
+        f"(95 %: {low:.4f} to {high:.4f}){overlap}"
     )
 
 
 def replace_section(text: str, title: str, body: str) -> str:
-    """Write ``body`` as the section ``## title``, replacing an older one, or at the end.
+    """Replace the section ``## title`` by ``body``, or append it if there is none.
 
     Example:
         >>> replace_section("# Card\\n\\n## A\\n\\nold\\n\\n## B\\n\\nkept\\n", "A", "new")

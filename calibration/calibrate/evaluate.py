@@ -1,4 +1,4 @@
-"""Evaluating a bundle: what its sets hold on photos it was not calibrated on."""
+"""Evaluate a bundle: measure its sets on photos that it was not calibrated on."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,11 +32,11 @@ from florilege.progress import progress
 
 
 class Evaluated(NamedTuple):
-    """What the sets of one calibrated threshold hold on other photos.
+    """The figures of one calibrated threshold on other photos.
 
     Attributes:
-        point: The threshold, and what was measured at its calibration.
-        row: What was measured here.
+        point: The threshold, with its figures on the calibration photos.
+        row: Its figures on these photos.
         shots: ``row.macro_hit_rate`` over classes with few, a medium number and many training
             images; None where there are none, empty where their counts are unknown.
     """
@@ -47,13 +47,13 @@ class Evaluated(NamedTuple):
 
 
 class _EvaluatedList(NamedTuple):
-    """What the sets of a list hold on the photos of its classes.
+    """The figures of a list on the photos of its classes.
 
     Attributes:
-        name: Of the list.
-        classes: How many it holds.
-        rows: Photos of these.
-        rules: One result for each rule and value; none without photos.
+        name: Name of the list.
+        classes: Number of its classes.
+        rows: Number of their photos.
+        rules: One result for each rule and value; empty without photos.
     """
 
     name: str
@@ -64,17 +64,17 @@ class _EvaluatedList(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What a bundle does on a split.
+    """The figures of a bundle on a split.
 
     Attributes:
         bundle: Name and version.
-        data_sha256: Over the photos of the split and their class ids.
-        rows: Its photos.
-        observations: Plants that they show; None where the data do not name them.
-        overlap: What its photos did for the network before.
+        data_sha256: Hash of the photos of the split and their class ids.
+        rows: Number of its photos.
+        observations: Number of plants that they show; None where the data do not name them.
+        overlap: How many of its photos trained or chose the network.
         rules: One result for each rule and value.
-        guaranteed: The same for guarantees that a rule gives only when asked for them.
-        lists: What the thresholds of each list do.
+        guaranteed: The same for guarantees that a rule gives only on request.
+        lists: The results of each list.
     """
 
     bundle: str
@@ -90,7 +90,7 @@ class Evaluation:
     lists: tuple[_EvaluatedList, ...]
 
     def to_plain(self) -> dict[str, Any]:
-        """For json."""
+        """The evaluation as plain data for JSON."""
         rules = [_plain(result, self.rows) for result in self.rules]
         guaranteed = [_plain(result, self.rows) for result in self.guaranteed]
         lists = [
@@ -102,10 +102,10 @@ class Evaluation:
             }
             for each in self.lists
         ]
-        apart = ("rows", "overlap")
-        facts = {name: value for name, value in vars(self).items() if name not in apart}
+        omitted = ("rows", "overlap")
+        fields = {name: value for name, value in vars(self).items() if name not in omitted}
         return {
-            **facts,
+            **fields,
             "train_photos": self.overlap.train_photos,
             "selection_photos": self.overlap.selection_photos,
             "warnings": self.warnings,
@@ -116,14 +116,14 @@ class Evaluation:
 
     @property
     def warnings(self) -> list[str]:
-        """What people should know about these figures, one sentence each."""
+        """Warnings about these figures, one sentence each."""
         return overlap_warnings(self.overlap, self.rows)
 
 
 def evaluate_bundle(
     path: str | Path, data: str, split: str = "test", *, device: str = "auto"
 ) -> Evaluation:
-    """Measure every rule at every value last given to ``--k`` and ``--coverage``.
+    """Measure every rule at the values last given to ``--k`` and ``--coverage``.
 
     Arguments and errors are those of
     :func:`florilege.calibration.calibrate.photo_outputs.bundle_outputs`.
@@ -133,12 +133,12 @@ def evaluate_bundle(
 
 
 def evaluate_outputs(measured: BundleOutputs) -> Evaluation:
-    """What :func:`evaluate_bundle` returns, from outputs that are there already."""
+    """Measure every rule like :func:`evaluate_bundle`, on outputs that are already computed."""
     bundle, record, outputs, _ = measured
-    asked_for, promised = requested_points(record), promised_points(record)
-    points = [*asked_for, *promised]
+    requested, promised = requested_points(record), promised_points(record)
+    points = [*requested, *promised]
     measurement = Measurement(points, record.classes, plants=outputs.plants)
-    lists = [_ListMeasured(record, each, outputs) for each in record.lists]
+    lists = [_ListMeasurement(record, each, outputs) for each in record.lists]
     with progress(len(outputs.labels), "measuring sets") as advance:
         for (logits,), labels in outputs.blocks(record.head):
             measurement.update(record.scores(logits), labels)
@@ -157,8 +157,8 @@ def evaluate_outputs(measured: BundleOutputs) -> Evaluation:
         rows=len(outputs.labels),
         observations=count_plants(outputs.plants),
         overlap=network_photos(bundle, outputs.split).overlap(outputs.photos),
-        rules=tuple(results[: len(asked_for)]),
-        guaranteed=tuple(results[len(asked_for) :]),
+        rules=tuple(results[: len(requested)]),
+        guaranteed=tuple(results[len(requested) :]),
         lists=tuple(each.result() for each in lists),
     )
 
@@ -166,7 +166,7 @@ def evaluate_outputs(measured: BundleOutputs) -> Evaluation:
 def requested_points(
     record: CalibrationRecord, *, list_name: str | None = None
 ) -> list[OperatingPoint]:
-    """Every rule, at the values last given to ``--k`` and ``--coverage`` that it has.
+    """The threshold of every rule at the values last given to ``--k`` and ``--coverage``.
 
     With ``list_name`` these are the thresholds of a list.
     """
@@ -174,14 +174,14 @@ def requested_points(
 
 
 def promised_points(record: CalibrationRecord) -> list[OperatingPoint]:
-    """The same for guarantees that a rule gives only when asked for them."""
+    """The same for guarantees that a rule gives only on request."""
     return [point for promise in record.promises for point in _points(record, *promise)]
 
 
 def _points(
     record: CalibrationRecord, rule: str, guarantee: Guarantee | None, list_name: str | None = None
 ) -> list[OperatingPoint]:
-    """A rule with a guarantee at the values asked for, ascending."""
+    """The thresholds of a rule with a guarantee at the requested values, ascending."""
     asks = RULES[rule].asks
     calibrated = record.ks(rule, guarantee=guarantee, list_name=list_name)
     values = sorted(record.asked_coverage if asks == "coverage" else record.asked_k)
@@ -192,8 +192,8 @@ def _points(
     ]
 
 
-class _ListMeasured:
-    """The photos of a list's classes, scored as its answers are."""
+class _ListMeasurement:
+    """Measures the photos of a list's classes, scored like requests for the list."""
 
     def __init__(
         self, record: CalibrationRecord, region: CalibratedList, outputs: SplitOutputs

@@ -140,7 +140,7 @@ def fit_record(
 
 
 class _SourceChoice(NamedTuple):
-    """The scores to serve, and how they were choice."""
+    """The scores to serve, and how they were chosen."""
 
     source: Source
     candidates: int
@@ -190,7 +190,7 @@ def _choose_source(outputs: SplitOutputs, plan: CalibrationPlan, advance: Advanc
 def _choose_temperature(samples: Sequence[Source], plan: CalibrationPlan) -> tuple[int, float]:
     """Index of the scores to serve, the first unless others clearly hit more, and the gain.
 
-    It is that of the hit rate at the default K. Scores whose ties make sets too large are left out.
+    The gain is in the hit rate at the default K. Scores whose ties enlarge sets are left out.
     """
     hits = list[NDArray[np.bool_]]()
     for sample in samples:

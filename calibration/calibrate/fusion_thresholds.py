@@ -26,7 +26,7 @@ from florilege.calibration.rules import RULES
 from florilege.calibration.scores import scale_logits
 
 MARGINAL_GROUPS = 2000
-"""Top-k marginals are slow, and ``top_k`` needs no threshold: this many suffice to measure it."""
+"""Groups that ``top_k`` is measured on: its marginals are slow, and it needs no threshold."""
 
 
 def group_tables(
@@ -37,17 +37,18 @@ def group_tables(
     images: int,
     weights: NDArray[np.float64],
 ) -> list[Table]:
-    """Tables of every rule for groups of ``images`` photos, at the K and coverages asked for.
+    """Tables of every rule for groups of ``images`` photos, at the requested K and coverages.
 
-    Groups are of one plant where the data name plants, else of one species; the tables say which.
-    They are for what serves, ``single``; with fewer than 100 groups there are none. Memory does not
-    grow with groups times classes. ``weights`` are those of the balanced rules, ``(classes,)``.
+    Groups show one plant where the data name plants, else one species; the tables say which. With
+    fewer than 100 groups there are no tables. ``single`` is the source of single photos to serve,
+    and ``weights`` are those of the balanced rules, ``(classes,)``. Memory does not grow with
+    groups times classes.
     """
     groups = groups_of(outputs.labels, size=images, observations=outputs.observations)
     if len(groups) < FEWEST_GROUPS:
         return []
     rows = np.random.default_rng(0).permutation(groups.rows)  # (groups, images)
-    few = rows[:MARGINAL_GROUPS]
+    marginal_rows = rows[:MARGINAL_GROUPS]
     source = replace(
         single,
         blocks=lambda: _fused(outputs, rows, source),
@@ -57,16 +58,16 @@ def group_tables(
         made_from=groups.made_from,
         plants=None,
     )
-    marginals = replace(source, rows=len(few), fusion=RULES["top_k"].fusion)
+    marginals = replace(source, rows=len(marginal_rows), fusion=RULES["top_k"].fusion)
     ks = plan.compared
     tables = tabulate(source, plan, ks, fixed=False).tables
     tables += tabulate(source, plan, ks, weights=weights).tables
     tables += promised_tables(source, plan)
-    fixed = top_k_rules([k for k in ks if k <= LARGEST_K], len(few), classes=plan.classes)
+    fixed = top_k_rules([k for k in ks if k <= LARGEST_K], len(marginal_rows), classes=plan.classes)
     top_k_rows = []
-    for rule, k in zip(fixed.rules, fixed.values, strict=True):  # each has marginals of its own
+    for rule, k in zip(fixed.rules, fixed.values, strict=True):  # marginals depend on k
         measured = Measurement([rule], plan.classes)
-        for values, labels in _fused(outputs, few, marginals, k=int(k)):
+        for values, labels in _fused(outputs, marginal_rows, marginals, k=int(k)):
             measured.update(values, labels)
         top_k_rows.append(row_of(measured, 0, k, marginals.score_kind))
     if top_k_rows:
@@ -77,7 +78,7 @@ def group_tables(
 def _fused(
     outputs: SplitOutputs, rows: NDArray[np.int64], source: Source, *, k: int | None = None
 ) -> Iterator[Block]:
-    """One row of scores for each group; ``rows`` of their photos, ``(groups, images)``."""
+    """Blocks of fused scores, one row for each group; ``rows`` of photos, ``(groups, images)``."""
     step = max(1, outputs.rows_at_once(source.head) // rows.shape[1])
     for start in range(0, len(rows), step):
         part = rows[start : start + step]

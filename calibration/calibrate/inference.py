@@ -1,8 +1,7 @@
-"""What the network says about each photo of a split: on the cores of this machine, or on Ray's.
+"""Run the network on each photo of a split, on this machine or on Ray.
 
-Photos go through decoder and network one at a time, as they do in the server: by the same code that
-answers requests, and not in a batch, which could change a last digit. So it is the same wherever a
-photo is scored, as long as the processors are of one kind.
+The code is that of the server, and photos are processed one at a time, since a batch could change
+the last digit. So a photo gets the same outputs wherever it is scored, on processors of one kind.
 """
 
 import hashlib
@@ -25,16 +24,16 @@ from florilege.ray_tasks import Workers, spread
 
 
 class _PhotoInference(NamedTuple):
-    """What the network says about a photo."""
+    """The outputs of the network for a photo."""
 
-    photo: bytes  # SHA-256 of it
-    outputs: Mapping[str, NDArray[np.float32]]  # by head, and `FEATURES` if wanted, (1, columns)
+    photo: bytes  # SHA-256 of the photo
+    outputs: Mapping[str, NDArray[np.float32]]  # by head, and `FEATURES` on request, (1, columns)
 
 
 def run_inference(
     session: Session, split: Split, *, features: bool, workers: Workers | None
 ) -> Generator[_PhotoInference | str]:
-    """Every photo in order, or what is wrong with it; ``workers`` of Ray share them, if given."""
+    """The outputs of every photo in order, or an error message; uses Ray ``workers`` if given."""
     rows = range(len(split))
     if workers is None:
         infer = partial(_infer, session, split, features)
@@ -60,7 +59,7 @@ def _infer(session: Session, split: Split, features: bool, row: int) -> _PhotoIn
 
 @dataclass(frozen=True)
 class _Opener:
-    """All that a worker needs to infer as this process would."""
+    """Everything that a Ray worker needs to run the same inference as this process."""
 
     bundle: Packed
     split: Split

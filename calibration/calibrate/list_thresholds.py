@@ -1,8 +1,8 @@
-"""Thresholds for lists of classes: photos of their classes, and logits of these classes alone.
+"""Thresholds for lists of classes, from the photos and the logits of these classes only.
 
-Leaving other classes out after scoring would leave their share of the scores unused, and sets of
-the same threshold would shrink; scored among themselves, the classes of a list take it over, and a
-threshold of their own brings the mean size back to K.
+Leaving other classes out after scoring would lose their share of the scores, and sets of the same
+threshold would shrink. So scores are computed among the classes of a list, and a threshold of its
+own brings the mean size back to K.
 """
 
 from collections.abc import Iterator
@@ -20,8 +20,7 @@ from florilege.calibration.scores import logits_among, scores
 from florilege.models.class_lists import RegionList
 
 PASSES = 4
-"""How often :func:`list_tables` reads all rows: the plain and the balanced rules are each chosen
-and measured."""
+"""Passes of :func:`list_tables` over all rows: to choose and to measure, plain and balanced."""
 
 
 def list_tables(
@@ -33,17 +32,20 @@ def list_tables(
     class_counts: NDArray[np.int64],
     advance: Advance,
 ) -> tuple[CalibratedList, list[Table]]:
-    """Tables of every rule without further guarantees, at the K and coverages asked for.
+    """Tables of every rule without further guarantees, at the requested K and coverages.
 
-    They are for single photos with what serves, ``single``. Where no photo is of the list there are
-    none. ``class_counts`` are those of all classes, ``(classes,)``, for the balanced rules. At a K
-    beyond the list its sets hold all of it.
+    They are for single photos, from the source ``single``; there are none without photos of the
+    list. ``class_counts`` are those of all classes, ``(classes,)``, for the balanced rules. Where K
+    exceeds the size of the list, sets hold the whole list.
     """
     classes, labels = np.array(region.classes), outputs.labels
-    among = np.isin(labels, classes)
-    own = labels[among]
+    mask = np.isin(labels, classes)
+    listed_labels = labels[mask]
     calibrated = CalibratedList(
-        name=region.name, classes=region.classes, rows=len(own), classes_seen=np.unique(own).size
+        name=region.name,
+        classes=region.classes,
+        rows=len(listed_labels),
+        classes_seen=np.unique(listed_labels).size,
     )
 
     def blocks() -> Iterator[Block]:
@@ -56,20 +58,20 @@ def list_tables(
     if not calibrated.rows:
         advance(PASSES * len(labels))
         return calibrated, []
-    plants = None if single.plants is None else single.plants[among]
+    plants = None if single.plants is None else single.plants[mask]
     source = replace(
         single, blocks=blocks, rows=calibrated.rows, list_name=region.name, plants=plants
     )
-    fewer = plan.among(len(classes))
+    list_plan = plan.among(len(classes))
     weights = class_weights(class_counts[classes], plan.micro_weight)
-    tables = tabulate(source, fewer, plan.compared).tables
-    return calibrated, tables + tabulate(source, fewer, plan.compared, weights=weights).tables
+    tables = tabulate(source, list_plan, plan.compared).tables
+    return calibrated, tables + tabulate(source, list_plan, plan.compared, weights=weights).tables
 
 
 def listed(
     classes: NDArray[np.intp], logits: NDArray[np.float32], labels: NDArray[np.int64]
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """The photos of some classes, with logits of these alone, and their labels among these.
+    """The logits of some classes for their photos, and the labels as indices among these classes.
 
     Args:
         classes: Output indices, ascending, shape ``(listed,)``.

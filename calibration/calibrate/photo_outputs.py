@@ -1,4 +1,4 @@
-"""What the network says about the photos of a split: kept in files, read in blocks."""
+"""Outputs of the network for the photos of a split, stored in files and read in blocks."""
 
 import hashlib
 import tempfile
@@ -32,33 +32,32 @@ Labels = NDArray[np.int64]
 Result = TypeVar("Result")
 
 FEATURES = "features"
-"""Name of the output that holds what the last layer is given."""
+"""Name of the output with the input of the last layer."""
 
 ROWS_AT_ONCE = 512
 NUMBERS_AT_ONCE = 1 << 19
-"""With many columns this means fewer rows, since readers make several copies of a block."""
+"""Limits the rows of a block with many columns, since readers make several copies of it."""
 NAMES_SHOWN = 10
 
 
 class SplitOutputs:
     """Outputs of a network for the photos of a split, such as the logits of each head.
 
-    They are appended row by row and kept in temporary files, so that memory grows neither with
-    the rows nor with the classes. ``close()`` deletes them, as does losing the last reference.
+    Rows are appended to temporary files, so that memory grows neither with the rows nor with the
+    classes. ``close()`` deletes the files, as does garbage collection.
 
     Attributes:
         labels: True class indices, shape ``(rows,)``.
         split: Name of the split.
-        model_sha256: Of ``model.onnx``.
-        runtime: What ran it.
+        model_sha256: Hash of ``model.onnx``.
+        runtime: The runtime of the network.
         observations: One id per row, shared by photos of one plant; None where unknown.
-        data_sha256: Over the bytes and class ids of all photos, in order.
+        data_sha256: Hash of the bytes and class ids of all photos, in order.
         photos: Hash of each photo's bytes, in order.
 
     Args:
-        columns: Width of each output, by name: the heads, and :data:`FEATURES` where they are
-            wanted.
-        labels: Of the rows to come.
+        columns: Width of each output, by name: the heads, and :data:`FEATURES` if needed.
+        labels: Labels of the rows to come.
 
     Raises:
         DataError: There is no temporary folder to write to.
@@ -71,7 +70,7 @@ class SplitOutputs:
         *,
         split: str = "",
         model_sha256: str = "",
-        runtime: Runtime = Runtime(),  # noqa: B008  # it cannot be changed
+        runtime: Runtime = Runtime(),  # noqa: B008  # immutable
         observations: Sequence[str] | None = None,
     ) -> None:
         self.labels, self.split = labels, split
@@ -85,11 +84,11 @@ class SplitOutputs:
                 file = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `files`
                 self._files[name] = files.enter_context(file)
         except OSError as error:
-            raise _no_room(error) from error
+            raise _storage_error(error) from error
 
     @cached_property
     def plants(self) -> NDArray[np.int64] | None:
-        """Number of the plant of each row, shape ``(rows,)``; None where the data name none."""
+        """Plant of each row as an index, shape ``(rows,)``; None where the data name no plants."""
         return None if self.observations is None else plants_of(self.observations)
 
     @property
@@ -98,7 +97,7 @@ class SplitOutputs:
         return tuple(name for name in self._columns if name != FEATURES)
 
     def append(self, outputs: Mapping[str, FloatRows]) -> None:
-        """Add the next rows, ``(batch, columns)`` of each output.
+        """Append rows, ``(batch, columns)`` of each output.
 
         Raises:
             DataError: The temporary folder is full.
@@ -107,7 +106,7 @@ class SplitOutputs:
             for name, file in self._files.items():
                 file.write(np.ascontiguousarray(outputs[name], dtype=np.float32).tobytes())
         except OSError as error:
-            raise _no_room(error) from error
+            raise _storage_error(error) from error
 
     def blocks(self, *names: str) -> Iterator[tuple[tuple[FloatRows, ...], Labels]]:
         """Blocks of all rows in order: the named outputs, ``(batch, columns)``, and the labels."""
@@ -122,10 +121,10 @@ class SplitOutputs:
         return min(ROWS_AT_ONCE, max(1, NUMBERS_AT_ONCE // columns))
 
     def rows(self, name: str, rows: NDArray[np.int64]) -> FloatRows:
-        """Some rows of an output, in the order asked for, ``(rows, columns)``."""
+        """Some rows of an output, in the given order, ``(rows, columns)``."""
         values = np.empty((len(rows), self._columns[name]), dtype=np.float32)
-        for place, row in enumerate(rows.tolist()):
-            values[place] = self._read(name, row, 1)
+        for index, row in enumerate(rows.tolist()):
+            values[index] = self._read(name, row, 1)
         return values
 
     def _read(self, name: str, first: int, count: int) -> FloatRows:
@@ -137,13 +136,13 @@ class SplitOutputs:
 def outputs_of(
     session: Session, split: Split, *, features: bool = False, workers: Workers | None = None
 ) -> SplitOutputs:
-    """Run every photo of a split through the network, in as many threads as there are cores.
+    """Run the network on every photo of a split, in as many threads as there are cores.
 
     Args:
         session: The network.
         split: The photos; labels index the classes of its bundle.
-        features: Whether to keep features too; the graph must give them.
-        workers: Processes of Ray that do it instead; the outputs are the same.
+        features: Whether to store features too; the graph must have them as an output.
+        workers: Ray processes that run the network instead; the outputs are the same.
 
     Raises:
         DataError: The split is empty, or photos cannot be read; the message lists them.
@@ -183,7 +182,7 @@ def photos_for(bundle: Bundle, data: str, split: str) -> Split:
 
 
 class BundleOutputs(NamedTuple):
-    """A calibrated bundle, and what its network says about some photos."""
+    """A calibrated bundle, and the outputs of its network for some photos."""
 
     bundle: Bundle
     record: CalibrationRecord
@@ -200,14 +199,14 @@ def bundle_outputs(
     device: str = "auto",
     runtime: RuntimeName | None = None,
 ) -> Iterator[BundleOutputs]:
-    """Show a split, or a part of it, to a calibrated bundle; outputs last as long as the context.
+    """Run a calibrated bundle on a split or a part of it; the context keeps the outputs.
 
     Args:
         path: The bundle's folder.
-        data: What ``--data`` takes.
+        data: Value of ``--data``.
         split: Such as ``test`` or ``test:0.3-1``.
         device: ``auto``, ``cpu`` or ``cuda``.
-        runtime: Which calibration to measure; by default the one that serves.
+        runtime: Runtime of the calibration to measure; by default the one that serves.
 
     Raises:
         DataError: The data cannot be opened, or photos cannot be read.
@@ -224,7 +223,7 @@ def bundle_outputs(
 def _fill(
     outputs: SplitOutputs, session: Session, split: Split, features: bool, workers: Workers | None
 ) -> None:
-    """Append the outputs of every photo; refuse the split where some cannot be read."""
+    """Append the outputs of every photo; DataError if some cannot be read."""
     failures, digest, ids = list[str](), hashlib.sha256(), session.bundle.classes.ids
     results = run_inference(session, split, features=features, workers=workers)
     with closing(results), progress(len(split), f"scoring {split.name}") as advance:
@@ -238,21 +237,21 @@ def _fill(
                 digest.update(result.photo + ids[label].encode() + b"\0")
     if failures:
         lines = "\n".join(f"  {failure}" for failure in failures[:NAMES_SHOWN])
-        more = len(failures) - NAMES_SHOWN
-        rest = f"\n  and {more} more" if more > 0 else ""
+        hidden = len(failures) - NAMES_SHOWN
+        more = f"\n  and {hidden} more" if hidden > 0 else ""
         raise DataError(
             f"{len(failures)} of {len(split)} photos cannot be read; repair or remove them and "
-            f"start again (`florilege data check` lists all):\n{lines}{rest}"
+            f"run it again (`florilege data check` lists all):\n{lines}{more}"
         )
     outputs.data_sha256 = digest.hexdigest()
 
 
-def _no_room(error: OSError) -> DataError:
+def _storage_error(error: OSError) -> DataError:
     try:
         folder = tempfile.gettempdir()
     except OSError:
         folder = "a temporary folder"
     return DataError(
-        f"scores cannot be kept in {folder} ({error.strerror or error}): free space there, or name "
-        "another folder with the environment variable TMPDIR"
+        f"scores cannot be stored in {folder} ({error.strerror or error}): free space there, or "
+        "set the environment variable TMPDIR to another folder"
     )

@@ -1,4 +1,4 @@
-"""Whether photos to be measured on have met the network before: in training, or choosing it."""
+"""Whether photos for measuring a network also trained it or chose its checkpoint."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,30 +13,30 @@ from florilege.models.bundle import Bundle
 from florilege.models.photo_hashes import PHOTOS, PhotoHashes
 
 CHOSEN_ON = "checkpoint_chosen_on"
-"""Entry of ``provenance.json``: the split that chose the checkpoint, null where none did."""
+"""Entry of ``provenance.json``: the split that chose the checkpoint, null if none did."""
 
 
 class PhotoOverlap(NamedTuple):
-    """What photos did for a network before they came to measure it."""
+    """How many photos for measuring a network also trained it or chose its checkpoint."""
 
     train_photos: int | None = None  # how many trained it; None where the bundle has no hashes
     selection_photos: int | None = None  # how many chose its checkpoint
-    chose_checkpoint: bool | None = None  # whether some did either; None where that is not known
+    chose_checkpoint: bool | None = None  # whether any did either; None where unknown
 
 
 @dataclass(frozen=True)
 class NetworkPhotos:
-    """What a bundle says about the photos that made its network.
+    """The photos that trained and chose the network of a bundle.
 
-    A bundle without their hashes was imported, and the import may have named the split that
-    chose the checkpoint; or it was exported by an older version, which says too little.
+    A bundle without their hashes was imported, possibly with the name of the split that chose the
+    checkpoint, or it was exported by an older version without this information.
     """
 
     hashes: PhotoHashes | None
-    declared: bool | None  # without hashes: whether the split to be measured chose the checkpoint
+    declared: bool | None  # without hashes: whether the split to measure on chose the checkpoint
 
     def overlap(self, photos: Iterable[bytes]) -> PhotoOverlap:
-        """What photos, given by their SHA-256, have done for the network."""
+        """How many photos, given by their SHA-256, trained or chose the network."""
         if self.hashes is None:
             return PhotoOverlap(chose_checkpoint=self.declared)
         train, selection = self.hashes.overlap(photos)
@@ -47,7 +47,7 @@ class NetworkPhotos:
 
 
 def network_photos(bundle: Bundle, split: str) -> NetworkPhotos:
-    """Read what the bundle says; ``split`` or a part of it is to be measured.
+    """Read the photos of a bundle's network, to compare with ``split`` or a part of it.
 
     Raises:
         BundleError: A file of the bundle is damaged.
@@ -65,20 +65,20 @@ def network_photos(bundle: Bundle, split: str) -> NetworkPhotos:
 
 def _declared(bundle: Bundle, split: str) -> bool | None:
     """Whether the split chose the checkpoint, as declared when the network was imported."""
-    papers = bundle.read_object(PROVENANCE)
-    if CHOSEN_ON not in papers or "data" in papers:  # a run of ours, exported without hashes
+    provenance = bundle.read_object(PROVENANCE)
+    if CHOSEN_ON not in provenance or "data" in provenance:  # a florilege run without hashes
         return None
-    return split_name(Part.parse(split).name) in ("train", papers[CHOSEN_ON])
+    return split_name(Part.parse(split).name) in ("train", provenance[CHOSEN_ON])
 
 
 def overlap_warnings(overlap: PhotoOverlap | Origin, rows: int) -> list[str]:
-    """What people should know before they trust figures on these photos, one sentence each."""
+    """Warnings about figures on these photos, one sentence each."""
     train, selection = overlap.train_photos, overlap.selection_photos
     if overlap.chose_checkpoint and train is None:  # declared at the import
         selection = rows
     uses = {
-        "trained the network: figures on them are too good for new photos": train,
-        "chose the checkpoint: hit rates on them are a little too high for new photos": selection,
+        "trained the network: figures on them are too optimistic": train,
+        "chose the checkpoint: hit rates on them are a little too optimistic": selection,
     }
     return [
         f"{photos:,} of the {rows:,} photos also {what}" for what, photos in uses.items() if photos

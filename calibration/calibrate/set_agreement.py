@@ -1,7 +1,7 @@
-"""Whether another runtime gives nearly the same sets for a network.
+"""Check that another runtime gives nearly the same sets for a network.
 
-Unlike the gate of ``florilege evaluate``, which asks whether a new model is worse, this one asks
-whether it is the same, photo by photo.
+The gate of ``florilege evaluate`` checks whether a new model is worse; this one checks whether the
+sets are the same, photo by photo.
 """
 
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ from florilege.calibration.calibrate.photo_outputs import BundleOutputs
 from florilege.calibration.comparison import Comparison
 
 HIT_RATE_LOSS: Final = 0.002
-"""Allowed, as a share of the photos; a gain is welcome."""
+"""Largest allowed loss, as a share of the photos; a gain of any size is allowed."""
 SIZE_CHANGE: Final = 0.01
-"""Allowed, as a share of the original's mean set size, either way."""
+"""Largest allowed change in either direction, as a share of the original mean set size."""
 LEAST_NESTED: Final = 0.99
-"""Share of the photos whose two sets must be equal, or one within the other."""
+"""Least share of the photos whose two sets are equal, or one within the other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,14 +24,11 @@ class Verdict:
     """How the sets of one runtime compare with those of another."""
 
     sentence: str
-    reasons: tuple[str, ...]  # why they are not the same, one sentence each; empty where they are
+    reasons: tuple[str, ...]  # why they differ too much, one sentence each; empty if they agree
 
 
 def compare_runtimes(new: BundleOutputs, old: BundleOutputs) -> Verdict:
-    """Whether the runtime of ``new`` may serve in place of that of ``old``, by its sets.
-
-    Both have been shown the same photos.
-    """
+    """Whether the runtime of ``new`` may replace that of ``old``; both are of the same photos."""
     change, sets = compare_outputs(new, old)[0], agreement(new, old)
     ours, theirs = new.record, old.record
     reasons = differences(change, sets)
@@ -57,15 +54,12 @@ class SetAgreement:
     """How the sets of two bundles for the same photos compare, as numbers of photos."""
 
     rows: int
-    equal: int  # both sets are the same
-    nested: int  # one set holds the other; equal ones are counted too
+    equal: int  # both sets are equal
+    nested: int  # one set contains the other, or both are equal
 
 
 def agreement(new: BundleOutputs, old: BundleOutputs) -> SetAgreement:
-    """Compare the sets of ``average_k`` at the original's default K.
-
-    Both have been shown the same photos and have the same classes.
-    """
+    """Compare the sets of ``average_k`` at the default K of ``old``, for the same photos."""
     rows = equal = nested = 0
     points = [each.record.point("average_k", k=old.record.default_k) for each in (new, old)]
     blocks = (each.outputs.blocks(each.record.head) for each in (new, old))
@@ -74,19 +68,19 @@ def agreement(new: BundleOutputs, old: BundleOutputs) -> SetAgreement:
             point.sets(each.record.scores(logits))
             for point, each, ((logits,), _) in zip(points, (new, old), both, strict=True)
         )
-        more, fewer = (ours & ~theirs).any(axis=1), (theirs & ~ours).any(axis=1)
+        added, removed = (ours & ~theirs).any(axis=1), (theirs & ~ours).any(axis=1)
         rows += len(ours)
-        equal += int((~more & ~fewer).sum())
-        nested += int((~more | ~fewer).sum())
+        equal += int((~added & ~removed).sum())
+        nested += int((~added | ~removed).sum())
     return SetAgreement(rows=rows, equal=equal, nested=nested)
 
 
 def differences(change: Comparison, sets: SetAgreement) -> list[str]:
-    """What is not the same, one sentence each; empty where one may be used for the other.
+    """Differences that are too large, one sentence each; empty if one may replace the other.
 
     Args:
-        change: Of the new sets against the old ones.
-        sets: By the same rule on the same photos.
+        change: The comparison of the new sets with the old ones.
+        sets: Their agreement, by the same rule on the same photos.
     """
     hits, size, sentences = change.hit_rate, change.size, list[str]()
     if (change.lost - change.gained) / change.rows > HIT_RATE_LOSS:

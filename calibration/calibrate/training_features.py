@@ -1,4 +1,4 @@
-"""The training photos that a bundle compares others with."""
+"""Features of the training photos that a bundle compares new photos with."""
 
 from contextlib import closing
 from typing import NamedTuple
@@ -23,20 +23,20 @@ from florilege.ray_tasks import Workers
 
 TRAIN = "train"
 MOST_PHOTOS = 1000
-"""The most that photos are compared with; one per class, if there are more classes. With 2,000 or
-4,000 the area under the ROC curve grew by .002 or .006 on average over eight networks, and the work
-of a server, 0.1 ms per photo with 1,000, in proportion."""
+"""The most training photos to compare with; one per class, if there are more classes. With 2,000 or
+4,000 photos the area under the ROC curve grows by .002 or .006 on average over eight networks; the
+work of a server, 0.1 ms per photo with 1,000, grows in proportion."""
 SEED = 0
 
 
 class _TrainingFeatures(NamedTuple):
-    """Training photos as the network sees them."""
+    """Features of training photos."""
 
     features: NDArray[np.float32]  # (photos, dimensions)
     photos: list[bytes]  # the hash of each
 
     def reference(self, calibrated: SplitOutputs) -> Reference:
-        """The reference they make up, without photos that are also calibrated on."""
+        """The reference of these photos, without those that are also calibration photos."""
         hashes = set(calibrated.photos)
         rows = [row for row, photo in enumerate(self.photos) if photo not in hashes]
         if not rows:
@@ -49,9 +49,9 @@ class _TrainingFeatures(NamedTuple):
 def training_photos(
     session: Session, data: str, part: Part, method: str | None
 ) -> tuple[str | None, Split | None]:
-    """The rejection method to use, and the training photos that it needs; none are read yet.
+    """The rejection method to use, and the training photos that it needs, not read yet.
 
-    The photos of ``part``, which are calibrated on, are left out.
+    The photos of ``part``, the calibration photos, are left out.
 
     Raises:
         UsageError: The method needs features of training photos, and there are none.
@@ -64,8 +64,8 @@ def training_photos(
         if method == DEFAULT_METHOD:
             return LOGITS_METHOD, None
         raise UsageError(
-            f"--rejection-method {method} compares features with those of training photos, but "
-            f"{error}; --rejection-method {LOGITS_METHOD} needs neither"
+            f"--rejection-method {method} needs features of training photos, but {error}; "
+            f"--rejection-method {LOGITS_METHOD} needs neither"
         ) from error
     return (COMBINED if method == DEFAULT_METHOD else method), photos
 
@@ -80,7 +80,7 @@ def training_features(
 
 
 def balanced_rows(labels: ArrayLike, most: int) -> NDArray[np.intp]:
-    """Rows of at most ``most`` photos, from each class in turn; always the same, ascending.
+    """Rows of at most ``most`` photos, drawn from the classes in turn with a fixed seed; ascending.
 
     Example:
         >>> labels = np.repeat([0, 1, 2], [90, 7, 3])
@@ -90,7 +90,7 @@ def balanced_rows(labels: ArrayLike, most: int) -> NDArray[np.intp]:
     shuffled = np.random.default_rng(SEED).permutation(len(np.asarray(labels)))
     of_class = np.asarray(labels)[shuffled]
     by_class = np.argsort(of_class, kind="stable")
-    first = np.searchsorted(of_class[by_class], of_class[by_class])  # where its class begins
+    first = np.searchsorted(of_class[by_class], of_class[by_class])  # start of the class
     turn = np.empty(len(shuffled), dtype=np.intp)
     turn[by_class] = np.arange(len(shuffled)) - first
     return np.sort(shuffled[np.argsort(turn, kind="stable")][:most])
@@ -99,12 +99,12 @@ def balanced_rows(labels: ArrayLike, most: int) -> NDArray[np.intp]:
 def _training_photos(session: Session, data: str, part: Part) -> Split:
     bundle = session.bundle
     if session.dimensions is None:
-        raise DataError("the graph of this bundle gives none: export it again")
+        raise DataError("the graph of this bundle outputs none: export it again")
     train = open_dataset(data, splits=[TRAIN], classes=bundle.classes).split(TRAIN)
     rows = np.arange(len(train))
     if split_name(part.name) == TRAIN:
         rows = part.rest(train)
     if not rows.size:
-        raise DataError("every training photo of these data is calibrated on: name another --split")
+        raise DataError("every training photo is also a calibration photo: name another --split")
     most = max(MOST_PHOTOS, len(bundle.classes))
     return select(train, rows[balanced_rows(train.labels[rows], most)], name=TRAIN)

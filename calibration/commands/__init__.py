@@ -1,1 +1,1 @@
-"""What the commands print, and the commands of one bundle."""
+"""The output of the commands, and the ``bundle`` commands."""

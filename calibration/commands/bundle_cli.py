@@ -31,7 +31,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 @app.command()
 def inspect(bundle: BundlePath, as_json: AsJson = False) -> None:
-    """Print what a bundle holds: its classes, heads, calibrated K, origin and files."""
+    """Print the content of a bundle: classes, heads, calibrated K, origin and files."""
     opened = open_bundle(bundle)
     content = card(opened)
     _print(content, _card_lines(content), as_json=as_json)
@@ -42,14 +42,14 @@ def inspect(bundle: BundlePath, as_json: AsJson = False) -> None:
 
 @app.command()
 def verify(bundle: BundlePath, as_json: AsJson = False) -> None:
-    """Check the hash of every file and that the bundle opens; exit code 4 if not."""
+    """Check the hash of every file and that the bundle opens; the exit code is 4 if it fails."""
     faults = file_faults(bundle)
     wrong = [fault for fault in faults.values() if fault]
-    closed = None if wrong else opening_fault(bundle)
-    content = {"ok": not wrong and closed is None, "files": faults, "opening": closed}
-    _print(content, _verify_lines(faults, closed), as_json=as_json)
-    if wrong or closed:
-        raise BundleError("; ".join(wrong) or closed)
+    error = None if wrong else opening_fault(bundle)
+    content = {"ok": not wrong and error is None, "files": faults, "opening": error}
+    _print(content, _verify_lines(faults, error), as_json=as_json)
+    if wrong or error:
+        raise BundleError("; ".join(wrong) or error)
     if not as_json:
         conclude(then=[("bundle", "inspect", bundle)])
 
@@ -69,25 +69,25 @@ def diff(
 
 
 def _data_of(bundle: Bundle) -> str:
-    """The data that the bundle was trained on, for a command."""
+    """The value of ``--data`` that the bundle was trained on."""
     return str(bundle.read_object(PROVENANCE).get("data", "DATA"))
 
 
 @app.command()
 def set_names(
     bundle: BundlePath,
-    file: Annotated[Path, typer.Argument(metavar="CLASSES_CSV", help="A line for each class.")],
+    file: Annotated[Path, typer.Argument(metavar="CLASSES_CSV", help="A row for each class.")],
     as_json: AsJson = False,
 ) -> None:
-    """Give the classes of a bundle names, genus, family, GBIF key, link and thumbnail.
+    """Set the names, genus, family, GBIF key, link and thumbnail of a bundle's classes.
 
-    The file is a table with the column class_id and any of the others; what it leaves empty stays
-    as it is. The calibration stays valid, but bundle_sha256 changes.
+    The file is a table with the column class_id and any of the others; empty cells change nothing.
+    The calibration stays valid, but bundle_sha256 changes.
     """
     class_file = read_classes(file)
     named = name_classes(bundle, class_file.classes, class_file.thumbnails, source=str(file))
-    content = _naming(named, class_file)
-    _print(content, _naming_lines(content), as_json=as_json)
+    content = _names_report(named, class_file)
+    _print(content, _names_lines(content), as_json=as_json)
     if not as_json:
         conclude(then=[("serve", bundle)])
 
@@ -96,15 +96,15 @@ def _print(content: Mapping[str, Any], lines: Iterator[str], *, as_json: bool) -
     typer.echo(json.dumps(content, ensure_ascii=False) if as_json else "\n".join(lines))
 
 
-def _verify_lines(faults: Mapping[str, str | None], closed: str | None) -> Iterator[str]:
+def _verify_lines(faults: Mapping[str, str | None], error: str | None) -> Iterator[str]:
     for name, fault in faults.items():
         yield f"{'WRONG' if fault else 'ok':<6} {name}"
-    if closed:
+    if error:
         yield "WRONG  the files are right, but the bundle does not open"
 
 
-def _naming(bundle: Bundle, class_file: ClassFile) -> dict[str, Any]:
-    """What became of the lines of a names file."""
+def _names_report(bundle: Bundle, class_file: ClassFile) -> dict[str, Any]:
+    """Which rows of a class table were used, and which classes it lacks."""
     indices = bundle.classes.index_of
     pictures = bundle.read_thumbnails()
     return {
@@ -121,11 +121,11 @@ def _naming(bundle: Bundle, class_file: ClassFile) -> dict[str, Any]:
     }
 
 
-def _naming_lines(content: Mapping[str, Any]) -> Iterator[str]:
+def _names_lines(content: Mapping[str, Any]) -> Iterator[str]:
     yield f"{content['bundle']}: {content['named']:,} of {content['classes']:,} classes named"
     if missing := content["missing"]:
-        unchanged = count_of(len(missing), "class stays", "classes stay")
-        yield f"{unchanged} as before, not in the file: {first(missing)}"
+        unchanged = count_of(len(missing), "class", "classes")
+        yield f"{unchanged} unchanged, not in the file: {first(missing)}"
     if unknown := content["unknown"]:
         rows = count_of(len(unknown), "row", "rows")
         yield f"{rows} of the file not used, no such class: {first(unknown)}; --json lists all"
@@ -187,7 +187,7 @@ def _point_line(point: Mapping[str, Any], *, by_class: bool) -> str:
 
 
 def _plain_lines(name: str, content: Any) -> Iterator[str]:
-    """The values of a JSON file, of nested ones only how many entries they have."""
+    """The values of a JSON file; nested values are shown by their number of entries."""
     entries = content if isinstance(content, Mapping) else {}
     if not entries:
         yield _line(name, "none")
@@ -245,5 +245,5 @@ def _names(names: list[str]) -> str:
 
 
 def _line(name: str, value: object, *, width: int = 14) -> str:
-    """``width`` lets the longest name, ``calibration_id``, and its 64 digits fit 80 columns."""
+    """The default width fits the name ``calibration_id`` and its 64 digits into 80 columns."""
     return f"{name:<{width}} {'none' if value is None else value}"

@@ -1,7 +1,6 @@
-"""What ``calibrate`` and ``evaluate`` print: tables for people, JSON for programs.
+"""The output of ``calibrate`` and ``evaluate``: tables for people, JSON for programs.
 
-Each figure is named once in the JSON object of its threshold, and once in :data:`CELLS` if tables
-show it.
+The JSON object of a threshold names each figure once; :data:`CELLS` names those that tables show.
 """
 
 import json
@@ -26,12 +25,12 @@ from florilege.terminal import new_table
 
 Plain = Mapping[str, Any]
 Titled = tuple[str, Table]
-FIRST = "average_k"  # the rule that tables begin with, and end with unless all are asked for
+FIRST = "average_k"  # the rule that tables show first, and alone without --all
 
 
 def summary(record: CalibrationRecord) -> dict[str, Any]:
     """What ``calibrate --json`` prints."""
-    judge, k = record.rejection, record.default_k
+    rejection, k = record.rejection, record.default_k
     names = ("head", "score_kind", "temperature")
     return {
         "calibration_id": record.calibration_id,
@@ -46,14 +45,14 @@ def summary(record: CalibrationRecord) -> dict[str, Any]:
         "selection_split": record.measured.selection_split,
         "images": list(record.images),
         "compared": [
-            {**dict(zip(names, which, strict=True)), "k": k, "hit_rate": rate}
-            for which, rate in record.compared(k).items()
+            {**dict(zip(names, candidate, strict=True)), "k": k, "hit_rate": rate}
+            for candidate, rate in record.compared(k).items()
         ],
         "honest_hit_rate": record.selection.honest_hit_rate,
         "honest_ci95": record.selection.honest_ci95,
         "rejection": None
-        if judge is None
-        else {"method": judge.method, "threshold": judge.threshold, "share": judge.share},
+        if rejection is None
+        else {name: getattr(rejection, name) for name in ("method", "threshold", "share")},
         "rules": [_plain(point) for point in requested_points(record)],
         "guaranteed": [_plain(point) for point in promised_points(record)],
         "lists": [
@@ -70,13 +69,13 @@ def summary(record: CalibrationRecord) -> dict[str, Any]:
 
 
 def calibration_tables(record: CalibrationRecord, *, all_rules: bool) -> list[Titled]:
-    """The thresholds as tables for people: of single photos, and of several if calibrated."""
-    judge, measured = record.rejection, record.measured
+    """Tables of the thresholds: for single photos, and for several photos if calibrated."""
+    rejection, measured = record.rejection, record.measured
     images = [images for images in record.images if images > 1]
     title = (
         f"{_photos(measured.rows, measured.observations)} of {measured.split}, head {record.head}, "
         f"{score_name(record.score_kind, record.temperature)}, "
-        f"rejection by {judge.method if judge else 'nothing'}"
+        f"rejection by {rejection.method if rejection else 'nothing'}"
     )
     single = _by_guarantee(
         title,
@@ -94,7 +93,7 @@ def calibration_tables(record: CalibrationRecord, *, all_rules: bool) -> list[Ti
 
 
 def evaluation_tables(evaluation: Plain, *, all_rules: bool) -> list[Titled]:
-    """What ``evaluate --json`` prints as tables for people."""
+    """Tables of the output of ``evaluate --json``."""
     rules, guaranteed = evaluation["rules"], evaluation["guaranteed"]
     entries: list[Plain] = [*rules, *guaranteed]
     first = entries[0]
@@ -110,13 +109,13 @@ def evaluation_tables(evaluation: Plain, *, all_rules: bool) -> list[Titled]:
 
 
 def _photos(rows: int, observations: int | None) -> str:
-    """Such as ``1,000 photos of 250 plants``; without the plants where each photo has its own."""
+    """Such as ``1,000 photos of 250 plants``; omits plants if each has one photo or is unknown."""
     plants = "" if observations in (None, rows) else f" of {observations:,} plants"
     return f"{rows:,} photos{plants}"
 
 
 def lists_tables(content: Plain) -> list[Titled]:
-    """What ``--json`` of either command prints of lists as a table for people, if there are any."""
+    """A table of the lists in the JSON output of either command, if there are any."""
     entries = [
         {**rule, "list": each["list"]}
         for each in content["lists"]
@@ -152,7 +151,7 @@ def audit_table(report: AuditReport) -> Titled:
 
 
 def _figures_table(headings: Sequence[str], entries: Iterable[Plain]) -> Table:
-    """A line for each JSON object; a heading is in :data:`CELLS`, or else in its ``shots``."""
+    """A row for each JSON object; each heading is a key of :data:`CELLS` or of its ``shots``."""
     table = new_table(headings, words=("rule", "list"))
     for entry in entries:
         table.add_row(
@@ -172,7 +171,7 @@ def _by_guarantee(
     *,
     all_rules: bool,
 ) -> list[Titled]:
-    """One table of the first rule, or of all; then, of all, one for each further guarantee."""
+    """A table of the first rule or of all rules; with all, also one for each further guarantee."""
     first_rules = [entry for entry in rules if all_rules or entry["rule"] == FIRST]
     tables = [(title, _figures_table(headings, first_rules))]
     if all_rules:
@@ -183,12 +182,12 @@ def _by_guarantee(
 
 
 def print_json(content: object) -> None:
-    """Print one JSON object on stdout: floats with all their digits, infinite ones as null."""
+    """Print one JSON object on stdout: floats with all digits, infinite ones as null."""
     typer.echo(json.dumps(_finite(content), allow_nan=False))
 
 
 def _finite(content: object) -> object:
-    """JSON has no infinity, but the interval of a change on a single photo is infinite."""
+    """Replace infinity, as in the interval of a change on a single photo, by null for JSON."""
     if isinstance(content, Mapping):
         return {name: _finite(entry) for name, entry in content.items()}
     if isinstance(content, list | tuple):
@@ -260,4 +259,4 @@ CELLS: Mapping[str, Callable[[Plain], str]] = {
     "of photos": lambda entry: f"{entry['rows']:,}",
     "made from": lambda entry: str(entry["made_from"]),
 }
-"""What a table shows of the JSON object of a threshold under each heading."""
+"""The text under each heading of a table, from the JSON object of a threshold."""

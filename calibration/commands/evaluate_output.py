@@ -1,4 +1,4 @@
-"""What ``florilege evaluate`` measures and prints."""
+"""The measurements and the output of ``florilege evaluate``."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -21,26 +21,27 @@ from florilege.calibration.report.diagnostics import Diagnostics, diagnose
 from florilege.terminal import warn
 
 PageMaker = Callable[[BundleOutputs, Evaluation, Diagnostics | None], str]
-"""Makes the page of ``--report``; the last argument is of the baseline."""
+"""Makes the page of ``--report``; the last argument describes the baseline."""
 
 
 @dataclass
 class EvaluationOutput:
-    """What ``evaluate`` prints: an object for programs, tables for people, and its page."""
+    """The output of ``evaluate``: JSON for programs, tables for people, and the report page."""
 
     content: dict[str, Any] = field(default_factory=dict)
     tables: list[Titled] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)  # what the gate does not allow
+    failures: list[str] = field(default_factory=list)  # why the gate fails
     page: str | None = None
 
     def add_audit(self, audit: AuditReport) -> None:
-        """Add the hit rates of labelled requests; warns of rows that do not count."""
+        """Add the hit rates of labelled requests; warn about rows that are left out."""
         self.content["audit"] = audit.to_plain()
         self.tables.append(audit_table(audit))
-        for count, why in ((audit.other_calibrations, "answered by another calibration"),
-                           (audit.damaged, "damaged")):  # fmt: skip
+        omitted = {"answered by another calibration": audit.other_calibrations,
+                   "damaged": audit.damaged}  # fmt: skip
+        for reason, count in omitted.items():
             if count:
-                warn(f"{count} rows of feedback left out: {why}")
+                warn(f"{count} rows of feedback left out: {reason}")
 
 
 def measure(
@@ -52,7 +53,7 @@ def measure(
     *,
     all_rules: bool,
 ) -> EvaluationOutput:
-    """Measure a bundle on photos, and compare it with a baseline on the same ones."""
+    """Measure a bundle on photos, and compare it with a baseline on the same photos."""
     with photos(bundle) as new:
         evaluation = evaluate_outputs(new)
         for warning in evaluation.warnings:

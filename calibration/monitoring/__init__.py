@@ -1,1 +1,1 @@
-"""After deployment, mostly without labels: drift, the score log, new thresholds, audits."""
+"""Monitoring of a deployed bundle, mostly without labels: drift, score log, thresholds, audits."""

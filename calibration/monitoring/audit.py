@@ -1,8 +1,8 @@
-"""How often sets hold the truth, from a small sample of requests that a person has labelled.
+"""Hit rates of a small sample of requests that a person has labelled.
 
-This is the only check after deployment that measures accuracy. It is as good as the sample:
-requests must be drawn at random, and every one of them labelled. Feedback that people volunteer is
-not such a sample: its share of hits can be shown, but its intervals mean nothing.
+This is the only check after deployment that measures accuracy. It is only as good as the sample:
+requests must be drawn at random, and all of them labelled. Voluntary feedback is not such a sample:
+its hit rate can be shown, but its intervals are meaningless.
 """
 
 import json
@@ -26,10 +26,10 @@ HALVINGS = 60
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """What a labelled sample says."""
+    """The hit rate of a labelled sample."""
 
     rows: int  # labelled requests
-    hits: int  # sets among them that hold the true class
+    hits: int  # sets of these that hold the true class
     skipped: int  # requests without a label
     hit_rate: float
     fixed: Interval  # valid if the number of rows was fixed beforehand
@@ -39,19 +39,19 @@ class Audit:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditReport:
-    """What labelled requests say about a bundle.
+    """The audits of a bundle.
 
-    Audits are named after the rule and value that answered, such as ``average_k k=3``, or ``sets``
-    where the rows do not say. Each list that requests named has audits of its own, in which a
-    species beyond the list is a miss. So have rejected photos, whose set is empty.
+    An audit is named after its rule and value, such as ``average_k k=3``, or ``sets`` if unknown.
+    Each list in the requests has audits of its own, in which a species outside the list is a miss.
+    So have rejected photos, whose set is empty.
     """
 
     audits: dict[str, Audit]
-    other_calibrations: int  # rows left out, because another calibration answered them
-    damaged: int  # lines left out, because they are torn or not a JSON object
+    other_calibrations: int  # rows left out because another calibration answered them
+    damaged: int  # lines left out because they are torn or not a JSON object
 
     def to_plain(self) -> dict[str, Any]:
-        """For json."""
+        """The report as plain data for JSON."""
         return {
             "audits": [{"rule": name, **asdict(audit)} for name, audit in self.audits.items()],
             "other_calibrations": self.other_calibrations,
@@ -65,14 +65,15 @@ def audit_file(
     """Measure hit rates on the requests that a person has labelled.
 
     Args:
-        path: The folder of a server's feedback store; or lines of JSON, each with ``class_id`` and
-            ``set`` as for :func:`audit`, or a folder of such files (``*.jsonl``). Of lines that
-            agree on ``request_id`` and on what was answered, the last one counts.
-        calibration_id: Leave out rows that name another one.
+        path: The folder of a server's feedback store; or a JSON Lines file, whose lines have
+            ``class_id`` and ``set`` as for :func:`audit`, or a folder of such files (``*.jsonl``).
+            The last of several lines with the same ``request_id`` and answer counts.
+        calibration_id: Leave out rows with another ``calibration_id``.
         level: Confidence of the intervals, in (0, 1).
 
     Raises:
-        DataError: It cannot be read, a row lacks one of the two, or no request is labelled.
+        DataError: The file cannot be read, a row lacks ``class_id`` or ``set``, or no request is
+            labelled.
     """
     try:
         rows, damaged = _read(Path(path))
@@ -92,10 +93,10 @@ def audit_file(
 
 
 def _audit_rules(rows: Sequence[Row], level: float) -> dict[str, Audit]:
-    """An audit for each rule and value that answered labelled requests."""
+    """An audit for each rule and value with labelled requests."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        groups.setdefault(_rule(row), []).append(row)
+        groups.setdefault(_audit_name(row), []).append(row)
     return {
         name: audit(group, level=level)
         for name, group in groups.items()
@@ -108,12 +109,12 @@ def audit(feedback: Iterable[Row], *, level: float = 0.95) -> Audit:
 
     Args:
         feedback: One mapping per request, with ``class_id``, the true class or None if unknown,
-            and ``set``, the class ids that were answered.
+            and ``set``, the class ids of the answer.
         level: Confidence, in (0, 1).
 
     Raises:
-        ValueError: No request is labelled, a row lacks one of the two, or ``level`` is out of
-            range.
+        ValueError: No request is labelled, a row lacks ``class_id`` or ``set``, or ``level`` is
+            out of range.
 
     Example:
         >>> rows = [{"class_id": "7", "set": ["7", "9"]}] * 9 + [{"class_id": "7", "set": []}]
@@ -145,7 +146,7 @@ def audit(feedback: Iterable[Row], *, level: float = 0.95) -> Audit:
 def clopper_pearson(hits: int, rows: int, *, level: float = 0.95) -> Interval:
     """Exact interval for a probability after a fixed number of independent trials.
 
-    Promise: it holds the true probability, whatever that is, with at least ``level``.
+    Promise: it holds the true probability with a probability of at least ``level``.
 
     Raises:
         ValueError: ``rows`` below 1, ``hits`` outside ``[0, rows]`` or ``level`` outside (0, 1).
@@ -165,12 +166,12 @@ def clopper_pearson(hits: int, rows: int, *, level: float = 0.95) -> Interval:
 
 
 def anytime_interval(hits: int, rows: int, *, level: float = 0.95) -> Interval:
-    """Interval for a probability that may be looked at after every trial.
+    """Interval for a probability that stays valid if you look after every trial.
 
     Promise: with probability at least ``level`` the intervals after 1, 2, 3, ... independent
-    trials *all* hold the true probability, so you may stop when you like what you see. Against
-    each probability ``p`` bets a player who spreads a capital evenly over all others; the
-    interval holds every ``p`` against which that capital stays below ``1 / (1 - level)``.
+    trials *all* hold the true probability, so you may stop at any time. For each probability ``p``
+    a player bets against it, with the capital spread evenly over all other probabilities; the
+    interval holds every ``p`` for which this capital stays below ``1 / (1 - level)``.
 
     Raises:
         ValueError: As :func:`clopper_pearson`.
@@ -198,7 +199,7 @@ def anytime_interval(hits: int, rows: int, *, level: float = 0.95) -> Interval:
 
 
 def _border(is_inside: Callable[[float], bool], inside: float, outside: float) -> float:
-    """Where ``is_inside`` turns false between the two, rounded outwards."""
+    """The point between the two where ``is_inside`` becomes false, rounded outwards."""
     for _ in range(HALVINGS):
         middle = (inside + outside) / 2
         if is_inside(middle):
@@ -209,7 +210,7 @@ def _border(is_inside: Callable[[float], bool], inside: float, outside: float) -
 
 
 def _upper(hits: int, rows: int, tail: float) -> float:
-    """The probability at which ``hits`` or fewer hits have the probability ``tail``."""
+    """The probability of a hit at which ``hits`` or fewer have the probability ``tail``."""
 
     def is_inside(p: float) -> bool:  # the middle of p and 1 may be rounded to 1
         return p < 1 and float(binomial(rows, p)[: hits + 1].sum()) > tail
@@ -230,7 +231,7 @@ def _check(hits: int, rows: int, level: float) -> None:
 
 
 def _read(path: Path) -> tuple[Sequence[Row], int]:
-    """The last row of each answer, and the number of damaged lines."""
+    """Read the last row of each answer, and count damaged lines."""
     if (path / FILE).exists():
         with open_feedback(path) as feedback:
             return feedback.latest_rows(), 0
@@ -244,27 +245,27 @@ def _read(path: Path) -> tuple[Sequence[Row], int]:
             except (ValueError, RecursionError):
                 row = None
             if isinstance(row, dict):
-                latest[_answer(row) if "request_id" in row else len(latest)] = row
+                latest[_answer_key(row) if "request_id" in row else len(latest)] = row
             else:
                 damaged += 1
     return list(latest.values()), damaged
 
 
-def _answer(row: Row) -> str:
-    """What names an answer: callers may give two of them one ``request_id``."""
+def _answer_key(row: Row) -> str:
+    """Identifies an answer, since callers may give two answers the same ``request_id``."""
     return json.dumps([row.get(name) for name in ("request_id", "set", *ANSWERED)])
 
 
-def _rule(row: Row) -> str:
+def _audit_name(row: Row) -> str:
     if not isinstance(row.get("rule"), str):
         return "sets"
     name = f"{row['rule']} {_requested_value(row)}"
-    promise = row.get("guarantee")
-    if promise not in (None, usual_guarantee(row["rule"])):
-        name += f" guarantee={promise}"
+    guarantee = row.get("guarantee")
+    if guarantee not in (None, usual_guarantee(row["rule"])):
+        name += f" guarantee={guarantee}"
     if (row.get("images") or 1) != 1:
         name += f", {row['images']} photos"
-    if row.get("restricted"):  # its sets are of fewer classes: a class beyond these is a miss
+    if row.get("restricted"):  # its sets hold only some classes: any other class is a miss
         name += f", list {row['list']}" if row.get("list") else ", only some classes"
     return f"{name}, rejected" if row.get("verdict") == "rejected" else name
 

@@ -1,8 +1,8 @@
-"""Watching a served bundle without labels: do live photos still look like the validation photos?
+"""Monitor a served bundle without labels: do live photos still look like the validation photos?
 
-Several things are watched at once, since each is blind to something: on blurred pictures the mean
-set size stayed at K while accuracy fell from .87 to .41, and the scores gave it away. None of them
-measures accuracy, which takes a few labels (`florilege.calibration.monitoring.audit`).
+The monitor watches several quantities, since each is blind to some changes: on blurred photos the
+mean set size stays at K while accuracy falls from .87 to .41, but the scores change. None of them
+measures accuracy, which needs a few labels (`florilege.calibration.monitoring.audit`).
 """
 
 import json
@@ -21,55 +21,55 @@ from florilege.calibration.sets import largest_set
 from florilege.errors import BundleError
 
 TOLERANCE_Z = 3.0
-"""Changes within this many standard errors of the record's own figures are not called a change."""
+"""Tolerated deviation from the record's figures, in standard errors of these."""
 STATE_VERSION = 2
 PHOTOS_A_PLANT = 4
-"""Up to this many photos of one plant, sent one by one, count as one."""
+"""Up to this many photos of one plant may come in separate requests."""
 CLEAR_AFTER = 500
-"""An alarm ends after so many photos at the earliest."""
+"""An alarm ends after at least this many photos."""
 WATCHED = {
     "set_size": "sets are larger or smaller than they were on validation photos",
     "faint_photos": "more or fewer photos than on validation have no class above the threshold",
     "best_score": "best scores are distributed differently from those of validation photos",
     "logsumexp": "logits are larger or smaller than they were on validation photos",
 }
-"""What is watched, and what an alarm says."""
+"""The watched quantities, with the message of their alarms."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """What sets and scores were like on validation photos.
+    """Figures of sets and scores on validation photos.
 
-    A photo is faint when its best score is below ``faint_below``: the threshold itself, so that its
-    set is empty, or the closest lower edge of the record's histogram where a set always holds its
-    best class.
+    A photo is faint if its best score is below ``faint_below``. This is the threshold, below which
+    sets are empty, or where every set holds its best class the closest lower edge of the record's
+    histogram.
     """
 
-    calibration_id: str  # the calibration this comes from
+    calibration_id: str  # the calibration of these figures
     rows: int  # validation photos
-    mean_size: float  # of their sets
-    size_deviation: float  # standard deviation of the size over the photos
-    largest_size: int  # no set can be larger
+    mean_size: float  # mean set size
+    size_deviation: float  # standard deviation of the set size
+    largest_size: int  # largest possible set
     faint_below: float
     faint_rate: float  # share of faint photos
     edges: tuple[float, ...]  # lower edges of the bins of the best scores
-    best_scores: tuple[int, ...]  # photos in each
+    best_scores: tuple[int, ...]  # photos in each bin
     logsumexp_edges: tuple[float, ...] = ()  # of log sum exp of the logits; empty: not watched
-    logsumexp: tuple[int, ...] = ()  # photos in each
+    logsumexp: tuple[int, ...] = ()  # photos in each bin
 
 
 @dataclass(frozen=True, kw_only=True)
 class Alarm:
-    """A change that was noticed, or that is over."""
+    """The start of an alarm, or its end."""
 
     watched: str  # a name in WATCHED
-    row: int  # photos seen by then, itself included
-    message: str  # what a person should know
-    over: bool = False  # whether photos are again like those of the validation
+    row: int  # number of the photo, from 1
+    message: str
+    over: bool = False  # whether photos are like the validation photos again
 
 
 def expected_of(record: CalibrationRecord, *, k: float | None = None) -> Expected:
-    """What to expect of ``average_k`` on single photos, by default at the record's default K.
+    """The expected figures of ``average_k`` on single photos, by default at the default K.
 
     Raises:
         NotCalibrated: The record has no threshold for this K.
@@ -99,27 +99,27 @@ def expected_of(record: CalibrationRecord, *, k: float | None = None) -> Expecte
 
 
 class Monitor:
-    """Watches set sizes and scores as they come.
+    """Watches the set sizes and scores of live photos.
 
     Promise: if the photos are exchangeable with the validation photos, the probability that it
-    ever gives an alarm, however long it runs, is at most ``alpha`` plus the probability that the
+    ever raises an alarm, however long it runs, is at most ``alpha`` plus the probability that the
     record's mean size or its share of faint photos lies more than ``z`` standard errors from the
-    truth (0.5 % for both at ``z = 3``). For the size and the faint photos it is enough that the
-    mean of each photo, given those before it, stays within that tolerance. Up to ``cluster_size``
-    photos of each plant may come one by one, however much they resemble one another.
+    true value (0.5 % for both at ``z = 3``). For the size and the faint photos it is enough that
+    the mean of each photo, given those before it, stays within that tolerance. Up to
+    ``cluster_size`` photos of each plant may come one by one, however similar they are.
 
-    An alarm ends when :data:`CLEAR_AFTER` photos or more, counted from the last time that it was
-    raised, are no evidence of a change. The same promise then starts again.
+    An alarm ends when at least :data:`CLEAR_AFTER` photos since it was last raised show no evidence
+    of a change. The same promise then starts again.
 
-    What it does not promise: that a change which alters neither sizes nor scores is noticed, or
-    that a bundle without an alarm is accurate.
+    It does not promise to detect a change that alters neither sizes nor scores, nor that a bundle
+    without an alarm is accurate.
 
     Args:
-        expected: What the record says.
-        alpha: Largest probability of a false alarm, split evenly over what is watched.
+        expected: The expected figures, see :func:`expected_of`.
+        alpha: Largest probability of a false alarm, split evenly over the watched quantities.
         z: Tolerance in standard errors, above 0.
-        seed: For the random numbers that break ties between scores.
-        cluster_size: Most photos of one plant that are given one by one.
+        seed: Seed of the random numbers that break ties between scores.
+        cluster_size: The most photos of one plant that come one by one.
 
     Raises:
         ValueError: ``alpha`` outside (0, 1), or ``z`` not above 0.
@@ -137,7 +137,7 @@ class Monitor:
         if not 0 < alpha < 1 or not 0 < z < np.inf:
             raise ValueError(f"alpha must be in (0, 1) and z above 0, got {alpha} and {z}")
         self.expected, self.rows = expected, 0
-        self._new: dict[str, Callable[[], MeanTest | DistributionTest]] = {
+        self._test_makers: dict[str, Callable[[], MeanTest | DistributionTest]] = {
             "set_size": partial(_size_test, expected, z, cluster_size),
             "faint_photos": partial(_faint_test, expected, z, cluster_size),
             "best_score": partial(
@@ -150,33 +150,33 @@ class Monitor:
         }
         if edges := expected.logsumexp_edges:
             counts = expected.logsumexp
-            self._new["logsumexp"] = partial(
+            self._test_makers["logsumexp"] = partial(
                 DistributionTest, edges, counts, seed=seed, cluster_size=cluster_size
             )
         self.tests: dict[str, MeanTest | DistributionTest] = {
-            name: begin() for name, begin in self._new.items()
+            name: make_test() for name, make_test in self._test_makers.items()
         }
-        self._standing = dict[str, Alarm]()
+        self._active = dict[str, Alarm]()
         self._alarm_at = log(len(self.tests) / alpha)
 
     @property
     def alarms(self) -> list[Alarm]:
-        """The alarms that are not over."""
-        return list(self._standing.values())
+        """The active alarms."""
+        return list(self._active.values())
 
     def update(
         self, sizes: ArrayLike, best_scores: ArrayLike, logsumexp: ArrayLike | None = None
     ) -> list[Alarm]:
-        """Add some more photos; how they are split into batches makes no difference.
+        """Add photos; the split into batches makes no difference.
 
         Args:
             sizes: Set size of each photo, shape ``(rows,)``.
             best_scores: The largest number compared with the threshold, shape ``(rows,)``.
-            logsumexp: Log sum exp of the served head's logits, shape ``(rows,)``; needed where
-                the record has its histogram.
+            logsumexp: Log sum exp of the served head's logits, shape ``(rows,)``; required if the
+                record has its histogram.
 
         Returns:
-            New alarms, and those that are over.
+            Alarms that start or end.
 
         Raises:
             ValueError: Shapes differ, a NaN, or ``logsumexp`` is missing.
@@ -197,34 +197,34 @@ class Monitor:
         return sorted(alarms, key=lambda alarm: alarm.row)
 
     def _follow(self, name: str, values: NDArray[np.float64]) -> Iterator[Alarm]:
-        """Alarms of one test that begin or end with these values; it starts again after each."""
-        at = 0
-        while at < len(values):
+        """Alarms of one test that start or end with these values; the test restarts after each."""
+        start = 0
+        while start < len(values):
             test = self.tests[name]
-            evidence = test.update(values[at : at + CLEAR_AFTER])
-            turns = evidence >= self._alarm_at
-            if name in self._standing:
+            evidence = test.update(values[start : start + CLEAR_AFTER])
+            changes = evidence >= self._alarm_at
+            if name in self._active:
                 rows = test.rows - len(evidence) + np.arange(1, len(evidence) + 1)
-                turns |= (rows >= CLEAR_AFTER) & (evidence <= 0)
-            at += int(turns.argmax()) + 1 if turns.any() else len(evidence)
-            if turns.any():
-                self.tests[name] = self._new[name]()
-                over = bool(evidence[turns.argmax()] < self._alarm_at)
-                if over or name not in self._standing:
-                    yield self._turn(name, self.rows + at, over=over)
+                changes |= (rows >= CLEAR_AFTER) & (evidence <= 0)
+            start += int(changes.argmax()) + 1 if changes.any() else len(evidence)
+            if changes.any():
+                self.tests[name] = self._test_makers[name]()
+                over = bool(evidence[changes.argmax()] < self._alarm_at)
+                if over or name not in self._active:
+                    yield self._switch(name, self.rows + start, over=over)
 
-    def _turn(self, name: str, row: int, *, over: bool) -> Alarm:
-        """Let an alarm begin, or end."""
+    def _switch(self, name: str, row: int, *, over: bool) -> Alarm:
+        """Start or end an alarm."""
         if over:
-            began = self._standing.pop(name).row
-            message = f"over since photo {row:,}, noticed at photo {began:,}: {WATCHED[name]}"
+            first = self._active.pop(name).row
+            message = f"over since photo {row:,}, noticed at photo {first:,}: {WATCHED[name]}"
             return Alarm(watched=name, row=row, message=message, over=True)
         message = f"{WATCHED[name]} (noticed at photo {row:,})"
-        self._standing[name] = Alarm(watched=name, row=row, message=message)
-        return self._standing[name]
+        self._active[name] = Alarm(watched=name, row=row, message=message)
+        return self._active[name]
 
     def to_json(self) -> str:
-        """The whole state, which is small; :meth:`restore` continues from it."""
+        """The whole state, for :meth:`restore`."""
         state = {
             "schema_version": STATE_VERSION,
             "calibration_id": self.expected.calibration_id,
@@ -235,39 +235,39 @@ class Monitor:
         return json.dumps(state, allow_nan=False)
 
     def restore(self, text: str | bytes) -> None:
-        """Continue from what :meth:`to_json` gave.
+        """Continue from a state of :meth:`to_json`.
 
         Raises:
-            BundleError: Damaged, of another version, or of another calibration.
+            BundleError: The state is damaged, of another version, or of another calibration.
         """
         try:
             state = json.loads(text)
-            whose = (state["schema_version"], state["calibration_id"])
-            if whose != (STATE_VERSION, self.expected.calibration_id):
+            identity = (state["schema_version"], state["calibration_id"])
+            if identity != (STATE_VERSION, self.expected.calibration_id):
                 raise BundleError(
-                    "the monitor's state belongs to another calibration: start it again"
+                    "the monitor's state belongs to another calibration: reset the monitor"
                 )
             alarms = [Alarm(**alarm) for alarm in state["alarms"]]
             for name, test in self.tests.items():
                 test.restore(state["tests"][name])
             self.rows = int(state["rows"])
-            self._standing = {alarm.watched: alarm for alarm in alarms}
+            self._active = {alarm.watched: alarm for alarm in alarms}
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise BundleError(
-                f"the monitor's state is damaged ({error}): start it again"
+                f"the monitor's state is damaged ({error}): reset the monitor"
             ) from error
 
 
 def _size_test(expected: Expected, z: float, cluster_size: int) -> MeanTest:
     error = expected.size_deviation / sqrt(expected.rows)
-    tolerance = max(z * error, z * z / expected.rows)  # Wilson's where all sets have one size
+    tolerance = max(z * error, z * z / expected.rows)  # Wilson's if all sets have the same size
     low = max(0.0, expected.mean_size - tolerance)
     high, largest = expected.mean_size + tolerance, max(expected.largest_size, low + 1)
     return MeanTest(low=low, high=high, largest=largest, cluster_size=cluster_size)
 
 
 def _faint_test(expected: Expected, z: float, cluster_size: int) -> MeanTest:
-    """Tolerates the Wilson interval, which is never empty, even if no photo was faint."""
+    """Tolerates the Wilson interval, which is never empty, even without faint photos."""
     low, high = score_interval(expected.faint_rate, expected.rows, z=z)
     return MeanTest(low=low, high=high, largest=1.0, cluster_size=cluster_size)
 

@@ -1,9 +1,9 @@
-"""Calibrating a bundle again from the score log of its server, after a person has approved it.
+"""Recalibrate a bundle on the score log of its server, with the approval of a person.
 
-The new record keeps the rules whose thresholds need no labels (``average_k`` with its guarantees,
-``balanced_average_k`` and ``top_k``), mean sizes, histograms of sizes and scores. It drops the
-coverage rules, every hit rate, the figures by training images, the thresholds of lists, and heads
-that do not serve; all of this comes back with the next calibration on labelled photos.
+The new record has the rules whose thresholds need no labels (``average_k`` with its guarantees,
+``balanced_average_k`` and ``top_k``), mean sizes, and histograms of sizes and scores. It lacks the
+coverage rules, all hit rates, the figures by training images, the thresholds of lists, and heads
+that do not serve. The next calibration on labelled photos restores all of these.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from florilege.calibration.calibrate.calibration_settings import DEFAULT_DELTA, CalibrationPlan
-from florilege.calibration.calibrate.card_section import read_papers, updated_files
+from florilege.calibration.calibrate.card_section import read_card_files, updated_files
 from florilege.calibration.calibrate.threshold_tables import (
     Block,
     Source,
@@ -39,33 +39,33 @@ from florilege.models.bundle.bundle import open_bundle, replace_files, reserved
 NOT_RESTORED = (
     "hit rates: they are unknown until some of this traffic is labelled (florilege evaluate "
     "--feedback-store)",
-    "accuracy lost to blur, another camera or new species: sets of the same size hold the truth as "
-    "rarely as before",
-    "the coverage rules and thresholds of lists, which need labels: calibrate on labelled photos "
-    "to get them back",
+    "accuracy lost to blur, another camera or new species: new thresholds only restore the mean "
+    "set size",
+    "coverage rules and thresholds of lists, which need labels: calibrate on labelled photos to "
+    "restore them",
 )
-"""What a calibration from traffic does not restore, for the person who approves it."""
+"""What a calibration on traffic does not restore, for the person who approves it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Recalibration:
-    """What traffic says, and what was done about it."""
+    """The thresholds from traffic, and the new record if it was approved."""
 
     thresholds: TrafficThresholds
     torn: int  # lines of the log that could not be used
-    record: CalibrationRecord | None  # the new one, now in the bundle, if it was approved
-    notes: tuple[str, ...]  # what else people should know, one sentence each
+    record: CalibrationRecord | None  # the new record, now in the bundle; None if not approved
+    notes: tuple[str, ...]  # notes about the log, one sentence each
 
     def lines(self) -> list[str]:
-        """What traffic says and what was done, in words."""
+        """The result as lines of text."""
         outcome = "approved: the bundle now holds the new thresholds"
         if self.record is None:
-            outcome = "nothing was changed: repeat with --approve to put this into the bundle"
+            outcome = "nothing was changed: add --approve to store the new thresholds in the bundle"
         not_restored = [f"not restored: {what}" for what in NOT_RESTORED]
         return [*self.thresholds.lines(), *self.notes, *not_restored, outcome]
 
     def to_plain(self) -> dict[str, Any]:
-        """For json."""
+        """The result as plain data for JSON."""
         return {
             "calibration_id": self.thresholds.calibration_id,
             "approved": self.record is not None,
@@ -82,16 +82,16 @@ class _Recalibration:
 def recalibrate_bundle(
     path: str | Path, log: str | Path, *, approve: bool = False
 ) -> _Recalibration:
-    """Choose thresholds again from a score log; with ``approve`` put them into the bundle.
+    """Choose new thresholds on a score log; with ``approve`` store them in the bundle.
 
     Args:
         path: The bundle's folder.
         log: Folder of the score log.
-        approve: Whether to replace the calibration inside the bundle.
+        approve: Whether to replace the calibration of the bundle.
 
     Raises:
         DataError: No log of this network, or too few photos in it.
-        UsageError: Another process is changing the bundle that is to be changed.
+        UsageError: ``approve`` is set while another process is changing the bundle.
         BundleError: The bundle is damaged or not calibrated.
     """
     with reserved(path) if approve else nullcontext():
@@ -105,29 +105,29 @@ def recalibrate_bundle(
                 raise DataError(f"the score log in {log}: {error}") from error
             new = _record_from(traffic, thresholds) if approve else None
         if new is not None:
-            replace_files(path, updated_files(read_papers(bundle), new))
+            replace_files(path, updated_files(read_card_files(bundle), new))
     notes = tuple(_notes(opened, record))
     return _Recalibration(thresholds=thresholds, torn=opened.damaged, record=new, notes=notes)
 
 
 def _notes(log: ScoreLog, record: CalibrationRecord) -> Iterator[str]:
-    """What people should know about the photos of the log, one sentence each."""
+    """Notes about the photos of the log, one sentence each."""
     if record.rejection is None:
-        yield "no photo was left out: the bundle judges none"
+        yield "no photo was left out: the bundle has no rejection rule"
     if log.others:
-        yield f"left out as of another network or head: {log.others:,} request(s)"
+        yield f"left out, of another network or head: {log.others:,} request(s)"
     if log.damaged:
-        yield f"left out as torn or damaged, as a crash leaves them: {log.damaged:,} line(s)"
+        yield f"left out, damaged or torn by a crash: {log.damaged:,} line(s)"
     if log.repeated:
-        yield f"left out as photos sent again, which count once: {log.repeated:,} request(s)"
+        yield f"left out, photos sent again, which count once: {log.repeated:,} request(s)"
 
 
 def _traffic(log: ScoreLog, record: CalibrationRecord) -> dict[int, Traffic]:
-    """By the number of photos in a request: 1, and the calibrated numbers that the log holds."""
-    judge = record.rejection and record.rejection.from_logits  # the log holds only logits
+    """Traffic by number of photos in a request: 1, and up to the most calibrated, where logged."""
+    rejection = record.rejection and record.rejection.from_logits  # the log holds only logits
     served = range(2, max(record.images, default=1) + 1)
     return {
-        photos: Traffic(requests=partial(log.blocks, photos=photos), record=record, judge=judge)
+        photos: Traffic(requests=partial(log.blocks, photos=photos), record=record, judge=rejection)
         for photos in (1, *served)
         if photos == 1 or photos in log.requests
     }
@@ -136,21 +136,21 @@ def _traffic(log: ScoreLog, record: CalibrationRecord) -> dict[int, Traffic]:
 def _record_from(
     traffic: Mapping[int, Traffic], thresholds: TrafficThresholds
 ) -> CalibrationRecord:
-    """The record with the thresholds of requests with one photo, which a person has approved.
+    """The new record, with the approved thresholds of requests with one photo.
 
-    ``traffic`` is by the number of photos in a request. Several photos get thresholds if at least
-    500 of their requests are not left out.
+    Keys of ``traffic`` are numbers of photos in a request. A number of several photos gets
+    thresholds if at least 500 of its requests are not left out.
     """
     record = traffic[1].record
-    sure = record.point("average_k", guarantee="probability")
+    guaranteed = record.point("average_k", guarantee="probability")
     settings = CalibrationPlan(
         classes=record.classes,
         ks=record.asked_k,
         coverages=(),
         min_size=record.point("average_k").min_size,
         micro_weight=record.micro_weight,
-        delta=sure.delta or DEFAULT_DELTA,
-        max_size=sure.max_size,
+        delta=guaranteed.delta or DEFAULT_DELTA,
+        max_size=guaranteed.max_size,
     )
     tables = list[Table]()
     for images, requests in sorted(traffic.items()):
@@ -204,10 +204,10 @@ def _tables(traffic: Traffic, rows: int, images: int, settings: CalibrationPlan)
 
 
 def _distribution(traffic: Traffic) -> tuple[Distribution, str]:
-    """How the scores of single photos are distributed, and the hash of their logits."""
-    gathered, digest = DistributionOf(), hashlib.sha256()
+    """The distribution of the scores of single photos, and the hash of their logits."""
+    distribution, digest = DistributionOf(), hashlib.sha256()
     for requests in traffic.logits():
         logits = requests[:, 0]
-        gathered.update(logits, traffic.record.scores(logits))
+        distribution.update(logits, traffic.record.scores(logits))
         digest.update(np.ascontiguousarray(logits).tobytes())
-    return gathered.result(), digest.hexdigest()
+    return distribution.result(), digest.hexdigest()

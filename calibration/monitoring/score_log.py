@@ -1,12 +1,12 @@
-"""A log of what the network said about live photos: numbers only, in JSON lines of bounded size.
+"""The score log: the logits of live photos as JSON Lines, in files of bounded total size.
 
-It serves to calibrate again from traffic, since a threshold for a mean set size needs no labels. It
-holds the logits of the served head, from which scores and energies follow bit for bit. No photo, no
-name, no id, no address and no time of a request is written.
+It is for recalibration on traffic, since a threshold for a mean set size needs no labels. It holds
+the logits of the served head, which give scores and energies bit for bit. It never holds a photo, a
+name, an id, an address or a time of a request.
 
-A line is one request: ``network``, the hash of graph and preprocessing; ``head``; and ``logits``,
-for each photo its float32 numbers, little-endian, in base64. So files may be cut, joined and copied
-at any line, and a torn or damaged line costs itself alone.
+Each line is a request: ``network``, the hash of graph and preprocessing; ``head``; and ``logits``,
+the little-endian float32 numbers of each photo in base64. Files may be cut, joined and copied at
+any line, and a torn or damaged line affects no other.
 """
 
 import json
@@ -33,23 +33,23 @@ from florilege.models.runtime import Runtime
 NAME = "scores-*.jsonl"
 OLD_NAME = "scores-*.log"
 FILES = 16
-"""The bytes allowed fill this many files; one is deleted at a time."""
+"""A full log has this many files; the oldest is deleted first."""
 COUNTS = 64
-"""Each writer counts the bytes of all files this often while it writes the bytes allowed."""
+"""How often a writer counts the bytes of all files while it writes ``max_bytes``."""
 PHOTOS_AT_ONCE = 512
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scorer:
-    """Where logits come from; only those of one scorer may be read together."""
+    """The origin of logits; only those of one scorer may be read together."""
 
-    network: str  # hash of graph and preprocessing: pictures of another size give other logits
-    head: str  # the served one
+    network: str  # hash of graph and preprocessing, since the image size changes the logits
+    head: str  # the served head
     classes: int
 
     @classmethod
     def of(cls, bundle: Bundle, record: CalibrationRecord) -> "Scorer":
-        """The scorer of a bundle, whatever its thresholds are."""
+        """The scorer of a bundle, which does not depend on its thresholds."""
         files, runtime = bundle.manifest.files, record.measured.served_by
         parts = [files[MODEL], files[PREPROCESS], *(() if runtime == Runtime() else runtime)]
         network = sha256(" ".join(parts).encode()).hexdigest()
@@ -57,29 +57,29 @@ class Scorer:
 
 
 class ScoreLogWriter:
-    """Appends the logits of requests; any number of threads may call it.
+    """Appends the logits of requests; it is thread-safe.
 
-    Each writer has files of its own, so processes and machines may share a folder. Nothing is
-    deleted before all files together hold ``max_bytes``; then the file goes that was not written to
-    for longest. Each further writer may exceed the bytes by a 64th of them.
+    Each writer has its own files, so processes and machines may share a folder. When all files
+    together reach ``max_bytes``, the file with the oldest last write is deleted. Each further
+    writer may exceed ``max_bytes`` by a 64th.
     """
 
     def __init__(self, folder: str | Path, scorer: Scorer, *, max_bytes: int) -> None:
         self.folder, self.scorer, self.max_bytes = Path(folder), scorer, max_bytes
         self._file: int | None = None
         self._written = 0  # bytes in this file
-        self._room = 0  # bytes that may be written before all are counted again
+        self._room = 0  # bytes that may be written before the next count of all files
         self._lock = threading.Lock()
 
     def append(self, logits: ArrayLike) -> None:
         """Add the photos of one request.
 
         Args:
-            logits: Of the served head, shape ``(photos, classes)``, at least one photo.
+            logits: Logits of the served head, shape ``(photos, classes)``, at least one photo.
 
         Raises:
             ValueError: A wrong shape.
-            OSError: It could not be written; the next request begins another file.
+            OSError: The request could not be written; the next one starts a new file.
         """
         values = np.asarray(logits, dtype="<f4")
         if values.ndim != 2 or values.shape != (len(values) or 1, self.scorer.classes):
@@ -98,12 +98,12 @@ class ScoreLogWriter:
                 raise
 
     def close(self) -> None:
-        """Close the file; a later ``append`` begins another."""
+        """Close the file; a later ``append`` starts a new one."""
         with self._lock:
             self._close()
 
     def _make_room(self, size: int) -> None:
-        """Delete the oldest files where ``size`` bytes more would exceed those allowed."""
+        """Delete the oldest files if ``size`` more bytes would exceed ``max_bytes``."""
         if size > self._room:
             files = []
             for path in self.folder.glob(NAME):
@@ -125,9 +125,9 @@ class ScoreLogWriter:
                 self._close()
         if self._file is None:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            begun = f"{datetime.now(UTC):%Y%m%d-%H%M%S-%f}-{os.urandom(4).hex()}"
+            suffix = f"{datetime.now(UTC):%Y%m%d-%H%M%S-%f}-{os.urandom(4).hex()}"
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL
-            self._file = os.open(self.folder / NAME.replace("*", begun), flags, 0o600)
+            self._file = os.open(self.folder / NAME.replace("*", suffix), flags, 0o600)
             self._written = 0
         byte_count = os.write(self._file, line)
         self._written += byte_count
@@ -141,16 +141,16 @@ class ScoreLogWriter:
 
 
 class ScoreLog:
-    """The requests of one scorer as they were when the log was opened; ``close()`` when done.
+    """A snapshot of the requests of one scorer; call ``close()`` when done.
 
-    They are copied into temporary files, so that no server can delete them meanwhile and memory
-    does not grow with the traffic.
+    The requests are copied to temporary files, so that no server can delete them during use and
+    memory does not grow with the traffic.
 
     Attributes:
-        requests: How many there are, by their number of photos.
-        repeated: Requests with exactly the logits of an earlier one, left out: a photo counts once.
-        others: Requests of other networks or heads, left out.
-        damaged: Lines left out, such as the torn end that a crash leaves.
+        requests: Number of requests, by their number of photos.
+        repeated: Requests left out because an earlier one has the same logits: a photo counts once.
+        others: Requests left out because they are of another network or head.
+        damaged: Lines left out, such as the torn last line after a crash.
     """
 
     def __init__(self, scorer: Scorer) -> None:
@@ -164,7 +164,7 @@ class ScoreLog:
         """Logits of the requests with this many photos, in the order of the files.
 
         Yields:
-            float32, shape ``(requests, photos, classes)``, about 512 photos at once.
+            float32, shape ``(requests, photos, classes)``, about 512 photos each.
         """
         step, width = max(1, PHOTOS_AT_ONCE // photos), photos * self.scorer.classes * 4
         for start in range(0, self.requests.get(photos, 0), step):
@@ -173,7 +173,7 @@ class ScoreLog:
             yield np.frombuffer(content, "<f4").reshape(-1, photos, self.scorer.classes)
 
     def add(self, line: bytes) -> None:
-        """Copy the request of a line, if it is whole and of this scorer."""
+        """Copy the request of a line if it is undamaged and of this scorer."""
         try:
             request = json.loads(line)
             if (request["network"], request["head"]) != (self.scorer.network, self.scorer.head):
@@ -182,9 +182,9 @@ class ScoreLog:
             photos = [b64decode(photo, validate=True) for photo in request["logits"]]
             values = np.frombuffer(b"".join(photos), "<f4")
             if {len(photo) for photo in photos} != {self.scorer.classes * 4}:
-                raise ValueError("not one number for each class")
+                raise ValueError("one number for each class expected")
             if not np.isfinite(values).all():
-                raise ValueError("not finite")
+                raise ValueError("finite numbers expected")
         except (ValueError, TypeError, KeyError, RecursionError):
             self.damaged += 1
             return
@@ -206,25 +206,25 @@ class ScoreLog:
 
 
 def open_score_log(folder: str | Path, scorer: Scorer) -> ScoreLog:
-    """Read the log in a folder, which servers may go on writing.
+    """Read the log in a folder; servers may write to it meanwhile.
 
     Raises:
-        DataError: No request of this scorer, a log of an earlier version, or it cannot be read.
+        DataError: No request of this scorer, a log of an earlier version, or an unreadable file.
     """
     if any(Path(folder).glob(OLD_NAME)):
         raise DataError(
-            f"{Path(folder) / OLD_NAME}: an earlier version wrote these files, which this one does "
-            "not read; remove them, or have the server log to a new folder"
+            f"{Path(folder) / OLD_NAME}: these files of an earlier version cannot be read; remove "
+            "them, or have the server log to a new folder"
         )
     log = ScoreLog(scorer)
     try:
         for path in sorted(Path(folder).glob(NAME)):
-            with suppress(FileNotFoundError), path.open("rb") as file:  # it may be deleted by now
+            with suppress(FileNotFoundError), path.open("rb") as file:  # a server may delete it
                 for line in file:
                     log.add(line)
         if not log.requests:
             raise DataError(
-                f"the score log in {folder} has no request of this network and head, but "
+                f"the score log in {folder} has no request of this network and head, only "
                 f"{log.others:,} of others: serve the bundle with --score-log and wait for traffic"
             )
     except OSError as error:

@@ -1,10 +1,10 @@
-"""Traffic: live requests as they are served, and the thresholds they call for.
+"""Traffic: logged live requests, and new thresholds chosen on them.
 
 New thresholds for the same mean set sizes need no labels. They restore the mean set size on photos
-like the recent ones, but not the hit rate. On blurred photos a new threshold gave sets of K classes
-again, which held the truth as rarely as before; under label shift it gave K classes and lowered the
-hit rate. So a person has to look at the :class:`TrafficThresholds` and approve them, and hit rates
-measured before must not be shown with thresholds chosen here.
+like the recent ones, but not the hit rate: with blurred photos they give sets of K classes with an
+equally low hit rate, and under label shift sets of K classes with a lower hit rate. So a person
+must check and approve the :class:`TrafficThresholds`, and earlier hit rates must not be shown with
+these thresholds.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,14 +23,14 @@ from florilege.calibration.threshold import threshold_text
 
 FEWEST_REQUESTS = 500
 Requests = Callable[[], Iterator[NDArray[Any]]]
-"""Starts a fresh pass over the logits of the served head, ``(requests, photos, classes)``."""
+"""Starts a new pass over the logits of the served head, ``(requests, photos, classes)``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _NewThreshold:
-    """One threshold before and after, with the mean sizes both give on the traffic."""
+    """An old and a new threshold, with their mean set sizes on the traffic."""
 
-    k: float  # wanted mean size
+    k: float  # requested mean size
     old_lambda: float
     old_size: float
     new_lambda: float
@@ -39,15 +39,15 @@ class _NewThreshold:
 
 @dataclass(frozen=True, kw_only=True)
 class TrafficThresholds:
-    """What traffic says about the thresholds of ``average_k``; nothing is changed yet."""
+    """New thresholds of ``average_k``, chosen on traffic and not stored yet."""
 
-    calibration_id: str  # of the calibration they are compared with
+    calibration_id: str  # the calibration with the old thresholds
     rows: int  # photos used
-    left_out: int  # photos that look like none of our classes
+    left_out: int  # photos that look like none of the classes
     thresholds: tuple[_NewThreshold, ...]
 
     def lines(self) -> list[str]:
-        """What would change, in words."""
+        """The changes as lines of text."""
         photos = f"{self.rows:,} photos of traffic, {self.left_out:,} more left out as unfamiliar"
         return [photos] + [
             f"K = {new.k:g}: lambda {threshold_text(new.old_lambda, 4)} -> "
@@ -59,10 +59,10 @@ class TrafficThresholds:
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """Requests with the same number of photos, which can be read any number of times.
+    """Requests with the same number of photos, which can be read repeatedly.
 
-    Those without a photo that the judge finds familiar are left out, by a rule that was fixed
-    before the traffic was seen; without a judge none are.
+    Requests whose photos are all unfamiliar are left out, by the rejection rule ``judge`` of an
+    earlier calibration; with None all requests are used.
     """
 
     requests: Requests  # such as log.blocks of a score log
@@ -83,19 +83,19 @@ class Traffic:
             yield fuse(scaled, score_kind=self.record.score_kind)
 
     def count(self) -> tuple[int, int]:
-        """How many requests are not left out, and how many there are."""
+        """The number of requests that are not left out, and of all requests."""
         counts = [(int(self._familiar(logits).sum()), len(logits)) for logits in self.requests()]
         return sum(passed for passed, _ in counts), sum(requests for _, requests in counts)
 
     def thresholds(self, *, ks: Sequence[float] | None = None) -> TrafficThresholds:
-        """Choose the thresholds of ``average_k`` again, from requests with one photo.
+        """Choose new thresholds of ``average_k`` on requests with one photo.
 
-        Promise: on the photos used, mean sizes are exactly those asked for, up to ties. On new
-        photos like them they are so up to a standard error of ``sd(size) / sqrt(rows)``; if photos
-        of something else pass the judge, they count in the mean.
+        Promise: on the photos used, mean sizes are exactly those requested, up to ties. On new
+        photos like these they are so up to a standard error of ``sd(size) / sqrt(rows)``. Photos of
+        something else that ``judge`` accepts count in the mean.
 
         Args:
-            ks: Mean sizes; None for those last asked for.
+            ks: Mean sizes; None for those last requested.
 
         Raises:
             ValueError: Fewer than 500 photos.

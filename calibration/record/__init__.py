@@ -1,3 +1,3 @@
-"""What ``calibration.json`` holds: each threshold, what it was measured to do, and on what."""
+"""The content of ``calibration.json``: each threshold, its figures, and the photos they are of."""
 
 from florilege.calibration.record.record import CalibrationRecord as CalibrationRecord

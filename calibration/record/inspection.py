@@ -1,4 +1,4 @@
-"""What a bundle holds, whether its files are right, and how two bundles differ, as plain data."""
+"""The content of a bundle, faults in its files, and differences of two bundles, as plain data."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,7 +22,7 @@ SHOWN = ("value", "lambda_val", "size", "hit_rate")
 
 
 def card(bundle: Bundle) -> dict[str, Any]:
-    """Everything worth knowing about a bundle at a glance.
+    """An overview of a bundle.
 
     Raises:
         BundleError: One of its JSON files is damaged.
@@ -52,7 +52,7 @@ def card(bundle: Bundle) -> dict[str, Any]:
 
 
 def file_faults(path: Path) -> dict[str, str | None]:
-    """What is wrong with each file of a bundle; None where nothing is.
+    """The fault of each file of a bundle; None for an intact file.
 
     Raises:
         BundleError: ``bundle.json`` is missing, damaged or of a newer schema.
@@ -61,10 +61,10 @@ def file_faults(path: Path) -> dict[str, str | None]:
 
 
 def opening_fault(path: Path) -> str | None:
-    """Why a bundle whose files are right cannot answer; None where it can.
+    """Why a bundle with intact files does not open; None if it does.
 
-    Its classes and preprocessing are read, its network is started on the CPU and compared with
-    them, and its calibration, if it has one, must belong to that network.
+    This reads the classes and the preprocessing, opens the network on the CPU and compares it with
+    them. The calibration, if there is one, must belong to the network.
 
     Raises:
         UsageError: ONNX Runtime is missing or installed twice.
@@ -80,7 +80,7 @@ def opening_fault(path: Path) -> str | None:
 
 
 def difference(one: Bundle, other: Bundle) -> dict[str, Any]:
-    """What changed from ``one`` to ``other``: classes, thresholds, metrics, files.
+    """The changes from ``one`` to ``other``: classes, thresholds, metrics, files.
 
     Raises:
         BundleError: A JSON file of either is damaged.
@@ -116,7 +116,7 @@ def _plain(bundle: Bundle, name: str) -> dict[str, Any] | None:
 
 
 def _calibration(bundle: Bundle) -> dict[str, Any] | None:
-    """What serves, and the thresholds of each rule by K or coverage."""
+    """The served head and scores, and the thresholds of each rule by K or coverage."""
     if not bundle.has(CALIBRATION):
         return None
     record = parse_record(bundle)
@@ -141,14 +141,14 @@ def _calibration(bundle: Bundle) -> dict[str, Any] | None:
 
 
 def _rules(record: CalibrationRecord) -> dict[str, list[dict[str, Any]]]:
-    """Thresholds by rule; a rule's second table has a guarantee and is named after it."""
+    """Thresholds by rule; the name of a rule's second table includes its guarantee."""
     points_by_rule: dict[str, list[dict[str, Any]]] = {}
     for key, table in record.served.items():
         if key.usual:
             rows = map(table.columns.row, range(len(table.columns.value)))
-            points = [{name: getattr(row, name) for name in SHOWN} for row in rows]
-            again = key.rule in points_by_rule
-            points_by_rule[f"{key.rule}, {key.guarantee}" if again else key.rule] = points
+            points = [{field: getattr(row, field) for field in SHOWN} for row in rows]
+            name = f"{key.rule}, {key.guarantee}" if key.rule in points_by_rule else key.rule
+            points_by_rule[name] = points
     return points_by_rule
 
 

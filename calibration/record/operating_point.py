@@ -1,4 +1,4 @@
-"""One calibrated threshold in use: what is compared, with what, and what was measured."""
+"""A calibrated threshold in use, with its figures and their origin."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,10 +18,10 @@ from florilege.calibration.sets import SetRule
 
 
 class NotCalibrated(ValueError):
-    """No threshold was calibrated for what is asked.
+    """No threshold was calibrated for the request.
 
     Attributes:
-        allowed: The values of K, or the coverages, that were calibrated for the rule.
+        allowed: The values of K, or the coverages, that are calibrated for the rule.
     """
 
     def __init__(self, message: str, *, allowed: list[float]) -> None:
@@ -33,8 +33,8 @@ class NotCalibrated(ValueError):
 class Estimate:
     """A measured figure with its 95 % interval and where it was measured.
 
-    ``selection_split`` says whether some of the photos also trained or chose what serves; None
-    where that is not known.
+    ``selection_split`` says whether some of the photos also trained or chose the network or head;
+    None where unknown.
     """
 
     value: float
@@ -46,14 +46,13 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OperatingPoint(SetRule):
-    """A calibrated rule in use, with what it was made from.
+    """A calibrated rule in use, with its figures and their origin.
 
     Attributes:
-        table: The table its threshold is from, which says for which head, kind of score and number
-            of photos it is, and what it promises.
+        table: The table of its threshold, with head, kind of score, number of photos and guarantee.
         row: The threshold and its figures.
-        measured: What the figures were measured on.
-        guaranteed: Whether the promise holds: none of the photos trained the network or chose its
+        measured: The photos that the figures were measured on.
+        guaranteed: Whether the guarantee holds: none of the photos trained the network or chose its
             checkpoint or head; with several photos, each group must also show a single plant.
     """
 
@@ -64,32 +63,32 @@ class OperatingPoint(SetRule):
 
     @property
     def delta(self) -> float | None:
-        """For ``probability``: how often a calibration may break the promise."""
+        """For ``probability``: the share of calibrations that may break the guarantee."""
         return self.table.delta
 
     @property
     def guarantee(self) -> Guarantee | None:
-        """The kind of promise asked for: on the coverage, or on a mean size of at most ``k``."""
+        """The kind of guarantee, of the coverage or of a mean size of at most ``k``."""
         return self.table.guarantee
 
     @property
     def k(self) -> float | None:
-        """Mean set size asked for (size of every set for ``top_k``), or None."""
+        """The requested mean set size (size of every set for ``top_k``), or None."""
         return self.row.value if RULES[self.rule].asks == "k" else None
 
     @property
     def coverage(self) -> float | None:
-        """Coverage asked for, or None."""
+        """The requested coverage, or None."""
         return self.row.value if RULES[self.rule].asks == "coverage" else None
 
     @property
     def requested_value(self) -> tuple[str, float]:
-        """What it was asked for: its name in JSON, ``k`` or ``level``, and the value."""
+        """The requested value with its name in JSON, ``k`` or ``level``."""
         return "level" if self.k is None else "k", self.row.value
 
     @cached_property
     def estimates(self) -> dict[str, Estimate | None]:
-        """The figures of an answer by their names there; None for any that was not measured."""
+        """The figures of an answer by their names there; None for those not measured."""
         estimates = dict[str, Estimate | None]()
         for name, figure in ANSWERED.items():
             value, (low, high) = self.row.with_interval(figure)
@@ -110,9 +109,9 @@ class OperatingPoint(SetRule):
         return statement(self)
 
     def among(self, classes: NDArray[np.intp]) -> "OperatingPoint":
-        """The same threshold, to be compared with scores of some classes alone.
+        """The same threshold for the scores of some classes only.
 
-        It was not calibrated for these: the mean size of sets is another one.
+        It was not calibrated for these, so the mean size of sets differs.
 
         Args:
             classes: Output indices, ascending, shape ``(listed,)``.
@@ -122,18 +121,18 @@ class OperatingPoint(SetRule):
         return replace(self, class_weights=weights, class_thresholds=thresholds)
 
     def scaled(self, logits: ArrayLike) -> NDArray[Any]:
-        """Logits ``(..., classes)`` of the head of the table, divided by the temperature."""
+        """Logits ``(..., classes)`` of the table's head, divided by the temperature."""
         return scale_logits(logits, self.table.temperature)
 
     def fused_scores(self, logits: ArrayLike) -> NDArray[np.float64]:
         """One row of scores from all photos of a request, for :meth:`compare` and :meth:`sets`.
 
         For one photo these are :func:`florilege.calibration.scores.scores`, bit for bit. A
-        threshold for single photos accepts several too: it is then compared with the mean of their
-        scores, for which it was not calibrated.
+        threshold for single photos also works with several: it is then compared with the mean of
+        their scores, for which it was not calibrated.
 
         Args:
-            logits: Of the head of the table, shape ``(photos, classes)``; the photos in any order.
+            logits: Logits of the table's head, shape ``(photos, classes)``; photos in any order.
 
         Returns:
             float64, shape ``(classes,)``.

@@ -1,4 +1,4 @@
-"""What a calibration was measured on, and how its head was chosen."""
+"""The photos that a calibration was measured on, and the choice of its head."""
 
 from dataclasses import dataclass
 
@@ -10,21 +10,21 @@ TRAFFIC = "traffic"
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """What the record was measured on.
+    """The photos and the runtime that a record was measured with.
 
     Attributes:
-        split: Name of the split; ``traffic`` for photos without labels from a score log.
+        split: Name of the split; ``traffic`` for unlabelled photos of a score log.
         rows: Number of its photos.
-        classes_seen: Number of classes among them; None where they are not labelled.
-        data_sha256: Over the bytes and class ids of all of them, in order.
-        model_sha256: Of the graph that gave the scores.
-        runtime: What ran it.
-        precision: What it calculated with.
+        classes_seen: Number of classes among them; None without labels.
+        data_sha256: Hash of their bytes and class ids, in order.
+        model_sha256: Hash of the graph.
+        runtime: The runtime of the network.
+        precision: Its numeric precision.
         observations: Number of plants that these photos show; None where the data do not name them.
-        train_photos: How many of these photos also trained the network; None where the bundle does
-            not hold the hashes of its photos.
+        train_photos: How many of these photos also trained the network; None where the bundle lacks
+            the hashes of its photos.
         selection_photos: How many of them also chose the checkpoint.
-        chose_checkpoint: Whether some of them did either; None where that is not known.
+        chose_checkpoint: Whether any of them did either; None where unknown.
         chose_head: Whether they also chose among heads and kinds of score.
     """
 
@@ -43,29 +43,29 @@ class Origin:
 
     @property
     def served_by(self) -> Runtime:
-        """What ran the network, and must run it for these thresholds to hold."""
+        """The runtime of the network, which these thresholds are valid for."""
         return Runtime(self.runtime, self.precision)
 
     @property
     def selection_split(self) -> bool | None:
-        """Whether some of these photos also trained or chose what serves; None if not known.
+        """Whether some of these photos also trained or chose the network or head; None if unknown.
 
-        Hit rates are then too good for new photos, and no promise about these holds.
+        If so, hit rates are too optimistic for new photos, and no guarantee holds.
         """
         return True if self.chose_head else self.chose_checkpoint
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """How the head and the kind of score that serve were chosen.
+    """The choice of the head and the kind of score to serve.
 
     Attributes:
-        k: Mean set size at which they were compared.
-        candidates: How many pairs of head and kind were compared; 1 where both were given.
-        hit_rate: Of the best pair on the rows that chose it.
-        honest_hit_rate: Of a pair chosen in the same way, on rows that had no part in choosing it,
+        k: Mean set size of the comparison.
+        candidates: Number of compared pairs of head and kind; 1 where both were given.
+        hit_rate: Hit rate of the best pair on the rows that chose it.
+        honest_hit_rate: Hit rate of a pair chosen in the same way, on rows that did not choose it,
             see :mod:`florilege.calibration.nested_cross_validation`.
-        honest_ci95: 95 % interval of the pair that serves, whichever was chosen.
+        honest_ci95: 95 % interval of the chosen pair, valid whichever was chosen.
     """
 
     k: float

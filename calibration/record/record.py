@@ -1,7 +1,6 @@
-"""The calibration record: every threshold of a bundle, what it was measured to do, and on what.
+"""The calibration record, the content of ``calibration.json``: thresholds, figures and origin.
 
-``calibration.json`` is this record. Floats are written with all their digits, so that reading the
-file gives exactly the thresholds that were chosen.
+Floats are written with all digits, so that reading the file gives exactly the chosen thresholds.
 """
 
 import hashlib
@@ -27,7 +26,7 @@ PREFERRED_K = 3.0
 
 
 class _TableKey(NamedTuple):
-    """What a table is for: a rule with its guarantee, the photos of a request, and a list."""
+    """Identifies a table by rule, guarantee, number of photos in a request, and list."""
 
     rule: str
     guarantee: Guarantee | None
@@ -46,28 +45,28 @@ class CalibrationRecord:
 
     Attributes:
         schema_version: Version of the file's format.
-        calibration_id: Identifies this calibration and no other.
+        calibration_id: SHA-256 of the record without this field.
         created: UTC time in ISO 8601.
         classes: Number of classes.
-        head: The head that serves.
-        score_kind: The kind of score that serves.
-        temperature: What logits are divided by before they become scores.
+        head: The served head.
+        score_kind: The served kind of score.
+        temperature: Logits are divided by this before they become scores.
         asked_k: The values last given to ``--k``.
         asked_coverage: The values last given to ``--coverage``.
-        measured: What the figures were measured on.
-        selection: How head, kind of score and temperature were chosen. A calibration from traffic
+        measured: The photos that the figures were measured on.
+        selection: The choice of head, kind of score and temperature. A calibration on traffic
             keeps the earlier choice, with its hit rates on the labelled photos of that time.
         class_counts: Images per class, for the balanced rules.
-        class_counts_from: ``train``, or the split itself where training counts are not known.
+        class_counts_from: ``train``, or the split itself where training counts are unknown.
         micro_weight: ``w`` of the balanced rules.
         size_bins: Lower edges of the bins of the set-size histograms.
-        distribution: How the served scores were distributed.
-        rejection: Which photos are suspect; None where that is not judged.
+        distribution: Histograms of the served scores.
+        rejection: The rule that marks photos as suspect, or None.
         shots: Sizes and hits at the default K for species with few, a medium number and many
-            training images; empty where the numbers of training images are not known.
-        lists: The lists that were named to the calibration.
-        tables: All thresholds: the full grid for single photos with what serves, and only the
-            values asked for with several photos, a list, or another head, kind of score or
+            training images; empty where the numbers of training images are unknown.
+        lists: The lists of classes with thresholds of their own.
+        tables: All thresholds: the full grid for single photos with the served head and scores, and
+            only the requested values for several photos, a list, or another head, kind of score or
             temperature.
     """
 
@@ -98,32 +97,32 @@ class CalibrationRecord:
         if _TableKey("average_k", None) not in self.served:
             raise ValueError(f"no average_k table for head {self.head} and {self.score_kind}")
         if any(each.classes[-1] >= self.classes for each in self.lists):
-            raise ValueError(f"a list holds a class beyond the {self.classes} there are")
+            raise ValueError(f"a list holds a class index beyond the {self.classes} classes")
         if len(self._lists) != len(self.lists):
-            raise ValueError("two lists have one name")
+            raise ValueError("two lists have the same name")
         self._check_tables()
 
     @property
     def default_k(self) -> float:
-        """3 where it is calibrated, else the first value that was asked for."""
+        """3 if it is calibrated, else the first requested value."""
         ks = self.ks("average_k")
         return PREFERRED_K if PREFERRED_K in ks else (self.asked_k or tuple(ks))[0]
 
     @cached_property
     def served(self) -> dict[_TableKey, Table]:
-        """The tables for the head, kind of score and temperature that serve."""
-        serves = (self.head, self.score_kind, self.temperature)
+        """The tables of the served head, kind of score and temperature."""
+        served = (self.head, self.score_kind, self.temperature)
         tables = dict[_TableKey, Table]()
         for table in self.tables:
             is_rule = table.rule in RULES
-            if is_rule and (table.head, table.score_kind, table.temperature) == serves:
+            if is_rule and (table.head, table.score_kind, table.temperature) == served:
                 key = _TableKey(table.rule, table.guarantee, table.images, table.list_name)
                 tables.setdefault(key, table)
         return tables
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """The rules that were calibrated for one photo."""
+        """The rules that are calibrated for one photo."""
         return tuple(
             key.rule
             for key in self.served
@@ -132,7 +131,7 @@ class CalibrationRecord:
 
     @property
     def promises(self) -> tuple[tuple[str, Guarantee], ...]:
-        """Rules with each further guarantee they were calibrated with, for one photo."""
+        """The rules with further guarantees, for one photo: each rule and guarantee."""
         return tuple(
             (key.rule, key.guarantee)
             for key in self.served
@@ -141,7 +140,7 @@ class CalibrationRecord:
 
     @property
     def images(self) -> tuple[int, ...]:
-        """The numbers of photos of one plant that are calibrated, ascending."""
+        """The calibrated numbers of photos of one plant, ascending."""
         return tuple(sorted({key.images for key in self.served}))
 
     def ks(
@@ -152,7 +151,7 @@ class CalibrationRecord:
         guarantee: Guarantee | None = None,
         list_name: str | None = None,
     ) -> list[float]:
-        """The values of K (the coverages for a coverage rule) that are calibrated, ascending."""
+        """The calibrated values of K (coverages for a coverage rule), ascending."""
         table = self._table(rule, guarantee, images, list_name)
         return [] if table is None else list(table.columns.value)
 
@@ -170,33 +169,33 @@ class CalibrationRecord:
 
         Args:
             rule: A name in :data:`florilege.calibration.rules.RULES`.
-            k: Wanted size; by default :attr:`default_k`, or the first calibrated value.
-            coverage: Wanted coverage, for the coverage rules; by default the first one asked for.
+            k: Requested size; by default :attr:`default_k`, or the first calibrated value.
+            coverage: Requested coverage, for the coverage rules; by default the first requested at
+                the calibration.
             images: Photos of one plant in the request.
-            guarantee: What the threshold promises about new photos; by default what the rule
-                promises anyway: coverage on average over calibrations (``mean``), and nothing about
-                sizes.
-            list_name: The list whose classes alone are scored; None for all classes.
+            guarantee: The guarantee for new photos; by default the usual one of the rule: coverage
+                on average over calibrations (``mean``), and none for sizes.
+            list_name: The list whose classes are scored; None for all classes.
 
         Raises:
-            NotCalibrated: There is no such threshold; ``allowed`` holds the values there are.
+            NotCalibrated: There is no such threshold; ``allowed`` holds the calibrated values.
         """
         table = self._table(rule, guarantee, images, list_name)
-        how = _with(images, guarantee, list_name)
+        conditions = _conditions(images, guarantee, list_name)
         if table is None:
-            raise NotCalibrated(f"rule {rule!r} is not calibrated{how}", allowed=[])
+            raise NotCalibrated(f"rule {rule!r} is not calibrated{conditions}", allowed=[])
         asks = RULES[rule].asks
-        value = self._wanted(table, coverage if asks == "coverage" else k)
+        value = self._requested_value(table, coverage if asks == "coverage" else k)
         point = self._points.get((_TableKey(rule, table.guarantee, images, list_name), value))
         if point is None:
             raise NotCalibrated(
-                f"{asks} = {value:g} is not calibrated for rule {rule!r}{how}",
+                f"{asks} = {value:g} is not calibrated for rule {rule!r}{conditions}",
                 allowed=list(table.columns.value),
             )
         return point
 
     def scores(self, logits: ArrayLike) -> NDArray[np.float64]:
-        """Served scores of single photos from the logits of the served head, ``(rows, classes)``.
+        """Scores of single photos from the logits of the served head, ``(rows, classes)``.
 
         Raises:
             ValueError: See :func:`florilege.calibration.scores.scores`.
@@ -224,19 +223,19 @@ class CalibrationRecord:
         """Read ``calibration.json``.
 
         Raises:
-            BundleError: Damaged, incomplete, or of another schema version.
+            BundleError: The file is damaged, incomplete, or of another schema version.
         """
         record: CalibrationRecord = parse(text, cls)
         return record
 
     def with_id(self) -> "CalibrationRecord":
-        """The same record with the ``calibration_id`` that follows from its content."""
+        """The same record with the ``calibration_id`` of its content."""
         blank = replace(self, calibration_id="")
         return replace(blank, calibration_id=hashlib.sha256(blank.to_json().encode()).hexdigest())
 
     def _check_tables(self) -> None:
         if unknown := {table.list_name for table in self.tables} - {None, *self._lists}:
-            raise ValueError(f"tables for lists that are not there: {unknown}")
+            raise ValueError(f"tables for lists that do not exist: {unknown}")
         for table in self.tables:
             for thresholds in () if table.by_class is None else table.by_class.thresholds:
                 if len(thresholds) != self.classes:
@@ -244,7 +243,7 @@ class CalibrationRecord:
 
     @property
     def _independent(self) -> bool:
-        """Whether the photos chose nothing else; in traffic several may show one plant."""
+        """Whether the photos trained and chose nothing; in traffic several may show one plant."""
         return self.measured.selection_split is False and self.measured.split != TRAFFIC
 
     @cached_property
@@ -261,13 +260,13 @@ class CalibrationRecord:
         promised = guarantee or usual_guarantee(rule)
         return self.served.get(_TableKey(rule, promised, images, list_name))
 
-    def _wanted(self, table: Table, value: float | None) -> float:
+    def _requested_value(self, table: Table, value: float | None) -> float:
         if value is not None:
             return float(value)
         by_coverage = RULES[table.rule].asks == "coverage"
-        usual = self.asked_coverage[0] if by_coverage else self.default_k
+        default = self.asked_coverage[0] if by_coverage else self.default_k
         values = table.columns.value
-        return usual if usual in values else float(values[0])
+        return default if default in values else float(values[0])
 
     @cached_property
     def _points(self) -> dict[tuple[_TableKey, float], OperatingPoint]:
@@ -303,7 +302,7 @@ class CalibrationRecord:
         )
 
 
-def _with(images: int, guarantee: Guarantee | None, list_name: str | None) -> str:
-    promise = "" if guarantee is None else f" with guarantee={guarantee}"
-    photos = "" if images == 1 else f" with {images} photos"
-    return promise + photos + ("" if list_name is None else f" for the list {list_name!r}")
+def _conditions(images: int, guarantee: Guarantee | None, list_name: str | None) -> str:
+    text = "" if guarantee is None else f" with guarantee={guarantee}"
+    text += "" if images == 1 else f" with {images} photos"
+    return text + ("" if list_name is None else f" for the list {list_name!r}")

@@ -1,4 +1,4 @@
-"""What a calibrated bundle holds beyond its network, read from its files."""
+"""Read the calibration files of a bundle."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -28,15 +28,15 @@ REFERENCES: Final[Mapping[RuntimeName, str]] = {
 
 
 def calibrated_runtimes(bundle: Bundle) -> list[RuntimeName]:
-    """The runtimes that a bundle is calibrated for; the last one serves."""
+    """The runtimes that a bundle is calibrated for; the server uses the last one."""
     return [runtime for runtime, file in CALIBRATIONS.items() if bundle.has(file)]
 
 
 def parse_record(bundle: Bundle, runtime: RuntimeName | None = None) -> CalibrationRecord:
-    """The calibration of a bundle that has one, whatever network it belongs to.
+    """Read the calibration of a calibrated bundle, without checking that it is of its network.
 
     Raises:
-        BundleError: It is damaged, or of another schema.
+        BundleError: The calibration is damaged, or of another schema.
     """
     name = CALIBRATIONS[runtime or calibrated_runtimes(bundle)[-1]]
     try:
@@ -46,26 +46,25 @@ def parse_record(bundle: Bundle, runtime: RuntimeName | None = None) -> Calibrat
 
 
 def read_record(bundle: Bundle, runtime: RuntimeName | None = None) -> CalibrationRecord:
-    """The calibration of a bundle: the one for a runtime, by default the one that serves.
+    """Read the calibration of a bundle: for a runtime, by default the one that serves.
 
     Raises:
         BundleError: There is none, it is damaged, or it belongs to another network.
     """
     runtimes = calibrated_runtimes(bundle)
     if not runtimes or runtime not in (None, *runtimes):
-        how = "" if runtime is None else f" --runtime {runtime}"
-        what = "" if runtime is None else f" for {runtime}"
+        flag = "" if runtime is None else f" --runtime {runtime}"
+        target = "" if runtime is None else f" for {runtime}"
         raise BundleError(
-            f"{bundle.path} is not calibrated{what}: "
-            f"run `florilege calibrate {bundle.path} --data DATA{how}`"
+            f"{bundle.path} is not calibrated{target}: "
+            f"run `florilege calibrate {bundle.path} --data DATA{flag}`"
         )
     record = parse_record(bundle, runtime)
-    ours = (len(bundle.classes), bundle.manifest.files[MODEL])
-    if (record.classes, record.measured.model_sha256) != ours or record.head not in bundle.heads:
+    model = (len(bundle.classes), bundle.manifest.files[MODEL])
+    if (record.classes, record.measured.model_sha256) != model or record.head not in bundle.heads:
         raise BundleError(
             f"{CALIBRATIONS[record.measured.runtime]} of {bundle.path} belongs to another network "
-            f"and not to its {MODEL}: "
-            f"run `florilege calibrate {bundle.path} --data DATA`"
+            f"than its {MODEL}: run `florilege calibrate {bundle.path} --data DATA`"
         )
     return record
 
@@ -73,13 +72,12 @@ def read_record(bundle: Bundle, runtime: RuntimeName | None = None) -> Calibrati
 def open_reference(
     bundle: Bundle, record: CalibrationRecord, dimensions: int | None
 ) -> Reference | None:
-    """The training photos that new ones are compared with; None where the rejection needs none.
+    """Read the reference that the rejection rule needs; None if it needs none.
 
-    ``dimensions`` is the number of features that the graph gives for a photo, None where it gives
-    none.
+    ``dimensions`` is the number of features that the graph outputs, None for no features.
 
     Raises:
-        BundleError: It is missing or damaged, or belongs to another calibration or graph.
+        BundleError: The reference is missing or damaged, or of another calibration or graph.
     """
     if record.rejection is None or record.rejection.reference_sha256 is None:
         return None
@@ -95,6 +93,6 @@ def open_reference(
     if reference.dimensions != dimensions:
         raise BundleError(
             f"{name} of {bundle.path} holds features of {reference.dimensions} numbers, the "
-            f"graph gives {dimensions or 'none'}: calibrate the bundle again"
+            f"graph outputs {dimensions or 'none'}: calibrate the bundle again"
         )
     return reference

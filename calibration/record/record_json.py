@@ -1,4 +1,4 @@
-"""The text of ``calibration.json``: written with all digits, and read strictly."""
+"""Write ``calibration.json`` with all digits, and read it strictly."""
 
 import json
 from dataclasses import fields, is_dataclass
@@ -9,13 +9,13 @@ from florilege.errors import BundleError
 
 SCHEMA_VERSION = 5
 _REMOVED = (b'"log_ratios"', b'"small_classes"')
-"""Keys of older records of this schema."""
+"""Keys that only older records of this schema have."""
 
 
 def dump(content: Any) -> str:
-    """JSON text of a dataclass with one line for each list of plain values.
+    """JSON text of a dataclass, with one line for each list of plain values.
 
-    Equal content gives equal text, and floats have all their digits.
+    Equal content gives equal text, and floats have all digits.
     """
     return _lines(content, "") + "\n"
 
@@ -41,7 +41,7 @@ def parse(text: str | bytes, kind: Any) -> Any:
     """Read a record of the type ``kind``, a dataclass.
 
     Raises:
-        BundleError: Damaged, incomplete, or of another schema version.
+        BundleError: The text is damaged, incomplete, or of another schema version.
     """
     from pydantic_core import from_json  # here, so that the library needs only NumPy
 
@@ -62,24 +62,24 @@ def parse(text: str | bytes, kind: Any) -> Any:
 
 @cache
 def _reader(kind: Any) -> Any:
-    """Reads a record; every entry must be of exactly its declared type."""
+    """A strict reader of records: every entry must have exactly its declared type."""
     from pydantic import ConfigDict, TypeAdapter
 
     strict = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-    optional: Any = kind | None  # a dataclass by itself takes no configuration
+    optional: Any = kind | None  # pydantic takes no configuration for a plain dataclass
     return TypeAdapter(optional, config=strict)
 
 
 def _without_removed(content: dict[str, Any]) -> str:
-    """An older record of this schema without what this program no longer has.
+    """The JSON of an older record of this schema without the removed keys.
 
     Raises:
-        BundleError: Its scores are corrected for class frequencies, which thresholds rest on.
+        BundleError: Its thresholds are of scores that were corrected for class frequencies.
     """
     if content.pop("log_ratios", None) is not None:
         raise BundleError(
-            "calibration.json corrects scores for class frequencies, as this program no longer "
-            "does: run `florilege calibrate BUNDLE --data DATA`"
+            "calibration.json corrects scores for class frequencies, which this version does not "
+            "support: run `florilege calibrate BUNDLE --data DATA`"
         )
     for name in ("mean_scores", "class_logsumexp", "class_spread"):
         content["distribution"].pop(name, None)
@@ -90,7 +90,7 @@ def _without_removed(content: dict[str, Any]) -> str:
 
 
 def _fault(error: Exception) -> str:
-    """The first thing that is wrong, and where."""
+    """The first fault and its place."""
     from pydantic import ValidationError
 
     if not isinstance(error, ValidationError):
@@ -103,6 +103,6 @@ def _fault(error: Exception) -> str:
 def _other_version(version: object) -> str:
     older = isinstance(version, int) and version < SCHEMA_VERSION
     return (
-        f"calibration.json has schema version {version}, this program reads {SCHEMA_VERSION}: "
+        f"calibration.json has schema version {version}, this version reads {SCHEMA_VERSION}: "
         + ("calibrate the bundle again" if older else "update florilege")
     )

@@ -22,39 +22,39 @@ Verb = Literal["calibrate", "evaluate"]
 def _figure(
     name: str, *ends: str, only: Verb | None = None, answer: str = "", description: str = ""
 ) -> Any:
-    """A measured figure to be shown.
+    """A field with a measured figure for commands and answers.
 
     Args:
-        name: What commands call it.
+        name: Its name in the output of commands.
         ends: The fields with its 95 % interval.
         only: The one command that prints it; both by default.
-        answer: What the server's answers call it, for a figure with an interval; by default they
+        answer: Its name in the server's answers, for a figure with an interval; by default they
             leave it out.
-        description: How the server's documentation describes it.
+        description: Its description in the server's documentation.
     """
-    answered = {"answer": answer, "description": description}
-    return field(metadata={"name": name, "ends": ends, "only": only, **answered})
+    metadata = {"name": name, "ends": ends, "only": only}
+    return field(metadata={**metadata, "answer": answer, "description": description})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One threshold and what it does.
+    """One threshold and its figures.
 
-    A new figure is added here and measured in
+    To add a figure, add it here and measure it in
     :func:`florilege.calibration.calibrate.threshold_tables.row_of`; the record (:class:`Columns`),
-    what commands print (:meth:`figures`) and the server's answers (:data:`ANSWERED`) follow.
+    the commands (:meth:`figures`) and the server's answers (:data:`ANSWERED`) follow.
 
     Attributes:
-        value: K or the coverage asked for.
+        value: The requested K or coverage.
         lambda_val: The threshold; None for ``top_k``.
         size: Mean set size, ``size_low`` and ``size_high`` its 95 % interval.
         size_deviation: Standard deviation of the set size.
         hit_rate: Share of sets with the true class, ``hit_low`` and ``hit_high`` its 95 % interval;
-            None where the photos have no labels to measure it with.
-        macro_hit_rate: The same class by class, then the mean over classes.
+            None where the photos have no labels.
+        macro_hit_rate: Mean over classes of the hit rate of each class.
         empty_rate: Share of empty sets.
         ties: Scores kept beyond the rank.
-        size_histogram: Sets in each bin, without the trailing zeros.
+        size_histogram: Sets in each bin, without trailing zeros.
     """
 
     value: float
@@ -84,7 +84,7 @@ class Row:
     size_histogram: tuple[int, ...]
 
     def figures(self, verb: Verb) -> dict[str, Any]:
-        """What a command prints: each figure by its name, its interval as ``NAME_ci95``."""
+        """The figures that a command prints, by name; intervals are named ``NAME_ci95``."""
         figures = dict[str, Any]()
         for entry in fields(self):
             if entry.metadata and entry.metadata["only"] in (None, verb):
@@ -95,7 +95,7 @@ class Row:
         return figures
 
     def with_interval(self, figure: Field[Any]) -> tuple[Any, tuple[Any, ...]]:
-        """A figure, given by its field, and the ends of its interval; () where it has none."""
+        """The value of a field and the ends of its interval; () where it has none."""
         ends = tuple(getattr(self, end) for end in figure.metadata["ends"])
         return getattr(self, figure.name), ends
 
@@ -103,12 +103,12 @@ class Row:
 ANSWERED = {
     entry.metadata["answer"]: entry for entry in fields(Row) if entry.metadata.get("answer")
 }
-"""The figures in the server's answers, by their names there."""
+"""The fields of the figures in the server's answers, by their names there."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """Many rows, column by column: under each name of :class:`Row` a tuple of its values."""
+    """Rows stored by column: each field of :class:`Row` as a tuple of values."""
 
     __annotations__ = {
         name: GenericAlias(tuple, (kind, ...)) for name, kind in get_type_hints(Row).items()
@@ -141,9 +141,9 @@ class ByClass:
     """Thresholds of ``class_coverage``: one per class for each coverage.
 
     Attributes:
-        small: How many classes have too few photos for a threshold of their own, for each coverage.
-        thresholds: For each coverage, what is subtracted from each class's score before it is
-            compared with ``lambda_val``, which is 0.
+        small: Number of classes with too few photos for their own threshold, for each coverage.
+        thresholds: For each coverage, the threshold of each class. It is subtracted from the score,
+            which is then compared with ``lambda_val``, 0.
     """
 
     small: tuple[int, ...]
@@ -157,11 +157,11 @@ class ByClass:
 
 @dataclass(frozen=True, kw_only=True)
 class CalibratedList(RegionList):
-    """A list with the photos that its thresholds were chosen on.
+    """A list of classes and the photos that chose its thresholds.
 
     Attributes:
-        rows: Photos of its classes; 0 where it has no thresholds.
-        classes_seen: How many of its classes have a photo among them.
+        rows: Number of photos of its classes; 0 if it has no thresholds.
+        classes_seen: Number of its classes among these photos.
     """
 
     rows: int
@@ -173,19 +173,19 @@ class Table:
     """Thresholds of one rule for one head, kind of score, temperature, number of photos and list.
 
     Attributes:
-        temperature: What the logits were divided by.
-        list_name: The list whose logits alone became scores, on photos of its classes; None for
-            all classes.
+        temperature: The logits are divided by this.
+        list_name: The list whose classes are scored, on photos of these classes; None for all
+            classes.
         images: Photos of one plant in a request.
         fusion: How their scores become one row, see :mod:`florilege.calibration.fusion`.
-        rows: Photos, or groups of ``images`` photos, that it was measured on.
-        made_from: What photos of one group have in common, see
+        rows: Number of photos, or of groups of ``images`` photos, of the measurement.
+        made_from: What the photos of a group have in common, see
             :class:`florilege.calibration.photo_groups.PhotoGroups`; None for single photos.
-        guarantee: What is promised about new photos; None where figures are only measured.
-        delta: For ``probability``: how often a calibration may break the promise.
-        max_size: Larger sets are cut down to this many best classes; None for no limit.
+        guarantee: The guarantee for new photos; None where figures are only measured.
+        delta: For ``probability``: the share of calibrations that may break the guarantee.
+        max_size: Larger sets keep only this many best classes; None for no limit.
         by_class: Thresholds of ``class_coverage``; None for the other rules.
-        columns: Each with one entry per threshold; ``value`` is K or the coverage, ascending.
+        columns: One entry per threshold in each; ``value`` is K or the coverage, ascending.
     """
 
     rule: str
@@ -206,13 +206,13 @@ class Table:
 
     def __post_init__(self) -> None:
         if (self.guarantee == "probability") != (self.delta is not None):
-            raise ValueError(f"guarantee {self.guarantee!r} does not go with delta {self.delta}")
+            raise ValueError(f"guarantee {self.guarantee!r} conflicts with delta {self.delta}")
         if (self.by_class is not None) != (self.rule in RULES and RULES[self.rule].by_class):
-            raise ValueError(f"rule {self.rule!r} does not go with {self.by_class}")
+            raise ValueError(f"rule {self.rule!r} conflicts with by_class {self.by_class}")
         if self.by_class is not None:
             lengths = {len(self.by_class.small), len(self.by_class.thresholds)}
             if lengths != {len(self.columns.value)}:
                 raise ValueError(f"{lengths} thresholds by class for {self.columns.value}")
         check_temperature(self.temperature)
         if (self.made_from is None) != (self.images == 1):
-            raise ValueError(f"{self.images} photos cannot come from {self.made_from!r}")
+            raise ValueError(f"images {self.images} conflicts with made_from {self.made_from!r}")

@@ -12,15 +12,15 @@ from florilege.calibration.validation import as_counts, as_labels
 
 @dataclass(frozen=True, kw_only=True)
 class ShotGroup:
-    """How the sets do on photos of one group of species.
+    """Set size and hit rate on photos of one group of species.
 
     Attributes:
         name: ``few``, ``medium`` or ``many``.
         classes: Number of species in the group that have a photo.
         rows: Number of their photos.
         mean_size: Mean set size, and ``size_ci95`` its interval.
-        hit_rate: Share of sets with the true species, each photo counting the same, and
-            ``hit_ci95`` its interval.
+        hit_rate: Share of sets with the true species, over all photos, and ``hit_ci95`` its
+            interval.
     """
 
     name: str
@@ -45,15 +45,14 @@ def measure_by_shots(
 
     Args:
         sizes: Set size of each photo, shape ``(rows,)``.
-        hits: Whether its set holds the truth, bool, shape ``(rows,)``.
+        hits: Whether its set holds the true class, bool, shape ``(rows,)``.
         labels: True class indices, shape ``(rows,)``.
         class_counts: Training images per class, shape ``(classes,)``.
         largest: The most classes that a set can hold, by default all.
-        plants: Number of the plant of each photo, shape ``(rows,)``; None where photos are
-            independent.
+        plants: Plant of each photo, shape ``(rows,)``; None where photos are independent.
 
     Returns:
-        ``few``, ``medium`` and ``many``, leaving out those without a photo.
+        ``few``, ``medium`` and ``many``, without those that have no photo.
 
     Raises:
         ValueError: The shapes differ.
@@ -68,22 +67,22 @@ def measure_by_shots(
     size, hit = np.asarray(sizes, dtype=np.float64), np.asarray(hits)
     if not size.shape == hit.shape == truth.shape or hit.dtype != np.bool_:
         raise ValueError(
-            f"sizes, hits (bool) and labels must have one shape (rows,), got {size.shape}, "
+            f"sizes, hits (bool) and labels must have the same shape (rows,), got {size.shape}, "
             f"{hit.shape} {hit.dtype} and {truth.shape}"
         )
-    groups, cluster = [], None if plants is None else np.asarray(plants)
-    for name, mask in shot_groups(counts).items():
-        among = mask[truth]
-        if not among.any():
+    groups, plant = [], None if plants is None else np.asarray(plants)
+    for name, classes in shot_groups(counts).items():
+        mask = classes[truth]
+        if not mask.any():
             continue
-        rows, hits, mean = int(among.sum()), int(hit[among].sum()), float(size[among].mean())
-        deviation, most = float(size[among].std()), largest or counts.size
-        clusters = None if cluster is None else cluster[among]
-        size_rows, hit_rows = (effective_rows(each[among], clusters) for each in (size, hit))
+        rows, hits, mean = int(mask.sum()), int(hit[mask].sum()), float(size[mask].mean())
+        deviation, most = float(size[mask].std()), largest or counts.size
+        clusters = None if plant is None else plant[mask]
+        size_rows, hit_rows = (effective_rows(each[mask], clusters) for each in (size, hit))
         groups.append(
             ShotGroup(
                 name=name,
-                classes=np.unique(truth[among]).size,
+                classes=np.unique(truth[mask]).size,
                 rows=rows,
                 mean_size=mean,
                 size_ci95=mean_interval(mean, deviation, size_rows, lowest=0, highest=most),

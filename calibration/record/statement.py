@@ -1,4 +1,4 @@
-"""The sentence that goes with a set: what was measured, and on how many photos."""
+"""The sentence about a prediction set: its measured figures, and on how many photos."""
 
 import json
 from collections.abc import Iterable
@@ -17,22 +17,22 @@ PHRASES: dict[str, Phrases] = {
     path.stem: json.loads(path.read_text("utf-8"))
     for path in sorted((Path(__file__).parent / "languages").glob("*.json"))
 }
-"""Pieces of the sentence by language code: ``whole`` joins them, and each file has the same."""
+"""Phrases of the sentence by language code; ``whole`` joins them. Each file has the same keys."""
 
 
 def statement(
     point: "OperatingPoint", languages: Iterable[str] = (), *, empty: bool = False
 ) -> str:
-    """Say in plain words what sets of this rule hold on photos like those of the split.
+    """Describe in plain words the sets of this rule on photos like those of the split.
 
-    Everything in it was measured; a promise is called a guarantee only where the photos neither
-    trained the network nor chose it.
+    All figures are measured. The sentence states a guarantee only if the photos neither trained nor
+    chose the network.
 
     Args:
-        point: What it is about.
-        languages: Language tags such as ``fr-CH``, the most wanted first. The sentence is in the
-            first that `PHRASES` has, English where it has none.
-        empty: Whether it goes with an empty set, which holds nothing whatever others hold.
+        point: The rule and its threshold.
+        languages: Language tags such as ``fr-CH``, the preferred one first. The first one in
+            `PHRASES` is used, by default English.
+        empty: Whether to add that the set is empty.
     """
     bases = (tag.lower().partition("-")[0] for tag in languages)
     language = next((base for base in bases if base in PHRASES), "en")
@@ -40,103 +40,104 @@ def statement(
     return f"{sentences} {PHRASES[language]['empty']}" if empty else sentences
 
 
-@lru_cache(maxsize=256)  # a server says the same few again and again
+@lru_cache(maxsize=256)  # a server repeats few sentences
 def _sentences(point: "OperatingPoint", language: str) -> str:
-    say = PHRASES[language]
-    measured = say["whole"].format(
-        measured=_measured_on(point, say), held=_held(point, say), truth=_truth(point, say)
+    words = PHRASES[language]
+    measured = words["whole"].format(
+        measured=_measured_on(point, words), held=_size(point, words), truth=_hits(point, words)
     )
-    return f"{measured}{_promise(point, say)}"
+    return f"{measured}{_promise(point, words)}"
 
 
-def _held(point: "OperatingPoint", say: Phrases) -> str:
+def _size(point: "OperatingPoint", words: Phrases) -> str:
     row = point.row
     if point.top_k is not None:
-        size = _number(f"{row.size:.0f}", say)
-        return say["each_holds"].format(size=size, candidates=_candidates(row.size, say))
-    size, low, high = (_number(f"{x:.2f}", say) for x in (row.size, row.size_low, row.size_high))
-    return say["holds"].format(size=size, candidates=_candidates(row.size, say), low=low, high=high)
+        size = _number(f"{row.size:.0f}", words)
+        return words["each_holds"].format(size=size, candidates=_candidates(row.size, words))
+    size, low, high = (_number(f"{x:.2f}", words) for x in (row.size, row.size_low, row.size_high))
+    candidates = _candidates(row.size, words)
+    return words["holds"].format(size=size, candidates=candidates, low=low, high=high)
 
 
-def _truth(point: "OperatingPoint", say: Phrases) -> str:
+def _hits(point: "OperatingPoint", words: Phrases) -> str:
     hits = point.estimates["hit_rate"]
     if hits is None:
-        return say["not_known"]
-    share, low, high = (_percent(x, say) for x in (hits.value, *hits.ci95))
-    return say["hits"].format(share=share, low=low, high=high)
+        return words["not_known"]
+    share, low, high = (_percent(x, words) for x in (hits.value, *hits.ci95))
+    return words["hits"].format(share=share, low=low, high=high)
 
 
-def _measured_on(point: "OperatingPoint", say: Phrases) -> str:
+def _measured_on(point: "OperatingPoint", words: Phrases) -> str:
     images, split = point.table.images, point.measured.split
     if split == TRAFFIC:
-        phrase = say["traffic"] if images == 1 else say["traffic_groups"]
+        phrase = words["traffic"] if images == 1 else words["traffic_groups"]
     elif images == 1:
-        phrase = say["photos"] if point.table.list_name is None else say["listed"]
+        phrase = words["photos"] if point.table.list_name is None else words["listed"]
     else:
-        phrase = say["plants"] if point.table.made_from == "observations" else say["species"]
-    rows = _number(f"{point.rows:,}", say)
+        phrase = words["plants"] if point.table.made_from == "observations" else words["species"]
+    rows = _number(f"{point.rows:,}", words)
     return phrase.format(rows=rows, images=images, split=split, name=point.table.list_name)
 
 
-def _promise(point: "OperatingPoint", say: Phrases) -> str:
+def _promise(point: "OperatingPoint", words: Phrases) -> str:
     if point.guarantee is None:
-        return _caution(point, say)
-    promise = _wanted(point, say)
+        return _caution(point, words)
+    promise = _guarantee(point, words)
     if not point.guaranteed:
-        return " " + say["not_guaranteed"].format(why=_why(point, say), wanted=promise)
-    which = say["on_average"]
+        return " " + words["not_guaranteed"].format(why=_why(point, words), wanted=promise)
+    which = words["on_average"]
     if point.delta is not None:
-        which = say["for_all_but"].format(delta=_percent(point.delta, say))
-    return " " + say["guaranteed"].format(which=which, wanted=promise)
+        which = words["for_all_but"].format(delta=_percent(point.delta, words))
+    return " " + words["guaranteed"].format(which=which, wanted=promise)
 
 
-def _caution(point: "OperatingPoint", say: Phrases) -> str:
-    """A warning that new photos may do worse, where those of the hit rate chose something."""
+def _caution(point: "OperatingPoint", words: Phrases) -> str:
+    """A warning that new photos may do worse, if the photos trained or chose anything."""
     if point.row.hit_rate is None or not point.measured.selection_split:
         return ""
-    return " " + say["caution"].format(why=_selection(point.measured, say))
+    return " " + words["caution"].format(why=_selection(point.measured, words))
 
 
-def _wanted(point: "OperatingPoint", say: Phrases) -> str:
+def _guarantee(point: "OperatingPoint", words: Phrases) -> str:
     if point.coverage is None:
         k = point.k or 0
-        return say["at_most"].format(
-            k=_number(f"{k:g}", say), candidates=_candidates(k, say), most=point.max_size
+        return words["at_most"].format(
+            k=_number(f"{k:g}", words), candidates=_candidates(k, words), most=point.max_size
         )
-    coverage = say["at_least"].format(coverage=_percent(point.coverage, say))
+    coverage = words["at_least"].format(coverage=_percent(point.coverage, words))
     if not RULES[point.rule].by_class:
         return coverage
     if not point.small_classes:
-        return coverage + say["each_class"]
-    small = _number(f"{point.small_classes:,}", say)
-    return coverage + say["each_class_but"].format(small=small)
+        return coverage + words["each_class"]
+    small = _number(f"{point.small_classes:,}", words)
+    return coverage + words["each_class_but"].format(small=small)
 
 
-def _why(point: "OperatingPoint", say: Phrases) -> str:
+def _why(point: "OperatingPoint", words: Phrases) -> str:
     if point.table.made_from == "same_class":
-        return say["no_requests"]
+        return words["no_requests"]
     if point.measured.split == TRAFFIC:
-        return say["plants_of_traffic"]
-    return _selection(point.measured, say)
+        return words["plants_of_traffic"]
+    return _selection(point.measured, words)
 
 
-def _selection(measured: Origin, say: Phrases) -> str:
-    """What else the photos were used for, or that it is not known."""
+def _selection(measured: Origin, words: Phrases) -> str:
+    """The other uses of the photos, or that they are unknown."""
     if measured.train_photos:
-        return say["trained"].format(photos=_number(f"{measured.train_photos:,}", say))
+        return words["trained"].format(photos=_number(f"{measured.train_photos:,}", words))
     if measured.chose_checkpoint:
         photos = measured.selection_photos or measured.rows
-        return say["chose"].format(photos=_number(f"{photos:,}", say))
-    return say["chose_head"] if measured.chose_head else say["unknown"]
+        return words["chose"].format(photos=_number(f"{photos:,}", words))
+    return words["chose_head"] if measured.chose_head else words["unknown"]
 
 
-def _candidates(size: float, say: Phrases) -> str:
-    return say["candidate" if size == 1 else "candidates"]
+def _candidates(size: float, words: Phrases) -> str:
+    return words["candidate" if size == 1 else "candidates"]
 
 
-def _percent(share: float, say: Phrases) -> str:
-    return say["percent"].format(_number(f"{100 * share:.1f}", say))
+def _percent(share: float, words: Phrases) -> str:
+    return words["percent"].format(_number(f"{100 * share:.1f}", words))
 
 
-def _number(english: str, say: Phrases) -> str:
-    return english.translate({ord(","): say["thousands"], ord("."): say["decimal"]})
+def _number(text: str, words: Phrases) -> str:
+    return text.translate({ord(","): words["thousands"], ord("."): words["decimal"]})

@@ -1,1 +1,1 @@
-"""How familiar a photo looks, and whether it is judged to be "not one of ours"."""
+"""Familiarity scores of photos, and the rule that marks photos of none of the classes."""

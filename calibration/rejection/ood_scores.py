@@ -1,8 +1,8 @@
-"""How familiar a photo looks to the network: scores that detect photos of something else.
+"""Familiarity scores, which detect out-of-distribution photos.
 
 Higher is more familiar. The :data:`METHODS` need only the logits of a photo. ``combined`` also
 needs its features, the input of the last layer, and those of some training photos (see
-:mod:`florilege.calibration.rejection.reference`); it detects more of these.
+:mod:`florilege.calibration.rejection.reference`); it detects more of these photos.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,12 +19,12 @@ from florilege.calibration.threshold import as_fraction
 Floats = NDArray[np.float64]
 
 DEFAULT_METHOD = "auto"
-"""The best that bundle and data allow: ``combined``, else ``generalised_entropy``."""
+"""``combined`` if bundle and data allow it, else ``generalised_entropy``."""
 LOGITS_METHOD = "generalised_entropy"
 COMBINED = "combined"
 FEATURE_METHODS = (COMBINED,)
 DEFAULT_SHARE = 0.01
-"""Share of validation photos that come out suspect."""
+"""Share of validation photos that are suspect."""
 ENTROPY_POWER = 0.1
 ENTROPY_CLASSES = 100
 
@@ -32,8 +32,8 @@ ENTROPY_CLASSES = 100
 def generalised_entropy(logits: ArrayLike, score_kind: ScoreKind = "softmax") -> Floats:
     """Minus the generalised entropy of the best 100 scores, shape ``(rows,)``.
 
-    It adds up ``-(p (1 - p)) ** 0.1``, and so depends on how all the leading classes share the
-    score, where the best score depends on one of them.
+    The sum of ``-(p (1 - p)) ** 0.1``: it depends on the scores of all leading classes, not only on
+    the best score.
 
     References:
         Liu, Lochman and Zach, "GEN: pushing the limits of softmax-based out-of-distribution
@@ -53,18 +53,18 @@ def generalised_entropy(logits: ArrayLike, score_kind: ScoreKind = "softmax") ->
 METHODS: Mapping[str, Callable[[ArrayLike, ScoreKind], Floats]] = MappingProxyType(
     {LOGITS_METHOD: generalised_entropy}
 )
-"""What can be computed from logits alone: ``METHODS[name](logits, score_kind)``."""
+"""The methods that need only logits: ``METHODS[name](logits, score_kind)``."""
 
 
 def suspect_threshold(familiarity: ArrayLike, share: float = DEFAULT_SHARE) -> float:
     """The familiarity below which a photo is suspect.
 
     Promise: of ``n`` validation photos at most ``floor(share n)`` lie below, and exactly that many
-    where familiarities do not tie at the threshold. A new photo drawn like them is suspect with a
+    if no familiarities tie at the threshold. A new photo drawn like them is suspect with a
     probability of at most ``(floor(share n) + 1) / (n + 1)``, over validation and photo together.
 
     Args:
-        familiarity: Of validation photos, shape ``(rows,)``, at least one, no NaN.
+        familiarity: Familiarity of validation photos, shape ``(rows,)``, at least one, no NaN.
         share: In [0, 1).
 
     Raises:

@@ -1,8 +1,8 @@
-"""What a photo's features are compared with: those of training photos, kept beside the network.
+"""The reference that a photo's features are compared with: features of training photos.
 
-Features are split into a part along a few axes, the directions that training photos use most, and
-the rest. This gives two numbers, both higher for more familiar photos: the cosine to the nearest
-training photo along the axes, and minus the length of the rest.
+Features are split into a part along a few axes, the principal directions of training photos, and
+the residual. This gives two numbers, both higher for more familiar photos: the cosine to the
+nearest training photo along the axes, and minus the length of the residual.
 """
 
 import hashlib
@@ -18,23 +18,23 @@ Singles = NDArray[np.float32]
 MOST_AXES = 128
 """There are at most half as many axes as features."""
 MOST_FOR_AXES = 1000
-"""Photos that the axes are computed from; more would change little and take long."""
+"""The axes are computed from this many photos; more change little and take long."""
 LEAST_USE = 1e-9
-"""As a share of the most used axis; directions used less may be rounding errors."""
+"""Least eigenvalue of an axis, as a share of the largest; smaller ones may be rounding errors."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
     """Features of training photos.
 
-    The result for a photo is the same whichever photos come with it, so that what is calibrated in
-    blocks is what is served one by one. Any number of threads may use it at once: products are
-    taken row by row, for which no linear algebra library starts threads of its own.
+    The result for a photo does not depend on the other photos of a batch, so that calibration in
+    blocks agrees with serving one by one. Use is thread-safe: products are computed row by row,
+    for which linear algebra libraries start no threads of their own.
 
     Attributes:
-        axes: Orthogonal directions of length 1, float32 ``(axes, dimensions)``.
-        directions: Directions of the photos along the axes, of length 1, float32
-            ``(photos, axes)``, rounded to half precision.
+        axes: Orthogonal unit vectors, float32 ``(axes, dimensions)``.
+        directions: Unit vectors of the photos along the axes, float32 ``(photos, axes)``, rounded
+            to half precision.
 
     Raises:
         ValueError: The shapes do not match, there is no photo, or a number is not finite.
@@ -46,9 +46,9 @@ class Reference:
     def __post_init__(self) -> None:
         if self.axes.ndim != 2 or self.directions.shape != (len(self.directions), len(self.axes)):
             shapes = f"{self.axes.shape} and {self.directions.shape}"
-            raise ValueError(f"arrays of shapes {shapes} do not fit together")
+            raise ValueError(f"axes and directions have incompatible shapes {shapes}")
         if not len(self.directions) or not self.dimensions:
-            raise ValueError("no photo to compare with")
+            raise ValueError("at least one photo and one feature are needed")
         if not (np.isfinite(self.axes).all() and np.isfinite(self.directions).all()):
             raise ValueError("numbers must be finite")
 
@@ -58,13 +58,13 @@ class Reference:
 
         References:
             Wang, Li, Feng and Zhang, "ViM: out-of-distribution with virtual-logit matching",
-            CVPR 2022, for what lies off the axes; here these go through zero, not the mean.
+            CVPR 2022, for the residual; here the axes go through zero, not the mean.
         """
         values = np.asarray(features, dtype=np.float64)
         axes = _axes(values)
         return cls(
             axes=axes,
-            directions=_directions(_along(axes, values)).astype(np.float16).astype(np.float32),
+            directions=_directions(_project(axes, values)).astype(np.float16).astype(np.float32),
         )
 
     @property
@@ -75,8 +75,8 @@ class Reference:
     def compare(self, features: ArrayLike) -> tuple[Floats, Floats]:
         """Two numbers for each photo, each of shape ``(rows,)``, higher for the more familiar.
 
-        The first is the cosine between a photo and the nearest of the reference, 0 for features
-        that are all zero. The second is minus the length of what its features have off the axes.
+        The first is the cosine to the nearest photo of the reference, 0 for features that are all
+        zero. The second is minus the length of the residual.
 
         Args:
             features: Shape ``(rows, dimensions)``.
@@ -89,14 +89,14 @@ class Reference:
             ICML 2022, for the first.
         """
         values = self._checked(features)
-        along = _along(self.axes, values)
+        along = _project(self.axes, values)
         rows = _directions(along).astype(np.float32)
         nearest = np.array([_products(self.directions, row).max() for row in rows], np.float64)
         squares = np.vecdot(values, values) - np.vecdot(along, along)
         return nearest, -np.sqrt(np.maximum(squares, 0))
 
     def to_bytes(self) -> bytes:
-        """Two ``.npy`` arrays one after the other; equal content gives equal bytes."""
+        """Two consecutive ``.npy`` arrays; equal content gives equal bytes."""
         file = io.BytesIO()
         for array in (self.axes, self.directions.astype(np.float16)):
             np.save(file, array, allow_pickle=False)
@@ -104,15 +104,15 @@ class Reference:
 
     @property
     def sha256(self) -> str:
-        """SHA-256 of what :meth:`to_bytes` gives."""
+        """SHA-256 of :meth:`to_bytes`."""
         return hashlib.sha256(self.to_bytes()).hexdigest()
 
     @classmethod
     def of_bytes(cls, content: bytes) -> "Reference":
-        """Read what :meth:`to_bytes` wrote.
+        """Read the output of :meth:`to_bytes`.
 
         Raises:
-            ValueError: It is not that.
+            ValueError: The bytes are not a reference.
         """
         file = io.BytesIO(content)
         try:
@@ -122,7 +122,7 @@ class Reference:
         except (EOFError, OSError, ValueError) as error:
             raise ValueError(f"not a reference ({error})") from error
         if file.read(1):
-            raise ValueError("not a reference (something follows its end)")
+            raise ValueError("not a reference (extra bytes at the end)")
         return cls(axes=axes, directions=directions)
 
     def _checked(self, features: ArrayLike) -> Floats:
@@ -138,19 +138,19 @@ class Reference:
 
 
 def _axes(values: Floats) -> Singles:
-    """The directions that rows of features use most, the most used one last."""
+    """The principal directions of rows of features, in ascending order of their eigenvalues."""
     photos, dimensions = values.shape
-    spread = np.linspace(0, photos - 1, min(photos, MOST_FOR_AXES)).astype(np.intp)
-    some = values[spread]
-    squares, weights = np.linalg.eigh(some @ some.T)  # as many as there are photos, ascending
-    used = np.flatnonzero(squares > LEAST_USE * squares[-1])
-    largest = used[max(0, used.size - min(MOST_AXES, max(1, dimensions // 2))) :]
-    axes = (some.T @ weights[:, largest]) / np.sqrt(squares[largest])
+    rows = np.linspace(0, photos - 1, min(photos, MOST_FOR_AXES)).astype(np.intp)
+    sample = values[rows]
+    eigenvalues, vectors = np.linalg.eigh(sample @ sample.T)  # one per photo, ascending
+    nonzero = np.flatnonzero(eigenvalues > LEAST_USE * eigenvalues[-1])
+    largest = nonzero[max(0, nonzero.size - min(MOST_AXES, max(1, dimensions // 2))) :]
+    axes = (sample.T @ vectors[:, largest]) / np.sqrt(eigenvalues[largest])
     return np.ascontiguousarray(axes.T, dtype=np.float32)
 
 
-def _along(axes: Singles, values: Floats) -> Floats:
-    """Features along the axes, shape ``(rows, axes)``."""
+def _project(axes: Singles, values: Floats) -> Floats:
+    """Projections of features onto the axes, shape ``(rows, axes)``."""
     rows = values.astype(np.float32)
     projected = np.empty((len(rows), len(axes)))
     for place, row in enumerate(rows):

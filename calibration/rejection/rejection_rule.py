@@ -1,4 +1,4 @@
-"""Whether a request shows one of our classes: what a calibration record says about it."""
+"""The rejection rule of a calibration record: whether a request shows none of the classes."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -23,23 +23,22 @@ PARTS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class RejectionRule:
-    """Judges photos by how familiar they look.
+    """Marks photos as suspect if they do not look familiar.
 
     Attributes:
         method: ``combined``, or a name in
             :data:`florilege.calibration.rejection.ood_scores.METHODS`.
-        threshold: Below it a photo is suspect.
-        share: Share of the calibration photos that are to be suspect.
-        rows: Calibration photos.
-        head: Head whose logits are judged.
-        score_kind: How they become scores.
+        threshold: Photos below this familiarity are suspect.
+        share: Share of the calibration photos to be suspect.
+        rows: Number of calibration photos.
+        head: Head of the logits.
+        score_kind: How the logits become scores.
         centres: For ``combined``, the mean of each part over the calibration photos.
         scales: For ``combined``, their standard deviations.
-        reference_sha256: Of the file with the
-            :class:`florilege.calibration.rejection.reference.Reference` that photos are compared
-            with; None where logits are enough.
-        by_logits: How to judge where only logits are at hand, as in a score log; None where this
-            rejection needs no more than those.
+        reference_sha256: Hash of the file with the
+            :class:`florilege.calibration.rejection.reference.Reference`; None if logits suffice.
+        by_logits: The rule to use where only logits are available, as in a score log; None if
+            logits suffice for this one.
 
     Raises:
         ValueError: An unknown method, or a threshold, centre or scale that is not finite.
@@ -72,12 +71,12 @@ class RejectionRule:
 
     @property
     def needs_features(self) -> bool:
-        """Whether logits are not enough."""
+        """Whether the rule needs features besides logits."""
         return self.method in FEATURE_METHODS
 
     @property
     def from_logits(self) -> "RejectionRule | None":
-        """How to judge where only logits are at hand."""
+        """The rule to use where only logits are available."""
         return self.by_logits if self.needs_features else self
 
     def familiarity(
@@ -86,15 +85,15 @@ class RejectionRule:
         features: ArrayLike | None = None,
         reference: Reference | None = None,
     ) -> Floats:
-        """How familiar each photo looks, shape ``(photos,)``.
+        """Familiarity of each photo, shape ``(photos,)``.
 
-        ``combined`` adds up what :func:`parts` says, each in standard deviations of the calibration
-        photos from their mean: 0 is an ordinary photo.
+        ``combined`` sums the columns of :func:`parts`, standardised by the calibration photos: 0 is
+        an ordinary photo.
 
         Args:
-            logits: Of the head that is judged, shape ``(photos, classes)``.
-            features: Shape ``(photos, dimensions)``, where they are needed.
-            reference: What they are compared with.
+            logits: Logits of :attr:`head`, shape ``(photos, classes)``.
+            features: Shape ``(photos, dimensions)``, if needed.
+            reference: The reference of the features, if needed.
 
         Raises:
             ValueError: A wrong shape, logits that are NaN or +inf, or missing features.
@@ -102,7 +101,7 @@ class RejectionRule:
         if not self.needs_features:
             return METHODS[self.method](logits, self.score_kind)
         if features is None or reference is None:
-            raise ValueError(f"features and a reference must be given for {self.method}")
+            raise ValueError(f"{self.method} needs features and a reference")
         return _combined(
             parts(logits, self.score_kind, features, reference), self.centres, self.scales
         )
@@ -113,18 +112,18 @@ class RejectionRule:
         features: ArrayLike | None = None,
         reference: Reference | None = None,
     ) -> tuple[float, bool]:
-        """How familiar the most familiar photo looks, and whether the request is suspect.
+        """Familiarity of the most familiar photo, and whether the request is suspect.
 
         Promise: a photo drawn like the calibration photos is suspect with a probability of at most
         ``(floor(share rows) + 1) / (rows + 1)``, over calibration and photo together; for
         ``combined``, whose scales come from the same photos, up to terms that vanish as
-        ``rows`` grows. A request of several photos is suspect only if each of them is, and so no
-        more often.
+        ``rows`` grows. A request with several photos is suspect only if all of them are, so no more
+        often than one photo.
 
         Arguments are those of :meth:`familiarity`, for the photos of one request.
 
         Raises:
-            ValueError: As there, or if there is no photo.
+            ValueError: As :meth:`familiarity`, or there is no photo.
         """
         values = self.familiarity(logits, features, reference)
         if not values.size:
@@ -136,10 +135,10 @@ class RejectionRule:
 def parts(
     logits: ArrayLike, score_kind: ScoreKind, features: ArrayLike, reference: Reference
 ) -> Floats:
-    """What ``combined`` adds up, shape ``(photos, 3)``; each is higher for the more familiar.
+    """The three parts of ``combined``, shape ``(photos, 3)``; higher is more familiar.
 
-    They are the cosine to the nearest training photo, minus the length of what the features have
-    off the axes, and minus the generalised entropy. Each misses what another detects.
+    They are the cosine to the nearest training photo, minus the length of the residual, and minus
+    the generalised entropy. Each detects photos that the others miss.
     """
     columns = (*reference.compare(features), METHODS[LOGITS_METHOD](logits, score_kind))
     return np.stack(columns, axis=1)
@@ -154,11 +153,10 @@ def fit_rejection(
     score_kind: ScoreKind,
     reference_sha256: str | None = None,
 ) -> RejectionRule:
-    """The rejection by which ``share`` of the calibration photos are suspect.
+    """Fit the rule that makes ``share`` of the calibration photos suspect.
 
-    ``familiarity`` has a row for each of them, shape ``(rows, columns)``: one column with what the
-    method says, or for ``combined`` what :func:`parts` says. The rest is that of
-    :class:`RejectionRule`.
+    ``familiarity`` has shape ``(rows, columns)``: one column for a method of logits, or those of
+    :func:`parts` for ``combined``. Other arguments are those of :class:`RejectionRule`.
     """
     rejection = partial(
         RejectionRule, share=share, rows=len(familiarity), head=head, score_kind=score_kind
@@ -166,7 +164,7 @@ def fit_rejection(
     if method not in FEATURE_METHODS:
         return rejection(method=method, threshold=suspect_threshold(familiarity[:, 0], share))
     centres, scales = familiarity.mean(axis=0), familiarity.std(axis=0)
-    scales = np.where(scales > 1e-9 * np.abs(centres), scales, 1.0)  # constant except for rounding
+    scales = np.where(scales > 1e-9 * np.abs(centres), scales, 1.0)  # 1 for a constant part
     return rejection(
         method=method,
         threshold=suspect_threshold(_combined(familiarity, centres, scales), share),

@@ -1,1 +1,1 @@
-"""The page about the sets of a bundle, and what other pages are drawn with."""
+"""The evaluation report of a bundle, and plots and HTML for other reports."""

@@ -1,4 +1,4 @@
-"""What the sets of a bundle do on a split, looked at more closely than one figure a threshold."""
+"""Detailed figures of the sets of a bundle on a split."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,25 +17,25 @@ from florilege.calibration.sets import best_class
 from florilege.progress import progress
 
 SCORE_BINS = 10
-"""Scores are gathered in bins of a tenth."""
+"""Scores are counted in bins of a tenth."""
 MOST_LARGE = 12
-"""The photos with the largest sets that are kept."""
+"""Number of photos with the largest sets to show."""
 MOST_MEMBERS = 12
-"""Only this many best classes of a larger set count as pairs, which bounds time and memory."""
+"""Larger sets only count pairs of this many best classes, which bounds time and memory."""
 MOST_PAIRS = 12
 SHOWN_MEMBERS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reliability:
-    """Scores in bins of equal width beside how often they were of the true class.
+    """Scores in bins of equal width, and how often they are of the true class.
 
     Attributes:
         counts: Scores in each bin, shape ``(bins,)``.
         mean_scores: Their mean, ``(bins,)``; NaN in an empty bin.
-        hits: How many of them were of the true class, ``(bins,)``.
-        effective: How many independent scores they are worth, ``(bins,)``, where photos are
-            clustered in plants; None where they are not.
+        hits: How many of them are of the true class, ``(bins,)``.
+        effective: Their effective sample sizes, ``(bins,)``, where photos are clustered in plants;
+            else None.
     """
 
     counts: Ints
@@ -45,10 +45,8 @@ class Reliability:
 
     @property
     def gap(self) -> float:
-        """Mean distance between a score and the share of true classes among its like.
-
-        The expected calibration error of Guo, Pleiss, Sun and Weinberger, "On calibration of
-        modern neural networks", ICML 2017.
+        """The expected calibration error of Guo, Pleiss, Sun and Weinberger, "On calibration of
+        modern neural networks", ICML 2017: the mean distance between scores and hit rates of bins.
         """
         filled = self.counts > 0
         gaps = np.abs(self.mean_scores[filled] * self.counts[filled] - self.hits[filled])
@@ -61,7 +59,7 @@ class _Pair:
 
     classes: tuple[int, int]
     sets: int
-    true: tuple[int, int]  # how many of the sets are of photos of the one, and of the other
+    true: tuple[int, int]  # how many of the sets are of photos of each class
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,18 +75,18 @@ class LargeSet:
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnostics:
-    """What the sets do: over K, and photo by photo for ``average_k`` at one K.
+    """Figures of the sets over K, and photo by photo for ``average_k`` at one K.
 
     Attributes:
         average_k: One row for each K of the calibration, ascending; and ``top_k`` likewise.
-        k: The K of everything below, the default one.
+        k: The K of all following attributes, the default K.
         labels: True class indices, shape ``(rows,)``.
         sizes: Set sizes, ``(rows,)``.
-        hits: Whether each set holds the truth, ``(rows,)``.
-        plants: Number of the plant of each photo, ``(rows,)``; None where it is not known.
+        hits: Whether each set holds the true class, ``(rows,)``.
+        plants: Plant of each photo, ``(rows,)``; None where unknown.
         best_scores: Reliability of the best score of each photo.
-        all_scores: Of the scores of all classes.
-        pairs: Classes that share the most sets, most first.
+        all_scores: Reliability of the scores of all classes.
+        pairs: Pairs of classes that share the most sets, most first.
         largest: The photos with the largest sets of more than one class, largest first.
     """
 
@@ -106,14 +104,14 @@ class Diagnostics:
 
 
 def diagnose(record: CalibrationRecord, outputs: SplitOutputs) -> Diagnostics:
-    """Look at every photo once, block by block; memory does not grow with rows times classes."""
-    points = [record.point(rule, k=k) for rule, k in _asked(record)]
+    """Measure every photo in one pass over blocks; memory does not grow with rows times classes."""
+    points = [record.point(rule, k=k) for rule, k in _rules_and_ks(record)]
     point, ks = record.point("average_k"), record.ks("average_k")
-    assert point.k is not None  # a rule by size
+    assert point.k is not None  # average_k has a K
     plants = outputs.plants
     measurement = Measurement(points, record.classes, watched=[ks.index(point.k)], plants=plants)
     best, every, pairs = _Bins(), _Bins(), _Pairs(record.classes)
-    with progress(len(outputs.labels), "looking closer") as advance:
+    with progress(len(outputs.labels), "computing diagnostics") as advance:
         for (logits,), labels in outputs.blocks(record.head):
             scores = record.scores(logits)
             measurement.update(scores, labels)
@@ -127,7 +125,7 @@ def diagnose(record: CalibrationRecord, outputs: SplitOutputs) -> Diagnostics:
     sizes, hits = watched_sizes[:, 0], watched_hits[:, 0]
     rows = [
         row_of(measurement, index, k, record.score_kind)
-        for index, (_, k) in enumerate(_asked(record))
+        for index, (_, k) in enumerate(_rules_and_ks(record))
     ]
     return Diagnostics(
         average_k=tuple(rows[: len(ks)]),
@@ -149,7 +147,7 @@ def commonest_hit_rates(labels: Ints, class_counts: Ints) -> NDArray[np.float64]
 
     Args:
         labels: True class indices, shape ``(rows,)``.
-        class_counts: Training photos a class, shape ``(classes,)``.
+        class_counts: Training photos per class, shape ``(classes,)``.
 
     Returns:
         For each K from 1, shape ``(classes,)``.
@@ -164,22 +162,22 @@ def commonest_hit_rates(labels: Ints, class_counts: Ints) -> NDArray[np.float64]
     return rates
 
 
-def _asked(record: CalibrationRecord) -> list[tuple[str, float]]:
+def _rules_and_ks(record: CalibrationRecord) -> list[tuple[str, float]]:
     return [(rule, k) for rule in ("average_k", "top_k") for k in record.ks(rule)]
 
 
 @dataclass
 class _Bins:
-    """Gathers a :class:`Reliability`."""
+    """Builds a :class:`Reliability`."""
 
     counts: Ints = field(default_factory=lambda: np.zeros(SCORE_BINS, dtype=np.int64))
     hits: Ints = field(default_factory=lambda: np.zeros(SCORE_BINS, dtype=np.int64))
     sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros(SCORE_BINS))
-    places: list[Ints] = field(default_factory=list)  # of each photo with one score
+    places: list[Ints] = field(default_factory=list)  # the bin of each photo with one score
     true: list[Bools] = field(default_factory=list)
 
     def update(self, scores: NDArray[np.float64], true: Bools) -> None:
-        """Add scores in [0, 1] and whether each is of the true class, in any one shape."""
+        """Add scores in [0, 1] and whether each is of the true class, in the same shape."""
         values = scores.ravel()
         bins = np.minimum((values * SCORE_BINS).astype(np.int64), SCORE_BINS - 1)
         self.counts += np.bincount(bins, minlength=SCORE_BINS)
@@ -221,7 +219,7 @@ class _Pairs:
             self._labels.append(np.full(first.size, label))
 
     def most(self) -> tuple[_Pair, ...]:
-        """The pairs with the most sets; of equal ones the first classes."""
+        """The pairs with the most sets; the first classes among equal ones."""
         labels = np.concatenate(self._labels)
         keys, places, counts = np.unique(
             np.concatenate(self._keys), return_inverse=True, return_counts=True

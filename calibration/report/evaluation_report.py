@@ -1,4 +1,4 @@
-"""The page of ``--report``: what the sets of a bundle do on a split."""
+"""The page of ``--report``: the sets of a bundle on a split."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
@@ -30,12 +30,12 @@ from florilege.progress import progress
 
 
 class _ReportContent(NamedTuple):
-    """All that the sections of the page show."""
+    """The content of all sections of the page."""
 
     measured: BundleOutputs
     evaluation: Evaluation
     diagnostics: Diagnostics
-    older: Diagnostics | None
+    baseline: Diagnostics | None
 
     @property
     def record(self) -> CalibrationRecord:
@@ -48,14 +48,14 @@ class _ReportContent(NamedTuple):
 
 
 def evaluation_report(
-    measured: BundleOutputs, evaluation: Evaluation, older: Diagnostics | None = None
+    measured: BundleOutputs, evaluation: Evaluation, baseline: Diagnostics | None = None
 ) -> str:
-    """The page as HTML, complete in itself, the photos with the largest sets inside it.
+    """The page as a self-contained HTML file, with the photos of the largest sets.
 
-    ``older`` is of the same photos and of the bundle that this one is compared with.
+    ``baseline`` are the diagnostics of the bundle to compare with, on the same photos.
     """
     diagnostics = diagnose(measured.record, measured.outputs)
-    content = _ReportContent(measured, evaluation, diagnostics, older)
+    content = _ReportContent(measured, evaluation, diagnostics, baseline)
     sections = []
     with progress(len(SECTIONS), "drawing the report") as advance:
         for name, parts_of in SECTIONS.items():
@@ -79,7 +79,7 @@ def _summary(content: _ReportContent) -> Iterator[Markup]:
     measured = record.measured
     chosen_on = f"{measured.rows:,} photos of {measured.split}"
     if content.evaluation.data_sha256 == measured.data_sha256:
-        chosen_on = "these very photos: new ones may do a little worse"
+        chosen_on = "these same photos: new photos may do a little worse"
     yield words(
         f"{record.classes:,} classes, head {record.head}, "
         f"{score_name(record.score_kind, record.temperature)} scores. Thresholds were chosen on "
@@ -92,35 +92,35 @@ def _over_k(content: _ReportContent) -> Iterator[Markup]:
     counts = np.array(content.record.class_counts)
     ks = np.array([int(row.value) for row in diagnostics.top_k])
     random = (ks / len(counts)).tolist()
-    baselines, unaided = {"K at random": random}, "K classes drawn at random"
+    baselines, guesses = {"K at random": random}, "K classes drawn at random"
     if content.record.class_counts_from == "train":
         shares = commonest_hit_rates(diagnostics.labels, counts)
-        unaided = f"the K classes commonest in training, and {unaided}"
+        guesses = f"the K classes most common in training, and {guesses}"
         baselines = {"the K commonest": shares[ks - 1].tolist(), **baselines}
     picture = charts.accuracy_over_k(diagnostics.average_k, diagnostics.top_k, baselines)
-    k, one = diagnostics.k, diagnostics.top_k[0] if diagnostics.top_k else None
-    fixed = next((row for row in diagnostics.top_k if row.value == k), None)
-    wins = next(row for row in diagnostics.average_k if row.value == k)
+    k, best = diagnostics.k, diagnostics.top_k[0] if diagnostics.top_k else None
+    exact = next((row for row in diagnostics.top_k if row.value == k), None)
+    average = next(row for row in diagnostics.average_k if row.value == k)
     accuracy = ""
-    if one is not None:
-        accuracy += f" The best class alone is right for {percent(one.hit_rate)} of the photos."
-    if fixed is not None:
+    if best is not None:
+        accuracy += f" The best class alone is right for {percent(best.hit_rate)} of the photos."
+    if exact is not None:
         accuracy += (
             f" At K = {k:g}, sets of that size on average hold the right class for "
-            f"{percent(wins.hit_rate)}, sets of exactly that size for {percent(fixed.hit_rate)}."
+            f"{percent(average.hit_rate)}, sets of exactly that size for {percent(exact.hit_rate)}."
         )
     yield side_by_side(
         drawing(
             picture,
-            f"Accuracy over K, with 95 % intervals.{accuracy} Without a network: {unaided}.",
+            f"Accuracy over K, with 95 % intervals.{accuracy} Without a network: {guesses}.",
         ),
         drawing(
             charts.sizes_achieved(diagnostics.average_k),
             "Mean set size on these photos compared with K, with its 95 % interval: at "
-            f"K = {k:g} it is {wins.size:.2f}, {(wins.size / k - 1) * 100:+.1f} %. The thresholds "
-            f"were chosen for 0 % on {content.record.measured.rows:,} photos of "
-            f"{content.record.measured.split}: the fewer those are, and the less like these, the "
-            "further off.",
+            f"K = {k:g} it is {average.size:.2f}, {(average.size / k - 1) * 100:+.1f} %. The "
+            f"thresholds give 0 % on the {content.record.measured.rows:,} photos of "
+            f"{content.record.measured.split} that chose them; the difference grows if those are "
+            "few or unlike these.",
         ),
     )
 
@@ -151,8 +151,8 @@ def _rule(result: Evaluated) -> tuple[str, ...]:
 def _sizes(content: _ReportContent) -> Iterator[Markup]:
     diagnostics = content.diagnostics
     bars = charts.size_bars(diagnostics.sizes)
-    alone = (diagnostics.sizes == 1).mean()
-    half = int(np.median(diagnostics.sizes))
+    single = (diagnostics.sizes == 1).mean()
+    median = int(np.median(diagnostics.sizes))
     small, large = (
         percent(diagnostics.hits[among].mean() if among.any() else None)
         for among in (diagnostics.sizes == 1, diagnostics.sizes > 1)
@@ -160,8 +160,8 @@ def _sizes(content: _ReportContent) -> Iterator[Markup]:
     yield side_by_side(
         drawing(
             charts.sizes_of_hits(bars, diagnostics.hits),
-            f"Sets at K = {diagnostics.k:g}: {percent(alone)} hold one class, half of all at most "
-            f"{half:,}, the largest {int(diagnostics.sizes.max()):,}.",
+            f"Sets at K = {diagnostics.k:g}: {percent(single)} hold one class, half of all at most "
+            f"{median:,}, the largest {int(diagnostics.sizes.max()):,}.",
         ),
         drawing(
             charts.hits_of_sizes(bars, diagnostics.hits, diagnostics.plants),
@@ -171,11 +171,11 @@ def _sizes(content: _ReportContent) -> Iterator[Markup]:
     )
 
 
-def _beside(content: _ReportContent) -> Iterator[Markup]:
-    diagnostics, older = content.diagnostics, content.older
-    if older is None:
+def _comparison(content: _ReportContent) -> Iterator[Markup]:
+    diagnostics, baseline = content.diagnostics, content.baseline
+    if baseline is None:
         return
-    before = {row.value: row for row in older.average_k}
+    before = {row.value: row for row in baseline.average_k}
     asked_for = {result.point.k for result in content.evaluation.rules}
     yield table(
         ("K", "mean size, older", "this one", "hit rate, older", "this one"),
@@ -191,15 +191,15 @@ def _beside(content: _ReportContent) -> Iterator[Markup]:
             if row.value in before and row.value in asked_for
         ),
     )
-    if older.k != diagnostics.k:
+    if baseline.k != diagnostics.k:
         return
-    sizes = np.concatenate([older.sizes, diagnostics.sizes])
-    first = np.arange(len(sizes)) < len(older.sizes)
+    sizes = np.concatenate([baseline.sizes, diagnostics.sizes])
+    first = np.arange(len(sizes)) < len(baseline.sizes)
     yield drawing(
         charts.sizes_of_groups(
             charts.size_bars(sizes), {"the older bundle": first, "this bundle": ~first}
         ),
-        f"How the set sizes of both are distributed at K = {diagnostics.k:g}.",
+        f"Distribution of the set sizes of both bundles at K = {diagnostics.k:g}.",
     )
 
 
@@ -223,7 +223,7 @@ def _shots(content: _ReportContent) -> Iterator[Markup]:
         table(("group", "classes", "photos", "mean size", "hit rate", "95 %"), map(_group, groups)),
     )
     sized = [result for result in evaluation.rules if result.point.rule == "average_k"]
-    yield words("Hit rate of average_k class by class, then the mean over the classes of a group:")
+    yield words("Mean over the classes of a group of the hit rate of average_k:")
     yield table(
         ("K", *present, "all classes"),
         (
@@ -253,14 +253,14 @@ def _reliability(content: _ReportContent) -> Iterator[Markup]:
     kind = score_name(content.record.score_kind, content.record.temperature)
     sigmoid = ""
     if content.record.score_kind == "sigmoid":
-        sigmoid = " Sigmoid scores do not compete: those of several classes may all be high."
+        sigmoid = " Sigmoid scores are independent: several classes may have high scores."
     yield drawing(
         charts.reliability(best, every),
         f"Scores ({kind}) in bins of a tenth, and how often they are of the right class, with "
-        "95 % intervals; the bars say how sure the network is of its best class. Below the dotted "
-        "line scores promise more than they hold. Best scores are off by "
-        f"{best.gap * 100:.1f} points on average.{sigmoid} The thresholds do not rely on scores "
-        "being true: they are chosen by how large the sets become.",
+        "95 % intervals; the bars show how confident the network is of its best class. Below the "
+        "dotted line scores are overconfident. Best scores are off by "
+        f"{best.gap * 100:.1f} points on average.{sigmoid} The thresholds do not assume that "
+        "scores are calibrated: the set sizes determine them.",
     )
 
 
@@ -279,7 +279,7 @@ def _pairs(content: _ReportContent) -> Iterator[Markup]:
         return
     k = content.diagnostics.k
     yield words(
-        f"The pairs that most sets at K = {k:g} hold, and what the photos of these sets show."
+        f"The pairs of classes that share the most sets at K = {k:g}, and what these photos show."
     )
     yield table(
         ("classes", "sets with both", "shows the first", "the second", "another"),
@@ -310,12 +310,12 @@ SECTIONS: Final[Mapping[str, Callable[[_ReportContent], Iterator[Markup]]]] = {
     "In short": _summary,
     "Accuracy and size over K": _over_k,
     "Set sizes": _sizes,
-    "Beside the older bundle": _beside,
+    "Beside the older bundle": _comparison,
     "Rare and common classes": _shots,
-    "Are the scores to be believed?": _reliability,
+    "Reliability of the scores": _reliability,
     "Photos with the largest sets": _largest,
     "Classes that share sets": _pairs,
     "Every rule": _rules,
     "Where the figures come from": _origin,
 }
-"""The page from top to bottom."""
+"""The sections of the page in order."""

@@ -1,7 +1,7 @@
-"""A report as one HTML file: sections of words, tables and drawings.
+"""A report as one HTML file: sections of text, tables and plots.
 
-The file opens anywhere: nothing is fetched, no script runs, and it follows the reader's choice of
-a light or a dark page. Text is escaped here; markup has the type :class:`Markup`.
+The file is self-contained: it loads nothing, runs no script, and follows the reader's light or dark
+colour scheme. Text is escaped here; markup has the type :class:`Markup`.
 """
 
 import html
@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from florilege.calibration.report.plot_style import inline, variables
 
 Markup = NewType("Markup", str)
-"""HTML that is safe to put into a page as it is."""
+"""HTML that is safe to insert into a page without escaping."""
 
 _STYLE: Final = """
 body { font: 16px/1.55 system-ui, sans-serif; color: var(--ink); background: var(--paper);
@@ -61,7 +61,7 @@ def page(title: str, sections: Iterable[Markup]) -> str:
 
 
 def section(title: str, *parts: Markup) -> Markup:
-    """A heading and what is under it."""
+    """A heading and its content."""
     return Markup(f"<section><h2>{html.escape(title)}</h2>\n{''.join(parts)}</section>\n")
 
 
@@ -71,7 +71,7 @@ def words(text: str) -> Markup:
 
 
 def drawing(figure: Figure, caption: str) -> Markup:
-    """A drawing and, under it, what it shows."""
+    """A plot with its caption."""
     return Markup(
         f'<figure><div aria-hidden="true">{inline(figure)}</div>'
         f"<figcaption>{_text(caption)}</figcaption></figure>\n"
@@ -79,12 +79,12 @@ def drawing(figure: Figure, caption: str) -> Markup:
 
 
 def side_by_side(*parts: Markup) -> Markup:
-    """Beside each other where there is room, else below."""
+    """Parts beside each other if there is room, else below each other."""
     return Markup(f'<div class="side">{"".join(parts)}</div>\n')
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
-    """Words in the first column, numbers in the others."""
+    """A table with text in the first column and numbers in the others."""
     first = "".join(f"<th>{_text(cell)}</th>" for cell in head)
     body = "".join(
         f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in row)}</tr>\n" for row in rows
@@ -93,20 +93,20 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
 
 
 def preformatted(text: str) -> Markup:
-    """Lines as they are, such as settings."""
+    """Preformatted lines, such as settings."""
     return Markup(f"<pre>{html.escape(text)}</pre>\n")
 
 
 def percent(share: float | None) -> str:
-    """A share for people, such as ``93.1 %``; a dash for none."""
+    """A share for people, such as ``93.1 %``; a dash for None."""
     return "-" if share is None else f"{share * 100:.1f} %"
 
 
 def interval(low: float | None, high: float | None) -> str:
-    """Both ends of an interval of a share, such as ``92.0-94.1 %``; a dash for none."""
+    """The interval of a share, such as ``92.0-94.1 %``; a dash for None."""
     return "-" if low is None else f"{low * 100:.1f}-{percent(high)}"
 
 
 def _text(text: str) -> str:
-    """Escaped, and no line ends between a number and what belongs to it."""
+    """Escape text, with non-breaking spaces between a number and its unit or name."""
     return html.escape(text).replace(" %", "&nbsp;%").replace(" = ", "&nbsp;=&nbsp;")

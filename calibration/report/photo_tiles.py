@@ -1,4 +1,4 @@
-"""Photos with large sets, small and beside the members of their sets."""
+"""Thumbnails of photos with large sets, beside the members of the sets."""
 
 import io
 from base64 import b64encode
@@ -32,7 +32,7 @@ def photo_tile(measured: BundleOutputs, large: LargeSet) -> Markup:
 
 
 def _picture(measured: BundleOutputs, row: int) -> str:
-    """The photo as the network sees it, small; says so if it cannot be read any more."""
+    """A thumbnail of the preprocessed photo, or a placeholder if it cannot be read."""
     try:
         size = replace(measured.bundle.preprocess, image_size=_SIDE)
         pixels = load(measured.photos.read(row), size)

@@ -1,4 +1,4 @@
-"""How drawings look, and how one is put into a page; needs matplotlib, the extra ``report``."""
+"""The style of plots, and plots as SVG for a page; needs matplotlib, the extra ``report``."""
 
 import io
 import re
@@ -27,7 +27,7 @@ ON_DARK: Final = {
     GRID: "#35423b",
     PAPER: "#141a17",
 }
-"""What each colour becomes on a dark page."""
+"""The replacement of each colour on a dark page."""
 
 STYLE: Final[dict[Any, Any]] = {
     "axes.axisbelow": True,
@@ -48,29 +48,26 @@ STYLE: Final[dict[Any, Any]] = {
     "xtick.color": GREY,
     "ytick.color": GREY,
 }
-_PANEL: Final = (4.7, 3.2)  # inches: as wide as a phone, so that letters stay legible there
+_PANEL: Final = (4.7, 3.2)  # inches: the width of a phone, so that text stays legible there
 
 
-def panel(across: str, up: str) -> tuple[Figure, Axes]:
-    """An empty drawing for a page; ``across`` and ``up`` say what its axes show.
-
-    To be called, like all that is drawn into it, under :data:`STYLE`.
-    """
+def panel(xlabel: str, ylabel: str) -> tuple[Figure, Axes]:
+    """An empty plot for a page; call it, and draw into it, under :data:`STYLE`."""
     figure = Figure(figsize=_PANEL, layout="constrained")
     axes = figure.subplots()
-    axes.set_xlabel(across)
-    axes.set_ylabel(up)
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel(ylabel)
     return figure, axes
 
 
 def inline(figure: Figure) -> str:
-    """SVG for the inside of a page: text stays text, colours are those of :func:`variables`."""
+    """SVG to insert into a page, with text as text and the colours of :func:`variables`."""
     text = io.StringIO()
     with mpl.rc_context({**STYLE, "svg.fonttype": "none"}):
         metadata = {"Date": None, "Creator": None}
         figure.savefig(text, format="svg", transparent=True, metadata=metadata)
     svg = re.sub(r"<metadata>.*?</metadata>", "", text.getvalue(), flags=re.DOTALL)
-    svg = re.sub(r'<g id="[^"]*"', "<g", svg[svg.index("<svg") :])  # the same in every drawing
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg[svg.index("<svg") :])  # ids repeat in every plot
     for colour in ON_DARK:
         svg = svg.replace(colour, f"var({_variable(colour)})")
     return svg

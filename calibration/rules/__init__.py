@@ -1,4 +1,4 @@
-"""The set rules: each chooses a threshold from scores, and says what it promises."""
+"""The set rules: each chooses a threshold on scores and documents its guarantee."""
 
 from florilege.calibration.rules.rule_table import RULES as RULES
 from florilege.calibration.rules.rule_table import RuleName as RuleName

@@ -1,4 +1,4 @@
-"""One conformal threshold per class; classes with too few rows take that of all rows."""
+"""One conformal threshold per class; classes with too few rows get that of all rows."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from florilege.calibration.threshold import RealNumber
 def class_coverage_of(
     evidence: Evidence, labels: NDArray[np.int64], coverage: RealNumber
 ) -> SetRule:
-    """The rule ``class_coverage`` from scores gathered batch by batch, and all their labels."""
+    """The rule ``class_coverage`` from evidence and the labels of all its rows."""
     thresholds, small = class_thresholds(evidence.true_scores, labels, evidence.classes, coverage)
     return SetRule(
         rule="class_coverage",
@@ -30,17 +30,17 @@ def class_thresholds(
     classes: int,
     coverage: RealNumber,
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Threshold of each class, and which classes were too small for one of their own.
+    """Threshold of each class, and which classes are too small for one of their own.
 
-    A threshold needs ``1/(1 - coverage) - 1`` rows, of the class or else of all classes; where
-    there are fewer even of all, every class is in every set.
+    A threshold needs ``1/(1 - coverage) - 1`` rows of its class, or else of all classes; with fewer
+    rows in total, every class is in every set.
 
     Args:
         true_scores: Score of the true class of each row, shape ``(rows,)``; ``+inf`` where it is
             in the set whatever the threshold.
         labels: True class indices, shape ``(rows,)``.
         classes: Number of classes.
-        coverage: Wanted probability, in (0, 1).
+        coverage: Requested probability, in (0, 1).
 
     Returns:
         Thresholds, ``-inf`` for a class in every set, and a mask; both of shape ``(classes,)``.

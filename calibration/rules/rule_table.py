@@ -1,4 +1,4 @@
-"""The one table of the set rules: everything that depends on a rule looks there."""
+"""The table of the set rules, which all code that depends on a rule uses."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,35 +24,35 @@ RuleName = Literal[
 
 @dataclass(frozen=True, kw_only=True)
 class RuleSpec:
-    """What there is to know about a rule.
+    """The properties of a rule.
 
-    ``choose`` is None for a rule that needs no threshold, or more than evidence to choose one. With
-    several photos ``top_k`` uses their marginals, the others their scores: that did best on
-    simulated plants, with clean photos, noisy ones, and photos of other things. The marginals of a
-    row sum to ``k``, which flattens the differences in ambiguity that a threshold depends on.
+    ``choose`` is None for a rule without a threshold, or one that needs more than evidence. With
+    several photos ``top_k`` uses their marginals, the others their scores: this does best on
+    simulated plants, with clean photos, noisy photos, and photos of other things. The marginals of
+    a row sum to ``k``, which flattens the differences in ambiguity that a threshold depends on.
     """
 
-    calibrate: Callable[..., SetRule]  # chooses its threshold from the scores of an array
-    choose: Callable[[Evidence, RealNumber], SetRule] | None = None  # from evidence, in batches
+    calibrate: Callable[..., SetRule]  # chooses the threshold on an array of scores
+    choose: Callable[[Evidence, RealNumber], SetRule] | None = None  # chooses it on evidence
     takes: Literal["average_k", "k", "coverage"]  # the argument of `calibrate` that it needs
-    balanced: bool = False  # whether scores are weighted so that rare classes count
-    by_class: bool = False  # whether each class has a threshold of its own
-    promises: tuple[Guarantee, ...] = ()  # guarantees on offer, at least for one photo
+    balanced: bool = False  # whether scores are weighted in favour of rare classes
+    by_class: bool = False  # whether each class has its own threshold
+    promises: tuple[Guarantee, ...] = ()  # available guarantees, at least for one photo
     fusion: Fusion = "mean_score"  # how the scores of several photos become one row
 
     @property
     def asks(self) -> Literal["k", "coverage"]:
-        """What a request or a command asks for: a size or a coverage."""
+        """What a request or a command specifies: a size or a coverage."""
         return "coverage" if self.takes == "coverage" else "k"
 
     @property
     def guarantee(self) -> Guarantee | None:
-        """What it promises where nothing else is asked for; None for a size that is measured."""
+        """The usual guarantee; None for a size that is only measured."""
         return "mean" if self.asks == "coverage" else None
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The arguments of :func:`calibrate` that it cannot do without."""
+        """The required arguments of :func:`calibrate`."""
         labels = ("labels",) if self.asks == "coverage" else ()
         return (*labels, self.takes, *(("class_counts",) if self.balanced else ()))
 
@@ -90,12 +90,12 @@ RULES: Mapping[str, RuleSpec] = MappingProxyType(
         ),
     }
 )
-"""Every rule by its name, a :data:`RuleName`: a new one is a function in
-:mod:`florilege.calibration.rules.rules` and an entry here."""
+"""Every rule by its name, a :data:`RuleName`. To add one, write its function in
+:mod:`florilege.calibration.rules.rules` and add an entry here."""
 
 
 def usual_guarantee(rule: str) -> Guarantee | None:
-    """:attr:`RuleSpec.guarantee` of a rule by its name; None for a name that is not a rule."""
+    """:attr:`RuleSpec.guarantee` of the rule with this name; None for an unknown name."""
     return RULES[rule].guarantee if rule in RULES else None
 
 
@@ -112,20 +112,20 @@ def calibrate(
     micro_weight: float = 0.5,
     **options: Any,
 ) -> SetRule:
-    """Calibrate the rule called ``rule``; its function says what it promises.
+    """Calibrate the rule with the name ``rule``; its function documents its guarantee.
 
     Args:
         rule: A name in :data:`RULES`.
         scores: Calibration scores, shape ``(rows, classes)``.
         labels: True class indices, shape ``(rows,)``; for the coverage rules.
-        average_k: Wanted mean set size, for ``average_k`` and ``balanced_average_k``.
-        k: Wanted size of every set, for ``top_k``.
-        coverage: Wanted probability of holding the true class, in (0, 1), for the coverage rules.
+        average_k: Requested mean set size, for ``average_k`` and ``balanced_average_k``.
+        k: Requested size of every set, for ``top_k``.
+        coverage: Requested probability of holding the true class, in (0, 1), for coverage rules.
         min_size: 1 to keep the best class in every set, else 0.
         class_counts: Training images per class, for the balanced rules; by default how often each
             class occurs in ``labels``.
         micro_weight: For the balanced rules, from 0 (macro) to 1 (micro).
-        options: What only that rule takes, such as ``guarantee`` or ``delta``; see its function.
+        options: Options of this rule only, such as ``guarantee`` or ``delta``; see its function.
 
     Returns:
         The rule, with ``lambda_val`` and ``sets(scores)``.
@@ -152,7 +152,7 @@ def calibrate(
     for name, value in sizes.items():
         if value is not None and name != spec.takes:
             raise ValueError(f"rule {rule} takes no {name}, got {value}")
-    arguments = _needed(rule, {**sizes, "labels": labels, "class_counts": class_counts})
+    arguments = _required(rule, {**sizes, "labels": labels, "class_counts": class_counts})
     if rule != "top_k":
         arguments["min_size"] = min_size
     if spec.balanced:
@@ -160,8 +160,8 @@ def calibrate(
     return spec.calibrate(scores, **arguments, **options)
 
 
-def _needed(rule: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments that a rule cannot do without."""
+def _required(rule: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The required arguments of a rule; ValueError if one is missing."""
     for name in RULES[rule].needs:
         if arguments[name] is None:
             raise ValueError(f"rule {rule} needs {name}")

@@ -1,8 +1,8 @@
-"""The set rules, each calibrated on scores, and what each of them promises.
+"""The set rules, each calibrated on scores, and their guarantees.
 
 A rule is calibrated with its ``min_size``: with 1, the default, every set holds its best class,
-and the threshold allows for that. Adding the best class to empty sets afterwards would make the
-sets larger than asked for: 1.10 classes instead of 1.00 at K = 1 on one of our data sets.
+and the threshold allows for that. Adding the best class to empty sets later would make sets larger
+than requested: 1.10 classes instead of 1.00 at K = 1 on one of our data sets.
 """
 
 from dataclasses import replace
@@ -34,25 +34,25 @@ def average_k(
 
     Promise: on the calibration scores, which need no labels, the mean size is exactly
     ``floor(K n) / n`` plus ``ties / n``. On new photos drawn like them it is K up to a standard
-    error of ``sd(size) sqrt(1/n + 1/n_new)``; with half of all calibrations it is larger. Nothing
-    is promised about the share of sets that hold the true class, which is measured instead.
+    error of ``sd(size) sqrt(1/n + 1/n_new)``; half of all calibrations exceed K. The share of sets
+    that hold the true class is not guaranteed but measured.
 
     With ``guarantee="mean"`` the expected size of a new photo's set is at most K, for photos
     exchangeable with the calibration rows (conformal risk control): on average over calibrations.
     With ``guarantee="probability"`` the mean size on new photos is at most K for all but a share
-    ``delta`` of calibrations, for rows drawn independently. Both cut sets down to ``max_size``.
+    ``delta`` of calibrations, for rows drawn independently. Both limit sets to ``max_size``.
 
     Other arguments and errors are those of :func:`calibrate`.
 
     Args:
         scores: Shape ``(rows, classes)``; in [0, 1] for ``probability``.
-        average_k: Wanted mean size, ``min_size <= average_k <= classes``.
+        average_k: Requested mean size, ``min_size <= average_k <= classes``.
         guarantee: None, ``mean`` or ``probability``.
         delta: For ``probability``: how often the mean size may exceed K, in (0, 1).
         max_size: With a guarantee: the largest set, ``average_k <= max_size <= classes``; by
-            default 50, or the number of classes where there are fewer. The smaller it is, the
-            nearer the mean size comes to K.
-        seed: Of the order in which ``probability`` looks at the rows.
+            default 50, or the number of classes if that is less. The smaller it is, the closer
+            the mean size is to K.
+        seed: Seed of the order in which ``probability`` tests the rows.
     """
     values = as_scores(scores)
     if guarantee is None:
@@ -67,7 +67,7 @@ def average_k(
 def top_k(scores: ArrayLike, *, k: int) -> SetRule:
     """The ``k`` best classes of every photo; among equal scores, the first classes.
 
-    Promise: exactly ``k`` classes, nothing to calibrate; how often they hold the true class is
+    Promise: exactly ``k`` classes, without calibration; how often they hold the true class is
     measured.
 
     Raises:
@@ -88,18 +88,18 @@ def coverage(
     min_size: int = 1,
     delta: float | None = None,
 ) -> SetRule:
-    """Sets that hold the true class with at least the asked probability (split conformal).
+    """Sets that hold the true class with at least the requested probability (split conformal).
 
     Promise: for photos exchangeable with the calibration rows, and a network chosen without
     them, ``P(true class in set) >= coverage``, and at most ``coverage + 1/(n + 1)`` where scores
     do not tie and ``min_size`` is 0. The probability is over calibration and photo together: half
     of all calibrations cover a little less. With ``delta`` all but a share ``delta`` of
-    calibrations cover at least the asked share of new photos, for rows drawn independently. With
-    too few rows for a level (``1/(1 - coverage) - 1`` without ``delta``) every class is in every
-    set.
+    calibrations cover at least the requested share of new photos, for rows drawn independently.
+    With too few rows for a level (``1/(1 - coverage) - 1`` without ``delta``) every class is in
+    every set.
 
     Arguments and errors are those of :func:`calibrate`; ``delta`` is in (0, 1), or None for a
-    promise on average.
+    guarantee on average.
     """
     evidence = _evidence(scores, labels, largest=min_size, min_size=min_size)
     return evidence.coverage(coverage, delta=delta)
@@ -135,7 +135,7 @@ def balanced_coverage(
     micro_weight: float = 0.5,
     min_size: int = 1,
 ) -> SetRule:
-    """Sets with a coverage promise over all photos that leave more of their room to rare classes.
+    """Sets with a coverage guarantee over all photos, in which rare classes get more room.
 
     Promise: the same probability as :func:`coverage`, over all photos, not class by class.
 
@@ -158,18 +158,18 @@ def class_coverage(
     coverage: RealNumber,
     min_size: int = 1,
 ) -> SetRule:
-    """Sets with a coverage promise for each class, at one threshold per class.
+    """Sets with a coverage guarantee for each class, at one threshold per class.
 
     Promise: for photos of a class that are exchangeable with its calibration rows, and a network
-    chosen without them, ``P(true class in set | class) >= coverage``. A class with fewer than
-    ``1/(1 - coverage) - 1`` rows could only have it through a place in every set, which on a long
-    tail makes sets of half of all classes. It gets the threshold of all rows instead, which keeps
-    the promise over all such classes only as far as they resemble the rest.
+    chosen without them, ``P(true class in set | class) >= coverage``. For a class with fewer than
+    ``1/(1 - coverage) - 1`` rows this would require the class in every set, and with a long tail
+    sets would hold half of all classes. It gets the threshold of all rows instead, which covers
+    these classes only as far as they resemble the others.
 
     Arguments and errors are those of :func:`calibrate`.
 
     Returns:
-        The rule; its ``small_classes`` says how many classes had too few rows.
+        The rule; its ``small_classes`` is the number of classes with too few rows.
     """
     evidence = _evidence(scores, labels, largest=min_size, min_size=min_size)
     true = as_labels(labels, rows=evidence.rows, classes=evidence.classes)
@@ -183,8 +183,8 @@ def class_weights(class_counts: ArrayLike, micro_weight: float = 0.5) -> NDArray
     ``w * micro + (1 - w) * macro`` accuracy at a given mean set size (Neyman and Pearson).
 
     Args:
-        class_counts: Training images per class, shape ``(classes,)``. A class with none counts as
-            if it had one, so that its factor stays finite.
+        class_counts: Training images per class, shape ``(classes,)``. 0 counts as 1, so that the
+            factor stays finite.
         micro_weight: ``w`` in [0, 1]: 1 is the rule without weights, 0 favours rare classes most.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What the rules need to know about calibration scores, gathered in one pass over batches."""
+"""The summary of calibration scores that the rules need, from one pass over batches."""
 
 from typing import Any
 
@@ -27,21 +27,22 @@ LOWEST = float(np.finfo(np.float64).min)
 
 
 class Evidence:
-    """Largest scores and true-class scores, enough for every threshold of one kind of score.
+    """Largest scores and true-class scores, which suffice for all thresholds of a kind of score.
 
-    With ``min_size=1`` the best class of each row is set aside first: it is in the set whatever
-    the threshold, which only has to cut the rest.
+    With ``min_size=1`` the best class of each row is left out first: it is in the set whatever the
+    threshold.
 
     Args:
         rows: Rows of the whole calibration data.
         classes: Number of classes.
-        max_average_k: The largest mean set size that will be asked for.
+        max_average_k: The largest mean set size to be requested.
         min_size: 1 where every set holds its best class, else 0.
         class_weights: Factor of each class's score, shape ``(classes,)``, or None.
-        max_size: The largest set, at least ``max_average_k``, if mean sizes are to be guaranteed;
-            those without a guarantee can then no longer be asked for.
-        largest_plant: The most rows of one plant. The other promises, and coverage with ``delta``,
-            need rows of different plants, see :func:`calibration.photo_groups.one_of_each`.
+        max_size: The largest set, at least ``max_average_k``, for guaranteed mean sizes; mean sizes
+            without a guarantee are then not available.
+        largest_plant: The most rows of one plant. The other guarantees, and coverage with
+            ``delta``, need rows of different plants, see
+            :func:`florilege.calibration.photo_groups.one_of_each`.
 
     Raises:
         ValueError: ``min_size`` is not 0 or 1, ``max_average_k`` or ``max_size`` is out of range,
@@ -71,22 +72,22 @@ class Evidence:
             raise ValueError(f"max_size must be in [{max_average_k}, {classes}], got {max_size}")
         self.rows, self.classes, self.min_size, self.max_size = rows, classes, min_size, max_size
         self.class_weights, self.largest_plant = class_weights, largest_plant
-        cut = as_fraction(max_average_k) - min_size  # scores per row for the threshold to choose
-        self._top = TopScores(rows, cut if max_size is None else 0)
+        free_k = as_fraction(max_average_k) - min_size  # scores per row above the threshold
+        self._top = TopScores(rows, free_k if max_size is None else 0)
         self._best = None
         if max_size is not None:
-            keep, largest = max(1, max_size - min_size), exact_rank(cut, rows) + 1
+            keep, largest = max(1, max_size - min_size), exact_rank(free_k, rows) + 1
             self._best = BestOfRows(rows, keep, largest=largest)
         self._true: list[NDArray[np.float64]] = []
-        self._smallest = np.inf  # of all scores compared
+        self._smallest = np.inf  # of all weighted scores
         self._largest = -np.inf
-        self._largest_rest = -np.inf  # of those the threshold has to cut
+        self._largest_rest = -np.inf  # of the scores that the threshold applies to
 
     def update(self, scores: ArrayLike, labels: ArrayLike | None = None) -> None:
-        """Add some more rows.
+        """Add rows.
 
         Args:
-            scores: Shape ``(batch, classes)``, not weighted yet.
+            scores: Shape ``(batch, classes)``, without weights.
             labels: True class indices, shape ``(batch,)``; needed only for coverage.
 
         Raises:
@@ -123,7 +124,7 @@ class Evidence:
         """Rule for sets of ``average_k`` classes on average.
 
         Raises:
-            ValueError: ``average_k`` below ``min_size`` or above what was announced.
+            ValueError: ``average_k`` below ``min_size`` or above ``max_average_k``.
         """
         check_average_k(average_k, lowest=self.min_size, classes=self.classes)
         threshold = self._top.threshold(as_fraction(average_k) - self.min_size)
@@ -138,12 +139,12 @@ class Evidence:
         :func:`florilege.calibration.rules.rules.average_k`.
 
         Raises:
-            ValueError: A value out of range, no ``max_size`` was announced, or scores outside
-                [0, 1] for ``probability``.
+            ValueError: A value out of range, no ``max_size``, or scores outside [0, 1] for
+                ``probability``.
         """
         check_average_k(average_k, lowest=self.min_size, classes=self.classes)
         if self._best is None or self.max_size is None:
-            raise ValueError("a guarantee needs max_size from the start")
+            raise ValueError("a guarantee needs an Evidence with max_size")
         sizes = {"max_size": self.max_size, "min_size": self.min_size}
         if guarantee == "mean":
             largest, rows = self._best.largest, self._top.rows_seen
@@ -161,7 +162,7 @@ class Evidence:
         """Rule for sets that hold the true class with a probability of at least ``coverage``.
 
         Raises:
-            ValueError: A value out of range, or rows were added without labels.
+            ValueError: A value out of range, or rows without labels.
         """
         check_coverage(coverage)
         true = self.true_scores
@@ -173,21 +174,21 @@ class Evidence:
 
     @property
     def true_scores(self) -> NDArray[np.float64]:
-        """Score of each row's true class; ``+inf`` where it is in the set anyway.
+        """Score of each row's true class; ``+inf`` where it is always in the set.
 
         Raises:
-            ValueError: Rows were added without labels.
+            ValueError: Some rows have no labels.
         """
         true = np.concatenate([np.empty(0), *self._true])
         if true.size != self._top.rows_seen or not true.size:
-            raise ValueError("coverage needs the labels of every row, but some came without")
+            raise ValueError("coverage needs the labels of every row, but some rows have none")
         return true
 
     def finite(self, quantile: float) -> float:
-        """A finite threshold that keeps as much as a quantile of true scores does."""
+        """A finite threshold that keeps the same classes as a quantile of true scores."""
         if quantile == -np.inf:  # too few rows for this level: every class is in every set
             return 0.0 if self._smallest >= 0 else LOWEST
-        if quantile == np.inf:  # the best class alone is enough
+        if quantile == np.inf:  # the best class suffices
             return self._smallest if self.classes == 1 else next_above(self._largest_rest)
         return quantile
 

@@ -141,12 +141,12 @@ def test_what_no_photo_can_promise_yet_is_a_caution(bundle: Bundle, data: str) -
     (mean,) = [caution for caution in messages if "guarantee=mean" in caution]
     assert "at K = 1.05 needs more photos or a smaller --max-size" in mean
     assert any(
-        "6 of 6 classes have fewer than the 19 photos that class_coverage 0.95 needs: it promises "
-        "nothing for them alone" in caution
+        "6 of 6 classes have fewer than the 19 photos that class_coverage 0.95 needs: it "
+        "guarantees nothing for each of them" in caution
         for caution in messages
     )
     messages = cautions(calibrate_bundle(bundle.path, data, ks=[1, 3], coverages=[0.9]))
-    assert not any("guarantee" in caution or "class_coverage" in caution for caution in messages)
+    assert not any("guarantee=" in caution or "class_coverage" in caution for caution in messages)
 
 
 def test_evaluation_measures_every_rule_at_every_value_asked_for(bundle: Bundle, data: str) -> None:
@@ -401,11 +401,11 @@ def test_a_report_is_one_page_about_the_sets(
     result = CliRunner().invoke(app, [*arguments, "--report", str(tmp_path / name)])
     assert result.exit_code == 0
     page = tmp_path / name if name == "page.html" else tmp_path / name / "report.html"
-    assert ("--report names the file of one page now" in result.stderr) == (name == "folder")
+    assert ("--report takes an HTML file" in result.stderr) == (name == "folder")
     assert f"the report is {page}" in result.stderr
     text = page.read_text()
     assert "Accuracy and size over K" in text
-    assert "were chosen on these very photos" in text
+    assert "were chosen on these same photos" in text
     record = read_record(open_bundle(bundle.path))
     for sha256 in (open_bundle(bundle.path).sha256, record.calibration_id):
         assert sha256[:16] in text
@@ -462,7 +462,7 @@ def test_a_bundle_that_another_process_changes_is_refused_before_any_photo_is_sc
         for flags in (["--data", data], ["--score-log", "log", "--approve"]):
             error = CliRunner().invoke(app, ["calibrate", str(bundle.path), *flags]).exception
             assert isinstance(error, UsageError)
-            assert f"process ({other.pid}) writes into {bundle.path}" in str(error)
+            assert f"process ({other.pid}) is writing to {bundle.path}" in str(error)
         assert open_bundle(bundle.path) == bundle
 
 
@@ -471,7 +471,7 @@ def test_a_bundle_that_cannot_be_written_is_refused_before_any_photo_is_scored(
 ) -> None:
     monkeypatch.setattr(florilege.calibration.calibrate.calibrate, "outputs_of", None)
     (bundle.path / ".lock").mkdir()  # even an administrator cannot write this
-    with pytest.raises(BundleError, match=r"writing .* failed: .*; what was there is unchanged"):
+    with pytest.raises(BundleError, match=r"writing .* failed: .*; existing files are unchanged"):
         calibrate_bundle(bundle.path, data)
 
 

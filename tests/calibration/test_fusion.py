@@ -128,8 +128,8 @@ def test_more_photos_of_one_species_find_it_more_often() -> None:
     ("arguments", "message"),
     [
         ({"fusion": "median"}, "fusion must be one of"),
-        ({"k": 2}, "k goes with mean_marginal"),
-        ({"fusion": "mean_marginal"}, "k goes with mean_marginal"),
+        ({"k": 2}, "mean_marginal needs k"),
+        ({"fusion": "mean_marginal"}, "mean_marginal needs k"),
         ({"fusion": "mean_marginal", "k": 9}, r"k must be .* \[1, 3\]"),
         ({"score_kind": "logit"}, "kind must be one of"),
     ],

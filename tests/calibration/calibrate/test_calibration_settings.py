@@ -56,10 +56,13 @@ def test_every_setting_is_a_flag_of_calibrate() -> None:
 
 
 def test_text_and_numbers_make_the_same_settings() -> None:
-    words: dict[str, Any] = {"ks": "1, 2.5,1", "coverages": "0.8", "rejection_method": "none"}
+    words: dict[str, Any] = {"ks": "1, 2.5,1", "coverages": "0.8", "rejection_method": "none",
+                             "temperatures": "2,0.5"}  # fmt: skip
     typed = CalibrationSettings(**words)
-    assert typed == CalibrationSettings(ks=(1, 2.5), coverages=(0.8,), rejection_method=None)
-    assert (typed.ks, typed.coverages, typed.temperatures) == ((1.0, 2.5), (0.8,), (1.0,))
+    assert typed == CalibrationSettings(
+        ks=(1, 2.5), coverages=(0.8,), rejection_method=None, temperatures=(2, 0.5)
+    )
+    assert (typed.ks, typed.coverages, typed.temperatures) == ((1.0, 2.5), (0.8,), (2.0, 0.5))
     assert CalibrationPlan(classes=9, **dict(typed)).ks == typed.ks
 
 
@@ -72,11 +75,11 @@ def test_text_and_numbers_make_the_same_settings() -> None:
         ({"micro_weight": -1}, r"micro_weight must be in \[0, 1\], got -1"),
         ({"score_kind": "odds"}, "score_kind: .*'softmax' or 'sigmoid'"),
         ({"temperatures": [0]}, r"temperature must be in \[0.01, 100\], got 0"),
-        ({"temperatures": []}, "temperatures must be some numbers"),
+        ({"temperatures": []}, "temperatures must hold a number"),
         ({"rejection_method": "guess"}, "rejection_method must be one of auto, combined"),
         ({"suspect_share": 1}, r"share must be in \[0, 1\), got 1"),
         ({"delta": 0}, r"delta must be in \(0, 1\), got 0"),
-        ({"small_classes": "group"}, "small_classes is gone: classes with few photos get the"),
+        ({"small_classes": "group"}, "small_classes was removed: classes with few photos get the"),
         ({"kay": 1}, "kay"),
     ],
 )

@@ -136,9 +136,8 @@ def test_the_comparison_is_that_of_the_served_sets(folder: Path) -> None:
         photos, session = split.split("test"), Session(bundle, device="cpu")
         point = read_record(bundle).point("average_k", k=3)
         images = np.stack([load(photos.read(row), bundle.preprocess) for row in range(len(photos))])
-        members = point.sets(
-            scores(session.logits(images)[point.table.head], point.table.score_kind)
-        )
+        logits, table = session.logits(images)[point.table.head], point.table
+        members = point.sets(scores(logits, table.score_kind, temperature=table.temperature))
         sets.append((members[np.arange(len(photos)), photos.labels], members.sum(axis=1)))
     fixed = compare(sets[0], sets[1], rule="average_k k=3")
     first = comparisons[0]
@@ -307,10 +306,10 @@ def test_a_gate_closes_on_what_it_says(
 def test_reasons_name_rule_figures_and_what_was_allowed() -> None:
     (loss,) = Gate(hit_rate_loss=0.01).reasons(found_with(5, 60))
     assert loss.startswith("average_k k=3: hit rate 0.9950 -> 0.9400, change -0.0550 (-0.07")
-    assert loss.endswith("a loss of more than the 0.01 allowed is certain")
+    assert loss.endswith("a loss of more than the allowed 0.01 is certain")
     (growth,) = Gate(proof="no_worse", hit_rate_loss=1).reasons(found_with(0, 0, grown=0.2))
     assert "mean set size 3.000 -> 3.200, change +0.2000" in growth
-    assert growth.endswith("a growth of more than the 0 allowed cannot be ruled out")
+    assert growth.endswith("a growth of more than the allowed 0 cannot be ruled out")
     (rows,) = Gate(min_rows=5000).reasons(found_with(0, 0))
     assert rows == "average_k k=3: 1,000 photos, the gate needs 5,000"
 
@@ -360,9 +359,9 @@ def test_a_gate_file_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[1]", "some of hit_rate_loss, size_growth, proof, min_rows are expected by name"),
+        ("[1]", "must be a mapping with any of hit_rate_loss, size_growth, proof, min_rows"),
         ("{hit_loss: 1}", "unknown setting hit_loss; allowed: hit_rate_loss, size_growth, proof, "),
-        ("{3: 4}", "some of hit_rate_loss, .* are expected by name"),
+        ("{3: 4}", "must be a mapping with any of hit_rate_loss, .*"),
         ("{hit_rate_loss: -0.1}", "hit_rate_loss must be a number >= 0, got -0.1"),
         ("{hit_rate_loss: yes}", "hit_rate_loss must be a number >= 0, got True"),
         ("{size_growth: much}", "size_growth must be a number >= 0, got 'much'"),

@@ -231,8 +231,8 @@ def test_a_record_whose_lists_and_tables_disagree_is_refused() -> None:
     logits, labels = sample_logits()
     record = fitted(logits, labels)
     for lists, message in (
-        ((), "tables for lists that are not there"),
-        ((*record.lists, *record.lists), "two lists have one name"),
+        ((), "tables for lists that do not exist"),
+        ((*record.lists, *record.lists), "two lists have the same name"),
         ((replace(record.lists[0], classes=(1, CLASSES)),), "beyond the"),
     ):
         with pytest.raises(ValueError, match=message):

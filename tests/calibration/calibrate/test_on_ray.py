@@ -48,5 +48,5 @@ def test_photos_that_workers_cannot_read_are_listed(tmp_path: Path) -> None:
 
 def test_workers_without_ray_are_refused(tmp_path: Path) -> None:
     words = ["calibrate", str(tmp_path), "--data", "flora", "--ray-workers", "2"]
-    with pytest.raises(UsageError, match="--ray-workers goes with --ray"):
+    with pytest.raises(UsageError, match="--ray-workers needs --ray"):
         CliRunner().invoke(app, words, catch_exceptions=False)

@@ -72,7 +72,7 @@ def test_sets_that_differ_change_nothing(
     calibrate_bundle(bundle, str(data))
     before = (bundle / "bundle.json").read_bytes()
     monkeypatch.setattr(set_agreement, "differences", lambda *_: ["not today"])
-    with pytest.raises(GateFailed, match=r"photos of test.*not today; the bundle is as it was"):
+    with pytest.raises(GateFailed, match=r"photos of test.*not today; the bundle is not changed"):
         calibrate_bundle(bundle, str(data), **OPENVINO)
     assert (bundle / "bundle.json").read_bytes() == before
 

@@ -283,7 +283,7 @@ def test_a_reference_of_another_calibration_or_none_is_refused(copy: Path) -> No
     ("content", "message"),
     [
         (b"no arrays", r"reference\.npy of .* is damaged .*calibrate the bundle again"),
-        (Reference.of(np.ones((2, 5))).to_bytes(), "features of 5 numbers, the graph gives 3"),
+        (Reference.of(np.ones((2, 5))).to_bytes(), "features of 5 numbers, the graph outputs 3"),
     ],
 )
 def test_a_reference_that_cannot_be_used_is_named(copy: Path, content: bytes, message: str) -> None:
@@ -301,7 +301,7 @@ def referring_to_its_file(bundle: Bundle) -> CalibrationRecord:
 
 def test_a_graph_without_features_does_not_go_with_a_reference(copy: Path) -> None:
     bundle = open_bundle(copy)
-    with pytest.raises(BundleError, match="the graph gives none"):
+    with pytest.raises(BundleError, match="the graph outputs none"):
         open_reference(bundle, read_record(bundle), None)
 
 

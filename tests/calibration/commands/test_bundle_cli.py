@@ -223,7 +223,7 @@ def test_verify_names_every_wrong_file(calibrated: str) -> None:
     assert isinstance(result.exception, BundleError)
     assert result.exception.exit_code == 4
     assert "model.onnx is missing" in str(result.exception)
-    assert "metrics.json is not the file" in str(result.exception)
+    assert "metrics.json does not match" in str(result.exception)
     content = json.loads(result.stdout)
     assert content["ok"] is False
     assert [name for name, fault in content["files"].items() if fault] == [
@@ -237,7 +237,7 @@ def test_verify_names_every_wrong_file(calibrated: str) -> None:
     [
         ("classes.json", b"{", "damaged"),
         ("model.onnx", b"a model", "cannot be loaded"),
-        ("model.onnx", network({"logits": 1.0}, classes=3), "gives 3 classes"),
+        ("model.onnx", network({"logits": 1.0}, classes=3), "has 3 classes"),
         ("model.onnx", network({"logits": 1.0}, side=8), "must take `image`"),
         ("calibration.json", b"{", "calibration.json is damaged"),
         ("calibration.json", b"[]", "calibration.json is damaged"),
@@ -311,7 +311,7 @@ def test_names_says_what_was_merged_and_what_does_not_fit(calibrated: str, names
 def test_names_reads_well(calibrated: str, names_file: str) -> None:
     assert words("set-names", calibrated, names_file)[:6] == [
         f"{calibrated}: 1 of 2 classes named",
-        "1 class stays as before, not in the file: '10'",
+        "1 class unchanged, not in the file: '10'",
         "7 rows of the file not used, no such class: 'x0', 'x1', 'x2', 'x3', 'x4' and 2 more; "
         "--json lists all",
         "columns not used: 'colour'",
@@ -323,9 +323,9 @@ def test_names_reads_well(calibrated: str, names_file: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (f"{NAMES}11,,,,gone.png\n10,,,,names.csv\n", r"2 of 2;.*\n  11: .*\n  10: .*names\.csv"),
+        (f"{NAMES}11,,,,gone.png\n10,,,,names.csv\n", r"2 of 2 .*\n  11: .*\n  10: .*names\.csv"),
         (f"{NAMES}7,,,,\n", "none of its class ids"),
-        (f"{NAMES}11,a,,,\n11,b,,,\n", "11: 2 rows, a class takes one"),
+        (f"{NAMES}11,a,,,\n11,b,,,\n", "11: 2 rows instead of one"),
     ],
 )
 def test_names_refuses_mistakes_and_leaves_the_bundle(

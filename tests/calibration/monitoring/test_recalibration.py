@@ -71,7 +71,7 @@ def test_nothing_is_written_without_approval(bundle: Bundle, tmp_path: Path) -> 
     assert open_bundle(bundle.path).sha256 == bundle.sha256
     assert outcome.thresholds.rows + outcome.thresholds.left_out == 600
     text = "\n".join(outcome.lines())
-    assert "repeat with --approve" in text
+    assert "add --approve" in text
     assert "not restored: hit rates" in text
 
 
@@ -226,7 +226,7 @@ def test_too_little_traffic_or_anothers_is_a_data_error(bundle: Bundle, tmp_path
     writer = ScoreLogWriter(tmp_path / "alien", alien, max_bytes=2**30)
     writer.append(live(bundle, 1)[0])
     writer.close()
-    with pytest.raises(DataError, match="no request of this network and head, but 1 of others"):
+    with pytest.raises(DataError, match="no request of this network and head, only 1 of others"):
         recalibrate_bundle(bundle.path, tmp_path / "alien")
     assert open_bundle(bundle.path).sha256 == bundle.sha256
 
@@ -234,7 +234,7 @@ def test_too_little_traffic_or_anothers_is_a_data_error(bundle: Bundle, tmp_path
 def test_a_log_of_another_head_is_refused(bundle: Bundle, data: str, tmp_path: Path) -> None:
     log = write_log(bundle, tmp_path / "log", live(bundle, 600)[0])
     calibrate_bundle(bundle.path, data, head="multi_label", score_kind="softmax")
-    with pytest.raises(DataError, match="no request of this network and head, but 600 of others"):
+    with pytest.raises(DataError, match="no request of this network and head, only 600 of others"):
         recalibrate_bundle(bundle.path, log)
 
 
@@ -247,7 +247,7 @@ def test_photos_scored_at_another_size_by_the_same_graph_are_not_mixed_in(
     write_log(open_bundle(bundle.path), folder, live(bundle, 700, seed=2)[0])
     outcome = recalibrate_bundle(bundle.path, folder)
     assert outcome.thresholds.rows + outcome.thresholds.left_out == 700
-    assert "left out as of another network or head: 600 request(s)" in outcome.lines()
+    assert "left out, of another network or head: 600 request(s)" in outcome.lines()
 
 
 def test_what_a_log_could_not_give_is_said(bundle: Bundle, tmp_path: Path) -> None:
@@ -259,8 +259,8 @@ def test_what_a_log_could_not_give_is_said(bundle: Bundle, tmp_path: Path) -> No
     text = recalibrate_bundle(bundle.path, folder).to_plain()
     assert (text["rows"] + text["left_out"], text["torn"]) == (600, 1)
     assert text["notes"] == [
-        "left out as torn or damaged, as a crash leaves them: 1 line(s)",
-        "left out as photos sent again, which count once: 20 request(s)",
+        "left out, damaged or torn by a crash: 1 line(s)",
+        "left out, photos sent again, which count once: 20 request(s)",
     ]
 
 

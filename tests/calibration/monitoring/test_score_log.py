@@ -263,7 +263,7 @@ def test_networks_and_heads_are_never_mixed(tmp_path: Path) -> None:
         with opened(tmp_path, scorer) as log:
             assert (log.requests, log.others) == ({1: 1}, 2)
             assert read(log) == expected(range(number, number + 1))
-    with pytest.raises(DataError, match="no request of this network and head, but 3 of others"):
+    with pytest.raises(DataError, match="no request of this network and head, only 3 of others"):
         open_score_log(tmp_path, replace(SCORER, network="x" * 64))
 
 
@@ -307,7 +307,7 @@ def test_a_file_that_is_deleted_while_the_folder_is_read_or_counted(
 def test_a_log_of_an_earlier_version_is_refused_with_what_to_do(tmp_path: Path) -> None:
     written(tmp_path, range(1))
     (tmp_path / "scores-000001.log").write_bytes(b"{}\n")
-    with pytest.raises(DataError, match=r"scores-\*\.log: an earlier version .* remove them"):
+    with pytest.raises(DataError, match=r"scores-\*\.log: .* of an earlier version .* remove them"):
         open_score_log(tmp_path, SCORER)
 
 

@@ -13,7 +13,12 @@ import pytest
 from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
-from florilege.calibration.calibrate.card_section import CARD, Papers, selection_note, updated_files
+from florilege.calibration.calibrate.card_section import (
+    CARD,
+    CardFiles,
+    selection_note,
+    updated_files,
+)
 from florilege.calibration.calibrate.fit import fit_record, passes
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.nested_cross_validation import choose
@@ -298,7 +303,7 @@ def test_the_selection_is_recorded_with_an_honest_rate(record: CalibrationRecord
     logits, labels = sample_logits()
     noisy = [logits + np.random.default_rng(seed).normal(0, 2, logits.shape) for seed in range(6)]
     heads = {f"h{index}": values.astype(np.float32) for index, values in enumerate(noisy)}
-    settings = CalibrationPlan(classes=CLASSES, ks=(3.0,))
+    settings = CalibrationPlan(classes=CLASSES, ks=(3.0,), temperatures=(1.0,))
     many = fit_record(scoring_of(heads, labels), settings, class_counts=COUNTS, overlap=UNMET)
     assert many.selection.candidates == 12
     assert many.selection.k == 3.0
@@ -315,7 +320,7 @@ def test_the_selection_is_recorded_with_an_honest_rate(record: CalibrationRecord
     low, high = choice.honest_ci95
     expected = f"hits {choice.honest_hit_rate:.4f} (95 %: {low:.4f} to {high:.4f})"
     assert expected in selection_note(many)
-    card = updated_files(Papers(card="# Model\n", metrics={}), many)[CARD].decode()
+    card = updated_files(CardFiles(card="# Model\n", metrics={}), many)[CARD].decode()
     assert f"{selection_note(many)}." in card
     assert many.selection.honest_hit_rate < many.selection.hit_rate
     assert record.selection.candidates == 4
@@ -658,7 +663,7 @@ def test_a_newer_schema_is_refused(record: CalibrationRecord) -> None:
         ({"delta": 1.0}, "delta"),
         ({"max_size": 2}, r"max_size must be in \[3, 5\]"),
         ({"max_size": 6}, r"max_size must be in \[3, 5\]"),
-        ({"small_classes": "always"}, "small_classes is gone"),
+        ({"small_classes": "always"}, "small_classes was removed"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(changes: dict[str, object], message: str) -> None:

@@ -106,7 +106,7 @@ def test_the_share_of_the_calibration_photos_is_suspect_one_by_one(method: str) 
 @pytest.mark.parametrize("method", FEATURE_METHODS)
 def test_where_only_logits_are_at_hand_they_have_a_threshold_of_their_own(method: str) -> None:
     judge = fitted(method)
-    with pytest.raises(ValueError, match="features and a reference must be given"):
+    with pytest.raises(ValueError, match="needs features and a reference"):
         judge.verdict(LOGITS)
     by_logits = judge.from_logits
     assert by_logits is not None
