@@ -110,8 +110,8 @@ def raising(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
         (BundleError("x"), 4, "error: x"),
         (GateFailed("x"), 5, "error: x"),
         (SomeInputsFailed("x"), 6, "error: x"),
-        (FULL, 1, f"error: the disk: {FULL.strerror}; free some space and repeat"),
-        (QUOTA, 1, f"error: the disk: {QUOTA.strerror}; free some space and repeat"),
+        (FULL, 1, f"error: the disk: {FULL.strerror}; free some space and try again"),
+        (QUOTA, 1, f"error: the disk: {QUOTA.strerror}; free some space and try again"),
         (READ_ONLY, 1, f"error: there: {READ_ONLY.strerror}; choose another path"),
     ],
     ids=str,
@@ -134,7 +134,7 @@ def test_a_failure_ends_in_one_line_and_its_exit_code(
     [
         ("evaluate", "stopped; nothing was changed"),
         ("predict", "stopped"),
-        ("calibrate", "stopped; each file is complete or as it was"),
+        ("calibrate", "stopped; each file is complete or unchanged"),
         ("serve", "stopped"),
     ],
 )
@@ -144,7 +144,7 @@ def test_ctrl_c_says_what_is_left(verb: str, line: str, monkeypatch: pytest.Monk
     assert (result.exit_code, result.output) == (130, f"{line}\n")
 
 
-def test_an_unforeseen_failure_is_two_lines_and_a_file(
+def test_an_unexpected_failure_is_two_lines_and_a_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -153,7 +153,7 @@ def test_an_unforeseen_failure_is_two_lines_and_a_file(
         result = run("evaluate")
         assert result.exit_code == 1
         what, where = result.output.splitlines()
-        assert what.startswith(f"error: unforeseen: {type(error).__name__}:")
+        assert what.startswith(f"error: unexpected: {type(error).__name__}:")
         (file,) = tmp_path.iterdir()
         assert str(file) in where
         assert "--traceback" in where
@@ -167,7 +167,7 @@ def test_an_unforeseen_failure_is_two_lines_and_a_file(
         assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unforeseen_failure_is_two_lines_where_no_file_can_be_written(
+def test_an_unexpected_failure_is_two_lines_where_no_file_can_be_written(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))

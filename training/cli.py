@@ -26,11 +26,11 @@ FLAGS: Final = (
     *("data", "recipe", "backbone", "loss", "epochs", "batch_size", "image_size", "seed"),
     *("device", "weights", "freeze", "features", "unfreeze"),
 )
-"""The settings with a flag of their own; ``--set`` reaches all of them."""
+"""The settings with a flag of their own; ``--set`` takes any setting."""
 
 
 def flag_of(name: str) -> Any:
-    """The field of a flag: None if it is not given; help and default are those of the setting."""
+    """The field of a flag: None if not given; its help and default are those of the setting."""
     setting = fields_of(TrainConfig)[name]
     default = DEFAULT_LOSS if name == "loss" else setting.get("default")
     flag = Flag(
@@ -61,14 +61,14 @@ def train_command(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
     config: Annotated[
-        Path | None, typer.Option(help="YAML file of settings; the config.yaml of a run will do.")
+        Path | None, typer.Option(help="YAML file of settings, such as the config.yaml of a run.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object at the end.")] = False,
 ) -> None:
     """Train a network on labelled photos.
 
-    The run folder gets the best weights by accuracy on `val`, curves and a report.
-    Ctrl-C leaves a run that --resume finishes as if nothing had happened.
+    Writes the weights with the best accuracy on `val`, curves and a report to the run folder.
+    After Ctrl-C, --resume continues the run to exactly the same result.
     """
     folder = RunFolder(out)
     resumed = resume and folder.config.is_file()
@@ -77,7 +77,7 @@ def train_command(
     try:
         result = train_run(resolved, out, resume=resume)
     except KeyboardInterrupt:
-        if not folder.last.exists() and is_first():  # else the loop has said how to continue
+        if not folder.last.exists() and is_first():  # otherwise the loop says how to continue
             note = "; features computed so far are kept" if resolved.freeze else ""
             say(f"stopped before the first step: nothing to resume, start again{note}")
         raise
@@ -100,7 +100,7 @@ def train_command(
 
 
 def _bundle_of(run: Path) -> Path:
-    """Where to export a run to, unless someone says otherwise: ``runs/a`` to ``bundles/a``."""
+    """The suggested bundle folder of a run: ``bundles/a`` for ``runs/a``."""
     if run.parent.name == "runs":
         return run.parent.with_name("bundles") / run.name
     return run.with_name(f"{run.name}-bundle")
@@ -108,27 +108,24 @@ def _bundle_of(run: Path) -> Path:
 
 @app.command("export")
 def export_command(
-    run: Annotated[
-        Path,
-        typer.Argument(metavar="RUN", help="Run folder."),
-    ],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
     out: Annotated[Path, typer.Option("--out", metavar="BUNDLE", help="Bundle to write.")],
     quantize: Annotated[str | None, typer.Option(hidden=True)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Turn a run folder into a bundle: an ONNX file, checked against torch, and its description.
+    """Export a run folder to a bundle: an ONNX file, checked against torch, and its description.
 
-    Next comes `florilege calibrate`.
+    The next step is `florilege calibrate`.
     """
     if quantize is not None:
         raise UsageError(
-            "export --quantize is gone: to halve the cost of a photo run "
+            "export --quantize was removed: to halve the cost of a photo, run "
             "`florilege calibrate BUNDLE --data DATA --runtime openvino`"
         )
     calibrated = (out / CALIBRATION).is_file()
     bundle = export_run(run, out)
     if calibrated:
-        say(f"{out}: the calibration it held is gone: calibrate again")
+        say(f"{out}: its calibration was removed: calibrate again")
     provenance = json.loads(bundle.read("provenance.json"))
     parity = provenance["parity"]
     if as_json:

@@ -1,8 +1,8 @@
 """Every setting of a training run, one field each: its type, range, default and meaning.
 
-``--set``, flags, ``config.yaml``, messages and the table in ``docs/training.md`` are made from the
-fields, by ``florilege.settings``. ``florilege.training.configuration`` merges the places where
-settings are given.
+``florilege.settings`` derives flags, ``--set``, ``config.yaml``, messages and the table in
+``docs/training.md`` from the fields. ``florilege.training.configuration`` merges the sources of
+settings.
 """
 
 import math
@@ -27,16 +27,16 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Text = Annotated[str, BeforeValidator(lambda x: str(x) if isinstance(x, Path) else x)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Spread = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-_WORDS: Final = {"imagenet": "pretrained", "none": None}  # other words for `weights`
-Start = Annotated[
-    Text | None, BeforeValidator(lambda x: _WORDS.get(x, x) if isinstance(x, str) else x)
+_ALIASES: Final = {"imagenet": "pretrained", "none": None}  # of `weights`
+InitialWeights = Annotated[
+    Text | None, BeforeValidator(lambda x: _ALIASES.get(x, x) if isinstance(x, str) else x)
 ]
 Border = Literal["reflected", "black"]
 _DIGITS = BeforeValidator(lambda x: int(x) if isinstance(x, str) and x.isdecimal() else x)
 
 
 class SettingsGroup(BaseModel):
-    """Settings that are checked when they are made and never change."""
+    """Immutable settings, validated on construction."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True
@@ -44,7 +44,7 @@ class SettingsGroup(BaseModel):
 
 
 ADAMW: Final = {"learning_rate": 1e-3, "weight_decay": 0.05, "momentum": None, "nesterov": None}
-"""What differs from the defaults, which are those of sgd."""
+"""Defaults of adamw where they differ from the field defaults, which are those of sgd."""
 
 
 CLIP_NORM: Final = 1.0
@@ -52,7 +52,7 @@ CLIP_NORM: Final = 1.0
 
 
 class OptimiserConfig(SettingsGroup):
-    """How the weights follow their gradients; see ``florilege.training.optimisation.optimizer``."""
+    """The optimiser; see ``florilege.training.optimisation.optimizer``."""
 
     name: Literal["sgd", "adamw"] = "sgd"
     """Stochastic gradient descent, or Adam with decoupled weight decay."""
@@ -63,7 +63,7 @@ class OptimiserConfig(SettingsGroup):
     nesterov: bool | None = True
     """`sgd`: Nesterov's form of the momentum; needs `momentum` > 0."""
     weight_decay: float = Field(default=1e-4, ge=0)
-    """`sgd`: L2 penalty; `adamw`: share of the rate by which weights shrink, 0.05."""
+    """`sgd`: L2 penalty; `adamw`: decoupled decay, relative to the learning rate, 0.05."""
     decay_all: bool = False
     """Apply weight decay to biases, normalisation weights, class tokens, position embeddings and
     bias tables too, as the papers do."""
@@ -72,8 +72,8 @@ class OptimiserConfig(SettingsGroup):
     layer_decay: float = Field(default=1.0, gt=0, le=1)
     """Multiplier of the learning rate from each block of the backbone to the one below it."""
     clip_norm: Positive | None = None
-    """Largest norm of the gradient; null does not clip. A network without normalisation layers,
-    such as `vgg16`, `alexnet` or `squeezenet1_1`, has 1 unless you say otherwise."""
+    """Largest norm of the gradient; null does not clip. The default is 1 for a network without
+    normalisation layers, such as `vgg16`, `alexnet` or `squeezenet1_1`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -94,37 +94,37 @@ class OptimiserConfig(SettingsGroup):
 
 
 class AverageConfig(SettingsGroup):
-    """Averaging of the weights over the steps; see ``optimisation.weight_average``."""
+    """Moving average of the weights; see ``florilege.training.optimisation.weight_average``."""
 
     decay: float | None = Field(default=None, gt=0, lt=1)
-    """Share of the average that each step keeps, such as 0.999; the averaged weights are then the
-    ones that are validated, kept and exported. Null does not average."""
+    """Share of the average that each step keeps, such as 0.999; the averaged weights are then
+    validated, saved and exported. Null does not average."""
 
 
 class ScheduleConfig(SettingsGroup):
-    """The learning rate over time, as a share of its peak; see ``optimisation.optimiser``."""
+    """The learning rate over time; see ``florilege.training.optimisation.optimizer``."""
 
     name: Literal["cosine", "step", "constant"] = "cosine"
     """Shape of the curve after the warm-up."""
     warmup_epochs: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """Linear rise from near 0; may be a fraction."""
+    """Epochs of linear rise from near 0; may be a fraction."""
     milestones: tuple[float, ...] = Field(default=(), strict=False)
-    """`step`: rising epochs after which the rate is multiplied by `factor`."""
+    """`step`: ascending epochs after which the rate is multiplied by `factor`."""
     factor: float = Field(default=0.1, gt=0, lt=1)
     """`step`: multiplier of the rate at each milestone."""
     final: Share = 0.0
     """`cosine`: share of the peak rate left at the end."""
 
     @model_validator(mode="after")
-    def _milestones_rise(self) -> Self:
-        rising = list(self.milestones) == sorted(set(self.milestones))
-        if not (rising and all(map(math.isfinite, self.milestones))):
-            raise ValueError(f"milestones must be rising epochs, got {self.milestones}")
+    def _milestones_ascend(self) -> Self:
+        ascending = list(self.milestones) == sorted(set(self.milestones))
+        if not (ascending and all(map(math.isfinite, self.milestones))):
+            raise ValueError(f"milestones must be ascending epochs, got {self.milestones}")
         return self
 
 
 class AugmentConfig(SettingsGroup):
-    """Random changes of training pictures that keep their label; see ``training.augment``."""
+    """Augmentation of training pictures; see ``florilege.training.batches.augment``."""
 
     min_area: float = Field(default=0.35, gt=0, le=1)
     """Smallest area of the random crop, as a share of the largest square that fits."""
@@ -149,20 +149,20 @@ class AugmentConfig(SettingsGroup):
     """Largest relative change of brightness, contrast and saturation."""
 
     @model_validator(mode="after")
-    def _areas_rise(self) -> Self:
+    def _areas_ascend(self) -> Self:
         if self.max_area < self.min_area:
             raise ValueError(f"max_area must be in [min_area, 1], got {self.max_area}")
         return self
 
 
 class ValidationConfig(SettingsGroup):
-    """What chooses the checkpoint and when to stop."""
+    """The metric that chooses the checkpoint, and early stopping."""
 
     metric: MetricName = "average_k"
-    """Accuracy on `val` that is compared: of sets of K classes on average or of the K best, over
-    photos or, with `macro`, over classes."""
+    """Accuracy on `val` that chooses the checkpoint: of sets of K classes on average or of the K
+    best classes, averaged over photos or, with `macro`, over classes."""
     k: float = Field(default=3.0, ge=1, allow_inf_nan=False)
-    """Its K, lowered to one less than the number of classes where it must be; whole for `top_k`."""
+    """K of the metric, lowered to the number of classes minus one if larger; whole for `top_k`."""
     patience: AtLeastOne | None = None
     """Stop after this many epochs without improvement; null trains to the end."""
 
@@ -199,23 +199,23 @@ class TrainConfig(SettingsGroup):
     """Any torchvision classification network, `densenet40_40`, `resnet18_small`, `tiny`,
     `tiny_patches`, or timm's: `timm:NAME[.tag]`, `timm:hf-hub:ORG/MODEL`,
     `timm:local-dir:FOLDER`."""
-    weights: Start = None
-    """Starting weights: `pretrained` (the network's own, downloaded once; with `freeze` the
-    default), a file of weights, the folder of a run or a bundle, or none."""
+    weights: InitialWeights = None
+    """Initial weights: `pretrained` (those published for the backbone, downloaded once; the default
+    with `freeze`), a file of weights, the folder of a run or a bundle, or none."""
     freeze: Literal["backbone"] | None = None
-    """`backbone` trains the head alone, on features that are computed once and kept; pictures are
+    """`backbone` trains only the head, on features that are computed once and stored; pictures are
     not augmented."""
     features: Text | None = None
-    """Folder of kept features, for any number of runs and networks; null is `features` beside the
-    run folder."""
+    """Folder of stored features, for any number of runs and networks; null is `features` beside
+    the run folder."""
     blend: bool = False
-    """Average a linear head trained on kept features with one of `assume_negative` and with their
-    linear discriminant, with the sharpness that is best for the sets on `val`."""
+    """With `freeze`, average a linear head with one trained with `assume_negative` and with the
+    linear discriminant of the features; the sharpness is the best for the sets on `val`."""
     unfreeze: Annotated[Literal["all"] | Count | None, _DIGITS] = None
     """Train only the head and this many of the last blocks of the backbone; `all`, or null, trains
     everything."""
     head: Literal["auto", "linear", "cosine", "two_head"] = "auto"
-    """Last layer; `auto` takes the one the loss asks for."""
+    """Last layer; `auto` takes the one that fits the loss."""
     head_scale: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Multiplier of the cosines of a cosine head, for a loss without a scale of its own; null is
     10."""
@@ -223,50 +223,51 @@ class TrainConfig(SettingsGroup):
     """Starting probability of every class of the multi-label head; null is the loss's `average_k`
     divided by the number of classes, and 0.5 is a bias of 0."""
     loss: Mapping[str, Any] = Field(default_factory=lambda: {"name": DEFAULT_LOSS})
-    """Name of the loss; its parameters go beside `loss.name`."""
+    """Name of the loss; `loss.PARAMETER` sets one of its parameters."""
     class_weight_power: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """Weight classes in the loss by their number of training pictures to the power of minus this;
-    0 does not, 1 makes all count the same."""
+    0 turns this off, 1 makes all classes count the same."""
     mixup: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """Train on mixtures of two pictures, in shares drawn from Beta(this, this); 0 does not."""
+    """Train on mixtures of two pictures, in shares drawn from Beta(this, this); 0 turns this
+    off."""
     image_size: Annotated[int, Field(ge=8, le=4096), _WHOLE] | None = None
     """Side of the input in pixels; null is the network's own, 48 for the flora and 32 for
     CIFAR-100, or the next size that fits the network."""
     crop_fraction: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Evaluation keeps a square from the centre, whose side is this share of the short side; null
-    is the network's own, 1 for the flora and CIFAR-100."""
+    """Side of the centre crop in evaluation, as a share of the short side; null is the network's
+    own, 1 for the flora and CIFAR-100."""
     mean: Annotated[tuple[Finite, Finite, Finite], Field(strict=False)] | None = None
-    """What the network subtracts from red, green and blue, values of 0 to 1; null is its own, or
-    that of CIFAR-100 for a network that does not start from weights of others."""
+    """Mean that the network subtracts from red, green and blue, values of 0 to 1; null is the
+    network's own, on CIFAR-100 that of the data unless `weights` is `pretrained` or a file."""
     std: Annotated[tuple[Spread, Spread, Spread], Field(strict=False)] | None = None
-    """What it then divides them by; null as for `mean`."""
+    """Standard deviation that it then divides by; null as for `mean`."""
     resample: Literal["bilinear", "bicubic"] | None = None
     """How evaluation resizes pictures; null is the network's own."""
     reducing_gap: Annotated[float, Field(ge=1, le=8)] | None = None
-    """Before that it shrinks them, by whole factors, to no less than this times the size they will
-    have, JPEGs while they are decoded: 1 decodes faster, null is 2 and more exact."""
+    """Before resizing, evaluation shrinks pictures by whole factors to at least this many times
+    the final size, JPEGs while decoding: 1 is faster, null is 2 and more exact."""
     epochs: Count = 30
     """Passes over the training pictures; 0 only writes the initial weights."""
     batch_size: Whole = Field(default=64, ge=2)
     """Pictures per batch, over all processes that train together."""
     accumulate: AtLeastOne = 1
-    """Batches per step: their gradients add up to that of one large batch."""
+    """Batches per optimiser step; their gradients add up to that of one large batch."""
     seed: Whole = Field(default=0, ge=0, lt=2**63)
     """Seed of weights, order and augmentation."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to compute; `auto` takes a GPU where there is one."""
+    """Where to compute; `auto` takes a GPU if there is one."""
     precision: Literal["auto", "fast", "fp32", "bf16", "fp16"] = "auto"
     """`auto` is bf16 (autocast) on a GPU and fp32 on a CPU; `fast` is bf16 on a CPU too, if it
-    has matrix units for it (AMX); `fp16` is for a GPU, with scaled gradients."""
+    has matrix units for it (AMX); `fp16` needs a GPU and scales the gradients."""
     compile: bool = False
     """Compile the network for training (`torch.compile`): slow to start, faster afterwards."""
     workers: Count | None = None
-    """Processes that prepare pictures; null takes as many as suit the machine."""
+    """Processes that prepare pictures; null chooses by the cores of the machine."""
     cache_mb: Count = 1024
-    """Decoded pictures stay in memory when all of them fit into this many MiB."""
+    """Keep decoded pictures in memory if all of them fit into this many MiB."""
     picture_cache: Text | None = None
-    """Folder for decoded training pictures that do not fit; runs and processes share it, and a
-    tenth of its disk stays free."""
+    """Folder for decoded training pictures that do not fit in memory; runs and processes share it,
+    and a tenth of its disk stays free."""
     optimiser: OptimiserConfig = OptimiserConfig()
     average: AverageConfig = AverageConfig()
     schedule: ScheduleConfig = ScheduleConfig()
@@ -288,20 +289,20 @@ class TrainConfig(SettingsGroup):
             )
         if self.freeze and self.unfreeze is not None:
             raise ValueError(
-                f"freeze=backbone and unfreeze={self.unfreeze} do not go together: leave one out, "
-                "or say --set freeze=null"
+                f"freeze=backbone and unfreeze={self.unfreeze} cannot be combined: leave one out, "
+                "or add --set freeze=null"
             )
         if isinstance(self.unfreeze, int) and self.weights is None:
             raise ValueError(
-                f"unfreeze={self.unfreeze} leaves the other blocks as they start and needs "
-                "weights: name a file, a run or a bundle, or pretrained"
+                f"unfreeze={self.unfreeze} keeps the other blocks at their initial weights, so it "
+                "needs weights: name a file, a run or a bundle, or pretrained"
             )
         return self
 
     @model_validator(mode="after")
     def _classes_are_weighted_once(self) -> Self:
         if self.class_weight_power and self.loss.get("weight") is not None:
-            raise ValueError("class_weight_power and loss.weight both weight classes: give one")
+            raise ValueError("class_weight_power and loss.weight both weight classes: set one")
         return self
 
     @property
@@ -316,11 +317,11 @@ class TrainConfig(SettingsGroup):
 
     @property
     def preprocess(self) -> Preprocess:
-        """How a picture becomes the input, for training, validation and export alike.
+        """How a picture becomes the input, in training, validation and export alike.
 
-        ``florilege.training.configuration.resolve`` has filled in what the network wants; what is
-        null even so, as in the files of older runs, is 224 px, whole, bilinear, normalised as for
-        ImageNet.
+        ``florilege.training.configuration.resolve`` fills in the values of the network. Values that
+        are still null, as in the files of older runs, mean 224 px, uncropped, bilinear, normalised
+        as for ImageNet.
         """
         values = {field.name: getattr(self, field.name) for field in fields(Preprocess)}
         settings = {name: value for name, value in values.items() if value is not None}
@@ -345,4 +346,4 @@ ABBREVIATIONS: Final = {
     "warmup": "schedule.warmup_epochs",
     "wd": "optimiser.weight_decay",
 }
-"""Settings by what other programs call them."""
+"""Settings by their names in other programs."""

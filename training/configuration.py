@@ -1,8 +1,8 @@
 """From flags, environment, a file and a recipe to one ``TrainConfig``.
 
 In order of precedence: flags, the environment (click passes both on as flags), ``--config``, the
-recipe, the picture size of the data where it is known, what the network wants its pictures to be,
-and the defaults of ``florilege.training.config``.
+recipe, the picture size of the data if known, the preprocessing of the network, and the defaults
+of ``florilege.training.config``.
 """
 
 import re
@@ -57,14 +57,13 @@ def resolve(
     if "loss" in settings:
         settings["loss"] = {"name": settings["loss"]}
     explicit = merge(read_yaml(config) if config else {}, settings)
-    # names go first: after their parameters they would drop them
+    # names first: set after its parameters, a name would drop them
     for override in sorted(overrides, key=lambda text: not text.startswith(_NAMES)):
         explicit = merge(explicit, parse_override(override))
-    usual = "frozen" if explicit.get("freeze") else "default"
-    name = str(explicit.get("recipe", usual))
+    name = str(explicit.get("recipe", "frozen" if explicit.get("freeze") else "default"))
     recipe = find_recipe(name)
-    below = merge({"recipe": name, "loss": {"name": DEFAULT_LOSS}}, recipe.settings)
-    merged = merge(below, explicit)
+    defaults = merge({"recipe": name, "loss": {"name": DEFAULT_LOSS}}, recipe.settings)
+    merged = merge(defaults, explicit)
     if "data" not in merged and recipe.place:
         raise UsageError(f"no data given: add --data {recipe.data}; {recipe.place}")
     if recipe.options and isinstance(source := merged.get("data"), str):
@@ -73,10 +72,10 @@ def resolve(
 
 
 def find_recipe(name: str) -> Recipe:
-    """The recipe of that name.
+    """The recipe called ``name``.
 
     Raises:
-        UsageError: There is none; the message names the nearest ones.
+        UsageError: There is no such recipe; the message suggests similar names.
     """
     if name not in RECIPES:
         raise UsageError(
@@ -87,10 +86,10 @@ def find_recipe(name: str) -> Recipe:
 
 
 def _with_preprocess(config: TrainConfig) -> TrainConfig:
-    """Fill in how pictures become the input, where nobody says it: by the data, then the network.
+    """Fill in the preprocessing that is not set: from the data, then from the network.
 
-    The pictures of data that have a size are taken whole. Their mean and deviation are those of a
-    network that starts from nothing or from one of ours; other weights know their own.
+    Data whose pictures have one known size are not cropped. Their mean and standard deviation apply
+    to random weights and to those of a run or bundle; other weights come with their own.
     """
     try:
         defaults = asdict(own_preprocess(config.backbone, config.weights))
@@ -106,9 +105,9 @@ def _with_preprocess(config: TrainConfig) -> TrainConfig:
 
 
 def _with_clipping(config: TrainConfig) -> TrainConfig:
-    """Clip the gradients of a network without normalisation layers, where nobody says whether to.
+    """Clip the gradients of a network without normalisation layers unless ``clip_norm`` is set.
 
-    Nothing else bounds them there: SqueezeNet 1.1 diverges within five steps of the default rate.
+    Nothing else bounds them: SqueezeNet 1.1 diverges within five steps at the default rate.
     """
     optimiser = config.optimiser
     if "clip_norm" in optimiser.model_fields_set or config.freeze or normalises(config.backbone):
@@ -126,7 +125,7 @@ def from_plain(plain: Mapping[str, Any]) -> TrainConfig:
     if "data" not in plain:
         raise UsageError("no data given: add --data (a folder, a manifest, or flora)")
     try:
-        return TrainConfig.model_validate(_our_names(plain))
+        return TrainConfig.model_validate(_canonical_names(plain))
     except ValidationError as error:
         raise UsageError(complaint(error, TrainConfig, ABBREVIATIONS)) from error
 
@@ -134,14 +133,14 @@ def from_plain(plain: Mapping[str, Any]) -> TrainConfig:
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Plain:
     """Nested merge in which ``above`` wins.
 
-    Another loss there drops the parameters ``below``, another optimiser the settings that have
-    defaults of their own for each.
+    Another loss in ``above`` drops the parameters in ``below``; another optimiser drops the
+    settings whose defaults depend on the optimiser.
 
     Example:
         >>> merge({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}})
         {'a': {'b': 3, 'c': 2}}
     """
-    merged, above = _our_names(below), _our_names(above)
+    merged, above = _canonical_names(below), _canonical_names(above)
     for key, value in above.items():
         old = merged.get(key)
         if isinstance(value, Mapping) and isinstance(old, Mapping):
@@ -154,20 +153,18 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Plain:
     return merged
 
 
-def _our_names(plain: Mapping[str, Any]) -> Plain:
-    """Our names of settings: ``optimizer`` is ``optimiser``, and ``validation.k`` was
-    ``validation.average_k``.
-    """
+def _canonical_names(plain: Mapping[str, Any]) -> Plain:
+    """Rename ``optimizer`` to ``optimiser`` and ``validation.average_k`` to ``validation.k``."""
     settings = dict(plain)
     if "optimizer" in settings:
         ours, other = settings.get("optimiser"), settings.pop("optimizer")
         if isinstance(ours, Mapping) and isinstance(other, Mapping):
             other = merge(ours, other)
         settings["optimiser"] = other
-    part = settings.get("validation")
-    if isinstance(part, Mapping) and "average_k" in part:
+    validation = settings.get("validation")
+    if isinstance(validation, Mapping) and "average_k" in validation:
         settings["validation"] = {
-            "k" if key == "average_k" else key: value for key, value in part.items()
+            "k" if key == "average_k" else key: value for key, value in validation.items()
         }
     return settings
 

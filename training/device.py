@@ -1,4 +1,4 @@
-"""Where a run computes, and in which precision."""
+"""The device of a run, its precision, and errors of both."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -20,19 +20,19 @@ class Compute:
     precision: str  # fp32, or bf16 or fp16 through autocast
 
     def autocast(self) -> AbstractContextManager[object]:
-        """Run the network inside this."""
+        """The context in which the network runs."""
         half = _HALVES.get(self.precision)
         return torch.autocast(
             self.device.type, dtype=half or torch.bfloat16, enabled=half is not None
         )
 
     def scaler(self) -> torch.amp.GradScaler:
-        """Scales the loss in fp16, where small gradients would become 0; else does nothing."""
+        """Scales the loss in fp16, where small gradients would become 0; otherwise does nothing."""
         return torch.amp.GradScaler(self.device.type, enabled=self.precision == "fp16")
 
     @property
     def steps_between_reads(self) -> int:
-        """How often the loss is brought to the host: a GPU would have to finish its work first."""
+        """Steps between reads of the loss, each of which makes the host wait for a GPU."""
         return 20 if self.on_gpu else 1
 
     @property
@@ -44,7 +44,7 @@ class Compute:
 def choose(device: str, precision: str) -> Compute:
     """Resolve ``auto`` and ``fast`` for this machine.
 
-    ``auto`` takes a GPU where there is one; see ``TrainConfig.precision`` for the precisions.
+    ``auto`` takes a GPU if there is one; see ``TrainConfig.precision`` for the precisions.
 
     Raises:
         UsageError: ``device`` is ``cuda``, but there is no GPU; or ``fp16`` on a CPU.
@@ -76,15 +76,15 @@ def _cpu_has_bf16_units() -> bool:
 
 @contextmanager
 def tuned(compute: Compute) -> Iterator[None]:
-    """Let cuDNN time its convolutions once for each size of batch and keep the fastest.
+    """Let cuDNN time its convolution algorithms once per batch size and keep the fastest.
 
-    A run has few sizes, as all pictures are equally large. Who asks torch for deterministic
-    algorithms gets those instead: which is fastest may differ from one start to the next.
+    A run has few batch sizes, and all its inputs are equally large. Does nothing if torch is set to
+    deterministic algorithms: which one is fastest may differ from run to run.
     """
     cudnn = torch.backends.cudnn
     before = cudnn.benchmark
-    fixed = torch.are_deterministic_algorithms_enabled() or cudnn.deterministic
-    cudnn.benchmark = before or (compute.on_gpu and not fixed)
+    deterministic = torch.are_deterministic_algorithms_enabled() or cudnn.deterministic
+    cudnn.benchmark = before or (compute.on_gpu and not deterministic)
     try:
         yield
     finally:
@@ -93,7 +93,7 @@ def tuned(compute: Compute) -> Iterator[None]:
 
 @contextmanager
 def exhausted() -> Iterator[None]:
-    """Say of a run that ends for want of memory what can be done about it.
+    """If a run ends because memory runs out, raise an error that says what to change.
 
     Raises:
         FlorilegeError: There is not enough memory, or a process that prepares pictures was killed.
@@ -106,7 +106,7 @@ def exhausted() -> Iterator[None]:
         if full or "can't allocate memory" in reason:
             what = "there is not enough memory"
         elif "DataLoader worker" in reason:
-            what = "a process that prepares pictures was killed, perhaps for want of memory"
+            what = "a process that prepares pictures was killed, perhaps because memory ran out"
         else:
             raise
         raise FlorilegeError(
@@ -117,15 +117,15 @@ def exhausted() -> Iterator[None]:
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Run a compiled network inside this: what cannot be compiled is said to the user.
+    """Turn errors of ``torch.compile`` into a message for the user.
 
     Raises:
-        UsageError: The network or this machine does not allow it.
+        UsageError: The network cannot be compiled on this machine.
     """
     try:
         yield
     except RuntimeError as error:
-        from torch._dynamo.exc import TorchDynamoException  # here, since it takes seconds
+        from torch._dynamo.exc import TorchDynamoException  # the import takes seconds
 
         if not isinstance(error, TorchDynamoException):
             raise

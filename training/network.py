@@ -1,4 +1,4 @@
-"""The loss of a run and its network: drawn from the seed, then given the weights to start with."""
+"""Build the loss and the network of a run, and load the initial weights."""
 
 from collections.abc import Iterator
 
@@ -22,13 +22,13 @@ def objective_of(config: TrainConfig, dataset: Dataset, ranks: Ranks = ALONE) ->
     """The loss of a run on its data.
 
     Raises:
-        UsageError: A loss or a batch size that cannot be, or does not fit the data.
+        UsageError: The loss or the batch size is invalid, or does not fit the data.
         DataError: There are too few pictures.
     """
     labels, fewest = dataset.split("train").labels, 2 * ranks.count
     if len(labels) < fewest:
         raise DataError(
-            f"{config.data} has {len(labels)} training pictures, at least {fewest} are needed"
+            f"{config.data} has {len(labels)} training pictures; at least {fewest} are needed"
         )
     if config.batch_size < fewest:
         raise UsageError(
@@ -46,21 +46,21 @@ def objective_of(config: TrainConfig, dataset: Dataset, ranks: Ranks = ALONE) ->
         class_counts=np.bincount(labels, minlength=len(dataset.classes)).tolist(),
     )
     loss_fn = objective.loss_fn
-    keeps_own = isinstance(loss_fn, TwoHeadAverageK) and loss_fn.recent_batches
-    if keeps_own and not (ranks.alone or loss_fn.spans_ranks):
+    has_state = isinstance(loss_fn, TwoHeadAverageK) and loss_fn.recent_batches
+    if has_state and not (ranks.alone or loss_fn.spans_ranks):
         raise UsageError(
-            "loss.candidates=local with recent batches differs from process to process, which no "
+            "loss.candidates=local with recent batches has a state in each process, which no "
             "checkpoint holds: leave loss.candidates at global, or set loss.recent_batches=0"
         )
     return objective
 
 
 def build_network(config: TrainConfig, head: str, classes: int) -> Network:
-    """The network that the settings describe, its weights drawn from torch's random state.
+    """The network that the settings describe, with weights drawn from torch's random state.
 
     Raises:
         UsageError: There is no such backbone, it takes no pictures of this size, or it is too
-            large to be exported.
+            large to export.
     """
     try:
         network = build(config.backbone, classes, head, image_size=config.preprocess.image_size)
@@ -78,7 +78,7 @@ def build_network(config: TrainConfig, head: str, classes: int) -> Network:
 def seeded(
     config: TrainConfig, dataset: Dataset, ranks: Ranks = ALONE
 ) -> tuple[Objective, Network]:
-    """The loss of a run and its network, drawn from the seed of the run; see `start`."""
+    """The loss and the network of a run, with random weights from its seed; see `start`."""
     torch.manual_seed(config.seed)
     objective = objective_of(config, dataset, ranks)
     return objective, build_network(config, objective.head, len(dataset.classes))
@@ -91,7 +91,7 @@ def start(
     dataset: Dataset,
     weights: Weights | None,
 ) -> list[str]:
-    """Give a new network its first weights; returns notes on them for the user."""
+    """Give a new network its initial weights; returns notes for the user."""
     classes, notes = dataset.classes, list[str]()
     prior = config.multi_label_prior
     if prior is not None and objective.head != "two_head":
@@ -114,7 +114,7 @@ def start(
 
 
 def unfreeze(network: Network, config: TrainConfig) -> list[str]:
-    """Leave the blocks alone that are not to be trained; returns what to tell the user."""
+    """Freeze all blocks but the last ``config.unfreeze``; returns notes for the user."""
     if config.unfreeze is not None:
         network.keep_statistics()
     if not isinstance(config.unfreeze, int):
@@ -124,10 +124,10 @@ def unfreeze(network: Network, config: TrainConfig) -> list[str]:
     except ValueError as error:
         raise UsageError(f"unfreeze: {error}") from error
     sizes = [(parameter.numel(), parameter.requires_grad) for parameter in network.parameters()]
-    trainable = sum(size for size, learns in sizes if learns)
+    trainable = sum(size for size, requires_grad in sizes if requires_grad)
     total = sum(size for size, _ in sizes)
-    few = {0: "alone, nothing", 1: "and the last block"}
-    blocks = few.get(config.unfreeze, f"and the last {config.unfreeze} blocks")
+    few_blocks = {0: "alone, nothing", 1: "and the last block"}
+    blocks = few_blocks.get(config.unfreeze, f"and the last {config.unfreeze} blocks")
     return [
         f"training the head {blocks} of {config.backbone}: "
         f"{trainable / 1e6:.3g} of {total / 1e6:.3g} million weights"
@@ -135,12 +135,12 @@ def unfreeze(network: Network, config: TrainConfig) -> list[str]:
 
 
 def notes_on_random_weights(config: TrainConfig) -> Iterator[str]:
-    """A warning if nobody chose random weights for a network that has pretrained ones."""
+    """A warning if pretrained weights exist and random ones were not asked for."""
     size = megabytes(config.backbone)
     if size is None or "weights" in config.model_fields_set or not config.epochs:
         return
     yield (
         f"warning: {config.backbone} starts from random weights and needs many photos; --weights "
-        f"pretrained downloads what it has learnt from others (about {size:.0f} MB), --weights "
-        "FILE takes it from a file, --weights none starts from nothing without this warning"
+        f"pretrained downloads pretrained weights (about {size:.0f} MB), --weights FILE reads "
+        "them from a file, --weights none silences this warning"
     )

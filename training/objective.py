@@ -25,7 +25,7 @@ class Objective:
 
     loss_fn: Loss
     head: str  # the head it trains
-    notes: tuple[str, ...]  # choices made for the user that are worth telling
+    notes: tuple[str, ...]  # for the user, on defaults that depend on the data
     head_scale: float | None = None  # multiplies cosines, for a loss without a scale of its own
 
     def __call__(
@@ -45,44 +45,44 @@ class Objective:
         return value
 
     def shares(self, labels: Sequence[Tensor], *, soft: bool, ranks: Ranks = ALONE) -> list[float]:
-        """How much the loss of each batch counts in that of all of them as one batch.
+        """Weight of each batch's loss in the loss of all of them as one batch.
 
         Args:
-            labels: Of each batch over all processes, int64, ``(batch,)``.
-            soft: Whether the loss is given soft targets made of them.
-            ranks: The processes. The loss is then that of this one's part of each batch, and the
-                mean over the processes, which is taken of gradients, is that of the whole.
+            labels: Labels of each batch over all processes, int64, ``(batch,)``.
+            soft: Whether the loss takes soft targets made from them.
+            ranks: The processes. Each computes the loss of its part of each batch; the mean of the
+                gradients over processes is then that of the whole.
         """
-        apart = 1 if self.loss_fn.spans_ranks else ranks.count  # that have a mean of their own
+        parts = 1 if self.loss_fn.spans_ranks else ranks.count  # each with a mean of its own
         if self.loss_fn.reduction == "sum":
-            return [float(apart)] * len(labels)
-        if apart == len(labels) == 1:
+            return [float(parts)] * len(labels)
+        if parts == len(labels) == 1:
             return [1.0]
-        counts = [
-            [len(part) if soft else self._counted(part) for part in each.tensor_split(apart)]
+        divisors = [
+            [len(part) if soft else self._divisor(part) for part in each.tensor_split(parts)]
             for each in labels
         ]
-        total = sum(map(sum, counts)) or 1.0
-        return [apart * parts[ranks.rank if apart > 1 else 0] / total for parts in counts]
+        total = sum(map(sum, divisors)) or 1.0
+        return [parts * by_part[ranks.rank if parts > 1 else 0] / total for by_part in divisors]
 
-    def _counted(self, labels: Tensor) -> float:
-        """What the mean over rows with these labels divides by."""
+    def _divisor(self, labels: Tensor) -> float:
+        """The divisor of the mean over rows with these labels."""
         labels, weight = labels[labels != self.loss_fn.ignore_index], self._weight
         return len(labels) if weight is None else float(weight[labels].sum())
 
     @cached_property
     def _weight(self) -> Tensor | None:
-        """The weights of the classes on the CPU, where labels are counted."""
+        """The class weights on the CPU, where labels are counted."""
         return None if self.loss_fn.weight is None else self.loss_fn.weight.cpu()
 
     @property
     def mean_set_size(self) -> Tensor:
-        """Classes a picture of the last batch was taught, its label included; 0 if not told."""
+        """Mean classes taught per picture of the last batch, label included; 0 if unknown."""
         return torch.as_tensor(getattr(self.loss_fn, "mean_set_size", 0.0), dtype=torch.float64)
 
     @property
     def scale(self) -> float | None:
-        """What the cosines are multiplied by, in the loss or before it; None for nothing."""
+        """Multiplier of the cosines, in the loss or before it; None if there is none."""
         return self.head_scale if self.loss_fn.scale is None else float(self.loss_fn.scale)
 
 
@@ -104,11 +104,11 @@ def make_objective(
         parameters: What the user set.
         head: ``auto``, or the head the user asked for.
         head_scale: Scale of a cosine head for a loss that has none; None is 10.
-        class_weight_power: Weights of the classes are their counts to the power of minus this,
-            with a mean of one over the training pictures.
+        class_counts: Training pictures of each class.
+        class_weight_power: Class weights are the counts to the power of minus this, with a mean of
+            one over the training pictures.
         accumulate: Batches per step.
         mixup: Whether labels are mixtures.
-        class_counts: Training pictures of each class.
 
     Raises:
         UsageError: An unknown loss or parameter, a value out of range, or a head that the loss
@@ -134,16 +134,16 @@ def make_objective(
     _check_fit(loss_fn, classes=classes, rows=rows)
     if mixup and (loss_fn.takes_rows or loss_fn.ignore_index >= 0):
         why = "estimates the labels of each picture" if loss_fn.takes_rows else "ignores labels"
-        raise UsageError(f"mixup does not go with loss {name}, which {why}: leave mixup at 0")
-    return Objective(loss_fn, head, tuple(notes), _scale_before(name, loss_fn, head, head_scale))
+        raise UsageError(f"mixup cannot be used with loss {name}, which {why}: leave mixup at 0")
+    return Objective(loss_fn, head, tuple(notes), _cosine_scale(name, loss_fn, head, head_scale))
 
 
 def _fit_to_data(
     name: str, parameters: Mapping[str, Any], head: str, class_counts: Sequence[int]
 ) -> tuple[dict[str, Any], list[str]]:
-    """What the data and the head say of parameters that are not set, and notes on it."""
-    classes, kind = len(class_counts), losses.LOSSES[name]
-    signature = inspect.signature(kind).parameters
+    """Defaults that depend on the data or the head, and notes on them."""
+    classes, loss_class = len(class_counts), losses.LOSSES[name]
+    signature = inspect.signature(loss_class).parameters
     facts = {"class_counts": list(class_counts), "rows": sum(class_counts)}
     defaults: dict[str, Any] = {key: fact for key, fact in facts.items() if key in signature}
     notes = list[str]()
@@ -152,14 +152,14 @@ def _fit_to_data(
         if unset and signature[key].default >= classes:
             defaults[key] = classes - 1
             notes.append(f"loss {name}: {key} is {classes - 1}, the largest for {classes} classes")
-    if kind.head == "cosine" != head and "scale" not in parameters:
+    if loss_class.head == "cosine" != head and "scale" not in parameters:
         defaults["scale"] = 1.0
         notes.append(f"loss {name}: scale is 1, its default is for the cosines of a cosine head")
     return defaults, notes
 
 
-def _scale_before(name: str, loss_fn: Loss, head: str, head_scale: float | None) -> float | None:
-    """What cosines are multiplied by before a loss without a scale; None for other heads."""
+def _cosine_scale(name: str, loss_fn: Loss, head: str, head_scale: float | None) -> float | None:
+    """Multiplier of the cosines before a loss without a scale; None for other heads."""
     if head == "cosine" and loss_fn.scale is None:
         return head_scale or _HEAD_SCALE
     if head_scale is not None:
@@ -171,9 +171,9 @@ def _scale_before(name: str, loss_fn: Loss, head: str, head_scale: float | None)
 
 
 def class_weights(counts: Sequence[int], power: float) -> list[float]:
-    """Weights of the classes: ``count ** -power``, with a mean of one over the pictures.
+    """Class weights: ``count ** -power``, with a mean of one over the pictures.
 
-    A class without a picture counts as one with a single one.
+    A class without pictures is treated as if it had one.
 
     Example:
         >>> class_weights([1, 3], 1)
@@ -185,13 +185,13 @@ def class_weights(counts: Sequence[int], power: float) -> list[float]:
 
 
 def _check_fit(loss_fn: Loss, *, classes: int, rows: int) -> None:
-    """Refuse parameters that belong to other data, or to a training loop other than ours."""
+    """Refuse parameters that do not fit the data or this training loop."""
     sizes = {"k": (loss_fn.k, classes - 1), "average_k": (loss_fn.average_k, classes)}
     for key, (size, largest) in sizes.items():
         if size is not None and size > largest:
             raise UsageError(
                 f"loss.{key} must be in [1, {largest}] for {classes} classes, got {size}; leave "
-                "it out for the default, which is lowered if need be"
+                "it out for the default, which is lowered if necessary"
             )
     for key, numbers in {"weight": loss_fn.weight, "class_counts": loss_fn.class_counts}.items():
         if numbers is not None and len(numbers) != classes:
@@ -200,14 +200,14 @@ def _check_fit(loss_fn: Loss, *, classes: int, rows: int) -> None:
             )
     if loss_fn.classes not in (None, classes):
         raise UsageError(
-            f"loss.classes must be {classes}, as many as the data have, got {loss_fn.classes}"
+            f"loss.classes must be {classes}, the classes of the data, got {loss_fn.classes}"
         )
     if loss_fn.rows is not None and loss_fn.rows < rows:
         raise UsageError(
             f"loss.rows must be at least {rows}, the training pictures, got {loss_fn.rows}"
         )
     if loss_fn.reduction == "none":
-        raise UsageError("loss.reduction must be mean or sum to train with, got none")
+        raise UsageError("loss.reduction must be mean or sum in training, got none")
 
 
 def head_of(name: str, head: str) -> str:

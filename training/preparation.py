@@ -1,4 +1,4 @@
-"""What a run needs of its data before the first step, and what the user should know of them."""
+"""What a run needs from its data before the first step, and notes on the data for the user."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -23,10 +23,10 @@ from florilege.training.recipes import RECIPES
 
 
 def open_data(config: TrainConfig, splits: Sequence[str]) -> Dataset:
-    """The data of a run; where they cannot be opened, also where those of its recipe are.
+    """Open the data of a run.
 
     Raises:
-        DataError: They cannot be opened.
+        DataError: They cannot be opened; the message says where to get the data of the recipe.
     """
     try:
         return open_dataset(config.data, splits=splits)
@@ -38,13 +38,13 @@ def open_data(config: TrainConfig, splits: Sequence[str]) -> Dataset:
 
 
 def reference_pictures(dataset: Dataset) -> bytes | None:
-    """The reference pictures of the classes in one file; None where there are none."""
+    """The reference pictures of the classes in one file; None if there are none."""
     files = {item.id: dataset.thumbnails[item.id] for item in dataset.classes if item.thumbnail}
     return pack(dataset.classes, read_thumbnails(dataset.source, files)) if files else None
 
 
 def notes_on_validation(config: TrainConfig, dataset: Dataset) -> Iterator[str]:
-    """What to tell the user where the figures on val are not what they seem."""
+    """Notes if the figures on val are misleading."""
     largest = len(dataset.classes) - 1
     if config.validation.k > largest:
         yield f"validation.k is {largest}, the largest for {len(dataset.classes)} classes"
@@ -54,14 +54,14 @@ def notes_on_validation(config: TrainConfig, dataset: Dataset) -> Iterator[str]:
     shared = len({*train.observations} & {*val.observations})
     if shared:
         yield (
-            f"{count_of(shared, 'plant', 'plants')} of val also in train, which makes accuracy on "
-            "val too good: `florilege data split --keep` writes a manifest with such plants in "
-            "train alone"
+            f"val shares {count_of(shared, 'plant', 'plants')} with train, which makes accuracy on "
+            "val too high: `florilege data split --keep` writes a manifest with such plants only "
+            "in train"
         )
 
 
 def notes_on_enlarging(config: TrainConfig, dataset: Dataset) -> Iterator[str]:
-    """What to tell the user if pictures are smaller than the input they are resized to."""
+    """A note if pictures are smaller than the input they are resized to."""
     size = config.preprocess.image_size
     side = short_side(dataset.split("train")) or size
     enough = side_taken(config.backbone, max(side, 8)) if side < size else size
@@ -75,7 +75,7 @@ def notes_on_enlarging(config: TrainConfig, dataset: Dataset) -> Iterator[str]:
 def frozen_backbone(
     config: TrainConfig, network: Network, run: Path, compute: Compute, say: Callable[[str], None]
 ) -> FrozenBackbone:
-    """What computes features of photos, and keeps them beside the run or where the settings say."""
+    """The backbone that computes features, stored beside the run or in ``config.features``."""
     preprocess, runtime = config.preprocess, fastest_float32()
     folder = Path(config.features) if config.features else run.resolve().parent / "features"
     computed_by = "gpu" if compute.on_gpu else runtime.name
@@ -97,8 +97,8 @@ def photos_of(
 ) -> PhotoHashes:
     """The photos that train the network and choose its checkpoint.
 
-    Those of the run that this one began with are among them, as far as it is one of ours. Photos
-    that ``sources`` has no hashes of are read here.
+    They include those of the run or bundle whose weights this run starts from. Photos without a
+    hash in ``sources`` are read here.
     """
     if not config.epochs:
         photos = PhotoHashes.of()

@@ -1,4 +1,4 @@
-"""A finished run as a bundle: the folder that calibrates and serves."""
+"""Export a finished run to a bundle, the folder that is calibrated and served."""
 
 import json
 import tempfile
@@ -34,7 +34,7 @@ _LIBRARIES: Final = (
 
 
 def export_run(run: Path, out: Path) -> Bundle:
-    """Export the best weights of a run folder into a bundle that still has to be calibrated.
+    """Export the best weights of a run folder to a bundle that is not calibrated yet.
 
     Args:
         run: The folder that ``florilege train`` wrote; its ``best.safetensors`` is exported.
@@ -53,10 +53,10 @@ def export_run(run: Path, out: Path) -> Bundle:
     head = head_of(config.loss_name, config.head)
     network = build_network(config, head, len(classes))
     if not folder.best.is_file():
-        raise BundleError(f"{run} has no best.safetensors: train it first, or --resume it")
+        raise BundleError(f"{run} has no best.safetensors: train it, or continue with --resume")
     load_into(network, read_weights(folder.best), origin=str(folder.best))
-    preprocess, began_with = config.preprocess, folder.read_provenance()
-    row, blended = best_row(folder), note_of(folder.best)
+    preprocess, started_from = config.preprocess, folder.read_provenance()
+    row, blend_note = best_row(folder), note_of(folder.best)
     with reserved(out), tempfile.TemporaryDirectory() as scratch:
         model = Path(scratch) / "model.onnx"
         mean, std = preprocess.mean, preprocess.std
@@ -69,10 +69,10 @@ def export_run(run: Path, out: Path) -> Bundle:
             "preprocess.json": preprocess.to_json().encode(),
             "metrics.json": _json(row),
             "MODEL_CARD.md": model_card(
-                run.name, config, classes, row, began_with, blended
+                run.name, config, classes, row, started_from, blend_note
             ).encode(),
             "provenance.json": _json(
-                _provenance(config, classes, row, parity, began_with, blended)
+                _provenance(config, classes, row, parity, started_from, blend_note)
             ),
             "config.yaml": to_yaml(config).encode(),
             "weights.safetensors": folder.best,
@@ -90,8 +90,8 @@ def _provenance(
     classes: ClassTable,
     row: dict[str, Any],
     parity: dict[str, Any],
-    began_with: Provenance | None,
-    blended: str | None,
+    started_from: Provenance | None,
+    blend_note: str | None,
 ) -> dict[str, Any]:
     counts = classes.counts
     return {
@@ -103,11 +103,11 @@ def _provenance(
         "recipe": config.recipe,
         "backbone": config.backbone,
         "weights": config.weights,
-        "starting_weights": None if began_with is None else asdict(began_with),
+        "starting_weights": None if started_from is None else asdict(started_from),
         "loss": dict(config.loss),
         "seed": config.seed,
         "parity": {**parity, "between": f"torch {torch.__version__} and ONNX Runtime, on the CPU"},
-        "blend": blended,
+        "blend": blend_note,
         "libraries": {name: _version(name) for name in _LIBRARIES},
     }
 
@@ -128,35 +128,34 @@ def model_card(
     config: TrainConfig,
     classes: ClassTable,
     row: Mapping[str, Any],
-    began_with: Provenance | None = None,
-    blended: str | None = None,
+    started_from: Provenance | None = None,
+    blend_note: str | None = None,
 ) -> str:
     """The card in Markdown.
 
     Args:
         name: Name of the model.
         config: The settings it was trained with.
-        classes: The classes it tells apart.
+        classes: Its classes.
         row: Figures of the exported epoch; empty if none was trained.
-        began_with: The weights that training started from, if any.
-        blended: What was done to the head, if anything; see ``florilege.training.frozen.blend``.
+        started_from: The weights that training started from, if any.
+        blend_note: How the head was blended, if it was; see ``florilege.training.frozen.blend``.
     """
     counts, preprocess, size = classes.counts, config.preprocess, config.preprocess.image_size
     pictures = "" if counts is None else f" on {int(counts.sum())} pictures"
     spread = "" if counts is None else f", {counts.min()} to {counts.max()} training pictures each"
-    head = f"\n- Head: {blended}." if blended else ""
+    head = f"\n- Head: {blend_note}." if blend_note else ""
     mean, deviation = _numbers(preprocess.mean), _numbers(preprocess.std)
     return f"""# {name}
 
-A `{config.backbone}` network that tells {len(classes)} classes apart{spread}. It answers a
-photo with a set of classes: the ones whose score reaches a threshold calibrated for a mean set
-size K.
+A `{config.backbone}` network that distinguishes {len(classes)} classes{spread}. For a photo it
+returns a set of classes: those whose score reaches a threshold calibrated for a mean set size K.
 
 ## Training
 
 - Data: `{config.data}`, split `train`{pictures}.
 - Loss: `{config.loss_name}`; recipe `{config.recipe}`; seed {config.seed}.{head}
-- Starting weights: {_starting_weights(config, began_with)}.
+- Starting weights: {_starting_weights(config, started_from)}.
 - Input: {size} x {size} pixels, RGB, {preprocess.resample}, from the centre
   square of {preprocess.crop_fraction:.4g} of the short side; mean {mean}, standard
   deviation {deviation}.
@@ -167,20 +166,20 @@ size K.
 
 ## Limits
 
-- The sets are K classes on average on photos like those of the calibration, not on others.
+- Sets hold K classes on average on photos like those of the calibration, not on others.
 - A photo of something that belongs to none of the classes still gets a set, unless the server
   rejects it.
-- Scores are to be compared with the threshold calibrated for them; they promise nothing about a
+- Compare scores only with the threshold calibrated for them; they guarantee nothing about a
   single photo.
 """
 
 
-def _starting_weights(config: TrainConfig, began_with: Provenance | None) -> str:
-    if began_with is None:
+def _starting_weights(config: TrainConfig, started_from: Provenance | None) -> str:
+    if started_from is None:
         return config.weights or "random"
-    licence = f"licence: {began_with.licence or 'unknown'}"
-    source = f" from <{began_with.source}>" if began_with.source else ""
-    return f"`{began_with.file}`{source}, {licence}, sha256 `{began_with.sha256}`"
+    licence = f"licence: {started_from.licence or 'unknown'}"
+    source = f" from <{started_from.source}>" if started_from.source else ""
+    return f"`{started_from.file}`{source}, {licence}, sha256 `{started_from.sha256}`"
 
 
 def _numbers(values: Sequence[float]) -> str:

@@ -1,4 +1,4 @@
-"""The folder of a run: its files, and who may write into it."""
+"""The folder of a run: its files and its lock."""
 
 import json
 from collections.abc import Iterator
@@ -46,10 +46,10 @@ class RunFolder:
         self.lock = path / LOCK
 
     def check_free(self) -> None:
-        """Refuse a folder that holds anything.
+        """Refuse a folder that is not empty.
 
         Raises:
-            UsageError: There is something in it, or it cannot be read.
+            UsageError: It is not empty or cannot be read.
         """
         try:
             empty = not self.path.exists() or set(self.path.iterdir()) <= {self.lock}
@@ -62,10 +62,10 @@ class RunFolder:
             )
 
     def check_resumable(self, config: TrainConfig, classes: ClassTable) -> None:
-        """Refuse to resume with settings or classes other than those the run began with.
+        """Refuse to resume with other settings or classes than the run started with.
 
         Raises:
-            UsageError: Settings differ; the message names them and those that may.
+            UsageError: Settings differ; the message names them and those that may change.
             DataError: The classes or their training pictures are no longer the same.
             BundleError: The settings of the run cannot be read.
         """
@@ -75,7 +75,7 @@ class RunFolder:
             differences = "; ".join(f"{key} was {old[key]!r}, now {new[key]!r}" for key in changed)
             raise UsageError(
                 f"a resumed run keeps its settings, but {differences}. Leave that out, or train "
-                f"into another --out. What may change: {', '.join(MAY_CHANGE)}"
+                f"into another --out. These may change: {', '.join(MAY_CHANGE)}"
             )
         before, now = (
             [(item.id, item.training_count) for item in table]
@@ -83,13 +83,13 @@ class RunFolder:
         )
         if before != now:
             raise DataError(
-                f"{config.data} has changed since the run began: other classes or another number "
-                "of training pictures. Put it back, or train into another --out"
+                f"{config.data} has changed since the run started: other classes or another number "
+                "of training pictures. Restore it, or train into another --out"
             )
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Create the folder and keep other processes out of it while the block runs.
+    def locked(self) -> Iterator[None]:
+        """Create the folder and lock it while the block runs.
 
         Raises:
             UsageError: Another process is training into the folder, or it cannot be created.
@@ -107,7 +107,7 @@ class RunFolder:
     ) -> None:
         """Write the classes and then ``config.yaml``, which marks the folder as a run.
 
-        ``thumbnails`` is what `florilege.models.thumbnails.pack` makes, where a class has one.
+        ``thumbnails`` is the output of `florilege.models.thumbnails.pack`, if a class has one.
         """
         write(self.classes, classes.to_json().encode())
         if thumbnails is not None:
@@ -115,7 +115,7 @@ class RunFolder:
         write(self.config, to_yaml(config).encode())
 
     def write_provenance(self, provenance: Provenance | None) -> None:
-        """Write ``weights.json``: the file, hash and licence of what the run began with."""
+        """Write ``weights.json``: file, hash and licence of the weights the run started from."""
         if provenance is not None:
             write(self.weights, provenance.to_json().encode())
 
@@ -124,7 +124,7 @@ class RunFolder:
         write(self.photos, photos.to_bytes())
 
     def read_provenance(self) -> Provenance | None:
-        """What the run began with; None where that was nothing, or an older version did not say."""
+        """The weights the run started from; None if random or not recorded by an older version."""
         try:
             return Provenance(**json.loads(self.weights.read_bytes()))
         except FileNotFoundError:
@@ -133,7 +133,7 @@ class RunFolder:
             raise BundleError(f"cannot read {self.weights}: {error}") from error
 
     def read_config(self) -> TrainConfig:
-        """The settings of the run; a ``BundleError`` where there is none or they are damaged."""
+        """The settings of the run; a ``BundleError`` if they are missing or damaged."""
         if not self.config.is_file():
             raise BundleError(f"{self.path} is not a run folder: it has no config.yaml")
         try:
@@ -142,7 +142,7 @@ class RunFolder:
             raise BundleError(f"{self.config} is damaged: {error}") from error
 
     def read_classes(self) -> ClassTable:
-        """The classes of the run; a ``BundleError`` where they cannot be read."""
+        """The classes of the run; a ``BundleError`` if they cannot be read."""
         try:
             return ClassTable.from_json(self.classes.read_bytes())
         except OSError as error:

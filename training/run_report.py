@@ -75,8 +75,8 @@ def _summary(history: Sequence[Row]) -> Iterator[Markup]:
         f"for {minutes} min {seconds} s."
     )
     yield words(
-        "The thresholds were set on the same validation pictures. The fair figure is that of "
-        "florilege evaluate on the test split, which draws a page like this one with --report."
+        "The thresholds were set on the same validation pictures. For a fair figure run florilege "
+        "evaluate on the test split; with --report it writes a page like this one."
     )
 
 
@@ -121,24 +121,23 @@ def _curves(history: Sequence[Row]) -> Iterator[Markup]:
     losses = [name for name in history[0] if name.startswith("val_log_loss_")]
     log_loss = {_words(name.removeprefix("val_log_loss_")): column(name) for name in losses}
     epochs = column("epoch")
-    for up, curves, caption in (
+    for y_label, curves, caption in (
         (f"{metric}, %", accuracy, "On validation, by head and kind of score."),
         ("training loss", {"": column("train_loss")}, "Mean over the pictures of each epoch."),
         ("log-loss", log_loss, "On validation: minus the log of the true class's softmax."),
         ("learning rate", {"": column("learning_rate")}, "At the end of each epoch."),
     ):
-        yield drawing(_drawn(up, epochs, curves), caption)
+        yield drawing(_drawn(y_label, epochs, curves), caption)
     if any("train_set_size" in row for row in history):
         yield drawing(
-            _drawn("classes taught to a picture", epochs, {"": column("train_set_size")}),
-            "The label and the candidates of the batch that were taught as further labels, mean "
-            "over the pictures of each epoch.",
+            _drawn("classes taught per picture", epochs, {"": column("train_set_size")}),
+            "The label and its pseudo-labels, mean over the pictures of each epoch.",
         )
 
 
 @mpl.rc_context(STYLE)
-def _drawn(up: str, epochs: Sequence[float], curves: Mapping[str, Sequence[float]]) -> Figure:
-    figure, axes = panel("epoch", up)
+def _drawn(y_label: str, epochs: Sequence[float], curves: Mapping[str, Sequence[float]]) -> Figure:
+    figure, axes = panel("epoch", y_label)
     for (colour, line, marker), (label, values) in zip(
         itertools.cycle(_LINES), curves.items(), strict=False
     ):

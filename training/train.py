@@ -1,4 +1,4 @@
-"""A training run from data to report: prepare, agree, loop, finish."""
+"""A training run from data to report: prepare, synchronise, loop, finish."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -43,16 +43,16 @@ from florilege.training.validation_metric import metric_of
 
 @dataclass(frozen=True, kw_only=True)
 class TrainResult:
-    """The outcome of a run; None for what a run of no epochs does not have."""
+    """The result of a run; None for values that a run of zero epochs lacks."""
 
     run: str
     epochs: int
     best_epoch: int | None  # the one whose weights are in best.safetensors
-    metric: str  # what chose it, such as "average-3 accuracy"
-    accuracy: float | None  # that on val
+    metric: str  # that chose it, such as "average-3 accuracy"
+    accuracy: float | None  # its value on val
     head: str | None  # the head that reached it
     score_kind: str | None
-    seconds: float  # in the loop, over all sittings
+    seconds: float  # in the loop, before and after resuming
 
 
 def train_run(
@@ -80,31 +80,31 @@ def train_run(
 
 @dataclass(frozen=True)
 class _Inputs:
-    """What a run is made of before anything is trained."""
+    """Data, loss and network of a run before training."""
 
     dataset: Dataset
     thumbnails: bytes | None  # reference pictures of the classes
     objective: Objective
     network: Network
-    weights: Weights | None  # that the network begins with
+    weights: Weights | None  # that the network starts from
     planned_epochs: int  # of the run before it was resumed
 
 
 @dataclass(frozen=True)
 class _State:
-    """What every process begins the loop with."""
+    """What every process enters the loop with."""
 
     trained: TrainingState
     position: Position
-    sources: Sources | None  # None where there is nothing to train
-    features: tuple[Features, Features] | None  # of train and val, for a head trained alone
-    photos: PhotoHashes | None  # that are to be written down
+    sources: Sources | None  # None if there is nothing to train
+    features: tuple[Features, Features] | None  # of train and val, to train only the head
+    photos: PhotoHashes | None  # to write to the run folder
 
 
 class _TrainingProcess:
     """One of the processes that train a network together.
 
-    All of them take the same steps. What may fail in one of them alone is inside
+    All of them run the same steps. Code that may fail in only one of them is inside
     ``ranks.agreeing()``, where an error in one ends all.
     """
 
@@ -123,12 +123,12 @@ class _TrainingProcess:
         self.resumed = resume and folder.config.is_file()
         self.restored = self.resumed and folder.last.is_file()
         self.fresh = not self.restored or (bool(config.freeze) and not folder.best.is_file())
-        self.notes = list[str]()  # for the user, once the folder is ours
+        self.notes = list[str]()  # for the user, once the folder is locked
 
     def train(self) -> TrainResult:
-        """The whole run."""
+        """Run all steps."""
         inputs = self.prepare()
-        state = self.agree(inputs)
+        state = self.synchronise(inputs)
         with self.reserved(inputs, state):
             run = self.loop(inputs, state)
             self.finish(run, state)
@@ -144,7 +144,7 @@ class _TrainingProcess:
             thumbnails = None
             if ranks.first:
                 self.check_folder(dataset)
-                thumbnails = reference_pictures(dataset)  # a missing one is noticed now
+                thumbnails = reference_pictures(dataset)  # fails now if one is missing
             objective, network = seeded(config, dataset, ranks)
             notes += [*objective.notes, *unfreeze(network, config)]
             notes += notes_on_validation(config, dataset)
@@ -169,7 +169,7 @@ class _TrainingProcess:
         else:
             self.folder.check_free()
 
-    def agree(self, inputs: _Inputs) -> _State:
+    def synchronise(self, inputs: _Inputs) -> _State:
         """Bring every process to the same step of the run, with its share of the batches."""
         config, ranks, compute, dataset = self.config, self.ranks, self.compute, inputs.dataset
         features = self.frozen_features(inputs)
@@ -192,7 +192,7 @@ class _TrainingProcess:
         return _State(trained, position, sources, features, photos)
 
     def frozen_features(self, inputs: _Inputs) -> tuple[Features, Features] | None:
-        """Features of `train` and `val`, which one process computes; None to train on pictures."""
+        """Features of `train` and `val`, computed by one process; None to train on pictures."""
         if not (self.config.freeze and self.config.epochs):
             return None
         settings = (self.config, inputs.network, self.folder.path, self.compute, self.say)
@@ -200,7 +200,7 @@ class _TrainingProcess:
         return self.ranks.in_turn(partial(frozen_features, inputs.dataset, backbone))
 
     def trained(self, inputs: _Inputs, features: tuple[Features, Features] | None) -> TrainingState:
-        """What the loop changes, as it is before the first step."""
+        """The training state before the first step."""
         config, network = self.config, inputs.network
         loss_fn = inputs.objective.loss_fn.to(self.compute.device)
         trainable: nn.Module = network
@@ -210,14 +210,14 @@ class _TrainingProcess:
 
     @contextmanager
     def reserved(self, inputs: _Inputs, state: _State) -> Iterator[None]:
-        """Keep the folder from others while the block runs; its files say what is trained."""
+        """Lock the folder while the block runs, and write the settings into it."""
         folder = self.folder
         with ExitStack() as stack:
             with self.ranks.agreeing():
                 if self.ranks.first:
-                    stack.enter_context(folder.held())
+                    stack.enter_context(folder.locked())
                     if not self.resumed:
-                        folder.check_free()  # again: another run may have begun in it meanwhile
+                        folder.check_free()  # again: another run may have started in it meanwhile
                     folder.write_settings(self.config, inputs.dataset.classes, inputs.thumbnails)
                     if inputs.weights is not None:
                         folder.write_provenance(inputs.weights.provenance)
@@ -241,7 +241,7 @@ class _TrainingProcess:
         return run
 
     def finish(self, run: Run, state: _State) -> None:
-        """Write what a run leaves at its end: weights, a blended head, the report."""
+        """Write the results of the run: weights, a blended head, the report."""
         with self.ranks.agreeing(patiently=True):
             if not self.ranks.first:
                 return
@@ -256,19 +256,19 @@ class _TrainingProcess:
 
 
 def _notes_on_continuing(position: Position, ranks: Ranks) -> Iterator[str]:
-    """What to tell the user about a run that continues."""
+    """Notes on a resumed run."""
     yield f"continuing after {position.epoch} epochs and {position.step} steps"
     if position.processes != ranks.count:
         yield (
-            f"it was trained by {position.processes} processes so far and is by {ranks.count} now: "
-            "the result is as good, but not the same to the last bit"
+            f"the run had {position.processes} processes and now has {ranks.count}: the result is "
+            "equally good, but not the same to the last bit"
         )
 
 
 def _notes_on_rising_rate(
     position: Position, config: TrainConfig, planned_epochs: int
 ) -> Iterator[str]:
-    """What to tell the user where more epochs than planned raise the learning rate again."""
+    """A note if more epochs than planned raise the learning rate again."""
     before, now = (
         rate_share(config.schedule, step=position.epoch, steps_per_epoch=1, epochs=epochs)
         for epochs in (planned_epochs, config.epochs)

@@ -1,4 +1,4 @@
-"""The figure on `val` that chooses the checkpoint: its name, its K, and what it is called where."""
+"""The metric on `val` that chooses the checkpoint: its name, its K and its columns."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,11 +41,11 @@ class Metric:
 
     @property
     def prefix(self) -> str:
-        """How the columns of its values begin, such as ``val_macro_average_3_``."""
+        """Prefix of the columns of its values, such as ``val_macro_average_3_``."""
         return f"{self.column.removesuffix('k')}{self.k:g}_"
 
     def column_of(self, head: str, score_kind: str) -> str:
-        """Column of its value; the score kind does not matter to sets of a fixed size."""
+        """Column of its value; the score kind does not matter for sets of a fixed size."""
         return f"{self.prefix}{head}" if self.fixed_size else f"{self.prefix}{head}_{score_kind}"
 
 

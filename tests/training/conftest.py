@@ -1,4 +1,4 @@
-"""What holds for every test of training."""
+"""Fixtures of all tests of training."""
 
 from collections.abc import Iterator
 

@@ -1,6 +1,6 @@
 """Runs of several processes, forked from one that has imported torch already.
 
-``python -m tests.training.several FOLDER`` trains into FOLDER what ``test_distributed`` looks at.
+``python -m tests.training.several FOLDER`` trains the runs that ``test_distributed`` checks.
 """
 
 import os
@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-import torch._dynamo  # optimisers import it: once here instead of once for each process
+import torch._dynamo  # optimisers import it: once here instead of once per process
 import typer
 
 import florilege.training.network
@@ -33,7 +33,7 @@ from tests.training.small import (
     write_photos,
 )
 
-Work = Callable[[int, Say], object]  # of a rank, with a way to say a line
+Work = Callable[[int, Say], object]  # takes a rank and a function that prints a line
 
 LOSSES: dict[str, dict[str, Any]] = {
     "cross_entropy": {"class_weight_power": 1.0, "accumulate": 2, "optimiser": {"clip_norm": 0.5}},
@@ -41,17 +41,17 @@ LOSSES: dict[str, dict[str, Any]] = {
     "expected_positive": {"class_weight_power": 0.5},
     "role": {},
 }
-"""By name, with settings that have to be right over all processes."""
+"""By name, with settings whose results depend on all processes."""
 
 
 def even(photos: Path, name: str) -> TrainConfig:
-    """Batches of 10, 10 and 8 pictures: of each, four processes have 3 or 2."""
+    """Batches of 10, 10 and 8 pictures, of which each of four processes has 3 or 2."""
     loss = {"name": name} | ({} if name == "cross_entropy" else {"average_k": 2})
     return small_config(photos, loss=loss, batch_size=10, validation={"k": 2}, **LOSSES[name])
 
 
 def random(photos: Path) -> TrainConfig:
-    """With batch norms, augmentation, mixtures, noise in the loss, averaged weights, momentum."""
+    """Batch norms, augmentation, mixup, noise in the loss, averaged weights, momentum."""
     return small_config(
         photos,
         loss={"name": "noised_top_k", "k": 1},
@@ -64,7 +64,7 @@ def random(photos: Path) -> TrainConfig:
 
 
 def start(folder: Path, name: str, ranks: int, work: Work) -> None:
-    """Let ``ranks`` processes do ``work``; writes what they say, exit codes and seconds."""
+    """Run ``work`` in ``ranks`` processes; writes their output, exit codes and seconds."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -86,7 +86,7 @@ def start(folder: Path, name: str, ranks: int, work: Work) -> None:
 
 
 def _exit_code(work: Callable[[Say], object], say: Say) -> int:
-    """That of the command line, which says the errors."""
+    """Work as on the command line, which prints errors."""
     try:
         work(say)
     except FlorilegeError as error:
@@ -111,7 +111,7 @@ def plainly(config: TrainConfig, run: Path) -> Work:
 
 
 def turned_network(config: TrainConfig, head: str, classes: int) -> Network:
-    """Its parameters in another order than they are used in, so that messages are reordered."""
+    """A network with its parameters not in the order of use, so that messages are reordered."""
     network = build_network(config, head, classes)
     for name, part in reversed(list(network.named_children())):
         del network._modules[name]
@@ -120,7 +120,7 @@ def turned_network(config: TrainConfig, head: str, classes: int) -> Network:
 
 
 def deadly(config: TrainConfig, run: Path) -> Work:
-    """Rank 1 kills itself without warning in the middle of epoch 2."""
+    """Rank 1 kills itself in the middle of epoch 2."""
     step = Run.train_step
 
     def shorter(self: Run, group: Sequence[Batch], steps: int) -> torch.Tensor:
@@ -136,14 +136,14 @@ def deadly(config: TrainConfig, run: Path) -> Work:
 
 
 def differing(photos: Path, run: Path) -> Work:
-    """Rank 1 was started with another number of epochs."""
+    """Rank 1 starts with another number of epochs."""
     return lambda rank, say: train_run(
         random(photos) if rank else even(photos, "role"), run, say=say
     )
 
 
 def main(folder: Path) -> None:
-    """All runs, one after the other."""
+    """Train all runs, one after the other."""
     torch.set_num_threads(1)
     leave_out_drawings(pytest.MonkeyPatch())
     photos = write_photos(folder / "photos")

@@ -23,7 +23,7 @@ COLOURS = {"blue": (40, 60, 220), "green": (50, 200, 60), "red": (220, 50, 40)}
 
 
 def write_photos(folder: Path, *, train: int = 12, val: int = 5, side: int = 20) -> Path:
-    """An ImageFolder of three classes told apart by colour, noisy, ``side`` + 4 pixels wide."""
+    """An ImageFolder of three classes of different, noisy colours, ``side`` + 4 pixels wide."""
     random = np.random.default_rng(0)
     for split, count in (("train", train), ("val", val)):
         for name, colour in COLOURS.items():
@@ -54,13 +54,13 @@ def small_config(data: Path | str, **changes: Any) -> TrainConfig:
 
 
 def leave_out_drawings(patch: pytest.MonkeyPatch) -> None:
-    """Let the reports of runs hold captions alone."""
+    """Replace the drawings in the reports of runs with nothing, keeping captions."""
     patch.setattr("florilege.training.run_report._drawn", lambda *_curves: None)
     patch.setattr("florilege.training.run_report.drawing", lambda _none, caption: words(caption))
 
 
 def metrics_row(epoch: int, score: float) -> Row:
-    """What an epoch that reached ``score`` leaves in ``metrics.csv``."""
+    """The row of ``metrics.csv`` of an epoch that reached ``score``."""
     accuracy = {
         ScoreChoice(head="multi_label", score_kind="softmax"): {1.0: 0.1, 2.0: 0.2},
         ScoreChoice(head="sccp", score_kind="softmax"): {1.0: 0.3, 2.0: score},
@@ -77,7 +77,7 @@ def metrics_row(epoch: int, score: float) -> Row:
 
 
 class _Plain(nn.Module):
-    """A backbone in which each picture is on its own: no batch norm."""
+    """A backbone without batch norm, in which pictures do not affect each other."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,5 +89,5 @@ class _Plain(nn.Module):
 
 
 def plain_network(_config: TrainConfig, head: str, classes: int) -> Network:
-    """In place of ``florilege.training.network.build_network``, for pictures of 16 px."""
+    """Replaces ``florilege.training.network.build_network``, for pictures of 16 px."""
     return Network(_Plain(), build_head(head, 6, classes), head_name=head)

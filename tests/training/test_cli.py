@@ -61,11 +61,11 @@ def test_train_and_export_with_the_words_of_the_documentation(photos: Path, tmp_
 
     replace_files(tmp_path / "bundle", {"calibration.json": b"{}"})
     again = _call("export", tmp_path / "run", "--out", tmp_path / "bundle")
-    assert "the calibration it held is gone: calibrate again" in again.stderr
+    assert "its calibration was removed: calibrate again" in again.stderr
     assert not (tmp_path / "bundle" / "calibration.json").exists()
 
 
-def test_a_run_goes_on_with_the_last_blocks_of_another(photos: Path, tmp_path: Path) -> None:
+def test_a_run_continues_with_the_last_blocks_of_another(photos: Path, tmp_path: Path) -> None:
     _call(*_quick(photos, tmp_path / "first"))
     more = ("--weights", tmp_path / "first", "--unfreeze", 2)
     trained = _call(*_quick(photos, tmp_path / "second"), *more)
@@ -104,7 +104,7 @@ def test_no_epochs_write_initial_weights(photos: Path, tmp_path: Path) -> None:
     assert (tmp_path / "run" / "best.safetensors").is_file()
 
 
-def test_a_second_run_into_the_same_folder_is_refused_and_resume_goes_on(
+def test_a_second_run_into_the_same_folder_is_refused_and_resume_continues(
     photos: Path, tmp_path: Path
 ) -> None:
     quick = _quick(photos, tmp_path / "run")

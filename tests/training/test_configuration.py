@@ -166,9 +166,7 @@ def test_numbers_are_read_in_the_type_of_the_setting() -> None:
         ({"backbone": "inception_v3"}, 75),
     ],
 )
-def test_the_data_suggest_their_own_picture_size_where_nobody_says_one(
-    given: dict[str, Any], side: int
-) -> None:
+def test_the_data_give_the_default_picture_size(given: dict[str, Any], side: int) -> None:
     assert resolve({"data": "flora:train=40", **given}).image_size == side
 
 
@@ -181,7 +179,7 @@ LITE0: dict[str, Any] = {"backbone": "timm:tf_efficientnet_lite0"}
 HALF = (0.5, 0.5, 0.5)
 
 
-def test_the_network_says_how_it_wants_pictures_where_nobody_else_does() -> None:
+def test_the_network_gives_the_default_preprocessing() -> None:
     expected = Preprocess(
         image_size=224, crop_fraction=0.875, resample="bicubic", mean=HALF, std=HALF
     )
@@ -218,7 +216,7 @@ def test_cifar_has_its_own_mean_and_deviation_for_a_network_without_weights(
         assert resolve({**cifar, "weights": others}).mean == Preprocess(image_size=32).mean
 
 
-def test_only_pretrained_weights_of_torchvision_say_how_they_want_pictures() -> None:
+def test_only_pretrained_weights_of_torchvision_give_the_preprocessing() -> None:
     options = {"data": "x", "backbone": "efficientnet_b0"}
     assert resolve(options).preprocess == Preprocess(image_size=224)
     result = resolve({**options, "weights": "pretrained"}).preprocess
@@ -292,7 +290,7 @@ def test_yaml_holds_plain_values_only() -> None:
     assert from_plain(plain).schedule.milestones == (150.0, 225.0)
 
 
-# The optimiser, and names of yesterday ------------------------------------------------------
+# The optimiser, and older names -------------------------------------------------------------
 
 
 def test_adamw_has_defaults_of_its_own_and_they_are_written_down() -> None:
@@ -354,9 +352,9 @@ def test_optimizer_is_another_spelling_of_optimiser(tmp_path: Path) -> None:
     ("overrides", "message"),
     [
         (["validation.metric=top_k", "validation.k=2.5"], "k must be a whole number for top_k"),
-        (["class_weight_power=1", "loss.weight=[1, 2]"], "both weight classes: give one"),
-        (["unfreeze=2"], "leaves the other blocks as they start and needs weights"),
-        (["unfreeze=2", "freeze=backbone", "weights=w"], "unfreeze=2 do not go together"),
+        (["class_weight_power=1", "loss.weight=[1, 2]"], "both weight classes: set one"),
+        (["unfreeze=2"], "keeps the other blocks at their initial weights"),
+        (["unfreeze=2", "freeze=backbone", "weights=w"], "unfreeze=2 cannot be combined"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(overrides: list[str], message: str) -> None:
@@ -382,13 +380,13 @@ def test_the_last_blocks_are_given_as_a_number_or_all() -> None:
         ("vgg11", ["freeze=backbone", "weights=pretrained"], None),
     ],
 )
-def test_gradients_are_clipped_where_no_layer_normalises_unless_someone_says(
+def test_gradients_are_clipped_by_default_where_no_layer_normalises(
     backbone: str, said: list[str], clip_norm: float | None
 ) -> None:
     config = resolve({"data": "x", "backbone": backbone}, overrides=said)
     assert config.optimiser.clip_norm == clip_norm
 
 
-def test_a_run_of_an_older_version_goes_on_without_clipping(tmp_path: Path) -> None:
+def test_a_run_of_an_older_version_continues_without_clipping(tmp_path: Path) -> None:
     run = resolve({"data": "x", "backbone": "vgg11"}, overrides=["optimiser.clip_norm=null"])
     assert resolve({}, config=_file(tmp_path, to_yaml(run))) == run

@@ -76,7 +76,7 @@ def test_only_fp16_scales_the_loss() -> None:
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float16
 
 
-def test_what_cannot_be_compiled_is_said_with_the_way_out() -> None:
+def test_a_compile_error_says_what_to_do() -> None:
     message = r"cannot be compiled here \(no .*set compile=false"
     with pytest.raises(UsageError, match=message), compiling():
         raise Unsupported("no such thing\nand much more")
@@ -94,7 +94,7 @@ def test_what_cannot_be_compiled_is_said_with_the_way_out() -> None:
         ),
     ],
 )
-def test_a_run_that_wants_memory_says_what_to_do(error: Exception, what: str) -> None:
+def test_a_run_out_of_memory_says_what_to_do(error: Exception, what: str) -> None:
     with pytest.raises(FlorilegeError, match=what), exhausted():
         raise error
 

@@ -44,7 +44,7 @@ def test_half_precision_outputs_are_widened_before_they_are_scaled() -> None:
     torch.testing.assert_close(objective(cosines, LABELS, ROWS), expected)
 
 
-def test_what_a_loss_needs_to_know_comes_from_the_data() -> None:
+def test_defaults_of_a_loss_come_from_the_data() -> None:
     counts = [3, 1, 2]
     margin = make_objective("ldam", {}, head="auto", class_counts=counts).loss_fn
     assert margin.class_counts is not None
@@ -53,7 +53,7 @@ def test_what_a_loss_needs_to_know_comes_from_the_data() -> None:
     assert (online.class_counts, online.rows) == (None, 6)
 
 
-def test_what_the_user_says_wins_over_the_data() -> None:
+def test_parameters_of_the_user_win_over_the_data() -> None:
     options = {"rows": 15, "average_k": 2}
     result = make_objective("role", options, head="auto", class_counts=[3, 3, 3]).loss_fn
     assert (result.rows, result.average_k) == (15, 2)
@@ -64,7 +64,7 @@ def test_what_the_user_says_wins_over_the_data() -> None:
 
 
 @pytest.mark.parametrize(("name", "key"), [("smooth_top_k", "k"), ("role", "average_k")])
-def test_a_default_set_size_too_large_for_the_classes_is_lowered_and_said(
+def test_a_default_set_size_too_large_for_the_classes_is_lowered_with_a_note(
     name: str, key: str
 ) -> None:
     objective = make_objective(name, {}, head="auto", class_counts=[3] * 5)
@@ -121,9 +121,9 @@ def test_a_set_too_large_for_the_classes_is_refused(name: str, key: str, largest
         ("focal", {"weight": [1, 2]}, "loss.weight must hold one number for each of 3 classes"),
         ("two_head_average_k", {"weight": [1] * 4}, "loss.weight must hold .* 3 classes, got 4"),
         ("ldam", {"class_counts": [1, 2]}, "loss.class_counts must hold .* 3 classes, got 2"),
-        ("role", {"classes": 7}, "loss.classes must be 3, as many as the data have, got 7"),
+        ("role", {"classes": 7}, "loss.classes must be 3, the classes of the data, got 7"),
         ("role", {"rows": 5}, "loss.rows must be at least 6, the training pictures, got 5"),
-        ("focal", {"reduction": "none"}, "loss.reduction must be mean or sum to train with"),
+        ("focal", {"reduction": "none"}, "loss.reduction must be mean or sum in training"),
     ],
 )
 def test_parameters_of_other_data_or_another_loop_are_refused(
@@ -181,7 +181,7 @@ def test_a_head_scale_that_nothing_would_use_is_refused(loss: str, head: str, me
 
 
 @pytest.mark.parametrize("loss", ["ldam", "imbalanced_noised_top_k"])
-def test_a_margin_loss_on_a_linear_head_has_scale_1_and_says_so(loss: str) -> None:
+def test_a_margin_loss_on_a_linear_head_has_scale_1_with_a_note(loss: str) -> None:
     counts = [2, 1, 1, 1, 1, 1]
     linear = make_objective(loss, {}, head="linear", class_counts=counts)
     assert linear.scale == 1.0
@@ -200,7 +200,7 @@ def test_the_head_of_the_loss_is_the_default() -> None:
     assert head_of("two_head_average_k", "auto") == "two_head"
 
 
-# Class weights, several batches a step, mixtures ----------------------------------------------
+# Class weights, several batches per step, mixup -----------------------------------------------
 
 
 def test_class_weights_are_a_power_of_the_counts_with_a_mean_of_one() -> None:
@@ -255,7 +255,7 @@ def test_sums_are_added_as_they_are() -> None:
     assert objective.shares([LABELS, LABELS], soft=False) == [1.0, 1.0]
 
 
-def test_candidates_are_chosen_over_the_batches_of_a_step_unless_the_user_says_otherwise() -> None:
+def test_candidates_are_chosen_over_the_batches_of_a_step_by_default() -> None:
     counts, name = [2, 1, 1], "two_head_average_k"
     result = make_objective(name, {"average_k": 2}, head="auto", class_counts=counts, accumulate=4)
     assert isinstance(result.loss_fn, losses.TwoHeadAverageK)
@@ -270,7 +270,7 @@ def test_candidates_are_chosen_over_the_batches_of_a_step_unless_the_user_says_o
 @pytest.mark.parametrize("name", losses.LOSSES)
 def test_every_loss_takes_mixtures_or_refuses_them(name: str) -> None:
     if losses.LOSSES[name].takes_rows:
-        with pytest.raises(UsageError, match=f"mixup does not go with loss {name}, which estim"):
+        with pytest.raises(UsageError, match=f"mixup cannot be used with loss {name}, which estim"):
             make_objective(name, {}, head="auto", class_counts=[2] * 8, mixup=True)
         return
     objective = make_objective(name, {}, head="auto", class_counts=[2] * 8, mixup=True)

@@ -1,4 +1,4 @@
-"""What a run writes down of the photos that train it and choose its checkpoint."""
+"""The hashes that a run writes of its training and validation photos."""
 
 import shutil
 from pathlib import Path
@@ -43,7 +43,7 @@ def hashes(folder: Path) -> list[bytes]:
     return [photo_hash(photo.read_bytes()) for photo in folder.rglob("*.png")]
 
 
-def test_a_run_knows_its_photos_and_so_does_its_bundle(photos: Path, tmp_path: Path) -> None:
+def test_the_run_and_its_bundle_record_its_photos(photos: Path, tmp_path: Path) -> None:
     reference = trained(photos, tmp_path / "run")
     assert (reference.train.size, reference.selection.size, reference.complete) == (36, 15, True)
     assert reference.overlap(hashes(photos / "train")) == (36, 0)
@@ -52,12 +52,12 @@ def test_a_run_knows_its_photos_and_so_does_its_bundle(photos: Path, tmp_path: P
     assert bundle.read(PHOTOS) == (tmp_path / "run" / PHOTOS).read_bytes()
 
 
-def test_a_run_that_learns_from_some_photos_knows_these(photos: Path, tmp_path: Path) -> None:
+def test_a_run_on_some_photos_records_these(photos: Path, tmp_path: Path) -> None:
     reference = trained(f"{photos}:per_class=5", tmp_path / "run")
     assert (reference.train.size, reference.selection.size) == (15, 15)
 
 
-def test_a_run_of_no_epochs_has_met_no_photo(photos: Path, tmp_path: Path) -> None:
+def test_a_run_of_zero_epochs_records_no_photo(photos: Path, tmp_path: Path) -> None:
     reference = trained(photos, tmp_path / "run", epochs=0)
     assert (reference.train.size, reference.selection.size, reference.complete) == (0, 0, True)
 
@@ -78,7 +78,7 @@ def test_features_are_of_the_same_photos(photos: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("of", ["run", "bundle", "file"])
-def test_photos_of_the_run_that_it_began_with_count(photos: Path, tmp_path: Path, of: str) -> None:
+def test_photos_of_the_run_it_started_from_count(photos: Path, tmp_path: Path, of: str) -> None:
     first = tmp_path / "first"
     trained(photos, first)
     export_run(first, tmp_path / "bundle")
@@ -124,7 +124,7 @@ def test_a_photo_that_cannot_be_read_is_named(photos: Path, tmp_path: Path) -> N
 
 
 def test_splits_drawn_with_another_seed_make_no_guarantee(photos: Path, tmp_path: Path) -> None:
-    """The common way to calibrate on training photos without meaning to."""
+    """The usual way to calibrate on training photos by mistake."""
     run = CliRunner()
     for seed in (0, 1):
         arguments = [

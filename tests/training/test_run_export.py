@@ -92,7 +92,7 @@ def test_the_metrics_and_the_card_are_those_of_the_exported_epoch(
     assert metrics["epoch"] == best["best_epoch"]
     assert metrics["val_score"] == best["best_score"]
     card = bundle.read("MODEL_CARD.md").decode()
-    assert "tells 3 classes apart" in card
+    assert "distinguishes 3 classes" in card
     assert f"{best['best_score'] * 100:.2f} %" in card
 
 
@@ -147,10 +147,10 @@ def test_a_network_of_timm_is_served_as_its_weights_want_pictures(
     outcome = Session(result, device="cpu").logits(picture[None])["linear"]
     np.testing.assert_allclose(outcome, expected, atol=1e-4, rtol=1e-4)
 
-    began_with = json.loads(result.read("provenance.json"))["starting_weights"]
+    started_from = json.loads(result.read("provenance.json"))["starting_weights"]
     digest = hashlib.sha256((tmp_path / "w.safetensors").read_bytes()).hexdigest()
-    assert began_with["file"] == "w.safetensors"
-    assert (began_with["licence"], began_with["sha256"]) == ("Some licence", digest)
+    assert started_from["file"] == "w.safetensors"
+    assert (started_from["licence"], started_from["sha256"]) == ("Some licence", digest)
     card = " ".join(result.read("MODEL_CARD.md").decode().split())
     assert f"`w.safetensors`, licence: Some licence, sha256 `{digest}`" in card
     assert "mean 0.1, 0.2, 0.3, standard deviation" in card
@@ -202,7 +202,7 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
 def test_a_run_without_weights_is_refused(run: Path, tmp_path: Path) -> None:
     other = _copy(run, tmp_path / "run")
     (other / "best.safetensors").unlink()
-    with pytest.raises(BundleError, match=r"has no best\.safetensors: train it first"):
+    with pytest.raises(BundleError, match=r"has no best\.safetensors: train it"):
         export_run(other, tmp_path / "bundle")
 
 
@@ -242,7 +242,7 @@ def test_a_bundle_that_another_process_changes_is_refused_before_anything_is_exp
     monkeypatch.setattr(florilege.training.run_export, "export_onnx", None)
     with (
         holder(bundle.path) as other,
-        pytest.raises(UsageError, match=rf"process \({other.pid}\) writes into {bundle.path}"),
+        pytest.raises(UsageError, match=rf"process \({other.pid}\) is writing to {bundle.path}"),
     ):
         export_run(run, bundle.path)
     assert open_bundle(bundle.path) == bundle

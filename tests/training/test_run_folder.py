@@ -17,7 +17,7 @@ def _classes(count: int = 5, names: str = "ab") -> ClassTable:
 
 def _begun(path: Path) -> RunFolder:
     folder = RunFolder(path)
-    with folder.held():
+    with folder.locked():
         folder.write_settings(small_config("flora"), _classes())
     return folder
 
@@ -65,7 +65,7 @@ def test_what_changes_the_result_may_not(tmp_path: Path) -> None:
 def test_data_that_changed_meanwhile_are_refused(tmp_path: Path) -> None:
     folder = _begun(tmp_path)
     for changed in (_classes(count=6), _classes(names="a"), _classes(names="ba")):
-        with pytest.raises(DataError, match="flora has changed since the run began"):
+        with pytest.raises(DataError, match="flora has changed since the run started"):
             folder.check_resumable(small_config("flora"), changed)
 
 
@@ -89,11 +89,11 @@ def test_missing_classes_are_named(tmp_path: Path) -> None:
 def test_two_processes_do_not_train_into_one_folder(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     with holder(folder.path) as other:
-        with pytest.raises(UsageError, match=r"another process .* writes into"), folder.held():
+        with pytest.raises(UsageError, match=r"another process .* is writing to"), folder.locked():
             pytest.fail("both hold it")
         assert folder.lock.exists()
         other.kill()
     folder.check_free()
-    with folder.held():
+    with folder.locked():
         assert folder.lock.exists()
     assert not folder.lock.exists()

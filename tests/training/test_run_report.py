@@ -11,7 +11,7 @@ from tests.training.small import metrics_row, small_config
 
 @pytest.fixture(scope="module", autouse=True)
 def reports_without_drawings() -> None:
-    """Drawings are what these tests look at."""
+    """Keep the drawings, which these tests check."""
 
 
 PAGE = _report_html(
@@ -52,7 +52,7 @@ def test_the_page_needs_nothing_from_elsewhere() -> None:
 
 
 def letters(page: str) -> list[set[str | None]]:
-    """What is written in each drawing, which must be well-formed."""
+    """The text of each drawing, which must be well-formed."""
     drawings = [ElementTree.fromstring(result) for result in re.findall("(?s)<svg.*?</svg>", page)]
     texts = "{http://www.w3.org/2000/svg}text"
     return [{element.text for element in drawing.iter(texts)} for drawing in drawings]
@@ -66,10 +66,10 @@ def test_each_curve_is_a_drawing_with_names_on_its_axes() -> None:
     assert "learning rate" in rate
 
 
-def test_the_classes_taught_are_drawn_where_the_loss_tells_them() -> None:
+def test_the_classes_taught_are_drawn_if_the_loss_reports_them() -> None:
     taught = [{**metrics_row(1, 0.5), "train_set_size": 4.9}, metrics_row(2, 0.75)]
     *_, last = letters(_report_html("run", small_config("flora"), taught))
-    assert "classes taught to a picture" in last
+    assert "classes taught per picture" in last
 
 
 def test_the_same_run_gives_the_same_page() -> None:

@@ -108,7 +108,7 @@ def test_the_classes_carry_their_training_counts(finished: tuple[Path, TrainResu
     assert classes.counts.tolist() == [12, 12, 12]
 
 
-def test_one_line_an_epoch_is_said(finished: tuple[Path, TrainResult]) -> None:
+def test_one_line_per_epoch_is_printed(finished: tuple[Path, TrainResult]) -> None:
     run, _ = finished
     lines = (run.parent / "said.txt").read_text().splitlines()
     assert [line.split("  ")[0] for line in lines[1:]] == [f"epoch {n}/6" for n in range(1, 7)]
@@ -121,11 +121,11 @@ def test_the_best_weights_are_those_of_the_best_epoch(
     run, result = finished
     rows = _rows(run)
     scores = [float(row["val_score"]) for row in rows]
-    assert result.best_epoch == 1 + scores.index(max(scores))  # the first of equal ones
+    assert result.best_epoch == 1 + scores.index(max(scores))  # in a tie the first
     assert result.accuracy == max(scores)
 
 
-def test_the_metrics_tell_how_many_classes_a_picture_was_taught(
+def test_the_metrics_hold_the_classes_taught_per_picture(
     finished: tuple[Path, TrainResult],
 ) -> None:
     run, _ = finished
@@ -284,7 +284,7 @@ def test_a_cosine_head_of_any_loss_takes_the_scale_of_the_settings(
     assert network.head.scale.item() == 4.0
 
 
-# First weights ------------------------------------------------------------------------------
+# Initial weights ----------------------------------------------------------------------------
 
 
 def _said(out: Path, photos: Path, **changes: Any) -> list[str]:
@@ -301,7 +301,7 @@ def _said(out: Path, photos: Path, **changes: Any) -> list[str]:
         (0.01, -math.log(99), "probability 0.01, bias -4.60"),
     ],
 )
-def test_the_start_of_the_multi_label_head_is_a_setting_and_said(
+def test_the_initial_bias_of_the_multi_label_head_is_a_setting_and_noted(
     photos: Path, tmp_path: Path, prior: float | None, bias: float, line: str
 ) -> None:
     (answer,) = _said(tmp_path / "run", photos, multi_label_prior=prior)
@@ -322,7 +322,7 @@ def test_a_warm_start_keeps_what_was_learnt_of_each_class(
     run, _ = finished
     answer = _said(tmp_path / "warm", photos, weights=str(run))
     assert answer[-1] == (
-        f"{run / 'best.safetensors'}: the backbone is taken, and the last layer for 3 of 3 classes"
+        f"{run / 'best.safetensors'}: the backbone is loaded, and the last layer for 3 of 3 classes"
     )
     one, other = (load_file(path / "best.safetensors") for path in (run, tmp_path / "warm"))
     assert _same(one, other)
@@ -337,8 +337,8 @@ def test_a_warm_start_on_other_classes_starts_theirs_at_the_prior(
         (data / split / "green").rename(data / split / "amber")
     answer = _said(tmp_path / "warm", data, weights=str(run))
     assert answer[-1].endswith(
-        "the last layer for 2 of 3 classes; the others start fresh: amber; classes you do not have "
-        "are left out: green"
+        "the last layer for 2 of 3 classes; the others start from scratch: amber; classes you do "
+        "not have are left out: green"
     )
     old, new = (
         load_file(path / "best.safetensors")["head.multi_label.bias"]
@@ -357,7 +357,7 @@ def test_a_warm_start_on_other_classes_starts_theirs_at_the_prior(
         ("tiny", {}, False),  # there are none to start from
     ],
 )
-def test_random_weights_that_nobody_chose_are_warned_of(
+def test_random_weights_by_default_give_a_warning(
     photos: Path, tmp_path: Path, backbone: str, given: dict[str, str], warned: bool
 ) -> None:
     result: list[str] = []
@@ -371,7 +371,7 @@ def test_random_weights_that_nobody_chose_are_warned_of(
     assert all("--weights pretrained downloads" in line for line in lines)
 
 
-def test_enlarged_pictures_are_said_with_a_faster_size(photos: Path, tmp_path: Path) -> None:
+def test_enlarged_pictures_give_a_note_with_a_faster_size(photos: Path, tmp_path: Path) -> None:
     changes = {"epochs": 1, "loss": {"name": "cross_entropy"}}
     line = "pictures of 20 px are enlarged to 50 px: --image-size 20 is about 6.2 times less work"
     assert line in _said(tmp_path / "large", photos, image_size=50, **changes)
@@ -405,7 +405,7 @@ def test_training_stops_when_it_gets_no_better(photos: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("loss", ["two_head_average_k", "noised_top_k", "role"])
-def test_an_interrupted_run_saves_first_and_goes_on_to_the_same_weights(
+def test_an_interrupted_run_saves_first_and_resumes_to_the_same_weights(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss: str
 ) -> None:
     # noised_top_k draws from torch's random state, role has a state of its own
@@ -431,7 +431,7 @@ def test_an_interrupted_run_saves_first_and_goes_on_to_the_same_weights(
     assert _losses(tmp_path / "whole") == _losses(tmp_path / "cut")
 
 
-def test_a_run_interrupted_while_it_validates_goes_on_with_the_validation(
+def test_a_run_interrupted_during_validation_resumes_with_the_validation(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train_run(small_config(photos), tmp_path / "whole", say=lambda _: None)
@@ -488,7 +488,7 @@ def test_unreadable_pictures_are_listed_before_training(photos: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_an_unreadable_picture_met_on_the_way_is_named(tmp_path: Path, workers: int) -> None:
+def test_an_unreadable_picture_during_training_is_named(tmp_path: Path, workers: int) -> None:
     data = write_photos(tmp_path / "photos")
     (data / "train" / "red" / "3.png").write_bytes(b"no picture")
     config = small_config(data, cache_mb=0, workers=workers)
@@ -496,7 +496,7 @@ def test_an_unreadable_picture_met_on_the_way_is_named(tmp_path: Path, workers: 
         train_run(config, tmp_path / "run", say=lambda _: None)
 
 
-def test_plants_of_val_that_are_learnt_from_are_said(photos: Path, tmp_path: Path) -> None:
+def test_plants_shared_by_val_and_train_give_a_note(photos: Path, tmp_path: Path) -> None:
     rows = ["path,class_id,split,observation_id"]
     for row, path in enumerate(sorted(photos.glob("train/*/*"))):
         split = "val" if row % 3 == 0 else "train"
@@ -505,11 +505,11 @@ def test_plants_of_val_that_are_learnt_from_are_said(photos: Path, tmp_path: Pat
     manifest.write_text("\n".join(rows) + "\n")
     lines: list[str] = []
     train_run(small_config(manifest, epochs=0), tmp_path / "none", say=lines.append)
-    assert not any("also in train" in line for line in lines)  # nothing is measured
+    assert not any("with train" in line for line in lines)  # nothing is measured
     train_run(small_config(manifest, epochs=1), tmp_path / "run", say=lines.append)
     manifest.unlink()
-    (line,) = [line for line in lines if "also in train" in line]
-    assert line.startswith(f"{len(rows) // 6} plants of val also in train, ")
+    (line,) = [line for line in lines if "with train" in line]
+    assert line.startswith(f"val shares {len(rows) // 6} plants with train, ")
 
 
 def test_data_with_one_class_is_refused(tmp_path: Path) -> None:
@@ -579,7 +579,7 @@ def test_a_network_too_large_for_one_file_is_refused_before_it_is_trained(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_gpu_asked_for_and_not_there_is_refused(
+def test_a_missing_gpu_is_refused(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -589,7 +589,7 @@ def test_a_gpu_asked_for_and_not_there_is_refused(
 
 def test_a_loss_of_nan_stops_with_advice(photos: Path, tmp_path: Path) -> None:
     config = small_config(photos, optimiser={"learning_rate": 1e30})
-    with pytest.raises(UsageError, match=r"became NaN by step .*learning_rate.*no checkpoint had"):
+    with pytest.raises(UsageError, match=r"became NaN by step .*learning_rate.*no checkpoint has"):
         train_run(config, tmp_path / "run", say=lambda _: None)
 
 
@@ -651,9 +651,7 @@ def test_weights_that_are_not_finite_are_never_written(
     assert not (tmp_path / "run/last.pt").exists()
 
 
-def test_a_k_that_the_data_have_no_classes_for_is_lowered_and_said(
-    photos: Path, tmp_path: Path
-) -> None:
+def test_a_k_too_large_for_the_classes_is_lowered_with_a_note(photos: Path, tmp_path: Path) -> None:
     answer = _said(tmp_path / "run", photos, validation={"k": 5})
     assert "validation.k is 2, the largest for 3 classes" in answer
 

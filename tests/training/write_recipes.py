@@ -1,4 +1,4 @@
-"""Write `docs/recipes.md` from the recipes themselves: `python -m tests.training.write_recipes`."""
+"""Write `docs/recipes.md` from the recipes: `python -m tests.training.write_recipes`."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
@@ -9,19 +9,19 @@ from florilege.training.recipes.cli import heading, hours_of, published_figures,
 from florilege.training.recipes.cost import SUSTAINED, cost_of
 
 MEASURED = """one thread of an Intel Xeon
-  with AVX-512, torch 2.15, fp32, other work beside it (`python -m
+  with AVX-512, torch 2.15, fp32, with other work on the machine (`python -m
   benchmarks.sets.recipes --each network --steps 1`, the step after a first one, 2026-11-22,
   commit c28f70f; DenseNet 40-40 ten steps, 2026-11-23, commit 034378e). Batches of 256
-  did not fit into the memory and are four of 64. *On that core* is the row at that pace"""
+  did not fit into memory and are four of 64. *On that core* is the whole run at that speed"""
 STARTING = "all of them did (2026-11-23, commit 6545e23)"
 
 PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
 HEAD = """# Recipes
 
-Written from the recipes themselves (`python -m tests.training.write_recipes`); `florilege recipes`
-lists them, with `--json` all that is here. `florilege train --recipe NAME --data DATA` trains one,
-`florilege sweep NAME --data DATA --seeds 3` with several seeds, published figures beside those on
-test ([training.md](training.md#sweeps)).
+`python -m tests.training.write_recipes` generates this page. `florilege recipes` lists the recipes,
+with `--json` in full. `florilege train --recipe NAME --data DATA` trains one; `florilege sweep NAME
+--data DATA --seeds 3` trains several seeds and prints published figures beside those on test
+([training.md](training.md#sweeps)).
 
 ## Ours
 
@@ -37,39 +37,39 @@ PUBLISHED = """
   deep imbalanced classification*, ICML 2022; version 2 is arXiv 2202.02193.
 - [B] Berrada, Zisserman, Kumar: *Smooth loss functions for deep top-k classification*, ICLR 2018.
 
-Figures are percentages of test photos as published, ± half of the 95 % interval or with the
-standard deviation over seeds (sd) where the paper has one, and the paper where several have the
-row. The data: [data.md](data.md#published-data-sets). Departures that belong to a loss are told in
-full in [losses.md](losses.md#departures-from-the-papers).
+Figures are published percentages of test photos, ± half of the 95 % interval or with the standard
+deviation over seeds (sd) if the paper has one, and with the paper if several have the row. The
+data: [data.md](data.md#published-data-sets). [losses.md](losses.md#departures-from-the-papers)
+lists all departures of the losses.
 **None of these rows has been measured here in full**; each has been started. GPU hours are
-published, or with ~ an estimate ([Cost](#cost)). A recipe of a row with options, such as
-`noise=0.2`, adds them to `--data` unless it names them itself. All compute in float32
+published or, with ~, estimated ([Cost](#cost)). A recipe of a row with options, such as
+`noise=0.2`, adds them to `--data` unless it has options already. All compute in float32
 (`--set precision=bf16` is faster on a GPU).
 """
 
 COST_COLUMNS = (
     *("data", "network", "batch", "epochs", "steps", "pictures, millions", "EFLOP"),
-    *("CPU s a step", "on that core, days", "GPU h"),
+    *("CPU s per step", "on that core, days", "GPU h"),
 )
 COST = f"""## Cost
 
-What a run of a row costs, one line for each network, size of batch and data set. Losses of one
+The cost of a run of a row, one line for each network, batch size and data set. Losses of one
 network differ by less than a percent ([losses.md](losses.md#in-a-training-step)), but in the papers
 the smooth loss takes 1.2 times as long on CIFAR-100 ([N] 4.3) and 1.1 times on ImageNet ([B] 5.2).
 
-- Steps, pictures and **EFLOP** (10^18 operations, a multiply and an add count two) are counted, by
-  torch's own counter for forward and backward of a picture, with the validation after each epoch.
-- **CPU s a step** was measured: processor seconds of {MEASURED}.
+- Steps, pictures and **EFLOP** (10^18 operations, a multiply and an add count as two) are counted:
+  torch's own counter for forward and backward of a picture, and validation after each epoch.
+- **CPU s per step** was measured: processor seconds of {MEASURED}.
 - **GPU h** is an estimate, not a measurement: operations divided by 3600 s and by
-  {SUSTAINED / 1e12:g} TFLOP/s, which a GPU is taken to sustain in float32. The published times come
-  to 3.4 (DenseNet 40-40, [N] 4.3) and 6.2 TFLOP/s a card (ResNet-18 on two Titan Xp, [B] 5.2); a
-  GPU of today does more.
+  {SUSTAINED / 1e12:g} TFLOP/s, which a GPU is assumed to sustain in float32. The published times
+  amount to 3.4 (DenseNet 40-40, [N] 4.3) and 6.2 TFLOP/s per card (ResNet-18 on two Titan Xp, [B]
+  5.2); current GPUs are faster.
 
 `python -m benchmarks.sets.recipes NAME --device cuda --steps 300` measures a row on a GPU, on
-made-up data of the published layout, classes and about the published sizes; without a name all
-rows, and with `--each loss` one for each network and loss. `python -m benchmarks.sets.recipes
---batch-size 2 --steps 1` starts all {{rows}} on a CPU, each with its own network, picture size,
-classes and loss, through validation to a finished run: {STARTING}.
+synthetic data with the published layout and classes and about the published sizes; without a name
+it measures all rows, and with `--each loss` one for each network and loss. `python -m
+benchmarks.sets.recipes --batch-size 2 --steps 1` starts all {{rows}} on a CPU, each with its own
+network, picture size, classes and loss, through validation to a finished run: {STARTING}.
 
 | {" | ".join(COST_COLUMNS)} |
 {"|---" * len(COST_COLUMNS)}|
@@ -92,7 +92,7 @@ def page() -> str:
 
 
 def section(title: str, items: Sequence[Named]) -> str:
-    """One table of a paper, and how its recipes depart from it."""
+    """One table of a paper, and the departures of its recipes."""
     optional = any(each.options for _, each in items)
     columns = ["recipe", "row", *(["`--data`"] if optional else []), "published", "GPU h"]
     lines = [f"### {title}", "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
@@ -102,12 +102,12 @@ def section(title: str, items: Sequence[Named]) -> str:
         lines.append(f"| {' | '.join(cells)} |")
     hours = dict.fromkeys(each.cost for _, each in items if each.gpu_hours)
     result = [f"Published GPU hours: {cost}." for cost in hours]
-    silent = "Departures from the paper, and what is ours where it is silent:"
+    silent = "Departures from the paper, and our choices where it is silent:"
     return "\n\n".join(["\n".join(lines), *result, silent, "\n".join(_departures(items))]) + "\n"
 
 
 def cost_lines(items: Sequence[Named]) -> list[str]:
-    """A line for each network, size of batch and data set."""
+    """A line for each network, batch size and data set."""
     results = dict[str, None]()
     for _, recipe in items:
         cost, settings = cost_of(recipe), recipe.settings
@@ -136,7 +136,7 @@ def _departures(items: Sequence[Named]) -> Iterator[str]:
 
 
 def _whose(departure: str, items: Sequence[Named]) -> str:
-    """Which recipes a departure belongs to, in as few words as will do; none for all."""
+    """Which recipes a departure belongs to, in few words; empty for all."""
     those = [each for _, each in items if departure in each.departures]
     if len(those) == len(items):
         return ""

@@ -1,6 +1,6 @@
-"""The table of settings in ``docs/training.md``, made from the fields.
+"""The table of settings in ``docs/training.md``, generated from the fields.
 
-``python -m tests.training.write_settings`` writes it; a test compares.
+``python -m tests.training.write_settings`` writes it; a test compares it.
 """
 
 import json
@@ -30,7 +30,7 @@ def _default(name: str, field: dict[str, Any]) -> str:
 
 
 def page() -> str:
-    """The whole page with the table as it should be."""
+    """The whole page with the current table."""
     before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
     return before + BEGIN + table() + END + rest.partition(END)[2]
 

@@ -1,1 +1,1 @@
-"""Photos on their way to the network: decoded, changed at random, put into batches."""
+"""From photos to batches: decoding, augmentation, loading."""

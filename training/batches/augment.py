@@ -1,6 +1,6 @@
-"""Random changes of one training picture: crop, flips, shift, rotation, colour.
+"""Random augmentation of one training picture: crop, flips, shift, rotation, colour.
 
-Each is a pure function of the picture and some uniform numbers in [0, 1).
+Each step is a pure function of the picture and uniform numbers in [0, 1).
 """
 
 import math
@@ -28,7 +28,7 @@ def augment(
     Args:
         picture: RGB, uint8, shape ``(height, width, 3)``, or an image in RGB.
         size: Side of the result in pixels.
-        config: Which changes to make, and how strong.
+        config: Which changes to make, and how strongly.
         draws: ``DRAWS`` numbers in [0, 1).
 
     Returns:
@@ -43,7 +43,7 @@ def augment(
     if draws[12] < config.transpose:
         view = view.transpose(1, 0, 2)
     if config.shift:
-        steps = 2 * config.shift + 1  # each of them as likely
+        steps = 2 * config.shift + 1  # all equally likely
         down, right = (int(draw * steps) - config.shift for draw in draws[6:8])
         view = shifted(view, down, right, config.border)
     if config.rotate:
@@ -64,13 +64,13 @@ def _crop_box(width: int, height: int, config: AugmentConfig, draws: Sequence[fl
     stretch = math.exp((2 * draws[1] - 1) * math.log(config.max_stretch) / 2)
     crop_width = min(float(width), square * math.sqrt(area) * stretch)
     crop_height = min(float(height), square * math.sqrt(area) / stretch)
-    x = (width - crop_width) * draws[2]
+    left = (width - crop_width) * draws[2]
     top = (height - crop_height) * draws[3]
-    return x, top, min(x + crop_width, width), min(top + crop_height, height)
+    return left, top, min(left + crop_width, width), min(top + crop_height, height)
 
 
 def resized(picture: Picture | Image.Image, box: Box, size: int) -> Picture:
-    """The part ``box`` of ``picture`` at ``size`` x ``size``, antialiased."""
+    """The part ``box`` of ``picture``, resized to ``size`` x ``size`` with antialiasing."""
     width, height = _size(picture)
     whole = box == (0.0, 0.0, float(width), float(height))
     if whole and width == height == size:

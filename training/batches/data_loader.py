@@ -38,19 +38,19 @@ from florilege.training.loop.distributed import ALONE, Ranks
 
 
 class Batch(NamedTuple):
-    """Some pictures."""
+    """A batch of pictures."""
 
     images: Tensor  # uint8, (batch, height, width, 3)
     labels: Tensor  # int64, (batch,)
     rows: Tensor  # their rows in the split, int64, (batch,)
-    whole: Tensor  # labels of the batch over all processes, of which this is a part, int64
-    problems: tuple[str, ...]  # what could not be read, and is left out
+    whole: Tensor  # labels of the whole batch over all processes, int64
+    problems: tuple[str, ...]  # errors of pictures that are left out
 
 
 class EvaluationBatches(TorchDataset[Batch]):
-    """Pictures of a split, all in order or ``rows``, unchanged; each batch made when asked for.
+    """Pictures of a split, all in order or only ``rows``, without augmentation, read on demand.
 
-    Several processes take a batch each in turn.
+    Several processes take batches in turn.
     """
 
     def __init__(
@@ -86,12 +86,12 @@ class EvaluationBatches(TorchDataset[Batch]):
         )
 
     def views(self, _rows: NDArray[np.int64], pictures: list[Any]) -> list[Any]:
-        """What the network sees of these pictures."""
+        """The network inputs made from these pictures."""
         return pictures
 
 
 class TrainingBatches(EvaluationBatches):
-    """The batches of one epoch, or this process's part of each, pictures changed at random.
+    """The augmented batches of one epoch, or this process's part of each.
 
     Args:
         pictures: Decoded by ``decode_for_training``; or features, which stay as they are.
@@ -113,20 +113,20 @@ class TrainingBatches(EvaluationBatches):
         self.begin(epoch)
 
     def begin(self, epoch: int) -> None:
-        """Continue with the batches of another epoch; there are as many in each."""
+        """Switch to another epoch, which has the same number of batches."""
         self.epoch = epoch
         rows = order(self.config.seed, epoch, len(self.pictures))
         self.whole = _split_batches(rows, self.config.batch_size, 2 * self.ranks.count)
         self.batches = [self.ranks.part(batch) for batch in self.whole]
 
     def views(self, rows: NDArray[np.int64], pictures: list[Any]) -> list[Any]:
-        """Each at the size of the input, changed at random by the numbers drawn for its row."""
+        """Each picture at the input size, augmented with the numbers drawn for its row."""
         if isinstance(self.pictures, Features):
             return pictures
-        size, changes = self.config.preprocess.image_size, self.config.augment
+        size, config = self.config.preprocess.image_size, self.config.augment
         draws = uniforms(self.config.seed, self.epoch, rows, DRAWS).tolist()
         return [
-            augment(picture, size, changes, numbers)
+            augment(picture, size, config, numbers)
             for picture, numbers in zip(pictures, draws, strict=True)
         ]
 
@@ -136,11 +136,11 @@ class Sources:
     """Where batches come from during a run."""
 
     training: Pictures | Features  # pictures at the size random crops need
-    validation: Pictures | Features  # pictures as the server would see them
+    validation: Pictures | Features  # pictures preprocessed as on the server
     workers: int  # processes that prepare batches; 0 prepares them in the loop
 
     def blank(self, image_size: int) -> Tensor:
-        """Two inputs of the network that show nothing."""
+        """Two blank inputs of the network."""
         if isinstance(self.training, Features):
             return torch.zeros(2, self.training.values.shape[1])
         return torch.zeros(2, image_size, image_size, 3, dtype=torch.uint8)
@@ -151,12 +151,12 @@ def open_sources(
 ) -> Sources:
     """Prepare `train` and `val`; what fits into ``cache_mb`` is decoded now and kept in memory.
 
-    Each of several processes keeps its own, with its share of the cores. Changing pictures at
-    random is left to workers too where a GPU would wait for it.
+    Each process keeps its own copy and uses its share of the cores. Workers also augment pictures
+    in memory if a GPU would wait for that.
 
     Raises:
-        DataError: Pictures that are read now cannot be; the message names them.
-        UsageError: ``picture_cache`` is a folder of other files, or cannot be written.
+        DataError: Some pictures cannot be read; the message names them.
+        UsageError: ``picture_cache`` holds other files or cannot be written.
     """
     train, val = dataset.split("train"), dataset.split("val")
     preprocess = config.preprocess
@@ -164,44 +164,44 @@ def open_sources(
     training = Pictures(train, partial(decode_for_training, side=side))
     validation = Pictures(val, partial(load, preprocess=preprocess))
     readers = ranks.cores if config.workers is None else config.workers
-    room = config.cache_mb * 2**20 - len(val) * 3 * preprocess.image_size**2
-    if room >= 0:
+    free_bytes = config.cache_mb * 2**20 - len(val) * 3 * preprocess.image_size**2
+    if free_bytes >= 0:
         validation = keep_all(validation, workers=readers)
-    usual = short_side(train) or side
-    kept_side = max(side, usual // max(1, usual // side))  # shrunk by a whole factor
-    if room >= len(train) * 4 * kept_side**2:  # 3 bytes a pixel, 4 pixels wide for 3 high
-        keeper = replace(training, decoder=partial(decode_to_keep, side=side))
-        training = keep_all(keeper, workers=readers)
+    median_side = short_side(train) or side
+    shrunk_side = max(side, median_side // max(1, median_side // side))  # by a whole factor
+    if free_bytes >= len(train) * 4 * shrunk_side**2:  # 3 bytes a pixel, 4 pixels wide for 3 high
+        decoded = replace(training, decoder=partial(decode_to_keep, side=side))
+        training = keep_all(decoded, workers=readers)
     elif config.picture_cache is not None:
         cache = PictureCache(Path(config.picture_cache), side)
         training = replace(training, hashes=hash_photos(train, workers=readers), cache=cache)
-    spare = 0 if training.in_memory is not None and not on_gpu else max(1, ranks.cores - 1)
-    return Sources(training, validation, spare if config.workers is None else config.workers)
+    default = 0 if training.in_memory is not None and not on_gpu else max(1, ranks.cores - 1)
+    return Sources(training, validation, default if config.workers is None else config.workers)
 
 
-class _Place(NamedTuple):
-    """A batch of a run."""
+class _BatchKey(NamedTuple):
+    """Identifies a batch of a run."""
 
     epoch: int | None  # from 0; None is validation
     number: int
 
 
-class _AllBatches(TorchDataset[Batch]):
-    """Every batch of a run by its place, which tells a worker when another epoch begins."""
+class _KeyedBatches(TorchDataset[Batch]):
+    """Every batch of a run by its key, which tells a worker when another epoch starts."""
 
     def __init__(self, training: TrainingBatches, validation: EvaluationBatches) -> None:
         self.training, self.validation = training, validation
 
-    def __getitem__(self, place: _Place) -> Batch:
-        if place.epoch is None:
-            return self.validation[place.number]
-        if place.epoch != self.training.epoch:
-            self.training.begin(place.epoch)
-        return self.training[place.number]
+    def __getitem__(self, key: _BatchKey) -> Batch:
+        if key.epoch is None:
+            return self.validation[key.number]
+        if key.epoch != self.training.epoch:
+            self.training.begin(key.epoch)
+        return self.training[key.number]
 
 
 class BatchLoader:
-    """The batches of a run, prepared ahead by processes that live as long as the loader.
+    """The batches of a run, prepared ahead by workers that live as long as the loader.
 
     Args:
         sources: Where pictures come from, and how many processes prepare them.
@@ -219,10 +219,10 @@ class BatchLoader:
         validation = EvaluationBatches(sources.validation, size, ranks=ranks)
         self.training_batches, self.validation_batches = len(training), len(validation)
         self.validation_rounds = validation.rounds
-        self._places: list[_Place] = []  # of the batches that are asked for next
+        self._keys: list[_BatchKey] = []  # of the batches requested next
         self._loader = loader_of(
-            _AllBatches(training, validation),
-            sampler=self._places,
+            _KeyedBatches(training, validation),
+            sampler=self._keys,
             workers=min(sources.workers, max(len(training), len(validation))),
             pin=pin,
         )
@@ -233,16 +233,16 @@ class BatchLoader:
         Raises:
             DataError: A picture cannot be read; the message names it.
         """
-        places = [_Place(epoch, number) for number in range(first, self.training_batches)]
-        return self._prepared(places, self.sources.training)
+        keys = [_BatchKey(epoch, number) for number in range(first, self.training_batches)]
+        return self._prepared(keys, self.sources.training)
 
     def validation(self) -> Iterator[Batch]:
-        """The batches of `val` that fall to this process; errors as in :meth:`training`."""
-        places = [_Place(None, number) for number in range(self.validation_batches)]
-        return self._prepared(places, self.sources.validation)
+        """The batches of `val` for this process; errors as in :meth:`training`."""
+        keys = [_BatchKey(None, number) for number in range(self.validation_batches)]
+        return self._prepared(keys, self.sources.validation)
 
-    def _prepared(self, places: list[_Place], pictures: Pictures | Features) -> Iterator[Batch]:
-        self._places[:] = places
+    def _prepared(self, keys: list[_BatchKey], pictures: Pictures | Features) -> Iterator[Batch]:
+        self._keys[:] = keys
         for batch in self._loader:
             if batch.problems:
                 raise unreadable(batch.problems, pictures.split.name)
@@ -252,9 +252,9 @@ class BatchLoader:
 def _split_batches(
     rows: NDArray[np.int64], batch_size: int, fewest: int = 2
 ) -> list[NDArray[np.int64]]:
-    """Cut ``rows`` into batches; fewer than ``fewest`` rows left over join the last batch.
+    """Split ``rows`` into batches; a rest of fewer than ``fewest`` rows joins the last batch.
 
-    Batch normalisation cannot learn from a single picture, in none of the processes.
+    Batch normalisation cannot train on a single picture, in any of the processes.
     """
     cuts = list(range(batch_size, len(rows), batch_size))
     if cuts and len(rows) - cuts[-1] < fewest:

@@ -1,4 +1,4 @@
-"""Decoded pictures of a split, read when asked for or kept in memory from the start."""
+"""Decoded pictures of a split, read on demand or kept in memory from the start."""
 
 import math
 import signal
@@ -32,35 +32,34 @@ _LOOKED_AT: Final = 9
 def decode_for_training(data: bytes, *, side: int) -> Image.Image:
     """The whole picture at a short side of ``side`` pixels or a little more, for random crops.
 
-    It is only ever shrunk by a whole factor, a JPEG while it is decoded: `augment` resizes each
-    crop, and a picture is resized once. A long side of more than twice the short one is cut at both
-    ends.
+    It is shrunk only by a whole factor, a JPEG while decoding: `augment` resizes each crop, so that
+    a picture is resized once. A long side of more than twice the short one is cut at both ends.
     """
     image = decode(data, target=-(-side // 2))  # shrinks to no less than twice its target
     width, height = image.size
     short = min(width, height)
-    x, y = max(0, width - 2 * short) // 2, max(0, height - 2 * short) // 2
-    if x or y:
-        return image.crop((x, y, x + min(width, 2 * short), y + min(height, 2 * short)))
+    left, top = max(0, width - 2 * short) // 2, max(0, height - 2 * short) // 2
+    if left or top:
+        return image.crop((left, top, left + min(width, 2 * short), top + min(height, 2 * short)))
     return image
 
 
 def decode_to_keep(data: bytes, *, side: int) -> Picture:
-    """The same in three bytes a pixel, where Pillow takes four."""
+    """The same as an array of three bytes per pixel; a Pillow image takes four."""
     return np.array(decode_for_training(data, side=side))
 
 
 def training_side(image_size: int, min_area: float) -> int:
     """Short side below which training pictures are not shrunk.
 
-    Large enough that the smallest crop need not be enlarged to ``image_size``, but at most half as
-    much again as ``image_size``.
+    Large enough that the smallest crop need not be enlarged to ``image_size``, but at most 1.5
+    times ``image_size``.
     """
     return math.ceil(image_size * min(1.5, 1 / math.sqrt(min_area)))
 
 
 def short_side(split: Split) -> int | None:
-    """The median short side, in pixels, of a few pictures; None where none can be read."""
+    """The median short side, in pixels, of a few pictures; None if none can be read."""
     sides = []
     for row in range(0, len(split), -(-len(split) // _LOOKED_AT)):
         try:
@@ -75,9 +74,9 @@ def short_side(split: Split) -> int | None:
 class Pictures:
     """Pictures of a split by row, uint8 ``(height, width, 3)``.
 
-    ``decoder`` turns the bytes of a file into a picture and can be pickled. ``in_memory`` holds all
-    pictures, or they are read when asked for, if there is a ``cache`` from there. ``hashes`` has
-    the `photo_hash` of each, where they have been read.
+    ``decoder`` turns the bytes of a file into a picture and can be pickled. Pictures come from
+    ``in_memory`` if given, else from ``cache``, else from their files. ``hashes`` holds the
+    `photo_hash` of each, if known.
     """
 
     split: Split
@@ -90,7 +89,7 @@ class Pictures:
         return len(self.split)
 
     def read(self, row: int) -> Any:
-        """One picture, or what is wrong with its file."""
+        """One picture, or an error message about its file."""
         if self.in_memory is not None:
             return self.in_memory[row]
         if self.cache is not None and self.hashes is not None:
@@ -111,8 +110,7 @@ def unreadable(problems: Sequence[str], split: str) -> DataError:
     more = f"\n  and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
     return DataError(
         f"{count_of(len(problems), 'picture', 'pictures')} of {split} cannot be read; repair or "
-        "remove what is listed "
-        f"(`florilege data check` lists them all):\n  {listed}{more}"
+        f"remove them (`florilege data check` lists them all):\n  {listed}{more}"
     )
 
 
@@ -141,11 +139,11 @@ def hash_photos(split: Split, *, workers: int) -> list[bytes]:
     return _read_all(Pictures(split, photo_hash), "identifying", workers)
 
 
-def _read_all(pictures: Pictures, doing: str, workers: int) -> list[Any]:
+def _read_all(pictures: Pictures, activity: str, workers: int) -> list[Any]:
     items: list[Any] = []
     problems: list[str] = []
     chunks = prepared(_Chunks(pictures), workers=workers if len(pictures) > 4 * CHUNK else 0)
-    with progress(len(pictures), f"{doing} {pictures.split.name}") as advance:
+    with progress(len(pictures), f"{activity} {pictures.split.name}") as advance:
         for chunk in chunks:
             items += [item for item in chunk if not isinstance(item, str)]
             problems += [item for item in chunk if isinstance(item, str)]
@@ -156,7 +154,7 @@ def _read_all(pictures: Pictures, doing: str, workers: int) -> list[Any]:
 
 
 class _Chunks(Dataset[list[Any]]):
-    """Some pictures at a time, so that workers send few large messages."""
+    """Pictures in chunks, so that workers send few large messages."""
 
     def __init__(self, pictures: Pictures) -> None:
         self.pictures = pictures
@@ -185,20 +183,20 @@ def loader_of(
             sampler=sampler,
             batch_size=None,
             num_workers=workers,
-            collate_fn=_as_it_is,
+            collate_fn=_unchanged,
             pin_memory=pin,
-            worker_init_fn=_leave_stopping,
+            worker_init_fn=_ignore_stop_signals,
             persistent_workers=workers > 0,
-            generator=torch.Generator(),  # else it would draw from the generator of the run
+            generator=torch.Generator(),  # otherwise it would draw from the global generator
         )
 
 
-def _as_it_is(item: Any) -> Any:
+def _unchanged(item: Any) -> Any:
     """Workers send whole items, so there is nothing to collate."""
     return item
 
 
-def _leave_stopping(_worker: int) -> None:
-    """Ctrl-C, and what `torchrun` makes of it, reach every process; only the main one acts."""
+def _ignore_stop_signals(_worker: int) -> None:
+    """Ctrl-C, and the SIGTERM that `torchrun` makes of it, are left to the main process."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)

@@ -1,7 +1,7 @@
 """Decoded training pictures on disk, shared by runs and processes.
 
-A picture is in a file named by the hash of its photo, so that any data set, split or order finds
-it, and a changed photo does not. What is read is what decoding gives, to the bit.
+The file of a picture is named by the hash of its photo, so that any data set, split or order finds
+it, and a changed photo does not. A cached picture equals the decoded one bit for bit.
 """
 
 import shutil
@@ -26,11 +26,11 @@ class PictureCache:
     """The pictures of a folder at one size.
 
     Args:
-        folder: Made where it is missing.
+        folder: Created if missing.
         side: The short side, in pixels, below which pictures are not shrunk.
 
     Raises:
-        UsageError: It holds other files, or nothing can be written to it.
+        UsageError: The folder holds other files or cannot be written.
     """
 
     def __init__(self, folder: Path, side: int) -> None:
@@ -39,7 +39,7 @@ class PictureCache:
         advice = "give picture_cache a folder of its own"
         try:
             if folder.is_dir() and any(folder.iterdir()) and not (folder / TAG).is_file():
-                raise UsageError(f"{folder} holds files that are no decoded pictures; {advice}")
+                raise UsageError(f"{folder} holds files other than decoded pictures; {advice}")
             self._folder.mkdir(parents=True, exist_ok=True)
             (folder / TAG).write_text(_TEXT)
         except OSError as error:
@@ -47,14 +47,14 @@ class PictureCache:
 
     @property
     def has_room(self) -> bool:
-        """Whether more is kept: a tenth of the disk stays free."""
+        """Whether more than a tenth of the disk is free."""
         disk = shutil.disk_usage(self._root)
         return disk.free > _FREE_SHARE * disk.total
 
     def read(self, photo: bytes, decode: Callable[[], Any]) -> Any:
-        """The picture of a photo by its `photo_hash`; what ``decode`` gives where it is missing.
+        """The picture of a photo by its `photo_hash`; the result of ``decode`` if it is missing.
 
-        Text, which says why a photo cannot be read, is not kept.
+        Text, which says why a photo cannot be read, is not cached.
         """
         path = self._folder / photo.hex()[:2] / f"{photo.hex()}.npy"
         try:

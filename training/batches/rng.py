@@ -1,7 +1,7 @@
 """Random numbers that depend on seed, epoch and row alone.
 
-Whichever process prepares a picture, before or after an interruption, draws the same numbers for
-it, so nothing has to be saved.
+Every process draws the same numbers for a picture, before and after an interruption, so no state
+has to be saved.
 """
 
 from typing import Final

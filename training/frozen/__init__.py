@@ -1,1 +1,1 @@
-"""Heads trained alone: features of a frozen backbone, kept by photo, and what is made of them."""
+"""Train only the head: stored features of a frozen backbone, discriminant and blended heads."""

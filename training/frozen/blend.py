@@ -1,7 +1,7 @@
-"""A linear head blended of two and of the discriminant of the features they were trained on.
+"""Blend two linear heads with the discriminant of the features they were trained on.
 
-Heads that different losses have trained err on different photos, and the discriminant follows wrong
-labels least of all; what they have in common is right more often. Together they are one layer.
+Heads trained with different losses err on different photos, and wrong labels affect the
+discriminant least, so their average is right more often. The blend is one linear layer.
 """
 
 from collections.abc import Iterator
@@ -26,37 +26,37 @@ from florilege.training.objective import make_objective
 from florilege.training.validation_metric import Metric
 
 NOTE: Final = "blend"
-"""What the header of a file of weights says of a blend that they hold."""
+"""Key of the description of a blend in the header of a weights file."""
 PARTNER: Final = "assume_negative"
 PARTNERS_DECAY: Final = 0.005
 SHRINKAGE: Final = 0.4
 SHARE: Final = 0.25
-"""Of the discriminant."""
+"""Share of the discriminant in the blend."""
 SHARPNESS: Final = (1.0, 1.5, 2.0, 3.0)
 
 
 class _Candidate(NamedTuple):
-    """A blend."""
+    """A blended head."""
 
     head: Linear
-    sharpness: float  # what the logits are multiplied by
+    sharpness: float  # factor on the logits
 
 
 def candidates(own: Linear, other: Linear, train: Features) -> Iterator[_Candidate]:
-    r"""The mean of two heads with the discriminant of ``train``, the first to prefer in a tie.
+    r"""Blends of two heads with the discriminant of ``train``; in a tie the first is preferred.
 
     .. math:: z = \tau\, \Bigl((1 - \rho) \frac{z_1 + z_2}{2}
         + \rho\, \frac{\sigma_1 + \sigma_2}{2 \sigma_d} z_d\Bigr)
 
-    for logits :math:`z_1` of ``own``, :math:`z_2` of ``other`` and :math:`z_d` of the discriminant,
-    :math:`\sigma` the root mean square on ``train`` of such logits around the mean of their photo,
-    :math:`\rho` a quarter, and :math:`\tau` a sharpness: a head that wrong labels have taught to
-    doubt is too little sure of photos as they are.
+    with logits :math:`z_1` of ``own``, :math:`z_2` of ``other`` and :math:`z_d` of the
+    discriminant, :math:`\sigma` the root mean square on ``train`` of such logits around the mean of
+    their photo, :math:`\rho` a quarter, and :math:`\tau` a sharpness: a head trained on wrong
+    labels is underconfident.
 
     Args:
-        own: Trained on ``train``, for features as they are kept.
-        other: Its partner, of another loss.
-        train: With the labels that trained both.
+        own: The head of the run, for features as stored.
+        other: Its partner, trained with another loss.
+        train: Features with the labels that trained both.
     """
     discriminant = Discriminant(train, len(own.bias)).layer(SHRINKAGE)
     level = (_spread(own, train) + _spread(other, train)) / 2
@@ -67,20 +67,20 @@ def candidates(own: Linear, other: Linear, train: Features) -> Iterator[_Candida
 
 
 def blend(weights: Path, train: Features, val: Features, config: TrainConfig) -> str:
-    """Blend the head in a file of weights, once, with the sharpness best for the sets on ``val``.
+    """Blend the head in a weights file once, with the sharpness that is best for sets on ``val``.
 
     Returns:
-        What was done, now or before, for the user.
+        The description of this blend, or of an earlier one, for the user.
     """
     if (before := note_of(weights)) is not None:
         return before
     state = read_weights(weights)
     head = Linear(state["head.weight"], state["head.bias"])
     measured = [
-        (accuracy(each.head, val), each)
-        for each in candidates(head, partner(train, val, len(head.bias), config), train)
+        (accuracy(candidate.head, val), candidate)
+        for candidate in candidates(head, partner(train, val, len(head.bias), config), train)
     ]
-    after, best = max(measured, key=lambda one: one[0])
+    after, best = max(measured, key=lambda item: item[0])
     note = (
         f"the head is averaged with one of {PARTNER} and a linear discriminant ({SHARE:g}), "
         f"sharpness {best.sharpness:g}: average-K accuracy on val, mean over K, "
@@ -92,19 +92,19 @@ def blend(weights: Path, train: Features, val: Features, config: TrainConfig) ->
 
 
 def note_of(weights: Path) -> str | None:
-    """What :func:`blend` did to a file of weights; None for nothing."""
+    """The description that :func:`blend` left in a weights file; None if it is not blended."""
     with safe_open(weights, "pt") as file:
         return (file.metadata() or {}).get(NOTE)
 
 
 def partner(train: Features, val: Features, classes: int, config: TrainConfig) -> Linear:
-    """A head that ``assume_negative`` trains as the run trained its own, with its own weight decay.
+    """A head trained like that of the run, but with ``assume_negative`` and its own weight decay.
 
     Args:
-        train: What the run was trained on.
-        val: What chose its epoch.
-        classes: How many there are.
-        config: Of the run.
+        train: The features that the run was trained on.
+        val: The features that chose its epoch.
+        classes: Number of classes.
+        config: Settings of the run.
     """
     settings = config.optimiser.model_copy(update={"weight_decay": PARTNERS_DECAY})
     torch.manual_seed(config.seed)
@@ -119,8 +119,8 @@ def partner(train: Features, val: Features, classes: int, config: TrainConfig) -
         accumulate=config.accumulate,
         mixup=config.mixup > 0,
     )
-    same = config.model_copy(update={"optimiser": settings, "loss": {"name": PARTNER}})
-    state = train_head(same, network, objective, train, val)
+    config = config.model_copy(update={"optimiser": settings, "loss": {"name": PARTNER}})
+    state = train_head(config, network, objective, train, val)
     return Linear(state["head.weight"], state["head.bias"])
 
 
@@ -132,13 +132,13 @@ def accuracy(head: Linear, val: Features) -> float:
     by_choice = figures.result().accuracy
     return next(
         float(np.mean(list(by_k.values())))
-        for served, by_k in by_choice.items()
-        if served.score_kind == "softmax"
+        for choice, by_k in by_choice.items()
+        if choice.score_kind == "softmax"
     )
 
 
 def _spread(layer: Linear, train: Features) -> float:
-    """Root mean square of logits around the mean of their photo."""
+    """Root mean square of the logits around the mean of their photo."""
     squares = 0.0
     for features, _ in train.blocks():
         logits = layer.logits(torch.from_numpy(features))

@@ -1,7 +1,7 @@
-"""Linear discriminant analysis of kept features.
+"""Linear discriminant analysis of stored features.
 
-The head of a loss follows the labels it has seen; the discriminant knows the classes by their means
-and one covariance alone, which wrong labels hardly move.
+A trained head fits wrong labels too; the discriminant depends only on the class means and one
+covariance, which wrong labels hardly change.
 """
 
 from dataclasses import dataclass
@@ -42,8 +42,9 @@ class Discriminant:
               + \log \pi_c + \text{const}
 
     Args:
-        features: Of the training pictures.
-        classes: How many there are. One without a picture has the mean of all and half a picture.
+        features: Features of the training pictures.
+        classes: Number of classes. A class without pictures gets the mean of all and counts as half
+            a picture.
 
     References:
         Hastie, Tibshirani and Friedman, "The elements of statistical learning", 4.3.

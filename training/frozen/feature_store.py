@@ -1,8 +1,8 @@
-"""Features kept on disk by photo: computed once for a network, read by any number of runs.
+"""Features stored on disk by photo: computed once for a network, read by any number of runs.
 
 The folder of a network holds ``features.f32``, a row of float32 for each photo, and ``photos.id``,
-the 16 bytes that identify each. Both only grow, the features first: an interruption costs no more
-than the rows being written.
+the 16 bytes that identify each. Both only grow, the features first: an interruption loses only the
+rows being written.
 """
 
 import hashlib
@@ -34,27 +34,27 @@ def photo_id(content: bytes) -> bytes:
 def folder_name(
     name: str, backbone: nn.Module, preprocess: Preprocess, *, computed_by: str = "onnxruntime"
 ) -> str:
-    """Where the features of a network belong: its name, and a hash of its weights and its input.
+    """Folder of the features of a network: its name, and a hash of its weights and preprocessing.
 
-    What they are ``computed_by`` has a part in it: a GPU, ONNX Runtime and OpenVINO differ in the
-    last digits.
+    The hash covers ``computed_by``, because a GPU, ONNX Runtime and OpenVINO differ in the last
+    digits.
     """
     digest = hashlib.sha256(preprocess.to_json().encode())
-    if computed_by != "onnxruntime":  # as in the folders of older versions
+    if computed_by != "onnxruntime":  # which folders of older versions do not name
         digest.update(computed_by.encode())
     for key, value in backbone.state_dict().items():
         digest.update(key.encode())
         digest.update(value.cpu().contiguous().numpy().tobytes())
-    plain = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in name)
-    return f"{plain}-{digest.hexdigest()[:16]}"
+    safe = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in name)
+    return f"{safe}-{digest.hexdigest()[:16]}"
 
 
 class FeatureStore:
-    """The kept features of one network.
+    """The stored features of one network.
 
     Args:
-        folder: Made when something is added.
-        dimensions: Numbers a photo.
+        folder: Created when features are added.
+        dimensions: Numbers per photo.
     """
 
     def __init__(self, folder: Path, dimensions: int) -> None:
@@ -63,7 +63,7 @@ class FeatureStore:
         self.row_of = self._read()
 
     def _read(self) -> dict[bytes, int]:
-        """The row of each photo; what an interruption left half written does not count."""
+        """The row of each photo; rows that an interruption left half written are ignored."""
         if not self._ids.is_file() or not self._values.is_file():
             return {}
         ids = self._ids.read_bytes()
@@ -72,10 +72,10 @@ class FeatureStore:
 
     @contextmanager
     def reserved(self) -> Iterator[None]:
-        """Keep other processes from adding while the block runs; the folder is made.
+        """Create the folder and lock it while the block runs.
 
         Raises:
-            UsageError: Another process is adding, or the folder cannot be made.
+            UsageError: Another process has locked the folder, or it cannot be created.
         """
         with ExitStack() as stack:
             try:
@@ -83,16 +83,16 @@ class FeatureStore:
                 stack.enter_context(folder_lock(self.folder))
             except OSError as error:
                 raise UsageError(
-                    f"cannot keep features in {self.folder}: {error.strerror}; name another folder "
-                    "with --features"
+                    f"cannot store features in {self.folder}: {error.strerror}; name another "
+                    "folder with --features"
                 ) from error
             yield
 
     def add(self, ids: Sequence[bytes], values: NDArray[np.float32]) -> None:
-        """Keep photos that are not there yet, ``values`` being ``(photos, dimensions)``.
+        """Store the features of new photos, ``values`` being ``(photos, dimensions)``.
 
         Raises:
-            BundleError: They cannot be written, as on a full disk; those kept before stay.
+            BundleError: They cannot be written, as on a full disk; earlier ones stay.
         """
         rows = len(self.row_of)
         try:
@@ -101,8 +101,8 @@ class FeatureStore:
             _write_at(self._ids, ID_BYTES * rows, b"".join(ids))
         except OSError as error:
             raise BundleError(
-                f"cannot keep features in {self.folder}: {error.strerror or error}. {rows} photos "
-                "are kept: make room, or name another folder with --features"
+                f"cannot store features in {self.folder}: {error.strerror or error}. Those of "
+                f"{rows} photos are stored: make room, or name another folder with --features"
             ) from error
         self.row_of.update({photo: rows + index for index, photo in enumerate(ids)})
 
@@ -113,7 +113,7 @@ class FeatureStore:
 
 
 def _write_at(path: Path, start: int, content: bytes) -> None:
-    """Write from byte ``start`` on; what stood there was left by an interruption."""
+    """Write from byte ``start`` on, over anything that an interruption left there."""
     with path.open("r+b" if path.exists() else "wb") as file:
         file.truncate(start)
         file.seek(start)
@@ -122,10 +122,10 @@ def _write_at(path: Path, start: int, content: bytes) -> None:
 
 @dataclass(frozen=True)
 class Features:
-    """The features of a split by row: what a head is trained on in place of pictures."""
+    """The features of a split by row, on which a head is trained in place of pictures."""
 
     split: Split
-    values: NDArray[np.float32]  # (photos kept, dimensions), memory-mapped
+    values: NDArray[np.float32]  # (stored photos, dimensions), memory-mapped
     rows: NDArray[np.int64]  # the row of ``values`` of each picture, (len(split),)
     hashes: Sequence[bytes] | None = None  # `photo_hash` of each picture
 
@@ -138,13 +138,13 @@ class Features:
         return features
 
     def blocks(self) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64]]]:
-        """Features ``(pictures, dimensions)`` and labels, in order, some pictures at a time."""
+        """Features ``(pictures, dimensions)`` and labels, in order, in blocks of pictures."""
         for start in range(0, len(self), ROWS_AT_ONCE):
             part = slice(start, start + ROWS_AT_ONCE)
             yield self.values[self.rows[part]], self.split.labels[part]
 
     def spread(self) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation of each dimension, float32; 1 where nothing varies."""
+        """Mean and standard deviation of each dimension, float32; 1 for a constant dimension."""
         sums = sum(values.sum(0, dtype=np.float64) for values, _ in self.blocks())
         mean = sums / len(self)
         squares = sum(np.square(values - mean).sum(0) for values, _ in self.blocks())

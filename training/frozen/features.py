@@ -1,4 +1,4 @@
-"""Training a head alone, on the features of a backbone that stays as it is."""
+"""Train only a head, on the features of a frozen backbone."""
 
 import copy
 import tempfile
@@ -37,7 +37,7 @@ PHOTOS_AT_ONCE: Final = 64
 SMALL_STEP: Final = 2**26
 
 
-class _Piece(NamedTuple):
+class _FeatureBlock(NamedTuple):
     """Features of some pictures."""
 
     rows: list[int]  # of the split
@@ -47,34 +47,35 @@ class _Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class FrozenBackbone:
-    """A backbone that turns pictures into features and keeps them in ``folder``.
+    """A backbone that computes features of pictures and stores them in ``folder``.
 
-    Pictures go through the decoder of the server, without random changes, and on a CPU through the
-    exported graph, which takes a third of torch's time and is what will be served.
+    Pictures are preprocessed as on the server, without augmentation. On a CPU the exported graph
+    computes the features: it takes a third of torch's time and is what will be served.
     """
 
     network: Network
     preprocess: Preprocess
-    folder: Path  # of this network alone, see `store.folder_name`
+    folder: Path  # for this network only, see `feature_store.folder_name`
     compute: Compute
     workers: int  # processes that decode for a GPU
     say: Callable[[str], None]
-    runtime: Runtime = Runtime()  # noqa: RUF009  # it cannot be changed; on a CPU, in float32
+    runtime: Runtime = Runtime()  # noqa: RUF009  # it is immutable; for a CPU, in float32
 
     def features(self, split: Split) -> Features:
-        """The features of a split; those of photos met before, by any run, are not made again.
+        """The features of a split; those of photos known from any run are not computed again.
 
         Raises:
-            DataError: Pictures cannot be read; names them. The features of the others are kept.
+            DataError: Some pictures cannot be read; the message names them. The features of the
+                others are stored.
             BundleError: Features cannot be written, or the exported graph differs from torch.
             UsageError: Another process computes features of the same network, or the folder cannot
-                be made.
+                be created.
         """
         ids, hashes = _photo_ids(split)
         store = FeatureStore(self.folder, next(self.network.head.parameters()).shape[1])
         if not store.row_of.keys() >= set(ids):
             with store.reserved():
-                store = FeatureStore(self.folder, store.dimensions)  # another may have come first
+                store = FeatureStore(self.folder, store.dimensions)  # others may have added some
                 self._add(store, split, ids)
         rows = np.array([store.row_of[photo] for photo in ids])
         return Features(split, store.values(), rows, hashes)
@@ -83,22 +84,22 @@ class FrozenBackbone:
         first = {photo: row for row, photo in reversed(list(enumerate(ids)))}
         rows = sorted(row for photo, row in first.items() if photo not in store.row_of)
         pictures = Pictures(split, partial(load, preprocess=self.preprocess))
-        pieces = self._by_torch if self.compute.on_gpu else self._by_graph
-        began, problems = time.monotonic(), list[str]()
+        compute = self._by_torch if self.compute.on_gpu else self._by_graph
+        start, problems = time.monotonic(), list[str]()
         with (
             progress(len(rows), f"features of {split.name}") as advance,
-            closing(pieces(pictures, rows)) as stream,
+            closing(compute(pictures, rows)) as blocks,
         ):
-            for piece in stream:
-                store.add([ids[row] for row in piece.rows], piece.values)
-                problems += piece.problems
-                advance(len(piece.rows) + len(piece.problems))
+            for block in blocks:
+                store.add([ids[row] for row in block.rows], block.values)
+                problems += block.problems
+                advance(len(block.rows) + len(block.problems))
         if problems:
             raise unreadable(problems, split.name)
-        seconds = time.monotonic() - began
+        seconds = time.monotonic() - start
         self.say(
             f"features of {len(rows)} {split.name} pictures computed in {seconds:.0f} s "
-            f"({60 * len(rows) / seconds:.0f} a minute) and kept in {self.folder}"
+            f"({60 * len(rows) / seconds:.0f} a minute) and stored in {self.folder}"
         )
 
     @cached_property
@@ -111,13 +112,13 @@ class FrozenBackbone:
         if self.runtime.name == OPENVINO:
             try:
                 return open_in_openvino(content, {INPUT: (1, size, size, 3)}, bf16=False)
-            except Exception as error:  # of many classes
+            except Exception as error:  # OpenVINO raises many types
                 reason = " ".join(str(error).split())[:200]
-                self.say(f"ONNX Runtime computes the features; OpenVINO cannot: {reason}")
+                self.say(f"ONNX Runtime computes the features, because OpenVINO cannot: {reason}")
         return open_graph(content, threads=1)
 
-    def _by_graph(self, pictures: Pictures, rows: list[int]) -> Generator[_Piece]:
-        """A picture at a time in as many threads as cores, as the server and `calibrate` do it."""
+    def _by_graph(self, pictures: Pictures, rows: list[int]) -> Generator[_FeatureBlock]:
+        """One picture at a time, in as many threads as cores, as the server and `calibrate` do."""
         graph = self._graph
 
         def features(row: int) -> tuple[int, NDArray[np.float32] | str]:
@@ -128,17 +129,17 @@ class FrozenBackbone:
             return row, values[0]
 
         with closing(in_order(features, rows, threads=self.runtime.concurrency)) as results:
-            while some := list(islice(results, PHOTOS_AT_ONCE)):
-                good = [(row, values) for row, values in some if not isinstance(values, str)]
-                yield _Piece(
-                    [row for row, _ in good],
-                    np.array([values for _, values in good]),
-                    [problem for _, problem in some if isinstance(problem, str)],
+            while chunk := list(islice(results, PHOTOS_AT_ONCE)):
+                computed = [(row, values) for row, values in chunk if not isinstance(values, str)]
+                yield _FeatureBlock(
+                    [row for row, _ in computed],
+                    np.array([values for _, values in computed]),
+                    [problem for _, problem in chunk if isinstance(problem, str)],
                 )
 
     @torch.inference_mode()
-    def _by_torch(self, pictures: Pictures, rows: list[int]) -> Generator[_Piece]:
-        """In batches, in float32 whatever the precision of the run."""
+    def _by_torch(self, pictures: Pictures, rows: list[int]) -> Generator[_FeatureBlock]:
+        """In batches, always in float32."""
         backbone, device = self.network.backbone, self.compute.device
         network = PictureNetwork(backbone, self.preprocess.mean, self.preprocess.std)
         network.to(device).eval()
@@ -148,11 +149,11 @@ class FrozenBackbone:
             if len(batch.rows):
                 with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
                     values = network(batch.images.to(device, non_blocking=True)).cpu().numpy()
-            yield _Piece(batch.rows.tolist(), values, batch.problems)
+            yield _FeatureBlock(batch.rows.tolist(), values, batch.problems)
 
 
 def _photo_ids(split: Split) -> tuple[list[bytes], list[bytes]]:
-    """`photo_id` and `photo_hash` of each picture; all are read for it."""
+    """`photo_id` and `photo_hash` of each picture; reads all of them."""
     ids, hashes, problems = list[bytes](), list[bytes](), list[str]()
     with progress(len(split), f"looking up {split.name}") as advance:
         for row in range(len(split)):
@@ -169,15 +170,15 @@ def _photo_ids(split: Split) -> tuple[list[bytes], list[bytes]]:
 
 
 class HeadOnFeatures(nn.Module):
-    """A head that is trained alone, on features brought to mean 0 and standard deviation 1.
+    """A head that is trained alone, on standardised features.
 
-    Dimensions of very different size would want different rates. :meth:`joined` folds the scaling
-    into the linear layers, so that what is exported is an ordinary network. A cosine head scales
-    its features itself.
+    Dimensions of very different scale would need different learning rates. :meth:`joined` folds the
+    scaling into the linear layers, so that the exported network is an ordinary one. A cosine head
+    scales its features itself.
 
     Args:
-        network: Computes the same as its head at first.
-        features: Those to be trained on.
+        network: Its head gives the initial weights; the outputs are the same.
+        features: The features to train on.
     """
 
     mean: Tensor
@@ -187,16 +188,16 @@ class HeadOnFeatures(nn.Module):
         super().__init__()
         self.head = copy.deepcopy(network.head)
         mean, deviation = features.spread()
-        scales = isinstance(self.head, CosineHead)
-        self.register_buffer("mean", torch.zeros_like(mean) if scales else mean)
-        self.register_buffer("deviation", torch.ones_like(mean) if scales else deviation)
+        cosine = isinstance(self.head, CosineHead)
+        self.register_buffer("mean", torch.zeros_like(mean) if cosine else mean)
+        self.register_buffer("deviation", torch.ones_like(mean) if cosine else deviation)
         self.to(next(network.head.parameters()).device)
         for layer in _linear_layers(self.head):
             layer.bias.data += layer.weight.data @ self.mean
             layer.weight.data *= self.deviation
 
     def forward(self, features: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-        """What the head makes of ``features``, ``(batch, dimensions)``."""
+        """The outputs of the head for ``features``, ``(batch, dimensions)``."""
         outputs: Tensor | tuple[Tensor, Tensor] = self.head((features - self.mean) / self.deviation)
         return outputs
 
@@ -217,9 +218,9 @@ def _linear_layers(head: nn.Module) -> list[nn.Linear]:
 
 @contextmanager
 def threads_for(trained: nn.Module, batch_size: int) -> Iterator[None]:
-    """One thread to train a head of fewer than ``SMALL_STEP`` products a batch on a CPU.
+    """Use one thread for a head of fewer than ``SMALL_STEP`` products per batch on a CPU.
 
-    More would wait for each other longer than they work: on two cores shared with other
+    More threads would wait for each other longer than they work: on two cores shared with other
     processes, a head of 50 classes took 5 s with one thread and 126 s with two.
     """
     before = torch.get_num_threads()

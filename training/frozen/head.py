@@ -1,4 +1,4 @@
-"""Training a head on kept features, by the loop of every run."""
+"""Train a head on stored features, with the loop of every run."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,14 +22,14 @@ from florilege.training.run_folder import RunFolder
 def train_head(
     config: TrainConfig, network: Network, objective: Objective, train: Features, val: Features
 ) -> Mapping[str, Tensor]:
-    """The weights that ``train --freeze backbone`` would keep, of the best epoch on ``val``.
+    """The weights of the best epoch on ``val``, as ``train --freeze backbone`` would save them.
 
     Args:
-        config: All settings of the run; it is trained on the CPU.
-        network: With the head as it starts. It is not changed.
-        objective: Trains that head.
+        config: All settings of the run, which trains on the CPU.
+        network: A network with the initial head. It is not modified.
+        objective: The loss for that head.
         train: Features with the labels to learn.
-        val: Chooses the epoch.
+        val: Features with the labels that choose the epoch.
     """
     compute, trainable = choose("cpu", "fp32"), HeadOnFeatures(network, train)
     trained = TrainingState.before_training(trainable, objective.loss_fn, config, compute)

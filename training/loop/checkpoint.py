@@ -32,12 +32,12 @@ class Position:
     epoch: int = 0  # epochs done
     batch: int = 0  # batches of the current epoch done
     step: int = 0  # optimiser steps done in all
-    seconds: float = 0.0  # over all sittings
-    loss_sum: float = 0.0  # over the examples of the current epoch so far, as this process sees it
-    examples: int = 0  # how many there are, in all processes
-    classes_taught: float = 0.0  # to them in all, labels included; 0 if the loss does not say
+    seconds: float = 0.0  # in the loop, before and after resuming
+    loss_sum: float = 0.0  # over the examples of the current epoch so far, in this process
+    examples: int = 0  # of the current epoch so far, in all processes
+    classes_taught: float = 0.0  # sum over them, labels included; 0 if the loss does not say
     best_score: float | None = None  # on validation, so far
-    best_epoch: int | None = None  # where it was reached, counted from 1
+    best_epoch: int | None = None  # that reached it, counted from 1
     processes: int = 1  # that train together
     history: list[dict[str, float | str]] = field(default_factory=list)  # rows of metrics.csv
 
@@ -64,7 +64,7 @@ class TrainingState:
 
     @property
     def measured(self) -> nn.Module:
-        """The network that is validated, kept and exported: the averaged one, if there is one."""
+        """The network that is validated, saved and exported: the averaged one, if there is one."""
         return self.network if self.average is None else self.average.module
 
 
@@ -75,8 +75,8 @@ def save(
 
     Args:
         path: File.
-        trained: The same in all processes.
-        position: Of the first process.
+        trained: The state, the same in all processes.
+        position: The position of the first process.
         sums: ``loss_sum`` and ``classes_taught`` of each process, by rank.
     """
     content = {
@@ -117,18 +117,18 @@ def load(path: Path, trained: TrainingState, ranks: Ranks = ALONE) -> Position:
         trained.scaler.load_state_dict(content.get("scaler", {}))
         position = Position(**content["position"])
         if sums := content.get("sums"):
-            _take_part(position, sums, ranks)
+            _restore_sums(position, sums, ranks)
         torch.set_rng_state(content["random"])
         if content["random_cuda"] and torch.cuda.is_available():
-            torch.cuda.set_rng_state(content["random_cuda"][0])  # older files hold one a GPU
+            torch.cuda.set_rng_state(content["random_cuda"][0])  # older files hold one per GPU
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise BundleError(f"{path} does not fit this run: {reason}") from error
     return position
 
 
-def _take_part(position: Position, sums: Sequence[Sequence[float]], ranks: Ranks) -> None:
-    """Continue with the sums of this process; of another number of them, with their means."""
+def _restore_sums(position: Position, sums: Sequence[Sequence[float]], ranks: Ranks) -> None:
+    """Restore the sums of this process; if the number of processes changed, their means."""
     if len(sums) == ranks.count:
         position.loss_sum, position.classes_taught = sums[ranks.rank]
     else:

@@ -1,7 +1,7 @@
-"""The processes that train one network together, one a device, and what they tell each other.
+"""The processes that train one network together, one per device, and their messages.
 
-``torchrun`` starts them and numbers them by rank. The first alone writes and speaks; gradients are
-averaged by ``DistributedDataParallel``. A run without ``torchrun`` is ``ALONE``.
+``torchrun`` starts them and numbers them by rank. Only rank 0 writes files and prints;
+``DistributedDataParallel`` averages gradients. A run without ``torchrun`` is ``ALONE``.
 """
 
 import os
@@ -24,10 +24,10 @@ from florilege.errors import FlorilegeError, UsageError
 
 Value = TypeVar("Value")
 
-_MEET: Final = timedelta(minutes=10)
+_TIMEOUT: Final = timedelta(minutes=10)
 """How long a process waits for the others to start, for their part of a gradient or a message."""
-_PREPARE: Final = timedelta(days=7)
-"""How long it waits for what the first prepares alone, such as features of all photos."""
+_LONG_TIMEOUT: Final = timedelta(days=7)
+"""How long it waits for work that rank 0 does alone, such as features of all photos."""
 
 
 @dataclass(frozen=True)
@@ -37,22 +37,22 @@ class Ranks:
     rank: int = 0
     count: int = 1
     on_this_machine: int = 1
-    messages: dist.ProcessGroup | None = None  # over the network of the machines, not of GPUs
-    patient: dist.ProcessGroup | None = None  # the same, for waiting as long as `_PREPARE`
+    messages: dist.ProcessGroup | None = None  # gloo: between machines, not between GPUs
+    patient: dist.ProcessGroup | None = None  # the same with `_LONG_TIMEOUT`
 
     @property
     def alone(self) -> bool:
-        """Whether there are no others."""
+        """Whether this is the only process."""
         return self.count == 1
 
     @property
     def first(self) -> bool:
-        """Whether this process is the one that writes and speaks."""
+        """Whether this process is rank 0, which writes files and prints."""
         return self.rank == 0
 
     @property
     def cores(self) -> int:
-        """Cores of this machine for this process."""
+        """This process's share of the cores of the machine."""
         return max(1, cores() // self.on_this_machine)
 
     def part(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -63,17 +63,17 @@ class Ranks:
         """The values of all processes, in the order of the ranks.
 
         Raises:
-            typer.Exit: Another process came here with an error, which it says itself.
+            typer.Exit: Another process failed, and reports its error itself.
         """
         return self._exchange(value, None)
 
     def of_first(self, make: Callable[[], Value]) -> Value:
-        """What ``make`` gives in the first process, where alone it is called."""
+        """The result of ``make``, which only the first process calls."""
         value = make() if self.first else None
         return cast(Value, self.all(value)[0])
 
     def gather(self, value: Value) -> list[Value]:
-        """The values of all processes in the first; nothing in the others."""
+        """The values of all processes in the first process; an empty list in the others."""
         if self.alone:
             return [value]
         received: list[Any] | None = [None] * self.count if self.first else None
@@ -82,19 +82,19 @@ class Ranks:
 
     @contextmanager
     def agreeing(self, *, patiently: bool = False) -> Iterator[None]:
-        """End all processes if one has an error in the block; the first of those says it.
+        """End all processes if the block fails in one; the first that failed reports its error.
 
-        Blocks do not nest. ``patiently`` where a process may be busy there for hours.
+        Blocks do not nest. Set ``patiently`` if a process may spend hours in the block.
         """
         error: Exception | None = None
         try:
             yield
         except typer.Exit:
             raise  # the others have ended already
-        except Exception as found:
-            if self.alone or _is_of_the_group(found):
+        except Exception as caught:
+            if self.alone or _is_communication_error(caught):
                 raise
-            error = found
+            error = caught
         self._exchange(None, error, self.patient if patiently else None)
 
     def _exchange(
@@ -113,9 +113,9 @@ class Ranks:
         return [value for _, value in received]
 
     def in_turn(self, make: Callable[[], Value]) -> Value:
-        """What ``make`` gives, made by the first process before the others.
+        """The result of ``make``, called by the first process before the others.
 
-        They find what it has left on the disk.
+        The others find its files on the disk.
         """
         result: Value
         for turn in (self.first, not self.first):
@@ -125,10 +125,10 @@ class Ranks:
         return result
 
     def check_same(self, facts: Mapping[str, object]) -> None:
-        """Refuse to begin with processes that were given different things.
+        """Refuse to start if processes differ in ``facts``.
 
         Raises:
-            UsageError: Names the first process that differs from rank 0, and in what.
+            UsageError: Names the first process that differs from rank 0, and the differences.
         """
         ours, *others = self.all(facts)
         for rank, theirs in enumerate(others, start=1):
@@ -147,22 +147,22 @@ class Ranks:
         return model if self.alone else DistributedDataParallel(model)
 
     def exchanging(self, model: nn.Module, *, last: bool) -> AbstractContextManager[object]:
-        """For a backward pass of ``model``: gradients are exchanged in the ``last`` of a step."""
+        """The context of a backward pass; only the ``last`` of a step exchanges gradients."""
         if isinstance(model, DistributedDataParallel) and not last:
             return model.no_sync()
         return nullcontext()
 
     def seed(self, seed: int, step: int) -> None:
-        """Let each process draw numbers of its own that depend on seed, step and rank alone.
+        """Seed torch's generator from seed, step and rank alone, unless there is one process.
 
-        So a checkpoint need not hold them. Alone, the state of torch's generator continues.
+        A checkpoint then need not hold the generators of all processes.
         """
         if not self.alone:
             state = np.random.SeedSequence((seed, step, self.rank)).generate_state(1, np.uint64)
             torch.manual_seed(int(state[0]))
 
-    def spread_buffers(self, *models: nn.Module) -> None:
-        """Give every process the statistics of batch norms that the first has."""
+    def broadcast_buffers(self, *models: nn.Module) -> None:
+        """Copy the batch norm statistics of the first process to all."""
         if self.alone:
             return
         for model in dict.fromkeys(models):
@@ -174,23 +174,23 @@ ALONE: Final = Ranks()
 
 
 class SharedFlags:
-    """Flags that any process can set, such as that it was asked to stop; all know one call later.
+    """Flags that any process can set, such as a stop request; all see them one call later.
 
-    They travel while the next step is computed, so nobody waits for them. A single process
-    knows its own at once.
+    They are exchanged while the next step is computed, so that no process waits. A single process
+    sees its own at once.
     """
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks
-        self._under_way: tuple[Tensor, dist.Work] | None = None
+        self._pending: tuple[Tensor, dist.Work] | None = None
 
     def any_set(self, *flags: bool) -> Sequence[bool]:
-        """Which flags any process has set; all processes call it equally often."""
+        """Which flags any process has set; all processes must call this equally often."""
         if self.ranks.alone:
             return flags
-        before, values = self._under_way, torch.tensor(flags, dtype=torch.int32)
+        before, values = self._pending, torch.tensor(flags, dtype=torch.int32)
         work = dist.all_reduce(values, dist.ReduceOp.MAX, self.ranks.messages, async_op=True)
-        self._under_way = values, work
+        self._pending = values, work
         if before is None:
             return [False] * len(flags)
         before[1].wait()
@@ -199,13 +199,13 @@ class SharedFlags:
 
 @contextmanager
 def together(device: torch.device) -> Iterator[Ranks]:
-    """The processes that ``torchrun`` has started, connected while the block runs; or ``ALONE``.
+    """Connect the processes that ``torchrun`` started while the block runs; else ``ALONE``.
 
     Args:
         device: Kind of device; each process on a machine takes a GPU of its own.
 
     Raises:
-        UsageError: They do not find each other, or there are more of them than GPUs.
+        UsageError: They cannot reach each other, or there are more of them than GPUs.
         FlorilegeError: Another process has ended or can no longer be reached.
     """
     count = int(os.environ.get("WORLD_SIZE", "1"))
@@ -216,11 +216,11 @@ def together(device: torch.device) -> Iterator[Ranks]:
     try:
         yield ranks
     except (RuntimeError, ValueError) as error:
-        if not _is_of_the_group(error):
+        if not _is_communication_error(error):
             raise
         raise FlorilegeError(
-            f"process {ranks.rank} has lost the others of its run: one has ended, and said why if "
-            "it could, or cannot be reached. Everything up to the last checkpoint is safe: repeat "
+            f"process {ranks.rank} has lost the others of its run: one has ended, see its own "
+            "message, or cannot be reached. Everything up to the last checkpoint is safe: repeat "
             "the command with --resume"
         ) from error
     dist.destroy_process_group()
@@ -231,22 +231,22 @@ def _connected(device: torch.device, count: int) -> Ranks:
     on_gpu = device.type == "cuda"
     if on_gpu and local >= torch.cuda.device_count():
         raise UsageError(
-            f"process {rank} finds no GPU for itself: this machine has "
-            f"{torch.cuda.device_count()}, so --nproc-per-node must be at most that"
+            f"process {rank} has no GPU: this machine has {torch.cuda.device_count()}, and "
+            "--nproc-per-node must not be larger"
         )
     if on_gpu:
         torch.cuda.set_device(local)
     try:
         backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
-        dist.init_process_group(backend, timeout=_MEET)
+        dist.init_process_group(backend, timeout=_TIMEOUT)
         messages, patient = (
             cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=each))
-            for each in (_MEET, _PREPARE)
+            for each in (_TIMEOUT, _LONG_TIMEOUT)
         )
     except (RuntimeError, ValueError) as error:
         where = f"{os.environ.get('MASTER_ADDR', '?')}:{os.environ.get('MASTER_PORT', '?')}"
         raise UsageError(
-            f"process {rank} of {count} does not find the others at {where}: start all with "
+            f"process {rank} of {count} cannot reach the others at {where}: start all with "
             f"torchrun, see docs/training.md ({' '.join(str(error).split())[:200]})"
         ) from error
     here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
@@ -254,12 +254,12 @@ def _connected(device: torch.device, count: int) -> Ranks:
 
 
 def is_first() -> bool:
-    """Whether this process speaks: it is alone or the first of those started together."""
+    """Whether this process prints: it is alone or rank 0."""
     return os.environ.get("RANK", "0") == "0"
 
 
-def _is_of_the_group(error: Exception) -> bool:
-    """Whether it says that a message between processes failed; gloo has no type of its own."""
+def _is_communication_error(error: Exception) -> bool:
+    """Whether a message between processes failed; gloo has no exception type of its own."""
     words = ("gloo", "NCCL", "pair closure")
     failed = isinstance(error, RuntimeError) and any(word in str(error) for word in words)
     return failed or isinstance(error, dist.DistError)

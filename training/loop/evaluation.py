@@ -1,4 +1,4 @@
-"""How good a network is on validation pictures: every head, every score kind, several K."""
+"""Metrics of a network on validation pictures: every head, every score kind, several K."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ class ScoreChoice:
 class Validation:
     """Figures of one evaluation; the thresholds for each K are set on the same pictures."""
 
-    metric: Metric  # what chooses the checkpoint
+    metric: Metric  # that chooses the checkpoint
     values: Mapping[ScoreChoice, float]  # by head alone for sets of a fixed size
     accuracy: Mapping[ScoreChoice, Mapping[float, float]]  # average-K accuracy by choice and K
     top_1: Mapping[str, float]  # accuracy by head
@@ -39,7 +39,7 @@ class Validation:
 
     @property
     def best(self) -> ScoreChoice:
-        """The choice with the best value; the first of several equal ones."""
+        """The choice with the best value; in a tie the first."""
         return max(self.values, key=self.values.__getitem__)
 
     @property
@@ -49,13 +49,13 @@ class Validation:
 
 
 class ValidationMeter:
-    """Gathers the figures of :class:`Validation` batch by batch.
+    """Computes the figures of :class:`Validation` batch by batch.
 
     No logits are kept: memory grows with K times the pictures, not with pictures times classes.
 
     Args:
         rows: Number of pictures.
-        metric: What chooses; its K is lowered to ``classes - 1`` where it is larger.
+        metric: The metric that chooses the checkpoint; its K is lowered to at most ``classes - 1``.
     """
 
     def __init__(self, *, rows: int, metric: Metric) -> None:
@@ -85,28 +85,27 @@ class ValidationMeter:
         metric, largest = self._metric, next(iter(self._sets.values())).largest_k
         metric_k = set() if metric.fixed_size else {metric.k}
         sizes = sorted({k for k in REPORTED_K if k <= largest} | metric_k)
-        by_k = {
-            served: {k: s.accuracy(k, _row_mean) for k in sizes} for served, s in self._sets.items()
-        }
         ranks = {head: np.concatenate(parts) for head, parts in self._ranks.items()}
-        top_1 = {head: int((rank == 0).sum()) / self._rows for head, rank in ranks.items()}
-        log_loss = {head: float(np.concatenate(x).mean()) for head, x in self._log_loss.items()}
+        losses = {head: np.concatenate(parts) for head, parts in self._log_loss.items()}
         return Validation(
             metric=metric,
             values=self._metric_values(ranks),
-            accuracy=by_k,
-            top_1=top_1,
-            log_loss=log_loss,
+            accuracy={
+                choice: {k: sets.accuracy(k, _row_mean) for k in sizes}
+                for choice, sets in self._sets.items()
+            },
+            top_1={head: int((rank == 0).sum()) / self._rows for head, rank in ranks.items()},
+            log_loss={head: float(loss.mean()) for head, loss in losses.items()},
         )
 
     def _metric_values(self, ranks: Mapping[str, NDArray[np.int64]]) -> dict[ScoreChoice, float]:
-        """The figure that chooses the checkpoint, from the rank of the true class by head."""
+        """Values of the metric, from the ranks of the true class by head."""
         metric, mean = self._metric, _row_mean
         if metric.macro:
             mean = partial(class_mean, labels=np.concatenate(self._labels))
         if not metric.fixed_size:
-            return {served: each.accuracy(metric.k, mean) for served, each in self._sets.items()}
-        kind = SCORE_KINDS[0]  # all rank the classes alike
+            return {choice: sets.accuracy(metric.k, mean) for choice, sets in self._sets.items()}
+        kind = SCORE_KINDS[0]  # all kinds rank the classes alike
         return {
             ScoreChoice(head=head, score_kind=kind): mean(rank < metric.k)
             for head, rank in ranks.items()
@@ -114,7 +113,7 @@ class ValidationMeter:
 
 
 class _Sets:
-    """What it takes to know average-K accuracy at any K up to ``largest_k``."""
+    """The scores that give average-K accuracy at any K up to ``largest_k``."""
 
     def __init__(self, rows: int, largest_k: float) -> None:
         self.largest_k = largest_k
@@ -126,10 +125,10 @@ class _Sets:
         self._true.append(values[np.arange(len(labels)), labels])
 
     def accuracy(self, average_k: float, mean: Mean) -> float:
-        """At a mean size of exactly K, so that epochs and heads can be compared.
+        """Accuracy at a mean set size of exactly K, so that epochs and heads can be compared.
 
-        Of the scores tied at the cut only the share that fits counts. Otherwise a network that has
-        hardly learned, whose scores are equal, would get larger sets and so more hits.
+        Of the scores tied at the threshold only the share that fits counts. Otherwise a network
+        that has hardly learned, whose scores are equal, would get larger sets and more hits.
         """
         threshold, true = self._top.threshold(average_k), np.concatenate(self._true)
         lambda_val = threshold.lambda_val

@@ -45,7 +45,7 @@ def epoch_row(position: Position, validation: Validation, *, rate: float) -> Row
 
 
 def write_metrics(folder: RunFolder, history: Sequence[Row]) -> None:
-    """Write all rows to ``metrics.csv``; the whole file each time, so it is never half written."""
+    """Write all rows to ``metrics.csv``: the whole file, so that it is never half written."""
     if not history:
         return
     text = io.StringIO()
@@ -88,11 +88,11 @@ def _number(text: str) -> Any:
 
 @contextmanager
 def events(folder: RunFolder, epoch: int) -> Iterator[Callable[[Row], None]]:
-    """Open the TensorBoard events of one sitting; yields a function that appends an epoch.
+    """Open the TensorBoard events; yields a function that appends an epoch.
 
     Args:
         folder: The run.
-        epoch: Epochs done; anything an earlier sitting wrote beyond them is discarded.
+        epoch: Epochs done; events of later epochs, from before a resume, are discarded.
     """
     with SummaryWriter(str(folder.events), purge_step=epoch + 1) as writer:
 

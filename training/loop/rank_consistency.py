@@ -1,4 +1,4 @@
-"""What processes that train one network together must have been given alike."""
+"""What must be the same in all processes that train one network together."""
 
 import hashlib
 from importlib.metadata import version
@@ -10,21 +10,21 @@ from florilege.data.dataset import Dataset, Split
 from florilege.training.config import TrainConfig
 from florilege.training.run_folder import RunFolder
 
-OF_A_MACHINE: Final = ("workers", "cache_mb", "picture_cache", "features")
+MACHINE_SETTINGS: Final = ("workers", "cache_mb", "picture_cache", "features")
 """Settings that may differ from machine to machine."""
 
 
 def facts(config: TrainConfig, dataset: Dataset, resumed: RunFolder | None) -> dict[str, object]:
-    """Settings, data, versions and what is seen of a resumed run, by what a message calls them."""
+    """Settings, data, versions and the state of a resumed run, by their names in a message."""
     plain = config.to_plain()
-    settings = {name: value for name, value in plain.items() if name not in OF_A_MACHINE}
+    settings = {name: value for name, value in plain.items() if name not in MACHINE_SETTINGS}
     pictures = {f"{name} data": _digest(split) for name, split in dataset.splits.items()}
     versions = {"florilege": version("florilege"), "torch": torch.__version__}
     return {**settings, **pictures, **versions, "run folder": _state(resumed)}
 
 
 def _digest(split: Split) -> str:
-    """Number, and names and labels in short, of the pictures of a split."""
+    """The number of pictures of a split, and a hash of their names and labels."""
     digest = hashlib.sha256(split.labels.tobytes())
     for name in split.names:
         digest.update(f"{name}\n".encode())

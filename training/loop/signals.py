@@ -1,4 +1,4 @@
-"""Stopping a run between two steps when someone asks for it."""
+"""Stop a run between two steps on SIGINT or SIGTERM."""
 
 import signal
 import threading
@@ -8,13 +8,13 @@ from types import FrameType
 
 
 class Interruption:
-    """Whether someone has asked the run to stop."""
+    """Whether a stop was requested."""
 
     def __init__(self) -> None:
         self.requested = False
 
     def request(self, _signal: int, _frame: FrameType | None) -> None:
-        """Ask for a stop after the current step; the second request stops at once."""
+        """Request a stop after the current step; a second request stops at once."""
         if self.requested:
             raise KeyboardInterrupt
         self.requested = True

@@ -1,4 +1,4 @@
-"""The training loop: epochs of steps, an evaluation after each, checkpoints on the way."""
+"""The training loop: epochs of steps, an evaluation after each, checkpoints in between."""
 
 import math
 import time
@@ -35,7 +35,7 @@ Say = Callable[[str], None]
 
 
 def mute(_line: str) -> None:
-    """Say nothing."""
+    """Discard a line."""
 
 
 @dataclass
@@ -58,7 +58,7 @@ class Run:
         if self.trained.average is not None:
             self.measured = self.on_inputs(self.trained.measured)
         self.averaging = self.ranks.averaging(self.model)
-        # each size of batch apart, so that a resumed run meets the same code
+        # compiled per batch size, so that a resumed run executes the same code
         self.forward = (
             torch.compile(self.averaging, dynamic=False) if self.config.compile else self.averaging
         )
@@ -72,7 +72,7 @@ class Run:
         self.saved_step = self.position.step if restored else None
 
     def on_inputs(self, network: nn.Module) -> nn.Module:
-        """``network`` as it takes the inputs of a batch, on the device."""
+        """``network`` on the device, wrapped to take the inputs of a batch."""
         if not isinstance(network, HeadOnFeatures):
             preprocess = self.config.preprocess
             network = PictureNetwork(network, preprocess.mean, preprocess.std)
@@ -94,7 +94,7 @@ class Run:
             while self.position.epoch < config.epochs and not self.out_of_patience():
                 self.train_epoch(sources, steps, advance)
                 self.end_epoch(self.validate(sources), steps)
-        self.loader = None  # its workers end
+        self.loader = None  # ends its workers
 
     def loader_of(self, sources: Sources) -> BatchLoader:
         """The batches of ``sources``, prepared by the same workers in every epoch."""
@@ -103,10 +103,10 @@ class Run:
         return self.loader
 
     def settle(self, sources: Sources) -> None:
-        """Let ``DistributedDataParallel`` order its messages before the first step.
+        """Let ``DistributedDataParallel`` fix the order of its messages before the first step.
 
-        It does so by the first backward pass, here one without effect. The order decides how sums
-        over processes are rounded, and a resumed run is to round like one never stopped.
+        The first backward pass fixes it; this one has no other effect. The order decides how sums
+        over processes are rounded, and a resumed run must round like an uninterrupted one.
         """
         if self.ranks.alone:
             return
@@ -121,7 +121,7 @@ class Run:
         self.trained.optimiser.zero_grad(set_to_none=True)
 
     def train_epoch(self, sources: Sources, steps: int, advance: Advance) -> None:
-        """The batches of this epoch that are not done yet."""
+        """Train on the batches of this epoch that are not done yet."""
         position = self.position
         self.averaging.train()
         stream = self.loader_of(sources).training(position.epoch, position.batch)
@@ -145,7 +145,7 @@ class Run:
         """One step of the optimiser; returns the mean loss of its batches before the step.
 
         The loss stays on the device, so that nothing here waits for it. With several processes
-        it is this one's part times their number: the mean over them is that of the batches.
+        it is this one's part times their number; its mean over them is the loss of the batches.
         """
         config, trained, ranks = self.config, self.trained, self.ranks
         ranks.seed(config.seed, self.position.step)
@@ -197,11 +197,11 @@ class Run:
         return config.optimiser.learning_rate * share
 
     def validate(self, sources: Sources) -> Validation:
-        """Figures on the validation pictures, prepared as the server prepares them.
+        """Figures on the validation pictures, preprocessed as on the server.
 
-        Each process takes a batch in turn and the first counts all of them, in order.
+        The processes take batches in turn, and the first evaluates all of them in order.
         """
-        self.ranks.spread_buffers(self.model, self.measured)
+        self.ranks.broadcast_buffers(self.model, self.measured)
         self.model.eval()
         self.measured.eval()
         loader = self.loader_of(sources)
@@ -234,7 +234,7 @@ class Run:
         return {head: logits.float().cpu().numpy() for head, logits in logits_by_head.items()}
 
     def end_epoch(self, validation: Validation, steps: int) -> None:
-        """Count the epoch, keep the weights if they are the best, write everything down."""
+        """Finish the epoch: save the weights if they are the best, and write the metrics."""
         position = self.position
         self.count_time()
         position.epoch += 1
@@ -260,7 +260,7 @@ class Run:
         self.say(history.epoch_line(row, epochs=self.config.epochs, better=better))
 
     def state(self) -> Mapping[str, Tensor]:
-        """The state of the whole network as it is now."""
+        """The current state of the whole network."""
         measured = self.trained.measured
         if isinstance(measured, HeadOnFeatures):
             return measured.joined(self.network)
@@ -272,34 +272,34 @@ class Run:
         return patience is not None and best is not None and self.position.epoch - best >= patience
 
     def read_sums(self) -> None:
-        """Bring the sums over the epoch to the host, which waits for the device."""
+        """Copy the sums over the epoch to the host, which waits for the device."""
         self.position.loss_sum, self.position.classes_taught = self.sums.tolist()
 
     def save_if_due(self) -> None:
-        """Write ``last.pt`` when it is due, or when someone has asked for a stop."""
-        due, position = self.config.checkpoint, self.position
-        training = self.trained.network.training
-        stop, late, diverged = self.shared_flags.any_set(
+        """Write ``last.pt`` if it is due or a stop was requested."""
+        config, position = self.config.checkpoint, self.position
+        training, every = self.trained.network.training, config.every_steps
+        stop, time_due, diverged = self.shared_flags.any_set(
             self.interruption.requested,
-            training and time.monotonic() - self.saved_at >= due.every_seconds,
+            training and time.monotonic() - self.saved_at >= config.every_seconds,
             math.isnan(position.loss_sum),
         )
-        steps = training and due.every_steps is not None and position.step % due.every_steps == 0
-        if not (stop or late or diverged or steps):
+        step_due = training and every is not None and position.step % every == 0
+        if not (stop or time_due or diverged or step_due):
             return
         with self.ranks.agreeing():
             self.read_sums()
             self.check_finite(diverged=diverged)
         self.save()
         if stop:
-            again = f"with: florilege train --resume --out {self.folder.path}"
+            command = f"with: florilege train --resume --out {self.folder.path}"
             if not self.ranks.alone:
-                again = "with the same command and --resume"
-            self.say(f"stopped; continue {again}")
+                command = "with the same command and --resume"
+            self.say(f"stopped; continue {command}")
             raise KeyboardInterrupt
 
     def check_finite(self, *, diverged: bool) -> None:
-        """Refuse to save a run that has diverged, here or as another process says."""
+        """Refuse to save a run that has diverged, in this process or another."""
         step = self.position.step
         if diverged or math.isnan(self.position.loss_sum):
             raise self.diverged(f"the loss became NaN by step {step}")
@@ -314,13 +314,13 @@ class Run:
             if self.ranks.first:
                 checkpoint.save(self.folder.last, self.trained, self.position, sums)
         self.saved_at, self.saved_step = time.monotonic(), self.position.step
-        self.shared_flags = SharedFlags(self.ranks)  # those under way asked for this
+        self.shared_flags = SharedFlags(self.ranks)  # pending ones asked for this checkpoint
 
     def diverged(self, what: str) -> UsageError:
         """The error for a run whose numbers are no longer finite, saying what to do."""
         checkpoint_note = f"{self.folder.last} is still that of step {self.saved_step}"
         if self.saved_step is None:
-            checkpoint_note = "no checkpoint had been written yet"
+            checkpoint_note = "no checkpoint has been written yet"
         return UsageError(
             f"{what}: lower --set optimiser.learning_rate, add warm-up "
             "(--set schedule.warmup_epochs=1) or clip gradients (--set optimiser.clip_norm=1) and "

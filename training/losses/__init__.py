@@ -6,8 +6,8 @@ mean ``sum_c t_c loss(., c)``; its parameters are keywords. It returns one loss 
 ``(batch,)``, or a scalar where the loss is defined on the whole batch: in float32 for
 half-precision logits, in the type of the logits otherwise. A parameter out of range or tensors
 that do not fit raise a ``ValueError``. A function defined on the whole batch also takes ``weight``
-and ``ignore_index``, as every module does; :class:`Loss` says what they mean. Each docstring says
-what is particular to its loss.
+and ``ignore_index``, as every module does; :class:`Loss` says what they mean. Each docstring
+describes only what is specific to its loss.
 
 A module has the parameters of its function and the options of :class:`Loss`.
 """
@@ -92,10 +92,10 @@ def build(name: str, **parameters: Any) -> Loss:
     missing = [key for key in required if key not in parameters]
     listed = f"its parameters are {', '.join(signature)}"
     if unknown:
-        holders = [key for key in LOSSES if set(unknown) <= set(_parameters(key))]
-        also = f" ({holders[0]} has)" if len(holders) == 1 else ""
+        others = [key for key in LOSSES if set(unknown) <= set(_parameters(key))]
+        owner = f" ({others[0]} has)" if len(others) == 1 else ""
         near = suggestion(unknown[0], signature)
-        raise ValueError(f"loss {name} has no {', '.join(unknown)}{also}; {listed}{near}")
+        raise ValueError(f"loss {name} has no {', '.join(unknown)}{owner}; {listed}{near}")
     if missing:
         raise ValueError(f"loss {name} needs {', '.join(missing)}; {listed}")
     return LOSSES[name](**parameters)

@@ -17,8 +17,8 @@ def ranks() -> int:
 def over_ranks(value: Tensor) -> Tensor:
     """The sum of ``value`` over all processes; ``value`` itself in a single one.
 
-    Its gradient to this process's ``value`` is their number instead of 1: gradients are averaged
-    over the processes afterwards, and so become those of the sum.
+    Its gradient with respect to ``value`` is the number of processes instead of 1: averaged over
+    the processes afterwards, gradients become those of the sum.
     """
     total: Tensor = value if ranks() == 1 else _OverRanks.apply(value)
     return total

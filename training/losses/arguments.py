@@ -1,4 +1,4 @@
-"""What every loss requires of its tensors and parameters, checked once and in the same words."""
+"""Checks of tensors and parameters that all losses share."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -21,9 +21,9 @@ def working(logits: Tensor) -> Tensor:
 
 
 def whole(labels: Tensor) -> Tensor:
-    """Labels as they are, but those of one byte as int64.
+    """The labels, with uint8 converted to int64.
 
-    To be done before anything is compared: in one byte the ignored label -100 is 156.
+    Call this before any comparison: in uint8 the ignored label -100 is 156.
     """
     return labels.long() if labels.dtype == torch.uint8 else labels
 
@@ -55,7 +55,7 @@ def check_batch(logits: Tensor, labels: Tensor) -> Tensor:
     if labels.shape != (batch,):
         raise ValueError(f"labels must have shape ({batch},), got {tuple(labels.shape)}")
     if labels.device.type == "cpu" and batch and not torch.compiler.is_compiling():
-        lowest, highest = (int(edge) for edge in labels.aminmax())
+        lowest, highest = map(int, labels.aminmax())
         if lowest < 0 or highest >= classes:
             wrong = lowest if lowest < 0 else highest
             raise ValueError(f"labels must be in [0, {classes - 1}], got {wrong}")
@@ -73,7 +73,7 @@ def read_labels(logits: Tensor, labels: Tensor, ignore_index: int) -> tuple[Tens
 
 
 def checked(logits: Tensor, labels: Tensor, **parameters: Any) -> tuple[Tensor, Tensor]:
-    """Logits to compute with and the labels :func:`whole`, all checked with the parameters."""
+    """Logits to compute with and the labels :func:`whole`, after checking all arguments."""
     labels = check_batch(logits, labels)
     check_parameters(**parameters)
     if "k" in parameters:
@@ -113,11 +113,11 @@ def check_parameters(**parameters: Any) -> None:
 
 
 def _check_number(name: str, value: object) -> None:
-    words, holds = NUMBERS[name]
+    allowed, is_allowed = NUMBERS[name]
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ValueError(f"{name} must be a number, got {value!r}")
-    if not holds(value):  # as for NaN
-        raise ValueError(f"{name} must be {words}, got {value}")
+    if not is_allowed(value):  # NaN never is
+        raise ValueError(f"{name} must be {allowed}, got {value}")
 
 
 def check_k(k: int, classes: int) -> None:
@@ -187,8 +187,8 @@ def _are_whole(numbers: Tensor) -> bool:
 
 def _leave_unread(counts: Tensor) -> bool:
     """Whether a module has checked these counts and reading them again would stall the device."""
-    elsewhere = torch.compiler.is_compiling() or counts.device.type != "cpu"
-    return elsewhere and counts.dtype == torch.int64
+    would_stall = torch.compiler.is_compiling() or counts.device.type != "cpu"
+    return would_stall and counts.dtype == torch.int64
 
 
 def _tensor(numbers: Any) -> Tensor | None:

@@ -28,7 +28,7 @@ Weight: TypeAlias = Tensor | Sequence[float] | np.ndarray | None
 Slopes = ParamSpec("Slopes")
 Result = TypeVar("Result")
 
-_OF_A_CALL = ("noise", "estimates", "weight", "ignore_index")
+_CALL_KEYWORDS = ("noise", "estimates", "weight", "ignore_index")
 """Keywords of a function that are not parameters of its module."""
 
 
@@ -63,17 +63,17 @@ class Loss(nn.Module):
     """The head of the network that fits this loss."""
 
     coupled: ClassVar[bool] = False
-    """Whether it is one value for the whole batch, with none per example."""
+    """Whether it is one value for the whole batch instead of one per example."""
 
     @property
     def spans_ranks(self) -> bool:
-        """Whether it knows the batches of all processes, so that its mean over them is the loss."""
+        """Whether it uses the batches of all processes, so that its mean over them is the loss."""
         return self.coupled
 
     takes_rows: ClassVar[bool] = False
     """Whether its forward also takes ``row_index``, the rows of the batch in the training set."""
 
-    # parameters that depend on the data or the head; None where a loss has no such parameter
+    # parameters that depend on the data or the head; None if a loss has no such parameter
 
     k: int | None = None
     average_k: float | None = None
@@ -93,7 +93,7 @@ class Loss(nn.Module):
         super().__init_subclass__()
         if function is not None:
             cls.function = staticmethod(function)
-            cls.own = _keywords(function, without=_OF_A_CALL)
+            cls.own = _keywords(function, without=_CALL_KEYWORDS)
         added, shared = _keywords(cls.__init__), _keywords(Loss.__init__)
         every = {**cls.own.parameters, **added.parameters, **shared.parameters}
         cls.__signature__ = inspect.Signature(list(every.values()))
@@ -127,11 +127,11 @@ class Loss(nn.Module):
             setattr(self, name, count_classes(value) if name == "class_counts" else value)
 
     def arguments(self) -> dict[str, Any]:
-        """The parameters of the function, as they were given."""
+        """The parameters of the function, as given."""
         return {name: getattr(self, name) for name in self._argument_names}
 
     def extra_repr(self) -> str:
-        """Numbers and words among the parameters, as they were given."""
+        """The parameters that are numbers or strings."""
         settings = ((name, getattr(self, name, None)) for name in self.__signature__.parameters)
         return ", ".join(f"{n}={v!r}" for n, v in settings if isinstance(v, int | float | str))
 
@@ -192,12 +192,12 @@ def _reduce(values: Tensor, divisors: Tensor, reduction: Reduction) -> Tensor:
 
 
 def divide(total: Tensor, count: Tensor) -> Tensor:
-    """``total / count``, and 0 with a gradient where nothing was counted."""
+    """``total / count``; 0, with a gradient, if nothing was counted."""
     return total / count.where(count > 0, 1.0)
 
 
 def mean_over_ranks(values: Tensor, counts: Tensor) -> Tensor:
-    """``values`` summed and divided by what is ``counted``, over the rows of all processes."""
+    """The sum of ``values`` divided by that of ``counts``, over the rows of all processes."""
     return divide(over_ranks(values.sum()), over_ranks(counts.sum()))
 
 
@@ -218,10 +218,10 @@ def mix(values: Tensor, targets: Tensor) -> Tensor:
 def first_derivative_only(
     backward: Callable[Concatenate[Any, Slopes], Result],
 ) -> Callable[Concatenate[Any, Slopes], Result]:
-    """Mark the ``backward`` of a ``torch.autograd.Function`` as one without a derivative.
+    """Mark the ``backward`` of a ``torch.autograd.Function`` as not differentiable.
 
     ``once_differentiable`` alone refuses only if the incoming gradient itself needs a gradient;
-    otherwise, as beside another term, the missing part would silently count as 0.
+    otherwise, as in a sum with another term, the missing part would silently count as 0.
 
     Raises:
         RuntimeError: The backward pass is asked for a graph (``create_graph=True``).
@@ -239,7 +239,7 @@ def first_derivative_only(
     return checked
 
 
-class _Known(torch.autograd.Function):
+class _GivenGradient(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, _scores: Tensor, values: Tensor, gradient: Tensor, factor: float
@@ -261,7 +261,7 @@ def with_gradient(
 ) -> Tensor:
     """``values``, ``(batch,)`` or a scalar, whose gradient to ``scores`` is ``factor * gradient``.
 
-    Both were computed together, so that backward only multiplies.
+    The caller computes both together, so that backward only multiplies.
     """
-    result: Tensor = _Known.apply(scores, values, gradient, factor)
+    result: Tensor = _GivenGradient.apply(scores, values, gradient, factor)
     return result

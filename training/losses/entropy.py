@@ -1,4 +1,4 @@
-"""Cross-entropy, and variants that play down easy examples or doubtful labels."""
+"""Cross-entropy, and variants that down-weight easy examples or doubtful labels."""
 
 import torch
 from torch import Tensor
@@ -36,7 +36,7 @@ class CrossEntropy(ExampleLoss, function=cross_entropy):
     label_smoothing: float
 
     def weighted(self, logits: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
-        """The spread share of a smoothed label carries the weight of the class it goes to."""
+        """The smoothed share of a label carries the weight of the class it is spread to."""
         scores = working(logits)
         return F.cross_entropy(
             scores,
@@ -48,7 +48,7 @@ class CrossEntropy(ExampleLoss, function=cross_entropy):
 
 
 def focal(logits: Tensor, labels: Tensor, *, gamma: float = 2.0) -> Tensor:
-    r"""Focal loss: cross-entropy in which an example counts less the surer it already is.
+    r"""Focal loss: cross-entropy that down-weights examples the network is already sure of.
 
     .. math:: \ell(s, y) = (1 - p_y)^\gamma \, (-\log p_y), \quad p = \mathrm{softmax}(s)
 
@@ -56,7 +56,7 @@ def focal(logits: Tensor, labels: Tensor, *, gamma: float = 2.0) -> Tensor:
     classes for a margin instead.
 
     Args:
-        gamma: How strongly sure examples fade, at least 0; 0 is cross-entropy.
+        gamma: How strongly sure examples are down-weighted, at least 0; 0 is cross-entropy.
 
     References:
         Lin et al., "Focal loss for dense object detection", ICCV 2017. The row of [N] table 1
@@ -90,16 +90,16 @@ class Focal(ExampleLoss, function=focal):
 
 
 def generalised_cross_entropy(logits: Tensor, labels: Tensor, *, q: float = 0.7) -> Tensor:
-    r"""Generalised cross-entropy: an example counts less the more the network doubts its label.
+    r"""Generalised cross-entropy: down-weights examples whose label the network doubts.
 
     .. math:: \ell(s, y) = \frac{1 - p_y^q}{q}, \quad p = \mathrm{softmax}(s)
 
     Its gradient is :math:`p_y^q` times that of cross-entropy, and no label costs more than 1/q:
-    use it when some labels are wrong. What ``focal`` turns to, this one turns away from.
+    use it when some labels are wrong. ``focal`` does the opposite.
 
     Args:
-        q: How much doubtful labels fade, in ``(0, 1]``. Towards 0 it becomes cross-entropy; at
-            1 it is :math:`1 - p_y`, which forgives most and learns slowest.
+        q: How strongly doubtful labels are down-weighted, in ``(0, 1]``. Towards 0 it becomes
+            cross-entropy; at 1 it is :math:`1 - p_y`, which tolerates most and learns slowest.
 
     References:
         Zhang and Sabuncu, "Generalized cross entropy loss for training deep neural networks

@@ -13,8 +13,8 @@ def top_k_hinge(logits: Tensor, labels: Tensor, *, k: int = 5) -> Tensor:
     .. math:: \ell(s, y) = \max(0,\; 1 + (s_{\setminus y})_{[k]} - s_y)
 
     A baseline: neither convex nor top-k calibrated, and at most two entries of its gradient
-    are not zero. A deep network learns with it given a cosine head and small steps, which keep the
-    logits near the margin. ``calibrated_top_k_hinge`` compares with the (k+1)-th score of *all*
+    are not zero. A deep network learns with it only with a cosine head and small steps, which keep
+    the logits near the margin. ``calibrated_top_k_hinge`` compares with the (k+1)-th score of *all*
     classes instead.
 
     Args:
@@ -76,7 +76,7 @@ def calibrated_top_k_hinge(logits: Tensor, labels: Tensor, *, k: int = 5) -> Ten
 
     Its minimiser ranks the k likeliest classes first, which ``top_k_hinge`` does not
     guarantee. A label that comes (k+1)-th is its own rival and gets no gradient, so a deep
-    network learns with it only given a cosine head and a slow start; ``noised_top_k`` smooths it.
+    network learns with it only with a cosine head and a slow start; ``noised_top_k`` smooths it.
 
     Args:
         k: Size of the set, ``1 <= k < classes``.
@@ -95,7 +95,7 @@ def calibrated_top_k_hinge(logits: Tensor, labels: Tensor, *, k: int = 5) -> Ten
 
 
 def hinge(scores: Tensor, labels: Tensor, rival: Tensor, margins: Tensor | float = 1.0) -> Tensor:
-    """``max(0, margin + rival - s_y)``, with the same rival ``(batch,)`` whatever the label.
+    """``max(0, margin + rival - s_y)``, with a rival ``(batch,)`` that is the same for every label.
 
     Args:
         scores: Shape ``(batch, classes)``.
@@ -121,16 +121,16 @@ def _mixture(slack: Tensor, targets: Tensor) -> Tensor:
 
 
 def _means_for_each_class(scores: Tensor, k: int) -> Tensor:
-    """For every class c, the mean of the k largest of ``scores + 1``, where c's own has no + 1.
+    """For every class c, the mean of the k largest of ``scores + 1``, with no + 1 for c itself.
 
-    Class c takes part or not, whichever makes the sum larger.
+    Class c is included or not, whichever makes the sum larger.
     """
     top = (scores + 1).topk(k + 1)
     in_set = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, top.indices[:, :k], True)
     fewer = top.values[:, : k - 1].sum(1, keepdim=True)  # the k - 1 largest
     last, following = top.values[:, k - 1 : k], top.values[:, k:]
-    without_own = (fewer + last - 1 - scores).where(in_set, fewer)  # k - 1 largest beside c
-    rival = following.where(in_set, last)  # the k-th largest beside c
+    without_own = (fewer + last - 1 - scores).where(in_set, fewer)  # k - 1 largest except c
+    rival = following.where(in_set, last)  # the k-th largest except c
     return (without_own + rival.maximum(scores)) / k
 
 

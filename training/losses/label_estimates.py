@@ -13,7 +13,7 @@ CHUNK = 1 << 22  # entries initialised at a time
 
 
 class Observed(NamedTuple):
-    """What the labels of a batch say, on the CPU, int64."""
+    """The observed labels of a batch, on the CPU, int64."""
 
     counted: Tensor  # rows of the batch that count, (counted,)
     rows: Tensor  # row of each label, (pairs,)
@@ -21,7 +21,7 @@ class Observed(NamedTuple):
 
 
 def observe(labels: Tensor, ignore_index: int) -> Observed:
-    """Which classes were seen for which rows of a batch."""
+    """Which classes are observed for which rows of a batch."""
     labels = labels.detach().cpu()
     if labels.is_floating_point():
         return Observed(torch.arange(len(labels)), *(labels > 0).nonzero().unbind(1))

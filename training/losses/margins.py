@@ -1,4 +1,4 @@
-"""Margins that grow as a class gets rarer, and the cross-entropy that demands them."""
+"""Margins that are larger for rarer classes, and cross-entropy with them."""
 
 from typing import ClassVar
 
@@ -33,7 +33,7 @@ def ldam(
     max_margin: float = 0.5,
     scale: float = 30.0,
 ) -> Tensor:
-    r"""LDAM (label-distribution-aware margin): cross-entropy where rare classes need a lead.
+    r"""LDAM (label-distribution-aware margin): cross-entropy with margins for rare classes.
 
     .. math::
         \ell(s, y) = -\log \frac{e^{c (s_y - m_y)}}{e^{c (s_y - m_y)} + \sum_{j \ne y} e^{c s_j}},
@@ -63,23 +63,23 @@ def ldam(
     margins = class_margins(count_classes(class_counts), max_margin, scores)
     if labels.is_floating_point():
         return _mixture(scores * scale, labels.to(scores.dtype), margins * scale)
-    entropy, gradient = _led_entropy(scores, labels, margins[labels].unsqueeze(1), scale)
+    entropy, gradient = _margin_entropy(scores, labels, margins[labels].unsqueeze(1), scale)
     return with_gradient(scores, entropy, gradient, factor=scale)
 
 
 @torch.no_grad()
-def _led_entropy(
-    scores: Tensor, labels: Tensor, lead: Tensor, scale: float
+def _margin_entropy(
+    scores: Tensor, labels: Tensor, margin: Tensor, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """Cross-entropy of scaled scores with that of the label lowered by its lead.
+    """Cross-entropy of scaled scores, that of the label lowered by its margin.
 
-    The second result times ``scale`` is its gradient. Written out because scores scaled by 30
-    leave probabilities below 1e-38, and processors are ten times slower on those denormal
+    The second result times ``scale`` is the gradient. Written out because scores scaled by 30
+    give probabilities below 1e-38, and processors are ten times slower on those denormal
     numbers; here none is below ``exp(FLOOR)`` over the number of classes.
     """
     index = labels.unsqueeze(1)
     work = scores * scale
-    work.scatter_add_(1, index, lead * -scale)
+    work.scatter_add_(1, index, margin * -scale)
     best = work.amax(1, keepdim=True)
     own = work.gather(1, index) - best
     gradient = torch.maximum(work, best + FLOOR, out=work).softmax(1)
@@ -102,6 +102,6 @@ def _mixture(scores: Tensor, targets: Tensor, margins: Tensor) -> Tensor:
 
 
 class Ldam(ExampleLoss, function=ldam):
-    """Module of :func:`ldam`; it keeps the counts, so that margins are as exact as the logits."""
+    """Module of :func:`ldam`; it stores the counts, so that margins are as exact as the logits."""
 
     head: ClassVar[Head] = "cosine"

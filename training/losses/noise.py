@@ -24,7 +24,7 @@ SAMPLES: Final = 5
 
 
 class _Rank(NamedTuple):
-    """Which score is wanted, and under what noise."""
+    """The rank of a score and the noise to average over."""
 
     k: int
     epsilon: float
@@ -51,7 +51,7 @@ def noised_top_k(
         \ell(s, y) = \max\Big(0,\; 1 + \frac1B \sum_{b=1}^B (s + \epsilon Z_b)_{[k+1]}
             - s_y\Big), \quad Z_b \sim \mathcal N(0, I)
 
-    Top-k calibrated, cheap whatever k is, and trainable where ``calibrated_top_k_hinge`` is
+    Top-k calibrated, cheap for any k, and trainable where ``calibrated_top_k_hinge`` is
     not: the noise spreads the gradient over the classes near the cut. ``smooth_top_k`` reaches
     every class instead. For long-tailed data see ``imbalanced_noised_top_k``. A second derivative
     is refused: that of a sample is 0, unlike that of the expectation.

@@ -39,7 +39,7 @@ def role(
     r"""ROLE (regularised online label estimation): classifier and estimates teach each other.
 
     With :math:`\theta` the estimates of this batch's images and :math:`\bar\sigma` a
-    probability taken as given:
+    probability without gradient:
 
     .. math::
         \ell &= \tfrac12 \big(h(z, \theta) + h(\theta, z)\big) \\
@@ -47,8 +47,8 @@ def role(
             + \sum_j \mathrm{BCE}\big(a_{ij}; \bar\sigma(b_{ij})\big)\Big)
             + \frac{\lambda}{L} \Big(\frac{1}{|B|} \sum_{i,j} \sigma(a_{ij}) - K\Big)^2
 
-    Each half is ``expected_positive`` plus a term for agreeing with the other. The loss needs a
-    number per image and class; ``two_head_average_k`` makes pseudo-labels from the batch.
+    Each half is ``expected_positive`` plus a term for agreeing with the other. The loss stores a
+    number per image and class; ``two_head_average_k`` makes pseudo-labels from the batch alone.
 
     Args:
         logits: The scores :math:`z`.
@@ -94,7 +94,7 @@ def half(
     weight: Tensor | None,
     ignore_index: int,
 ) -> Tensor:
-    """The loss of one side while the other is taken as given, a scalar.
+    """The loss of one side while the other is constant, a scalar.
 
     Args:
         scores: The logits that learn.
@@ -129,7 +129,7 @@ class _Agreement(torch.autograd.Function):
 class Role(Loss, function=role):
     """Module of :func:`florilege.training.losses.role`, with the estimates of all training images.
 
-    The estimates stay in the memory of the CPU, or in a file, whatever ``.to()`` says; only the
+    The estimates stay in the memory of the CPU, or in a file, regardless of ``.to()``; only the
     rows of a batch are copied. The backward pass of a loss updates them, once: one step of
     gradient descent on the second half, at their own rate. Rows whose step is not finite stay as
     they are; the others are updated even if a gradient scaler skips the step of the network.
@@ -210,17 +210,16 @@ class Role(Loss, function=role):
         estimator = half(theta.requires_grad_(), q, p, *settings)
         (slope,) = torch.autograd.grad(estimator, theta)
         rows_observed = int(over_ranks(torch.tensor(len(observed.counted))))
-        step = slope.mul_(
-            -self.theta_lr * rows_observed / 2 / ranks()
-        )  # of each image's own gradient
-        moves = from_ranks((where, observed, step.cpu()))
-        loss = _ThenMove.apply((classifier + estimator.detach()) / 2, partial(self._move, moves))
+        # along each image's own gradient
+        step = slope.mul_(-self.theta_lr * rows_observed / 2 / ranks())
+        update = partial(self._update, from_ranks((where, observed, step.cpu())))
+        loss = _UpdateOnBackward.apply((classifier + estimator.detach()) / 2, update)
         return self.total(loss, labels)
 
-    def _move(self, moves: Sequence[tuple[Tensor, Observed, Tensor]]) -> None:
-        """Step the estimates of the images of all processes: each keeps those of all images."""
+    def _update(self, steps: Sequence[tuple[Tensor, Observed, Tensor]]) -> None:
+        """Update the estimates of the images of all processes; each process holds them all."""
         if self.estimates is not None:
-            for where, observed, step in moves:
+            for where, observed, step in steps:
                 self.estimates.add(where, observed, step)
 
     def _refuse_a_shared_file(self) -> None:
@@ -261,7 +260,7 @@ class Role(Loss, function=role):
 
     def _allocate(self, classes: int) -> Estimates:
         self.classes = classes
-        with torch.inference_mode(False):  # tensors made in that mode can never be written to
+        with torch.inference_mode(False):  # tensors made in that mode cannot be written later
             return Estimates(
                 self.rows,
                 classes,
@@ -295,19 +294,19 @@ class Role(Loss, function=role):
         self.estimates.is_observed.copy_(state["seen"])
 
 
-class _ThenMove(torch.autograd.Function):
-    """Leaves the loss as it is and updates the estimates in the backward pass, once."""
+class _UpdateOnBackward(torch.autograd.Function):
+    """Returns the loss unchanged and updates the estimates in the backward pass, once."""
 
     @staticmethod
-    def forward(ctx: Any, loss: Tensor, move: Callable[[], None]) -> Tensor:
-        ctx.move = move
+    def forward(ctx: Any, loss: Tensor, update: Callable[[], None]) -> Tensor:
+        ctx.update = update
         return loss.clone()
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        move, ctx.move = ctx.move, None
-        if move is not None:
-            move()
+        update, ctx.update = ctx.update, None
+        if update is not None:
+            update()
         return grad, None
 
 

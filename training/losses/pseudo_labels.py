@@ -2,7 +2,7 @@
 
 Only values decide and no gradient flows, so under ``torch.distributed`` each rank sends just the
 few values that may be among the largest, never a row. The shapes of all tensors follow from those
-of the batch: what was chosen is told by a mask, and no step waits for a GPU.
+of the batch: a mask marks the chosen entries, and no step waits for a GPU.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class Candidates:
     """Flat positions in this rank's keys that might be chosen, int64, in order."""
 
     mask: Tensor
-    """Whether each was, bool."""
+    """Whether each is chosen, bool."""
 
     total: Tensor
     """Entries chosen by all ranks, int64."""
@@ -88,7 +88,7 @@ def share(groups: Sequence[Tensor], count: Tensor) -> tuple[Tensor, Tensor, Tens
     """
     pool = torch.cat([*groups, groups[0].new_full((1,), -torch.inf)])
     count = torch.minimum(count, (pool > -torch.inf).sum())
-    # of nothing to choose, the bound is above everything
+    # if nothing is to be chosen, the bound is above everything
     ranked = torch.cat([pool.new_full((1,), torch.inf), pool.sort(descending=True).values])
     bound = ranked.gather(0, count[None])
     above = torch.stack([(group > bound).sum() for group in groups])
@@ -100,12 +100,12 @@ def share(groups: Sequence[Tensor], count: Tensor) -> tuple[Tensor, Tensor, Tens
 def largest(keys: Tensor, count: int) -> Tensor:
     """Positions of the ``count`` largest values in order of position; the first in a tie.
 
-    All of ``keys`` if they are no more than ``count``. Few are ranked: on a CPU those that reach a
-    bound, elsewhere, where their number would have to be waited for, as many whatever the values.
+    All of ``keys`` if they are no more than ``count``. Only a few are ranked: on a CPU those that
+    reach a bound; elsewhere, where reading their number would stall the device, a fixed number.
     """
     count = min(count, keys.numel())
-    waits = keys.device.type == "cpu" and not torch.compiler.is_compiling()
-    few = reaching(keys, count) if waits else _nearby(keys, count)
+    can_wait = keys.device.type == "cpu" and not torch.compiler.is_compiling()
+    few = reaching(keys, count) if can_wait else _nearby(keys, count)
     return few[_largest(keys[few], count)]
 
 
@@ -124,17 +124,17 @@ def reaching(keys: Tensor, count: int) -> Tensor:
 
 
 def _nearby(keys: Tensor, count: int) -> Tensor:
-    """Positions of at least the ``count`` largest values, in order, as many whatever the values.
+    """Positions of at least the ``count`` largest values, in order; their number is fixed.
 
     They lie within the ``count`` chunks whose maxima are largest, or after the last whole chunk.
     """
     width = int((keys.numel() / max(1, count)) ** 0.5)
-    places = torch.arange(keys.numel(), device=keys.device)
+    positions = torch.arange(keys.numel(), device=keys.device)
     if width < 2:
-        return places
-    chunks = places[: keys.numel() // width * width].view(-1, width)
+        return positions
+    chunks = positions[: keys.numel() // width * width].view(-1, width)
     best = _largest(keys[: chunks.numel()].view_as(chunks).amax(1), count)
-    return torch.cat([chunks[best].flatten(), places[chunks.numel() :]])
+    return torch.cat([chunks[best].flatten(), positions[chunks.numel() :]])
 
 
 def _largest(keys: Tensor, count: int) -> Tensor:
@@ -148,7 +148,7 @@ def _largest(keys: Tensor, count: int) -> Tensor:
 
 
 def first(mask: Tensor, count: Tensor) -> Tensor:
-    """The first ``count`` entries that are ``wanted``, as a mask; bool, one dimension."""
+    """The first ``count`` true entries of ``mask``, as a mask; bool, one dimension."""
     return mask & (mask.cumsum(0) <= count)
 
 

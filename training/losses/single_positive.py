@@ -29,7 +29,7 @@ def assume_negative(logits: Tensor, labels: Tensor) -> Tensor:
     .. math::
         \ell(z, y) = -\log \sigma(z_y) - \frac{1}{L-1} \sum_{j \ne y} \log(1 - \sigma(z_j))
 
-    The plainest multi-label loss. It denies that an image may look like several classes;
+    The simplest multi-label loss. It assumes that no image looks like several classes;
     ``expected_positive`` and ``two_head_average_k`` do not.
 
     References:
@@ -56,7 +56,7 @@ def positive_bce(logits: Tensor, labels: Tensor) -> Tensor:
 
     .. math:: \ell(z, y) = -\log \sigma(z_y)
 
-    On its own it is minimal where every class is positive: it is a part of other losses, and a
+    On its own it is minimal when every class is positive: it is a part of other losses, and a
     lower bound in comparisons.
 
     References:
@@ -85,8 +85,8 @@ def expected_positive(
         \ell = -\frac{1}{|B|} \sum_i \log \sigma(z_{i y_i}) + \beta (\hat K - K)^2,
         \quad \hat K = \frac{1}{|B|} \sum_{i,j} \sigma(z_{ij})
 
-    Which classes are positive is left open, so mass may spread evenly over all of them;
-    ``two_head_average_k`` names them.
+    The loss does not say which classes are positive, so mass may spread evenly over all of them;
+    ``two_head_average_k`` selects them.
 
     Args:
         average_k: Wanted mean number of positive classes, ``1 <= average_k <= classes``, may

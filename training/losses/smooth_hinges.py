@@ -28,7 +28,7 @@ def smooth_top_k(
 
     Computed as :math:`\tau\,\mathrm{softplus}\big((\alpha + (s_{[k]} - s_y)/k)/\tau
     + \log c_k - \log c_{k-1}\big)` with :math:`s_{[k]}` the k-th largest *other* score: the
-    first bracket is the hard hinge, the logarithms of the module ``symmetric`` soften it.
+    first bracket is the hard hinge; the logarithms, of ``symmetric_polynomials``, soften it.
 
     Use it when images carry wrong or ambiguous labels and k is fixed; the gradient reaches
     every class. Its twin ``noised_top_k`` softens a calibrated hinge and touches few classes.

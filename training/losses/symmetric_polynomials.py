@@ -6,7 +6,7 @@ With :math:`e_j = \exp(\mathrm{rate} \cdot s_j)`, the elementary symmetric polyn
 (Berrada et al.) loses the gradient. Here the k largest scores are factored out instead: with
 :math:`e` measured from the k-th largest score, each of those becomes :math:`u + t`,
 :math:`u = 1/e \le 1`, and every other class stays :math:`1 + e t`, :math:`e \le 1`. Nothing
-overflows at any temperature, what underflows does not matter, and a masked class (``-inf``)
+overflows at any temperature, underflow does not matter, and a masked class (``-inf``)
 vanishes. Then :math:`\sigma_k = c_k \prod_{j \le k} e_j`, and :math:`c_k, c_{k-1} \ge 1`.
 
 The 2k largest scores (the head) are multiplied out one by one in float64. All others (the tail)
@@ -105,8 +105,8 @@ def subsets(scores: Tensor, k: int, rate: float) -> Subsets:
 def _expand(start: Tensor, left_out: Tensor, included: Tensor) -> tuple[Tensor, Tensor]:
     """Products of the factors ``left_out + included t`` from the front and from the back.
 
-    Two-sided products instead of dividing a factor out again: the division is what loses the
-    gradient for classes that are almost surely in the subset.
+    Products from both sides avoid dividing a factor out again: that division loses the gradient
+    for classes that are almost surely in the subset.
 
     Returns:
         Both ``(head + 1, rows, k + 1)``: entry i is the product of the first, or last, i

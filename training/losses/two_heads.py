@@ -97,7 +97,7 @@ def two_head_average_k(
 
 
 class _Recent(NamedTuple):
-    """What is kept of an earlier batch."""
+    """What an earlier batch leaves for the next ones."""
 
     rows: Tensor  # counted rows of all ranks, int64
     batch: int  # rows of all ranks
@@ -132,7 +132,7 @@ class TwoHeadAverageK(Loss, function=two_head_average_k):
 
     @property
     def spans_ranks(self) -> bool:
-        """Not where each process chooses among its own candidates."""
+        """False if each process chooses among its own candidates."""
         return self.candidates == "global"
 
     def forward(self, multi_label_logits: Tensor, sccp_logits: Tensor, labels: Tensor) -> Tensor:
@@ -187,7 +187,7 @@ def _read_labels(
 ) -> _LabelledEntries:
     """Find the labelled entries of this rank and count those of all ranks.
 
-    On a GPU this waits for the device where targets are soft, and where there are several ranks.
+    On a GPU this waits for the device if targets are soft or there are several ranks.
     """
     check_weight(weight, logits)
     labels, rows_counted = read_labels(logits, labels, ignore_index)
@@ -234,12 +234,12 @@ def _log_softmax(sccp_logits: Tensor) -> Tensor:
 
 
 def _below(left_out: Tensor, like: Tensor) -> Tensor:
-    """``-inf`` where something is left out and ``inf`` elsewhere, of the type of ``like``."""
+    """``-inf`` at entries that are left out and ``inf`` elsewhere, of the type of ``like``."""
     return torch.full_like(left_out, torch.inf, dtype=like.dtype).masked_fill_(left_out, -torch.inf)
 
 
 def _keys(log_p: Tensor, entries: _LabelledEntries) -> Tensor:
-    """What candidates are ranked by, flat; a masked class stays above the labels' ``-inf``."""
+    """The keys that rank candidates, flat; a masked class stays above the labels' ``-inf``."""
     keys = log_p.detach().clamp_min(torch.finfo(log_p.dtype).min)
     torch.minimum(keys, entries.ceiling, out=keys)
     return keys.view(-1).index_fill_(0, entries.entries, -torch.inf)
@@ -270,25 +270,25 @@ def _multi_label(
 ) -> tuple[Tensor, Tensor]:
     """The three terms of the multi-label head with their gradient, in one pass over the scores.
 
-    Negatives are what is left when labels, candidates and ignored rows are set to ``-inf``,
-    where the softplus and its slope are 0: exact, unlike a sum over all minus those few.
+    Labels, candidates and ignored rows are set to ``-inf``, where the softplus and its slope are
+    0, so that only negatives remain: exact, unlike a sum over all minus those few.
     """
     mask, dtype = selection.mask, scores.dtype
-    rest = scores.contiguous().minimum(entries.ceiling)
-    flat = rest.view(-1)
+    negative_scores = scores.contiguous().minimum(entries.ceiling)
+    flat = negative_scores.view(-1)
     at_label = flat[entries.entries].masked_fill_(~entries.counted, 0)
     at_chosen = flat[selection.indices]
     label_share = entries.shares / entries.divisor.clamp_min(TINY)
     chosen_share = mask * (alpha / selection.total.clamp_min(1).to(dtype))
     negative_share = alpha / (entries.unlabelled - selection.total).clamp_min(1).to(dtype)
-    # what was not chosen is written back as it was, and may be a label: labels come after it
+    # entries not chosen are written back unchanged and may be labels, so labels are masked next
     flat.index_copy_(0, selection.indices, at_chosen.masked_fill(mask, -torch.inf))
     flat.index_fill_(0, entries.entries, -torch.inf)
     at_chosen.masked_fill_(~mask, 0)
     positives = (label_share * softplus(-at_label)).sum()
     positives += (chosen_share * softplus(-at_chosen)).sum()
-    negatives = softplus(rest).sum()
-    gradient = rest.sigmoid_().mul_(negative_share)
+    negatives = softplus(negative_scores).sum()
+    gradient = negative_scores.sigmoid_().mul_(negative_share)
     slope = -chosen_share * torch.sigmoid(-at_chosen)
     flat.index_copy_(0, selection.indices, torch.where(mask, slope, flat[selection.indices]))
     flat.index_copy_(0, entries.entries, -label_share * torch.sigmoid(-at_label))

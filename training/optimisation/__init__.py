@@ -1,1 +1,1 @@
-"""What changes weights: the optimiser and its rates, averages of weights, mixtures of pictures."""
+"""The optimiser and its learning rate, weight averaging, mixup."""

@@ -16,9 +16,9 @@ class Mixture(NamedTuple):
 
 
 def draw(seed: int, epoch: int, batch: int, *, alpha: float, size: int) -> Mixture:
-    """The mixture of a batch, the same whenever it is asked for.
+    """The mixture of a batch, which depends on the arguments alone.
 
-    The share is drawn from Beta(``alpha``, ``alpha``), one for the batch; the partners are a
+    One share for the batch is drawn from Beta(``alpha``, ``alpha``); the partners are a
     permutation.
 
     References:

@@ -1,4 +1,4 @@
-"""SGD and AdamW: weight decay and share of the rate of each parameter, the rate at each step."""
+"""SGD and AdamW: weight decay and learning rate of each parameter, learning rate at each step."""
 
 import math
 from typing import Any
@@ -11,17 +11,17 @@ from florilege.training.config import OptimiserConfig, ScheduleConfig
 
 
 def make_optimiser(network: nn.Module, config: OptimiserConfig) -> torch.optim.Optimizer:
-    """The optimiser over what is trained of the network; no loss has weights of its own.
+    """The optimiser over the trainable parameters of the network; no loss has any.
 
     Every group carries ``multiplier``, its share of the learning rate; :func:`set_rate` applies
     it. Biases and normalisation weights (all tensors of one dimension), class tokens, position
-    embeddings and bias tables are not decayed unless ``decay_all``. With ``layer_decay`` the last
-    block of the backbone has that share of the rate of the head, the block below it that share of
-    its, and so on. On a GPU a step is one kernel.
+    embeddings and bias tables are not decayed unless ``decay_all``. ``layer_decay`` is the ratio of
+    the rate of the last block of the backbone to that of the head, and of each block to the one
+    above it. On a GPU a step is one kernel.
     """
     groups = _parameter_groups(network, config)
     on_gpu = all(each.device.type == "cuda" for group in groups for each in group["params"])
-    fused = True if on_gpu else None  # None leaves the CPU to torch's usual code
+    fused = True if on_gpu else None  # None is torch's default code on a CPU
     if config.name == "adamw":
         return torch.optim.AdamW(groups, lr=config.learning_rate, fused=fused)
     return torch.optim.SGD(
@@ -34,19 +34,19 @@ def make_optimiser(network: nn.Module, config: OptimiserConfig) -> torch.optim.O
 
 
 def _parameter_groups(network: nn.Module, config: OptimiserConfig) -> list[dict[str, Any]]:
-    """What is trained, by weight decay and share of the learning rate."""
+    """Trainable parameters by weight decay and share of the learning rate."""
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
-    below, bare = dict[str, int](), set[str]()
+    depth_of, exempt = dict[str, int](), set[str]()
     if isinstance(backbone := getattr(network, "backbone", None), nn.Module):
-        below = {f"backbone.{name}": depth for name, depth in depths(backbone).items()}
-        bare = {f"backbone.{name}" for name in not_decayed(backbone)}
+        depth_of = {f"backbone.{name}": depth for name, depth in depths(backbone).items()}
+        exempt = {f"backbone.{name}" for name in not_decayed(backbone)}
     for name, parameter in network.named_parameters():
         if not parameter.requires_grad:
             continue
-        decays = config.decay_all or (parameter.ndim > 1 and name not in bare)
+        decays = config.decay_all or (parameter.ndim > 1 and name not in exempt)
         decay = config.weight_decay if decays else 0.0
         multiplier = config.multi_label_rate if name.startswith("head.multi_label.") else 1.0
-        multiplier *= config.layer_decay ** below.get(name, 0)
+        multiplier *= config.layer_decay ** depth_of.get(name, 0)
         groups.setdefault((decay, multiplier), []).append(parameter)
     return [
         {"params": parameters, "weight_decay": decay, "multiplier": multiplier}
@@ -57,7 +57,7 @@ def _parameter_groups(network: nn.Module, config: OptimiserConfig) -> list[dict[
 def restore(optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> None:
     """Load the ``state_dict`` of an optimiser that may have been on another kind of device."""
     for group, ours in zip(state["param_groups"], optimiser.param_groups, strict=True):
-        group["fused"] = ours["fused"]  # it decides where the moments go
+        group["fused"] = ours["fused"]  # it decides on which device the moments are
     optimiser.load_state_dict(state)
 
 
@@ -71,8 +71,8 @@ def rate_share(schedule: ScheduleConfig, *, step: int, steps_per_epoch: int, epo
     """The factor on the peak learning rate during step ``step``.
 
     ``cosine`` falls along half a cosine from the end of the warm-up to the last step, ``step``
-    is multiplied by ``factor`` at each milestone, ``constant`` stays at 1. The warm-up rises in
-    equal parts and reaches 1 at its last step.
+    is multiplied by ``factor`` at each milestone, ``constant`` stays at 1. The warm-up rises
+    linearly and reaches 1 at its last step.
 
     Args:
         schedule: The shape of the curve.

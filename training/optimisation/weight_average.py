@@ -1,4 +1,4 @@
-"""The average of the weights over the steps, validated and kept in place of the last ones."""
+"""The moving average of the weights, validated and saved in place of the last ones."""
 
 import copy
 from itertools import chain
@@ -8,14 +8,14 @@ from torch import Tensor, nn
 
 
 class WeightAverage(nn.Module):
-    """A copy of a network whose weights are an exponential moving average of its own.
+    """A copy of a network that holds the exponential moving average of its weights.
 
     The statistics of batch norm are averaged too: they belong to the weights. Counters are copied.
     ``torch.optim.swa_utils.AveragedModel`` computes the same, but sends the number of steps to the
     device and waits for it, at every step; here that number stays on the host.
 
     Args:
-        network: What is trained.
+        network: The network that is trained.
         decay: Share of the average that a late step keeps, in (0, 1).
     """
 
@@ -31,8 +31,8 @@ class WeightAverage(nn.Module):
         """Add the weights of ``network`` after a step.
 
         The first time they are copied; the step after ``t`` others keeps the share
-        ``min(decay, (1 + t) / (10 + t))`` of the average, so that a short run forgets where it
-        began.
+        ``min(decay, (1 + t) / (10 + t))`` of the average, so that a short run forgets its initial
+        weights.
         """
         steps = int(self.n_averaged)
         ours, theirs = list[Tensor](), list[Tensor]()

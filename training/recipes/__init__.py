@@ -1,7 +1,7 @@
-"""Named starting points, chosen with ``--recipe``: ours, and one for each row of three papers.
+"""Named settings, chosen with ``--recipe``: ours, and one for each row of three papers.
 
-Flags and files override single settings. ``docs/recipes.md`` lists them with the published
-figures and every way in which a recipe departs from its paper.
+Flags and files override single settings. ``docs/recipes.md`` lists the recipes with the published
+figures and every departure from a paper.
 """
 
 from collections.abc import Mapping

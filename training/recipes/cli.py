@@ -21,13 +21,13 @@ Named = tuple[str, Recipe]
 @app.command("recipes")
 def recipes_command(
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object, with all of it.")
+        bool, typer.Option("--json", help="One JSON object, with all details.")
     ] = False,
 ) -> None:
-    """List the recipes: ours, and one for each row of the papers' tables, with what it printed.
+    """List the recipes: ours, and one for each row of the papers' tables, with its figures.
 
-    Each takes `florilege train --recipe NAME` or `florilege sweep NAME`. docs/recipes.md names the
-    papers, and says where a recipe departs from them.
+    Run one with `florilege train --recipe NAME` or `florilege sweep NAME`. docs/recipes.md names
+    the papers and lists every departure from them.
     """
     if as_json:
         typer.echo(json.dumps({"recipes": [plain(name, each) for name, each in RECIPES.items()]}))
@@ -39,13 +39,13 @@ def recipes_command(
         _print_published(title, list(items))
     typer.echo()
     print_result("[A] two-head paper, [S] its supplement, [N] noised top-K, [B] smooth top-k")
-    print_result("GPU h: of one run, published or with ~ estimated; docs/recipes.md says how.")
+    print_result("GPU h: hours of one run, published or (~) estimated; see docs/recipes.md")
     name, recipe = published[0]
     conclude(then=[("train", "--recipe", name, "--data", recipe.example, "--out", "RUN")])
 
 
 def plain(name: str, recipe: Recipe) -> dict[str, Any]:
-    """A recipe for JSON, with what is counted and estimated of a row."""
+    """A recipe for JSON, with the counted and estimated cost of a row."""
     cost = cost_of(recipe)
     work = {} if cost is None else {**asdict(cost), "estimated_gpu_hours": cost.gpu_hours}
     return {"name": name, **asdict(recipe), "example": recipe.example, "work": work or None}
@@ -62,7 +62,7 @@ def row(recipe: Recipe) -> str:
 
 
 def published_figures(recipe: Recipe) -> str:
-    """Its figures by what they measure, with the paper where there are several.
+    """Its figures by metric, with the paper if there are several.
 
     Such as ``top-5 94.34 (sd 0.09) [B], 94.24 [N]; top-1 76.68 (sd 0.38) [B], 76.56 [N]``.
     """
@@ -75,7 +75,7 @@ def published_figures(recipe: Recipe) -> str:
 
 
 def hours_of(recipe: Recipe) -> str:
-    """GPU hours of a run: those published, or an estimate such as ``~5.2``."""
+    """GPU hours of a run: as published, or an estimate such as ``~5.2``."""
     if recipe.gpu_hours is not None:
         return f"{recipe.gpu_hours:.1f}"
     cost = cost_of(recipe)

@@ -1,4 +1,4 @@
-"""What a recipe holds: settings under a name, and what a paper says of them."""
+"""A recipe: named settings, and the figures that a paper publishes for them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,22 +17,22 @@ _PLACES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedFigure:
-    """A figure of a published table, of test photos."""
+    """A figure on test photos from a published table."""
 
     metric: MetricName
     k: int
     percent: float
-    interval: float | None = None  # half of the 95 % interval, where it is published
-    deviation: float | None = None  # standard deviation over seeds, where that is published
+    interval: float | None = None  # half of the 95 % interval, if published
+    deviation: float | None = None  # standard deviation over seeds, if published
     source: str  # such as "[A] table 1, row AVG-K"
 
     def __str__(self) -> str:
-        """In few words, such as ``average-5 97.35 ± 0.06``."""
+        """Metric and value, such as ``average-5 97.35 ± 0.06``."""
         return f"{self.name} {self.value}"
 
     @property
     def name(self) -> str:
-        """Of what, such as ``average-5``."""
+        """The metric, such as ``average-5``."""
         return str(Metric(name=self.metric, k=self.k)).removesuffix(" accuracy")
 
     @property
@@ -50,21 +50,21 @@ class PublishedFigure:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Settings under a name; for a row of a paper also what was printed."""
+    """Settings under a name; for a row of a paper also its published figures."""
 
     about: str  # what it is for
     settings: Mapping[str, Any]
     data: str = ""  # the data set of a row, as its folder may be called
-    options: str = ""  # of the data, such as ``noise=0.2``: added where ``--data`` names no other
+    options: str = ""  # of the data, such as ``noise=0.2``: added unless ``--data`` has others
     source: str = ""  # paper, table and row, such as "[A] table 1, row AVG-5"
     printed: tuple[PublishedFigure, ...] = ()
-    departures: tuple[str, ...] = ()  # from the paper, or what is ours where it is silent
+    departures: tuple[str, ...] = ()  # from the paper, and our choices where it is silent
     gpu_hours: float | None = None  # of a run, as published; `recipes.cost` estimates others
-    cost: str = ""  # where those come from; or what a run costs without a GPU
+    cost: str = ""  # source of the GPU hours, or the cost of a run without a GPU
 
     @property
     def place(self) -> str:
-        """What data it is for and where they are; empty where the data are yours."""
+        """The data it is for and where to get them; empty for your own data."""
         return f"this recipe is for {self.data}: {_PLACES[self.data]}" if self.data else ""
 
     @property
@@ -74,5 +74,5 @@ class Recipe:
 
     @property
     def example(self) -> str:
-        """What ``--data`` may look like; the options may be left out."""
+        """An example of ``--data``; the options may be left out."""
         return f"{self.data}:{self.options}" if self.options else self.data

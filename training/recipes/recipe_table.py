@@ -1,4 +1,4 @@
-"""``recipes.yaml`` turned into recipes: ours as they are, the papers' tables row by row."""
+"""Read ``recipes.yaml``: our recipes as they are, the papers' tables row by row."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ Plain = Mapping[str, Any]
 
 
 def read_yaml(name: str) -> dict[str, Any]:
-    """A file of this folder."""
+    """Read a YAML file of this folder."""
     text = Path(__file__).with_name(name).read_text("utf-8")
     content: dict[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     return content
@@ -72,14 +72,14 @@ def _recipes_of(
 
 
 def _figures(table: Plain, method: str, number: int, values: Plain) -> Iterator[PublishedFigure]:
-    """What the papers publish for a method in a row of the table."""
+    """The published figures of a method in a row of the table."""
     validation = _filled(table["validation"], values)
     for part in table.get("figures", ()):
         value = _entry(part.get(method, ()), number)
         if value is None:
             continue
         figure = _FIGURE.fullmatch(str(value))
-        assert figure is not None, f"recipes.yaml: {value!r} is no figure"
+        assert figure is not None, f"recipes.yaml: {value!r} is not a figure"
         yield PublishedFigure(
             metric=part.get("metric", validation["metric"]),
             k=part.get("k", validation["k"]),
@@ -89,14 +89,14 @@ def _figures(table: Plain, method: str, number: int, values: Plain) -> Iterator[
 
 
 def _entry(entries: Any, number: int) -> Any:
-    """What a list has for a row, None beyond its end; anything else is the same for every row."""
+    """The entry of a list for a row, None beyond its end; other values hold for every row."""
     if not isinstance(entries, Sequence):
         return entries
     return entries[number] if number < len(entries) else None
 
 
 def _filled(plain: Any, values: Plain) -> Any:
-    """``plain`` with a value in place of each ``{name}``, as a number where it stands alone."""
+    """``plain`` with each ``{name}`` replaced by its value, as a number if it is the whole text."""
     match plain:
         case str():
             alone = plain.removeprefix("{").removesuffix("}")

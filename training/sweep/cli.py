@@ -30,7 +30,7 @@ SweepFlags: Any = create_model(
     **{name: flag_of(name) for name in FLAGS if name != "recipe"},
 )
 
-_OF: Final = {  # the rule and the figure on test for each published metric
+_TEST_FIGURE: Final = {  # the rule and the figure on test for each published metric
     "average_k": ("average_k", "hit_rate"),
     "macro_average_k": ("average_k", "macro_hit_rate"),
     "top_k": ("top_k", "hit_rate"),
@@ -53,12 +53,12 @@ def sweep_command(
         typer.Option(
             "--over",
             metavar="NAME=V1,V2",
-            help="Values of a setting, such as loss.epsilon=0.1,0.2; with several, every "
-            "combination is tried.",
+            help="Values of a setting, such as loss.epsilon=0.1,0.2; repeat to try every "
+            "combination.",
         ),
     ] = None,
     seeds: Annotated[
-        int, typer.Option(min=1, help="Runs of each setting, of seeds that follow --seed.")
+        int, typer.Option(min=1, help="Number of seeds per setting, counting up from --seed.")
     ] = 3,
     overrides: Annotated[
         list[str] | None,
@@ -69,13 +69,13 @@ def sweep_command(
 ) -> None:
     """Train a recipe over a grid of settings, with several seeds each, and compare.
 
-    The setting with the best mean accuracy on `val` is chosen, and its runs alone are measured on
-    `test`: means over the seeds with 95 % intervals, a table, a picture and FOLDER/results.json.
-    After Ctrl-C, or whatever else stops it, the same command with --resume continues.
+    The setting with the best mean accuracy on `val` is chosen, and only its runs are measured on
+    `test`: means over the seeds with 95 % intervals, as a table, a plot and FOLDER/results.json.
+    After any interruption, the same command with --resume continues.
     """
     find_recipe(recipe)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise UsageError("start a sweep without torchrun: it trains a run on each GPU by itself")
+        raise UsageError("start a sweep without torchrun: it already trains a run on each GPU")
     flags = settings.model_dump()
     first, points = flags.get("seed") or 0, points_of(over or [])
     config_of = partial(_config_of, {**flags, "recipe": recipe}, overrides or [], out / "features")
@@ -106,7 +106,7 @@ def _config_of(
 def _print(record: Record, config_of: ConfigOf) -> None:
     count = len(record.request["seeds"])
     if count == 1:
-        warn("one seed: there is no interval, and nothing says what another seed would give")
+        warn("one seed: there is no interval, and other seeds may give other figures")
     over = f"means of {count} seeds with 95 % intervals" if count > 1 else "1 seed"
     best_runs = record.chosen()
     table = new_table(("setting", "val", ""), words=("setting", ""))
@@ -141,14 +141,14 @@ def _print_test(record: Record, over: str) -> None:
 
 
 def _print_beside_published(record: Record, config: TrainConfig) -> None:
-    """The published figures of the recipe, and how the runs differ from the published ones."""
+    """Print the published figures of the recipe, and how these runs differ from the recipe."""
     comparisons, tested = [], record.tested()
     for figure in RECIPES[config.recipe].printed:
-        rule, name = _OF[figure.metric]
+        rule, name = _TEST_FIGURE[figure.metric]
         here = tested[rule].get(float(figure.k), {}).get(name)
         if here is not None:
             comparisons.append(f"{figure.source}: {figure} published, {here} here")
     if comparisons and (changes := changed_settings(config, record.learned_from)):
-        print_result(f"not as published, so levels cannot be compared: {', '.join(changes)}")
+        print_result(f"figures cannot be compared, settings differ: {', '.join(changes)}")
     for line in comparisons:
         print_result(line)

@@ -1,4 +1,4 @@
-"""The settings that a sweep goes over: every combination of the values given."""
+"""The settings of a sweep: every combination of the given values."""
 
 import json
 from collections import Counter
@@ -11,9 +11,9 @@ import yaml
 from florilege.errors import UsageError
 from florilege.training.configuration import parse_values
 
-_OTHERWISE: Final = {
-    "seed": "--seeds N takes as many seeds of each setting",
-    "data": "--data; figures on other photos cannot be compared",
+_NOT_SWEPT: Final = {
+    "seed": "use --seeds N, the number of seeds of each setting",
+    "data": "use --data; figures on different photos cannot be compared",
 }
 
 
@@ -32,11 +32,11 @@ def words_of(changes: Mapping[str, Any]) -> str:
 
 
 def points_of(over: Sequence[str]) -> list[Changes]:
-    """Every combination of ``NAME=V1,V2`` texts; a single one without changes for none.
+    """Every combination of ``NAME=V1,V2`` texts; without texts a single one, without changes.
 
     Raises:
-        UsageError: A text of another form, a name or value given twice, or a name that is not for
-            a sweep.
+        UsageError: A text of another form, a name or value given twice, or a name that a sweep
+            cannot vary.
 
     Example:
         >>> points_of(["loss.alpha=0.1,1", "epochs=3"])
@@ -45,7 +45,7 @@ def points_of(over: Sequence[str]) -> list[Changes]:
     axes = [_axis(text) for text in over]
     twice = [name for name, count in Counter(name for name, _ in axes).items() if count > 1]
     if twice:
-        raise UsageError(f"--over {twice[0]} is given twice: put all its values into one")
+        raise UsageError(f"--over {twice[0]} is given twice: put all its values into one --over")
     names = [name for name, _ in axes]
     return [
         dict(zip(names, values, strict=True)) for values in product(*(values for _, values in axes))
@@ -57,15 +57,15 @@ def _axis(text: str) -> tuple[str, list[Any]]:
     name = name.strip()
     if not (name and separator and listed.strip()):
         raise UsageError(f"--over takes NAME=V1,V2 such as loss.epsilon=0.1,0.2, got {text!r}")
-    if name in _OTHERWISE:
-        raise UsageError(f"--over {name} is not for a sweep: {_OTHERWISE[name]}")
+    if name in _NOT_SWEPT:
+        raise UsageError(f"--over {name} cannot be swept: {_NOT_SWEPT[name]}")
     try:
         values = parse_values(listed)
     except yaml.YAMLError as error:
         raise UsageError(f"--over {text!r}: the values are not YAML: {error}") from error
-    twice = [value for place, value in enumerate(values) if value in values[:place]]
+    twice = [value for index, value in enumerate(values) if value in values[:index]]
     if twice:
-        raise UsageError(f"--over {text!r}: {_plain(twice[0])} is there twice")
+        raise UsageError(f"--over {text!r}: {_plain(twice[0])} is given twice")
     return name, values
 
 

@@ -1,4 +1,4 @@
-"""What the best weights of a run do on test, by the pipeline of any bundle."""
+"""Measure the best weights of a run on test, with the pipeline of every bundle."""
 
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,10 @@ def _measuring_device(trained_on: str) -> str:
 
 
 def check_runtime(device: str) -> list[str]:
-    """What to tell the user before hours of training; ``device`` is where the runs train.
+    """Notes for the user before hours of training; ``device`` is where the runs train.
 
     Raises:
-        UsageError: ONNX Runtime cannot be imported, so nothing could be measured in the end.
+        UsageError: ONNX Runtime, which measures the runs in the end, cannot be imported.
     """
     providers = import_runtime().get_available_providers()
     if CUDA in providers or not choose(device, "fp32").on_gpu:
@@ -39,10 +39,10 @@ def check_runtime(device: str) -> list[str]:
 
 
 def tested(run: Path, bundle: Path, *, head: str, score_kind: str) -> list[dict[str, Any]]:
-    """Export a run, set its thresholds on val and measure them on test.
+    """Export a run, calibrate it on val and measure it on test.
 
-    As in [A] eq. 17 sets may be empty (``min_size`` 0), and the head and the kind of score are
-    those that were best on val when the checkpoint was chosen.
+    As in [A] eq. 17 sets may be empty (``min_size`` 0). Head and score kind are those that were
+    best on val when the checkpoint was chosen.
 
     Returns:
         For the rules ``average_k`` and ``top_k`` and each K a row with ``rule``, ``k`` and
@@ -76,6 +76,6 @@ def tested(run: Path, bundle: Path, *, head: str, score_kind: str) -> list[dict[
 
 
 def sizes(config: TrainConfig, *, classes: int) -> list[float]:
-    """The K of a calibration and that of the run, as far as there are classes; ascending."""
+    """The default K of a calibration and that of the run, below the number of classes, sorted."""
     ks = {*DEFAULT_KS, float(config.validation.k)}
     return sorted(min(k, classes - 1.0) for k in ks if k < classes or k == config.validation.k)

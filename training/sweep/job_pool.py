@@ -22,10 +22,10 @@ from florilege.training.train import TrainResult, train_run
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingJob:
-    """A run to train, or to continue."""
+    """A run to train or to continue."""
 
-    run: RunRecord  # what is written down of it
-    name: str  # precedes each of its lines
+    run: RunRecord
+    name: str  # prefix of each of its lines
     config: TrainConfig
     folder: Path
 
@@ -33,16 +33,16 @@ class TrainingJob:
         """Train; returns the result, or why the run failed."""
         try:
             return train_run(self.config, self.folder, resume=True, say=self._say)
-        except Exception as error:  # out of memory, for one, is a plain RuntimeError
-            foreseen = isinstance(error, FlorilegeError)
-            return str(error) if foreseen else f"{type(error).__name__}: {error}"
+        except Exception as error:  # such as a plain RuntimeError for lack of memory
+            expected = isinstance(error, FlorilegeError)
+            return str(error) if expected else f"{type(error).__name__}: {error}"
 
     def _say(self, line: str) -> None:
         say(f"[{self.name}] {line}")
 
 
 def devices(device: str) -> list[str]:
-    """The GPUs by number; one without a name where there is none, or for the device ``cpu``.
+    """The numbers of several GPUs; otherwise, and for the device ``cpu``, one empty name.
 
     Raises:
         UsageError: ``device`` is ``cuda``, and there is no GPU.
@@ -56,13 +56,13 @@ def devices(device: str) -> list[str]:
 def outcomes(
     jobs: Sequence[TrainingJob], on: Sequence[str]
 ) -> Iterator[tuple[TrainingJob, TrainResult | str]]:
-    """Each job with its result, or why it failed, as they end.
+    """Each job with its result, or why it failed, in the order in which they end.
 
-    On a single device they run in this process, on several in a process each.
+    On a single device jobs run in this process; of several devices each has a process.
 
     Raises:
         FlorilegeError: A process died.
-        KeyboardInterrupt: The user stopped it; what runs has been saved.
+        KeyboardInterrupt: The user stopped it; running jobs have been saved.
     """
     if len(on) == 1:
         yield from ((job, job()) for job in jobs)
@@ -74,7 +74,7 @@ def outcomes(
     waiting, running = deque(jobs), dict[Future[TrainResult | str], TrainingJob]()
     with ProcessPoolExecutor(len(on), context, _take_device, (free,)) as pool:
         while waiting or running:
-            while waiting and len(running) < len(on):  # no queue: it would outlive a Ctrl-C
+            while waiting and len(running) < len(on):  # queued jobs would outlive a Ctrl-C
                 job = waiting.popleft()
                 running[pool.submit(job)] = job
             ended, _ = wait(running, return_when=FIRST_COMPLETED)
@@ -83,11 +83,11 @@ def outcomes(
                     yield running.pop(future), future.result()
                 except BrokenProcessPool as error:
                     raise FlorilegeError(
-                        "a process that trained was killed, perhaps for want of memory; repeat "
+                        "a training process was killed, perhaps because memory ran out; repeat "
                         "the command with --resume"
                     ) from error
 
 
 def _take_device(free: "Queue[str]") -> None:
-    """Let this process see one GPU alone."""
+    """Make only one GPU visible to this process."""
     os.environ["CUDA_VISIBLE_DEVICES"] = free.get()

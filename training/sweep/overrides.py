@@ -1,4 +1,4 @@
-"""How a run departs from its recipe, so that nobody takes its figures for published ones."""
+"""How a run departs from its recipe, so that its figures are not taken for published ones."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
@@ -9,18 +9,18 @@ from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve
 from florilege.training.recipes import RECIPES
 from florilege.training.recipes.cost import cost_of
-from florilege.training.sweep.sweep_record import OWN
+from florilege.training.sweep.sweep_record import PER_RUN
 
 
 def changed_settings(config: TrainConfig, learned_from: int) -> list[str]:
-    """What differs from the recipe of a run and may change its figures, such as ``epochs=4``.
+    """Differences from the recipe of a run that may change its figures, such as ``epochs=4``.
 
-    Data other than the published ones are noticed by their number of training photos. Options of
-    the data count, such as ``noise=0.2`` where the recipe has none. The place of the data, the seed
-    and what a resumed run may change do not count, except the number of epochs.
+    Data other than the published ones are detected by their number of training photos. Options of
+    the data count, such as ``noise=0.2`` if the recipe has none. The path of the data, the seed and
+    the settings that a resumed run may change do not count, except ``epochs``.
     """
-    place, _ = parse_options(config.data)
-    recipe_values = _values(resolve({"recipe": config.recipe, "data": place}))
+    path, _ = parse_options(config.data)
+    recipe_values = _values(resolve({"recipe": config.recipe, "data": path}))
     values = _values(config)
     names = dict.fromkeys([*values, *recipe_values])
     changes = [
@@ -30,21 +30,21 @@ def changed_settings(config: TrainConfig, learned_from: int) -> list[str]:
     ]
     cost = cost_of(RECIPES[config.recipe])
     if cost is not None and (photos := cost.pictures // recipe_values["epochs"]) != learned_from:
-        changes.append(f"{learned_from:,} photos to learn from instead of {photos:,}")
+        changes.append(f"{learned_from:,} training photos instead of {photos:,}")
     return changes
 
 
 def _values(config: TrainConfig) -> dict[str, Any]:
     """Settings by their dotted names, and options of the data."""
-    plain = {name: value for name, value in config.to_plain().items() if name not in OWN}
+    plain = {name: value for name, value in config.to_plain().items() if name not in PER_RUN}
     _, options = parse_options(plain.pop("data"))
     del plain["recipe"]
     return dict(_flat(plain)) | asdict(options)
 
 
-def _flat(plain: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(plain: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in plain.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{before}{name}.")
+            yield from _flat(value, f"{prefix}{name}.")
         else:
-            yield f"{before}{name}", value
+            yield f"{prefix}{name}", value

@@ -1,4 +1,4 @@
-"""A sweep from a grid to a table: train, choose on val, touch test once."""
+"""A sweep from a grid to a table: train, choose on val, measure on test once."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,7 +21,7 @@ PICTURE: Final = "curves.png"
 
 
 ConfigOf = Callable[[Changes, int], TrainConfig]
-"""The settings of a run, from what the grid changes in them and a seed."""
+"""The settings of a run, from the changes of a point of the grid and a seed."""
 
 
 def sweep(
@@ -36,18 +36,18 @@ def sweep(
 
     Args:
         config_of: Makes the settings of each run; all are checked before anything is trained.
-        points: The grid.
-        seeds: Those of the runs of each of its settings.
+        points: The settings of the grid.
+        seeds: The seeds to train each setting with.
         folder: A new or empty folder, or with ``resume`` that of an interrupted sweep.
-        resume: Keep the runs that have ended, and continue the others.
+        resume: Keep the finished runs and continue the others.
 
     Returns:
         The record, which is also in ``results.json``. Some runs may have failed.
 
     Raises:
-        UsageError: Settings that cannot be compared or are not those the sweep began with, a folder
-            that is not empty or that another sweep writes into, or no ONNX Runtime.
-        DataError: Data that cannot be read, or that lack one of train, val and test.
+        UsageError: Settings that cannot be compared or that differ from those the sweep started
+            with, a folder that is not empty or that another sweep uses, or no ONNX Runtime.
+        DataError: Data that cannot be read or that lack train, val or test.
         KeyboardInterrupt: The user stopped it; with ``resume`` it continues.
     """
     runs = [
@@ -60,7 +60,7 @@ def sweep(
     _check_comparable(configs)
     dataset = open_data(first, ["train", "val", "test"])  # before hours of training
     for config in configs[:: len(seeds)]:
-        objective_of(config, dataset)  # a parameter that a loss lacks is noticed now
+        objective_of(config, dataset)  # refuses wrong parameters of a loss now
     request = request_of(first, points, seeds)
     fresh = Record(
         recipe=first.recipe,
@@ -82,34 +82,34 @@ def sweep(
 
 
 def check_complete(record: Record) -> None:
-    """Name the runs that have failed.
+    """Raise an error that names the failed runs, if there are any.
 
     Raises:
-        SomeInputsFailed: At least one has.
+        SomeInputsFailed: At least one run failed.
     """
     if record.failed:
         listed = "\n".join(f"  {run}: {run.error}" for run in record.failed)
         raise SomeInputsFailed(
-            f"{len(record.failed)} of {len(record.runs)} runs failed, and their settings were not "
-            f"chosen; --resume tries them again:\n{listed}"
+            f"{len(record.failed)} of {len(record.runs)} runs failed, so their settings were not "
+            f"chosen; --resume repeats them:\n{listed}"
         )
 
 
 def _check_comparable(configs: Sequence[TrainConfig]) -> None:
-    """Refuse settings whose figures on val mean different things."""
+    """Refuse settings whose figures on val cannot be compared."""
     metrics = {str(config.validation.chosen_by): None for config in configs}
     if len(metrics) > 1:
         raise UsageError(
-            f"the settings are chosen by {' and '.join(metrics)}, which cannot be compared: set "
-            "validation.metric and validation.k to be the same for all, with --set"
+            f"the settings use {' and '.join(metrics)}, which cannot be compared: give all of them "
+            "the same validation.metric and validation.k with --set"
         )
     if not all(config.epochs for config in configs):
-        raise UsageError("epochs must be at least 1 for a sweep: accuracy on val chooses")
+        raise UsageError("epochs must be at least 1 in a sweep, which compares accuracy on val")
 
 
 @contextmanager
 def _reserved(folder: Path, *, resume: bool) -> Iterator[None]:
-    """Create the folder and keep other sweeps out of it."""
+    """Create the folder and lock it."""
     with ExitStack() as stack:
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -126,7 +126,7 @@ def _reserved(folder: Path, *, resume: bool) -> Iterator[None]:
 
 
 def _train(record: Record, configs: Sequence[TrainConfig], folder: Path) -> None:
-    """Train what has not ended yet; those that have failed are tried again."""
+    """Train the runs that are not finished, failed ones again."""
     jobs = [
         TrainingJob(
             run=run,
@@ -138,16 +138,16 @@ def _train(record: Record, configs: Sequence[TrainConfig], folder: Path) -> None
         if run.status != "finished"
     ]
     if len(jobs) < len(record.runs):
-        say(f"{len(record.runs) - len(jobs)} of {len(record.runs)} runs have ended already")
+        say(f"{len(record.runs) - len(jobs)} of {len(record.runs)} runs are finished already")
     on = devices(configs[0].device)
-    alone = 1 if configs[0].freeze and len(on) > 1 else 0  # it computes features for all
+    alone = 1 if configs[0].freeze and len(on) > 1 else 0  # the first computes features for all
     for part, where in ((jobs[:alone], on[:1]), (jobs[alone:], on)):
         for job, outcome in outcomes(part, where):
-            _note(job.run, outcome)
+            _record_outcome(job.run, outcome)
             record.write(folder)
 
 
-def _note(run: RunRecord, outcome: TrainResult | str) -> None:
+def _record_outcome(run: RunRecord, outcome: TrainResult | str) -> None:
     """Write the outcome of a run into its record."""
     if isinstance(outcome, str):
         run.status, run.error = "failed", outcome

@@ -21,9 +21,9 @@ def accuracy_over_k(tested: Mapping[str, Mapping[float, Mapping[str, Mean]]], ti
     """Average-K and top-K accuracy on test over K, means over seeds with 95 % intervals.
 
     Args:
-        tested: Means by rule, K and figure, as
-            `florilege.training.sweep.sweep_record.Record.tested` gives them.
-        title: What was swept, and how many seeds there are.
+        tested: Means by rule, K and figure, from
+            `florilege.training.sweep.sweep_record.Record.tested`.
+        title: The recipe, the setting and the number of seeds.
     """
     figure, axes = panel("K", "sets of test photos with the truth")
     for rule, colour, marker, line, label in _LINES:

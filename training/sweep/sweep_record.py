@@ -1,7 +1,7 @@
 """The record of a sweep: its runs, their accuracy on val, the setting chosen, its figures on test.
 
-It is written to ``results.json`` after each run, so that a sweep can continue after an interruption
-at any point.
+It is written to ``results.json`` after each run, so that a sweep can continue after any
+interruption.
 """
 
 import json
@@ -19,8 +19,8 @@ from florilege.training.run_folder import MAY_CHANGE
 from florilege.training.sweep.grid import Changes, words_of
 
 FILE: Final = "results.json"
-OWN: Final = ("seed", *(name for name in MAY_CHANGE if name != "epochs"))
-"""Settings of a run that are no part of the request to a sweep."""
+PER_RUN: Final = ("seed", *(name for name in MAY_CHANGE if name != "epochs"))
+"""Settings that are not part of the request of a sweep."""
 
 
 @dataclass(kw_only=True)
@@ -53,7 +53,7 @@ class Mean:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Self:
-        """Of one value or more."""
+        """The mean of one value or more."""
         return cls(mean=fmean(values), half=student_half(values))
 
     def __str__(self) -> str:
@@ -64,17 +64,17 @@ class Mean:
 
 @dataclass(kw_only=True)
 class Record:
-    """A sweep."""
+    """The record of a sweep."""
 
     recipe: str
     request: dict[str, Any]  # over, seeds and the settings that all runs share
-    metric: str  # that chooses, such as "average-5 accuracy"
-    learned_from: int  # photos of train
+    metric: str  # that chooses the setting, such as "average-5 accuracy"
+    learned_from: int  # number of training photos
     runs: list[RunRecord] = field(default_factory=list)
 
     @property
     def failed(self) -> list[RunRecord]:
-        """The runs that did not end."""
+        """The runs that failed."""
         return [run for run in self.runs if run.status == "failed"]
 
     def of_points(self) -> list[list[RunRecord]]:
@@ -85,21 +85,21 @@ class Record:
         return list(by_changes.values())
 
     def validated(self, runs: Sequence[RunRecord]) -> Mean | None:
-        """The mean accuracy of a setting on val; None where one of its seeds has failed."""
+        """The mean accuracy of a setting on val; None if one of its seeds has no result."""
         values = [run.accuracy for run in runs if run.accuracy is not None]
         return Mean.of(values) if len(values) == len(runs) else None
 
     def chosen(self) -> list[RunRecord]:
-        """The runs of the setting with the best mean on val, the first of equal ones.
+        """The runs of the setting with the best mean on val; in a tie the first.
 
-        A setting with a failed run is not chosen; empty where each has one.
+        A setting with a failed run is not chosen; empty if every setting has one.
         """
         means = [(self.validated(runs), runs) for runs in self.of_points()]
         complete = [(mean.mean, runs) for mean, runs in means if mean is not None]
         return max(complete, key=lambda item: item[0])[1] if complete else []
 
     def tested(self) -> dict[str, dict[float, dict[str, Mean]]]:
-        """Means of the chosen setting on test: by rule, K and figure; empty before that."""
+        """Means of the chosen setting on test, by rule, K and figure; empty until measured."""
         runs = self.chosen()
         if not runs or any(run.test is None for run in runs):
             return {}
@@ -113,7 +113,7 @@ class Record:
         return means
 
     def to_plain(self) -> dict[str, Any]:
-        """For JSON: the record, and what follows from it."""
+        """For JSON: the record, and the figures derived from it."""
         best_runs = self.chosen()
         settings = [
             {
@@ -145,7 +145,7 @@ class Record:
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
-        """The record of a folder; None where no sweep has begun.
+        """The record of a folder; None if no sweep has started in it.
 
         Raises:
             BundleError: It is damaged.
@@ -162,7 +162,7 @@ class Record:
             raise BundleError(f"{path} is damaged: {error!r}") from error
 
     def check_same(self, request: Mapping[str, Any]) -> None:
-        """Refuse to continue a sweep that began with another request.
+        """Refuse to continue a sweep that started with another request.
 
         Raises:
             UsageError: The message names what differs.
@@ -185,8 +185,8 @@ FIGURES: Final = ("hit_rate", "macro_hit_rate", "mean_set_size")
 def request_of(
     config: TrainConfig, points: Sequence[Changes], seeds: Sequence[int]
 ) -> dict[str, Any]:
-    """What a sweep is to do, for JSON: the grid, the seeds and the settings of all runs."""
-    settings = {key: value for key, value in config.to_plain().items() if key not in OWN}
+    """The request of a sweep, for JSON: the grid, the seeds and the settings of all runs."""
+    settings = {key: value for key, value in config.to_plain().items() if key not in PER_RUN}
     facts = {"over": list(map(words_of, points)), "seeds": list(seeds), **settings}
-    plain: dict[str, Any] = json.loads(json.dumps(facts))  # as it will be read again
+    plain: dict[str, Any] = json.loads(json.dumps(facts))  # as read back from the file
     return plain

@@ -323,7 +323,7 @@ def test_the_selection_is_recorded_with_an_honest_rate(record: CalibrationRecord
     card = updated_files(CardFiles(card="# Model\n", metrics={}), many)[CARD].decode()
     assert f"{selection_note(many)}." in card
     assert many.selection.honest_hit_rate < many.selection.hit_rate
-    assert record.selection.candidates == 4
+    assert record.selection.candidates == 4 + 6  # pairs of head and kind, and temperatures
 
 
 def test_a_head_and_kind_named_in_advance_serve_and_choose_nothing() -> None:

@@ -189,7 +189,7 @@ def test_colour_changes_are_centred_on_no_change() -> None:
 
 
 @given(st.lists(st.floats(0, 1, exclude_max=True), min_size=DRAWS, max_size=DRAWS))
-def test_any_draw_gives_a_picture_of_the_asked_size(draws: list[float]) -> None:
+def test_any_draw_gives_a_picture_of_the_requested_size(draws: list[float]) -> None:
     config = AugmentConfig(
         min_area=0.1, max_stretch=2.0, flip_vertical=0.5, shift=9, rotate=180.0, colour=0.9
     )

@@ -72,7 +72,7 @@ def test_batches_do_not_depend_on_workers_or_memory(photos: Path, changes: dict[
     assert _same(_epoch(small_config(photos)), _epoch(small_config(photos, **changes)))
 
 
-def test_a_resumed_epoch_goes_on_with_the_batches_that_were_left(photos: Path) -> None:
+def test_a_resumed_epoch_continues_with_the_remaining_batches(photos: Path) -> None:
     config = small_config(photos)
     assert _same(_epoch(config, epoch=3)[2:], _epoch(config, epoch=3, first=2))
 
@@ -90,7 +90,7 @@ def test_one_loader_prepares_every_epoch_and_val_with_the_same_workers(
         assert torch.cat([batch.rows for batch in loader.validation()]).tolist() == list(range(9))
         started.append({each.pid for each in set(multiprocessing.active_children()) - before})
     assert all(len(each) == workers and each == started[0] for each in started)
-    next(loader.training(2))  # stopped in the middle, the next epoch begins at its start
+    next(loader.training(2))  # after a stop mid-epoch the next starts at its beginning
     assert _same(list(loader.training(3)), _epoch(small_config(photos), epoch=3))
 
 
@@ -105,7 +105,7 @@ def test_another_epoch_shows_the_same_picture_otherwise(photos: Path) -> None:
 
 
 def test_preparing_batches_leaves_the_random_state_alone(photos: Path) -> None:
-    # networks with dropout draw from it: what prepares pictures must not change their numbers
+    # networks with dropout draw from it: preparing pictures must not change their numbers
     torch.manual_seed(0)
     before = torch.get_rng_state()
     for changes in ({}, {"workers": 1, "cache_mb": 0}):

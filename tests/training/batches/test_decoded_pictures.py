@@ -38,7 +38,7 @@ def _png(width: int, height: int, seed: int = 0) -> bytes:
 
 
 class Reader:
-    """Pictures from memory; a row that is missing cannot be read."""
+    """Pictures from memory; a missing row cannot be read."""
 
     def __init__(self, content: dict[int, bytes]) -> None:
         self.content = content
@@ -149,7 +149,7 @@ def test_every_unreadable_picture_is_named_with_its_reason() -> None:
     assert "photo0.png" not in message
 
 
-def test_a_single_unreadable_picture_is_named_when_it_is_asked_for() -> None:
+def test_a_single_unreadable_picture_is_named_on_demand() -> None:
     assert Pictures(_split({}, 2), DECODER).read(1) == "photo1.png: No such file or directory"
 
 

@@ -1,4 +1,4 @@
-"""Decoded pictures on disk: the same batches, from any run, whatever happens to the folder."""
+"""Decoded pictures on disk: the same batches in every run, whatever happens to the folder."""
 
 import shutil
 from dataclasses import replace

@@ -8,14 +8,14 @@ from florilege.training.frozen.feature_store import Features
 
 
 def features_of(values: NDArray[np.float64], labels: NDArray[np.int64]) -> Features:
-    """Features as if they were kept, ``(rows, dimensions)``."""
+    """Features as if they were stored, ``(rows, dimensions)``."""
     names = [""] * len(labels)
     split = Split(name="train", labels=labels, names=names, observations=None, read=lambda _: b"")
     return Features(split, values.astype(np.float32), np.arange(len(labels)))
 
 
 def classes_of(rows: int, seed: int, *, wrong: float = 0.0) -> Features:
-    """Photos of four classes in six dimensions, some with another label than their own."""
+    """Features of four classes in six dimensions, some with wrong labels."""
     random = np.random.default_rng(seed)
     centres = np.random.default_rng(7).normal(0, 1.5, (4, 6))
     true = random.integers(0, 4, rows)

@@ -1,4 +1,4 @@
-"""Blended heads: by their formula, once, better than either where labels are wrong."""
+"""Blended heads: the formula, one blend per file, better than either head with wrong labels."""
 
 import json
 from pathlib import Path
@@ -105,7 +105,7 @@ def test_its_partner_learns_the_classes(tmp_path: Path) -> None:
     assert torch.equal(result.bias, again.bias)
 
 
-def test_a_run_says_what_it_blended_and_its_papers_repeat_it(tmp_path: Path) -> None:
+def test_the_run_and_its_bundle_describe_the_blend(tmp_path: Path) -> None:
     photos = write_photos(tmp_path / "photos", train=14, val=8)
     train_run(small_config(photos, epochs=0), tmp_path / "start", say=lambda _: None)
     lines: list[str] = []

@@ -1,4 +1,4 @@
-"""The linear discriminant of kept features: right by its densities."""
+"""The linear discriminant of stored features agrees with its densities."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Kept features: found by the bytes of a photo, whole after any interruption."""
+"""Stored features: looked up by the bytes of a photo, intact after any interruption."""
 
 import os
 from pathlib import Path

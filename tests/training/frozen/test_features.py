@@ -39,7 +39,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def start(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of no epochs: the weights to freeze."""
+    """A run of zero epochs, whose weights are frozen."""
     run = tmp_path_factory.mktemp("start") / "run"
     train_run(small_config(photos, epochs=0, seed=5), run, say=lambda _: None)
     return run
@@ -47,7 +47,7 @@ def start(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Where the features of ``start`` are kept for all tests."""
+    """The folder of the features of ``start``, for all tests."""
     return str(tmp_path_factory.mktemp("kept"))
 
 
@@ -154,7 +154,7 @@ def test_a_head_learns_and_its_backbone_stays(
             assert torch.equal(before[key], after[key])
 
 
-def test_a_second_run_finds_the_features_and_says_nothing_of_them(
+def test_a_second_run_reuses_the_features_silently(
     photos: Path, start: Path, tmp_path: Path
 ) -> None:
     lines: list[str] = []
@@ -234,12 +234,12 @@ def test_freezing_takes_the_recipe_made_for_it_unless_another_is_named(photos: P
     assert resolve({"data": str(photos), "recipe": "frozen"}).freeze == "backbone"
 
 
-def test_a_folder_that_cannot_be_made_is_told_before_any_picture_is_computed(
+def test_a_folder_that_cannot_be_created_is_refused_before_any_picture_is_computed(
     photos: Path, start: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("no folder")
     config = _head_config(photos, start, features=str(tmp_path / "file" / "kept"))
-    with pytest.raises(UsageError, match=r"cannot keep features in .*name another folder with"):
+    with pytest.raises(UsageError, match=r"cannot store features in .*name another folder with"):
         train_run(config, tmp_path / "run", say=lambda _: None)
     assert not (tmp_path / "run").exists()
 

@@ -128,7 +128,7 @@ def test_the_format_is_part_of_the_file(tmp_path: Path, monkeypatch: pytest.Monk
         load(tmp_path / "last.pt", _trained())
 
 
-def test_a_checkpoint_of_two_gpus_goes_on_where_one_is_visible(
+def test_a_checkpoint_of_two_gpus_resumes_where_one_is_visible(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     restored = list[torch.Tensor]()

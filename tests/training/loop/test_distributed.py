@@ -1,4 +1,4 @@
-"""Several processes train one network: as one would, with one writer, through a death."""
+"""Several processes train one network like a single one, with one writer, and survive a death."""
 
 import csv
 import hashlib
@@ -36,7 +36,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(scope="module")
 def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the runs that ``tests.training.several`` describes."""
+    """The folder of the runs of ``tests.training.several``."""
     folder = tmp_path_factory.mktemp("several")
     command = [sys.executable, "-m", "tests.training.several", str(folder)]
     subprocess.run(command, cwd=ROOT, check=True, timeout=110)
@@ -86,7 +86,7 @@ def test_only_the_first_process_speaks_and_writes(several: Path) -> None:
     assert len(list((several / "role/events").iterdir())) == 1
 
 
-def test_when_a_process_dies_the_others_say_so_and_a_resumed_run_has_the_same_bits(
+def test_when_a_process_dies_the_others_report_it_and_a_resumed_run_has_the_same_bits(
     several: Path,
 ) -> None:
     first, killed, last = _codes(several, "killed")
@@ -133,7 +133,7 @@ def test_processes_given_different_things_end_with_one_message(several: Path) ->
     assert not (several / "differing/config.yaml").exists()
 
 
-def test_another_number_of_processes_goes_on_and_says_so(
+def test_another_number_of_processes_continues_with_a_note(
     several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("florilege.training.network.build_network", plain_network)
@@ -141,9 +141,7 @@ def test_another_number_of_processes_goes_on_and_says_so(
     config = from_plain(even(several / "photos", "role").to_plain() | {"epochs": 3})
     lines: list[str] = []
     train_run(config, tmp_path / "run", resume=True, say=lines.append)
-    assert lines[1].startswith(
-        "it was trained by 4 processes so far and is by 1 now: the result is"
-    )
+    assert lines[1].startswith("the run had 4 processes and now has 1: the result is")
     assert _last(tmp_path / "run")["position"]["processes"] == 1
 
 
@@ -209,12 +207,12 @@ def test_sums_are_multiplied_by_the_processes_whose_mean_is_taken() -> None:
     ("count", "changes", "error", "message"),
     [
         (5, {}, UsageError, "batch_size must be at least 10, two pictures for each of 5 proc"),
-        (12, {}, DataError, "has 21 training pictures, at least 24 are needed"),
+        (12, {}, DataError, "has 21 training pictures; at least 24 are needed"),
         (
             2,
             {"accumulate": 2, "loss": {"name": "two_head_average_k", "candidates": "local"}},
             UsageError,
-            "loss.candidates=local with recent batches differs from process to process",
+            "loss.candidates=local with recent batches has a state in each process",
         ),
     ],
 )
@@ -235,7 +233,7 @@ def test_what_does_not_go_with_several_processes_is_refused(
 
 
 class _Pretended(Ranks):
-    """The first of processes that are not there."""
+    """The first of several processes; the others do not exist."""
 
     def _exchange(self, value: Any, error: Exception | None, _group: Any = None) -> list[Any]:
         if error is not None:
@@ -250,7 +248,7 @@ def test_the_first_process_that_differs_is_named_with_what_differs() -> None:
 
 
 class _Reporting(Ranks):
-    """Its processes report what they were given."""
+    """A group whose processes report given values."""
 
     def all(self, value: Any) -> list[Any]:
         return [value, dict(value), {**value, "seed": 7}]
@@ -261,21 +259,19 @@ def test_a_process_without_a_gpu_of_its_own_is_refused(monkeypatch: pytest.Monke
     monkeypatch.setenv("LOCAL_RANK", "1")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with (
-        pytest.raises(UsageError, match="has 1, so --nproc-per-node must be at most that"),
+        pytest.raises(UsageError, match="has 1, and --nproc-per-node must not be larger"),
         together(torch.device("cuda")),
     ):
         pass
 
 
-def test_processes_that_do_not_find_each_other_are_told_where_they_looked(
+def test_processes_that_cannot_reach_each_other_name_the_address(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     with (
-        pytest.raises(
-            UsageError, match=r"does not find the others at \?:\?: start all with torchr"
-        ),
+        pytest.raises(UsageError, match=r"cannot reach the others at \?:\?: start all with torchr"),
         together(torch.device("cpu")),
     ):
         pass

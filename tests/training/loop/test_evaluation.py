@@ -127,7 +127,7 @@ def test_memory_does_not_grow_with_the_classes() -> None:
 @pytest.mark.parametrize("metric", ["macro_average_k", "top_k", "macro_top_k"])
 @pytest.mark.parametrize("batch", [7, 60])
 def test_every_metric_is_that_of_the_calibration_package(metric: MetricName, batch: int) -> None:
-    labels = np.random.default_rng(1).integers(0, 8, 60) // 2 * 2  # classes of no photo count not
+    labels = np.random.default_rng(1).integers(0, 8, 60) // 2 * 2  # odd classes have no photos
     logits = {"multi_label": _logits(60, 8), "sccp": _logits(60, 8, seed=2)}
     evaluation = ValidationMeter(rows=60, metric=Metric(name=metric, k=3))
     for start in range(0, 60, batch):

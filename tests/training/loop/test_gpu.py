@@ -1,5 +1,5 @@
-"""What only a GPU can show, rehearsed on the CPU where the same code runs there: a step, resuming,
-half precision, compiling, features, pinned batches and several ranks."""
+"""Tests that need a GPU, rehearsed on the CPU if the same code runs there: a step, resuming, half
+precision, compiling, features, pinned batches and several ranks."""
 
 import hashlib
 import subprocess
@@ -51,7 +51,7 @@ def _train(run: Path, photos: Path, **settings: Any) -> dict[str, torch.Tensor]:
 
 @pytest.fixture
 def deterministic(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Algorithms whose sums have one order, on a GPU too."""
+    """Deterministic algorithms, on a GPU too."""
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
     yield
@@ -59,7 +59,7 @@ def deterministic(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class _Killed(Exception):
-    """In place of a signal that cannot be caught."""
+    """Replaces a signal that cannot be caught."""
 
 
 @EVERYWHERE
@@ -179,7 +179,7 @@ def test_a_run_cut_off_and_resumed_ends_in_the_same_bits(
 @_on_gpus(2)
 def test_two_ranks_train_as_one_would(tmp_path: Path) -> None:
     """Over NCCL, as `test_distributed` does over gloo; batch norms keep their statistics, which
-    would be a rank's."""
+    would otherwise be those of a rank."""
     config = small_config(
         write_photos(tmp_path / "photos"),
         unfreeze="all",

@@ -18,13 +18,13 @@ def test_a_row_names_each_figure() -> None:
     assert row["val_average_1_multi_label_softmax"] == 0.1
     assert row["val_average_2_sccp_softmax"] == 0.7
     assert (row["val_top_1_sccp"], row["val_log_loss_multi_label"]) == (0.6, 2.5)
-    assert "train_set_size" not in row  # of a loss that does not tell it
+    assert "train_set_size" not in row  # of a loss that does not report it
 
 
 def test_metrics_are_read_back_exactly_and_the_best_epoch_found(tmp_path: Path) -> None:
     rows = [metrics_row(1, 0.7), metrics_row(2, 0.1 + 0.7), metrics_row(3, 0.1 + 0.7)]
     write_metrics(RunFolder(tmp_path), rows)
-    assert best_row(RunFolder(tmp_path)) == rows[1]  # the first of equal ones, as in the loop
+    assert best_row(RunFolder(tmp_path)) == rows[1]  # in a tie the first, as in the loop
 
 
 def test_a_column_that_older_rows_lack_is_left_empty_there(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A run killed in the middle of an epoch ends, resumed, in the very same bits."""
+"""A run killed in the middle of an epoch and resumed ends with exactly the same bits."""
 
 import hashlib
 import signal
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:This process .* is multi-threaded:DeprecationWarning"  # forked workers, Python 3.12 on
 )
 
-# Trains with each of the settings, in a process that kills itself without warning before step 11.
+# Trains with each of the settings, in a process that kills itself before step 11.
 VICTIMS = """
 import os, signal, sys
 from pathlib import Path
@@ -112,13 +112,13 @@ def test_a_run_killed_mid_epoch_and_resumed_ends_in_identical_weights(
 
 
 class Killed(BaseException):
-    """As a power cut: nothing is written after it."""
+    """Simulates a power cut: nothing is written after it."""
 
 
 @pytest.mark.parametrize("optimiser", ["sgd", "adamw"])
 @pytest.mark.parametrize("decay", [None, 0.9])
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_whatever_is_kept_over_the_steps_goes_on_mid_epoch(
+def test_state_kept_over_the_steps_resumes_mid_epoch(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     optimiser: str,
@@ -161,7 +161,7 @@ def test_whatever_is_kept_over_the_steps_goes_on_mid_epoch(
     assert bool(one["average"]) == (decay is not None)
 
 
-def test_the_scale_of_fp16_goes_on_mid_epoch(
+def test_the_scale_of_fp16_resumes_mid_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.set_num_threads(1)

@@ -143,7 +143,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 @pytest.fixture
 def batches(monkeypatch: pytest.MonkeyPatch, clock: SimpleNamespace) -> list[Batch]:
-    """Every batch that is trained on; it takes a second and its loss is its number of pictures."""
+    """Every batch trained on; each takes a second, and its loss is its number of pictures."""
     calls: list[Batch] = []
 
     def step(_run: Run, group: list[Batch], _steps: int) -> Tensor:
@@ -174,7 +174,7 @@ def test_each_epoch_goes_through_all_rows_in_an_order_of_its_own(
 
 
 @pytest.mark.usefixtures("batches")
-def test_the_seconds_of_a_run_go_on_over_all_sittings(
+def test_the_seconds_of_a_run_continue_after_a_resume(
     photos: Path, tmp_path: Path, clock: SimpleNamespace
 ) -> None:
     _train(small_config(photos, epochs=2), tmp_path / "run")
@@ -300,7 +300,7 @@ def test_the_averaged_weights_are_validated_and_kept(photos: Path, tmp_path: Pat
     assert output == pytest.approx(expected, rel=1e-5)
 
 
-def test_training_goes_on_from_a_run_with_the_last_blocks_alone(
+def test_training_continues_from_a_run_with_only_the_last_blocks(
     photos: Path, tmp_path: Path
 ) -> None:
     _train(small_config(photos), tmp_path / "first")
@@ -328,7 +328,7 @@ def test_more_blocks_than_the_network_has_are_refused(photos: Path, tmp_path: Pa
 def test_a_compiled_run_is_the_same_but_for_rounding(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compiled = partial(torch.compile, backend="eager")  # traced, then run as ever
+    compiled = partial(torch.compile, backend="eager")  # traced, then run as usual
     monkeypatch.setattr("florilege.training.loop.training_loop.torch.compile", compiled)
     for name, expected in {"plain": False, "compiled": True}.items():
         _train(small_config(photos, epochs=1, compile=expected), tmp_path / name)
@@ -381,13 +381,13 @@ def test_every_batch_of_a_run_draws_a_mixture_of_its_own(
 
 
 class _Numbers(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
-    """Counts the numbers brought from a tensor to the host, as by ``float``."""
+    """Counts the numbers copied from a tensor to the host, as by ``float``."""
 
     count = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         mask = func is torch.ops.aten._local_scalar_dense.default
-        self.count += mask and args[0].is_floating_point()  # labels are looked at on a CPU
+        self.count += mask and args[0].is_floating_point()  # labels are read on a CPU
         return func(*args, **kwargs or {})
 
 
@@ -413,7 +413,7 @@ def test_no_step_waits_for_the_device_but_those_that_show_the_loss(
 
 
 class _Elsewhere(Compute):
-    """Torch's meta device, which like a GPU has no values that the host could look at."""
+    """Torch's meta device, which like a GPU has no values that the host could read."""
 
     def autocast(self) -> AbstractContextManager[object]:
         return nullcontext()
@@ -434,7 +434,7 @@ def test_nothing_in_a_step_asks_the_device_for_a_value(
 
 
 class _Scaling(Compute):
-    """fp16's scaled gradients in fp32, which a power of two changes in no bit."""
+    """fp16's scaled gradients in fp32, where a power of two changes no bit."""
 
     def scaler(self) -> torch.amp.GradScaler:
         return torch.amp.GradScaler("cpu", init_scale=2.0**10)

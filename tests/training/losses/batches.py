@@ -1,4 +1,4 @@
-"""Batches that Hypothesis aims where losses break: ties, neighbours, zeros, huge scores."""
+"""Hypothesis batches where losses tend to break: ties, neighbouring floats, zeros, huge scores."""
 
 import math
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Batch:
 
 @st.composite
 def batches(draw: st.DrawFn, *, most_classes: int = 7, extreme: bool = True) -> Batch:
-    """One to four rows of touchy or ordinary scores."""
+    """One to four rows of critical or ordinary scores."""
     rows = draw(st.integers(1, 4))
     classes = draw(st.integers(2, most_classes))
     touchy = TOUCHY if extreme else TOUCHY[:-4]

@@ -1,4 +1,4 @@
-"""One loss beside its oracle, for tests that hold for all of them."""
+"""Each loss beside its oracle, for tests of all losses."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
-"""The losses once more, in float64 by plain loops and enumeration, from the papers' formulas.
+"""The losses from the papers' formulas, in float64, by plain loops and enumeration.
 
-Nothing here is shared with the implementation: lists of floats go in, a float comes out.
+They share nothing with the implementation: they take lists of floats and return a float.
 """
 
 import itertools
@@ -129,7 +129,7 @@ def positive_bce(z: Row, y: int) -> float:
 
 
 def mixture(loss: Callable[[Row, int], float], s: Row, targets: Row) -> float:
-    """What a soft target means: ``sum_c t_c loss(., c)``."""
+    """The loss of a soft target: ``sum_c t_c loss(., c)``."""
     return sum(t * loss(s, c) for c, t in enumerate(targets) if t)
 
 
@@ -140,7 +140,7 @@ def expected_size(z: Matrix) -> float:
 def label_mean(
     z: Matrix, targets: Matrix, weight: Row, *, soft: bool, loss: Callable[[Row, int], float]
 ) -> float:
-    """Weighted mean of a label's loss; targets are one-hot rows where not soft."""
+    """Weighted mean of a label's loss; integer labels are given as one-hot rows."""
     pairs = [(i, c, t * weight[c]) for i, row in enumerate(targets) for c, t in enumerate(row) if t]
     total = sum(share * loss(z[i], c) for i, c, share in pairs)
     return total / (len(z) if soft else sum(share for _, _, share in pairs))

@@ -1,4 +1,4 @@
-"""What the ranks of the gloo test do: each its part of a batch, and the gradients it gets.
+"""The ranks of the gloo test: each computes the loss and gradients of its part of a batch.
 
 ``python -m tests.training.losses.ranks RANKS FOLDER`` forks them from one process, so that torch is
 imported once.
@@ -66,7 +66,7 @@ def work(rank: int, ranks: int, folder: Path) -> None:
 
 
 def main(ranks: int, folder: Path) -> int:
-    """All ranks; 0 if each has ended well."""
+    """Run all ranks; 0 if all succeed."""
     torch.set_num_threads(1)
     children = list[int]()
     for rank in range(ranks):
@@ -74,7 +74,7 @@ def main(ranks: int, folder: Path) -> int:
             children.append(child)
         else:
             work(rank, ranks, folder)
-            os._exit(0)  # an error before ends with another code
+            os._exit(0)  # an error ends with another code
     return max(os.waitpid(child, 0)[1] for child in children) and 1
 
 

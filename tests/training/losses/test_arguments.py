@@ -1,4 +1,4 @@
-"""Class counts from anything that counts, and numbers that are refused."""
+"""Class counts from every supported source, and values that are refused."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -19,7 +19,7 @@ COUPLED_KEYS = pytest.mark.parametrize("key", COUPLED)
 
 
 def label_kinds() -> list[Tensor]:
-    """Integer labels, integer labels of which some are ignored, soft targets."""
+    """Integer labels, integer labels with some ignored, soft targets."""
     some_ignored = examples.labels()
     some_ignored[[0, 5]] = IGNORED
     return [examples.labels(), some_ignored, examples.soft_targets()]
@@ -28,7 +28,7 @@ def label_kinds() -> list[Tensor]:
 def weighted_rows(
     example: Example, labels: Tensor, weight: list[float] | None, ignore: int
 ) -> tuple[list[float], float]:
-    """Value of each row, and what the mean divides by."""
+    """Value of each row, and the divisor of the mean."""
     weights = weight or [1.0] * CLASSES
     smoothing = example.parameters.get("label_smoothing", 0.0)
     values, divisor = [], 0.0
@@ -37,7 +37,7 @@ def weighted_rows(
             values.append(0.0)
             continue
         options = label if isinstance(label, list) else [float(c == label) for c in range(CLASSES)]
-        # the spread share of a smoothed label carries the weight of the class it goes to
+        # the smoothed share of a label carries the weight of the class it is spread to
         targets = [(1 - smoothing) * t + smoothing / CLASSES for t in options]
         loss = oracles.cross_entropy if smoothing else example.oracle
         shares = [t * w for t, w in zip(targets, weights, strict=True)]

@@ -1,4 +1,4 @@
-"""What is computed a block at a time: any number of blocks, the last of one row."""
+"""Computation in blocks: any number of blocks, the last with one row."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The table of losses, and what every module can do: move, pickle, save, compile."""
+"""The table of losses, and what every module supports: devices, pickling, saving, compiling."""
 
 import inspect
 import io
@@ -96,7 +96,7 @@ def test_logits_that_are_no_numbers_give_a_loss_of_nan(key: str, wrong: str) -> 
         ("cross_entropy", {"label_smoothing": "0"}, "label_smoothing must be a number"),
     ],
 )
-def test_build_says_what_it_would_have_taken(
+def test_build_lists_valid_names_and_parameters(
     name: str, given: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
@@ -135,10 +135,10 @@ def test_buffers_move_with_the_module(key: str) -> None:
 
 @pytest.mark.parametrize("key", sorted({*LOSSES} - {"role"}))
 def test_everything_is_computed_where_the_logits_are(key: str) -> None:
-    """On the meta device, which like a GPU refuses tensors of the CPU beside its own.
+    """Uses the meta device, which like a GPU refuses to mix in tensors of the CPU.
 
-    It also has no values, so no loss reads one and waits for a GPU: none but ``role``, whose
-    estimates stay in the memory of the host.
+    It has no values either, so no loss reads one, which would wait for a GPU; except ``role``,
+    whose estimates stay in the memory of the host.
     """
     loss = build(key, weight=examples.WEIGHT, **PARAMETERS[key]).to("meta")
     logits = examples.scores().to("meta").requires_grad_()

@@ -45,7 +45,7 @@ def test_without_margin_and_scale_it_is_cross_entropy() -> None:
     torch.testing.assert_close(value, cross_entropy(scores, labels))
 
 
-def test_a_masked_class_takes_no_part() -> None:
+def test_a_masked_class_has_no_effect() -> None:
     scores = torch.tensor([[0.3, -torch.inf, 0.1]], dtype=torch.float64)
     value = ldam(scores, torch.tensor([0]), class_counts=[5, 5, 5], scale=1)
     expected = oracles.ldam([0.3, 0.1], 0, [5, 5], 0.5, 1)

@@ -1,4 +1,4 @@
-"""ROLE: value, step of the estimates, when they move, where they live."""
+"""ROLE: its value, and when, how and where the estimates are updated."""
 
 from pathlib import Path
 from typing import Any
@@ -108,7 +108,7 @@ def test_in_eval_mode_the_backward_pass_moves_nothing() -> None:
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_inference_mode_gives_the_value_and_training_goes_on(training: bool) -> None:
+def test_inference_mode_gives_the_value_and_training_continues(training: bool) -> None:
     loss, z = Role(rows=ROWS, average_k=2).train(training), logits()
     with torch.inference_mode():
         value = loss(z, LABELS, INDEX).item()

@@ -1,4 +1,4 @@
-"""Exactly the largest entries, ties in order, and fair shares between groups."""
+"""Exactly the largest entries are chosen, ties in order, also across groups."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -51,9 +51,9 @@ def test_many_keys_with_few_levels_are_chosen_in_order(
     way: Callable[[Tensor, int], Tensor],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pseudo_labels, "reaching", way)  # on a CPU either way must do
+    monkeypatch.setattr(pseudo_labels, "reaching", way)  # a CPU supports both ways
     keys = torch.randint(levels, (5003,), generator=torch.Generator().manual_seed(1)).float()
-    keys[::7], keys[-1] = -torch.inf, levels  # the last lies in no whole chunk
+    keys[::7], keys[-1] = -torch.inf, levels  # the last is after the last whole chunk
     assert largest(keys, count).tolist() == by_hand(keys.tolist(), count)
 
 

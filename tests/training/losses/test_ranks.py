@@ -1,4 +1,4 @@
-"""The two-head loss of 4 x 64 rows in four processes is that of 1 x 256 in one."""
+"""The two-head loss of 4 x 64 rows in four processes equals that of 256 rows in one."""
 
 import subprocess
 import sys

@@ -181,7 +181,7 @@ def test_small_batches_with_recent_values_choose_as_one_large_batch() -> None:
     labels = torch.zeros(64, dtype=torch.int64)
     large, _ = gradients(z, sccp, labels, average_k=3)
     loss = TwoHeadAverageK(average_k=3, recent_batches=7)
-    for _ in range(2):  # the second time round the window holds the seven other parts
+    for _ in range(2):  # in the second round the window holds the seven other parts
         parts = []
         for part, rows in zip(sccp.split(8), z.split(8), strict=True):  # type: ignore[no-untyped-call]
             leaf = rows.clone().requires_grad_()
@@ -211,7 +211,7 @@ def test_recent_values_come_back_with_the_checkpoint() -> None:
         first(z, sccp * 3, labels)
     second.load_state_dict(first.state_dict())
     assert len(second.get_extra_state()["recent"]) == 2
-    for _ in range(2):  # the window of the second one keeps its length too
+    for _ in range(2):  # the second window keeps its length too
         assert first(z, sccp, labels).equal(second(z, sccp, labels))
         assert first.mean_set_size.equal(second.mean_set_size)
     assert len(second.get_extra_state()["recent"]) == 2

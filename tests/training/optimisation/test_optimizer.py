@@ -30,7 +30,7 @@ def test_every_parameter_is_trained_once() -> None:
     }
 
 
-def test_biases_and_normalisation_are_not_decayed_unless_asked() -> None:
+def test_biases_and_normalisation_are_not_decayed_by_default() -> None:
     result = _settings(OptimiserConfig(weight_decay=0.1))
     assert result["backbone.layers.0.0.weight"][0] == 0.1  # convolution
     assert result["head.sccp.weight"][0] == 0.1

@@ -20,7 +20,7 @@ def test_every_recipe_is_listed_with_what_was_printed_in_80_columns() -> None:
     assert line.split()[-1] == "~5.8"  # estimated
 
 
-def test_json_says_everything() -> None:
+def test_json_holds_everything() -> None:
     listed = json.loads(CliRunner().invoke(app, ["--json"]).stdout)["recipes"]
     assert [each["name"] for each in listed] == list(RECIPES)
     (result,) = [each for each in listed if each["name"] == "cifar100-noise0.2-smooth-k5"]

@@ -1,4 +1,4 @@
-"""The arithmetic behind what a row of a paper costs."""
+"""The estimated cost of a row of a paper."""
 
 import math
 

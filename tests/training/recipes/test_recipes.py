@@ -34,7 +34,7 @@ def test_a_recipe_names_what_exists(recipe: str) -> None:
 
 
 def test_the_page_of_recipes_is_up_to_date() -> None:
-    """After a wanted change: `python -m tests.training.write_recipes`."""
+    """After an intended change: `python -m tests.training.write_recipes`."""
     assert PAGE.read_text("utf-8") == page()
 
 
@@ -159,7 +159,7 @@ FAMILIES = {heading(recipe): name for name, recipe in PUBLISHED.items()}
 
 @pytest.mark.parametrize("name", FAMILIES.values())
 def test_a_recipe_starts_on_a_tiny_copy_of_its_data(name: str, tmp_path: Path) -> None:
-    """With a small network: that the one of the row builds is for the tests of networks."""
+    """Uses a small network; the tests of networks build the one of the row."""
     recipe: Recipe = RECIPES[name]
     few = ":fraction=0.2" if recipe.data in ("cifar-100-python", "imagenet") else ""
     photos = pool(tmp_path / "pool", count=8, width=8, height=8)

@@ -53,7 +53,7 @@ def test_a_sweep_from_photos_to_a_table_a_picture_and_json(photos: Path, tmp_pat
     assert run.best.read_bytes() == RunFolder(tmp_path / "alone").best.read_bytes()
 
 
-def test_one_seed_says_that_it_has_no_interval(
+def test_one_seed_warns_of_the_missing_interval(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     figures = dict.fromkeys(FIGURES, 0.5)
@@ -66,13 +66,13 @@ def test_one_seed_says_that_it_has_no_interval(
     assert "as it is" in result.stdout
 
 
-def test_an_unknown_recipe_is_met_with_the_nearest(photos: Path, tmp_path: Path) -> None:
+def test_an_unknown_recipe_gets_a_suggestion(photos: Path, tmp_path: Path) -> None:
     result = _call("cifar100-agv-k5", "--data", photos, "--out", tmp_path / "s")
     assert isinstance(result.exception, UsageError)
     assert "did you mean cifar100-avg-k5" in str(result.exception)
 
 
-def test_an_unknown_setting_is_met_with_the_nearest(photos: Path, tmp_path: Path) -> None:
+def test_an_unknown_setting_gets_a_suggestion(photos: Path, tmp_path: Path) -> None:
     result = _call(*_words(photos, tmp_path / "s"), "--over", "optimiser.learnig_rate=1,2")
     assert isinstance(result.exception, UsageError)
     assert "did you mean optimiser.learning_rate?" in str(result.exception)
@@ -87,9 +87,7 @@ def test_figures_of_other_settings_are_not_set_beside_print_without_a_word(
     words = ["cifar100-top-k5", *_words(photos, tmp_path / "s")[1:], "--seeds", 1]
     result = _call(*words, "--over", "recipe=cifar100-ce-k5,cifar100-an-k5")
     assert result.exit_code == 0, result.output
-    outcome = result.stdout[
-        result.stdout.index("not as published, so levels cannot be compared: ") :
-    ]
+    outcome = result.stdout[result.stdout.index("figures cannot be compared, settings differ: ") :]
     assert {"backbone=tiny", "epochs=1"} <= set(
         outcome.partition(": ")[2].splitlines()[0].split(", ")
     )

@@ -18,7 +18,7 @@ def test_a_grid_is_every_combination_in_the_order_given() -> None:
     assert words_of(points[0]) == "loss.alpha=0.1, schedule.milestones=[1, 2]"
 
 
-def test_without_a_grid_there_is_the_recipe_as_it_is() -> None:
+def test_an_empty_grid_is_the_unchanged_recipe() -> None:
     (point,) = points_of([])
     assert (words_of(point), overrides_of(point)) == ("as it is", [])
 
@@ -40,9 +40,9 @@ def test_values_come_back_as_they_were_through_the_settings() -> None:
         (["loss.alpha="], "--over takes NAME=V1,V2"),
         (["=1,2"], "--over takes NAME=V1,V2"),
         (["epochs=1,2", "epochs=3"], "--over epochs is given twice"),
-        (["epochs=1,2,1"], "1 is there twice"),
-        (["seed=1,2"], "--over seed is not for a sweep: --seeds N"),
-        (["data=a,b"], "--over data is not for a sweep"),
+        (["epochs=1,2,1"], "1 is given twice"),
+        (["seed=1,2"], "--over seed cannot be swept: use --seeds N"),
+        (["data=a,b"], "--over data cannot be swept"),
         (["epochs=[1"], "the values are not YAML"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Runs of a GPU are measured by the ONNX Runtime that is there."""
+"""Runs on a GPU are measured with the installed ONNX Runtime."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,7 +35,7 @@ def test_a_run_of_a_gpu_is_measured_where_onnx_runtime_has_none(tmp_path: Path) 
         (False, ["CPUExecutionProvider"], "auto", 0),
     ],
 )
-def test_the_cpu_wheel_beside_a_gpu_is_said(
+def test_the_cpu_wheel_beside_a_gpu_gives_a_note(
     monkeypatch: pytest.MonkeyPatch, gpu: bool, providers: list[str], device: str, notes: int
 ) -> None:
     runtime = SimpleNamespace(get_available_providers=lambda: providers)

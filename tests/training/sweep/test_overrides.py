@@ -1,4 +1,4 @@
-"""What is said of a run that is not the one of its recipe."""
+"""The reported differences between a run and its recipe."""
 
 from florilege.training.configuration import resolve
 from florilege.training.sweep.overrides import changed_settings
@@ -36,9 +36,7 @@ def test_every_setting_and_option_that_may_move_a_figure_is_named() -> None:
 def test_data_of_another_size_than_the_published_are_named() -> None:
     options = {"recipe": "imagenet-5pct-ce-k5", "data": "imagenet"}
     assert changed_settings(resolve(options), 64_000) == []
-    assert changed_settings(resolve(options), 1_234) == [
-        "1,234 photos to learn from instead of 64,000"
-    ]
+    assert changed_settings(resolve(options), 1_234) == ["1,234 training photos instead of 64,000"]
     assert changed_settings(resolve({"recipe": "small-photos", "data": "photos"}), 20) == []
 
 

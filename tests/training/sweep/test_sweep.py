@@ -1,4 +1,4 @@
-"""What a sweep trains, keeps, chooses and measures; the runs themselves are made up here."""
+"""What a sweep trains, resumes, chooses and measures; the runs are simulated."""
 
 import re
 from pathlib import Path
@@ -22,7 +22,7 @@ DATA = "flora:train=100,val=10,test=10"
 
 
 class Runs:
-    """Runs that take no time: accuracy rises with the number of epochs."""
+    """Simulated runs, whose accuracy rises with the number of epochs."""
 
     def __init__(self) -> None:
         self.trained, self.tested = list[str](), list[str]()
@@ -97,7 +97,7 @@ def test_others_go_on_when_a_run_fails_and_only_that_is_tried_again(
     assert len(runs.trained) == 6
     assert runs.tested == ["3/seed-0", "3/seed-1"]  # the next best: two epochs
     message = (
-        "1 of 6 runs failed, and their settings were not chosen; --resume tries them again:\n"
+        "1 of 6 runs failed, so their settings were not chosen; --resume repeats them:\n"
         "  epochs=3, seed 0: RuntimeError: CUDA out of memory"
     )
     with pytest.raises(SomeInputsFailed, match=re.escape(message)):
@@ -140,7 +140,7 @@ def test_an_interrupted_sweep_keeps_what_has_ended(runs: Runs, tmp_path: Path) -
         ({"batch_size": 8}, "batch_size was 64, now 8"),
     ],
 )
-def test_a_sweep_goes_on_with_the_same_settings_alone(
+def test_a_sweep_resumes_only_with_the_same_settings(
     runs: Runs, tmp_path: Path, changed: dict[str, Any], message: str
 ) -> None:
     sweep(*_plan(), tmp_path)
@@ -182,7 +182,7 @@ def test_two_sweeps_do_not_share_a_folder(runs: Runs, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("over", "message"),
     [
-        ("validation.k=2,3", "chosen by average-2 accuracy and average-3 accuracy, which cannot"),
+        ("validation.k=2,3", "use average-2 accuracy and average-3 accuracy, which cannot"),
         ("epochs=0,1", "epochs must be at least 1"),
         ("loss.alpha=1,2", "cross_entropy has no alpha"),
         ("loss.label_smoothing=0.1,3", "label_smoothing"),
@@ -207,7 +207,7 @@ def test_data_without_test_are_refused_before_anything_is_trained(
     assert runs.trained == []
 
 
-def test_a_missing_onnx_runtime_is_noticed_before_anything_is_trained(
+def test_a_missing_onnx_runtime_is_refused_before_training(
     runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wheels = {"onnxruntime": "1", "onnxruntime-gpu": "1"}
@@ -218,7 +218,7 @@ def test_a_missing_onnx_runtime_is_noticed_before_anything_is_trained(
     assert runs.trained == []
 
 
-def test_the_device_that_measures_is_said_before_anything_is_trained(
+def test_the_measuring_device_is_noted_before_training(
     runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = list[str]()

@@ -9,7 +9,7 @@ from florilege.training.sweep.sweep_record import FILE, Mean, Record, RunRecord
 
 
 def _record(*accuracies: list[float | None]) -> Record:
-    """A setting for each list, a seed for each value; None is a run that failed."""
+    """One setting per list, one seed per value; None is a failed run."""
     runs = [
         RunRecord(
             changes={"epochs": place},
