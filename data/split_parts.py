@@ -75,9 +75,9 @@ class Part:
         numbers: dict[object, int] = {}
         plants = np.array([numbers.setdefault(plant, len(numbers)) for plant in observations])
         positions = np.argsort(np.random.default_rng(SEED).permutation(len(numbers)))
-        drawn = positions[plants.astype(np.intp)]  # (rows,)
+        row_positions = positions[plants.astype(np.intp)]  # (rows,)
         start, stop = self.start * len(numbers), self.stop * len(numbers)
-        return np.flatnonzero((drawn >= start) & (drawn < stop))
+        return np.flatnonzero((row_positions >= start) & (row_positions < stop))
 
 
 def select(split: Split, rows: NDArray[np.intp], *, name: str) -> Split:
