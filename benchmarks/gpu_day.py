@@ -143,6 +143,7 @@ class GpuDay:
 
     def run(self, minutes: float, gpus: int) -> None:
         """Run what has not ended yet within ``minutes``; each result is written at once."""
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # nohup and `&` ignore it
         until = time.monotonic() + 60 * minutes
         for step in self.steps:
             left = until - time.monotonic()
