@@ -159,46 +159,49 @@ def _choose_source(outputs: SplitOutputs, plan: CalibrationPlan, advance: Advanc
     choice = choose([results[index].hits for index in eligible], plants=outputs.plants)
     best = eligible[choice.best]
     softmax = [index for index in eligible if sources[index].score_kind == "softmax"]
-    temperatures, gain = plan.temperatures_for(len(sources))[1:] if softmax else (), 0.0
-    served = sources[best]
+    temperatures = plan.temperatures_for(len(sources))[1:] if softmax else ()
+    served, gain = sources[best], 0.0
     if temperatures:
         head = sources[max(softmax, key=lambda index: results[index].hits.sum())].head
-        step = -(-served.rows // TEMPERATURE_ROWS)
-        samples = [
-            single_photos(outputs, *candidate, step=step)
-            for candidate in (
-                (served.head, served.score_kind, served.temperature),
-                *((head, "softmax", temperature) for temperature in temperatures),
-            )
-        ]
-        index, gain = _choose_temperature(samples, plan)
-        if index:
-            best = -1
-            served = single_photos(
-                outputs, head, "softmax", temperatures[index - 1], advance=advance
-            )
+        temperature, gain = _choose_temperature(outputs, plan, served, head, temperatures)
+        if temperature is not None:
+            served = single_photos(outputs, head, "softmax", temperature, advance=advance)
     return _SourceChoice(
         source=served,
         candidates=len(sources) + len(temperatures),
         honest_hit_rate=min(1.0, choice.honest_hit_rate + gain),
         other_tables=[
-            table for index, each in enumerate(results) if index != best for table in each.tables
+            table
+            for source, each in zip(sources, results, strict=True)
+            for table in each.tables
+            if source is not served
         ],
     )
 
 
-def _choose_temperature(samples: Sequence[Source], plan: CalibrationPlan) -> tuple[int, float]:
-    """Index of the scores to serve, the first unless others clearly hit more, and the gain.
+def _choose_temperature(
+    outputs: SplitOutputs,
+    plan: CalibrationPlan,
+    base: Source,
+    head: str,
+    temperatures: Sequence[float],
+) -> tuple[float | None, float]:
+    """The temperature of softmax that clearly hits more than ``base``, or None, and the gain.
 
     The gain is in the hit rate at the default K. Scores whose ties enlarge sets are left out.
     """
+    step = -(-base.rows // TEMPERATURE_ROWS)
+    candidates = [(base.head, base.score_kind, base.temperature)]
+    candidates += [(head, "softmax", temperature) for temperature in temperatures]
     hits = list[NDArray[np.bool_]]()
-    for sample in samples:
-        sizes, each = sets_by_k(sample, plan)
+    for candidate in candidates:
+        sizes, each = sets_by_k(single_photos(outputs, *candidate, step=step), plan)
         too_large = sizes.mean(axis=0) > SIZE_TOLERANCE * np.array(plan.compared)
         hits.append(hits[0] if hits and too_large.any() else each)
-    index, gains = choose_simplest(np.stack(hits), plants=samples[0].plants)
-    return index, float(gains[plan.compared.index(plan.default_k)])
+    plants = None if base.plants is None else base.plants[::step]
+    index, gains = choose_simplest(np.stack(hits), plants=plants)
+    gain = float(gains[plan.compared.index(plan.default_k)])
+    return (None if index == 0 else candidates[index][2]), gain
 
 
 def passes(outputs: SplitOutputs, plan: CalibrationPlan) -> int:

@@ -61,7 +61,7 @@ def hits_of(logits: np.ndarray, labels: np.ndarray, temperature: float, k: float
 
 @pytest.mark.parametrize(
     ("scale", "rows_at_most", "photos_a_plant", "expected"),
-    [(0.25, 5000, 1, 0.25), (0.25, 1000, 1, 0.25), (3.0, 5000, 4, 2.0), (1.0, 5000, 1, 1.0)],
+    [(0.25, 5000, 1, 0.25), (0.25, 1000, 4, 0.25), (3.0, 5000, 4, 2.0), (1.0, 5000, 1, 1.0)],
 )
 def test_a_temperature_that_clearly_hits_more_serves_and_its_rate_is_honest(
     monkeypatch: pytest.MonkeyPatch,
@@ -73,9 +73,9 @@ def test_a_temperature_that_clearly_hits_more_serves_and_its_rate_is_honest(
     monkeypatch.setattr(fit, "TEMPERATURE_ROWS", rows_at_most)
     logits, labels = network(scale)
     names = [str(row // photos_a_plant) for row in range(len(labels))]
-    outputs = SplitOutputs({"a": 20}, labels, observations=names)
-    outputs.append({"a": logits})
-    plan = CalibrationPlan(classes=20, ks=(2.0, 3.0, 5.0), temperatures=TEMPERATURES, head="a",
+    outputs = SplitOutputs({"a": 20, "worse": 20}, labels, observations=names)
+    outputs.append({"a": logits, "worse": np.roll(logits, 1, axis=0)})
+    plan = CalibrationPlan(classes=20, ks=(2.0, 3.0, 5.0), temperatures=TEMPERATURES,
                            score_kind="softmax", images=(), rejection_method=None)  # fmt: skip
     record = fit.fit_record(outputs, plan, class_counts=None)
     assert record.temperature == expected
@@ -88,15 +88,19 @@ def test_a_temperature_that_clearly_hits_more_serves_and_its_rate_is_honest(
     assert record.temperature == order[index]
     served, first = (hits_of(logits, labels, t, 3) for t in (expected, 1))
     selection = record.selection
-    assert (selection.candidates, record.measured.chose_head) == (len(TEMPERATURES), True)
+    assert (selection.candidates, record.measured.chose_head) == (len(TEMPERATURES) + 1, True)
     assert selection.hit_rate == served.mean()
     assert selection.honest_hit_rate == pytest.approx(first.mean() + gain[1], abs=1e-12)
     assert selection.honest_ci95[0] <= selection.honest_hit_rate <= selection.honest_ci95[1]
-    assert {key[2]: rate for key, rate in record.compared(3.0).items()} == {
+    rates = record.compared(3.0).items()
+    assert {key[2]: rate for key, rate in rates if key[0] == "a"} == {
         1.0: pytest.approx(first.mean()), expected: pytest.approx(served.mean())
     }  # fmt: skip
     assert CalibrationRecord.from_json(record.to_json()) == record
-    assert len(set(record.rules)) == len(record.rules)
+    kinds = [
+        (table.rule, table.head, table.temperature, table.guarantee) for table in record.tables
+    ]
+    assert len(set(kinds)) == len(kinds)
 
 
 def test_temperatures_whose_ties_make_sets_too_large_are_left_out(folder: Path) -> None:
