@@ -14,13 +14,15 @@ from florilege.calibration.calibrate.evaluate import evaluate_outputs
 from florilege.calibration.calibrate.gate import Gate, check_comparable, read_gate
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, bundle_outputs
 from florilege.calibration.commands.console import (
+    EvaluationOutput,
+    PageMaker,
     Titled,
     calibration_tables,
     lists_tables,
+    measure,
     print_json,
     summary,
 )
-from florilege.calibration.commands.evaluate_output import EvaluationOutput, PageMaker, measure
 from florilege.calibration.monitoring.audit import audit_file
 from florilege.calibration.monitoring.recalibration import recalibrate_bundle
 from florilege.calibration.record.record_file import read_record

@@ -47,8 +47,8 @@ class DistributionOf:
 
     def update(self, logits: NDArray[np.float32], scores: NDArray[np.float64]) -> None:
         """Add rows: logits and scores in [0, 1], both ``(batch, classes)``."""
-        self._all += in_bins(scores)
-        self._best += in_bins(scores.max(axis=1))
+        self._all += _in_bins(scores)
+        self._best += _in_bins(scores.max(axis=1))
         self._logsumexp.append(logsumexp(logits))
 
     def result(self) -> Distribution:
@@ -67,7 +67,7 @@ class DistributionOf:
         )
 
 
-def in_bins(scores: NDArray[np.float64]) -> NDArray[np.int64]:
+def _in_bins(scores: NDArray[np.float64]) -> NDArray[np.int64]:
     """How many scores lie in each bin of :data:`EDGES`."""
     places = np.searchsorted(EDGES, scores.reshape(-1), side="right") - 1
     return np.bincount(places, minlength=EDGES.size).astype(np.int64)

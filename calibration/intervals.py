@@ -79,7 +79,7 @@ def mean_interval(
             mean if mean == lowest else mean - share * (mean - lowest),
             mean if mean == highest else mean + share * (highest - mean),
         )
-    half = t975(rows - 1) * deviation / sqrt(rows - 1)
+    half = _t975(rows - 1) * deviation / sqrt(rows - 1)
     return max(lowest, mean - half), min(highest, mean + half)
 
 
@@ -162,7 +162,7 @@ def effective_number(
 
 def _variance_factor(clusters: int) -> float:
     """Correction of a variance that is estimated from few clusters, for a normal interval."""
-    return clusters / (clusters - 1) * t975(clusters - 1) ** 2
+    return clusters / (clusters - 1) * _t975(clusters - 1) ** 2
 
 
 def student_half(values: Sequence[float]) -> float | None:
@@ -176,18 +176,14 @@ def student_half(values: Sequence[float]) -> float | None:
     """
     if len(values) < 2:
         return None
-    return t975(len(values) - 1) * stdev(values) / sqrt(len(values))
+    return _t975(len(values) - 1) * stdev(values) / sqrt(len(values))
 
 
-def t975(freedom: float) -> float:
+def _t975(freedom: float) -> float:
     """The 97.5 % quantile of Student's t distribution; for whole degrees of freedom below 30.
 
     References:
         Abramowitz and Stegun, "Handbook of mathematical functions", 26.7.3 to 26.7.5.
-
-    Example:
-        >>> round(t975(2), 3), round(t975(4), 3)
-        (4.303, 2.776)
     """
     if freedom > MANY_DEGREES:
         z = Z95

@@ -17,13 +17,11 @@ from florilege.data.label_noise import noise_groups
 from florilege.data.records import (
     Listing,
     Records,
-    class_table,
     count_of,
-    missing_in_train,
     sort_ids,
 )
-from florilege.data.sources import list_whole, parse_source
-from florilege.data.training_split import with_options
+from florilege.data.sources import list_whole
+from florilege.data.training_split import parse_options, with_options
 from florilege.models.images import ImageError, Preprocess, load
 from florilege.progress import progress
 
@@ -40,16 +38,6 @@ class Finding:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Noise:
-    """How many training labels differ from those of the source."""
-
-    labels: int
-    changed: int
-    groups: int  # groups of classes; a noisy label stays within its group
-    classes: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class Report:
     """The result of a check."""
 
@@ -59,10 +47,10 @@ class Report:
     errors: Sequence[Finding]  # must be repaired
     warnings: Sequence[Finding]  # may stay
     thinned: Mapping[str, int] | None = None  # training pictures in total and kept
-    noise: Noise | None = None  # None without label noise
+    noise: Mapping[str, int] | None = None  # labels, those changed, and groups of classes
 
 
-class Picture(NamedTuple):
+class _Picture(NamedTuple):
     """One checked picture."""
 
     split: str
@@ -79,7 +67,7 @@ def check(source: str, *, threads: int | None = None) -> Report:
     Raises:
         DataError: The source cannot be listed at all.
     """
-    base, options = parse_source(source)
+    base, options = parse_options(source)
     whole = list_whole(base, options, splits=())  # () reports missing files instead of raising
     listing = with_options(whole, options)
     pictures = list(_read_pictures(listing, threads))
@@ -138,21 +126,21 @@ def _thinned(whole: Listing, listing: Listing) -> dict[str, int] | None:
     return {"pictures": len(pictures), "kept": len(sample)}
 
 
-def _noise(listing: Listing) -> Noise | None:
+def _noise(listing: Listing) -> dict[str, int] | None:
     train = listing.splits.get("train")
     if train is None or train.noisy_ids is None:
         return None
     group_of = noise_groups(listing)
     pairs = zip(train.class_ids, train.noisy_ids, strict=True)
-    return Noise(
-        labels=len(train.names),
-        changed=sum(before != after for before, after in pairs),
-        groups=len(set(group_of.values())),
-        classes=len(group_of),
-    )
+    return {
+        "labels": len(train.names),
+        "changed": sum(before != after for before, after in pairs),
+        "groups": len(set(group_of.values())),
+        "classes": len(group_of),
+    }
 
 
-def _read_pictures(listing: Listing, threads: int | None) -> Iterator[Picture]:
+def _read_pictures(listing: Listing, threads: int | None) -> Iterator[_Picture]:
     total = sum(len(records.names) for records in listing.splits.values())
     with progress(total, "reading pictures") as advance:
         for split, records in listing.splits.items():
@@ -162,7 +150,7 @@ def _read_pictures(listing: Listing, threads: int | None) -> Iterator[Picture]:
                 advance()
 
 
-def _read_picture(split: str, records: Records, row: int) -> Picture:
+def _read_picture(split: str, records: Records, row: int) -> _Picture:
     sha256, problem, detail = "", "", ""
     try:
         data = records.read(row)
@@ -172,19 +160,19 @@ def _read_picture(split: str, records: Records, row: int) -> Picture:
         problem, detail = error.code, str(error)
     except OSError as error:
         problem, detail = "unreadable_file", error.strerror or str(error)
-    return Picture(split, records.names[row], records.class_ids[row], sha256, problem, detail)
+    return _Picture(split, records.names[row], records.class_ids[row], sha256, problem, detail)
 
 
 def _counts(listing: Listing) -> dict[str, dict[str, int]]:
     present = {
         name: Counter(listing.splits[name].taught_ids) for name in SPLITS if name in listing.splits
     }
-    ids = class_table(listing).ids
+    ids = listing.class_table().ids
     return {each: {name: counts[each] for name, counts in present.items()} for each in ids}
 
 
 def _class_errors(listing: Listing) -> Iterator[Finding]:
-    classes = class_table(listing)
+    classes = listing.class_table()
     if len(classes) < 2:
         message = f"{count_of(len(classes), 'class', 'classes')}; a classifier needs at least 2"
         yield Finding("too_few_classes", message, list(classes.ids))
@@ -197,12 +185,12 @@ def _class_errors(listing: Listing) -> Iterator[Finding]:
 
 def _missing_in_train(listing: Listing) -> Iterator[Finding]:
     """An error if folders or a manifest define the classes: usually a misspelt name."""
-    for name, ids in missing_in_train(listing).items():
+    for name, ids in listing.missing_in_train().items():
         message = f"classes of {name} without a picture in train: they cannot be learnt"
         yield Finding("missing_in_train", message, ids)
 
 
-def _picture_errors(pictures: Sequence[Picture], download_hint: str) -> Iterator[Finding]:
+def _picture_errors(pictures: Sequence[_Picture], download_hint: str) -> Iterator[Finding]:
     messages = {
         "unreadable_file": f"files that cannot be read{download_hint}",
         "unsupported_image_type": "files of an unsupported type; convert or remove them",
@@ -217,7 +205,7 @@ def _picture_errors(pictures: Sequence[Picture], download_hint: str) -> Iterator
         yield Finding(problem, messages.get(problem, "pictures that cannot be used"), items)
 
 
-def _leaks(listing: Listing, pictures: Sequence[Picture]) -> Iterator[Finding]:
+def _leaks(listing: Listing, pictures: Sequence[_Picture]) -> Iterator[Finding]:
     """Leaks that make val or test easier than new photos, so that results are too optimistic."""
     identical = [
         " = ".join(f"{picture.name} ({picture.split})" for picture in same)
@@ -271,7 +259,7 @@ def _class_warnings(listing: Listing, counts: Mapping[str, Mapping[str, int]]) -
             yield Finding("no_split", f"there is no {name} split")
 
 
-def _picture_warnings(pictures: Sequence[Picture]) -> Iterator[Finding]:
+def _picture_warnings(pictures: Sequence[_Picture]) -> Iterator[Finding]:
     identical = list(_identical(pictures))
     within = [
         " = ".join(picture.name for picture in same)
@@ -288,8 +276,8 @@ def _picture_warnings(pictures: Sequence[Picture]) -> Iterator[Finding]:
     yield from _finding("duplicates_across_classes", message, contradicting)
 
 
-def _identical(pictures: Sequence[Picture]) -> Iterator[list[Picture]]:
-    same = defaultdict[str, list[Picture]](list)
+def _identical(pictures: Sequence[_Picture]) -> Iterator[list[_Picture]]:
+    same = defaultdict[str, list[_Picture]](list)
     for picture in pictures:
         if picture.sha256:
             same[picture.sha256].append(picture)

@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from florilege.data.checks import Finding, Report, check
@@ -22,8 +21,7 @@ from florilege.data.records import count_of
 from florilege.data.sources import own_pictures
 from florilege.data.splits import mend_source, split_source
 from florilege.errors import DataError, UsageError
-from florilege.tables import SUFFIXES, write_table
-from florilege.tables import Table as Columns
+from florilege.tables import SUFFIXES, Table, write_table
 from florilege.terminal import conclude, new_table, print_table
 
 app = typer.Typer(
@@ -38,6 +36,8 @@ Source = Annotated[
         "cifar-100-python folder, or flora; options such as :noise=0.2 may follow.",
     ),
 ]
+Manifest = Annotated[Path, typer.Option(help="Manifest to write, .csv or .parquet.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 MOST_CLASSES = 40  # rows of the printed table; --json lists all
 LONGEST_CLASS = 50  # characters per line; longer names wrap
 MOST_ITEMS = 20  # per warning; errors are listed in full
@@ -73,7 +73,7 @@ def _split_command(
         str,
         typer.Argument(metavar="DATA", help="A manifest, a folder with class folders, or lists."),
     ],
-    out: Annotated[Path, typer.Option(help="Manifest to write, .csv or .parquet.")],
+    out: Manifest,
     val: Annotated[float, typer.Option(min=0, max=1, help="Share of pictures for val.")] = 0.1,
     test: Annotated[float, typer.Option(min=0, max=1, help="Share of pictures for test.")] = 0.1,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random split.")] = 0,
@@ -81,7 +81,7 @@ def _split_command(
         bool,
         typer.Option("--keep", help="Keep existing splits; move plants in several to train."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Cut a data set into train, val and test and write a manifest; pictures stay in place.
 
@@ -112,14 +112,14 @@ def _import_feedback_command(
     store: Annotated[
         Path, typer.Argument(metavar="STORE", help="Folder of serve --feedback-store.")
     ],
-    out: Annotated[Path, typer.Option(help="Manifest to write, .csv or .parquet.")],
+    out: Manifest,
     data: Annotated[
         str | None,
         typer.Option(
             "--with", metavar="DATA", help="Data set whose pictures the manifest also lists."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Make training data from feedback photos that people agreed to share.
 
@@ -156,7 +156,7 @@ def _check_manifest(out: Path) -> None:
         raise UsageError(f"--out must end in .csv or .parquet, got {out}")
 
 
-def _write_manifest(out: Path, table: Columns) -> None:
+def _write_manifest(out: Path, table: Table) -> None:
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_table(out, table)
@@ -166,7 +166,7 @@ def _write_manifest(out: Path, table: Columns) -> None:
         ) from error
 
 
-def _counts(table: Columns) -> dict[str, int]:
+def _counts(table: Table) -> dict[str, int]:
     """Pictures by split."""
     rows = Counter(map(split_name, table["split"]))
     return {name: rows[name] for name in SPLITS}
@@ -177,13 +177,9 @@ def _train_on(source: str) -> Sequence[str]:
     small = own_pictures(source) is not None
     pretrained = ("--backbone", "timm:tf_efficientnet_lite0", "--freeze", "backbone")
     flags = ("--recipe", "demo") if is_flora(source) else () if small else pretrained
-    return ("train", "--data", source, *flags, "--out", _new_run())
-
-
-def _new_run() -> str:
-    """A run folder that does not exist yet."""
-    names = ("runs/first", *(f"runs/{number}" for number in range(2, 100)))
-    return next((name for name in names if not Path(name).exists()), "RUN")
+    folders = ("runs/first", *(f"runs/{number}" for number in range(2, 100)))
+    new_run = next((name for name in folders if not Path(name).exists()), "RUN")
+    return ("train", "--data", source, *flags, "--out", new_run)
 
 
 def _is_explicit(context: typer.Context, name: str) -> bool:
@@ -193,7 +189,11 @@ def _is_explicit(context: typer.Context, name: str) -> bool:
 
 def _print_report(report: Report) -> None:
     console = Console()
-    print_table(_splits_table(report), report.source)
+    table = new_table(("split", "pictures", "classes"), words=("split",))
+    for name, rows in report.rows.items():
+        present = sum(each[name] > 0 for each in report.counts.values())
+        table.add_row(name, f"{rows:,}", f"{present:,}")
+    print_table(table, report.source)
     for line in _training_lines(report):
         console.print(line)
     if report.counts:
@@ -207,23 +207,15 @@ def _print_report(report: Report) -> None:
         console.print("nothing to repair")
 
 
-def _splits_table(report: Report) -> Table:
-    table = new_table(("split", "pictures", "classes"), words=("split",))
-    for name, rows in report.rows.items():
-        present = sum(each[name] > 0 for each in report.counts.values())
-        table.add_row(name, f"{rows:,}", f"{present:,}")
-    return table
-
-
 def _training_lines(report: Report) -> Iterator[str]:
     """How the options after the source change the training split."""
     if thinned := report.thinned:
         yield f"train: {thinned['kept']:,} of {thinned['pictures']:,} pictures kept"
     if noise := report.noise:
-        share = noise.changed / max(1, noise.labels)
+        share = noise["changed"] / max(1, noise["labels"])
         yield (
-            f"train: {noise.changed:,} of {noise.labels:,} labels changed ({share:.1%}), within "
-            f"{noise.groups:,} groups of {noise.classes:,} classes"
+            f"train: {noise['changed']:,} of {noise['labels']:,} labels changed ({share:.1%}), "
+            f"within {noise['groups']:,} groups of {noise['classes']:,} classes"
         )
 
 

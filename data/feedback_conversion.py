@@ -54,7 +54,14 @@ def _add_rows(database: FeedbackStore, store: Path, rows: Iterable[dict[str, Any
         paths = _photos(store, row)
         new = database.count_photos(answer_id) == 0
         contents = [path.read_bytes() for path in paths] if new else []
-        database.add(answer, _feedback_row(row, answer_id, len(paths)), contents)
+        feedback = {name: row.get(name) for name in ("time", "in_set", "note")} | {
+            "answer_id": answer_id,
+            "key": "",
+            "class_id": row.get("said") or row.get("class_id") or NOT_AN_ORGANISM,
+            "consent": bool(row.get("consent")),
+            "photos": len(paths),
+        }
+        database.add(answer, feedback, contents)
 
 
 def _row(line: bytes) -> dict[str, Any] | None:
@@ -70,11 +77,3 @@ def _photos(store: Path, row: dict[str, Any]) -> list[Path]:
     paths = [store / name for name in map(str, row.get("photos", ())) if _PHOTO.fullmatch(name)]
     links = {path for path in paths if path.is_symlink() or path.parent.is_symlink()}
     return [path for path in paths if path.is_file() and path not in links]
-
-
-def _feedback_row(row: dict[str, Any], answer_id: str, photos: int) -> dict[str, Any]:
-    copied = {name: row.get(name) for name in ("time", "in_set", "note")}
-    class_id = row.get("said") or row.get("class_id") or NOT_AN_ORGANISM
-    consent = bool(row.get("consent"))
-    own = {"answer_id": answer_id, "key": "", "class_id": class_id, "consent": consent}
-    return {**copied, **own, "photos": photos}

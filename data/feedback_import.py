@@ -18,7 +18,7 @@ _PHOTO_NAME = re.compile(r"[0-9a-f]{32}-[0-9]+\.jpg")
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeedbackImport:
+class _FeedbackImport:
     """A written manifest, and how many answers it holds and leaves out."""
 
     table: Table
@@ -27,12 +27,7 @@ class FeedbackImport:
     left_out: Mapping[str, int]  # answers by reason
 
 
-def _photo_folder(out: Path) -> Path:
-    """The folder for the photos of a manifest: ``all-feedback`` beside ``all.csv``."""
-    return out.with_name(f"{out.stem}-feedback")
-
-
-def import_feedback(store: Path, out: Path, data: str | None = None) -> FeedbackImport:
+def import_feedback(store: Path, out: Path, data: str | None = None) -> _FeedbackImport:
     """Write the photos whose feedback names a class, and a manifest that puts them into train.
 
     The last feedback on an answer counts, and the photos of an answer are one observation. With
@@ -43,7 +38,7 @@ def import_feedback(store: Path, out: Path, data: str | None = None) -> Feedback
         DataError: ``store`` has no feedback, or none with a usable photo; ``data`` cannot be
             listed, or has pictures without a split; or a file cannot be written.
     """
-    left_out = Counter[str]()
+    left_out, folder = Counter[str](), out.with_name(f"{out.stem}-feedback")
     with open_feedback(store) as feedback:
         base = {} if data is None else _base(data, feedback.answer_ids(), out)
         classes = set(base["class_id"]) if base else None
@@ -52,15 +47,15 @@ def import_feedback(store: Path, out: Path, data: str | None = None) -> Feedback
             counts = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items())
             raise DataError(f"{store} holds no photo to train on; left out: {counts or 'nothing'}")
         try:
-            rows = _write_photos(feedback, feedback_rows, _photo_folder(out))
+            rows = _write_photos(feedback, feedback_rows, folder)
             cells = dict(zip(COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
             table = _joined(base, cells)
             write_table(out, table)
-            _delete_others(_photo_folder(out), {Path(path).name for path in cells["path"]})
+            _delete_others(folder, {Path(path).name for path in cells["path"]})
         except OSError as error:
             raise DataError(f"{out} cannot be written: {error.strerror or error}") from error
     answers = len(set(cells["observation_id"]))
-    return FeedbackImport(table=table, photos=len(rows), answers=answers, left_out=left_out)
+    return _FeedbackImport(table=table, photos=len(rows), answers=answers, left_out=left_out)
 
 
 def _usable_rows(

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from florilege.data.hash_random import fraction
 from florilege.data.records import Listing, Records, count_of, sort_ids
 from florilege.errors import DataError, first
-from florilege.models.classes import ClassInfo
 
 _GENUS = re.compile(r"(?P<genus>[A-Z][a-z-]+)[ _](?:[x\u00d7][ _])?\u00d7?[a-z][\w-]+")
 
@@ -82,14 +81,10 @@ def _refuse_several_groups(listing: Listing, class_ids: Sequence[str]) -> None:
 
 
 def _group(listing: Listing, class_id: str) -> str:
-    """The group from the source, or the genus if the source has no groups; may be empty."""
+    """The group; without groups the genus, given or in a name like ``Rosa canina``; or empty."""
     if listing.groups:
         return "".join(listing.groups.get(class_id, ()))
-    return _genus(listing.class_infos.get(class_id), class_id)
-
-
-def _genus(info: ClassInfo | None, class_id: str) -> str:
-    """The given genus, or the one in a name such as ``Rosa canina``; empty if unknown."""
+    info = listing.class_infos.get(class_id)
     if info is not None and info.genus:
         return info.genus
     match = _GENUS.match(class_id if info is None else info.scientific_name)

@@ -1,9 +1,11 @@
 """Turn the listing of a source (class ids as strings) into a data set (labels as indices)."""
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -55,6 +57,30 @@ class Listing:
         """The end of a message about a missing part of a published data set."""
         return f"; {self.published}" if self.published else ""
 
+    def class_table(self) -> ClassTable:
+        """The classes of all splits, in the source's order or sorted, with training counts."""
+        train = self.splits.get("train")
+        counts = None if train is None else Counter(train.taught_ids)
+        present = {name for records in self.splits.values() for name in records.class_ids}
+        return ClassTable(
+            tuple(
+                replace(
+                    self.class_infos.get(name) or ClassInfo(id=name, scientific_name=name),
+                    training_count=None if counts is None else counts[name],
+                )
+                for name in (sort_ids(present) if self.order is None else self.order)
+            )
+        )
+
+    def missing_in_train(self) -> dict[str, list[str]]:
+        """Sorted class ids of val and test that train lacks, by split; empty without train."""
+        train = self.splits.get("train")
+        if train is None:
+            return {}
+        trained = set(train.class_ids)
+        missing = {name: set(each.class_ids) - trained for name, each in self.splits.items()}
+        return {name: sort_ids(ids) for name, ids in missing.items() if ids}
+
 
 def assemble(
     listing: Listing, *, splits: Sequence[str] | None = None, classes: ClassTable | None = None
@@ -69,7 +95,7 @@ def assemble(
             but lacks a class of val or test (unless the source fixes its classes, as flora does);
             or ``classes`` lacks a class.
     """
-    table = classes if classes is not None else class_table(listing)
+    table = classes if classes is not None else listing.class_table()
     if classes is None and len(table) < 2:
         classes_text = f"{count_of(len(table), 'class', 'classes')} ({first(table.ids) or 'none'})"
         raise DataError(f"{listing.source} has {classes_text}; a classifier needs at least 2")
@@ -84,28 +110,11 @@ def assemble(
 
 
 def _demand_training_pictures(listing: Listing) -> None:
-    """Refuse classes of val and test that train lacks."""
-    for name, ids in missing_in_train(listing).items():
+    for name, ids in listing.missing_in_train().items():
         raise DataError(
             f"{listing.source}: {count_of(len(ids), 'class', 'classes')} of {name} without a "
             f"picture in train: {first(ids)}; add training pictures or remove them from {name}"
         )
-
-
-def class_table(listing: Listing) -> ClassTable:
-    """The classes of all splits, in the source's order or sorted, with their training counts."""
-    train = listing.splits.get("train")
-    counts = None if train is None else Counter(train.taught_ids)
-    present = {name for records in listing.splits.values() for name in records.class_ids}
-    return ClassTable(
-        tuple(
-            replace(
-                listing.class_infos.get(name) or ClassInfo(id=name, scientific_name=name),
-                training_count=None if counts is None else counts[name],
-            )
-            for name in (sort_ids(present) if listing.order is None else listing.order)
-        )
-    )
 
 
 def sort_ids(ids: Iterable[str]) -> list[str]:
@@ -121,16 +130,6 @@ def sort_ids(ids: Iterable[str]) -> list[str]:
     return names
 
 
-def missing_in_train(listing: Listing) -> dict[str, list[str]]:
-    """Sorted class ids of val and test that train lacks, by split; empty without a train split."""
-    train = listing.splits.get("train")
-    if train is None:
-        return {}
-    trained = set(train.class_ids)
-    missing = {name: set(each.class_ids) - trained for name, each in listing.splits.items()}
-    return {name: sort_ids(ids) for name, ids in missing.items() if ids}
-
-
 def missing_photos(
     records: Mapping[str, Records], root: Path, splits: Sequence[str] | None
 ) -> Iterator[tuple[str, list[str]]]:
@@ -140,6 +139,36 @@ def missing_photos(
             missing = [photo for photo in each.names if not (root / photo).is_file()]
             if missing:
                 yield name, missing
+
+
+def demand_photos(listing: Listing, root: Path, splits: Sequence[str] | None) -> None:
+    """Refuse a listing whose ``splits`` (all by default) name missing photos.
+
+    Raises:
+        DataError: The message counts them, names the first five, and says where to download them.
+    """
+    for name, missing in missing_photos(listing.splits, root, splits):
+        photos = count_of(len(listing.splits[name].names), "photo", "photos")
+        raise DataError(
+            f"{listing.source}: {len(missing):,} of {photos} of {name} are missing from "
+            f"{root}: {first(missing)}{listing.download_hint}"
+        )
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file; a `DataError` if it is not UTF-8."""
+    try:
+        return path.read_text("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not a text file in UTF-8: {error}") from error
+
+
+def read_json(path: Path, published: str) -> Any:
+    """The content of a JSON file; a `DataError` that says where to download it if damaged."""
+    try:
+        return json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is not a JSON file: {error}; {published}") from error
 
 
 def refuse(source: str, fault: str, items: Sequence[str]) -> None:

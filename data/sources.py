@@ -8,15 +8,14 @@ from typing import NamedTuple
 from florilege.data.dataset import Dataset, split_name
 from florilege.data.flora import is_flora, list_flora
 from florilege.data.flora import renderer as flora_drawing
-from florilege.data.hold_out import hold_out
 from florilege.data.layouts import cifar100
-from florilege.data.layouts.folder import is_folder_dataset
-from florilege.data.layouts.image_lists import find_lists, list_lists
-from florilege.data.layouts.imagenet_folder import list_images
-from florilege.data.layouts.inaturalist import find_inaturalist, list_inaturalist
-from florilege.data.layouts.manifest import is_manifest, list_manifest
-from florilege.data.layouts.plantnet_300k import list_plantnet, plantnet_root
+from florilege.data.layouts.folder import list_images
+from florilege.data.layouts.image_lists import list_lists
+from florilege.data.layouts.inaturalist import list_inaturalist
+from florilege.data.layouts.manifest import list_manifest
+from florilege.data.layouts.plantnet_300k import list_plantnet
 from florilege.data.records import Listing, assemble
+from florilege.data.subset import hold_out
 from florilege.data.training_split import TrainingOptions, parse_options, with_options
 from florilege.errors import DataError
 from florilege.models.classes import ClassTable
@@ -54,7 +53,7 @@ def list_source(source: str, *, splits: Sequence[str] | None = None) -> Listing:
     Raises:
         DataError: The source is unknown, damaged or unreadable.
     """
-    base, options = parse_source(source)
+    base, options = parse_options(source)
     return replace(with_options(list_whole(base, options, splits=splits), options), source=source)
 
 
@@ -63,47 +62,29 @@ def list_whole(
 ) -> Listing:
     """`list_source` without thinning and label noise."""
     names = None if splits is None else [split_name(name) or name for name in splits]
-    listing = _list_base(base, options.listed(names))
+    if is_flora(base):
+        listing = list_flora(base)
+    elif not base:
+        raise DataError(f"the data source is empty; --data takes {ACCEPTED}")
+    else:
+        listing = _list_path(Path(base), base, options.listed(names))
     return listing if options.hold_out is None else hold_out(listing, options.hold_out)
 
 
-def _list_base(base: str, splits: Sequence[str] | None) -> Listing:
-    if is_flora(base):
-        return list_flora(base)
-    if not base:
-        raise DataError(f"the data source is empty; --data takes {ACCEPTED}")
+def _list_path(path: Path, source: str, splits: Sequence[str] | None) -> Listing:
     try:
-        return _list_path(Path(base), base, splits)
-    except OSError as error:
-        raise DataError(f"{base} cannot be read: {error}") from error
-
-
-def parse_source(source: str) -> tuple[str, TrainingOptions]:
-    """The source as `list_whole` takes it, and the options of its training split.
-
-    Raises:
-        DataError: An option is unknown, given twice or has an invalid value.
-    """
-    try:
-        return parse_options(source)
+        listing = (
+            list_manifest(path, source, splits)
+            or list_plantnet(path, source)
+            or cifar100.list_cifar100(path, source)
+            or list_inaturalist(path, source, splits)
+            or list_lists(path, source, splits)
+            or list_images(path, source)
+        )
     except OSError as error:
         raise DataError(f"{source} cannot be read: {error}") from error
-
-
-def _list_path(path: Path, source: str, splits: Sequence[str] | None) -> Listing:
-    if is_manifest(path):
-        return list_manifest(path, source, splits=splits)
-    root = plantnet_root(path)
-    if root is not None:
-        return list_plantnet(root, source)
-    if (cifar := cifar100.find_cifar100(path)) is not None:
-        return cifar100.list_cifar100(cifar, source)
-    if lists := find_inaturalist(path):
-        return list_inaturalist(lists, source, splits=splits)
-    if lists := find_lists(path):
-        return list_lists(lists, source, splits=splits)
-    if is_folder_dataset(path):
-        return list_images(path, source)
+    if listing is not None:
+        return listing
     if path.is_dir():
         raise DataError(
             f"{source} holds no folder train, val or test; --data takes {ACCEPTED}. "
@@ -115,7 +96,7 @@ def _list_path(path: Path, source: str, splits: Sequence[str] | None) -> Listing
     raise DataError(f"no such file or folder: {source}; --data takes {ACCEPTED}{near}")
 
 
-class OwnPictures(NamedTuple):
+class _OwnPictures(NamedTuple):
     """The common size of all pictures, and their statistics."""
 
     side: int  # pixels
@@ -123,14 +104,14 @@ class OwnPictures(NamedTuple):
     std: tuple[float, float, float] | None = None
 
 
-def own_pictures(source: str) -> OwnPictures | None:
+def own_pictures(source: str) -> _OwnPictures | None:
     """The known properties of the pictures of flora and CIFAR-100; None for other sources."""
     try:
         base, _ = parse_options(source)
         if is_flora(base):
-            return OwnPictures(flora_drawing.SIDE)
+            return _OwnPictures(flora_drawing.SIDE)
         if cifar100.find_cifar100(Path(base)):
-            return OwnPictures(cifar100.SIDE, cifar100.MEAN, cifar100.STD)
+            return _OwnPictures(cifar100.SIDE, cifar100.MEAN, cifar100.STD)
     except (DataError, OSError):  # opening the source reports it
         pass
     return None

@@ -21,7 +21,8 @@ from florilege.data.layouts.manifest import (
     observation_ids,
 )
 from florilege.data.records import Listing, Records, count_of
-from florilege.data.sources import list_source, parse_source
+from florilege.data.sources import list_source
+from florilege.data.training_split import parse_options
 from florilege.errors import DataError
 from florilege.tables import Table, read_table
 
@@ -50,7 +51,7 @@ def split_source(source: str, out: Path, *, val: float, test: float, seed: int) 
 
 
 def mend_source(source: str, out: Path) -> Table:
-    """Like `split_source`, but keep the splits except where `keep_groups_together` moves pictures.
+    """Like `split_source`, but keep the splits except that groups stay together.
 
     Raises:
         DataError: As `split_source`; or some pictures have no split.
@@ -62,16 +63,16 @@ def mend_source(source: str, out: Path) -> Table:
             f"{source}: {count_of(len(groups) - len(splits), 'picture', 'pictures')} without a "
             "split to keep; draw splits without --keep"
         )
-    return {**table, "split": keep_groups_together(splits, groups)}
+    return {**table, "split": _keep_groups_together(splits, groups)}
 
 
-def keep_groups_together(splits: Sequence[str], groups: Sequence[str]) -> list[str]:
+def _keep_groups_together(splits: Sequence[str], groups: Sequence[str]) -> list[str]:
     """The split of each picture, or ``train`` if its group is in several splits.
 
     Val and test only lose pictures, and share no group with train.
 
     Example:
-        >>> keep_groups_together(["train", "val", "val", "test"], ["a", "a", "b", "c"])
+        >>> _keep_groups_together(["train", "val", "val", "test"], ["a", "a", "b", "c"])
         ['train', 'train', 'val', 'test']
     """
     splits_of = defaultdict[str, set[str]](set)
@@ -148,7 +149,7 @@ def pictures_of(source: str, out: Path) -> tuple[Table, Sequence[str]]:
         DataError: See `florilege.data.sources.list_source`; or the pictures are not files, or
             ``source`` has options.
     """
-    base, _ = parse_source(source)
+    base, _ = parse_options(source)
     if base != source:
         raise DataError(
             f"{source}: a manifest cannot store options; leave them out here and add them when "

@@ -1,14 +1,22 @@
-"""Subsets of the training pictures: a share or number of each class, or a long-tailed sample."""
+"""Subsets of the training pictures: a share of each class, a long-tailed sample, or a new val.
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+``hold_out`` is for data sets published with train and one other split. The published val becomes
+test, as in Berrada, Zisserman and Kumar, "Smooth loss functions for deep top-k classification",
+ICLR 2018, section 5.2, who hold out 50 pictures of each class of ImageNet.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from math import inf
 
 from florilege.data.hash_random import shuffled
-from florilege.data.records import Records
+from florilege.data.records import Listing, Records, count_of, sort_ids
 from florilege.data.split_parts import read_row
+from florilege.errors import DataError, first
+
+_HOLD_OUT_SEED = 0
 
 
 def sample_rows(
@@ -20,40 +28,16 @@ def sample_rows(
     imbalance: float,
     seed: int,
 ) -> list[int]:
-    """The rows to keep, in their order; `sample_sizes` says how many of each class.
-
-    The choice within a class depends only on the seed and the names of the pictures. A smaller
-    sample is a subset of a larger one.
-    """
-    names_of = defaultdict[str, dict[str, int]](dict)
-    for row, (class_id, name) in enumerate(zip(class_ids, names, strict=True)):
-        names_of[class_id][name] = row
-    counts = sample_sizes(
-        Counter(class_ids), fraction=fraction, per_class=per_class, imbalance=imbalance, seed=seed
-    )
-    return sorted(
-        rows[name]
-        for class_id, rows in names_of.items()
-        for name in shuffled(rows, seed)[: counts[class_id]]
-    )
-
-
-def sample_sizes(
-    counts: Mapping[str, int],
-    *,
-    fraction: float,
-    per_class: int | None = None,
-    imbalance: float,
-    seed: int,
-) -> dict[str, int]:
-    """Number of pictures to keep of each class, at least one.
+    """The rows to keep, in their order, at least one of each class.
 
     Each class keeps the share ``fraction``, but at most ``per_class``. Then the ``i``-th of ``C``
     classes, in an order drawn by ``seed``, keeps at most ``n imbalance^(-i / (C - 1))``, where
-    ``n`` is the count of the largest class and ``i`` starts at 0.
+    ``n`` is the count of the largest class and ``i`` starts at 0. The choice within a class depends
+    only on the seed and the names of the pictures. A smaller sample is a subset of a larger one.
 
     Args:
-        counts: Existing pictures of each class, 1 or more.
+        class_ids: One per picture.
+        names: One per picture.
         fraction: Above 0, at most 1.
         per_class: 1 or more; None for no limit.
         imbalance: Ratio of the largest class to the smallest, 1 or more.
@@ -63,18 +47,25 @@ def sample_sizes(
         Cui et al., "Class-balanced loss based on effective number of samples", CVPR 2019, and
         Cao et al., "Learning imbalanced datasets with label-distribution-aware margin loss",
         NeurIPS 2019; both take the classes in label order and round down.
-
-    Example:
-        >>> sample_sizes(dict.fromkeys("abc", 100), fraction=0.5, imbalance=25, seed=0)
-        {'a': 50, 'c': 10, 'b': 2}
     """
+    rows_of = _rows_by_class(class_ids, names)
     most = inf if per_class is None else per_class
-    shares = {name: min(count * fraction, most) for name, count in counts.items()}
+    shares = {name: min(len(rows) * fraction, most) for name, rows in rows_of.items()}
     largest, steps = max(shares.values(), default=1.0), max(1, len(shares) - 1)
-    return {
-        name: max(1, round(min(shares[name], largest * imbalance ** (-place / steps))))
-        for place, name in enumerate(shuffled(shares, seed))
-    }
+    sample: list[int] = []
+    for place, class_id in enumerate(shuffled(shares, seed)):
+        size = max(1, round(min(shares[class_id], largest * imbalance ** (-place / steps))))
+        rows = rows_of[class_id]
+        sample += [rows[name] for name in shuffled(rows, seed)[:size]]
+    return sorted(sample)
+
+
+def _rows_by_class(class_ids: Sequence[str], names: Sequence[str]) -> dict[str, dict[str, int]]:
+    """The row of each picture by class id and name."""
+    rows_of = defaultdict[str, dict[str, int]](dict)
+    for row, (class_id, name) in enumerate(zip(class_ids, names, strict=True)):
+        rows_of[class_id][name] = row
+    return rows_of
 
 
 def select_records(records: Records, rows: Sequence[int]) -> Records:
@@ -87,3 +78,49 @@ def select_records(records: Records, rows: Sequence[int]) -> Records:
         observations=None if plants is None else [plants[row] for row in rows],
         read=partial(read_row, records.read, tuple(rows)),
     )
+
+
+def hold_out(listing: Listing, per_class: int) -> Listing:
+    """Move ``per_class`` pictures of each class from train to val; the old val becomes test.
+
+    The choice depends only on the names of the pictures, so it is always the same.
+
+    Args:
+        listing: With train, and val or test but not both; without train nothing is held out.
+        per_class: 1 or more.
+
+    Raises:
+        DataError: There are already both val and test; a class has too few pictures; or the photos
+            have observations, which this would divide.
+    """
+    records = {name: each for name, each in listing.splits.items() if each.names}
+    if "val" in records and "test" in records:
+        raise DataError(
+            f"{listing.source}: hold_out takes val from train and turns the existing val into "
+            "test, but the data set already has val and test; leave it out"
+        )
+    train, others = records.pop("train", None), list(records.values())
+    splits = {"test": others[0]} if others else {}
+    if train is not None:
+        rows = set(_held_out_rows(listing, train, per_class))
+        training_rows = [row for row in range(len(train.names)) if row not in rows]
+        splits["train"] = select_records(train, training_rows)
+        splits["val"] = select_records(train, sorted(rows))
+    return replace(listing, splits=splits)
+
+
+def _held_out_rows(listing: Listing, train: Records, per_class: int) -> list[int]:
+    if train.observations is not None:
+        raise DataError(
+            f"{listing.source}: hold_out would divide photos of one plant between train and val; "
+            "`florilege data split` keeps them together"
+        )
+    rows_of = _rows_by_class(train.class_ids, train.names)
+    small = [class_id for class_id, rows in rows_of.items() if len(rows) <= per_class]
+    if small:
+        raise DataError(
+            f"{listing.source}: hold_out={per_class} leaves no training picture in "
+            f"{count_of(len(small), 'class', 'classes')}: {first(sort_ids(small))}; hold out fewer"
+        )
+    samples = ((rows, shuffled(rows, _HOLD_OUT_SEED)[:per_class]) for rows in rows_of.values())
+    return [rows[name] for rows, names in samples for name in names]

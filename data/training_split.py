@@ -75,7 +75,6 @@ def parse_options(source: str) -> tuple[str, TrainingOptions]:
 
     Raises:
         DataError: An option is unknown (flora checks its own), given twice or has an invalid value.
-        OSError: The path cannot be read.
 
     Example:
         >>> source, options = parse_options("flora:train=4000,noise=0.2")
@@ -84,7 +83,7 @@ def parse_options(source: str) -> tuple[str, TrainingOptions]:
     """
     flora = is_flora(source)
     base, _, tail = source.partition(":") if flora else source.rpartition(":")
-    if not (flora or (base and _OPTIONS.fullmatch(tail) and not Path(source).exists())):
+    if not (flora or _has_options(source)):
         return source, TrainingOptions()
     values: dict[str, float] = {}
     others: list[str] = []
@@ -111,8 +110,7 @@ def add_options(source: str, options: str) -> str:
         >>> add_options("cifar-100-python", "noise=0.2")
         'cifar-100-python:noise=0.2'
     """
-    base, _, tail = source.rpartition(":")
-    has_options = bool(base and _OPTIONS.fullmatch(tail)) and not _exists(source)
+    has_options, tail = _has_options(source), source.rpartition(":")[2]
     existing = {_name(option) for option in tail.split(",")} if has_options else set[str]()
     added = [option for option in options.split(",") if _name(option) not in existing]
     return f"{source}{',' if has_options else ':'}{','.join(added)}" if added else source
@@ -122,11 +120,15 @@ def _name(option: str) -> str:
     return option.partition("=")[0].strip()
 
 
-def _exists(source: str) -> bool:
-    try:
-        return Path(source).exists()
-    except OSError:  # opening the source reports it
+def _has_options(source: str) -> bool:
+    """Whether options follow the path of a source."""
+    base, _, tail = source.rpartition(":")
+    if not (base and _OPTIONS.fullmatch(tail)):
         return False
+    try:
+        return not Path(source).exists()
+    except OSError:  # such as a name that is too long to exist
+        return True
 
 
 def with_options(listing: Listing, options: TrainingOptions) -> Listing:

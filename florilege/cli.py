@@ -7,19 +7,20 @@ Each verb is in the `cli.py` of its package and is imported when it is called, s
 import importlib
 import importlib.metadata
 import sys
+from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
 import typer.main
+import yaml
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from florilege.config_file import config_option
 from florilege.demo import demo
 from florilege.error_messages import error_message, usage_exit
 from florilege.errors import FlorilegeError, UsageError, install_hint
 from florilege.models.runtime import silence_telemetry
-from florilege.renames import accept_old_flags, current_command, variable
-from florilege.run_bundle import accept_runs
+from florilege.renames import accept_old_flags, current_command, current_keys, variable
+from florilege.suggestions import suggestion
 
 # verb: (the module whose `app` holds it, its line in `florilege --help`)
 VERBS = {
@@ -60,6 +61,7 @@ VERBS = {
 OURS = "florilege"
 GROUPS = ("data", "bundle")  # verbs with subcommands
 _OPEN_RUNS = ("predict", "serve")  # verbs that accept a run folder in place of a bundle
+_EXTRAS = {"onnxruntime": "cpu", "onnx": "import", "matplotlib": "report", "pyarrow": "report"}
 _STOPPED = {  # the message after Ctrl-C
     **dict.fromkeys(("evaluate", "bundle", "doctor"), "stopped; nothing was changed\n"),
     "predict": "stopped\n",  # it reports by itself which results are kept
@@ -132,20 +134,26 @@ def _load(verb: str, module: str) -> Any:
     try:
         app = importlib.import_module(module).app
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] == OURS:
+        missing = str(error.name)
+        if missing.partition(".")[0] == OURS:
             raise
-        raise UsageError(_missing(verb, error.name or "")) from error
-    command = typer.main.get_command(app)
+        extra = _EXTRAS.get(missing, "train")
+        raise UsageError(f"`florilege {verb}` needs {missing}: {install_hint(extra)}") from error
+    command: Any = typer.main.get_command(app)
     if verb in GROUPS:
-        for name, inner in command.commands.items():  # type: ignore[attr-defined]  # a group
+        for name, inner in command.commands.items():
             _prepare_flags(inner, f"{verb} {name}")
-        return _accept_old_names(command, verb)
+        get_command = command.get_command  # the group also takes old names
+        command.get_command = lambda ctx, name: get_command(
+            ctx, current_command(verb, name, hint=not ctx.resilient_parsing)
+        )
+        return command
     command = getattr(command, "commands", {}).get(verb, command)
     if all(parameter.name != "config" for parameter in command.params):
-        command.params.extend(config_option().params[:1])
+        command.params.extend(_config_option().params[:1])
     _prepare_flags(command, verb)
     if verb in _OPEN_RUNS:
-        accept_runs(command)
+        _accept_runs(command)
     return command
 
 
@@ -157,21 +165,90 @@ def _prepare_flags(command: Any, name: str) -> None:
     accept_old_flags(command, name)
 
 
-def _accept_old_names(group: Any, verb: str) -> Any:
-    """Let a group take the old names of its commands."""
-    get_command = group.get_command
+def _accept_runs(command: Any) -> None:
+    """Let a verb take a run folder, which is first exported to ``RUN/bundle`` and calibrated."""
+    original = command.callback
 
-    def get_current(ctx: Any, name: str) -> Any:
-        return get_command(ctx, current_command(verb, name, hint=not ctx.resilient_parsing))
+    def callback(**arguments: Any) -> Any:
+        return original(**arguments | {"bundle": _bundle_of(Path(arguments["bundle"]))})
 
-    group.get_command = get_current
-    return group
+    command.callback = callback
 
 
-def _missing(verb: str, module: str) -> str:
-    extras = {"onnxruntime": "cpu", "onnx": "import", "matplotlib": "report", "pyarrow": "report"}
-    extra = extras.get(module, "train")
-    return f"`florilege {verb}` needs {module}: {install_hint(extra)}"
+def _bundle_of(path: Path) -> Path:
+    """The bundle to open: ``path`` itself, or the bundle made from a run folder."""
+    if (path / "bundle.json").exists() or not (path / "config.yaml").exists():
+        return path
+    try:
+        from florilege.training.run_export import export_run
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"{path} is a run folder; export it on another machine: florilege export {path} --out "
+            f"BUNDLE, or install the extra `train`: {install_hint('train')}"
+        ) from error
+    from florilege.calibration.calibrate.calibrate import calibrate_bundle
+
+    bundle = path / "bundle"
+    sources = (path / "best.safetensors", path / "config.yaml")
+    newest = max(file.stat().st_mtime for file in sources if file.exists())
+    if not (bundle / "bundle.json").exists() or (bundle / "bundle.json").stat().st_mtime < newest:
+        export_run(path, bundle)
+        data = yaml.safe_load((path / "config.yaml").read_text("utf-8"))["data"]
+        calibrate_bundle(bundle, data, "val")
+    return bundle
+
+
+def _read_config(ctx: typer.Context, path: Path | None) -> None:
+    """Use a YAML file of flag names and values instead of the defaults."""
+    if path is None:
+        return
+    content = _read_yaml(path)
+    parameters = {parameter.name: parameter for parameter in ctx.command.params if parameter.name}
+    del parameters["config"]
+    typed = {str(name).replace("-", "_"): value for name, value in content.items()}
+    names = current_keys(ctx.command_path.partition(" ")[2], typed)
+    if unknown := sorted(set(names) - set(parameters)):
+        allowed = ", ".join(sorted(parameters))
+        near = suggestion(unknown[0], parameters)
+        raise UsageError(f"--config {path} has {', '.join(unknown)}; allowed are {allowed}{near}")
+    ctx.default_map = {name: _flag_value(parameters[name], value) for name, value in names.items()}
+
+
+def _read_yaml(path: Path) -> dict[Any, Any]:
+    try:
+        content = yaml.safe_load(path.read_text("utf-8")) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(f"--config {path} cannot be read as YAML: {error}") from error
+    if not isinstance(content, dict):
+        raise UsageError(f"--config {path} must hold lines `flag: value`; see the README")
+    return content
+
+
+def _flag_value(parameter: Any, value: Any) -> Any:
+    """The value of a line: a list if the flag may be repeated, otherwise one value."""
+    if getattr(parameter, "multiple", False) or parameter.nargs != 1:
+        return value if isinstance(value, list) or value is None else [value]
+    return ",".join(map(str, value)) if isinstance(value, list) else value  # [1, 2] as --k 1,2
+
+
+def _config_option() -> Any:
+    """A Typer command whose only parameter is ``--config``."""
+
+    def command(
+        config: Annotated[
+            Path | None,
+            typer.Option(
+                callback=_read_config,
+                expose_value=False,
+                is_eager=True,
+                help="YAML file of flag names and values; flags and FLORILEGE_* override it.",
+            ),
+        ] = None,
+    ) -> None: ...
+
+    app = typer.Typer(add_completion=False)
+    app.command()(command)
+    return typer.main.get_command(app)
 
 
 def _show_version(requested: bool) -> None:
@@ -192,7 +269,7 @@ app = typer.Typer(
 
 
 @app.callback()
-def options(
+def _options(
     version: Annotated[
         bool,
         typer.Option(

@@ -4,7 +4,7 @@ import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from errno import EACCES, EAGAIN
 from pathlib import Path
 from typing import BinaryIO, Final, TextIO
@@ -88,6 +88,23 @@ def folder_lock(folder: Path) -> Iterator[None]:
             yield
         finally:
             path.unlink(missing_ok=True)
+
+
+@contextmanager
+def new_folder_lock(folder: Path, failure: str, advice: str = "") -> Iterator[None]:
+    """Create a folder if missing, and lock it like `folder_lock`.
+
+    Raises:
+        UsageError: Another process holds the lock, or the folder cannot be created or written:
+            ``failure``, the reason and ``advice``.
+    """
+    with ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(folder_lock(folder))
+        except OSError as error:
+            raise UsageError(f"{failure}: {error.strerror}{advice}") from error
+        yield
 
 
 def _locked(path: Path) -> TextIO:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
@@ -17,9 +17,13 @@ from florilege.errors import UsageError, install_hint
 from florilege.models.bundle import Bundle, reserved
 from florilege.models.bundle.bundle import CALIBRATION
 from florilege.models.classes import ClassTable
-from florilege.models.imported.description import Description, read_description
-from florilege.models.imported.imported_model import NO_SPLIT, ImportedModel, write_imported
-from florilege.models.imported.onnx_file import import_onnx
+from florilege.models.imported.imported_model import (
+    NO_SPLIT,
+    ImportedModel,
+    import_onnx,
+    write_imported,
+)
+from florilege.models.imported.input_format import Description, read_description
 from florilege.models.thumbnails import pack, read_thumbnails
 
 app = typer.Typer(add_completion=False, help="Make a bundle from a network trained elsewhere.")
@@ -77,7 +81,10 @@ def _import_command(
     `florilege calibrate` next.
     """
     replaces_calibration = (out / CALIBRATION).is_file()
-    table, thumbnails = _read_class_table(classes)
+    class_file = read_classes(classes)
+    table = ClassTable(tuple(class_file.classes.values()))
+    pictures = read_thumbnails(str(classes), class_file.thumbnails)
+    thumbnails = pack(table, pictures) if pictures else b""
     description = read_description(preprocess)
     split = None if chosen_on is None else _split_chosen_on(chosen_on)
     with reserved(out):
@@ -92,22 +99,18 @@ def _import_command(
             err=True,
         )
     if as_json:
-        typer.echo(json.dumps(_json_object(imported, bundle), ensure_ascii=False))
+        result = {
+            "bundle": str(bundle.path),
+            "bundle_sha256": bundle.sha256,
+            "classes": len(bundle.classes),
+            "imported_from": dict(imported.files),
+            "facts": dict(imported.facts),
+            "agreement": asdict(imported.agreement),
+            "best": dict(_best_classes(imported, bundle)),
+        }
+        typer.echo(json.dumps(result, ensure_ascii=False))
     else:
         _print_tables(imported, bundle)
-
-
-def _read_class_table(path: Path) -> tuple[ClassTable, bytes]:
-    """The classes in row order, and ``thumbnails.zip``, empty if no class has a picture.
-
-    Raises:
-        DataError: The table is unreadable, has no column ``class_id``, an empty or repeated class
-            id, or a thumbnail that cannot be used.
-    """
-    class_file = read_classes(path)
-    classes = ClassTable(tuple(class_file.classes.values()))
-    pictures = read_thumbnails(str(path), class_file.thumbnails)
-    return classes, pack(classes, pictures) if pictures else b""
 
 
 def _split_chosen_on(text: str) -> str:
@@ -133,18 +136,6 @@ def _import(
             f"{install_hint('train')}"
         ) from error
     return import_checkpoint(model, weights, description, classes=classes, photos=photos)
-
-
-def _json_object(imported: ImportedModel, bundle: Bundle) -> dict[str, Any]:
-    return {
-        "bundle": str(bundle.path),
-        "bundle_sha256": bundle.sha256,
-        "classes": len(bundle.classes),
-        "imported_from": dict(imported.files),
-        "facts": dict(imported.facts),
-        "agreement": asdict(imported.agreement),
-        "best": dict(_best_classes(imported, bundle)),
-    }
 
 
 def _best_classes(imported: ImportedModel, bundle: Bundle) -> Mapping[str, str]:

@@ -31,19 +31,11 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, kw_only=True)
 class Workers:
-    """The number and size of the worker processes.
+    """The number and size of the worker processes; one thread takes one core."""
 
-    Attributes:
-        number: Workers on all machines together; by default as many as fit on the cluster's cores,
-            or with ``gpu`` one per GPU.
-        threads: Threads of each worker, one per core; by default 1, or with ``gpu`` the cores per
-            GPU.
-        gpu: Whether each worker uses a GPU.
-    """
-
-    number: int | None = None
-    threads: int | None = None
-    gpu: bool = False
+    number: int | None = None  # on all machines; None for all that fit, or with gpu one per GPU
+    threads: int | None = None  # of each worker; None for 1, or with gpu the cores per GPU
+    gpu: bool = False  # whether each worker uses a GPU
 
 
 def demand_ray() -> ModuleType:
@@ -102,17 +94,14 @@ def spread(
         try:
             with closing(iter(blocks)) as batches:  # Ray Data must end before Ray
                 for content in chain.from_iterable(each["results"] for each in batches):
-                    yield from _unpickle(content)
+                    results: list[Result] | Exception = pickle.loads(content)
+                    if isinstance(results, Exception):
+                        raise results
+                    yield from results
         except ray.exceptions.RayError as error:
-            raise FlorilegeError(f"Ray failed: {_reason(error)}") from error
-
-
-def _unpickle(content: bytes) -> list[Any]:
-    """The results of a portion; raises the exception of its worker."""
-    results: list[Any] | Exception = pickle.loads(content)
-    if isinstance(results, Exception):
-        raise results
-    return results
+            lines = (line for line in str(error).splitlines() if line.strip())
+            reason = next(lines, type(error).__name__)
+            raise FlorilegeError(f"Ray failed: {reason}") from error
 
 
 def _portions(items: Sequence[Any], workers: int) -> list[dict[str, Any]]:
@@ -205,8 +194,3 @@ def _shape(ray: ModuleType, workers: Workers) -> tuple[int, int]:
         raise UsageError("--ray: no machine of the cluster has a GPU: use --device cpu")
     threads = workers.threads or (max(1, cpus // gpus) if workers.gpu else 1)
     return workers.number or max(1, gpus if workers.gpu else cpus // threads), threads
-
-
-def _reason(error: BaseException) -> str:
-    """The first line of Ray's message."""
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)

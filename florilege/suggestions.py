@@ -36,14 +36,14 @@ def nearest(word: str, known_names: Iterable[str], most: int = 3) -> list[str]:
     return sorted((name for name in names if typed in plain(name)), key=len)[:most]
 
 
-def suggestion(word: str, known_names: Iterable[str], most: int = 3) -> str:
+def suggestion(word: str, known_names: Iterable[str]) -> str:
     """The end of an error message: similar names, or nothing.
 
     Example:
         >>> suggestion("softmx", ["softmax", "sigmoid"])
         '; did you mean softmax?'
     """
-    return did_you_mean(nearest(word, known_names, most))
+    return did_you_mean(nearest(word, known_names))
 
 
 def did_you_mean(names: Iterable[str]) -> str:

@@ -20,15 +20,10 @@ NEAR_IDS_FOR = 20  # unknown ids that get suggestions, because the search is slo
 
 @dataclass(frozen=True, kw_only=True)
 class RegionList:
-    """Some of the classes of a model.
+    """Some of the classes of a model."""
 
-    Attributes:
-        name: Name of the list in requests.
-        classes: Output indices of its classes, ascending, at least one.
-    """
-
-    name: str
-    classes: tuple[int, ...]
+    name: str  # of the list in requests
+    classes: tuple[int, ...]  # output indices of its classes, ascending, at least one
 
     def __post_init__(self) -> None:
         if not self.classes or list(self.classes) != sorted(set(self.classes)):
@@ -37,18 +32,7 @@ class RegionList:
             raise ValueError(f"list {self.name!r} holds negative class {self.classes[0]}")
 
 
-def read_list(path: Path, classes: ClassTable, *, name: str | None = None) -> RegionList:
-    """Read a list file.
-
-    Args:
-        path: The file.
-        classes: The classes of the model.
-        name: Name of the list, by default the file name without its suffix.
-
-    Raises:
-        DataError: The file is unreadable, is not UTF-8, or holds no id, a repeated id or ids that
-            the model lacks (the message suggests similar ids for them); or the name is invalid.
-    """
+def _read_list(name: str | None, path: Path, classes: ClassTable) -> RegionList:
     list_name = _checked_name(path.stem if name is None else name, path)
     ids = _ids(path)
     if not ids:
@@ -64,15 +48,17 @@ def read_list(path: Path, classes: ClassTable, *, name: str | None = None) -> Re
 
 
 def read_lists(words: Iterable[str], classes: ClassTable) -> tuple[RegionList, ...]:
-    """Read the lists that `list_files` finds for each of ``words``.
+    """Read the lists of some of ``classes`` that `list_files` finds for each of ``words``.
+
+    A list without a name is called like its file without the suffix.
 
     Raises:
-        DataError: As `list_files` and `read_list`.
+        DataError: As `list_files`; or a file is unreadable, is not UTF-8, or holds no id, a
+            repeated id or ids that the model lacks (the message suggests similar ids for them); or
+            a name is invalid.
         UsageError: Two lists have the same name.
     """
-    lists = [
-        read_list(file, classes, name=name) for word in words for name, file in list_files(word)
-    ]
+    lists = [_read_list(*named, classes) for word in words for named in list_files(word)]
     if twice := repeated(each.name for each in lists):
         raise UsageError(f"--list: two lists are named {', '.join(twice)}; rename one")
     return tuple(lists)

@@ -83,7 +83,7 @@ class PictureNetwork(nn.Module):
         return ((image.float() - self.mean) / self.std).permute(0, 3, 1, 2)
 
 
-class ExportedNetwork(PictureNetwork):
+class _ExportedNetwork(PictureNetwork):
     """The exported module: the logits of every head, then the input features of the head."""
 
     network: Network
@@ -117,10 +117,10 @@ def export_onnx(
     """
     if image_size < 1:
         raise ValueError(f"image_size must be at least 1, got {image_size}")
-    pictures = ExportedNetwork(network, mean, std).cpu().eval()
+    pictures = _ExportedNetwork(network, mean, std).cpu().eval()
     content = without_origins(_export(pictures, network.head_name, image_size))
     onnx.checker.check_model(content, full_check=True)
-    parity = compare(pictures, content, image_size=image_size)
+    parity = _compare(pictures, content, image_size=image_size)
     if not parity.holds:
         raise BundleError(
             f"the exported graph differs from torch by {parity.max_difference:.3g} (allowed "
@@ -132,7 +132,7 @@ def export_onnx(
     return asdict(parity)
 
 
-def _export(pictures: ExportedNetwork, head: str, image_size: int) -> onnx.ModelProto:
+def _export(pictures: _ExportedNetwork, head: str, image_size: int) -> onnx.ModelProto:
     example = torch.zeros(2, image_size, image_size, 3, dtype=torch.uint8)
     with _without_warnings(), torch.no_grad():
         pictures(example)  # a network may cache tensors on its first picture
@@ -194,7 +194,7 @@ def _without_warnings() -> Iterator[None]:
             gc.enable()
 
 
-def compare(pictures: ExportedNetwork, content: bytes, *, image_size: int) -> _Parity:
+def _compare(pictures: _ExportedNetwork, content: bytes, *, image_size: int) -> _Parity:
     """Run the ONNX file ``content`` and torch on the same pictures, in batches of 1, 2 and 5."""
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     batches = [_hard_pictures(count, image_size) for count in _PARITY_BATCHES]
@@ -216,7 +216,7 @@ def compare(pictures: ExportedNetwork, content: bytes, *, image_size: int) -> _P
 
 
 @torch.no_grad()
-def _outputs(pictures: ExportedNetwork, batch: np.ndarray) -> list[np.ndarray]:
+def _outputs(pictures: _ExportedNetwork, batch: np.ndarray) -> list[np.ndarray]:
     return [output.numpy() for output in pictures(torch.from_numpy(batch))]
 
 

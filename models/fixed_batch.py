@@ -32,7 +32,7 @@ class FixedBatch:
         self._graph, self._binding = graph, graph.io_binding()
         self._pixels = np.zeros((size, side, side, 3), np.uint8)
         if device == "cuda":
-            lock_pages(self._pixels, runtime.cuda_version)
+            _lock_pages(self._pixels, runtime.cuda_version)
         new = runtime.OrtValue.ortvalue_from_shape_and_type
         self._input = new(self._pixels.shape, np.uint8, device)
         self._binding.bind_ortvalue_input(INPUT, self._input)
@@ -62,7 +62,7 @@ class FixedBatch:
         }
 
 
-def lock_pages(array: npt.NDArray[np.uint8], cuda_version: str) -> bool:
+def _lock_pages(array: npt.NDArray[np.uint8], cuda_version: str) -> bool:
     """Pin the memory of an array while it exists, so that a GPU copies it faster.
 
     Returns False if CUDA refuses."""

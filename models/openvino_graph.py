@@ -16,7 +16,7 @@ _TYPES: Final = {"u8": "tensor(uint8)", "f32": "tensor(float)"}
 _FIRST_RUN: Final = threading.Lock()
 
 
-class Node(NamedTuple):
+class _Node(NamedTuple):
     """An input or output of a graph, described as in ONNX Runtime."""
 
     name: str
@@ -26,7 +26,7 @@ class Node(NamedTuple):
 
 def open_in_openvino(
     content: bytes, shapes: Mapping[str, Sequence[int]], *, bf16: bool
-) -> "OpenVinoGraph":
+) -> "_OpenVinoGraph":
     """Open a graph for one picture at a time; any number of threads may run it at once.
 
     Args:
@@ -61,13 +61,13 @@ def open_in_openvino(
         "ENABLE_CPU_PINNING": False,
     }
     provider = f"OpenVINO {'bf16' if bf16 else 'float32'}"
-    graph = OpenVinoGraph(core.compile_model(model, "CPU", settings), provider)
+    graph = _OpenVinoGraph(core.compile_model(model, "CPU", settings), provider)
     with _FIRST_RUN:  # two threads that both create the first tensor deadlock
         graph.run([], {name: np.zeros(shape, np.uint8) for name, shape in shapes.items()})
     return graph
 
 
-class OpenVinoGraph:
+class _OpenVinoGraph:
     """An OpenVINO graph with the methods of an ONNX Runtime session that ``Session`` uses."""
 
     def __init__(self, compiled: Any, provider: str) -> None:
@@ -92,15 +92,15 @@ class OpenVinoGraph:
         """The provider in use."""
         return [self._provider]
 
-    def get_inputs(self) -> list[Node]:
+    def get_inputs(self) -> list[_Node]:
         """The inputs of the graph."""
         return [_node(port) for port in self._compiled.inputs]
 
-    def get_outputs(self) -> list[Node]:
+    def get_outputs(self) -> list[_Node]:
         """The outputs of the graph."""
         return [_node(port) for port in self._compiled.outputs]
 
 
-def _node(port: Any) -> Node:
+def _node(port: Any) -> _Node:
     element = port.get_element_type().to_string()
-    return Node(port.get_any_name(), _TYPES.get(element, element), list(port.get_shape()))
+    return _Node(port.get_any_name(), _TYPES.get(element, element), list(port.get_shape()))

@@ -25,18 +25,11 @@ def photo_hash(content: bytes) -> bytes:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PhotoHashes:
-    """The photos of a network and of the networks it started from, eight bytes each.
+    """Hashes of the photos of a network and of the networks it started from, eight bytes each."""
 
-    Attributes:
-        train: Hashes of the training photos, ascending, shape ``(photos,)``.
-        selection: Hashes of the photos that chose its checkpoint.
-        complete: Whether these are all; false if the network started from weights whose photos are
-            unknown.
-    """
-
-    train: NDArray[np.uint64]
-    selection: NDArray[np.uint64]
-    complete: bool = True
+    train: NDArray[np.uint64]  # of the training photos, ascending, shape (photos,)
+    selection: NDArray[np.uint64]  # of the photos that chose its checkpoint
+    complete: bool = True  # false if it started from weights whose photos are unknown
 
     @classmethod
     def of(

@@ -104,38 +104,3 @@ def import_runtime() -> ModuleType:
             f" NVIDIA card: {install_hint('cpu')}"
         ) from error
     return onnxruntime  # type: ignore[no-any-return]  # the wheel ships no types
-
-
-def wanted_providers(runtime: ModuleType, device: str) -> list[str]:
-    """Execution providers to request, best first.
-
-    Raises:
-        ValueError: The device is unknown.
-        UsageError: The device is ``cuda``, but the wheel does not support CUDA.
-    """
-    if device not in DEVICES:
-        raise ValueError(f"device must be one of {list(DEVICES)}, got {device!r}")
-    has_cuda = CUDA in runtime.get_available_providers()
-    if device == "cpu" or (device == "auto" and not has_cuda):
-        return [CPU]
-    if not has_cuda:
-        raise UsageError(
-            "device cuda: the installed onnxruntime is the CPU wheel; run"
-            f" `pip uninstall onnxruntime`, then {install_hint('gpu')}"
-        )
-    runtime.preload_dlls()  # the CUDA libraries from wheels
-    return [CUDA, CPU]
-
-
-def demand_cuda(in_use: str) -> None:
-    """Refuse any provider but CUDA: without a driver, ONNX Runtime lists CUDA but falls back.
-
-    Raises:
-        UsageError: The graph does not run on CUDA.
-    """
-    if in_use != CUDA:
-        raise UsageError(
-            f"device cuda: the model runs on {in_use}: no usable CUDA device. onnxruntime-gpu needs"
-            " an NVIDIA driver (libcuda.so.1; see nvidia-smi) and the CUDA and cuDNN wheels of the"
-            f" extra `gpu`: {install_hint('gpu')}"
-        )

@@ -2,23 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 from time import perf_counter
+from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from florilege.errors import BundleError, UsageError
+from florilege.errors import BundleError, UsageError, install_hint
 from florilege.models.bundle.bundle import MODEL, Bundle
 from florilege.models.images import MAX_PIXELS, Header, load
 from florilege.models.openvino_graph import open_in_openvino
 from florilege.models.runtime import (
     CPU,
     CUDA,
+    DEVICES,
     OPENVINO,
     Runtime,
-    demand_cuda,
     import_runtime,
-    wanted_providers,
 )
 
 INPUT: Final = "image"
@@ -67,7 +67,7 @@ class Session:
         self.provider: str = self._graph.get_providers()[0]  # the one in use
         self.concurrency = runtime.concurrency
         if device == "cuda":
-            demand_cuda(self.provider)
+            _demand_cuda(self.provider)
         self.heads: Mapping[str, str] = bundle.heads  # ONNX output name by head name
         _check_graph(self._graph, bundle)
         self.dimensions = _dimensions(self._graph)  # of the features; None if there are none
@@ -184,7 +184,7 @@ def _load(bundle: Bundle, runtime: Runtime, device: str, threads: int) -> Any:
     side, bf16 = bundle.preprocess.image_size, runtime.precision == "bf16"
     if runtime.name == OPENVINO and device == "cuda":
         raise UsageError("device cuda needs ONNX Runtime: add --runtime onnxruntime")
-    providers = [] if runtime.name == OPENVINO else wanted_providers(import_runtime(), device)
+    providers = [] if runtime.name == OPENVINO else _wanted_providers(import_runtime(), device)
     try:
         if runtime.name == OPENVINO:
             return open_in_openvino(content, {INPUT: (1, side, side, 3)}, bf16=bf16)
@@ -196,6 +196,32 @@ def _load(bundle: Bundle, runtime: Runtime, device: str, threads: int) -> Any:
             f"{bundle.path / MODEL} cannot be loaded ({' '.join(str(error).split())}): export the "
             "model again"
         ) from error
+
+
+def _wanted_providers(runtime: ModuleType, device: str) -> list[str]:
+    """Execution providers to request, best first."""
+    if device not in DEVICES:
+        raise ValueError(f"device must be one of {list(DEVICES)}, got {device!r}")
+    has_cuda = CUDA in runtime.get_available_providers()
+    if device == "cpu" or (device == "auto" and not has_cuda):
+        return [CPU]
+    if not has_cuda:
+        raise UsageError(
+            "device cuda: the installed onnxruntime is the CPU wheel; run"
+            f" `pip uninstall onnxruntime`, then {install_hint('gpu')}"
+        )
+    runtime.preload_dlls()  # the CUDA libraries from wheels
+    return [CUDA, CPU]
+
+
+def _demand_cuda(in_use: str) -> None:
+    """Refuse any provider but CUDA: without a driver, ONNX Runtime lists CUDA but falls back."""
+    if in_use != CUDA:
+        raise UsageError(
+            f"device cuda: the model runs on {in_use}: no usable CUDA device. onnxruntime-gpu needs"
+            " an NVIDIA driver (libcuda.so.1; see nvidia-smi) and the CUDA and cuDNN wheels of the"
+            f" extra `gpu`: {install_hint('gpu')}"
+        )
 
 
 def _check_graph(graph: Any, bundle: Bundle) -> None:

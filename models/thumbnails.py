@@ -17,17 +17,8 @@ SIDE: Final = 192  # most pixels of the longer side
 QUALITY: Final = 60  # 6.4 KiB per photo at 192 pixels; 256 pixels at quality 80 take twice as much
 
 
-def make_thumbnail(picture: bytes) -> bytes:
-    """A JPEG of at most `SIDE` pixels a side, upright, without metadata.
-
-    Raises:
-        ImageError: The bytes are not a usable picture.
-    """
-    return plain_jpeg(picture, side=SIDE, quality=QUALITY)
-
-
 def read_thumbnails(source: str, files: Mapping[str, Path]) -> dict[str, bytes]:
-    """The thumbnails of picture files, by class id.
+    """The thumbnails of picture files, by class id: upright JPEGs without metadata.
 
     Raises:
         DataError: Some files are unreadable or not pictures. The message lists each; ``source``
@@ -54,7 +45,7 @@ def read_thumbnails(source: str, files: Mapping[str, Path]) -> dict[str, bytes]:
 def _thumbnail_or_fault(path: Path) -> bytes | str:
     """The thumbnail, or a message about the fault of the file."""
     try:
-        return make_thumbnail(path.read_bytes())
+        return plain_jpeg(path.read_bytes(), side=SIDE, quality=QUALITY)
     except ImageError as error:
         return str(error)
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name

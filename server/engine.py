@@ -1,6 +1,6 @@
 """Process photos: a pool of threads, a bounded queue, no work for clients that disconnected.
 
-One task decodes, runs the network and draws the set; on a GPU the network runs in batches,
+One task decodes, runs the network and computes the set; on a GPU the network runs in batches,
 `florilege.server.inference.batching`.
 """
 

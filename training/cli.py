@@ -21,7 +21,6 @@ from florilege.training.train import train_run
 
 app = typer.Typer(no_args_is_help=True, help="Train a network and export it as a bundle.")
 
-
 FLAGS: Final = (
     *("data", "recipe", "backbone", "loss", "epochs", "batch_size", "image_size", "seed"),
     *("device", "weights", "freeze", "features", "unfreeze"),

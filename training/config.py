@@ -35,7 +35,7 @@ Border = Literal["reflected", "black"]
 _DIGITS = BeforeValidator(lambda x: int(x) if isinstance(x, str) and x.isdecimal() else x)
 
 
-class SettingsGroup(BaseModel):
+class _SettingsGroup(BaseModel):
     """Immutable settings, validated on construction."""
 
     model_config = ConfigDict(
@@ -45,13 +45,11 @@ class SettingsGroup(BaseModel):
 
 ADAMW: Final = {"learning_rate": 1e-3, "weight_decay": 0.05, "momentum": None, "nesterov": None}
 """Defaults of adamw where they differ from the field defaults, which are those of sgd."""
-
-
 CLIP_NORM: Final = 1.0
 """Largest norm of the gradient of a network without normalisation layers."""
 
 
-class OptimiserConfig(SettingsGroup):
+class OptimiserConfig(_SettingsGroup):
     """The optimiser; see ``florilege.training.optimisation.optimizer``."""
 
     name: Literal["sgd", "adamw"] = "sgd"
@@ -93,7 +91,7 @@ class OptimiserConfig(SettingsGroup):
         return self
 
 
-class AverageConfig(SettingsGroup):
+class _AverageConfig(_SettingsGroup):
     """Moving average of the weights; see ``florilege.training.optimisation.weight_average``."""
 
     decay: float | None = Field(default=None, gt=0, lt=1)
@@ -101,7 +99,7 @@ class AverageConfig(SettingsGroup):
     validated, saved and exported. Null does not average."""
 
 
-class ScheduleConfig(SettingsGroup):
+class ScheduleConfig(_SettingsGroup):
     """The learning rate over time; see ``florilege.training.optimisation.optimizer``."""
 
     name: Literal["cosine", "step", "constant"] = "cosine"
@@ -123,7 +121,7 @@ class ScheduleConfig(SettingsGroup):
         return self
 
 
-class AugmentConfig(SettingsGroup):
+class AugmentConfig(_SettingsGroup):
     """Augmentation of training pictures; see ``florilege.training.batches.augment``."""
 
     min_area: float = Field(default=0.35, gt=0, le=1)
@@ -155,7 +153,7 @@ class AugmentConfig(SettingsGroup):
         return self
 
 
-class ValidationConfig(SettingsGroup):
+class _ValidationConfig(_SettingsGroup):
     """The metric that chooses the checkpoint, and early stopping."""
 
     metric: MetricName = "average_k"
@@ -178,7 +176,7 @@ class ValidationConfig(SettingsGroup):
         return Metric(name=self.metric, k=self.k)
 
 
-class CheckpointConfig(SettingsGroup):
+class _CheckpointConfig(_SettingsGroup):
     """How often ``last.pt`` is written, apart from the end of each epoch."""
 
     every_seconds: Positive = 120.0
@@ -187,7 +185,7 @@ class CheckpointConfig(SettingsGroup):
     """Write `last.pt` after this many steps too."""
 
 
-class TrainConfig(SettingsGroup):
+class TrainConfig(_SettingsGroup):
     """One training run."""
 
     data: Text
@@ -269,11 +267,11 @@ class TrainConfig(SettingsGroup):
     """Folder for decoded training pictures that do not fit in memory; runs and processes share it,
     and a tenth of its disk stays free."""
     optimiser: OptimiserConfig = OptimiserConfig()
-    average: AverageConfig = AverageConfig()
+    average: _AverageConfig = _AverageConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     augment: AugmentConfig = AugmentConfig()
-    validation: ValidationConfig = ValidationConfig()
-    checkpoint: CheckpointConfig = CheckpointConfig()
+    validation: _ValidationConfig = _ValidationConfig()
+    checkpoint: _CheckpointConfig = _CheckpointConfig()
 
     @model_validator(mode="after")
     def _loss_has_a_name(self) -> Self:

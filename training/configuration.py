@@ -59,9 +59,9 @@ def resolve(
     explicit = merge(read_yaml(config) if config else {}, settings)
     # names first: set after its parameters, a name would drop them
     for override in sorted(overrides, key=lambda text: not text.startswith(_NAMES)):
-        explicit = merge(explicit, parse_override(override))
+        explicit = merge(explicit, _override(override))
     name = str(explicit.get("recipe", "frozen" if explicit.get("freeze") else "default"))
-    recipe = find_recipe(name)
+    recipe = _find_recipe(name)
     defaults = merge({"recipe": name, "loss": {"name": DEFAULT_LOSS}}, recipe.settings)
     merged = merge(defaults, explicit)
     if "data" not in merged and recipe.place:
@@ -71,12 +71,7 @@ def resolve(
     return _with_clipping(_with_preprocess(from_plain(merged)))
 
 
-def find_recipe(name: str) -> Recipe:
-    """The recipe called ``name``.
-
-    Raises:
-        UsageError: There is no such recipe; the message suggests similar names.
-    """
+def _find_recipe(name: str) -> Recipe:
     if name not in RECIPES:
         raise UsageError(
             f"there is no recipe {name!r}; `florilege recipes` lists all {len(RECIPES)}"
@@ -169,16 +164,8 @@ def _canonical_names(plain: Mapping[str, Any]) -> Plain:
     return settings
 
 
-def parse_override(text: str) -> Plain:
-    """Turn ``a.b=c`` into ``{"a": {"b": c}}``, ``c`` read as YAML.
-
-    Raises:
-        UsageError: There is no name or no ``=``.
-
-    Example:
-        >>> parse_override("loss.alpha=1e-1")
-        {'loss': {'alpha': 0.1}}
-    """
+def _override(text: str) -> Plain:
+    """Turn ``a.b=c`` into ``{"a": {"b": c}}``, ``c`` read as YAML."""
     name, separator, value = text.partition("=")
     parts = name.strip().split(".")
     if not separator or not all(parts):
@@ -194,14 +181,10 @@ def parse_override(text: str) -> Plain:
 
 
 def parse_values(text: str) -> list[Any]:
-    """Values separated by commas, each read as YAML.
+    """Values separated by commas, such as ``1e-1, sgd, [10, 20]``, each read as YAML.
 
     Raises:
         yaml.YAMLError: They are not YAML.
-
-    Example:
-        >>> parse_values("1e-1, sgd, [10, 20]")
-        [0.1, 'sgd', [10, 20]]
     """
     values: list[Any] = yaml.load(f"[{text}]", _Loader)
     return values

@@ -35,16 +35,8 @@ def objective_of(config: TrainConfig, dataset: Dataset, ranks: Ranks = ALONE) ->
             f"batch_size must be at least {fewest}, two pictures for each of {ranks.count} "
             f"processes, got {config.batch_size}: it counts those of all processes"
         )
-    objective = make_objective(
-        config.loss_name,
-        config.loss_parameters,
-        head=config.head,
-        head_scale=config.head_scale,
-        accumulate=config.accumulate,
-        class_weight_power=config.class_weight_power,
-        mixup=config.mixup > 0,
-        class_counts=np.bincount(labels, minlength=len(dataset.classes)).tolist(),
-    )
+    counts = np.bincount(labels, minlength=len(dataset.classes)).tolist()
+    objective = make_objective(config, counts)
     loss_fn = objective.loss_fn
     has_state = isinstance(loss_fn, TwoHeadAverageK) and loss_fn.recent_batches
     if has_state and not (ranks.alone or loss_fn.spans_ranks):

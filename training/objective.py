@@ -13,6 +13,7 @@ from torch import Tensor
 from florilege.errors import UsageError
 from florilege.suggestions import suggestion
 from florilege.training import losses
+from florilege.training.config import TrainConfig
 from florilege.training.loop.distributed import ALONE, Ranks
 from florilege.training.losses import Loss
 
@@ -86,36 +87,19 @@ class Objective:
         return self.head_scale if self.loss_fn.scale is None else float(self.loss_fn.scale)
 
 
-def make_objective(
-    name: str,
-    parameters: Mapping[str, Any],
-    *,
-    head: str,
-    head_scale: float | None = None,
-    class_counts: Sequence[int],
-    class_weight_power: float = 0.0,
-    accumulate: int = 1,
-    mixup: bool = False,
-) -> Objective:
-    """Build a loss, filling in what it needs to know about the data unless the user set it.
+def make_objective(config: TrainConfig, class_counts: Sequence[int]) -> Objective:
+    """Build the loss of a run, filling in what it needs to know about the data unless it is set.
 
     Args:
-        name: A key of ``LOSSES``.
-        parameters: What the user set.
-        head: ``auto``, or the head the user asked for.
-        head_scale: Scale of a cosine head for a loss that has none; None is 10.
+        config: The loss and its parameters, and all settings that concern it.
         class_counts: Training pictures of each class.
-        class_weight_power: Class weights are the counts to the power of minus this, with a mean of
-            one over the training pictures.
-        accumulate: Batches per step.
-        mixup: Whether labels are mixtures.
 
     Raises:
         UsageError: An unknown loss or parameter, a value out of range, or a head that the loss
             cannot train.
     """
-    head = head_of(name, head)
-    classes, rows = len(class_counts), sum(class_counts)
+    name, parameters = config.loss_name, config.loss_parameters
+    head, accumulate = head_of(name, config.head), config.accumulate
     defaults, notes = _fit_to_data(name, parameters, head, class_counts)
     signature = inspect.signature(losses.LOSSES[name]).parameters
     if accumulate > 1 and "recent_batches" in signature and "recent_batches" not in parameters:
@@ -124,18 +108,19 @@ def make_objective(
             f"loss {name}: recent_batches is {accumulate - 1}, so that candidates are chosen over "
             f"the {accumulate} batches of a step"
         )
-    if class_weight_power:
-        weight = defaults["weight"] = class_weights(class_counts, class_weight_power)
+    if config.class_weight_power:
+        weight = defaults["weight"] = _class_weights(class_counts, config.class_weight_power)
         notes.append(f"loss {name}: class weights from {min(weight):.3g} to {max(weight):.3g}")
     try:
         loss_fn = losses.build(name, **{**defaults, **parameters})
     except (ValueError, TypeError) as error:
         raise UsageError(f"loss {name}: {error}") from error
-    _check_fit(loss_fn, classes=classes, rows=rows)
-    if mixup and (loss_fn.takes_rows or loss_fn.ignore_index >= 0):
+    _check_fit(loss_fn, classes=len(class_counts), rows=sum(class_counts))
+    if config.mixup and (loss_fn.takes_rows or loss_fn.ignore_index >= 0):
         why = "estimates the labels of each picture" if loss_fn.takes_rows else "ignores labels"
         raise UsageError(f"mixup cannot be used with loss {name}, which {why}: leave mixup at 0")
-    return Objective(loss_fn, head, tuple(notes), _cosine_scale(name, loss_fn, head, head_scale))
+    scale = _cosine_scale(name, loss_fn, head, config.head_scale)
+    return Objective(loss_fn, head, tuple(notes), scale)
 
 
 def _fit_to_data(
@@ -170,15 +155,8 @@ def _cosine_scale(name: str, loss_fn: Loss, head: str, head_scale: float | None)
     return None
 
 
-def class_weights(counts: Sequence[int], power: float) -> list[float]:
-    """Class weights: ``count ** -power``, with a mean of one over the pictures.
-
-    A class without pictures is treated as if it had one.
-
-    Example:
-        >>> class_weights([1, 3], 1)
-        [2.0, 0.6666666666666666]
-    """
+def _class_weights(counts: Sequence[int], power: float) -> list[float]:
+    """``count ** -power`` with a mean of one over the pictures; a class without any counts as 1."""
     pictures = np.asarray(counts, dtype=np.float64)
     weights = np.maximum(pictures, 1.0) ** -power
     return [float(weight) for weight in weights * pictures.sum() / (weights @ pictures)]

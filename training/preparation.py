@@ -1,10 +1,15 @@
 """What a run needs from its data before the first step, and notes on the data for the user."""
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import version
 from pathlib import Path
+from typing import Final
+
+import torch
 
 from florilege.cores import cores
-from florilege.data.dataset import Dataset
+from florilege.data.dataset import Dataset, Split
 from florilege.data.records import count_of
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError
@@ -17,9 +22,13 @@ from florilege.training.batches.data_loader import Sources
 from florilege.training.batches.decoded_pictures import hash_photos, short_side
 from florilege.training.config import TrainConfig
 from florilege.training.device import Compute
-from florilege.training.frozen.feature_store import Features, folder_name
+from florilege.training.frozen.feature_store import folder_name
 from florilege.training.frozen.features import FrozenBackbone
 from florilege.training.recipes import RECIPES
+from florilege.training.run_folder import RunFolder
+
+MACHINE_SETTINGS: Final = ("workers", "cache_mb", "picture_cache", "features")
+"""Settings that may differ between the processes that train one network."""
 
 
 def open_data(config: TrainConfig, splits: Sequence[str]) -> Dataset:
@@ -35,6 +44,29 @@ def open_data(config: TrainConfig, splits: Sequence[str]) -> Dataset:
         if place and place.partition(": ")[2] not in message:
             message += f"; {place}"
         raise DataError(message) from error
+
+
+def facts(config: TrainConfig, dataset: Dataset, resumed: RunFolder | None) -> dict[str, object]:
+    """What all processes must share, by its name in a message."""
+    plain = config.to_plain()
+    settings = {name: value for name, value in plain.items() if name not in MACHINE_SETTINGS}
+    pictures = {f"{name} data": _digest(split) for name, split in dataset.splits.items()}
+    versions = {"florilege": version("florilege"), "torch": torch.__version__}
+    return {**settings, **pictures, **versions, "run folder": _state(resumed)}
+
+
+def _digest(split: Split) -> str:
+    """The number of pictures of a split, and a hash of their names and labels."""
+    digest = hashlib.sha256(split.labels.tobytes())
+    for name in split.names:
+        digest.update(f"{name}\n".encode())
+    return f"{len(split)} pictures {digest.hexdigest()[:8]}"
+
+
+def _state(run: RunFolder | None) -> str:
+    if run is None:
+        return "new"
+    return f"of {run.last.stat().st_size} bytes" if run.last.is_file() else "without checkpoint"
 
 
 def reference_pictures(dataset: Dataset) -> bytes | None:
@@ -82,11 +114,6 @@ def frozen_backbone(
     folder /= folder_name(config.backbone, network.backbone, preprocess, computed_by=computed_by)
     workers = cores() if config.workers is None else config.workers
     return FrozenBackbone(network, preprocess, folder, compute, workers, say, runtime)
-
-
-def frozen_features(dataset: Dataset, backbone: FrozenBackbone) -> tuple[Features, Features]:
-    """Features of `train` and `val`."""
-    return backbone.features(dataset.split("train")), backbone.features(dataset.split("val"))
 
 
 def photos_of(

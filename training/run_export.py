@@ -68,7 +68,7 @@ def export_run(run: Path, out: Path) -> Bundle:
             "classes.json": classes.to_json().encode(),
             "preprocess.json": preprocess.to_json().encode(),
             "metrics.json": _json(row),
-            "MODEL_CARD.md": model_card(
+            "MODEL_CARD.md": _model_card(
                 run.name, config, classes, row, started_from, blend_note
             ).encode(),
             "provenance.json": _json(
@@ -123,24 +123,15 @@ def _json(content: object) -> bytes:
     return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def model_card(
+def _model_card(
     name: str,
     config: TrainConfig,
     classes: ClassTable,
     row: Mapping[str, Any],
-    started_from: Provenance | None = None,
-    blend_note: str | None = None,
+    started_from: Provenance | None,
+    blend_note: str | None,
 ) -> str:
-    """The card in Markdown.
-
-    Args:
-        name: Name of the model.
-        config: The settings it was trained with.
-        classes: Its classes.
-        row: Figures of the exported epoch; empty if none was trained.
-        started_from: The weights that training started from, if any.
-        blend_note: How the head was blended, if it was; see ``florilege.training.frozen.blend``.
-    """
+    """The card in Markdown; ``row`` holds the figures of the exported epoch, if one was trained."""
     counts, preprocess, size = classes.counts, config.preprocess, config.preprocess.image_size
     pictures = "" if counts is None else f" on {int(counts.sum())} pictures"
     spread = "" if counts is None else f", {counts.min()} to {counts.max()} training pictures each"

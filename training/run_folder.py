@@ -1,16 +1,15 @@
 """The folder of a run: its files and its lock."""
 
 import json
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
 from florilege.errors import BundleError, DataError, UsageError
-from florilege.files import LOCK, folder_lock
+from florilege.files import LOCK, new_folder_lock
 from florilege.models.backbones.provenance import RECORD, Provenance
 from florilege.models.classes import ClassTable
-from florilege.models.photo_hashes import PHOTOS, PhotoHashes
+from florilege.models.photo_hashes import PHOTOS
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import from_plain, read_yaml, to_yaml
 from florilege.training.loop.checkpoint import write
@@ -87,20 +86,9 @@ class RunFolder:
                 "of training pictures. Restore it, or train into another --out"
             )
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Create the folder and lock it while the block runs.
-
-        Raises:
-            UsageError: Another process is training into the folder, or it cannot be created.
-        """
-        with ExitStack() as stack:
-            try:
-                self.path.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(folder_lock(self.path))
-            except OSError as error:
-                raise UsageError(f"cannot create {self.path}: {error.strerror}") from error
-            yield
+    def locked(self) -> AbstractContextManager[None]:
+        """Create the folder and lock it while a block runs; errors as in `new_folder_lock`."""
+        return new_folder_lock(self.path, f"cannot create {self.path}")
 
     def write_settings(
         self, config: TrainConfig, classes: ClassTable, thumbnails: bytes | None = None
@@ -113,15 +101,6 @@ class RunFolder:
         if thumbnails is not None:
             write(self.thumbnails, thumbnails)
         write(self.config, to_yaml(config).encode())
-
-    def write_provenance(self, provenance: Provenance | None) -> None:
-        """Write ``weights.json``: file, hash and licence of the weights the run started from."""
-        if provenance is not None:
-            write(self.weights, provenance.to_json().encode())
-
-    def write_photos(self, photos: PhotoHashes) -> None:
-        """Write ``photos.npz``: which photos train the network and which choose its checkpoint."""
-        write(self.photos, photos.to_bytes())
 
     def read_provenance(self) -> Provenance | None:
         """The weights the run started from; None if random or not recorded by an older version."""

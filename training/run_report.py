@@ -30,24 +30,15 @@ from florilege.training.validation_metric import metric_of
 
 _LINES: Final = ((GREEN, "-", "o"), (RUST, "--", "s"), (BLUE, "-.", "^"), (OCHRE, ":", "D"))
 _HEADS: Final = ("linear", "cosine", "multi_label", "sccp")
-_ACCURACY: Final = re.compile(
-    rf"val_average_(?P<k>[\d.]+)_(?P<head>{'|'.join(_HEADS)})_(?P<kind>\w+)"
-)
+_ACCURACY: Final = re.compile(r"val_average_(?P<k>[\d.]+)_(?P<choice>\w+)")
 
 
 def write_report(folder: RunFolder, config: TrainConfig, history: Sequence[Row]) -> None:
-    """Write ``report.html`` into the run folder."""
+    """Write ``report.html``, from one row per epoch as in ``metrics.csv``."""
     write(folder.report, _report_html(folder.path.name, config, history).encode())
 
 
 def _report_html(name: str, config: TrainConfig, history: Sequence[Row]) -> str:
-    """The page: summary, table of the best epoch, curves, settings.
-
-    Args:
-        name: Name of the run.
-        config: Its settings.
-        history: One row per epoch, as in ``metrics.csv``; may be empty.
-    """
     sections = [section("Settings", preformatted(to_yaml(config)))]
     if history:
         sections = [
@@ -84,8 +75,7 @@ def _accuracies(row: Row) -> dict[str, dict[float, str]]:
     """The columns of average-K accuracy, by head and score in words, then by K."""
     columns = dict[str, dict[float, str]]()
     for match in filter(None, map(_ACCURACY.fullmatch, row)):
-        choice = f"{_words(match['head'])}, {match['kind']}"
-        columns.setdefault(choice, {})[float(match["k"])] = match[0]
+        columns.setdefault(_choice(match["choice"]), {})[float(match["k"])] = match[0]
     return columns
 
 

@@ -9,8 +9,6 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from florilege.data.dataset import Dataset
-from florilege.models.backbones import Network
 from florilege.models.backbones.weights import Weights, load_into, open_weights, read_weights
 from florilege.models.photo_hashes import PhotoHashes
 from florilege.terminal import say
@@ -20,17 +18,14 @@ from florilege.training.device import Compute, choose, exhausted, tuned
 from florilege.training.frozen.blend import blend
 from florilege.training.frozen.feature_store import Features
 from florilege.training.frozen.features import HeadOnFeatures, threads_for
-from florilege.training.loop import checkpoint
-from florilege.training.loop.checkpoint import Position, TrainingState
+from florilege.training.loop.checkpoint import Position, TrainingState, load, save_weights, write
 from florilege.training.loop.distributed import Ranks, together
-from florilege.training.loop.rank_consistency import facts
 from florilege.training.loop.training_loop import Run, Say, mute
 from florilege.training.network import notes_on_random_weights, seeded, start, unfreeze
-from florilege.training.objective import Objective
 from florilege.training.optimisation.optimizer import rate_share
 from florilege.training.preparation import (
+    facts,
     frozen_backbone,
-    frozen_features,
     notes_on_enlarging,
     notes_on_validation,
     open_data,
@@ -75,32 +70,10 @@ def train_run(
     compute = choose(config.device, config.precision)
     with together(compute.device) as ranks, exhausted(), tuned(compute):
         speak, folder = say if ranks.first else mute, RunFolder(out)
-        return _TrainingProcess(config, folder, compute, ranks, speak, resume=resume).train()
+        return _TrainingProcess(config, folder, compute, ranks, speak, resume).train()
 
 
-@dataclass(frozen=True)
-class _Inputs:
-    """Data, loss and network of a run before training."""
-
-    dataset: Dataset
-    thumbnails: bytes | None  # reference pictures of the classes
-    objective: Objective
-    network: Network
-    weights: Weights | None  # that the network starts from
-    planned_epochs: int  # of the run before it was resumed
-
-
-@dataclass(frozen=True)
-class _State:
-    """What every process enters the loop with."""
-
-    trained: TrainingState
-    position: Position
-    sources: Sources | None  # None if there is nothing to train
-    features: tuple[Features, Features] | None  # of train and val, to train only the head
-    photos: PhotoHashes | None  # to write to the run folder
-
-
+@dataclass
 class _TrainingProcess:
     """One of the processes that train a network together.
 
@@ -108,108 +81,102 @@ class _TrainingProcess:
     ``ranks.agreeing()``, where an error in one ends all.
     """
 
-    def __init__(
-        self,
-        config: TrainConfig,
-        folder: RunFolder,
-        compute: Compute,
-        ranks: Ranks,
-        say: Say,
-        *,
-        resume: bool,
-    ) -> None:
-        self.config, self.folder, self.compute = config, folder, compute
-        self.ranks, self.say = ranks, say
-        self.resumed = resume and folder.config.is_file()
+    config: TrainConfig
+    folder: RunFolder
+    compute: Compute
+    ranks: Ranks
+    say: Say
+    resume: bool
+
+    def __post_init__(self) -> None:
+        folder = self.folder
+        self.resumed = self.resume and folder.config.is_file()
         self.restored = self.resumed and folder.last.is_file()
-        self.fresh = not self.restored or (bool(config.freeze) and not folder.best.is_file())
+        self.fresh = not self.restored or (bool(self.config.freeze) and not folder.best.is_file())
         self.notes = list[str]()  # for the user, once the folder is locked
 
     def train(self) -> TrainResult:
         """Run all steps."""
-        inputs = self.prepare()
-        state = self.synchronise(inputs)
-        with self.reserved(inputs, state):
-            run = self.loop(inputs, state)
-            self.finish(run, state)
-        return _result(self.config, self.folder, state.position)
+        self.prepare()
+        self.synchronise()
+        with self.reserved():
+            self.finish(self.loop())
+        return _result(self.config, self.folder, self.position)
 
-    def prepare(self) -> _Inputs:
+    def prepare(self) -> None:
         """Open the data, build loss and network, and give the network its first weights."""
         config, ranks, notes = self.config, self.ranks, self.notes
         with ranks.agreeing():
-            dataset = open_data(config, ["train", "val"] if config.epochs else ["train"])
-            ranks.check_same(facts(config, dataset, self.folder if self.resumed else None))
-            planned = self.folder.read_config().epochs if self.resumed else config.epochs
-            thumbnails = None
+            self.dataset = open_data(config, ["train", "val"] if config.epochs else ["train"])
+            ranks.check_same(facts(config, self.dataset, self.folder if self.resumed else None))
+            planned = self.folder.read_config() if self.resumed else config
+            self.planned_epochs = planned.epochs  # of the run before it was resumed
+            self.thumbnails: bytes | None = None  # reference pictures of the classes
             if ranks.first:
-                self.check_folder(dataset)
-                thumbnails = reference_pictures(dataset)  # fails now if one is missing
-            objective, network = seeded(config, dataset, ranks)
-            notes += [*objective.notes, *unfreeze(network, config)]
-            notes += notes_on_validation(config, dataset)
-        weights = None
+                self.check_folder()
+                self.thumbnails = reference_pictures(self.dataset)  # fails now if one is missing
+            self.objective, network = seeded(config, self.dataset, ranks)
+            notes += [*self.objective.notes, *unfreeze(network, config)]
+            notes += notes_on_validation(config, self.dataset)
+        self.weights: Weights | None = None  # that the network starts from
         if self.fresh and config.weights is not None:
-            weights = ranks.in_turn(partial(open_weights, config.weights, config.backbone))
+            self.weights = ranks.in_turn(partial(open_weights, config.weights, config.backbone))
         with ranks.agreeing():
             if self.fresh:
-                notes += start(network, config, objective, dataset, weights)
-                notes += notes_on_enlarging(config, dataset)
+                notes += start(network, config, self.objective, self.dataset, self.weights)
+                notes += notes_on_enlarging(config, self.dataset)
                 notes += notes_on_random_weights(config)
             elif config.freeze:
                 best = self.folder.best
                 load_into(network, read_weights(best), origin=str(best))
-        network = network.to(self.compute.device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack this form
-        return _Inputs(dataset, thumbnails, objective, network, weights, planned)
+        self.network = network.to(self.compute.device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack this form
 
-    def check_folder(self, dataset: Dataset) -> None:
+    def check_folder(self) -> None:
         """Refuse a folder that holds another run."""
         if self.resumed:
-            self.folder.check_resumable(self.config, dataset.classes)
+            self.folder.check_resumable(self.config, self.dataset.classes)
         else:
             self.folder.check_free()
 
-    def synchronise(self, inputs: _Inputs) -> _State:
+    def synchronise(self) -> None:
         """Bring every process to the same step of the run, with its share of the batches."""
-        config, ranks, compute, dataset = self.config, self.ranks, self.compute, inputs.dataset
-        features = self.frozen_features(inputs)
-        trained = self.trained(inputs, features)
+        config, ranks = self.config, self.ranks
+        self.features = self.frozen_features()
+        self.sources: Sources | None = None  # None if there is nothing to train
+        trainable: nn.Module = self.network
+        if self.features is not None:
+            self.sources = Sources(*self.features, workers=0)
+            trainable = HeadOnFeatures(self.network, self.features[0])
+        loss_fn = self.objective.loss_fn.to(self.compute.device)
+        self.trained = TrainingState.before_training(trainable, loss_fn, config, self.compute)
         with ranks.agreeing():
-            restored = self.restored
-            position = checkpoint.load(self.folder.last, trained, ranks) if restored else Position()
+            self.position = Position()
+            if self.restored:
+                self.position = load(self.folder.last, self.trained, ranks)
+        position = self.position
         ranks.check_same({"checkpoint": f"of step {position.step}, batch {position.batch}"})
-        sources = None if features is None else Sources(*features, workers=0)
         with ranks.agreeing(patiently=True):  # machines may decode at very different speeds
-            if position.epoch < config.epochs and sources is None:
-                sources = open_sources(dataset, config, ranks, on_gpu=compute.on_gpu)
-            photos = None
+            if position.epoch < config.epochs and self.sources is None:
+                self.sources = open_sources(self.dataset, config, ranks, on_gpu=self.compute.on_gpu)
+            self.photos: PhotoHashes | None = None  # to write to the run folder
             if ranks.first and not self.folder.photos.is_file():
-                photos = photos_of(dataset, config, sources, inputs.weights)
-        if restored:
+                self.photos = photos_of(self.dataset, config, self.sources, self.weights)
+        if self.restored:
             self.notes += _notes_on_continuing(position, ranks)
-            self.notes += _notes_on_rising_rate(position, config, inputs.planned_epochs)
+            self.notes += _notes_on_rising_rate(position, config, self.planned_epochs)
         position.processes = ranks.count
-        return _State(trained, position, sources, features, photos)
 
-    def frozen_features(self, inputs: _Inputs) -> tuple[Features, Features] | None:
+    def frozen_features(self) -> tuple[Features, Features] | None:
         """Features of `train` and `val`, computed by one process; None to train on pictures."""
         if not (self.config.freeze and self.config.epochs):
             return None
-        settings = (self.config, inputs.network, self.folder.path, self.compute, self.say)
+        settings = (self.config, self.network, self.folder.path, self.compute, self.say)
         backbone = frozen_backbone(*settings)
-        return self.ranks.in_turn(partial(frozen_features, inputs.dataset, backbone))
-
-    def trained(self, inputs: _Inputs, features: tuple[Features, Features] | None) -> TrainingState:
-        """The training state before the first step."""
-        config, network = self.config, inputs.network
-        loss_fn = inputs.objective.loss_fn.to(self.compute.device)
-        trainable: nn.Module = network
-        if features is not None:
-            trainable = HeadOnFeatures(network, features[0])
-        return TrainingState.before_training(trainable, loss_fn, config, self.compute)
+        train, val = self.dataset.split("train"), self.dataset.split("val")
+        return self.ranks.in_turn(lambda: (backbone.features(train), backbone.features(val)))
 
     @contextmanager
-    def reserved(self, inputs: _Inputs, state: _State) -> Iterator[None]:
+    def reserved(self) -> Iterator[None]:
         """Lock the folder while the block runs, and write the settings into it."""
         folder = self.folder
         with ExitStack() as stack:
@@ -218,41 +185,41 @@ class _TrainingProcess:
                     stack.enter_context(folder.locked())
                     if not self.resumed:
                         folder.check_free()  # again: another run may have started in it meanwhile
-                    folder.write_settings(self.config, inputs.dataset.classes, inputs.thumbnails)
-                    if inputs.weights is not None:
-                        folder.write_provenance(inputs.weights.provenance)
-                    if state.photos is not None:
-                        folder.write_photos(state.photos)
+                    folder.write_settings(self.config, self.dataset.classes, self.thumbnails)
+                    if self.weights is not None and self.weights.provenance is not None:
+                        write(folder.weights, self.weights.provenance.to_json().encode())
+                    if self.photos is not None:
+                        write(folder.photos, self.photos.to_bytes())
             yield
 
-    def loop(self, inputs: _Inputs, state: _State) -> Run:
+    def loop(self) -> Run:
         """Train to the last epoch; a run of no epochs only writes its checkpoint."""
         for note in self.notes:
             self.say(note)
         run = Run(
-            *(self.config, self.folder, inputs.network, self.compute, inputs.objective),
-            *(state.trained, state.position, self.say, self.ranks),
+            *(self.config, self.folder, self.network, self.compute, self.objective),
+            *(self.trained, self.position, self.say, self.ranks),
         )
-        if state.sources is not None:
-            with threads_for(state.trained.network, self.config.batch_size):
-                run.fit(state.sources)
+        if self.sources is not None:
+            with threads_for(self.trained.network, self.config.batch_size):
+                run.fit(self.sources)
         elif not self.restored:
             run.save()
         return run
 
-    def finish(self, run: Run, state: _State) -> None:
+    def finish(self, run: Run) -> None:
         """Write the results of the run: weights, a blended head, the report."""
         with self.ranks.agreeing(patiently=True):
             if not self.ranks.first:
                 return
             best = self.folder.best
             if not best.is_file():
-                checkpoint.save_weights(best, run.state())
-            if self.config.blend and state.features and run.objective.head == "linear":
-                self.say(blend(best, *state.features, self.config))
+                save_weights(best, run.state())
+            if self.config.blend and self.features and run.objective.head == "linear":
+                self.say(blend(best, *self.features, self.config))
             from florilege.training.run_report import write_report  # matplotlib takes a second
 
-            write_report(self.folder, self.config, state.position.history)
+            write_report(self.folder, self.config, self.position.history)
 
 
 def _notes_on_continuing(position: Position, ranks: Ranks) -> Iterator[str]:

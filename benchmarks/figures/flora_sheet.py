@@ -17,7 +17,7 @@ from PIL import Image, ImageDraw, ImageFont
 from florilege.data.flora import Flora
 from florilege.data.flora.posterior import bayes_threshold, posterior_of
 from florilege.data.flora.renderer import SIDE, draw
-from florilege.data.flora.species import GENERA, prior, species_traits
+from florilege.data.flora.species import GENERA, flora_classes, prior, species_traits
 
 ZOOM = 2
 CELL = SIDE * ZOOM
@@ -85,7 +85,7 @@ def _genus(
         columns = (traits.petal_form, traits.flower, traits.leaf_form, traits.leaf, traits.fruit)
         organs = [int(column[species]) for column in columns]
         _paste(canvas, draw(organs, np.random.default_rng((flora.seed, species))), x, y + 16)
-        epithet = flora.classes[species].scientific_name.split()[1]
+        epithet = flora_classes()[species].scientific_name.split()[1]
         _text(pen, x, y + 17 + CELL, epithet, 11, INK)
         _text(pen, x, y + 30 + CELL, f"{prior()[species]:.1%}", 10, PALE)
         x += CELL + MARGIN
@@ -122,7 +122,7 @@ def set_lines(flora: Flora, row: int, most: int = 4) -> Sequence[tuple[str, tupl
     inside = [int(s) for s in order if posterior[s] >= bayes_threshold(SHOWN_K)]
     lines = []
     for species in inside[:most]:
-        genus, epithet = flora.classes[species].scientific_name.split()
+        genus, epithet = flora_classes()[species].scientific_name.split()
         mark = " *" if species == truth else ""
         text = f"{posterior[species]:.2f} {genus[:4]}. {epithet}{mark}"
         lines.append((text, INK if species == truth else PALE))

@@ -30,10 +30,16 @@ from florilege.models.heads import build_head, by_head
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve
 from florilege.training.device import choose
-from florilege.training.frozen.blend import PARTNER, PARTNERS_DECAY, SHARPNESS, candidates, partner
+from florilege.training.frozen.blend import (
+    PARTNER,
+    PARTNERS_DECAY,
+    SHARPNESS,
+    candidates,
+    partner,
+    train_head,
+)
 from florilege.training.frozen.discriminant import Linear
 from florilege.training.frozen.feature_store import Features
-from florilege.training.frozen.head import train_head
 from florilege.training.network import seeded, start
 from florilege.training.objective import head_of
 from florilege.training.preparation import frozen_backbone

@@ -29,6 +29,7 @@ from florilege.calibration.photo_groups import one_of_each
 from florilege.calibration.rules import calibrate
 from florilege.calibration.sets import SetRule
 from florilege.data.flora import Flora
+from florilege.data.flora.species import SPECIES
 
 POOL = 60_000
 ROWS = 500
@@ -81,7 +82,7 @@ def main() -> None:
     splits = parser.parse_args().splits
     flora = Flora(rows={"val": POOL})
     labels = flora.labels("val")
-    counts = np.bincount(labels, minlength=len(flora.classes))
+    counts = np.bincount(labels, minlength=SPECIES)
     pool = Pool(scores=flora.posterior("val"), labels=labels, counts=counts)
     print(f"{splits} calibrations on {ROWS} photos, measured on {NEW} others; delta = 0.1.\n")
     print("| claim | promised | measured | standard error |\n|---|---|---|---|")

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from florilege.data.training_split import parse_options
 from florilege.training.recipes import RECIPES, PublishedFigure
-from florilege.training.recipes.cli import row
 from florilege.training.sweep.sweep_record import Mean, Record
 
 COLUMNS = {"average_k": "average", "top_k": "top"}
@@ -36,7 +35,7 @@ def main() -> None:
 
 def line(record: Record, k: int) -> str:
     """The line of a sweep; empty cells where it has not come to test, or nothing is published."""
-    cells = [row(RECIPES[record.recipe]), f"{noise(record):g}", str(len(record.request["seeds"]))]
+    cells = [RECIPES[record.recipe].row, f"{noise(record):g}", str(len(record.request["seeds"]))]
     tested = record.tested()
     for rule in COLUMNS:
         here: Mean | None = tested.get(rule, {}).get(float(k), {}).get("hit_rate")

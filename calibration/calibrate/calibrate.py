@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from florilege.calibration.calibrate.calibration_settings import (
     CalibrationPlan,
@@ -12,11 +12,7 @@ from florilege.calibration.calibrate.calibration_settings import (
 from florilege.calibration.calibrate.card_section import read_card_files, updated_files
 from florilege.calibration.calibrate.fit import SIZE_TOLERANCE, fit_record, passes
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, outputs_of, photos_for
-from florilege.calibration.calibrate.photo_overlap import (
-    NetworkPhotos,
-    network_photos,
-    overlap_warnings,
-)
+from florilege.calibration.calibrate.photo_overlap import overlap_warnings, photo_overlap
 from florilege.calibration.calibrate.set_agreement import compare_runtimes
 from florilege.calibration.calibrate.training_features import training_features, training_photos
 from florilege.calibration.conformal import fewest_rows
@@ -81,65 +77,61 @@ def calibrate_bundle(
     """
     with reserved(path), ExitStack() as stack:
         bundle = open_bundle(path)
-        part, requested = Part.parse(split), _check_settings(settings)
+        part = Part.parse(split)
+        with _usage_errors():
+            requested = CalibrationSettings(**settings)
         runtime = Runtime.of(requested.runtime, requested.precision)
         runtimes = [Runtime(), runtime] if runtime.name == OPENVINO else [runtime]
         sessions = [Session(bundle, device=device, runtime=each) for each in runtimes]
         plan, training = _plan(sessions[0], data, part, requested)
         photos = photos_for(bundle, data, split)
-        network, card_files = network_photos(bundle, split), read_card_files(bundle)
+        photo_overlap(bundle, split, [])  # fails early if its file is damaged
+        card, metrics = read_card_files(bundle)
         calibrated = [
-            stack.enter_context(_calibrated(session, plan, photos, network, training, workers))
-            for session in sessions
+            _calibrated(session, plan, photos, training, workers, stack) for session in sessions
         ]
         if len(calibrated) > 1:
             _compare(calibrated, sessions, data, part, say)
-        files, record = dict[str, bytes](), calibrated[-1].measured.record
-        for each in calibrated:
-            files |= updated_files(card_files, each.measured.record)
-            if each.reference is not None:
-                name = REFERENCES[each.measured.record.measured.runtime]
-                files[name] = each.reference.to_bytes()
+        files, measured = dict[str, bytes](), calibrated[-1][0]
+        for (_, record, *_), reference in calibrated:
+            files |= updated_files(card, metrics, record)
+            if reference is not None:
+                files[REFERENCES[record.measured.runtime]] = reference.to_bytes()
         names = (*CALIBRATIONS.values(), *REFERENCES.values())
         replace_files(path, files, without=[name for name in names if name not in files])
         if report is not None:
-            report(calibrated[-1].measured._replace(bundle=open_bundle(path)))
-    return record
+            report(measured._replace(bundle=open_bundle(path)))
+    return measured.record
 
 
-class _Calibrated(NamedTuple):
-    """The outputs of one runtime and the calibration on them."""
-
-    measured: BundleOutputs
-    reference: Reference | None
+_Calibrated = tuple[BundleOutputs, Reference | None]
+"""The outputs of one runtime with the calibration on them, and the reference of its rejection."""
 
 
-@contextmanager
 def _calibrated(
     session: Session,
     plan: CalibrationPlan,
     photos: Split,
-    network: NetworkPhotos,
     training: Split | None,
     workers: Workers | None,
-) -> Iterator[_Calibrated]:
+    stack: ExitStack,
+) -> _Calibrated:
     bundle = session.bundle
     features = None if training is None else training_features(session, training, workers)
-    with closing(
-        outputs_of(session, photos, features=features is not None, workers=workers)
-    ) as outputs:
-        reference = None if features is None else features.reference(outputs)
-        rows = passes(outputs, plan) * len(outputs.labels)
-        with progress(rows, "choosing thresholds") as advance:
-            record = fit_record(
-                outputs,
-                plan,
-                class_counts=bundle.classes.counts,
-                overlap=network.overlap(outputs.photos),
-                reference=reference,
-                advance=advance,
-            )
-        yield _Calibrated(BundleOutputs(bundle, record, outputs, photos), reference)
+    outputs = outputs_of(session, photos, features=features is not None, workers=workers)
+    stack.enter_context(closing(outputs))
+    reference = None if features is None else features.reference(outputs)
+    rows = passes(outputs, plan) * len(outputs.labels)
+    with progress(rows, "choosing thresholds") as advance:
+        record = fit_record(
+            outputs,
+            plan,
+            class_counts=bundle.classes.counts,
+            overlap=photo_overlap(bundle, photos.name, outputs.photos),
+            reference=reference,
+            advance=advance,
+        )
+    return BundleOutputs(bundle, record, outputs, photos), reference
 
 
 def _compare(
@@ -150,7 +142,7 @@ def _compare(
     say: Callable[[str], None],
 ) -> None:
     """Raise GateFailed if the sets of the second runtime differ from those of the first."""
-    measured = [each.measured for each in calibrated]
+    measured = [each for each, _ in calibrated]
     if split_name(part.name) != "test" and "test" in list_source(data, splits=[]).splits:
         photos = photos_for(measured[0].bundle, data, "test")
         with ExitStack() as stack:
@@ -159,13 +151,12 @@ def _compare(
                 each._replace(outputs=test_outputs, photos=photos)
                 for each, test_outputs in zip(measured, outputs, strict=True)
             )
-            verdict = compare_runtimes(new, old)
+            sentence, reasons = compare_runtimes(new, old)
     else:
-        verdict = compare_runtimes(measured[1], measured[0])
-    if verdict.reasons:
-        reasons = "; ".join(verdict.reasons)
-        raise GateFailed(f"{verdict.sentence}: {reasons}; the bundle is not changed")
-    say(verdict.sentence)
+        sentence, reasons = compare_runtimes(measured[1], measured[0])
+    if reasons:
+        raise GateFailed(f"{sentence}: {'; '.join(reasons)}; the bundle is not changed")
+    say(sentence)
 
 
 def cautions(record: CalibrationRecord) -> list[str]:
@@ -254,11 +245,6 @@ def _guarantee_cautions(record: CalibrationRecord) -> list[str]:
                 "--max-size: its sets hold at most the best class"
             )
     return sentences
-
-
-def _check_settings(settings: dict[str, Any]) -> CalibrationSettings:
-    with _usage_errors():
-        return CalibrationSettings(**settings)
 
 
 def _plan(

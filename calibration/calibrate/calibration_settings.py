@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from florilege.calibration.conformal import check_coverage
 from florilege.calibration.guarantees import DEFAULT_MAX_SIZE
+from florilege.calibration.record.record import PREFERRED_K
 from florilege.calibration.rejection.ood_scores import (
     DEFAULT_METHOD,
     DEFAULT_SHARE,
@@ -25,7 +26,6 @@ from florilege.settings import Flag, FlagSettings
 from florilege.suggestions import suggestion
 
 DEFAULT_KS = (1.0, 2.0, 3.0, 5.0, 10.0)
-PREFERRED_K = 3.0
 GRID_END = 20
 DEFAULT_IMAGES = (2, 3, 4, 5)
 DEFAULT_DELTA = 0.1

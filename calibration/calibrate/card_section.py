@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.inspection import METRICS
@@ -15,34 +15,29 @@ from florilege.errors import BundleError
 from florilege.models.bundle.bundle import Bundle
 
 CARD = "MODEL_CARD.md"
-TITLE = "Calibration"
+TITLE = "## Calibration"
 
 
-class CardFiles(NamedTuple):
-    """A bundle's ``MODEL_CARD.md`` and ``metrics.json``."""
-
-    card: str
-    metrics: Mapping[str, Any]
-
-
-def read_card_files(bundle: Bundle) -> CardFiles:
+def read_card_files(bundle: Bundle) -> tuple[str, Mapping[str, Any]]:
     """Read the model card and metrics of a bundle; a card with only a title if it has none.
 
     Raises:
         BundleError: One of them is damaged.
     """
-    card = bundle.read(CARD) if bundle.has(CARD) else f"# {bundle.name}\n".encode()
+    card = bundle.read(CARD) if bundle.has(CARD) else f"# {bundle.manifest.name}\n".encode()
     try:
-        return CardFiles(card=card.decode(), metrics=bundle.read_object(METRICS))
+        return card.decode(), bundle.read_object(METRICS)
     except UnicodeDecodeError as error:
         raise BundleError(f"{bundle.path / CARD} is damaged: export the bundle again") from error
 
 
-def updated_files(card_files: CardFiles, record: CalibrationRecord) -> dict[str, bytes]:
+def updated_files(
+    card: str, metrics: Mapping[str, Any], record: CalibrationRecord
+) -> dict[str, bytes]:
     """The files that a new calibration changes, with the rest of their content unchanged."""
     points = [record.point("average_k", k=k) for k in sorted(record.asked_k)]
     measured = record.measured
-    metrics = {
+    figures = {
         "split": measured.split,
         "rows": measured.rows,
         "average_k": [
@@ -50,8 +45,9 @@ def updated_files(card_files: CardFiles, record: CalibrationRecord) -> dict[str,
             for point in points
         ],
     }  # fmt: skip
-    card = [
-        f"Calibrated on the {measured.rows:,} photos of the split `{measured.split}`, head "
+    section = [
+        TITLE,
+        f"\nCalibrated on the {measured.rows:,} photos of the split `{measured.split}`, head "
         f"`{record.head}`, scores `{score_name(record.score_kind, record.temperature)}`.",
         "",
         "| K | lambda | mean size | hit rate | 95 % interval |",
@@ -59,11 +55,11 @@ def updated_files(card_files: CardFiles, record: CalibrationRecord) -> dict[str,
         *map(_line, points),
     ]
     if note := selection_note(record):
-        card += ["", f"{note}."]
+        section += ["", f"{note}."]
     return {
         CALIBRATIONS[measured.runtime]: record.to_json().encode(),
-        CARD: replace_section(card_files.card, TITLE, "\n".join(card)).encode(),
-        METRICS: json.dumps({**card_files.metrics, "calibration": metrics}, indent=1).encode(),
+        CARD: _with_section(card, "\n".join(section)).encode(),
+        METRICS: json.dumps({**metrics, "calibration": figures}, indent=1).encode(),
     }
 
 
@@ -81,18 +77,12 @@ def selection_note(record: CalibrationRecord) -> str:
     )
 
 
-def replace_section(text: str, title: str, body: str) -> str:
-    """Replace the section ``## title`` by ``body``, or append it if there is none.
-
-    Example:
-        >>> replace_section("# Card\\n\\n## A\\n\\nold\\n\\n## B\\n\\nkept\\n", "A", "new")
-        '# Card\\n\\n## A\\n\\nnew\\n\\n## B\\n\\nkept\\n'
-    """
-    section = f"## {title}\n\n{body}\n\n"
-    pattern = re.compile(rf"^## {re.escape(title)}\n.*?(?=^## |\Z)", re.DOTALL | re.MULTILINE)
-    if pattern.search(text):
-        return pattern.sub(lambda _: section, text, count=1).rstrip("\n") + "\n"
-    return f"{text.rstrip()}\n\n{section}".strip() + "\n"
+def _with_section(card: str, section: str) -> str:
+    """The card with this section in place of the one with the same title, or after its end."""
+    pattern = re.compile(rf"^{TITLE}\n.*?(?=^## |\Z)", re.DOTALL | re.MULTILINE)
+    if pattern.search(card):
+        return pattern.sub(lambda _: f"{section}\n\n", card, count=1).rstrip("\n") + "\n"
+    return f"{card.rstrip()}\n\n{section}".strip() + "\n"
 
 
 def _line(point: OperatingPoint) -> str:

@@ -16,8 +16,8 @@ from florilege.calibration.calibrate.photo_outputs import (
 )
 from florilege.calibration.calibrate.photo_overlap import (
     PhotoOverlap,
-    network_photos,
     overlap_warnings,
+    photo_overlap,
 )
 from florilege.calibration.calibrate.threshold_tables import row_of
 from florilege.calibration.guarantees import Guarantee
@@ -34,60 +34,30 @@ from florilege.progress import progress
 class Evaluated(NamedTuple):
     """The figures of one calibrated threshold on other photos.
 
-    Attributes:
-        point: The threshold, with its figures on the calibration photos.
-        row: Its figures on these photos.
-        shots: ``row.macro_hit_rate`` over classes with few, a medium number and many training
-            images; None where there are none, empty where their counts are unknown.
+    ``shots`` are ``row.macro_hit_rate`` over classes with few, a medium number and many training
+    images; None where there are none, empty where their counts are unknown.
     """
 
-    point: OperatingPoint
-    row: Row
+    point: OperatingPoint  # the threshold, with its figures on the calibration photos
+    row: Row  # its figures on these photos
     shots: dict[str, float | None]
-
-
-class _EvaluatedList(NamedTuple):
-    """The figures of a list on the photos of its classes.
-
-    Attributes:
-        name: Name of the list.
-        classes: Number of its classes.
-        rows: Number of their photos.
-        rules: One result for each rule and value; empty without photos.
-    """
-
-    name: str
-    classes: int
-    rows: int
-    rules: tuple[Evaluated, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """The figures of a bundle on a split.
+    """The figures of a bundle on a split."""
 
-    Attributes:
-        bundle: Name and version.
-        data_sha256: Hash of the photos of the split and their class ids.
-        rows: Number of its photos.
-        observations: Number of plants that they show; None where the data do not name them.
-        overlap: How many of its photos trained or chose the network.
-        rules: One result for each rule and value.
-        guaranteed: The same for guarantees that a rule gives only on request.
-        lists: The results of each list.
-    """
-
-    bundle: str
+    bundle: str  # name and version
     bundle_sha256: str
     calibration_id: str
     split: str
-    data_sha256: str
-    rows: int
-    observations: int | None
-    overlap: PhotoOverlap
-    rules: tuple[Evaluated, ...]
-    guaranteed: tuple[Evaluated, ...]
-    lists: tuple[_EvaluatedList, ...]
+    data_sha256: str  # hash of the photos of the split and their class ids
+    rows: int  # number of its photos
+    observations: int | None  # plants that they show; None where the data name none
+    overlap: PhotoOverlap  # how many of its photos trained or chose the network
+    rules: tuple[Evaluated, ...]  # one result for each rule and value
+    guaranteed: tuple[Evaluated, ...]  # the same for guarantees that a rule gives only on request
+    lists: tuple["_ListMeasurement", ...]
 
     def to_plain(self) -> dict[str, Any]:
         """The evaluation as plain data for JSON."""
@@ -95,8 +65,8 @@ class Evaluation:
         guaranteed = [_plain(result, self.rows) for result in self.guaranteed]
         lists = [
             {
-                "list": each.name,
-                "classes": each.classes,
+                "list": each.region.name,
+                "classes": len(each.region.classes),
                 "rows": each.rows,
                 "rules": [_plain(result, each.rows) for result in each.rules],
             }
@@ -149,17 +119,17 @@ def evaluate_outputs(measured: BundleOutputs) -> Evaluation:
     groups = shot_groups(record.class_counts) if trained_counts else {}
     results = _results(measurement, points, groups)
     return Evaluation(
-        bundle=f"{bundle.name} {bundle.version}",
+        bundle=f"{bundle.manifest.name} {bundle.manifest.version}",
         bundle_sha256=bundle.sha256,
         calibration_id=record.calibration_id,
         split=outputs.split,
         data_sha256=outputs.data_sha256,
         rows=len(outputs.labels),
         observations=count_plants(outputs.plants),
-        overlap=network_photos(bundle, outputs.split).overlap(outputs.photos),
+        overlap=photo_overlap(bundle, outputs.split, outputs.photos),
         rules=tuple(results[: len(requested)]),
         guaranteed=tuple(results[len(requested) :]),
-        lists=tuple(each.result() for each in lists),
+        lists=tuple(lists),
     )
 
 
@@ -193,16 +163,21 @@ def _points(
 
 
 class _ListMeasurement:
-    """Measures the photos of a list's classes, scored like requests for the list."""
+    """Measures the photos of a list's classes, scored like requests for the list.
+
+    Attributes:
+        region: The list.
+        rows: Number of photos of its classes.
+    """
 
     def __init__(
         self, record: CalibrationRecord, region: CalibratedList, outputs: SplitOutputs
     ) -> None:
-        self._record, self._region = record, region
+        self._record, self.region = record, region
         self._classes = np.array(region.classes)
         among = np.isin(outputs.labels, self._classes)
-        self._rows = int(among.sum())
-        self._points = requested_points(record, list_name=region.name) if self._rows else []
+        self.rows = int(among.sum())
+        self._points = requested_points(record, list_name=region.name) if self.rows else []
         plants = None if outputs.plants is None else outputs.plants[among]
         self._measurement = Measurement(self._points, len(region.classes), plants=plants)
 
@@ -211,10 +186,10 @@ class _ListMeasurement:
         if self._points and len(list_logits):
             self._measurement.update(self._record.scores(list_logits), places)
 
-    def result(self) -> _EvaluatedList:
-        rules = tuple(_results(self._measurement, self._points, {}))
-        name, classes = self._region.name, len(self._region.classes)
-        return _EvaluatedList(name=name, classes=classes, rows=self._rows, rules=rules)
+    @property
+    def rules(self) -> list[Evaluated]:
+        """One result for each rule and value; empty without photos."""
+        return _results(self._measurement, self._points, {})
 
 
 def _results(

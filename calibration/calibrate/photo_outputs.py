@@ -1,38 +1,43 @@
-"""Outputs of the network for the photos of a split, stored in files and read in blocks."""
+"""Outputs of the network for the photos of a split, stored in files and read in blocks.
+
+The code is that of the server, and photos are processed one at a time, since a batch could change
+the last digit. So a photo gets the same outputs wherever it is scored, on processors of one kind.
+"""
 
 import hashlib
 import tempfile
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
-from typing import IO, NamedTuple, TypeVar
+from typing import IO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.calibration.calibrate.inference import run_inference
 from florilege.calibration.photo_groups import plants_of
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
+from florilege.cores import in_order
 from florilege.data.dataset import Split
 from florilege.data.sources import open_dataset
 from florilege.data.split_parts import Part
 from florilege.errors import DataError
 from florilege.models.bundle import Bundle, open_bundle
-from florilege.models.bundle.bundle import MODEL
-from florilege.models.runtime import Runtime, RuntimeName
+from florilege.models.bundle.bundle import MODEL, Packed, unpacked_bundle
+from florilege.models.images import ImageError, load
+from florilege.models.runtime import CUDA, Runtime, RuntimeName
+from florilege.models.session import FEATURES as FEATURES
 from florilege.models.session import Session
 from florilege.progress import progress
-from florilege.ray_tasks import Workers
+from florilege.ray_tasks import Workers, spread
 
 FloatRows = NDArray[np.float32]
 Labels = NDArray[np.int64]
-Result = TypeVar("Result")
-
-FEATURES = "features"
-"""Name of the output with the input of the last layer."""
+_PhotoInference = tuple[bytes, Mapping[str, FloatRows]]
+"""SHA-256 of a photo, and its outputs by head, and `FEATURES` on request, ``(1, columns)``."""
 
 ROWS_AT_ONCE = 512
 NUMBERS_AT_ONCE = 1 << 19
@@ -225,16 +230,17 @@ def _fill(
 ) -> None:
     """Append the outputs of every photo; DataError if some cannot be read."""
     failures, digest, ids = list[str](), hashlib.sha256(), session.bundle.classes.ids
-    results = run_inference(session, split, features=features, workers=workers)
+    results = _run_inference(session, split, features, workers)
     with closing(results), progress(len(split), f"scoring {split.name}") as advance:
         for label, result in zip(split.labels, results, strict=True):
             advance(1)
             if isinstance(result, str):
                 failures.append(result)
             elif not failures:
-                outputs.append(result.outputs)
-                outputs.photos.append(result.photo)
-                digest.update(result.photo + ids[label].encode() + b"\0")
+                photo, rows = result
+                outputs.append(rows)
+                outputs.photos.append(photo)
+                digest.update(photo + ids[label].encode() + b"\0")
     if failures:
         lines = "\n".join(f"  {failure}" for failure in failures[:NAMES_SHOWN])
         hidden = len(failures) - NAMES_SHOWN
@@ -244,6 +250,44 @@ def _fill(
             f"run it again (`florilege data check` lists all):\n{lines}{more}"
         )
     outputs.data_sha256 = digest.hexdigest()
+
+
+def _run_inference(
+    session: Session, split: Split, features: bool, workers: Workers | None
+) -> Generator[_PhotoInference | str]:
+    """The outputs of every photo in order, or an error message; uses Ray ``workers`` if given."""
+    rows = range(len(split))
+    if workers is None:
+        infer = partial(_infer, session, split, features)
+        return in_order(infer, rows, threads=session.concurrency)
+    gpu = session.provider == CUDA
+    device = "cuda" if gpu else "cpu"
+    opener = partial(
+        _open_inference, session.bundle.packed(), split, features, device, session.runtime
+    )
+    return spread(opener, rows, replace(workers, gpu=gpu))
+
+
+def _infer(session: Session, split: Split, features: bool, row: int) -> _PhotoInference | str:
+    try:
+        content = split.read(row)
+        image = load(content, session.bundle.preprocess)
+    except (OSError, ImageError) as error:
+        return f"{split.names[row]}: {error}"
+    model_outputs = session.outputs(image[np.newaxis], features=features)
+    outputs = dict(model_outputs.logits)
+    if model_outputs.features is not None:
+        outputs[FEATURES] = model_outputs.features
+    return hashlib.sha256(content).digest(), outputs
+
+
+def _open_inference(
+    packed: Packed, split: Split, features: bool, device: str, runtime: Runtime
+) -> Callable[[int], _PhotoInference | str]:
+    """The same inference as in this process, for a Ray worker."""
+    with unpacked_bundle(packed) as folder:
+        session = Session(open_bundle(folder), device=device, runtime=runtime)
+    return partial(_infer, session, split, features)
 
 
 def _storage_error(error: OSError) -> DataError:

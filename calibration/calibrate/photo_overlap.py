@@ -1,7 +1,6 @@
 """Whether photos for measuring a network also trained it or chose its checkpoint."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from florilege.calibration.record.inspection import PROVENANCE
@@ -24,43 +23,26 @@ class PhotoOverlap(NamedTuple):
     chose_checkpoint: bool | None = None  # whether any did either; None where unknown
 
 
-@dataclass(frozen=True)
-class NetworkPhotos:
-    """The photos that trained and chose the network of a bundle.
+def photo_overlap(bundle: Bundle, split: str, photos: Iterable[bytes]) -> PhotoOverlap:
+    """How many photos of ``split`` or a part of it, given by their SHA-256, the network has met.
 
-    A bundle without their hashes was imported, possibly with the name of the split that chose the
-    checkpoint, or it was exported by an older version without this information.
-    """
-
-    hashes: PhotoHashes | None
-    declared: bool | None  # without hashes: whether the split to measure on chose the checkpoint
-
-    def overlap(self, photos: Iterable[bytes]) -> PhotoOverlap:
-        """How many photos, given by their SHA-256, trained or chose the network."""
-        if self.hashes is None:
-            return PhotoOverlap(chose_checkpoint=self.declared)
-        train, selection = self.hashes.overlap(photos)
-        overlaps = train > 0 or selection > 0
-        return PhotoOverlap(
-            train, selection, overlaps if overlaps or self.hashes.complete else None
-        )
-
-
-def network_photos(bundle: Bundle, split: str) -> NetworkPhotos:
-    """Read the photos of a bundle's network, to compare with ``split`` or a part of it.
+    A bundle without the hashes of its photos was imported, possibly with the name of the split that
+    chose the checkpoint, or it was exported by an older version without this information.
 
     Raises:
         BundleError: A file of the bundle is damaged.
     """
-    declared = _declared(bundle, split)
     if not bundle.has(PHOTOS):
-        return NetworkPhotos(None, declared)
+        return PhotoOverlap(chose_checkpoint=_declared(bundle, split))
     try:
-        return NetworkPhotos(PhotoHashes.from_bytes(bundle.read(PHOTOS)), None)
+        hashes = PhotoHashes.from_bytes(bundle.read(PHOTOS))
     except ValueError as error:
         raise BundleError(
             f"{PHOTOS} of {bundle.path} is damaged ({error}): copy or export the bundle again"
         ) from error
+    train, selection = hashes.overlap(photos)
+    overlaps = train > 0 or selection > 0
+    return PhotoOverlap(train, selection, overlaps if overlaps or hashes.complete else None)
 
 
 def _declared(bundle: Bundle, split: str) -> bool | None:

@@ -7,13 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from florilege.calibration.record.inspection import (
-    PROVENANCE,
-    card,
-    difference,
-    file_faults,
-    opening_fault,
-)
+from florilege.calibration.record.inspection import PROVENANCE, card, difference, verification
 from florilege.calibration.rules import RULES
 from florilege.data.layouts.class_file import ClassFile, read_classes
 from florilege.data.records import count_of
@@ -43,13 +37,11 @@ def inspect(bundle: BundlePath, as_json: AsJson = False) -> None:
 @app.command()
 def verify(bundle: BundlePath, as_json: AsJson = False) -> None:
     """Check the hash of every file and that the bundle opens; the exit code is 4 if it fails."""
-    faults = file_faults(bundle)
-    wrong = [fault for fault in faults.values() if fault]
-    error = None if wrong else opening_fault(bundle)
-    content = {"ok": not wrong and error is None, "files": faults, "opening": error}
-    _print(content, _verify_lines(faults, error), as_json=as_json)
-    if wrong or error:
-        raise BundleError("; ".join(wrong) or error)
+    content = verification(bundle)
+    _print(content, _verify_lines(content), as_json=as_json)
+    if not content["ok"]:
+        faults = (*content["files"].values(), content["opening"])
+        raise BundleError("; ".join(filter(None, faults)))
     if not as_json:
         conclude(then=[("bundle", "inspect", bundle)])
 
@@ -96,10 +88,10 @@ def _print(content: Mapping[str, Any], lines: Iterator[str], *, as_json: bool) -
     typer.echo(json.dumps(content, ensure_ascii=False) if as_json else "\n".join(lines))
 
 
-def _verify_lines(faults: Mapping[str, str | None], error: str | None) -> Iterator[str]:
-    for name, fault in faults.items():
+def _verify_lines(content: Mapping[str, Any]) -> Iterator[str]:
+    for name, fault in content["files"].items():
         yield f"{'WRONG' if fault else 'ok':<6} {name}"
-    if error:
+    if content["opening"]:
         yield "WRONG  the files are right, but the bundle does not open"
 
 

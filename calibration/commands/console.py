@@ -6,25 +6,39 @@ The JSON object of a threshold names each figure once; :data:`CELLS` names those
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
 from math import isinf
+from pathlib import Path
 from typing import Any
 
 import typer
 from rich.table import Table
 
 from florilege.calibration.calibrate.calibrate import cautions
-from florilege.calibration.calibrate.evaluate import promised_points, requested_points
+from florilege.calibration.calibrate.evaluate import (
+    Evaluation,
+    evaluate_outputs,
+    promised_points,
+    requested_points,
+)
+from florilege.calibration.calibrate.gate import Gate, compare_outputs
+from florilege.calibration.calibrate.photo_outputs import BundleOutputs
 from florilege.calibration.comparison import Change, Comparison
 from florilege.calibration.monitoring.audit import AuditReport
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.operating_point import OperatingPoint
+from florilege.calibration.report.diagnostics import Diagnostics, diagnose
 from florilege.calibration.rules import RULES
 from florilege.calibration.scores import score_name
 from florilege.calibration.threshold import threshold_text
-from florilege.terminal import new_table
+from florilege.terminal import new_table, warn
 
 Plain = Mapping[str, Any]
 Titled = tuple[str, Table]
+PageMaker = Callable[[BundleOutputs, Evaluation, Diagnostics | None], str]
+"""Makes the page of ``--report``; the last argument describes the baseline."""
+MEASURED = ("split", "rows", "observations", "train_photos", "selection_photos", "selection_split")
 FIRST = "average_k"  # the rule that tables show first, and alone without --all
 
 
@@ -34,15 +48,8 @@ def summary(record: CalibrationRecord) -> dict[str, Any]:
     names = ("head", "score_kind", "temperature")
     return {
         "calibration_id": record.calibration_id,
-        "head": record.head,
-        "score_kind": record.score_kind,
-        "temperature": record.temperature,
-        "split": record.measured.split,
-        "rows": record.measured.rows,
-        "observations": record.measured.observations,
-        "train_photos": record.measured.train_photos,
-        "selection_photos": record.measured.selection_photos,
-        "selection_split": record.measured.selection_split,
+        **{name: getattr(record, name) for name in names},
+        **{name: getattr(record.measured, name) for name in MEASURED},
         "images": list(record.images),
         "compared": [
             {**dict(zip(names, candidate, strict=True)), "k": k, "hit_rate": rate}
@@ -92,7 +99,60 @@ def calibration_tables(record: CalibrationRecord, *, all_rules: bool) -> list[Ti
     return [*single, (about, several)] if images else single
 
 
-def evaluation_tables(evaluation: Plain, *, all_rules: bool) -> list[Titled]:
+@dataclass
+class EvaluationOutput:
+    """The output of ``evaluate``: JSON for programs, tables for people, and the report page."""
+
+    content: dict[str, Any] = field(default_factory=dict)
+    tables: list[Titled] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)  # why the gate fails
+    page: str | None = None
+
+    def add_audit(self, audit: AuditReport) -> None:
+        """Add the hit rates of labelled requests; warn about rows that are left out."""
+        self.content["audit"] = audit.to_plain()
+        self.tables.append(_audit_table(audit))
+        omitted = {"answered by another calibration": audit.other_calibrations,
+                   "damaged": audit.damaged}  # fmt: skip
+        for reason, count in omitted.items():
+            if count:
+                warn(f"{count} rows of feedback left out: {reason}")
+
+
+def measure(
+    photos: Callable[[Path], AbstractContextManager[BundleOutputs]],
+    bundle: Path,
+    baseline: Path | None,
+    limits: Gate | None,
+    make_page: PageMaker | None,
+    *,
+    all_rules: bool,
+) -> EvaluationOutput:
+    """Measure a bundle on photos, and compare it with a baseline on the same photos."""
+    with photos(bundle) as new:
+        evaluation = evaluate_outputs(new)
+        for warning in evaluation.warnings:
+            warn(warning)
+        content = evaluation.to_plain()
+        tables = [*_evaluation_tables(content, all_rules=all_rules), *lists_tables(content)]
+        output, older = EvaluationOutput(content, tables), None
+        if baseline is not None:
+            with photos(baseline) as old:
+                comparisons = compare_outputs(new, old)
+                if make_page is not None:
+                    older = diagnose(old.record, old.outputs)
+            content["against"] = [asdict(comparison) for comparison in comparisons]
+            content["gate"] = None
+            if limits is not None:
+                output.failures = limits.reasons(comparisons[0])
+                content["gate"] = {"passed": not output.failures, "why": output.failures}
+            tables.append(_comparison_table(comparisons, baseline, all_rules=all_rules))
+        if make_page is not None:
+            output.page = make_page(new, evaluation, older)
+    return output
+
+
+def _evaluation_tables(evaluation: Plain, *, all_rules: bool) -> list[Titled]:
     """Tables of the output of ``evaluate --json``."""
     rules, guaranteed = evaluation["rules"], evaluation["guaranteed"]
     entries: list[Plain] = [*rules, *guaranteed]
@@ -127,7 +187,9 @@ def lists_tables(content: Plain) -> list[Titled]:
     return [(title, _figures_table(headings, entries))] if entries else []
 
 
-def comparison_table(comparisons: Sequence[Comparison], against: str, *, all_rules: bool) -> Titled:
+def _comparison_table(
+    comparisons: Sequence[Comparison], against: Path, *, all_rules: bool
+) -> Titled:
     """Two bundles side by side."""
     table = new_table(("rule", "size", "hits", "change", "95 %"), words=("rule",))
     for each in comparisons:
@@ -139,7 +201,7 @@ def comparison_table(comparisons: Sequence[Comparison], against: str, *, all_rul
     return f"against {against}, the same photos: old -> new, and the change of hits", table
 
 
-def audit_table(report: AuditReport) -> Titled:
+def _audit_table(report: AuditReport) -> Titled:
     """Hit rates of labelled requests."""
     headings = ("rule", "requests", "unlabelled", "hits", "95 %", "95 %, any time")
     table = new_table(headings, words=("rule", "list"))

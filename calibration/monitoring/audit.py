@@ -59,9 +59,7 @@ class AuditReport:
         }
 
 
-def audit_file(
-    path: str | Path, *, calibration_id: str | None = None, level: float = 0.95
-) -> AuditReport:
+def audit_file(path: str | Path, *, calibration_id: str | None = None) -> AuditReport:
     """Measure hit rates on the requests that a person has labelled.
 
     Args:
@@ -69,7 +67,6 @@ def audit_file(
             ``class_id`` and ``set`` as for :func:`audit`, or a folder of such files (``*.jsonl``).
             The last of several lines with the same ``request_id`` and answer counts.
         calibration_id: Leave out rows with another ``calibration_id``.
-        level: Confidence of the intervals, in (0, 1).
 
     Raises:
         DataError: The file cannot be read, a row lacks ``class_id`` or ``set``, or no request is
@@ -84,7 +81,7 @@ def audit_file(
             ]
         if not any(row.get("class_id") is not None for row in requests):
             raise ValueError(f"no request of this calibration is labelled in {len(rows)} rows")
-        audits = _audit_rules(requests, level)
+        audits = _audit_rules(requests)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
@@ -92,13 +89,13 @@ def audit_file(
     return AuditReport(audits=audits, other_calibrations=len(rows) - len(requests), damaged=damaged)
 
 
-def _audit_rules(rows: Sequence[Row], level: float) -> dict[str, Audit]:
+def _audit_rules(rows: Sequence[Row]) -> dict[str, Audit]:
     """An audit for each rule and value with labelled requests."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(_audit_name(row), []).append(row)
     return {
-        name: audit(group, level=level)
+        name: audit(group)
         for name, group in groups.items()
         if any(row.get("class_id", "missing") is not None for row in group)
     }

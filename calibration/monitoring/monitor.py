@@ -137,22 +137,14 @@ class Monitor:
         if not 0 < alpha < 1 or not 0 < z < np.inf:
             raise ValueError(f"alpha must be in (0, 1) and z above 0, got {alpha} and {z}")
         self.expected, self.rows = expected, 0
+        distribution = partial(DistributionTest, seed=seed, cluster_size=cluster_size)
         self._test_makers: dict[str, Callable[[], MeanTest | DistributionTest]] = {
             "set_size": partial(_size_test, expected, z, cluster_size),
             "faint_photos": partial(_faint_test, expected, z, cluster_size),
-            "best_score": partial(
-                DistributionTest,
-                expected.edges,
-                expected.best_scores,
-                seed=seed,
-                cluster_size=cluster_size,
-            ),
+            "best_score": partial(distribution, expected.edges, expected.best_scores),
         }
         if edges := expected.logsumexp_edges:
-            counts = expected.logsumexp
-            self._test_makers["logsumexp"] = partial(
-                DistributionTest, edges, counts, seed=seed, cluster_size=cluster_size
-            )
+            self._test_makers["logsumexp"] = partial(distribution, edges, expected.logsumexp)
         self.tests: dict[str, MeanTest | DistributionTest] = {
             name: make_test() for name, make_test in self._test_makers.items()
         }

@@ -8,7 +8,7 @@ that do not serve. The next calibration on labelled photos restores all of these
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from contextlib import closing, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -84,11 +84,6 @@ def recalibrate_bundle(
 ) -> _Recalibration:
     """Choose new thresholds on a score log; with ``approve`` store them in the bundle.
 
-    Args:
-        path: The bundle's folder.
-        log: Folder of the score log.
-        approve: Whether to replace the calibration of the bundle.
-
     Raises:
         DataError: No log of this network, or too few photos in it.
         UsageError: ``approve`` is set while another process is changing the bundle.
@@ -97,7 +92,7 @@ def recalibrate_bundle(
     with reserved(path) if approve else nullcontext():
         bundle = open_bundle(path)
         record = read_record(bundle)
-        with closing(open_score_log(log, Scorer.of(bundle, record))) as opened:
+        with open_score_log(log, Scorer.of(bundle, record)) as opened:
             traffic = _traffic(opened, record)
             try:
                 thresholds = traffic[1].thresholds()
@@ -105,7 +100,7 @@ def recalibrate_bundle(
                 raise DataError(f"the score log in {log}: {error}") from error
             new = _record_from(traffic, thresholds) if approve else None
         if new is not None:
-            replace_files(path, updated_files(read_card_files(bundle), new))
+            replace_files(path, updated_files(*read_card_files(bundle), new))
     notes = tuple(_notes(opened, record))
     return _Recalibration(thresholds=thresholds, torn=opened.damaged, record=new, notes=notes)
 

@@ -15,7 +15,7 @@ import tempfile
 import threading
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -141,7 +141,7 @@ class ScoreLogWriter:
 
 
 class ScoreLog:
-    """A snapshot of the requests of one scorer; call ``close()`` when done.
+    """A snapshot of the requests of one scorer, see :func:`open_score_log`.
 
     The requests are copied to temporary files, so that no server can delete them during use and
     memory does not grow with the traffic.
@@ -153,12 +153,12 @@ class ScoreLog:
         damaged: Lines left out, such as the torn last line after a crash.
     """
 
-    def __init__(self, scorer: Scorer) -> None:
+    def __init__(self, scorer: Scorer, files: ExitStack) -> None:
         self.scorer = scorer
         self.requests: dict[int, int] = {}
         self.repeated = self.others = self.damaged = 0
         self._copies: dict[int, IO[bytes]] = {}
-        self._files, self._seen = ExitStack(), set[bytes]()
+        self._files, self._seen = files, set[bytes]()
 
     def blocks(self, *, photos: int = 1) -> Iterator[NDArray[np.float32]]:
         """Logits of the requests with this many photos, in the order of the files.
@@ -195,18 +195,15 @@ class ScoreLog:
             return
         self._seen.add(digest)
         if number not in self._copies:
-            file = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `close`
+            file = tempfile.TemporaryFile()  # noqa: SIM115  # closed by the stack
             self._copies[number] = self._files.enter_context(file)
         self._copies[number].write(content)
         self.requests[number] = self.requests.get(number, 0) + 1
 
-    def close(self) -> None:
-        """Delete the copies."""
-        self._files.close()
 
-
-def open_score_log(folder: str | Path, scorer: Scorer) -> ScoreLog:
-    """Read the log in a folder; servers may write to it meanwhile.
+@contextmanager
+def open_score_log(folder: str | Path, scorer: Scorer) -> Iterator[ScoreLog]:
+    """Read the log in a folder, for use in the context; servers may write to it meanwhile.
 
     Raises:
         DataError: No request of this scorer, a log of an earlier version, or an unreadable file.
@@ -216,21 +213,18 @@ def open_score_log(folder: str | Path, scorer: Scorer) -> ScoreLog:
             f"{Path(folder) / OLD_NAME}: these files of an earlier version cannot be read; remove "
             "them, or have the server log to a new folder"
         )
-    log = ScoreLog(scorer)
-    try:
-        for path in sorted(Path(folder).glob(NAME)):
-            with suppress(FileNotFoundError), path.open("rb") as file:  # a server may delete it
-                for line in file:
-                    log.add(line)
+    with ExitStack() as copies:
+        log = ScoreLog(scorer, copies)
+        try:
+            for path in sorted(Path(folder).glob(NAME)):
+                with suppress(FileNotFoundError), path.open("rb") as file:  # a server may delete it
+                    for line in file:
+                        log.add(line)
+        except OSError as error:
+            raise DataError(f"the score log in {folder} cannot be read: {error}") from error
         if not log.requests:
             raise DataError(
                 f"the score log in {folder} has no request of this network and head, only "
                 f"{log.others:,} of others: serve the bundle with --score-log and wait for traffic"
             )
-    except OSError as error:
-        log.close()
-        raise DataError(f"the score log in {folder} cannot be read: {error}") from error
-    except BaseException:
-        log.close()
-        raise
-    return log
+        yield log

@@ -1,6 +1,7 @@
 """The content of a bundle, faults in its files, and differences of two bundles, as plain data."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from florilege.models.session import Session
 
 METRICS = "metrics.json"
 PROVENANCE = "provenance.json"
+SERVED = ("calibration_id", "created", "head", "score_kind", "temperature")
+MEASURED = ("runtime", "precision", "split", "rows")
 SHOWN = ("value", "lambda_val", "size", "hit_rate")
 
 
@@ -29,9 +32,9 @@ def card(bundle: Bundle) -> dict[str, Any]:
     """
     counts = bundle.classes.counts
     return {
-        "name": bundle.name,
-        "version": bundle.version,
-        "created": bundle.created,
+        "name": bundle.manifest.name,
+        "version": bundle.manifest.version,
+        "created": bundle.manifest.created,
         "bundle_sha256": bundle.sha256,
         "path": str(bundle.path),
         "heads": dict(bundle.heads),
@@ -51,32 +54,21 @@ def card(bundle: Bundle) -> dict[str, Any]:
     }
 
 
-def file_faults(path: Path) -> dict[str, str | None]:
-    """The fault of each file of a bundle; None for an intact file.
+def verification(path: Path) -> dict[str, Any]:
+    """Whether a bundle is intact: ``files``, the fault of each file or None; ``opening``; ``ok``.
+
+    ``opening`` says why a bundle with intact files does not open; None if it does. This reads the
+    classes and the preprocessing, opens the network on the CPU and compares it with them. The
+    calibration, if there is one, must belong to the network.
 
     Raises:
         BundleError: ``bundle.json`` is missing, damaged or of a newer schema.
-    """
-    return {name: _fault(path, name, sha) for name, sha in read_manifest(path).files.items()}
-
-
-def opening_fault(path: Path) -> str | None:
-    """Why a bundle with intact files does not open; None if it does.
-
-    This reads the classes and the preprocessing, opens the network on the CPU and compares it with
-    them. The calibration, if there is one, must belong to the network.
-
-    Raises:
         UsageError: ONNX Runtime is missing or installed twice.
     """
-    try:
-        bundle = open_bundle(path)
-        session = Session(bundle, device="cpu")
-        for runtime in calibrated_runtimes(bundle):
-            open_reference(bundle, read_record(bundle, runtime), session.dimensions)
-    except BundleError as error:
-        return str(error)
-    return None
+    files = read_manifest(path).files
+    faults = {name: _fault(partial(find_file, path, name, sha)) for name, sha in files.items()}
+    error = None if any(faults.values()) else _fault(partial(_open, path))
+    return {"ok": not any((*faults.values(), error)), "files": faults, "opening": error}
 
 
 def difference(one: Bundle, other: Bundle) -> dict[str, Any]:
@@ -99,12 +91,23 @@ def difference(one: Bundle, other: Bundle) -> dict[str, Any]:
 
 
 def _identity(bundle: Bundle) -> dict[str, str]:
-    return {"name": bundle.name, "version": bundle.version, "bundle_sha256": bundle.sha256}
+    return {
+        "name": bundle.manifest.name,
+        "version": bundle.manifest.version,
+        "bundle_sha256": bundle.sha256,
+    }
 
 
-def _fault(path: Path, name: str, digest: str) -> str | None:
+def _open(path: Path) -> None:
+    bundle = open_bundle(path)
+    session = Session(bundle, device="cpu")
+    for runtime in calibrated_runtimes(bundle):
+        open_reference(bundle, read_record(bundle, runtime), session.dimensions)
+
+
+def _fault(check: Callable[[], object]) -> str | None:
     try:
-        find_file(path, name, digest)
+        check()
     except BundleError as error:
         return str(error)
     return None
@@ -121,15 +124,8 @@ def _calibration(bundle: Bundle) -> dict[str, Any] | None:
         return None
     record = parse_record(bundle)
     return {
-        "calibration_id": record.calibration_id,
-        "created": record.created,
-        "head": record.head,
-        "score_kind": record.score_kind,
-        "temperature": record.temperature,
-        "runtime": record.measured.runtime,
-        "precision": record.measured.precision,
-        "split": record.measured.split,
-        "rows": record.measured.rows,
+        **{name: getattr(record, name) for name in SERVED},
+        **{name: getattr(record.measured, name) for name in MEASURED},
         "asked_k": record.asked_k,
         "asked_coverage": record.asked_coverage,
         "lists": [

@@ -29,7 +29,7 @@ ENTROPY_POWER = 0.1
 ENTROPY_CLASSES = 100
 
 
-def generalised_entropy(logits: ArrayLike, score_kind: ScoreKind = "softmax") -> Floats:
+def _generalised_entropy(logits: ArrayLike, score_kind: ScoreKind) -> Floats:
     """Minus the generalised entropy of the best 100 scores, shape ``(rows,)``.
 
     The sum of ``-(p (1 - p)) ** 0.1``: it depends on the scores of all leading classes, not only on
@@ -38,10 +38,6 @@ def generalised_entropy(logits: ArrayLike, score_kind: ScoreKind = "softmax") ->
     References:
         Liu, Lochman and Zach, "GEN: pushing the limits of softmax-based out-of-distribution
         detection", CVPR 2023.
-
-    Example:
-        >>> generalised_entropy([[50.0, 0.0], [0.0, 0.0]]).round(3)
-        array([-0.007, -1.741])
     """
     values = scores(logits, score_kind)
     count = min(ENTROPY_CLASSES, values.shape[1])
@@ -51,7 +47,7 @@ def generalised_entropy(logits: ArrayLike, score_kind: ScoreKind = "softmax") ->
 
 
 METHODS: Mapping[str, Callable[[ArrayLike, ScoreKind], Floats]] = MappingProxyType(
-    {LOGITS_METHOD: generalised_entropy}
+    {LOGITS_METHOD: _generalised_entropy}
 )
 """The methods that need only logits: ``METHODS[name](logits, score_kind)``."""
 

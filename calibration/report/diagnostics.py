@@ -28,20 +28,12 @@ SHOWN_MEMBERS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Reliability:
-    """Scores in bins of equal width, and how often they are of the true class.
+    """Scores in bins of equal width, and how often they are of the true class; all ``(bins,)``."""
 
-    Attributes:
-        counts: Scores in each bin, shape ``(bins,)``.
-        mean_scores: Their mean, ``(bins,)``; NaN in an empty bin.
-        hits: How many of them are of the true class, ``(bins,)``.
-        effective: Their effective sample sizes, ``(bins,)``, where photos are clustered in plants;
-            else None.
-    """
-
-    counts: Ints
-    mean_scores: NDArray[np.float64]
-    hits: Ints
-    effective: NDArray[np.float64] | None = None
+    counts: Ints  # scores in each bin
+    mean_scores: NDArray[np.float64]  # their mean; NaN in an empty bin
+    hits: Ints  # how many of them are of the true class
+    effective: NDArray[np.float64] | None = None  # effective sample sizes; None without plants
 
     @property
     def gap(self) -> float:
@@ -75,37 +67,25 @@ class LargeSet:
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnostics:
-    """Figures of the sets over K, and photo by photo for ``average_k`` at one K.
+    """Figures of the sets over K, and photo by photo for ``average_k`` at one K."""
 
-    Attributes:
-        average_k: One row for each K of the calibration, ascending; and ``top_k`` likewise.
-        k: The K of all following attributes, the default K.
-        labels: True class indices, shape ``(rows,)``.
-        sizes: Set sizes, ``(rows,)``.
-        hits: Whether each set holds the true class, ``(rows,)``.
-        plants: Plant of each photo, ``(rows,)``; None where unknown.
-        best_scores: Reliability of the best score of each photo.
-        all_scores: Reliability of the scores of all classes.
-        pairs: Pairs of classes that share the most sets, most first.
-        largest: The photos with the largest sets of more than one class, largest first.
-    """
-
-    average_k: tuple[Row, ...]
-    top_k: tuple[Row, ...]
-    k: float
-    labels: Ints
-    sizes: Ints
-    hits: Bools
-    plants: Ints | None = None
-    best_scores: Reliability
-    all_scores: Reliability
-    pairs: tuple[_Pair, ...]
-    largest: tuple[LargeSet, ...]
+    average_k: tuple[Row, ...]  # one row for each K of the calibration, ascending
+    top_k: tuple[Row, ...]  # likewise
+    k: float  # the K of all following fields, the default K
+    labels: Ints  # true class indices, (rows,)
+    sizes: Ints  # set sizes, (rows,)
+    hits: Bools  # whether each set holds the true class, (rows,)
+    plants: Ints | None = None  # plant of each photo, (rows,); None where unknown
+    best_scores: Reliability  # of the best score of each photo
+    all_scores: Reliability  # of the scores of all classes
+    pairs: tuple[_Pair, ...]  # pairs of classes that share the most sets, most first
+    largest: tuple[LargeSet, ...]  # the largest sets of more than one class, largest first
 
 
 def diagnose(record: CalibrationRecord, outputs: SplitOutputs) -> Diagnostics:
     """Measure every photo in one pass over blocks; memory does not grow with rows times classes."""
-    points = [record.point(rule, k=k) for rule, k in _rules_and_ks(record)]
+    rules = [(rule, k) for rule in ("average_k", "top_k") for k in record.ks(rule)]
+    points = [record.point(rule, k=k) for rule, k in rules]
     point, ks = record.point("average_k"), record.ks("average_k")
     assert point.k is not None  # average_k has a K
     plants = outputs.plants
@@ -122,48 +102,20 @@ def diagnose(record: CalibrationRecord, outputs: SplitOutputs) -> Diagnostics:
             pairs.update(point, scores, labels)
             advance(len(labels))
     watched_sizes, watched_hits = measurement.row_by_row()  # (rows, 1)
-    sizes, hits = watched_sizes[:, 0], watched_hits[:, 0]
-    rows = [
-        row_of(measurement, index, k, record.score_kind)
-        for index, (_, k) in enumerate(_rules_and_ks(record))
-    ]
+    rows = [row_of(measurement, index, k, record.score_kind) for index, (_, k) in enumerate(rules)]
     return Diagnostics(
         average_k=tuple(rows[: len(ks)]),
         top_k=tuple(rows[len(ks) :]),
         k=point.k,
         labels=outputs.labels,
-        sizes=sizes,
-        hits=hits,
+        sizes=watched_sizes[:, 0],
+        hits=watched_hits[:, 0],
         plants=plants,
         best_scores=best.result(plants),
         all_scores=every.result(),
         pairs=pairs.most(),
-        largest=tuple(_largest(point, record, outputs, sizes)),
+        largest=tuple(_largest(point, record, outputs, watched_sizes[:, 0])),
     )
-
-
-def commonest_hit_rates(labels: Ints, class_counts: Ints) -> NDArray[np.float64]:
-    """Hit rates of always answering the 1, 2, ... classes with the most training photos.
-
-    Args:
-        labels: True class indices, shape ``(rows,)``.
-        class_counts: Training photos per class, shape ``(classes,)``.
-
-    Returns:
-        For each K from 1, shape ``(classes,)``.
-
-    Example:
-        >>> commonest_hit_rates(np.array([0, 1, 1, 2]), np.array([5, 90, 20])).tolist()
-        [0.5, 0.75, 1.0]
-    """
-    photos = np.bincount(labels, minlength=len(class_counts))
-    commonest = np.argsort(-class_counts, kind="stable")
-    rates: NDArray[np.float64] = photos[commonest].cumsum() / photos.sum()
-    return rates
-
-
-def _rules_and_ks(record: CalibrationRecord) -> list[tuple[str, float]]:
-    return [(rule, k) for rule in ("average_k", "top_k") for k in record.ks(rule)]
 
 
 @dataclass

@@ -11,7 +11,7 @@ from florilege.calibration.metrics import shot_groups
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.shot_groups import ShotGroup, measure_by_shots
 from florilege.calibration.report import diagnostic_plots as charts
-from florilege.calibration.report.diagnostics import Diagnostics, commonest_hit_rates, diagnose
+from florilege.calibration.report.diagnostics import Diagnostics, diagnose
 from florilege.calibration.report.html_page import (
     Markup,
     drawing,
@@ -94,7 +94,9 @@ def _over_k(content: _ReportContent) -> Iterator[Markup]:
     random = (ks / len(counts)).tolist()
     baselines, guesses = {"K at random": random}, "K classes drawn at random"
     if content.record.class_counts_from == "train":
-        shares = commonest_hit_rates(diagnostics.labels, counts)
+        photos = np.bincount(diagnostics.labels, minlength=len(counts))
+        commonest = np.argsort(-counts, kind="stable")
+        shares = photos[commonest].cumsum() / photos.sum()  # (classes,), for each K from 1
         guesses = f"the K classes most common in training, and {guesses}"
         baselines = {"the K commonest": shares[ks - 1].tolist(), **baselines}
     picture = charts.accuracy_over_k(diagnostics.average_k, diagnostics.top_k, baselines)
@@ -224,17 +226,11 @@ def _shots(content: _ReportContent) -> Iterator[Markup]:
     )
     sized = [result for result in evaluation.rules if result.point.rule == "average_k"]
     yield words("Mean over the classes of a group of the hit rate of average_k:")
-    yield table(
-        ("K", *present, "all classes"),
-        (
-            (
-                f"{result.point.k:g}",
-                *(percent(result.shots[name]) for name in present),
-                percent(result.row.macro_hit_rate),
-            )
-            for result in sized
-        ),
+    rows = (
+        (f"{point.k:g}", *(percent(shots[name]) for name in present), percent(row.macro_hit_rate))
+        for point, row, shots in sized
     )
+    yield table(("K", *present, "all classes"), rows)
 
 
 def _group(group: ShotGroup) -> tuple[str, ...]:
@@ -295,15 +291,9 @@ def _pairs(content: _ReportContent) -> Iterator[Markup]:
 
 
 def _origin(content: _ReportContent) -> Iterator[Markup]:
-    evaluation = content.evaluation
-    yield table(
-        ("measured with", "first characters of the hash"),
-        (
-            ("bundle_sha256", evaluation.bundle_sha256[:16]),
-            ("calibration_id", evaluation.calibration_id[:16]),
-            ("data_sha256", evaluation.data_sha256[:16]),
-        ),
-    )
+    hashes = ("bundle_sha256", "calibration_id", "data_sha256")
+    rows = ((name, getattr(content.evaluation, name)[:16]) for name in hashes)
+    yield table(("measured with", "first characters of the hash"), rows)
 
 
 SECTIONS: Final[Mapping[str, Callable[[_ReportContent], Iterator[Markup]]]] = {

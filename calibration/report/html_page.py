@@ -5,12 +5,15 @@ colour scheme. Text is escaped here; markup has the type :class:`Markup`.
 """
 
 import html
+import io
+import re
 from collections.abc import Iterable, Sequence
 from typing import Final, NewType
 
+import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from florilege.calibration.report.plot_style import inline, variables
+from florilege.calibration.report.plot_style import COLOURS, STYLE
 
 Markup = NewType("Markup", str)
 """HTML that is safe to insert into a page without escaping."""
@@ -54,8 +57,8 @@ def page(title: str, sections: Iterable[Markup]) -> str:
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{heading}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<style>:root{{color-scheme:light dark;{variables(dark=False)}}}"
-        f"@media (prefers-color-scheme:dark){{:root{{{variables(dark=True)}}}}}"
+        f"<style>:root{{color-scheme:light dark;{_variables(dark=False)}}}"
+        f"@media (prefers-color-scheme:dark){{:root{{{_variables(dark=True)}}}}}"
         f"{_STYLE}</style></head>\n<body><h1>{heading}</h1>\n{''.join(sections)}</body></html>\n"
     )
 
@@ -73,7 +76,7 @@ def words(text: str) -> Markup:
 def drawing(figure: Figure, caption: str) -> Markup:
     """A plot with its caption."""
     return Markup(
-        f'<figure><div aria-hidden="true">{inline(figure)}</div>'
+        f'<figure><div aria-hidden="true">{_svg(figure)}</div>'
         f"<figcaption>{_text(caption)}</figcaption></figure>\n"
     )
 
@@ -105,6 +108,24 @@ def percent(share: float | None) -> str:
 def interval(low: float | None, high: float | None) -> str:
     """The interval of a share, such as ``92.0-94.1 %``; a dash for None."""
     return "-" if low is None else f"{low * 100:.1f}-{percent(high)}"
+
+
+def _svg(figure: Figure) -> str:
+    """SVG to insert into a page, with text as text and the colours of :func:`_variables`."""
+    text = io.StringIO()
+    with mpl.rc_context({**STYLE, "svg.fonttype": "none"}):
+        metadata = {"Date": None, "Creator": None}
+        figure.savefig(text, format="svg", transparent=True, metadata=metadata)
+    svg = re.sub(r"<metadata>.*?</metadata>", "", text.getvalue(), flags=re.DOTALL)
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg[svg.index("<svg") :])  # ids repeat in every plot
+    for name, (colour, _) in COLOURS.items():
+        svg = svg.replace(colour, f"var(--{name})")
+    return svg
+
+
+def _variables(*, dark: bool) -> str:
+    """The colours as CSS variables."""
+    return "".join(f"--{name}:{shades[dark]};" for name, shades in COLOURS.items())
 
 
 def _text(text: str) -> str:

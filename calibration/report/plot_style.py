@@ -1,10 +1,7 @@
-"""The style of plots, and plots as SVG for a page; needs matplotlib, the extra ``report``."""
+"""The style of plots; needs matplotlib, the extra ``report``."""
 
-import io
-import re
 from typing import Any, Final
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -17,17 +14,17 @@ INK: Final = "#1d2a24"
 GRID: Final = "#d9e0dc"
 PAPER: Final = "#ffffff"
 
-ON_DARK: Final = {
-    GREEN: "#63c6a1",
-    RUST: "#f2925f",
-    BLUE: "#9fb2ff",
-    OCHRE: "#dcbc5c",
-    GREY: "#9aa6a0",
-    INK: "#e4ebe7",
-    GRID: "#35423b",
-    PAPER: "#141a17",
+COLOURS: Final = {
+    "green": (GREEN, "#63c6a1"),
+    "rust": (RUST, "#f2925f"),
+    "blue": (BLUE, "#9fb2ff"),
+    "ochre": (OCHRE, "#dcbc5c"),
+    "grey": (GREY, "#9aa6a0"),
+    "ink": (INK, "#e4ebe7"),
+    "grid": (GRID, "#35423b"),
+    "paper": (PAPER, "#141a17"),
 }
-"""The replacement of each colour on a dark page."""
+"""Each colour on a light and on a dark page, by the name of its CSS variable."""
 
 STYLE: Final[dict[Any, Any]] = {
     "axes.axisbelow": True,
@@ -58,26 +55,3 @@ def panel(xlabel: str, ylabel: str) -> tuple[Figure, Axes]:
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
     return figure, axes
-
-
-def inline(figure: Figure) -> str:
-    """SVG to insert into a page, with text as text and the colours of :func:`variables`."""
-    text = io.StringIO()
-    with mpl.rc_context({**STYLE, "svg.fonttype": "none"}):
-        metadata = {"Date": None, "Creator": None}
-        figure.savefig(text, format="svg", transparent=True, metadata=metadata)
-    svg = re.sub(r"<metadata>.*?</metadata>", "", text.getvalue(), flags=re.DOTALL)
-    svg = re.sub(r'<g id="[^"]*"', "<g", svg[svg.index("<svg") :])  # ids repeat in every plot
-    for colour in ON_DARK:
-        svg = svg.replace(colour, f"var({_variable(colour)})")
-    return svg
-
-
-def variables(*, dark: bool) -> str:
-    """The colours as CSS variables."""
-    return "".join(f"{_variable(name)}:{ON_DARK[name] if dark else name};" for name in ON_DARK)
-
-
-def _variable(colour: str) -> str:
-    names = {GREEN: "green", RUST: "rust", BLUE: "blue", OCHRE: "ochre", GREY: "grey", INK: "ink"}
-    return f"--{ {**names, GRID: 'grid', PAPER: 'paper'}[colour] }"

@@ -10,7 +10,6 @@ draws them.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +21,13 @@ from florilege.data.flora.species import (
     FLOWER_COLOURS,
     FRUIT_COLOURS,
     LEAF_PATTERNS,
+    flora_classes,
     prior,
     species_traits,
 )
-from florilege.data.flora.species_names import flora_classes
 from florilege.data.png import encode_png
 from florilege.data.records import Listing, Records
 from florilege.errors import DataError
-from florilege.models.classes import ClassTable
 from florilege.suggestions import suggestion
 
 DEFAULT_ROWS: Mapping[str, int] = {"train": 20_000, "val": 8_000, "test": 8_000}
@@ -38,13 +36,6 @@ _COMMON_OPTIONS = (
     *("noise", "noise_seed", "fraction", "per_class", "imbalance", "sample_seed", "hold_out"),
 )
 _LABELS, _PICTURE = 0, 1  # random streams of one split
-
-
-class _Sample(NamedTuple):
-    """The random choices for the pictures of a split before any pixel is drawn."""
-
-    labels: NDArray[np.int64]  # species, (rows,)
-    observed: Observed  # visible traits, (rows, 5); see `florilege.data.flora.posterior`
 
 
 @dataclass(frozen=True)
@@ -68,18 +59,13 @@ class Flora:
             if name not in SPLITS or rows < 0:
                 raise ValueError(f"{rule}, got {name!r}: {rows}")
 
-    @property
-    def classes(self) -> ClassTable:
-        """The 85 species, without training counts."""
-        return flora_classes()
-
     def labels(self, split: str) -> NDArray[np.int64]:
         """The true species, int64, shape ``(rows,)``."""
-        return self._sample(split).labels
+        return self._sample(split)[0]
 
     def observed(self, split: str) -> Observed:
         """The traits that the pictures show, int64, shape ``(rows, 5)``, -1 where hidden."""
-        return self._sample(split).observed
+        return self._sample(split)[1]
 
     def posterior(self, split: str) -> NDArray[np.float64]:
         """The exact P(species | picture), float64, shape ``(rows, 85)``; each row sums to 1."""
@@ -99,7 +85,7 @@ class Flora:
         """The same picture as the bytes of a PNG file."""
         return encode_png(self.picture(split, row))
 
-    def _sample(self, split: str) -> _Sample:
+    def _sample(self, split: str) -> tuple[NDArray[np.int64], Observed]:
         if split not in self.rows:
             raise ValueError(f"split must be one of {', '.join(self.rows)}, got {split!r}")
         return _sample(self.seed, split, self.rows[split])
@@ -145,14 +131,14 @@ def _read_number(source: str, key: str, text: str) -> int:
 def list_flora(source: str) -> Listing:
     """List the flora that ``source`` names; each picture is drawn when it is read."""
     flora = parse_flora(source)
-    classes = flora.classes
+    classes = flora_classes()
     splits = {name: _records(flora, name) for name in SPLITS if flora.rows[name]}
     infos = {item.id: item for item in classes}
     return Listing(source=source, splits=splits, class_infos=infos, order=classes.ids)
 
 
 def _records(flora: Flora, split: str) -> Records:
-    ids = flora.classes.ids
+    ids = flora_classes().ids
     return Records(
         class_ids=[ids[label] for label in flora.labels(split)],
         names=[f"{split}/{row:06d}.png" for row in range(flora.rows[split])],
@@ -161,7 +147,7 @@ def _records(flora: Flora, split: str) -> Records:
 
 
 @lru_cache(maxsize=32)
-def _sample(seed: int, split: str, rows: int) -> _Sample:
+def _sample(seed: int, split: str, rows: int) -> tuple[NDArray[np.int64], Observed]:
     """Draw labels and visible traits; row ``i`` uses the ``i``-th ten numbers of its stream."""
     uniform = _rng(seed, split, _LABELS).random((rows, 10))
     traits = species_traits()
@@ -181,7 +167,7 @@ def _sample(seed: int, split: str, rows: int) -> _Sample:
     observed = np.stack(columns, axis=1)
     for array in (labels, observed):
         array.setflags(write=False)  # shared between callers
-    return _Sample(labels, observed)
+    return labels, observed
 
 
 def _observe(

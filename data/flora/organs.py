@@ -79,7 +79,7 @@ def draw_leaf(brush: Brush, x: float, y: float, radius: float, form: int, patter
     turn = _turn(brush.chance.uniform(0, 2 * np.pi))
     green = _shade(GREEN, brush.chance.uniform(0.88, 1.12))
     name = LEAF_PATTERNS[pattern]
-    shape = leaf_shapes()[LEAF_FORMS[form]]
+    shape = _leaf_shapes()[LEAF_FORMS[form]]
     place = _placing(x, y, turn * radius)
     for blade in shape.blades:
         if name == "margined":
@@ -111,7 +111,7 @@ def draw_fruit(brush: Brush, x: float, y: float, radius: float, colour: int) -> 
 
 def _petals(brush: Brush, x: float, y: float, radius: float, fill: Colour, name: str) -> None:
     """Separate petals around a golden centre."""
-    petal, count, eye = petal_shapes()[name]
+    petal, count, eye = _petal_shapes()[name]
     start = brush.chance.uniform(0, 2 * np.pi)
     jitter = brush.chance.uniform(-1, 1, size=(count, 2))
     angles = start + (np.arange(count) + 0.12 * jitter[:, 0]) * (2 * np.pi / count)
@@ -125,7 +125,7 @@ def _petals(brush: Brush, x: float, y: float, radius: float, fill: Colour, name:
 def _bell(brush: Brush, x: float, y: float, radius: float, fill: Colour) -> None:
     """A bell seen from the side, hanging straight or tilted."""
     place = _placing(x, y, _turn(brush.chance.uniform(-0.9, 0.9)) * radius)
-    body, mouth, ribs, cap = bell_shape()
+    body, mouth, ribs, cap = _bell_shape()
     brush.polygon(place(mouth), _shade(fill, 0.62))
     brush.polygon(place(body), fill, _shade(fill, _EDGE))
     for rib in ribs:
@@ -136,7 +136,7 @@ def _bell(brush: Brush, x: float, y: float, radius: float, fill: Colour) -> None
 def _trumpet(brush: Brush, x: float, y: float, radius: float, fill: Colour) -> None:
     """One wavy disc with a deep throat."""
     place = _placing(x, y, _turn(brush.chance.uniform(0, 2 * np.pi)) * radius)
-    rim, rays = trumpet_shape()
+    rim, rays = _trumpet_shape()
     brush.polygon(place(rim), fill, _shade(fill, _EDGE))
     for ray in rays:
         brush.line(place(ray), _shade(fill, _EDGE), 2)
@@ -150,7 +150,7 @@ def _placing(x: float, y: float, matrix: Points) -> Callable[[Points], Points]:
 
 
 @cache
-def petal_shapes() -> dict[str, tuple[Points, int, float]]:
+def _petal_shapes() -> dict[str, tuple[Points, int, float]]:
     """By petal form: a petal that points right, the number of petals, the radius of the centre."""
     t = np.linspace(0, 2 * np.pi, 21)[:-1]
     rosette = _points(0.6 + 0.4 * np.cos(t), 0.34 * np.sin(t))
@@ -167,7 +167,7 @@ def petal_shapes() -> dict[str, tuple[Points, int, float]]:
 
 
 @cache
-def trumpet_shape() -> tuple[Points, list[Points]]:
+def _trumpet_shape() -> tuple[Points, list[Points]]:
     """The rim in the unit circle, and the rays inside it."""
     angle = np.linspace(0, 2 * np.pi, 41)[:-1]
     rim = 0.92 + 0.08 * np.cos(5 * angle)
@@ -177,7 +177,7 @@ def trumpet_shape() -> tuple[Points, list[Points]]:
 
 
 @cache
-def bell_shape() -> tuple[Points, Points, list[Points], Points]:
+def _bell_shape() -> tuple[Points, Points, list[Points], Points]:
     """Body, mouth, ribs and cap of a bell that hangs down, in the unit circle."""
     y = np.linspace(-0.8, 0.66, 10)
     half = 0.2 + 0.32 * np.sqrt((y + 0.8) / 1.46) + 0.2 * ((y + 0.8) / 1.46) ** 6
@@ -202,7 +202,7 @@ class _Leaf:
 
 
 @cache
-def leaf_shapes() -> dict[str, _Leaf]:
+def _leaf_shapes() -> dict[str, _Leaf]:
     """Leaves by the name of their form, in the unit circle."""
     return {
         "ovate": _simple(_blade(-0.75, 1.0, 0.46, 0.62), 0.46, 0.66),

@@ -47,16 +47,19 @@ def find_cifar100(root: Path) -> Path | None:
     return None
 
 
-def list_cifar100(root: Path, source: str) -> Listing:
-    """List the archive; val is a fixed tenth of each class of train.
+def list_cifar100(path: Path, source: str) -> Listing | None:
+    """List the archive at or in ``path``, or None; val is a fixed tenth of each class of train.
 
     Raises:
         DataError: A file is damaged, is not a CIFAR-100 file, or holds anything but arrays and
             plain values.
     """
+    root = find_cifar100(path)
+    if root is None:
+        return None
     names = _names(root / "meta", "fine_label_names")
     train, test = (_labels(root / name, len(names)) for name in ("train", "test"))
-    val = val_rows(train)
+    val = _val_rows(train)
     others = np.setdiff1d(np.arange(len(train)), val)
     splits = {
         "train": _records(root / "train", others, train, names),
@@ -75,7 +78,7 @@ def list_cifar100(root: Path, source: str) -> Listing:
     )
 
 
-def val_rows(labels: Sequence[int]) -> NDArray[np.int64]:
+def _val_rows(labels: Sequence[int]) -> NDArray[np.int64]:
     """Rows of the train file that become val, in order, int64."""
     rows_of = defaultdict[int, list[str]](list)
     for row, label in enumerate(labels):

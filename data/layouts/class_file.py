@@ -9,7 +9,8 @@ URL of a page; ``thumbnail``, the path of a picture relative to the table's fold
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from os import path as os_path
+from pathlib import Path, PurePath
 from typing import Final, NamedTuple
 
 from florilege.data.layouts.manifest import (
@@ -20,6 +21,7 @@ from florilege.data.layouts.manifest import (
     class_infos_of,
     demand_columns,
 )
+from florilege.data.records import Listing
 from florilege.errors import DataError
 from florilege.models.classes import ClassInfo, Thumbnail
 from florilege.tables import Table, read_table
@@ -51,6 +53,34 @@ def read_class_file(root: Path) -> ClassFile | None:
     return _read(path, table) if "class_id" in table else None
 
 
+def with_class_file(listing: Listing, root: Path) -> Listing:
+    """Add ``classes.csv`` of ``root`` to a listing; the table overrides the listing.
+
+    Raises:
+        DataError: The table is damaged.
+    """
+    class_file = read_class_file(root)
+    if class_file is None:
+        return listing
+    pictures = (os_path.relpath(path, root) for path in class_file.thumbnails.values())
+    used = {NAME, *(PurePath(path).parts[0] for path in pictures)}
+    return replace(
+        listing,
+        class_infos=update_class_infos(listing.class_infos, class_file.classes),
+        groups={**listing.groups, **class_file.groups},
+        thumbnails=class_file.thumbnails,
+        ignored=[name for name in listing.ignored if name not in used],
+    )
+
+
+def update_class_infos(
+    old: Mapping[str, ClassInfo], new: Mapping[str, ClassInfo]
+) -> dict[str, ClassInfo]:
+    """The classes of both; for a class in both, ``new`` completes and corrects ``old``."""
+    updated = {name: old[name].updated(info) for name, info in new.items() if name in old}
+    return {**old, **new, **updated}
+
+
 def read_classes(path: Path) -> ClassFile:
     """Read a table of classes, without opening the pictures it names.
 
@@ -80,7 +110,11 @@ def _read(path: Path, table: Table) -> ClassFile:
         classes=classes,
         groups=class_groups(columns, ids),
         thumbnails=pictures,
-        ignored=[name for name in table if not _is_read(_as_in_manifest(name))],
+        ignored=[
+            name
+            for name in table
+            if not _as_in_manifest(name).startswith(COMMON_NAME) and name not in _COLUMNS
+        ],
     )
 
 
@@ -107,10 +141,6 @@ def _cells(table: Table, column: str, ids: Sequence[str]) -> dict[str, str | Non
     """The cell of each class in a column; None if the cell is empty or the column missing."""
     cells = table.get(column, [""] * len(ids))
     return {name: cell.strip() or None for name, cell in zip(ids, cells, strict=True)}
-
-
-def _is_read(column: str) -> bool:
-    return column in _COLUMNS or column.startswith(COMMON_NAME)
 
 
 def _as_in_manifest(column: str) -> str:

@@ -7,30 +7,31 @@ recognition in an open world", CVPR 2019.
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from florilege.data.dataset import SPLITS, FileReader
-from florilege.data.layouts.folder import is_folder_dataset
-from florilege.data.layouts.imagenet_folder import PLACE, are_wordnet_ids, wordnet_names
-from florilege.data.layouts.published_lists import demand_photos, read_lines, with_class_file
-from florilege.data.records import Listing, Records, refuse
+from florilege.data.layouts.class_file import with_class_file
+from florilege.data.layouts.folder import (
+    IMAGENET_PLACE,
+    are_wordnet_ids,
+    is_folder_dataset,
+    wordnet_names,
+)
+from florilege.data.records import Listing, Records, demand_photos, read_lines, refuse
 from florilege.errors import DataError, first
 
 LISTS: Final = (
-    f"{PLACE}, the lists of ImageNet-LT in github.com/zhmiao/OpenLongTailRecognition-OLTR"
+    f"{IMAGENET_PLACE}, the lists of ImageNet-LT in github.com/zhmiao/OpenLongTailRecognition-OLTR"
 )
 _NAME = re.compile(rf"(?P<prefix>.*?)(?P<split>{'|'.join(SPLITS)})\.txt", re.IGNORECASE)
 
 
-def find_lists(path: Path) -> dict[str, Path]:
-    """The list of each split; empty if there are none. ``path`` is their folder or one of them.
+def _find_lists(path: Path) -> dict[str, Path]:
+    """The list of each split; empty if there are none.
 
     A folder that contains split folders is an ImageFolder, even with lists beside them.
-
-    Raises:
-        DataError: The folder holds lists of several data sets.
-        OSError: The folder cannot be listed.
     """
     if path.is_file() and (match := _NAME.fullmatch(path.name)):
         return _of_prefix(path.parent, match["prefix"])
@@ -46,19 +47,22 @@ def find_lists(path: Path) -> dict[str, Path]:
     return _of_prefix(path, prefixes[0]) if prefixes else {}
 
 
-def list_lists(
-    lists: Mapping[str, Path], source: str, *, splits: Sequence[str] | None = None
-) -> Listing:
-    """List the photos that text files name; those of ``splits`` (all by default) must exist.
+def list_lists(path: Path, source: str, splits: Sequence[str] | None) -> Listing | None:
+    """List the photos that text files name; those of ``splits`` (None: all) must exist.
 
+    ``path`` is the folder of the lists or one of them. If there are none, the result is None.
     If each label of train has one folder and each folder one label, as in ImageNet-LT, the name
     of the folder is the class id; otherwise the label is.
 
     Raises:
-        DataError: A list does not consist of paths and labels, or photos are missing. The message
+        DataError: The folder holds lists of several data sets, a list does not consist of paths and
+            labels, or photos are missing. The message
             names them, and where to download ImageNet and its lists.
     """
-    rows = {split: _read(path) for split, path in lists.items()}
+    lists = _find_lists(path)
+    if not lists:
+        return None
+    rows = {split: _read(file) for split, file in lists.items()}
     folder = next(iter(lists.values())).parent
     root = _root(folder, rows)
     all_rows = [row for split_rows in rows.values() for row in split_rows]
@@ -67,13 +71,13 @@ def list_lists(
     refuse(source, "photos with several labels", ambiguous)
     class_of = _class_ids(rows.get("train") or all_rows, all_rows)
     ids = list(class_of.values())
-    wordnet = are_wordnet_ids(ids)
     listing = Listing(
         source=source,
         splits={split: _records(root, pairs, class_of) for split, pairs in rows.items()},
-        class_infos=wordnet_names(ids, folder, root) if wordnet else {},
-        published=LISTS if wordnet else None,
     )
+    if are_wordnet_ids(ids):
+        infos = wordnet_names(ids, folder, root)
+        listing = replace(listing, class_infos=infos, published=LISTS)
     demand_photos(listing, root, splits)
     return with_class_file(listing, folder)
 

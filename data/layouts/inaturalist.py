@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from florilege.data.dataset import SPLITS, FileReader
-from florilege.data.layouts.published_lists import demand_photos, read_json, with_class_file
-from florilege.data.records import Listing, Records, refuse
+from florilege.data.layouts.class_file import with_class_file
+from florilege.data.records import Listing, Records, demand_photos, read_json, refuse
 from florilege.errors import DataError, first, repeated
 from florilege.models.classes import ClassInfo
 
@@ -25,13 +25,8 @@ _NAME = re.compile(rf"(?P<split>{'|'.join(SPLITS)})(?!\w*bboxes)\w*\.json")
 _BEGINNING = re.compile(rb'(\xef\xbb\xbf)?\s*\{\s*"(info|licenses|images|annotations|categories)"')
 
 
-def find_inaturalist(path: Path) -> dict[str, Path]:
-    """The list of each split; empty if there are none. ``path`` is their folder or one of them.
-
-    Raises:
-        DataError: A split has several lists, such as ``train.json`` and ``train_mini.json``.
-        OSError: The folder cannot be listed.
-    """
+def _find_lists(path: Path) -> dict[str, Path]:
+    """The list of each split; empty if there are none."""
     own_split = _split_of(path)
     if own_split is None and not path.is_dir():
         return {}
@@ -54,36 +49,38 @@ def _only(lists: Sequence[Path], split: str, path: Path) -> Path:
     return lists[0]
 
 
-def list_inaturalist(
-    lists: Mapping[str, Path], source: str, *, splits: Sequence[str] | None = None
-) -> Listing:
-    """List the photos that JSON lists name; those of ``splits`` (all by default) must exist.
+def list_inaturalist(path: Path, source: str, splits: Sequence[str] | None) -> Listing | None:
+    """List the photos that JSON lists name; those of ``splits`` (None: all) must exist.
 
+    ``path`` is the folder of the lists or one of them. If there are none, the result is None.
     The class id is the number of the category. Lists without annotations, such as the published
     test list, are skipped. Classes have no names if the lists hide them and `categories.json` is
     missing.
 
     Raises:
         DataError: A list is damaged or has another format; a photo has no annotation or several
-            different ones; lists name a category differently; or photos are missing. The message
-            names them, and where to download them.
+            different ones; a split has several lists; lists name a category differently; or photos
+            are missing. The message names them, and where to download them.
     """
+    lists = _find_lists(path)
+    if not lists:
+        return None
     root = next(iter(lists.values())).parent
     records: dict[str, Records] = {}
     class_infos: dict[str, ClassInfo] = {}
-    for split, path in lists.items():
-        content = read_json(path, PLACE)
+    for split, file in lists.items():
+        content = read_json(file, PLACE)
         assert isinstance(content, dict)  # it begins with a brace
         if "annotations" not in content or (split == "test" and not content["annotations"]):
             continue
-        records[split], infos = _read_list(content, root, path)
-        _demand_same_names(class_infos, infos, path)
+        records[split], infos = _read_list(content, root, file)
+        _demand_same_names(class_infos, infos, file)
         class_infos |= infos
     listing = Listing(
         source=source,
         splits=records,
         class_infos={} if _are_hidden(class_infos) else class_infos,
-        ignored=[path.name for split, path in lists.items() if split not in records],
+        ignored=[file.name for split, file in lists.items() if split not in records],
         published=PLACE,
     )
     demand_photos(listing, root, splits)
@@ -113,9 +110,12 @@ def _demand_same_names(
 def _read_list(
     content: Mapping[str, Any], root: Path, path: Path
 ) -> tuple[Records, dict[str, ClassInfo]]:
-    """The photos of a list and the species they show."""
+    """The photos of a list, and the species of ``categories.json`` or else of the list."""
     try:
-        return _records(content, root, path), _class_infos(content, root / _CATEGORIES)
+        names = root / _CATEGORIES
+        categories = read_json(names, PLACE) if names.is_file() else content["categories"]
+        class_infos = {str(each["id"]): _class_info(each) for each in categories}
+        return _records(content, root, path), class_infos
     except (KeyError, TypeError, AttributeError) as error:
         lacks = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
         raise DataError(f"{path} is not a list of iNaturalist: {lacks}; {PLACE}") from error
@@ -141,12 +141,6 @@ def _categories(annotations: Iterable[Mapping[str, Any]], path: Path) -> dict[An
             ambiguous.append(str(each["image_id"]))
     refuse(str(path), "photos with several categories", ambiguous)
     return category_of
-
-
-def _class_infos(content: Mapping[str, Any], names: Path) -> dict[str, ClassInfo]:
-    """The species of the file ``names`` if it exists, otherwise of the list."""
-    categories = read_json(names, PLACE) if names.is_file() else content["categories"]
-    return {str(each["id"]): _class_info(each) for each in categories}
 
 
 def _are_hidden(class_infos: Mapping[str, ClassInfo]) -> bool:

@@ -30,14 +30,16 @@ def is_manifest(path: Path) -> bool:
     return path.is_file() and path.suffix.lower() in SUFFIXES
 
 
-def list_manifest(path: Path, source: str, *, splits: Sequence[str] | None = None) -> Listing:
-    """List a manifest; the pictures of ``splits`` (all by default) must exist.
+def list_manifest(path: Path, source: str, splits: Sequence[str] | None) -> Listing | None:
+    """List a manifest, or return None for another file; pictures of ``splits`` (or all) must exist.
 
     Raises:
         DataError: The manifest is unreadable or lacks a column; or it has empty class ids or paths,
             unknown splits, repeated paths, contradictory taxa or missing files. The message names
             the first five.
     """
+    if not is_manifest(path):
+        return None
     table, root = read_table(path), path.parent
     demand_columns(source, table, _REQUIRED)
     paths, class_ids = demand_pictures(source, table)
@@ -126,7 +128,7 @@ def class_columns(listing: Listing, class_ids: Sequence[str]) -> dict[str, list[
 
     Empty columns are left out. `class_infos_of` and `class_groups` read these columns.
     """
-    rows = {name: _class_cells(listing, name) for name in listing.class_infos}
+    rows = {name: _class_cells(info) for name, info in listing.class_infos.items()}
     names = dict.fromkeys((*TAXON, *sorted({name for row in rows.values() for name in row}), GROUP))
     groups = {name: {GROUP: next(iter(groups), "")} for name, groups in listing.groups.items()}
     cells = [rows.get(name, {}) | groups.get(name, {}) for name in class_ids]
@@ -134,8 +136,7 @@ def class_columns(listing: Listing, class_ids: Sequence[str]) -> dict[str, list[
     return {name: column for name, column in columns.items() if any(column)}
 
 
-def _class_cells(listing: Listing, class_id: str) -> dict[str, str]:
-    info = listing.class_infos[class_id]
+def _class_cells(info: ClassInfo) -> dict[str, str]:
     taxon = {name: getattr(info, name) or "" for name in TAXON}
     names = {COMMON_NAME + code: "|".join(names) for code, names in info.common_names.items()}
     return taxon | names

@@ -14,10 +14,10 @@ from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any, Final, NamedTuple
 
+from florilege.data.layouts.class_file import with_class_file
 from florilege.data.layouts.folder import is_folder_dataset, list_folder
 from florilege.data.layouts.manifest import demand_columns
-from florilege.data.layouts.published_lists import read_json, with_class_file
-from florilege.data.records import Listing, Records
+from florilege.data.records import Listing, Records, read_json
 from florilege.errors import DataError
 from florilege.models.classes import ClassInfo, without_author
 from florilege.tables import Table, read_table
@@ -54,11 +54,8 @@ def _is_plantnet(root: Path) -> bool:
     return has_table or ((root / SPECIES_2).is_file() and not is_folder_dataset(root))
 
 
-def plantnet_root(path: Path) -> Path | None:
-    """The folder with the tables: ``path``, or a folder above it if ``path`` is the photo folder.
-
-    Without the tables, the photos would lose their observations and names.
-    """
+def _plantnet_root(path: Path) -> Path | None:
+    """The folder with the tables: ``path``, or one above it if ``path`` is the photo folder."""
     folders = [path]
     for folder in (path.resolve(), path.resolve().parent):
         if folder.name != "images":
@@ -67,17 +64,22 @@ def plantnet_root(path: Path) -> Path | None:
     return next(filter(_is_plantnet, folders), None)
 
 
-def list_plantnet(root: Path, source: str) -> Listing:
+def list_plantnet(path: Path, source: str) -> Listing | None:
     """List the existing photos with their observations and species names.
 
-    A photo that the tables lack is ``unlisted`` and counts as its own observation. A photo that
-    only the tables have is ``missing``. ``classes.csv`` in ``root`` may add GBIF keys and names.
+    ``path`` is the folder of the tables, or the photo folder inside it. If there are no tables, the
+    result is None. A photo that the tables lack is ``unlisted`` and counts as its own observation.
+    A photo that only the tables have is ``missing``. ``classes.csv`` beside the tables may add GBIF
+    keys and names.
 
     Raises:
         DataError: There are no photos, or a table is missing or damaged. The message says which,
             and where to download the data set.
     """
-    tables = _read_2(root, source) if _is_version_2(root) else _read_1(root, source)
+    root = _plantnet_root(path)
+    if root is None:
+        return None
+    tables = _read_tables(root, source)
     places = (root / "images", root / "images" / "images", root)
     folder = next(filter(is_folder_dataset, places), None)
     if folder is None:
@@ -106,9 +108,11 @@ def _stem(name: str) -> str:
     return PurePath(name).stem
 
 
-def _is_version_2(root: Path) -> bool:
-    has_table = (root / METADATA_2).is_file() or (root / SPECIES_2).is_file()
-    return has_table and not (root / METADATA).is_file()
+def _read_tables(root: Path, source: str) -> _Tables:
+    is_version_2 = (root / METADATA_2).is_file() or (root / SPECIES_2).is_file()
+    if is_version_2 and not (root / METADATA).is_file():
+        return _read_2(root, source)
+    return _read_1(root, source)
 
 
 def _with_observations(records: Records, photos: Mapping[str, _TablePhoto]) -> Records:

@@ -58,24 +58,6 @@ def not_decayed(backbone: nn.Module) -> set[str]:
     return {name for name in names if any(map(partial(fnmatch, name), patterns))}
 
 
-def fixed_modules(backbone: nn.Module, first: int) -> list[str]:
-    """The outermost modules whose weights all belong to blocks before ``first``."""
-    numbers = block_of(backbone)
-    fixed = list[str]()
-    for name, module in backbone.named_modules():
-        inside = [numbers[f"{name}.{each}"] for each, _ in module.named_parameters() if name]
-        above = any(name.startswith(f"{outer}.") for outer in fixed)
-        if inside and max(inside) < first and not above:
-            fixed.append(name)
-    return fixed
-
-
-def has_normalisation(backbone: nn.Module) -> bool:
-    """Whether a network has a normalisation layer."""
-    norms = (each for each in backbone.modules() if "norm" in type(each).__name__.lower())
-    return any("weight" in each._parameters for each in norms)
-
-
 def _timm_groups(backbone: nn.Module) -> tuple[dict[str, int], int | None]:
     """timm's group number of each parameter, and of the last layer, which our head replaces.
 

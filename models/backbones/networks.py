@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from florilege.errors import UsageError
 from florilege.models.backbones import pretrained, timm_networks
-from florilege.models.backbones.layer_groups import block_of, fixed_modules
+from florilege.models.backbones.layer_groups import block_of
 from florilege.models.backbones.small_networks import SMALL_NETWORKS
 from florilege.models.backbones.timm_networks import is_timm
 from florilege.models.backbones.weights import PRETRAINED, open_weights, warm_start
@@ -69,7 +69,7 @@ class Network(nn.Module):
         if not 0 <= last <= count:
             raise ValueError(f"must be in [0, {count}], the blocks of the network, got {last}")
         first = count - last
-        self._fixed += fixed_modules(self.backbone, first)
+        self._fixed += _fixed_modules(self.backbone, numbers, first)
         for name, parameter in self.backbone.named_parameters():
             parameter.requires_grad_(numbers[name] >= first)
 
@@ -90,6 +90,17 @@ class Network(nn.Module):
         return self
 
 
+def _fixed_modules(backbone: nn.Module, numbers: Mapping[str, int], first: int) -> list[str]:
+    """The outermost modules whose weights all belong to blocks before ``first``."""
+    fixed = list[str]()
+    for name, module in backbone.named_modules():
+        inside = [numbers[f"{name}.{each}"] for each, _ in module.named_parameters() if name]
+        above = any(name.startswith(f"{outer}.") for outer in fixed)
+        if inside and max(inside) < first and not above:
+            fixed.append(name)
+    return fixed
+
+
 def available() -> list[str]:
     """The names of our small networks and torchvision's classifiers, sorted."""
     from torchvision import models  # lazy: it takes seconds, and our own networks do not need it
@@ -98,12 +109,7 @@ def available() -> list[str]:
 
 
 def _check_known(name: str) -> None:
-    """Refuse a name that :func:`build` does not know.
-
-    Raises:
-        ValueError: The name is unknown; the message suggests the nearest names.
-        UsageError: The name needs timm, which is not installed.
-    """
+    """Refuse a name that :func:`build` does not know; the message suggests the nearest names."""
     if name in SMALL_NETWORKS:
         return
     if timm_networks.is_known(name) if is_timm(name) else name in available():

@@ -35,27 +35,22 @@ def provenance_of(
     """
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    made_from = None if source else _starting_weights(path)
+    run = _read(path.with_name(RECORD))  # the starting weights of a run, or of a bundle
+    record = run or _read(path.with_name(_BUNDLE_RECORD)).get("starting_weights")
+    made_from = record if isinstance(record, dict) and not source else None
     if licence is None and source is None:
-        licence = _licence_beside(path) or (made_from or {}).get("licence")
+        licence = _first_line(path.with_name(_LICENCE)) or (made_from or {}).get("licence")
     return Provenance(
         file=path.name, sha256=sha256, licence=licence, source=source, made_from=made_from
     )
 
 
-def _licence_beside(path: Path) -> str | None:
+def _first_line(path: Path) -> str | None:
     try:
-        text = path.with_name(_LICENCE).read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return None
     return next((line.strip() for line in text.splitlines() if line.strip()), None)
-
-
-def _starting_weights(path: Path) -> dict[str, Any] | None:
-    """The recorded starting weights of the run or bundle that contains a file."""
-    run = _read(path.with_name(RECORD))
-    record = run or _read(path.with_name(_BUNDLE_RECORD)).get("starting_weights")
-    return record if isinstance(record, dict) else None
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from florilege.errors import BundleError, UsageError, install_hint
-from florilege.models.backbones.layer_groups import has_normalisation
 from florilege.models.images import Preprocess
 
 PREFIX: Final = "timm:"
@@ -112,7 +111,9 @@ def normalises(name: str) -> bool:
     """Whether a timm network has normalisation layers."""
     configuration(name)  # refuses an unknown network
     with torch.device("meta"):
-        return has_normalisation(_create(name))
+        modules = _create(name).modules()
+    norms = (each for each in modules if "norm" in type(each).__name__.lower())
+    return any("weight" in each._parameters for each in norms)
 
 
 def side_taken(name: str, at_least: int) -> int:
@@ -157,14 +158,11 @@ def _features(name: str, side: int) -> int | None:
             output = network(torch.zeros(1, 3, side, side))
     except Exception:  # each network refuses a size in its own way
         return None
-    whole = side % _patch(network) == 0  # otherwise it ignores a border
+    patch = getattr(getattr(network, "patch_embed", None), "patch_size", 1)
+    patch_side = patch[0] if isinstance(patch, tuple) else patch
+    whole = side % patch_side == 0  # otherwise it ignores a border
     one_vector = isinstance(output, Tensor) and output.ndim == 2
     return int(output.shape[1]) if whole and one_vector else None
-
-
-def _patch(network: nn.Module) -> int:
-    side = getattr(getattr(network, "patch_embed", None), "patch_size", 1)
-    return int(side[0] if isinstance(side, tuple) else side)
 
 
 def _create(name: str, side: int | None = None) -> Any:

@@ -5,6 +5,7 @@
 """
 
 import json
+import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -12,13 +13,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from florilege.errors import BundleError
+from florilege.errors import BundleError, DataError
 from florilege.files import folder_lock
 from florilege.models.bundle import staging
-from florilege.models.bundle.bundle_manifest import MANIFEST, Manifest, check_file_name, sha256_of
-from florilege.models.classes import ClassTable
+from florilege.models.bundle.bundle_manifest import MANIFEST, Manifest, sha256_of
+from florilege.models.classes import ClassInfo, ClassTable
 from florilege.models.images import Preprocess
-from florilege.models.thumbnails import unpack
+from florilege.models.thumbnails import pack, read_thumbnails, unpack
 
 MODEL: Final = "model.onnx"
 CLASSES: Final = "classes.json"
@@ -29,31 +30,22 @@ OPENVINO_CALIBRATION: Final = "calibration-openvino.json"  # for OpenVINO, which
 OPENVINO_REFERENCE: Final = "reference-openvino.npy"
 THUMBNAILS: Final = "thumbnails.zip"  # reference pictures of the classes that have one
 _REQUIRED: Final = (MODEL, CLASSES, PREPROCESS)
+Packed = Mapping[
+    str, bytes
+]  # a bundle as sent to another machine: content by file name, with ``bundle.json``
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bundle:
     """An opened bundle; all its files exist and match their hashes.
 
-    The properties come from ``bundle.json``. ``sha256`` is called ``bundle_sha256`` elsewhere.
+    ``manifest`` is ``bundle.json``. ``sha256`` is called ``bundle_sha256`` elsewhere.
     """
 
     path: Path  # its folder
     manifest: Manifest
     classes: ClassTable  # in output order
     preprocess: Preprocess
-
-    @property
-    def name(self) -> str:
-        return self.manifest.name
-
-    @property
-    def version(self) -> str:
-        return self.manifest.version
-
-    @property
-    def created(self) -> str:
-        return self.manifest.created
 
     @property
     def sha256(self) -> str:
@@ -89,6 +81,11 @@ class Bundle:
     def read_thumbnails(self) -> dict[str, bytes]:
         """The JPEG of each class that has one, by class id."""
         return unpack(self.classes, self.read(THUMBNAILS)) if self.has(THUMBNAILS) else {}
+
+    def packed(self) -> Packed:
+        """Exactly the files that were verified, without any later changes to the folder."""
+        files = {name: self.read(name) for name in self.manifest.files}
+        return files | {MANIFEST: self.manifest.to_json()}
 
     def _digest(self, name: str) -> str:
         if not self.has(name):
@@ -156,7 +153,10 @@ def write_bundle(
         with staging.writing(folder):
             staging.exchange(folder, staging.old_manifest(folder), manifest, files)
     else:
-        _check_free(folder)
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise BundleError(
+                f"{folder} exists and is not a bundle; nothing was written: choose another path"
+            )
         with staging.failures_named(folder):
             staging.build(folder, manifest, files)
     return open_bundle(folder)
@@ -218,13 +218,53 @@ def _content(source: bytes | Path) -> bytes:
 
 
 def _hashes(files: Mapping[str, bytes | Path]) -> dict[str, str]:
-    for name in files:
-        check_file_name(name)
     return {name: sha256_of(source) for name, source in files.items()}
 
 
-def _check_free(folder: Path) -> None:
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise BundleError(
-            f"{folder} exists and is not a bundle; nothing was written: choose another path"
+@contextmanager
+def unpacked_bundle(files: Packed) -> Iterator[Path]:
+    """A temporary folder with the files of a bundle, deleted at the end of the block."""
+    with tempfile.TemporaryDirectory(prefix="florilege-") as name:
+        folder = Path(name)
+        for file, content in files.items():
+            (folder / file).write_bytes(content)
+        yield folder
+
+
+def name_classes(
+    path: Path, infos: Mapping[str, ClassInfo], pictures: Mapping[str, Path], *, source: str
+) -> Bundle:
+    """Merge class information from ``source`` into a bundle; see `ClassInfo.updated`.
+
+    The network, its calibration and the order of the classes do not change, so the calibration
+    stays valid. `Bundle.sha256` changes with the names.
+
+    Args:
+        path: The bundle.
+        infos: Class information by class id. Ids that the bundle lacks are ignored.
+        pictures: The picture file of each of these classes with a `Thumbnail`.
+        source: Name, in messages, of the file they come from.
+
+    Raises:
+        DataError: The bundle has none of the ids, or some pictures, all listed, are unusable.
+        UsageError: Another process is changing the bundle.
+        BundleError: The bundle is not valid or cannot be written. It is unchanged.
+    """
+    with reserved(path):
+        bundle = open_bundle(path)
+        named = bundle.classes.index_of.keys() & infos.keys()
+        if not named:
+            raise DataError(
+                f"{source}: none of its class ids, such as {next(iter(infos))!r}, is in {path}, "
+                f"which has ids such as {bundle.classes.ids[0]!r}"
+            )
+        pictures = {name: picture for name, picture in pictures.items() if name in named}
+        thumbnails = read_thumbnails(source, pictures)
+        items = (
+            item.updated(infos[item.id]) if item.id in named else item for item in bundle.classes
         )
+        classes = ClassTable(tuple(items))
+        files = {CLASSES: classes.to_json().encode()}
+        if thumbnails:
+            files[THUMBNAILS] = pack(classes, bundle.read_thumbnails() | thumbnails)
+        return replace_files(path, files)

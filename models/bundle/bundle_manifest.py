@@ -34,7 +34,7 @@ class Manifest:
         if not _maps_texts(self.files):
             raise ValueError(f"files must map names to SHA-256, got {self.files!r}")
         for name, digest in self.files.items():
-            check_file_name(name)
+            _check_file_name(name)
             if len(digest) != 64:
                 raise ValueError(f"files: {name} must have a SHA-256, got {digest!r}")
 
@@ -75,7 +75,7 @@ def _maps_texts(value: object) -> bool:
     return isinstance(value, Mapping) and all(isinstance(text, str) for text in value.values())
 
 
-def check_file_name(name: str) -> None:
+def _check_file_name(name: str) -> None:
     """Raise ``ValueError`` for a name that leaves the folder, is hidden or is a staging name."""
     plain = name and name == Path(name).name and name.isprintable() and "\\" not in name
     if not plain or name.startswith(".") or name == MANIFEST or ".new-" in name:

@@ -8,8 +8,8 @@ from florilege.models.images.decoding import plain_jpeg as plain_jpeg
 from florilege.models.images.headers import MAX_BYTES as MAX_BYTES
 from florilege.models.images.headers import Header as Header
 from florilege.models.images.headers import read_header as read_header
-from florilege.models.images.image_errors import DamagedImage as DamagedImage
-from florilege.models.images.image_errors import ImageError as ImageError
-from florilege.models.images.image_errors import OversizedImage as OversizedImage
-from florilege.models.images.image_errors import UnsupportedImage as UnsupportedImage
 from florilege.models.images.sniff import ACCEPTED as ACCEPTED
+from florilege.models.images.sniff import DamagedImage as DamagedImage
+from florilege.models.images.sniff import ImageError as ImageError
+from florilege.models.images.sniff import OversizedImage as OversizedImage
+from florilege.models.images.sniff import UnsupportedImage as UnsupportedImage

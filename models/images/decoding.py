@@ -19,8 +19,7 @@ from PIL import AvifImagePlugin, Image, ImageFile, JpegImagePlugin, PngImagePlug
 
 from florilege.errors import BundleError
 from florilege.models.images.headers import Header, orientation, read_header
-from florilege.models.images.image_errors import DamagedImage, ImageError, OversizedImage
-from florilege.models.images.sniff import Kind
+from florilege.models.images.sniff import DamagedImage, ImageError, Kind, OversizedImage
 
 MAX_PIXELS: Final = 50_000_000
 STRIP: Final = 64  # rows of the shrunk picture per step; all at once takes far more memory

@@ -13,8 +13,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from florilege.models.images.image_errors import DamagedImage, OversizedImage
-from florilege.models.images.sniff import Kind, sniff
+from florilege.models.images.sniff import DamagedImage, Kind, OversizedImage, sniff
 
 MAX_BYTES: Final = 100_000_000
 

@@ -1,8 +1,9 @@
-"""Detect an image type from its first bytes, because names and declared types are often wrong."""
+"""Detect an image type from its first bytes; the errors of bytes that are no usable picture.
 
-from typing import Final, Literal
+Names and declared types are often wrong.
+"""
 
-from florilege.models.images.image_errors import UnsupportedImage
+from typing import ClassVar, Final, Literal
 
 Kind = Literal["jpeg", "png", "webp", "heic", "avif"]
 
@@ -29,6 +30,32 @@ _REFUSED: Final = (
     (b"<svg", "an SVG drawing"),
     (b"<?xml", "an XML document"),
 )
+
+
+class ImageError(ValueError):
+    """Base class: the bytes are not a usable picture. The message may be shown to the sender."""
+
+    code: ClassVar[str] = "image_unreadable"  # stable, for machines
+
+
+class UnsupportedImage(ImageError):
+    """The bytes are not of an accepted image type; the message names the accepted types."""
+
+    code = "unsupported_image_type"
+
+
+class OversizedImage(ImageError):
+    """The picture has more bytes or pixels than allowed."""
+
+    code = "image_too_large"
+
+    def __init__(self, message: str, *, limit: int | None = None) -> None:
+        super().__init__(message)
+        self.limit = limit  # in the unit that the message names; None if memory ran out
+
+
+class DamagedImage(ImageError):
+    """The first bytes are of an accepted type, but the picture is damaged or truncated."""
 
 
 def sniff(data: bytes) -> Kind:

@@ -203,7 +203,13 @@ def read_graph(path: Path) -> Graph:
         raise BundleError(f"{error.filename or path} cannot be read: {error.strerror}") from error
     if not model.graph.node or not model.graph.output:
         raise BundleError(f"{path} is damaged or not an ONNX file: it holds no graph")
-    _check_version(path, model)
+    versions = {each.domain: each.version for each in model.opset_import}
+    version = versions.get("", versions.get("ai.onnx", 0))
+    if version < _OLDEST_OPSET:
+        raise BundleError(
+            f"{path} has opset {version or 'unknown'}, the oldest supported is {_OLDEST_OPSET}: "
+            "export it again, or convert it with onnx.version_converter"
+        )
     model.ir_version = max(model.ir_version, _OLDEST_IR)
     _keep_inputs(path, model.graph)
     drop_unused_constants(model.graph)
@@ -229,16 +235,6 @@ def _beside(model: onnx.ModelProto, folder: Path) -> dict[str, str]:
         with path.open("rb") as file:
             hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
     return hashes
-
-
-def _check_version(path: Path, model: onnx.ModelProto) -> None:
-    versions = {each.domain: each.version for each in model.opset_import}
-    version = versions.get("", versions.get("ai.onnx", 0))
-    if version < _OLDEST_OPSET:
-        raise BundleError(
-            f"{path} has opset {version or 'unknown'}, the oldest supported is {_OLDEST_OPSET}: "
-            "export it again, or convert it with onnx.version_converter"
-        )
 
 
 def _keep_inputs(path: Path, graph: onnx.GraphProto) -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from florilege.errors import UsageError
-from florilege.models.imported.description import Description
 from florilege.models.imported.graph import Graph
+from florilege.models.imported.input_format import Description
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 

@@ -1,13 +1,17 @@
 """Compare the outputs of the wrapped graph with the original, picture by picture."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 
-from florilege.errors import BundleError
+from florilege.errors import BundleError, DataError
+from florilege.models.images import ImageError, Preprocess, load
+from florilege.models.images.sniff import ENDINGS
 from florilege.models.imported.graph import Graph
 from florilege.models.imported.input_format import InputFormat
 from florilege.models.imported.output_choice import OutputChoice
@@ -186,3 +190,60 @@ def _declare_dimensions(
         if value.name == FEATURES:
             value.type.tensor_type.shape.dim[1].dim_value = features.shape[1]
     return int(features.shape[1])
+
+
+MOST_PHOTOS: Final = 32  # compared; of more, a sample spread evenly over the sorted list
+
+
+def comparison_pictures(
+    photos: Sequence[Path], preprocess: Preprocess
+) -> tuple[list[str], Pictures]:
+    """Photos, given as files or folders, decoded like on the server; synthetic ones if none.
+
+    Returns:
+        Their names, and RGB pixels, uint8, shape ``(pictures, size, size, 3)``.
+
+    Raises:
+        DataError: A folder holds no photo, or a photo cannot be read.
+    """
+    if not photos:
+        pictures = dict(_synthetic_pictures(preprocess.image_size))
+        return list(pictures), np.stack(list(pictures.values()))
+    paths = [path for photo_or_folder in photos for path in _photos_of(photo_or_folder)]
+    rows = np.linspace(0, len(paths) - 1, min(len(paths), MOST_PHOTOS)).astype(int)
+    sample = [paths[row] for row in rows]
+    return list(map(str, sample)), np.stack([_load(path, preprocess) for path in sample])
+
+
+def _photos_of(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    photos = sorted(file for file in path.rglob("*") if file.suffix.lower() in ENDINGS)
+    if not photos:
+        raise DataError(f"--photos {path} holds no photo: {', '.join(sorted(ENDINGS))}")
+    return photos
+
+
+def _load(path: Path, preprocess: Preprocess) -> npt.NDArray[np.uint8]:
+    try:
+        return load(path.read_bytes(), preprocess)
+    except OSError as error:
+        raise DataError(f"--photos {path} cannot be read: {error.strerror}") from error
+    except ImageError as error:
+        raise DataError(f"--photos {path}: {error}") from error
+
+
+def _synthetic_pictures(side: int) -> Iterator[tuple[str, npt.NDArray[np.uint8]]]:
+    """Very different pictures that reveal swapped channels or axes."""
+    random = np.random.default_rng(0)
+    shape = (side, side, 3)
+    yield "noise", random.integers(0, 256, shape, dtype=np.uint8)
+    rows, columns = np.mgrid[0:side, 0:side] * (255 / max(side - 1, 1))
+    slope = np.stack([rows, columns, 255 - rows], axis=2)
+    yield "slopes", slope.astype(np.uint8)
+    for number in range(4):
+        patches = random.integers(0, 256, (4, 4, 3), dtype=np.uint8)
+        steps = np.arange(side) * 4 // side
+        yield f"patches {number + 1}", patches[steps][:, steps]
+    yield "black", np.zeros(shape, np.uint8)
+    yield "white", np.full(shape, 255, np.uint8)

@@ -14,11 +14,9 @@ from florilege.models.backbones import Network, build, own_preprocess
 from florilege.models.backbones.weights import PRETRAINED, Weights, open_weights, warm_start
 from florilege.models.export import export_onnx
 from florilege.models.images import Preprocess
-from florilege.models.imported.comparison_pictures import comparison_pictures
-from florilege.models.imported.description import Description
 from florilege.models.imported.imported_model import ImportedModel
-from florilege.models.imported.input_format import InputFormat, format_numbers
-from florilege.models.imported.parity import TOLERANCE, compare_outputs
+from florilege.models.imported.input_format import Description, InputFormat, format_numbers
+from florilege.models.imported.parity import TOLERANCE, compare_outputs, comparison_pictures
 from florilege.models.session import INPUT, open_graph
 
 _FIXED_KEYS = ("layout", "type", "channels", "output", "kind")  # the same for all these networks
@@ -40,7 +38,7 @@ def import_checkpoint(
             file is run.
         description: Size, resize, crop, scale, mean and std, if they differ from the network's.
         classes: Number of rows of the class table, which the last layer must have too.
-        photos: As for :func:`florilege.models.imported.onnx_file.import_onnx`.
+        photos: As for :func:`florilege.models.imported.imported_model.import_onnx`.
 
     Raises:
         UsageError: There is no such network, it does not take the size, or the preprocess file has
@@ -58,15 +56,15 @@ def import_checkpoint(
         raise UsageError(str(error)) from error
     source = open_weights(weights, name)
     _load_weights(network, source, classes)
-    pictures = comparison_pictures(photos, preprocess)
+    names, pixels = comparison_pictures(photos, preprocess)
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "model.onnx"
         mean, std = preprocess.mean, preprocess.std
         export_onnx(network, image_size=preprocess.image_size, mean=mean, std=std, path=path)
         model = path.read_bytes()
-    original = _torch_logits(network, preprocess, pictures.pixels)
+    original = _torch_logits(network, preprocess, pixels)
     graph = open_graph(model, threads=1)
-    outputs = [graph.run(["logits"], {INPUT: row[np.newaxis]})[0] for row in pictures.pixels]
+    outputs = [graph.run(["logits"], {INPUT: row[np.newaxis]})[0] for row in pixels]
     logits = np.concatenate(outputs).astype(np.float64)
     comparison = compare_outputs(original, logits, relative=TOLERANCE)
     if not comparison.holds:
@@ -82,7 +80,7 @@ def import_checkpoint(
         files={} if provenance is None else {provenance.file: provenance.sha256 or "unknown"},
         facts=_facts(name, network, source, preprocess),
         agreement=comparison,
-        pictures=pictures.names,
+        pictures=names,
         synthetic=not photos,
         logits=logits,
     )

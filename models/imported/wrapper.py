@@ -12,7 +12,6 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from florilege.models.imported.graph import (
-    TYPES,
     Graph,
     drop_unused_constants,
     subgraphs,
@@ -26,7 +25,6 @@ LOGITS: Final = "logits"
 _ADDED: Final = "florilege/"  # prefix of added nodes and tensors
 _ORIGINAL: Final = "original/"  # prefix of original tensors whose names we need
 _SMALLEST: Final = float(np.finfo(np.float32).tiny)  # makes the logarithm of 0 finite
-_CODES: Final = {name: code for code, name in TYPES.items()}
 
 
 def wrap_graph(

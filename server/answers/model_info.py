@@ -34,7 +34,7 @@ def describe_model(
     bundle, record = pipeline.bundle, pipeline.record
     return ModelCard(
         model=pipeline.model,
-        created=bundle.created,
+        created=bundle.manifest.created,
         classes=len(bundle.classes),
         image_size=bundle.preprocess.image_size,
         provider=pipeline.session.provider,

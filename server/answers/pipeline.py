@@ -234,8 +234,8 @@ def open_pipeline(
         taxa=TaxonTable(bundle.classes),
         reference=reference,
         model=Model(
-            name=bundle.name,
-            version=bundle.version,
+            name=bundle.manifest.name,
+            version=bundle.manifest.version,
             bundle_sha256=bundle.sha256,
             calibration_id=record.calibration_id,
         ),

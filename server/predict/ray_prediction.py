@@ -7,7 +7,7 @@ run changes no answer. The workers read the photos: paths must name the same fil
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 
-from florilege.models.bundle.transfer import Packed, pack_bundle, unpacked_bundle
+from florilege.models.bundle.bundle import Packed, unpacked_bundle
 from florilege.models.runtime import CUDA, RuntimeName
 from florilege.ray_tasks import Workers, spread
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
@@ -52,7 +52,7 @@ def predict_on_ray(
     """
     gpu = pipeline.session.provider == CUDA
     factory = _WorkerFactory(
-        bundle=pack_bundle(pipeline.bundle),
+        bundle=pipeline.bundle.packed(),
         lists=pipeline.lists,
         device="cuda" if gpu else "cpu",
         runtime=pipeline.record.measured.runtime,

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from benchmarks.figures.flora_sheet import CELL, PAPER, SETS, contact_sheet, main, set_lines
 from florilege.data.flora import Flora
-from florilege.data.flora.species import SPECIES
+from florilege.data.flora.species import SPECIES, flora_classes
 
 SMALL = Flora(0, {"train": 0, "val": 0, "test": 400})
 
@@ -27,7 +27,7 @@ def test_the_sheet_shows_every_species_and_the_sets_as_in_the_documentation() ->
 def test_a_set_names_its_species_best_first_and_marks_the_truth() -> None:
     posterior = SMALL.posterior("test")
     row = int(np.argmax(posterior.max(axis=1)))
-    best = SMALL.classes[int(posterior[row].argmax())].scientific_name.split()
+    best = flora_classes()[int(posterior[row].argmax())].scientific_name.split()
     text, _ = set_lines(SMALL, row)[0]
     assert text == f"1.00 {best[0][:4]}. {best[1]} *"
 

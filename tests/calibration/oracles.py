@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from florilege.calibration.distribution import EDGES
+
 
 class Cut(NamedTuple):
     """A threshold with the number of scores that reach it."""
@@ -85,3 +87,8 @@ def marginals(logits: list[float], k: int) -> list[float]:
 def covered(true_scores: list[float], lambda_val: float) -> int:
     """How many true classes reach the threshold."""
     return sum(value >= lambda_val for value in true_scores)
+
+
+def in_bins(scores: NDArray[np.float64]) -> NDArray[np.int64]:
+    """How many scores lie in each bin of a stored histogram."""
+    return np.histogram(scores, bins=[*EDGES, np.inf])[0]

@@ -17,7 +17,7 @@ import florilege.calibration.calibrate.calibrate
 import florilege.calibration.cli
 from florilege.calibration.calibrate.calibrate import calibrate_bundle, cautions
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
-from florilege.calibration.calibrate.photo_overlap import network_photos
+from florilege.calibration.calibrate.photo_overlap import photo_overlap
 from florilege.calibration.cli import app
 from florilege.calibration.commands.bundle_cli import app as bundle_app
 from florilege.calibration.record import CalibrationRecord
@@ -272,7 +272,7 @@ def test_a_calibration_of_other_weights_is_refused_with_the_command_that_renews_
 
 
 def chose_checkpoint(bundle: Bundle, split: str) -> bool | None:
-    return network_photos(bundle, split).overlap([]).chose_checkpoint
+    return photo_overlap(bundle, split, []).chose_checkpoint
 
 
 def test_provenance_tells_whether_the_split_chose_the_checkpoint(bundle: Bundle) -> None:

@@ -7,14 +7,16 @@ from florilege.calibration.distribution import (
     EDGES,
     LOGSUMEXP_BINS,
     DistributionOf,
-    in_bins,
     logsumexp,
 )
 
 
 def test_bins_hold_their_lower_edge_and_nothing_is_left_out() -> None:
     scores = np.array([0.0, 1e-9, EDGES[1], 0.5, np.nextafter(0.5, 0.0), 1.0])
-    counts = in_bins(scores)
+    gathered = DistributionOf()
+    gathered.update(np.zeros((scores.size, 1), np.float32), scores[:, np.newaxis])
+    counts = np.array(gathered.result().all_scores)
+    assert gathered.result().best_scores == gathered.result().all_scores
     assert counts[0] == 2
     assert counts[1] == 1
     assert EDGES[-5] == 0.5

@@ -89,6 +89,6 @@ def test_where_it_fails_all_is_as_it_was(tmp_path: Path, monkeypatch: pytest.Mon
     (store / photo(1)).write_bytes(png(1))
     before = sorted(store.rglob("*"))
     with monkeypatch.context() as patched:
-        patched.setattr("florilege.data.feedback_conversion._feedback_row", None)
+        patched.setattr("florilege.data.feedback_conversion.FeedbackStore.add", None)
         assert convert(store).exit_code == 1
     assert sorted(store.rglob("*")) == before

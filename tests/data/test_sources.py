@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from florilege.data.sources import OwnPictures, open_dataset, own_pictures
+from florilege.data.sources import open_dataset, own_pictures
 from florilege.errors import DataError
 from tests.data.pictures import write_folder
 
@@ -45,7 +45,7 @@ def test_a_folder_called_flora_is_reached_by_its_path(
 
 
 def test_pictures_of_one_size_are_known_unopened(tmp_path: Path) -> None:
-    assert own_pictures("flora") == own_pictures("flora:train=1,seed=3") == OwnPictures(48)
+    assert own_pictures("flora") == own_pictures("flora:train=1,seed=3") == (48, None, None)
     assert own_pictures(str(tmp_path)) is own_pictures("nowhere.csv") is None
     (tmp_path / "cifar-100-python").mkdir()
     assert own_pictures(str(tmp_path)) is None

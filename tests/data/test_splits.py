@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from florilege.data.hash_random import shuffled
 from florilege.data.sources import list_source, open_dataset
-from florilege.data.splits import draw_splits, keep_groups_together, mend_source, split_source
+from florilege.data.splits import _keep_groups_together, draw_splits, mend_source, split_source
 from florilege.errors import DataError
 from florilege.tables import write_table
 from tests.data.pictures import png, write_folder
@@ -170,7 +170,7 @@ def test_what_is_not_made_of_files_cannot_be_listed(tmp_path: Path) -> None:
 @given(st.lists(st.tuples(st.sampled_from(["train", "val", "test"]), st.integers(0, 9))))
 def test_mending_moves_only_groups_in_several_splits(rows: list[tuple[str, int]]) -> None:
     splits, groups = [split for split, _ in rows], [str(group) for _, group in rows]
-    mended = keep_groups_together(splits, groups)
+    mended = _keep_groups_together(splits, groups)
     for split, group, after in zip(splits, groups, mended, strict=True):
         whole = {each for each, other in zip(splits, groups, strict=True) if other == group} == {
             split

@@ -8,7 +8,7 @@ import pytest
 
 from florilege.data.dataset import Dataset
 from florilege.data.layouts.plantnet_300k import METADATA, NAMES
-from florilege.data.sources import OwnPictures, open_dataset, own_pictures, parse_source
+from florilege.data.sources import open_dataset, own_pictures
 from florilege.data.training_split import TrainingOptions, add_options, parse_options
 from florilege.errors import DataError
 from tests.data.pictures import write_folder
@@ -163,14 +163,14 @@ def test_data_without_train_are_read_whatever_is_asked_of_it(tmp_path: Path) -> 
 def test_a_path_that_exists_wins_over_options(tmp_path: Path, name: str) -> None:
     write_folder(tmp_path / name, {"train": {"Rosa alba": 30, "Rosa bella": 30}})
     path = str(tmp_path / name)
-    assert parse_source(path) == (path, TrainingOptions())
-    assert parse_source(f"{path}:noise=1") == (path, TrainingOptions(noise=1))
+    assert parse_options(path) == (path, TrainingOptions())
+    assert parse_options(f"{path}:noise=1") == (path, TrainingOptions(noise=1))
     assert changed(open_dataset(path), open_dataset(f"{path}:noise=1"))["train"] > 0
 
 
 @pytest.mark.parametrize("path", [r"C:\photos\a=b", "C:/photos/noise=1", "nowhere:0.2", "a:b:c"])
 def test_what_does_not_look_like_options_is_a_path(path: str) -> None:
-    assert parse_source(path) == (path, TrainingOptions())
+    assert parse_options(path) == (path, TrainingOptions())
     with pytest.raises(DataError, match="no such file or folder"):
         open_dataset(path)
 
@@ -223,7 +223,7 @@ def test_a_source_with_options_tells_its_picture_size(tmp_path: Path) -> None:
     assert (
         own_pictures("flora:noise=0.2")
         == own_pictures("flora:train=4,fraction=0.5")
-        == OwnPictures(48)
+        == (48, None, None)
     )
     assert own_pictures(f"{tmp_path}:noise=0.2") is own_pictures("flora:noise=2") is None
     (tmp_path / "cifar-100-python").mkdir()

@@ -63,7 +63,7 @@ def test_a_graph_becomes_a_bundle_that_answers_like_it(words: list[object], tmp_
     bundle = open_bundle(tmp_path / "bundle")
     assert bundle.classes.ids == ("b", "a", "c")  # the order of the rows
     assert [info.scientific_name for info in bundle.classes] == ["Rosa canina", "Acer rubrum", "c"]
-    assert (bundle.name, bundle.heads) == ("net", {"linear": "logits"})
+    assert (bundle.manifest.name, bundle.heads) == ("net", {"linear": "logits"})
     session, pictures = Session(bundle, device="cpu"), random_pictures(4)
     outcome = session.outputs(pictures, features=True)
     shares = np.exp(outcome.logits["linear"])
@@ -233,7 +233,7 @@ def test_a_checkpoint_of_timm_answers_as_in_timm(state: Path, tmp_path: Path) ->
     assert result.exit_code == 0, result.output
     bundle = open_bundle(tmp_path / "bundle")
     assert (bundle.preprocess.image_size, bundle.preprocess.crop_fraction) == (32, 0.9)
-    assert bundle.name == "test_efficientnet"
+    assert bundle.manifest.name == "test_efficientnet"
     plain: Any = timm.create_model("test_efficientnet", num_classes=3).eval()
     from safetensors.torch import load_file
 

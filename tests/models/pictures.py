@@ -2,12 +2,16 @@
 
 import io
 import struct
+import tempfile
 import zlib
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pillow_heif
 from PIL import Image
+
+from florilege.models.thumbnails import read_thumbnails
 
 KINDS = ("jpeg", "png", "webp", "heic", "avif")
 
@@ -61,6 +65,14 @@ def stored_for(image: Image.Image, orientation: int) -> Image.Image:
     if orientation >= 5:
         pixels = pixels.swapaxes(0, 1)
     return Image.fromarray(np.ascontiguousarray(pixels))
+
+
+def thumbnail(content: bytes) -> bytes:
+    """The thumbnail of a picture."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "picture"
+        path.write_bytes(content)
+        return read_thumbnails("classes.csv", {"a": path})["a"]
 
 
 def png(

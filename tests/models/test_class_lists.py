@@ -9,7 +9,6 @@ from florilege.models.class_lists import (
     LONGEST_NAME,
     NEAR_IDS_FOR,
     RegionList,
-    read_list,
     read_lists,
 )
 from florilege.models.classes import ClassInfo, ClassTable
@@ -25,16 +24,17 @@ def written(path: Path, content: str | bytes) -> Path:
 
 def refusal(path: Path) -> str:
     with pytest.raises(DataError) as refused:
-        read_list(path, CLASSES)
+        read_lists([f"alps={path}"], CLASSES)
     assert str(path) in str(refused.value)
     return str(refused.value)
 
 
 def test_a_file_is_named_after_itself_and_holds_its_classes_in_their_order(tmp_path: Path) -> None:
     text = "\ufeff# of the Alps\r\nPoa annua\t# common\n\n  3  \nC#1\n   # the end"
-    result = read_list(written(tmp_path / "north.alps.txt", text), CLASSES)
-    assert result == RegionList(name="north.alps", classes=(1, 2, 3))
-    assert read_list(tmp_path / "north.alps.txt", CLASSES, name="Alps").name == "Alps"
+    path = written(tmp_path / "north.alps.txt", text)
+    own, given = read_lists([str(path), f"Alps={path}"], CLASSES)
+    assert own == RegionList(name="north.alps", classes=(1, 2, 3))
+    assert given.name == "Alps"
 
 
 def test_each_unknown_id_is_named_with_ids_that_look_alike(tmp_path: Path) -> None:
@@ -76,8 +76,9 @@ def test_a_file_that_is_not_there_and_a_name_that_cannot_be_are_refused(tmp_path
     file = written(tmp_path / "a", "3")
     for name in ("", " a", "a\n", "x" * (LONGEST_NAME + 1)):
         with pytest.raises(DataError, match="cannot be named"):
-            read_list(file, CLASSES, name=name)
-    assert read_list(file, CLASSES, name="x" * LONGEST_NAME).classes == (1,)
+            read_lists([f"{name}={file}"], CLASSES)
+    (longest,) = read_lists([f"{'x' * LONGEST_NAME}={file}"], CLASSES)
+    assert longest.classes == (1,)
 
 
 def test_every_file_of_a_folder_is_a_list(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from florilege.errors import BundleError
 from florilege.models import export
 from florilege.models.backbones import Network, build
-from florilege.models.export import ExportedNetwork, compare, export_onnx
+from florilege.models.export import _compare, _ExportedNetwork, export_onnx
 from florilege.models.heads import HEADS, CosineHead
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
@@ -135,8 +135,8 @@ def test_the_comparison_sees_a_changed_weight(files: dict[str, Path]) -> None:
     network = build("tiny", 6, "linear").eval()
     with torch.no_grad():
         network.get_parameter("head.bias")[3] += 0.01
-    pictures = ExportedNetwork(network, MEAN, STD).eval()
-    parity = compare(pictures, files["linear"].read_bytes(), image_size=24)
+    pictures = _ExportedNetwork(network, MEAN, STD).eval()
+    parity = _compare(pictures, files["linear"].read_bytes(), image_size=24)
     assert parity.max_difference == pytest.approx(0.01, rel=0.01)
     assert parity.max_difference > parity.tolerance
 
@@ -147,8 +147,8 @@ def test_the_comparison_looks_at_each_head(files: dict[str, Path], head: str) ->
     network = build("tiny", 6, "two_head").eval()
     with torch.no_grad():
         network.get_parameter(f"head.{head}.bias")[3] += 0.01
-    pictures = ExportedNetwork(network, MEAN, STD).eval()
-    parity = compare(pictures, files["two_head"].read_bytes(), image_size=24)
+    pictures = _ExportedNetwork(network, MEAN, STD).eval()
+    parity = _compare(pictures, files["two_head"].read_bytes(), image_size=24)
     assert parity.max_difference == pytest.approx(0.01, rel=0.01)
     assert not parity.holds
 
@@ -158,10 +158,10 @@ def test_the_comparison_sees_changed_features_behind_the_same_logits(
 ) -> None:
     torch.manual_seed(0)
     network = build("tiny", 6, "linear").eval()
-    pictures = ExportedNetwork(network, MEAN, STD).eval()
+    pictures = _ExportedNetwork(network, MEAN, STD).eval()
     forward = pictures.forward
     pictures.forward = lambda image: (forward(image)[0], forward(image)[1] + 0.01)  # type: ignore[method-assign]
-    parity = compare(pictures, files["linear"].read_bytes(), image_size=24)
+    parity = _compare(pictures, files["linear"].read_bytes(), image_size=24)
     assert parity.max_difference <= parity.tolerance
     assert parity.max_feature_difference == pytest.approx(0.01, rel=0.01)
     assert not parity.holds
@@ -192,20 +192,20 @@ def test_a_graph_that_gives_nan_where_torch_does_not_is_infinitely_far_away(
     files: dict[str, Path],
 ) -> None:
     torch.manual_seed(0)
-    pictures = ExportedNetwork(build("tiny", 6, "linear"), MEAN, STD).eval()
+    pictures = _ExportedNetwork(build("tiny", 6, "linear"), MEAN, STD).eval()
     model = onnx.load(files["linear"])
     (bias,) = (item for item in model.graph.initializer if list(item.dims) == [6])
     bias.CopyFrom(onnx.numpy_helper.from_array(np.full(6, np.nan, np.float32), bias.name))
-    parity = compare(pictures, model.SerializeToString(), image_size=24)
+    parity = _compare(pictures, model.SerializeToString(), image_size=24)
     assert parity.max_difference == float("inf")
     assert not parity.holds
 
 
 def test_the_comparison_takes_black_white_and_extreme_pictures(files: dict[str, Path]) -> None:
     batches: list[Tensor] = []
-    pictures = ExportedNetwork(build("tiny", 6, "linear"), MEAN, STD).eval()
+    pictures = _ExportedNetwork(build("tiny", 6, "linear"), MEAN, STD).eval()
     pictures.register_forward_pre_hook(lambda _, images: batches.append(images[0]))
-    compare(pictures, files["linear"].read_bytes(), image_size=24)
+    _compare(pictures, files["linear"].read_bytes(), image_size=24)
     assert [len(batch) for batch in batches[:3]] == [1, 2, 5]
     batch = batches[2]
     assert batch[1].max() == 0

@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 
 from florilege.models.bundle.bundle import MODEL
-from florilege.models.fixed_batch import FixedBatch, lock_pages
+from florilege.models.fixed_batch import FixedBatch, _lock_pages
 from florilege.models.runtime import CPU, CUDA
 from florilege.models.session import FEATURES, Session, open_graph
 from tests.models.bundles import make_bundle, network
@@ -67,7 +67,7 @@ def test_a_gpu_gets_buffers_of_its_own_and_a_graph_for_each_size(
     fake = SimpleNamespace(OrtValue=Value, RunOptions=lambda: options_of, cuda_version="13.0")
     monkeypatch.setattr("florilege.models.fixed_batch.import_runtime", lambda: fake)
     monkeypatch.setattr(
-        "florilege.models.fixed_batch.lock_pages", lambda array, _: locked.append(array.nbytes)
+        "florilege.models.fixed_batch._lock_pages", lambda array, _: locked.append(array.nbytes)
     )
     binding = SimpleNamespace(
         bind_ortvalue_input=lambda *_: None, bind_ortvalue_output=lambda *_: None
@@ -116,7 +116,7 @@ def test_pages_are_locked_by_the_cuda_runtime_of_the_wheel(
         )
 
     monkeypatch.setattr(ctypes, "CDLL", library)
-    assert lock_pages(array, "13.0") is locked
+    assert _lock_pages(array, "13.0") is locked
     assert opened == ["libcudart.so.13"]
     address = array.ctypes.data
     assert requests == [(address, 6, 0)]
@@ -126,4 +126,4 @@ def test_pages_are_locked_by_the_cuda_runtime_of_the_wheel(
 
 
 def test_pages_stay_as_they_are_where_there_is_no_cuda_runtime() -> None:
-    assert not lock_pages(np.zeros(6, np.uint8), "0.0")
+    assert not _lock_pages(np.zeros(6, np.uint8), "0.0")

@@ -14,7 +14,7 @@ import pytest
 from florilege.errors import BundleError, UsageError
 from florilege.models import runtime
 from florilege.models.bundle import Bundle, open_bundle
-from florilege.models.session import Session
+from florilege.models.session import Session, _demand_cuda, _wanted_providers
 from tests.models.bundles import HEADS, make_bundle, network
 
 TWO_HEADS = {"multi_label": "multi_label_logits", "sccp": "sccp_logits"}
@@ -219,20 +219,20 @@ def fake_runtime(*available: str) -> Any:
 
 def test_cuda_with_the_cpu_wheel_names_the_extra() -> None:
     with pytest.raises(UsageError, match=r"CPU wheel.*pip install '\.\[gpu\]'"):
-        runtime.wanted_providers(fake_runtime(runtime.CPU), "cuda")
+        _wanted_providers(fake_runtime(runtime.CPU), "cuda")
 
 
 def test_auto_takes_what_the_wheel_offers() -> None:
     both = fake_runtime(runtime.CUDA, runtime.CPU)
-    assert runtime.wanted_providers(both, "auto") == [runtime.CUDA, runtime.CPU]
-    assert runtime.wanted_providers(both, "cpu") == [runtime.CPU]
-    assert runtime.wanted_providers(fake_runtime(runtime.CPU), "auto") == [runtime.CPU]
+    assert _wanted_providers(both, "auto") == [runtime.CUDA, runtime.CPU]
+    assert _wanted_providers(both, "cpu") == [runtime.CPU]
+    assert _wanted_providers(fake_runtime(runtime.CPU), "auto") == [runtime.CPU]
 
 
 def test_cuda_that_silently_fell_back_is_refused() -> None:
     with pytest.raises(UsageError, match=r"libcuda\.so\.1"):
-        runtime.demand_cuda(runtime.CPU)
-    runtime.demand_cuda(runtime.CUDA)
+        _demand_cuda(runtime.CPU)
+    _demand_cuda(runtime.CUDA)
 
 
 @pytest.mark.gpu

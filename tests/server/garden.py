@@ -16,7 +16,8 @@ from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.models.bundle import write_bundle
 from florilege.models.classes import ClassInfo, ClassTable, Thumbnail
 from florilege.models.images import Preprocess
-from florilege.models.thumbnails import make_thumbnail, pack
+from florilege.models.thumbnails import pack
+from tests.models.pictures import thumbnail
 
 SIDE = 24
 SHARPNESS = 22.0
@@ -139,7 +140,7 @@ def network() -> bytes:
 def thumbnails() -> dict[str, bytes]:
     """The reference picture of each flower that has one, by class id."""
     view = enumerate(classes())
-    return {item.id: make_thumbnail(photo(index)) for index, item in view if item.thumbnail}
+    return {item.id: thumbnail(photo(index)) for index, item in view if item.thumbnail}
 
 
 def plant(folder: Path) -> Path:

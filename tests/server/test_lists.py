@@ -2,7 +2,6 @@
 
 import json
 import logging
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +176,7 @@ def test_restricted_answers_are_kept_apart_in_metrics_watch_feedback_and_audit(
     }  # fmt: skip
     assert audits["average_k k=3, list heath"].hits == 0  # it was on no list
     scorer = Scorer.of(bundle := open_bundle(listed), read_record(bundle))
-    with closing(open_score_log(tmp_path / "scores", scorer)) as log:
+    with open_score_log(tmp_path / "scores", scorer) as log:
         (logits,) = np.concatenate(list(log.blocks()))
         assert log.repeated == 2  # restricted answers log what the others do
     assert logits.shape == (1, len(garden.FLOWERS))

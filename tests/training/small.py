@@ -1,5 +1,6 @@
 """A small folder of pictures and the settings to train on it in a second."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from florilege.training.configuration import from_plain, merge
 from florilege.training.loop.checkpoint import Position
 from florilege.training.loop.evaluation import ScoreChoice, Validation
 from florilege.training.loop.history import Row, epoch_row
+from florilege.training.objective import Objective, make_objective
 from florilege.training.validation_metric import Metric
 
 COLOURS = {"blue": (40, 60, 220), "green": (50, 200, 60), "red": (220, 50, 40)}
@@ -51,6 +53,14 @@ def small_config(data: Path | str, **changes: Any) -> TrainConfig:
         "augment": {"min_area": 0.5, "shift": 1, "rotate": 10, "colour": 0.1},
     }
     return from_plain(merge(plain, changes))
+
+
+def small_objective(
+    name: str, parameters: Mapping[str, object], *, class_counts: Sequence[int], **settings: Any
+) -> Objective:
+    """The objective of a loss on data with these training pictures."""
+    config = TrainConfig(data="flora", loss={"name": name, **parameters}, **settings)
+    return make_objective(config, class_counts)
 
 
 def leave_out_drawings(patch: pytest.MonkeyPatch) -> None:

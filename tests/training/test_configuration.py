@@ -11,7 +11,6 @@ from florilege.training.config import TrainConfig
 from florilege.training.configuration import (
     from_plain,
     merge,
-    parse_override,
     read_yaml,
     resolve,
     to_yaml,
@@ -98,19 +97,19 @@ def test_merging_goes_down_into_nested_settings_and_changes_neither_side() -> No
     ],
 )
 def test_overrides_are_read_as_yaml_and_numbers_as_numbers(text: str, value: object) -> None:
-    assert parse_override(text) == {"a": value}
-    assert type(parse_override(text)["a"]) is type(value)
+    result = resolve({"data": "x"}, overrides=[f"loss.{text}"]).loss["a"]
+    assert (result, type(result)) == (value, type(value))
 
 
 @pytest.mark.parametrize("text", ["alpha", "=1", "loss.=1", ".alpha=1", ""])
 def test_an_override_without_a_name_or_a_value_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--set takes name=value"):
-        parse_override(text)
+        resolve({"data": "x"}, overrides=[text])
 
 
 def test_an_override_that_is_no_yaml_is_refused() -> None:
     with pytest.raises(UsageError, match="the value is not YAML"):
-        parse_override("a=[1")
+        resolve({"data": "x"}, overrides=["a=[1"])
 
 
 @pytest.mark.parametrize(

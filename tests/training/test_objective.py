@@ -8,14 +8,15 @@ from torch import Tensor
 from florilege.errors import UsageError
 from florilege.training import losses
 from florilege.training.losses import CrossEntropy
-from florilege.training.objective import class_weights, head_of, make_objective
+from florilege.training.objective import _class_weights, head_of
+from tests.training.small import small_objective
 
 LABELS = torch.tensor([0, 2, 1, 1])
 ROWS = torch.arange(4)
 
 
 def test_a_loss_on_one_head_gets_the_logits() -> None:
-    objective = make_objective("cross_entropy", {}, head="auto", class_counts=[2, 1, 1])
+    objective = small_objective("cross_entropy", {}, class_counts=[2, 1, 1])
     logits = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
     assert objective.head == "linear"
     torch.testing.assert_close(objective(logits, LABELS, ROWS), F.cross_entropy(logits, LABELS))
@@ -23,9 +24,7 @@ def test_a_loss_on_one_head_gets_the_logits() -> None:
 
 
 def test_the_two_head_loss_gets_both_heads_in_order() -> None:
-    objective = make_objective(
-        "two_head_average_k", {"average_k": 2}, head="auto", class_counts=[2, 1, 1]
-    )
+    objective = small_objective("two_head_average_k", {"average_k": 2}, class_counts=[2, 1, 1])
     generator = torch.Generator().manual_seed(0)
     both = torch.randn(4, 3, generator=generator), torch.randn(4, 3, generator=generator)
     expected = losses.two_head_average_k(*both, LABELS, average_k=2)
@@ -36,7 +35,7 @@ def test_the_two_head_loss_gets_both_heads_in_order() -> None:
 
 
 def test_half_precision_outputs_are_widened_before_they_are_scaled() -> None:
-    objective = make_objective(
+    objective = small_objective(
         "cross_entropy", {}, head="cosine", head_scale=3.3, class_counts=[2, 1, 1]
     )
     cosines = torch.rand(4, 3, generator=torch.Generator().manual_seed(0)).bfloat16()
@@ -46,19 +45,19 @@ def test_half_precision_outputs_are_widened_before_they_are_scaled() -> None:
 
 def test_defaults_of_a_loss_come_from_the_data() -> None:
     counts = [3, 1, 2]
-    margin = make_objective("ldam", {}, head="auto", class_counts=counts).loss_fn
+    margin = small_objective("ldam", {}, class_counts=counts).loss_fn
     assert margin.class_counts is not None
     assert (margin.class_counts.tolist(), margin.rows) == (counts, None)
-    online = make_objective("role", {}, head="auto", class_counts=counts).loss_fn
+    online = small_objective("role", {}, class_counts=counts).loss_fn
     assert (online.class_counts, online.rows) == (None, 6)
 
 
 def test_parameters_of_the_user_win_over_the_data() -> None:
     options = {"rows": 15, "average_k": 2}
-    result = make_objective("role", options, head="auto", class_counts=[3, 3, 3]).loss_fn
+    result = small_objective("role", options, class_counts=[3, 3, 3]).loss_fn
     assert (result.rows, result.average_k) == (15, 2)
     counted = {"class_counts": [9, 8, 7]}
-    margin = make_objective("ldam", counted, head="auto", class_counts=[3, 3, 3]).loss_fn
+    margin = small_objective("ldam", counted, class_counts=[3, 3, 3]).loss_fn
     assert margin.class_counts is not None
     assert margin.class_counts.tolist() == [9, 8, 7]
 
@@ -67,10 +66,10 @@ def test_parameters_of_the_user_win_over_the_data() -> None:
 def test_a_default_set_size_too_large_for_the_classes_is_lowered_with_a_note(
     name: str, key: str
 ) -> None:
-    objective = make_objective(name, {}, head="auto", class_counts=[3] * 5)
+    objective = small_objective(name, {}, class_counts=[3] * 5)
     assert getattr(objective.loss_fn, key) == 4
     assert objective.notes == (f"loss {name}: {key} is 4, the largest for 5 classes",)
-    enough = make_objective(name, {}, head="auto", class_counts=[3] * 6)
+    enough = small_objective(name, {}, class_counts=[3] * 6)
     assert (getattr(enough.loss_fn, key), enough.notes) == (5, ())
 
 
@@ -83,7 +82,7 @@ def test_a_forward_with_row_index_gets_the_rows(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(losses, "LOSSES", {"rowwise": Rowwise})
     monkeypatch.setattr(losses, "build", lambda _name, **parameters: Rowwise(**parameters))
-    objective = make_objective("rowwise", {}, head="auto", class_counts=[1, 1])
+    objective = small_objective("rowwise", {}, class_counts=[1, 1])
     assert objective(torch.zeros(4, 2), LABELS, torch.tensor([4, 5, 6, 7])).item() == 22
 
 
@@ -100,7 +99,7 @@ def test_a_loss_that_cannot_be_made_is_refused(
     name: str, parameters: dict[str, object], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        make_objective(name, parameters, head="auto", class_counts=[1, 1, 1])
+        small_objective(name, parameters, class_counts=[1, 1, 1])
 
 
 @pytest.mark.parametrize(
@@ -111,8 +110,8 @@ def test_a_set_too_large_for_the_classes_is_refused(name: str, key: str, largest
     message = rf"loss\.{key} must be in \[1, {largest}\] for 4 classes, got {largest + 1}"
     counts = [2, 2, 2, 2]
     with pytest.raises(UsageError, match=message):
-        make_objective(name, {key: largest + 1}, head="auto", class_counts=counts)
-    make_objective(name, {key: largest}, head="auto", class_counts=counts)
+        small_objective(name, {key: largest + 1}, class_counts=counts)
+    small_objective(name, {key: largest}, class_counts=counts)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +129,7 @@ def test_parameters_of_other_data_or_another_loop_are_refused(
     name: str, parameters: dict[str, object], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        make_objective(name, parameters, head="auto", class_counts=[2, 2, 2])
+        small_objective(name, parameters, class_counts=[2, 2, 2])
 
 
 @pytest.mark.parametrize(
@@ -149,7 +148,7 @@ def test_a_head_the_loss_cannot_train_is_refused(loss: str, head: str) -> None:
 def test_a_cosine_head_of_a_loss_without_scale_is_scaled_before_it(
     given: float | None, scale: float
 ) -> None:
-    objective = make_objective(
+    objective = small_objective(
         "cross_entropy", {}, head="cosine", head_scale=given, class_counts=[2, 1, 1]
     )
     cosines = torch.rand(4, 3, generator=torch.Generator().manual_seed(0))
@@ -160,7 +159,7 @@ def test_a_cosine_head_of_a_loss_without_scale_is_scaled_before_it(
 
 def test_a_cosine_head_is_not_scaled_twice() -> None:
     counts = [2, 1, 1]
-    objective = make_objective("ldam", {"scale": 7.0}, head="auto", class_counts=counts)
+    objective = small_objective("ldam", {"scale": 7.0}, class_counts=counts)
     cosines = torch.rand(4, 3, generator=torch.Generator().manual_seed(0))
     expected = losses.ldam(cosines, LABELS, class_counts=counts, scale=7.0).mean()
     torch.testing.assert_close(objective(cosines, LABELS, ROWS), expected)
@@ -177,20 +176,20 @@ def test_a_cosine_head_is_not_scaled_twice() -> None:
 )
 def test_a_head_scale_that_nothing_would_use_is_refused(loss: str, head: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        make_objective(loss, {}, head=head, head_scale=5.0, class_counts=[2, 1, 1])
+        small_objective(loss, {}, head=head, head_scale=5.0, class_counts=[2, 1, 1])
 
 
 @pytest.mark.parametrize("loss", ["ldam", "imbalanced_noised_top_k"])
 def test_a_margin_loss_on_a_linear_head_has_scale_1_with_a_note(loss: str) -> None:
     counts = [2, 1, 1, 1, 1, 1]
-    linear = make_objective(loss, {}, head="linear", class_counts=counts)
+    linear = small_objective(loss, {}, head="linear", class_counts=counts)
     assert linear.scale == 1.0
     assert linear.notes == (
         f"loss {loss}: scale is 1, its default is for the cosines of a cosine head",
     )
-    options = make_objective(loss, {"scale": 5.0}, head="linear", class_counts=counts)
+    options = small_objective(loss, {"scale": 5.0}, head="linear", class_counts=counts)
     assert (options.scale, options.notes) == (5.0, ())
-    cosine = make_objective(loss, {}, head="auto", class_counts=counts)
+    cosine = small_objective(loss, {}, class_counts=counts)
     assert cosine.scale is not None
     assert (cosine.scale >= 30, cosine.notes) == (True, ())
 
@@ -205,9 +204,7 @@ def test_the_head_of_the_loss_is_the_default() -> None:
 
 def test_class_weights_are_a_power_of_the_counts_with_a_mean_of_one() -> None:
     counts = [1, 10, 100]
-    objective = make_objective(
-        "cross_entropy", {}, head="auto", class_counts=counts, class_weight_power=0.5
-    )
+    objective = small_objective("cross_entropy", {}, class_counts=counts, class_weight_power=0.5)
     weight = objective.loss_fn.weight
     assert weight is not None
     result = weight.tolist()
@@ -222,20 +219,18 @@ def test_class_weights_are_a_power_of_the_counts_with_a_mean_of_one() -> None:
 
 
 def test_a_class_without_pictures_weighs_as_one_with_a_single_one() -> None:
-    assert class_weights([0, 1, 4], 1) == [2.5, 2.5, 0.625]
+    assert _class_weights([0, 1, 4], 1) == [2.5, 2.5, 0.625]
 
 
 def test_no_power_is_no_weight() -> None:
-    result = make_objective("cross_entropy", {}, head="auto", class_counts=[1, 2])
+    result = small_objective("cross_entropy", {}, class_counts=[1, 2])
     assert result.loss_fn.weight is None
 
 
 @pytest.mark.parametrize("power", [0.0, 1.0])
 @pytest.mark.parametrize("soft", [False, True])
 def test_batches_of_a_step_count_what_they_would_as_one(power: float, soft: bool) -> None:
-    objective = make_objective(
-        "focal", {}, head="auto", class_counts=[5, 1, 2], class_weight_power=power
-    )
+    objective = small_objective("focal", {}, class_counts=[5, 1, 2], class_weight_power=power)
     logits = torch.randn(6, 3, generator=torch.Generator().manual_seed(0)).double()
     labels, parts = torch.tensor([0, 0, 2, 1, 0, 2]), (slice(0, 4), slice(4, 6))
     targets = F.one_hot(labels, 3).double() if soft else labels
@@ -249,20 +244,18 @@ def test_batches_of_a_step_count_what_they_would_as_one(power: float, soft: bool
 
 
 def test_sums_are_added_as_they_are() -> None:
-    objective = make_objective(
-        "cross_entropy", {"reduction": "sum"}, head="auto", class_counts=[1, 1]
-    )
+    objective = small_objective("cross_entropy", {"reduction": "sum"}, class_counts=[1, 1])
     assert objective.shares([LABELS, LABELS], soft=False) == [1.0, 1.0]
 
 
 def test_candidates_are_chosen_over_the_batches_of_a_step_by_default() -> None:
     counts, name = [2, 1, 1], "two_head_average_k"
-    result = make_objective(name, {"average_k": 2}, head="auto", class_counts=counts, accumulate=4)
+    result = small_objective(name, {"average_k": 2}, class_counts=counts, accumulate=4)
     assert isinstance(result.loss_fn, losses.TwoHeadAverageK)
     assert result.loss_fn.recent_batches == 3
     assert result.notes[0].startswith("loss two_head_average_k: recent_batches is 3, so that")
     options = {"average_k": 2, "recent_batches": 0}
-    own = make_objective(name, options, head="auto", class_counts=counts, accumulate=4)
+    own = small_objective(name, options, class_counts=counts, accumulate=4)
     assert isinstance(own.loss_fn, losses.TwoHeadAverageK)
     assert (own.loss_fn.recent_batches, own.notes) == (0, ())
 
@@ -271,9 +264,9 @@ def test_candidates_are_chosen_over_the_batches_of_a_step_by_default() -> None:
 def test_every_loss_takes_mixtures_or_refuses_them(name: str) -> None:
     if losses.LOSSES[name].takes_rows:
         with pytest.raises(UsageError, match=f"mixup cannot be used with loss {name}, which estim"):
-            make_objective(name, {}, head="auto", class_counts=[2] * 8, mixup=True)
+            small_objective(name, {}, class_counts=[2] * 8, mixup=1.0)
         return
-    objective = make_objective(name, {}, head="auto", class_counts=[2] * 8, mixup=True)
+    objective = small_objective(name, {}, class_counts=[2] * 8, mixup=1.0)
     logits = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
     outputs = (logits, -logits) if objective.head == "two_head" else logits / 9
     targets = torch.full((4, 8), 1 / 8)

@@ -17,12 +17,12 @@ from florilege.models.bundle import Bundle, open_bundle
 from florilege.models.classes import Thumbnail
 from florilege.models.images import Preprocess, load
 from florilege.models.session import Session
-from florilege.models.thumbnails import make_thumbnail
 from florilege.training.configuration import resolve
 from florilege.training.network import build_network
 from florilege.training.run_export import export_run
 from florilege.training.train import train_run
 from tests.florilege.test_files import holder
+from tests.models.pictures import thumbnail
 from tests.training.small import small_config, write_photos
 
 
@@ -54,7 +54,7 @@ def test_the_bundle_holds_the_documented_files(bundle: Bundle) -> None:
     assert bundle.heads == {"multi_label": "multi_label_logits", "sccp": "sccp_logits"}
     assert bundle.classes.ids == ("blue", "green", "red")
     assert (bundle.preprocess.image_size, bundle.preprocess.crop_fraction) == (16, 0.9)
-    assert bundle.name == "run"
+    assert bundle.manifest.name == "run"
 
 
 def test_the_served_logits_are_those_of_the_best_weights(run: Path, bundle: Bundle) -> None:
@@ -213,7 +213,7 @@ def test_exporting_over_a_bundle_replaces_it(run: Path, tmp_path: Path) -> None:
     train_run(config, tmp_path / "other", say=lambda _: None)
     export_run(tmp_path / "other", tmp_path / "bundle")
     assert (tmp_path / "bundle" / "bundle.json").read_bytes() != first
-    assert open_bundle(tmp_path / "bundle").name == "other"
+    assert open_bundle(tmp_path / "bundle").manifest.name == "other"
 
 
 def test_names_links_and_thumbnails_travel_from_the_data_to_the_bundle(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_names_links_and_thumbnails_travel_from_the_data_to_the_bundle(tmp_path:
     green = bundle.classes[1]
     assert (green.scientific_name, green.link) == ("Viridis", "https://example.org")
     assert (green.common_names, green.thumbnail) == ({"fr": ("vert",)}, Thumbnail(author="A"))
-    view = make_thumbnail((photos / "train/green/0.png").read_bytes())
+    view = thumbnail((photos / "train/green/0.png").read_bytes())
     assert bundle.read_thumbnails() == {"green": view}
     (photos / "classes.csv").unlink()
     train_run(config, run, resume=True, say=lambda _: None)

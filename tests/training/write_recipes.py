@@ -5,8 +5,8 @@ from itertools import groupby
 from pathlib import Path
 
 from florilege.training.recipes import RECIPES, Recipe
-from florilege.training.recipes.cli import heading, hours_of, published_figures, row
-from florilege.training.recipes.cost import SUSTAINED, cost_of
+from florilege.training.recipes.cli import hours_of
+from florilege.training.recipes.cost import SUSTAINED, Cost, cost_of
 
 MEASURED = """one thread of an Intel Xeon
   with AVX-512, torch 2.15, fp32, with other work on the machine (`python -m
@@ -85,7 +85,7 @@ def page() -> str:
     lines = [f"| `{name}` | {recipe.about} | {recipe.cost} |" for name, recipe in ours]
     sections = [
         section(title, list(items))
-        for title, items in groupby(published, key=lambda item: heading(item[1]))
+        for title, items in groupby(published, key=lambda item: item[1].heading)
     ]
     costs = [COST.format(rows=len(published)).rstrip("\n"), *cost_lines(published)]
     return "\n".join([HEAD.rstrip("\n"), *lines, PUBLISHED, *sections, *costs, ""])
@@ -98,7 +98,7 @@ def section(title: str, items: Sequence[Named]) -> str:
     lines = [f"### {title}", "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for name, each in items:
         data = [f"`{each.example}`"] if optional else []
-        cells = (f"`{name}`", row(each), *data, published_figures(each) or "-", hours_of(each))
+        cells = (f"`{name}`", each.row, *data, each.published or "-", hours_of(each))
         lines.append(f"| {' | '.join(cells)} |")
     hours = dict.fromkeys(each.cost for _, each in items if each.gpu_hours)
     result = [f"Published GPU hours: {cost}." for cost in hours]
@@ -113,7 +113,8 @@ def cost_lines(items: Sequence[Named]) -> list[str]:
         cost, settings = cost_of(recipe), recipe.settings
         assert cost is not None
         data = recipe.data if "noise" in recipe.options else recipe.example
-        days = "" if cost.processor_hours is None else f"{cost.processor_hours / 24:.3g}"
+        hours = processor_hours(cost)
+        days = "" if hours is None else f"{hours / 24:.3g}"
         cells = (
             f"`{data}`",
             settings["backbone"],
@@ -130,6 +131,13 @@ def cost_lines(items: Sequence[Named]) -> list[str]:
     return list(results)
 
 
+def processor_hours(cost: Cost) -> float | None:
+    """Hours of one core like the measured one."""
+    if cost.step_seconds is None:
+        return None
+    return cost.step_seconds * cost.passes / cost.batch / 3600
+
+
 def _departures(items: Sequence[Named]) -> Iterator[str]:
     for departure in dict.fromkeys(each for _, recipe in items for each in recipe.departures):
         yield f"- {departure}{_whose(departure, items)}"
@@ -143,7 +151,7 @@ def _whose(departure: str, items: Sequence[Named]) -> str:
     if all(each.options for each in those) and len(those) == sum(bool(r.options) for _, r in items):
         return " (rows with wrong labels)"
     kinds: tuple[Callable[[Recipe], str], ...] = (
-        lambda each: each.loss,
+        lambda each: each.settings["loss"]["name"],
         lambda each: each.settings["backbone"],
     )
     for kind in kinds:

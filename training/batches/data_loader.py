@@ -31,7 +31,7 @@ from florilege.training.batches.decoded_pictures import (
     unreadable,
 )
 from florilege.training.batches.picture_cache import PictureCache
-from florilege.training.batches.rng import order, uniforms
+from florilege.training.batches.rng import uniforms
 from florilege.training.config import TrainConfig
 from florilege.training.frozen.feature_store import Features
 from florilege.training.loop.distributed import ALONE, Ranks
@@ -91,13 +91,9 @@ class EvaluationBatches(TorchDataset[Batch]):
 
 
 class TrainingBatches(EvaluationBatches):
-    """The augmented batches of one epoch, or this process's part of each.
+    """The augmented batches of one epoch, counted from 0, or this process's part of each.
 
-    Args:
-        pictures: Decoded by ``decode_for_training``; or features, which stay as they are.
-        config: Size, seed, batch size over all processes, and augmentation.
-        ranks: The processes that share each batch.
-        epoch: From 0.
+    Pictures are those of ``decode_for_training``; features stay as they are.
     """
 
     def __init__(
@@ -115,7 +111,7 @@ class TrainingBatches(EvaluationBatches):
     def begin(self, epoch: int) -> None:
         """Switch to another epoch, which has the same number of batches."""
         self.epoch = epoch
-        rows = order(self.config.seed, epoch, len(self.pictures))
+        rows = np.random.default_rng((self.config.seed, epoch)).permutation(len(self.pictures))
         self.whole = _split_batches(rows, self.config.batch_size, 2 * self.ranks.count)
         self.batches = [self.ranks.part(batch) for batch in self.whole]
 
@@ -203,11 +199,7 @@ class _KeyedBatches(TorchDataset[Batch]):
 class BatchLoader:
     """The batches of a run, prepared ahead by workers that live as long as the loader.
 
-    Args:
-        sources: Where pictures come from, and how many processes prepare them.
-        config: Settings of the run.
-        ranks: The processes that train together.
-        pin: Whether batches go to page-locked memory, from which a GPU copies while it computes.
+    ``pin`` puts them into page-locked memory, from which a GPU copies while it computes.
     """
 
     def __init__(
@@ -250,7 +242,7 @@ class BatchLoader:
 
 
 def _split_batches(
-    rows: NDArray[np.int64], batch_size: int, fewest: int = 2
+    rows: NDArray[np.int64], batch_size: int, fewest: int
 ) -> list[NDArray[np.int64]]:
     """Split ``rows`` into batches; a rest of fewer than ``fewest`` rows joins the last batch.
 

@@ -3,7 +3,7 @@
 import math
 import signal
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -142,7 +142,7 @@ def hash_photos(split: Split, *, workers: int) -> list[bytes]:
 def _read_all(pictures: Pictures, activity: str, workers: int) -> list[Any]:
     items: list[Any] = []
     problems: list[str] = []
-    chunks = prepared(_Chunks(pictures), workers=workers if len(pictures) > 4 * CHUNK else 0)
+    chunks = loader_of(_Chunks(pictures), workers=workers if len(pictures) > 4 * CHUNK else 0)
     with progress(len(pictures), f"{activity} {pictures.split.name}") as advance:
         for chunk in chunks:
             items += [item for item in chunk if not isinstance(item, str)]
@@ -165,11 +165,6 @@ class _Chunks(Dataset[list[Any]]):
     def __getitem__(self, chunk: int) -> list[Any]:
         rows = range(chunk * CHUNK, min(len(self.pictures), (chunk + 1) * CHUNK))
         return [self.pictures.read(row) for row in rows]
-
-
-def prepared(items: Dataset[Item], *, workers: int, pin: bool = False) -> Iterator[Item]:
-    """The items of a data set in order, prepared ahead by ``workers`` processes."""
-    yield from loader_of(items, workers=workers, pin=pin)
 
 
 def loader_of(

@@ -20,11 +20,6 @@ def uniforms(seed: int, epoch: int, rows: NDArray[np.int64], count: int) -> NDAr
 
     References:
         Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
-
-    Example:
-        >>> both = uniforms(0, 1, np.array([5, 9]), 3)
-        >>> bool((uniforms(0, 1, np.array([9]), 3) == both[1]).all())
-        True
     """
     stream = _mix(np.array([seed], dtype=np.uint64))
     stream = _mix(stream + np.uint64(epoch))
@@ -32,11 +27,6 @@ def uniforms(seed: int, epoch: int, rows: NDArray[np.int64], count: int) -> NDAr
     counters = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_GOLDEN)  # (count,)
     bits = _mix(streams[:, None] + counters)  # (rows, count)
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
-
-
-def order(seed: int, epoch: int, rows: int) -> NDArray[np.int64]:
-    """The order in which an epoch visits the rows, a permutation of ``range(rows)``."""
-    return np.random.default_rng((seed, epoch)).permutation(rows)
 
 
 def _mix(state: NDArray[np.uint64]) -> NDArray[np.uint64]:

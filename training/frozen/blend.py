@@ -4,25 +4,30 @@ Heads trained with different losses err on different photos, and wrong labels af
 discriminant least, so their average is right more often. The blend is one linear layer.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
 import numpy as np
 import torch
 from safetensors import safe_open
-from torch import nn
+from torch import Tensor, nn
 
 from florilege.models.backbones import Network
 from florilege.models.backbones.weights import read_weights
 from florilege.models.heads import build_head
+from florilege.training.batches.data_loader import Sources
 from florilege.training.config import TrainConfig
-from florilege.training.frozen.discriminant import Discriminant, Linear
+from florilege.training.device import choose
+from florilege.training.frozen.discriminant import Linear, discriminant
 from florilege.training.frozen.feature_store import Features
-from florilege.training.frozen.head import train_head
-from florilege.training.loop.checkpoint import save_weights
-from florilege.training.loop.evaluation import REPORTED_K, ValidationMeter
-from florilege.training.objective import make_objective
+from florilege.training.frozen.features import HeadOnFeatures, threads_for
+from florilege.training.loop.checkpoint import Position, TrainingState, save_weights
+from florilege.training.loop.evaluation import REPORTED_K, ScoreChoice, ValidationMeter
+from florilege.training.loop.training_loop import Run, mute
+from florilege.training.objective import Objective, make_objective
+from florilege.training.run_folder import RunFolder
 from florilege.training.validation_metric import Metric
 
 NOTE: Final = "blend"
@@ -58,9 +63,9 @@ def candidates(own: Linear, other: Linear, train: Features) -> Iterator[_Candida
         other: Its partner, trained with another loss.
         train: Features with the labels that trained both.
     """
-    discriminant = Discriminant(train, len(own.bias)).layer(SHRINKAGE)
+    third = discriminant(train, len(own.bias), SHRINKAGE)
     level = (_spread(own, train) + _spread(other, train)) / 2
-    scaled = discriminant.times(SHARE * level / _spread(discriminant, train))
+    scaled = third.times(SHARE * level / _spread(third, train))
     heads = own.times((1 - SHARE) / 2).plus(other, (1 - SHARE) / 2)
     for sharpness in SHARPNESS:
         yield _Candidate(heads.plus(scaled, 1.0).times(sharpness), sharpness)
@@ -98,30 +103,31 @@ def note_of(weights: Path) -> str | None:
 
 
 def partner(train: Features, val: Features, classes: int, config: TrainConfig) -> Linear:
-    """A head trained like that of the run, but with ``assume_negative`` and its own weight decay.
-
-    Args:
-        train: The features that the run was trained on.
-        val: The features that chose its epoch.
-        classes: Number of classes.
-        config: Settings of the run.
-    """
-    settings = config.optimiser.model_copy(update={"weight_decay": PARTNERS_DECAY})
+    """A head trained like that of the run, but for ``assume_negative`` and the weight decay."""
+    optimiser = config.optimiser.model_copy(update={"weight_decay": PARTNERS_DECAY})
+    config = config.model_copy(update={"optimiser": optimiser, "loss": {"name": PARTNER}})
     torch.manual_seed(config.seed)
     layer = build_head("linear", train.values.shape[1], classes)
     network = Network(nn.Identity(), layer, head_name="linear")
-    objective = make_objective(
-        PARTNER,
-        {},
-        head="linear",
-        class_counts=np.bincount(train.split.labels, minlength=classes).tolist(),
-        class_weight_power=config.class_weight_power,
-        accumulate=config.accumulate,
-        mixup=config.mixup > 0,
-    )
-    config = config.model_copy(update={"optimiser": settings, "loss": {"name": PARTNER}})
-    state = train_head(config, network, objective, train, val)
+    counts = np.bincount(train.split.labels, minlength=classes).tolist()
+    state = train_head(config, network, make_objective(config, counts), train, val)
     return Linear(state["head.weight"], state["head.bias"])
+
+
+def train_head(
+    config: TrainConfig, network: Network, objective: Objective, train: Features, val: Features
+) -> Mapping[str, Tensor]:
+    """The weights of the best epoch on ``val``, as ``train --freeze backbone`` would save them.
+
+    It trains on the CPU. ``network`` holds the initial head and is not modified.
+    """
+    compute, trainable = choose("cpu", "fp32"), HeadOnFeatures(network, train)
+    trained = TrainingState.before_training(trainable, objective.loss_fn, config, compute)
+    with TemporaryDirectory() as scratch, threads_for(trainable, config.batch_size):
+        folder = RunFolder(Path(scratch))
+        run = Run(config, folder, network, compute, objective, trained, Position(), mute)
+        run.fit(Sources(train, val, workers=0))
+        return read_weights(folder.best)
 
 
 def accuracy(head: Linear, val: Features) -> float:
@@ -129,12 +135,8 @@ def accuracy(head: Linear, val: Features) -> float:
     figures = ValidationMeter(rows=len(val), metric=Metric(name="average_k", k=REPORTED_K[-1]))
     for features, labels in val.blocks():
         figures.update({"linear": head.logits(torch.from_numpy(features))}, labels)
-    by_choice = figures.result().accuracy
-    return next(
-        float(np.mean(list(by_k.values())))
-        for choice, by_k in by_choice.items()
-        if choice.score_kind == "softmax"
-    )
+    by_k = figures.result().accuracy[ScoreChoice(head="linear", score_kind="softmax")]
+    return float(np.mean(list(by_k.values())))
 
 
 def _spread(layer: Linear, train: Features) -> float:

@@ -35,8 +35,8 @@ class Linear:
         return Linear(factor * self.weight, factor * self.bias)
 
 
-class Discriminant:
-    r"""The Gaussian classifier with a mean for each class and one covariance for all.
+def discriminant(features: Features, classes: int, shrinkage: float) -> Linear:
+    r"""The Gaussian classifier with a mean for each class and one covariance for all, float32.
 
     .. math:: \log p(c \mid x) = \mu_c^T \Sigma^{-1} x - \mu_c^T \Sigma^{-1} \mu_c / 2
               + \log \pi_c + \text{const}
@@ -45,33 +45,24 @@ class Discriminant:
         features: Features of the training pictures.
         classes: Number of classes. A class without pictures gets the mean of all and counts as half
             a picture.
+        shrinkage: Share of the covariance replaced by that of independent features, in (0, 1].
 
     References:
         Hastie, Tibshirani and Friedman, "The elements of statistical learning", 4.3.
     """
-
-    def __init__(self, features: Features, classes: int) -> None:
-        labels, dimensions = features.split.labels, features.values.shape[1]
-        counts = np.bincount(labels, minlength=classes).astype(np.float64)
-        sums, squares = np.zeros((classes, dimensions)), np.zeros((dimensions, dimensions))
-        for block, block_labels in features.blocks():
-            values = block.astype(np.float64)
-            np.add.at(sums, block_labels, values)
-            squares += values.T @ values
-        overall = sums.sum(0) / len(features)
-        self.means = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], overall)
-        between = (self.means * counts[:, None]).T @ self.means
-        self.covariance = (squares - between) / len(features)
-        self.log_prior = np.log(np.maximum(counts, 0.5) / len(features))
-
-    def layer(self, shrinkage: float) -> Linear:
-        """The classifier as a linear layer, float32.
-
-        Args:
-            shrinkage: Share of the covariance replaced by that of independent features, in (0, 1].
-        """
-        variances = np.maximum(np.diag(self.covariance), 1e-12)
-        shrunk = (1 - shrinkage) * self.covariance + shrinkage * np.diag(variances)
-        weight = np.linalg.solve(shrunk, self.means.T).T  # (classes, dimensions)
-        bias = self.log_prior - (weight * self.means).sum(1) / 2
-        return Linear(torch.from_numpy(weight).float(), torch.from_numpy(bias).float())
+    labels, dimensions = features.split.labels, features.values.shape[1]
+    counts = np.bincount(labels, minlength=classes).astype(np.float64)
+    sums, squares = np.zeros((classes, dimensions)), np.zeros((dimensions, dimensions))
+    for block, block_labels in features.blocks():
+        values = block.astype(np.float64)
+        np.add.at(sums, block_labels, values)
+        squares += values.T @ values
+    overall = sums.sum(0) / len(features)
+    means = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], overall)
+    covariance = (squares - (means * counts[:, None]).T @ means) / len(features)
+    variances = np.maximum(np.diag(covariance), 1e-12)
+    shrunk = (1 - shrinkage) * covariance + shrinkage * np.diag(variances)
+    weight = np.linalg.solve(shrunk, means.T).T  # (classes, dimensions)
+    log_prior = np.log(np.maximum(counts, 0.5) / len(features))
+    bias = log_prior - (weight * means).sum(1) / 2
+    return Linear(torch.from_numpy(weight).float(), torch.from_numpy(bias).float())

@@ -7,7 +7,7 @@ rows being written.
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from florilege.data.dataset import Split
-from florilege.errors import BundleError, UsageError
-from florilege.files import folder_lock
+from florilege.errors import BundleError
+from florilege.files import new_folder_lock
 from florilege.models.images import Preprocess
 
 ID_BYTES: Final = 16
@@ -50,12 +50,7 @@ def folder_name(
 
 
 class FeatureStore:
-    """The stored features of one network.
-
-    Args:
-        folder: Created when features are added.
-        dimensions: Numbers per photo.
-    """
+    """The stored features of one network, ``dimensions`` numbers per photo."""
 
     def __init__(self, folder: Path, dimensions: int) -> None:
         self.folder, self.dimensions = folder, dimensions
@@ -70,23 +65,10 @@ class FeatureStore:
         rows = min(len(ids) // ID_BYTES, self._values.stat().st_size // (4 * self.dimensions))
         return {ids[row * ID_BYTES : (row + 1) * ID_BYTES]: row for row in range(rows)}
 
-    @contextmanager
-    def reserved(self) -> Iterator[None]:
-        """Create the folder and lock it while the block runs.
-
-        Raises:
-            UsageError: Another process has locked the folder, or it cannot be created.
-        """
-        with ExitStack() as stack:
-            try:
-                self.folder.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(folder_lock(self.folder))
-            except OSError as error:
-                raise UsageError(
-                    f"cannot store features in {self.folder}: {error.strerror}; name another "
-                    "folder with --features"
-                ) from error
-            yield
+    def reserved(self) -> AbstractContextManager[None]:
+        """Create the folder and lock it while a block runs; errors as in `new_folder_lock`."""
+        failure = f"cannot store features in {self.folder}"
+        return new_folder_lock(self.folder, failure, "; name another folder with --features")
 
     def add(self, ids: Sequence[bytes], values: NDArray[np.float32]) -> None:
         """Store the features of new photos, ``values`` being ``(photos, dimensions)``.

@@ -29,7 +29,7 @@ from florilege.models.runtime import OPENVINO, Runtime
 from florilege.models.session import FEATURES, INPUT, open_graph
 from florilege.progress import progress
 from florilege.training.batches.data_loader import EvaluationBatches
-from florilege.training.batches.decoded_pictures import Pictures, prepared, unreadable
+from florilege.training.batches.decoded_pictures import Pictures, loader_of, unreadable
 from florilege.training.device import Compute
 from florilege.training.frozen.feature_store import Features, FeatureStore, photo_id
 
@@ -144,7 +144,7 @@ class FrozenBackbone:
         network = PictureNetwork(backbone, self.preprocess.mean, self.preprocess.std)
         network.to(device).eval()
         batches = EvaluationBatches(pictures, PHOTOS_AT_ONCE, np.array(rows))
-        for batch in prepared(batches, workers=self.workers, pin=self.compute.on_gpu):
+        for batch in loader_of(batches, workers=self.workers, pin=self.compute.on_gpu):
             values = np.empty((0, 0), np.float32)
             if len(batch.rows):
                 with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
@@ -174,11 +174,7 @@ class HeadOnFeatures(nn.Module):
 
     Dimensions of very different scale would need different learning rates. :meth:`joined` folds the
     scaling into the linear layers, so that the exported network is an ordinary one. A cosine head
-    scales its features itself.
-
-    Args:
-        network: Its head gives the initial weights; the outputs are the same.
-        features: The features to train on.
+    scales its features itself. The head of ``network`` gives the initial weights.
     """
 
     mean: Tensor

@@ -73,11 +73,8 @@ def save(
 ) -> None:
     """Write a checkpoint; a crash leaves either the old one or the new one, whole.
 
-    Args:
-        path: File.
-        trained: The state, the same in all processes.
-        position: The position of the first process.
-        sums: ``loss_sum`` and ``classes_taught`` of each process, by rank.
+    ``position`` is that of the first process; ``sums`` holds ``loss_sum`` and ``classes_taught`` of
+    each process, by rank.
     """
     content = {
         "format": FORMAT,

@@ -51,11 +51,8 @@ class Validation:
 class ValidationMeter:
     """Computes the figures of :class:`Validation` batch by batch.
 
-    No logits are kept: memory grows with K times the pictures, not with pictures times classes.
-
-    Args:
-        rows: Number of pictures.
-        metric: The metric that chooses the checkpoint; its K is lowered to at most ``classes - 1``.
+    No logits are kept: memory grows with K times the pictures, ``rows``, not with pictures times
+    classes. K of the metric is lowered to at most ``classes - 1``.
     """
 
     def __init__(self, *, rows: int, metric: Metric) -> None:

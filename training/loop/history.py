@@ -57,10 +57,7 @@ def write_metrics(folder: RunFolder, history: Sequence[Row]) -> None:
 
 
 def best_row(folder: RunFolder) -> dict[str, Any]:
-    """The figures of the epoch whose weights are in ``best.safetensors``.
-
-    Returns:
-        Values by column name, numbers as numbers; empty for a run of no epochs.
+    """The figures by column name of the epoch in ``best.safetensors``; empty for no epochs.
 
     Raises:
         BundleError: The file is damaged.
@@ -90,9 +87,7 @@ def _number(text: str) -> Any:
 def events(folder: RunFolder, epoch: int) -> Iterator[Callable[[Row], None]]:
     """Open the TensorBoard events; yields a function that appends an epoch.
 
-    Args:
-        folder: The run.
-        epoch: Epochs done; events of later epochs, from before a resume, are discarded.
+    Events of epochs after ``epoch``, from before a resume, are discarded.
     """
     with SummaryWriter(str(folder.events), purge_step=epoch + 1) as writer:
 

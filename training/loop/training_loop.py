@@ -27,7 +27,7 @@ from florilege.training.loop.distributed import ALONE, Ranks, SharedFlags
 from florilege.training.loop.evaluation import Validation, ValidationMeter
 from florilege.training.loop.signals import Interruption, interruptible
 from florilege.training.objective import Objective
-from florilege.training.optimisation import mixup
+from florilege.training.optimisation.mixup import Mixture
 from florilege.training.optimisation.optimizer import rate_share, set_rate
 from florilege.training.run_folder import RunFolder
 
@@ -177,17 +177,17 @@ class Run:
         mixture = None
         if config.mixup:
             number = number * self.ranks.count + self.ranks.rank  # partners of the same process
-            mixture = mixup.draw(
+            mixture = Mixture.draw(
                 config.seed, self.position.epoch, number, alpha=config.mixup, size=len(labels)
             )
             partners = mixture.partners.to(images.device, non_blocking=True)
             mixture = mixture._replace(partners=partners)
-            images = mixup.mix_pictures(images, mixture)
+            images = mixture.mix(images)
         with self.compute.autocast():
             outputs = self.forward(images)
         if mixture is not None:
             classes = (outputs[0] if isinstance(outputs, tuple) else outputs).shape[1]
-            labels = mixup.mix_labels(labels, mixture, classes=classes)
+            labels = mixture.targets(labels, classes=classes)
         return self.objective(outputs, labels, batch.rows)
 
     def rate(self, step: int, steps: int) -> float:

@@ -35,7 +35,7 @@ def check_matrix(logits: Tensor) -> int:
     return logits.shape[1]
 
 
-def check_batch(logits: Tensor, labels: Tensor) -> Tensor:
+def _check_batch(logits: Tensor, labels: Tensor) -> Tensor:
     """Refuse tensors whose shapes or types do not fit; returns the labels, :func:`whole`.
 
     The range of integer labels is checked on the CPU only: on a GPU the check would wait for
@@ -67,14 +67,14 @@ def read_labels(logits: Tensor, labels: Tensor, ignore_index: int) -> tuple[Tens
     labels = whole(labels)
     if labels.is_floating_point():
         counts = torch.ones(labels.shape[:1], dtype=torch.bool, device=labels.device)
-        return check_batch(logits, labels), counts
+        return _check_batch(logits, labels), counts
     counts = labels != ignore_index
-    return check_batch(logits, labels.masked_fill(~counts, 0)), counts
+    return _check_batch(logits, labels.masked_fill(~counts, 0)), counts
 
 
 def checked(logits: Tensor, labels: Tensor, **parameters: Any) -> tuple[Tensor, Tensor]:
     """Logits to compute with and the labels :func:`whole`, after checking all arguments."""
-    labels = check_batch(logits, labels)
+    labels = _check_batch(logits, labels)
     check_parameters(**parameters)
     if "k" in parameters:
         check_k(parameters["k"], logits.shape[1])

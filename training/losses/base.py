@@ -42,9 +42,9 @@ def _keywords(function: Callable[..., Any], without: Sequence[str] = ()) -> insp
 class Loss(nn.Module):
     """A loss as a module; ``LOSSES`` lists them by name.
 
-    ``class Focal(ExampleLoss, function=focal)`` takes every parameter of :func:`focal` by keyword,
-    with the same default and meaning, checks it on construction and keeps it as an attribute.
-    Parameters that a subclass adds in its own ``__init__`` come after those.
+    ``module_of(focal)`` takes every parameter of :func:`focal` by keyword, with the same default
+    and meaning, checks it on construction and keeps it as an attribute. Parameters that a subclass
+    adds in its own ``__init__`` come after those.
 
     Args:
         reduction: ``"mean"``, ``"sum"`` or, where the loss is one value per example, ``"none"``.
@@ -169,10 +169,21 @@ class ExampleLoss(Loss):
         check_weight(self.weight, logits)
         labels, counts = read_labels(logits, labels, self.ignore_index)
         values = self.weighted(logits, labels, self.weight).where(counts, 0.0)
+        if self.reduction == "none":
+            return values
         divisors = counts.to(values.dtype)
         if self.weight is not None and not labels.is_floating_point():
             divisors = divisors * self.weight.to(values.dtype)[labels]
-        return _reduce(values, divisors, self.reduction)
+        total = values.sum()
+        return total if self.reduction == "sum" else _divide(total, divisors.sum())
+
+
+def module_of(function: Callable[..., Tensor], *, head: Head = "linear") -> type[ExampleLoss]:
+    """The module of a loss, to be kept under its name: ``TopKHinge = module_of(top_k_hinge)``."""
+    name = function.__name__.title().replace("_", "")
+    about = f"Module of :func:`{function.__name__}`."
+    members = {"__module__": function.__module__, "__doc__": about, "head": head}
+    return type(name, (ExampleLoss,), members, function=function)
 
 
 def check_weight(weight: Tensor | None, logits: Tensor) -> None:
@@ -184,21 +195,14 @@ def check_weight(weight: Tensor | None, logits: Tensor) -> None:
         )
 
 
-def _reduce(values: Tensor, divisors: Tensor, reduction: Reduction) -> Tensor:
-    if reduction == "none":
-        return values
-    total = values.sum()
-    return total if reduction == "sum" else divide(total, divisors.sum())
-
-
-def divide(total: Tensor, count: Tensor) -> Tensor:
+def _divide(total: Tensor, count: Tensor) -> Tensor:
     """``total / count``; 0, with a gradient, if nothing was counted."""
     return total / count.where(count > 0, 1.0)
 
 
 def mean_over_ranks(values: Tensor, counts: Tensor) -> Tensor:
     """The sum of ``values`` divided by that of ``counts``, over the rows of all processes."""
-    return divide(over_ranks(values.sum()), over_ranks(counts.sum()))
+    return _divide(over_ranks(values.sum()), over_ranks(counts.sum()))
 
 
 def softplus(values: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from florilege.training.losses.arguments import checked, working
-from florilege.training.losses.base import ExampleLoss, mix
+from florilege.training.losses.base import ExampleLoss, mix, module_of
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, *, label_smoothing: float = 0.0) -> Tensor:
@@ -85,8 +85,7 @@ def _fade(entropy: Tensor, gamma: float) -> Tensor:
     return (-torch.expm1(-entropy.clamp_max(limits.max))).pow(gamma) * entropy
 
 
-class Focal(ExampleLoss, function=focal):
-    """Module of :func:`focal`."""
+Focal = module_of(focal)
 
 
 def generalised_cross_entropy(logits: Tensor, labels: Tensor, *, q: float = 0.7) -> Tensor:
@@ -126,5 +125,4 @@ def _bound(entropy: Tensor, q: float) -> Tensor:
     return torch.where(power > -1, -torch.expm1(power), 1 - torch.exp(power)) / q
 
 
-class GeneralisedCrossEntropy(ExampleLoss, function=generalised_cross_entropy):
-    """Module of :func:`generalised_cross_entropy`."""
+GeneralisedCrossEntropy = module_of(generalised_cross_entropy)

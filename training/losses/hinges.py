@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from florilege.training.losses.arguments import checked
-from florilege.training.losses.base import ExampleLoss
+from florilege.training.losses.base import module_of
 
 
 def top_k_hinge(logits: Tensor, labels: Tensor, *, k: int = 5) -> Tensor:
@@ -97,11 +97,7 @@ def calibrated_top_k_hinge(logits: Tensor, labels: Tensor, *, k: int = 5) -> Ten
 def hinge(scores: Tensor, labels: Tensor, rival: Tensor, margins: Tensor | float = 1.0) -> Tensor:
     """``max(0, margin + rival - s_y)``, with a rival ``(batch,)`` that is the same for every label.
 
-    Args:
-        scores: Shape ``(batch, classes)``.
-        labels: int64 ``(batch,)``, or soft targets ``(batch, classes)``.
-        rival: What the true score is compared with, shape ``(batch,)``.
-        margins: One for all, or one per class, shape ``(classes,)``.
+    There is one margin, or one per class, ``(classes,)``.
     """
     if labels.is_floating_point():
         return _mixture(margins + rival.unsqueeze(1) - scores, labels)
@@ -134,13 +130,6 @@ def _means_for_each_class(scores: Tensor, k: int) -> Tensor:
     return (without_own + rival.maximum(scores)) / k
 
 
-class TopKHinge(ExampleLoss, function=top_k_hinge):
-    """Module of :func:`top_k_hinge`."""
-
-
-class ConvexTopKHinge(ExampleLoss, function=convex_top_k_hinge):
-    """Module of :func:`convex_top_k_hinge`."""
-
-
-class CalibratedTopKHinge(ExampleLoss, function=calibrated_top_k_hinge):
-    """Module of :func:`calibrated_top_k_hinge`."""
+TopKHinge = module_of(top_k_hinge)
+ConvexTopKHinge = module_of(convex_top_k_hinge)
+CalibratedTopKHinge = module_of(calibrated_top_k_hinge)

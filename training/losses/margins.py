@@ -1,12 +1,10 @@
 """Margins that are larger for rarer classes, and cross-entropy with them."""
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
 from florilege.training.losses.arguments import ClassCounts, checked, count_classes
-from florilege.training.losses.base import ExampleLoss, Head, mix, softplus, with_gradient
+from florilege.training.losses.base import mix, module_of, softplus, with_gradient
 
 FLOOR = -70.0  # a class this far below the best adds less than 1e-30 to any sum
 
@@ -101,7 +99,4 @@ def _mixture(scores: Tensor, targets: Tensor, margins: Tensor) -> Tensor:
     return mix(values, targets)
 
 
-class Ldam(ExampleLoss, function=ldam):
-    """Module of :func:`ldam`; it stores the counts, so that margins are as exact as the logits."""
-
-    head: ClassVar[Head] = "cosine"
+Ldam = module_of(ldam, head="cosine")

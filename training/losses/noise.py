@@ -1,6 +1,6 @@
 """The k-th largest score averaged over noise, and the hinge losses built on it."""
 
-from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Generator, Tensor
@@ -14,7 +14,7 @@ from florilege.training.losses.arguments import (
     is_integer,
     working,
 )
-from florilege.training.losses.base import ExampleLoss, Head, first_derivative_only
+from florilege.training.losses.base import first_derivative_only, module_of
 from florilege.training.losses.hinges import hinge
 from florilege.training.losses.margins import class_margins
 
@@ -139,14 +139,8 @@ def _noised_hinge(scores: Tensor, labels: Tensor, rank: _Rank, margins: Tensor |
     return (margin + _kth_largest(scores, labels, rank)).clamp_min(0)
 
 
-class NoisedTopK(ExampleLoss, function=noised_top_k):
-    """Module of :func:`noised_top_k`, with new noise at each call."""
-
-
-class ImbalancedNoisedTopK(ExampleLoss, function=imbalanced_noised_top_k):
-    """Module of :func:`imbalanced_noised_top_k`, with new noise at each call."""
-
-    head: ClassVar[Head] = "cosine"
+NoisedTopK = module_of(noised_top_k)
+ImbalancedNoisedTopK = module_of(imbalanced_noised_top_k, head="cosine")
 
 
 def noised_kth_largest(

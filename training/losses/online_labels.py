@@ -81,10 +81,10 @@ def role(
     settings = (labels, average_k, reg_weight, weight, ignore_index)
     ours, theirs = working(logits), working(estimates)
     p, q = torch.sigmoid(ours.detach()), torch.sigmoid(theirs.detach())
-    return (half(ours, p, q.to(p), *settings) + half(theirs, q, p.to(q), *settings)) / 2
+    return (_half(ours, p, q.to(p), *settings) + _half(theirs, q, p.to(q), *settings)) / 2
 
 
-def half(
+def _half(
     scores: Tensor,
     own: Tensor,
     taught: Tensor,
@@ -94,13 +94,7 @@ def half(
     weight: Tensor | None,
     ignore_index: int,
 ) -> Tensor:
-    """The loss of one side while the other is constant, a scalar.
-
-    Args:
-        scores: The logits that learn.
-        own: Their sigmoid.
-        taught: Probabilities of the other side.
-    """
+    """The loss of one side, a scalar: ``scores``, with their sigmoid ``own``, learn ``taught``."""
     observed, counts = label_term(scores, labels, weight, ignore_index)
     entropy, positives = _Agreement.apply(scores, own, taught)
     agreement = mean_over_ranks(entropy.where(counts > 0, 0.0), counts)
@@ -204,10 +198,10 @@ class Role(Loss, function=role):
         theta = self.estimates.read(where, observed).to(scores)
         settings = (labels, self.average_k, self.reg_weight, self.weight, self.ignore_index)
         p, q = torch.sigmoid(scores.detach()), torch.sigmoid(theta)
-        classifier = half(scores, p, q, *settings)
+        classifier = _half(scores, p, q, *settings)
         if not (classifier.requires_grad and self.training):
-            return self.total((classifier + half(theta, q, p, *settings).detach()) / 2, labels)
-        estimator = half(theta.requires_grad_(), q, p, *settings)
+            return self.total((classifier + _half(theta, q, p, *settings).detach()) / 2, labels)
+        estimator = _half(theta.requires_grad_(), q, p, *settings)
         (slope,) = torch.autograd.grad(estimator, theta)
         rows_observed = int(over_ranks(torch.tensor(len(observed.counted))))
         # along each image's own gradient

@@ -24,17 +24,10 @@ Rows = TypeVar("Rows", int, Tensor)
 class Candidates:
     """The chosen entries of this rank, and how many all ranks chose together."""
 
-    indices: Tensor
-    """Flat positions in this rank's keys that might be chosen, int64, in order."""
-
-    mask: Tensor
-    """Whether each is chosen, bool."""
-
-    total: Tensor
-    """Entries chosen by all ranks, int64."""
-
-    largest: Tensor
-    """The largest values of all ranks, for a window of recent batches."""
+    indices: Tensor  # flat positions in this rank's keys that might be chosen, int64, in order
+    mask: Tensor  # whether each is chosen, bool
+    total: Tensor  # entries chosen by all ranks, int64
+    largest: Tensor  # the largest values of all ranks, for a window of recent batches
 
 
 def candidate_count(average_k: float, rows: Rows) -> Rows:

@@ -14,11 +14,11 @@ from florilege.training.losses.arguments import (
     working,
 )
 from florilege.training.losses.base import (
-    ExampleLoss,
     Loss,
     check_weight,
     mean_over_ranks,
     mix,
+    module_of,
     softplus,
 )
 
@@ -145,12 +145,8 @@ def _positive(scores: Tensor, labels: Tensor) -> Tensor:
     return softplus(-scores.gather(1, labels.unsqueeze(1)).squeeze(1))
 
 
-class AssumeNegative(ExampleLoss, function=assume_negative):
-    """Module of :func:`assume_negative`."""
-
-
-class PositiveBce(ExampleLoss, function=positive_bce):
-    """Module of :func:`positive_bce`."""
+AssumeNegative = module_of(assume_negative)
+PositiveBce = module_of(positive_bce)
 
 
 class ExpectedPositive(Loss, function=expected_positive):

@@ -10,7 +10,7 @@ from florilege.training.losses.arguments import (
     checked,
     working,
 )
-from florilege.training.losses.base import ExampleLoss, softplus, with_gradient
+from florilege.training.losses.base import module_of, softplus, with_gradient
 from florilege.training.losses.symmetric_polynomials import subsets
 
 MIXTURE_ROWS = 1024  # (row, class) pairs of soft targets evaluated together
@@ -88,8 +88,7 @@ def top_k_probabilities(logits: Tensor, *, k: int, temperature: float = 1.0) -> 
         return expanded.inclusion(1.0, 0.0).clamp_(0, 1)
 
 
-class SmoothTopK(ExampleLoss, function=smooth_top_k):
-    """Module of :func:`smooth_top_k`."""
+SmoothTopK = module_of(smooth_top_k)
 
 
 @torch.no_grad()

@@ -90,7 +90,7 @@ def two_head_average_k(
     ranks = world_size(candidates)
     entries = _read_labels(sccp_logits, labels, weight, ignore_index, ranks)
     check_average_k(average_k, sccp_logits.shape[-1])
-    log_p = _log_softmax(sccp_logits)
+    log_p = F.log_softmax(working(sccp_logits), dim=1)
     counts = (candidate_count(average_k, entries.rows), candidate_count(average_k, entries.batch))
     selection = select(_keys(log_p, entries), *counts, ranks=ranks)
     return _loss(multi_label_logits, log_p, entries, selection, alpha) * ranks
@@ -139,7 +139,7 @@ class TwoHeadAverageK(Loss, function=two_head_average_k):
         """Loss of the batch; shapes and errors as in :func:`two_head_average_k`."""
         ranks = world_size(self.candidates)
         entries = _read_labels(sccp_logits, labels, self.weight, self.ignore_index, ranks)
-        log_p = _log_softmax(sccp_logits)
+        log_p = F.log_softmax(working(sccp_logits), dim=1)
         check_average_k(self.average_k, sccp_logits.shape[-1])
         selection = self._select(_keys(log_p, entries), entries, ranks)
         taught = 1 + selection.total / entries.rows
@@ -227,10 +227,6 @@ def _over_ranks(counts: Sequence[Tensor], batch: int) -> tuple[list[Tensor], int
     dist.all_reduce(sums)
     sums_by_count = [each.to(count.dtype) for each, count in zip(sums, counts, strict=False)]
     return sums_by_count, int(sums[-1])
-
-
-def _log_softmax(sccp_logits: Tensor) -> Tensor:
-    return F.log_softmax(working(sccp_logits), dim=1)
 
 
 def _below(left_out: Tensor, like: Tensor) -> Tensor:

@@ -68,20 +68,16 @@ def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
 
 
 def rate_share(schedule: ScheduleConfig, *, step: int, steps_per_epoch: int, epochs: int) -> float:
-    """The factor on the peak learning rate during step ``step``.
+    """The factor on the peak learning rate, in [0, 1], during step ``step``.
 
     ``cosine`` falls along half a cosine from the end of the warm-up to the last step, ``step``
     is multiplied by ``factor`` at each milestone, ``constant`` stays at 1. The warm-up rises
     linearly and reaches 1 at its last step.
 
     Args:
-        schedule: The shape of the curve.
         step: Steps done before this one, at least 0.
         steps_per_epoch: Steps of an epoch, at least 1.
         epochs: Epochs of the whole run.
-
-    Returns:
-        A factor in [0, 1].
 
     Example:
         >>> halving = ScheduleConfig(name="step", milestones=(1.0, 2.0), factor=0.5)

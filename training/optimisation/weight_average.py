@@ -14,9 +14,7 @@ class WeightAverage(nn.Module):
     ``torch.optim.swa_utils.AveragedModel`` computes the same, but sends the number of steps to the
     device and waits for it, at every step; here that number stays on the host.
 
-    Args:
-        network: The network that is trained.
-        decay: Share of the average that a late step keeps, in (0, 1).
+    ``decay`` is the share of the average that a late step keeps, in (0, 1).
     """
 
     n_averaged: Tensor
@@ -42,21 +40,12 @@ class WeightAverage(nn.Module):
                 theirs.append(current)
             else:
                 average.copy_(current)
+        share = min(self.decay, (1 + steps) / (10 + steps))
         if ours:
-            torch._foreach_lerp_(ours, theirs, 1 - _share_kept(self.decay, steps))
+            torch._foreach_lerp_(ours, theirs, 1 - share)
         self.n_averaged += 1
 
 
 def _tensors(network: nn.Module) -> chain[Tensor]:
     """Parameters and buffers."""
     return chain(network.parameters(), network.buffers())
-
-
-def _share_kept(decay: float, steps: int) -> float:
-    """The share of an average over ``steps`` steps that the next one keeps.
-
-    Example:
-        >>> _share_kept(0.999, 1), _share_kept(0.999, 90), _share_kept(0.999, 10**6)
-        (0.18181818181818182, 0.91, 0.999)
-    """
-    return min(decay, (1 + steps) / (10 + steps))

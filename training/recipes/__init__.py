@@ -7,8 +7,7 @@ figures and every departure from a paper.
 from collections.abc import Mapping
 from typing import Final
 
-from florilege.training.recipes.recipe import PublishedFigure, Recipe
-from florilege.training.recipes.recipe_table import read_recipes
+from florilege.training.recipes.recipe import PublishedFigure, Recipe, read_recipes
 
 RECIPES: Final[Mapping[str, Recipe]] = read_recipes()
 

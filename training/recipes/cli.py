@@ -30,11 +30,11 @@ def recipes_command(
     the papers and lists every departure from them.
     """
     if as_json:
-        typer.echo(json.dumps({"recipes": [plain(name, each) for name, each in RECIPES.items()]}))
+        typer.echo(json.dumps({"recipes": [_plain(name, each) for name, each in RECIPES.items()]}))
         return
     _print_ours([item for item in RECIPES.items() if not item[1].source])
     published = [item for item in RECIPES.items() if item[1].source]
-    for title, items in groupby(published, key=lambda item: heading(item[1])):
+    for title, items in groupby(published, key=lambda item: item[1].heading):
         typer.echo()
         _print_published(title, list(items))
     typer.echo()
@@ -44,34 +44,11 @@ def recipes_command(
     conclude(then=[("train", "--recipe", name, "--data", recipe.example, "--out", "RUN")])
 
 
-def plain(name: str, recipe: Recipe) -> dict[str, Any]:
+def _plain(name: str, recipe: Recipe) -> dict[str, Any]:
     """A recipe for JSON, with the counted and estimated cost of a row."""
     cost = cost_of(recipe)
     work = {} if cost is None else {**asdict(cost), "estimated_gpu_hours": cost.gpu_hours}
     return {"name": name, **asdict(recipe), "example": recipe.example, "work": work or None}
-
-
-def heading(recipe: Recipe) -> str:
-    """Paper, table and data set, such as ``[A] table 1: cifar-100-python``."""
-    return f"{_parts(recipe)[0]}: {recipe.data}"
-
-
-def row(recipe: Recipe) -> str:
-    """The row of the table, such as ``AVG-5``."""
-    return _parts(recipe)[1]
-
-
-def published_figures(recipe: Recipe) -> str:
-    """Its figures by metric, with the paper if there are several.
-
-    Such as ``top-5 94.34 (sd 0.09) [B], 94.24 [N]; top-1 76.68 (sd 0.38) [B], 76.56 [N]``.
-    """
-    papers = {figure.paper for figure in recipe.printed} | {*re.findall(r"\[\w]", recipe.source)}
-    values = dict[str, list[str]]()
-    for figure in recipe.printed:
-        owner = f" {figure.paper}" if len(papers) > 1 else ""
-        values.setdefault(figure.name, []).append(figure.value + owner)
-    return "; ".join(f"{name} {', '.join(each)}" for name, each in values.items())
 
 
 def hours_of(recipe: Recipe) -> str:
@@ -80,12 +57,6 @@ def hours_of(recipe: Recipe) -> str:
         return f"{recipe.gpu_hours:.1f}"
     cost = cost_of(recipe)
     return "" if cost is None else f"~{cost.gpu_hours:.1f}"
-
-
-def _parts(recipe: Recipe) -> tuple[str, str]:
-    """Papers and tables, and the row."""
-    table, _, row = recipe.source.partition(", row ")
-    return table, row
 
 
 def _print_ours(items: list[Named]) -> None:
@@ -100,6 +71,6 @@ def _print_published(title: str, items: list[Named]) -> None:
     words = ("recipe", "row", "published")
     table = new_table((*words, "GPU h"), words=words)
     for name, recipe in items:
-        first = re.sub(r" \(sd [\d.]+\)", "", published_figures(recipe).partition("; ")[0])
-        table.add_row(name, Text(row(recipe)), Text(first or "-"), hours_of(recipe))
+        first = re.sub(r" \(sd [\d.]+\)", "", recipe.published.partition("; ")[0])
+        table.add_row(name, Text(recipe.row), Text(first or "-"), hours_of(recipe))
     print_table(table, title)

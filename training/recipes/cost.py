@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from florilege.data.training_split import parse_options
-from florilege.training.recipes.recipe import Recipe
-from florilege.training.recipes.recipe_table import read_yaml
+from florilege.training.recipes.recipe import Recipe, read_yaml
 
 COSTS: Final = read_yaml("costs.yaml")
 _IMAGENET_CLASSES: Final = 1000
@@ -33,13 +32,6 @@ class Cost:
     def gpu_hours(self) -> float:
         """An estimate: the operations at the rate of :data:`SUSTAINED`."""
         return self.operations / SUSTAINED / 3600
-
-    @property
-    def processor_hours(self) -> float | None:
-        """Hours of one core like the measured one."""
-        if self.step_seconds is None:
-            return None
-        return self.step_seconds * self.passes / self.batch / 3600
 
 
 def cost_of(recipe: Recipe) -> Cost | None:

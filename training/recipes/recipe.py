@@ -1,18 +1,28 @@
-"""A recipe: named settings, and the figures that a paper publishes for them."""
+"""A recipe: named settings, and the figures that a paper publishes for them.
 
-from collections.abc import Mapping
+``recipes.yaml`` holds our recipes as they are, and the tables of the papers row by row.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
-from florilege.data.layouts import cifar100, image_lists, imagenet_folder, plantnet_300k
+import yaml
+
+from florilege.data.layouts import cifar100, folder, image_lists, plantnet_300k
 from florilege.training.validation_metric import Metric, MetricName
 
 _PLACES: Final[Mapping[str, str]] = {
     "cifar-100-python": cifar100.PLACE,
     "plantnet_300K": plantnet_300k.PLACE,
-    "imagenet": imagenet_folder.PLACE,
+    "imagenet": folder.IMAGENET_PLACE,
     "ImageNet_LT": image_lists.LISTS,
 }
+_FIGURE: Final = re.compile(r"(?P<percent>[\d.]+)( ± (?P<interval>.+)| \(sd (?P<deviation>.+)\))?")
+
+Plain = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,11 +78,126 @@ class Recipe:
         return f"this recipe is for {self.data}: {_PLACES[self.data]}" if self.data else ""
 
     @property
-    def loss(self) -> str:
-        """The loss it names, if any."""
-        return str(self.settings.get("loss", {}).get("name", ""))
-
-    @property
     def example(self) -> str:
         """An example of ``--data``; the options may be left out."""
         return f"{self.data}:{self.options}" if self.options else self.data
+
+    @property
+    def heading(self) -> str:
+        """Paper, table and data set, such as ``[A] table 1: cifar-100-python``."""
+        return f"{self.source.partition(', row ')[0]}: {self.data}"
+
+    @property
+    def row(self) -> str:
+        """The row of the table, such as ``AVG-5``."""
+        return self.source.partition(", row ")[2]
+
+    @property
+    def published(self) -> str:
+        """Its figures by metric, with the paper if there are several.
+
+        Such as ``top-5 94.34 (sd 0.09) [B], 94.24 [N]; top-1 76.68 (sd 0.38) [B], 76.56 [N]``.
+        """
+        papers = {figure.paper for figure in self.printed} | {*re.findall(r"\[\w]", self.source)}
+        values = dict[str, list[str]]()
+        for figure in self.printed:
+            owner = f" {figure.paper}" if len(papers) > 1 else ""
+            values.setdefault(figure.name, []).append(figure.value + owner)
+        return "; ".join(f"{name} {', '.join(each)}" for name, each in values.items())
+
+
+def read_yaml(name: str) -> dict[str, Any]:
+    """Read a YAML file of this folder."""
+    text = Path(__file__).with_name(name).read_text("utf-8")
+    content: dict[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return content
+
+
+def read_recipes() -> dict[str, Recipe]:
+    """All recipes by name, in the order of the file."""
+    plain = read_yaml("recipes.yaml")
+    recipes = {name: Recipe(**{"settings": {}, **fields}) for name, fields in plain["ours"].items()}
+    for table in plain["tables"]:
+        recipes |= _recipes_of(table, plain["shared"]["departures_of_losses"])
+    return recipes
+
+
+def _recipes_of(
+    table: Plain, of_losses: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[str, Recipe]]:
+    """The recipes of one table: each method with each row that has a figure."""
+    for name in table["order"]:
+        method = table["methods"][name]
+        for number, row in enumerate(table["rows"]):
+            values = {**row, "method": name}
+            values = {**_filled(method, values), **values}
+            figures = tuple(_figures(table, name, number, values))
+            if "figures" in table and not figures:
+                continue
+            hours = _entry(table.get("gpu_hours", {}).get(name), number)
+            loss = values["loss"]
+            departures = (
+                *_filled(table["departures"], values),
+                *row.get("departures", ()),
+                *_filled(method.get("departures", []), values),
+                *of_losses.get(loss["name"], ()),
+            )
+            yield (
+                _filled(table["name"], values),
+                Recipe(
+                    about=_filled(table["about"], values),
+                    settings={
+                        **_filled(table["settings"], values),
+                        "loss": loss,
+                        "validation": _filled(table["validation"], values),
+                        **method.get("settings", {}),
+                    },
+                    data=table["data"],
+                    options=_filled(table.get("options", ""), values),
+                    source=_filled(table["source"], values),
+                    printed=figures,
+                    departures=tuple(filter(None, departures)),
+                    gpu_hours=hours,
+                    cost="" if hours is None else table["cost"],
+                ),
+            )
+
+
+def _figures(table: Plain, method: str, number: int, values: Plain) -> Iterator[PublishedFigure]:
+    """The published figures of a method in a row of the table."""
+    validation = _filled(table["validation"], values)
+    for part in table.get("figures", ()):
+        value = _entry(part.get(method, ()), number)
+        if value is None:
+            continue
+        figure = _FIGURE.fullmatch(str(value))
+        assert figure is not None, f"recipes.yaml: {value!r} is not a figure"
+        yield PublishedFigure(
+            metric=part.get("metric", validation["metric"]),
+            k=part.get("k", validation["k"]),
+            source=_filled(part["source"], values),
+            **{key: float(text) for key, text in figure.groupdict().items() if text is not None},
+        )
+
+
+def _entry(entries: Any, number: int) -> Any:
+    """The entry of a list for a row, None beyond its end; other values hold for every row."""
+    if not isinstance(entries, Sequence):
+        return entries
+    return entries[number] if number < len(entries) else None
+
+
+def _filled(plain: Any, values: Plain) -> Any:
+    """``plain`` with each ``{name}`` replaced by its value, as a number if it is the whole text."""
+    match plain:
+        case str():
+            alone = plain.removeprefix("{").removesuffix("}")
+            if plain == f"{{{alone}}}" and alone in values:
+                return values[alone]
+            return plain.format_map(values)
+        case Mapping():
+            return {key: _filled(value, values) for key, value in plain.items()}
+        case list():
+            return [_filled(value, values) for value in plain]
+        case _:
+            return plain

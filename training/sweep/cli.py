@@ -15,11 +15,16 @@ from florilege.settings import FlagSettings, flags_of
 from florilege.terminal import conclude, new_table, print_result, print_table, warn
 from florilege.training.cli import FLAGS, flag_of
 from florilege.training.config import TrainConfig
-from florilege.training.configuration import find_recipe, resolve
+from florilege.training.configuration import resolve
 from florilege.training.recipes import RECIPES
-from florilege.training.sweep.grid import Changes, overrides_of, points_of, words_of
-from florilege.training.sweep.overrides import changed_settings
-from florilege.training.sweep.sweep import PICTURE, ConfigOf, check_complete, sweep
+from florilege.training.sweep.grid import (
+    Changes,
+    changed_settings,
+    overrides_of,
+    points_of,
+    words_of,
+)
+from florilege.training.sweep.sweep import PICTURE, ConfigOf, sweep
 from florilege.training.sweep.sweep_record import FILE, Record
 
 app = typer.Typer(add_completion=False, help="Train a recipe over a grid of settings and seeds.")
@@ -73,7 +78,6 @@ def sweep_command(
     `test`: means over the seeds with 95 % intervals, as a table, a plot and FOLDER/results.json.
     After any interruption, the same command with --resume continues.
     """
-    find_recipe(recipe)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UsageError("start a sweep without torchrun: it already trains a run on each GPU")
     flags = settings.model_dump()
@@ -87,7 +91,7 @@ def sweep_command(
         bundles = [("serve", out / "bundles" / f"seed-{run.seed}") for run in record.chosen()]
         picture = [f"the curves are in {out / PICTURE}"] if bundles else []
         conclude(f"all figures are in {out / FILE}", *picture, then=bundles[:1])
-    check_complete(record)
+    record.check_complete()
 
 
 def _config_of(

@@ -1,12 +1,11 @@
 """A sweep from a grid to a table: train, choose on val, measure on test once."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from florilege.errors import FlorilegeError, SomeInputsFailed, UsageError
-from florilege.files import folder_lock
+from florilege.errors import FlorilegeError, UsageError
+from florilege.files import new_folder_lock
 from florilege.terminal import say
 from florilege.training.config import TrainConfig
 from florilege.training.network import objective_of
@@ -18,7 +17,6 @@ from florilege.training.sweep.sweep_record import Record, RunRecord, request_of
 from florilege.training.train import TrainResult
 
 PICTURE: Final = "curves.png"
-
 
 ConfigOf = Callable[[Changes, int], TrainConfig]
 """The settings of a run, from the changes of a point of the grid and a seed."""
@@ -34,15 +32,14 @@ def sweep(
 ) -> Record:
     """Train every setting with every seed, choose one on val and measure its seeds on test.
 
+    The record is also in ``results.json``. Some runs may have failed.
+
     Args:
         config_of: Makes the settings of each run; all are checked before anything is trained.
         points: The settings of the grid.
         seeds: The seeds to train each setting with.
         folder: A new or empty folder, or with ``resume`` that of an interrupted sweep.
         resume: Keep the finished runs and continue the others.
-
-    Returns:
-        The record, which is also in ``results.json``. Some runs may have failed.
 
     Raises:
         UsageError: Settings that cannot be compared or that differ from those the sweep started
@@ -70,7 +67,12 @@ def sweep(
         runs=runs,
     )
     notes = check_runtime(first.device)
-    with _reserved(folder, resume=resume):
+    with new_folder_lock(folder, f"cannot use {folder} for a sweep"):
+        if not (resume or all(entry.name.startswith(".") for entry in folder.iterdir())):
+            raise UsageError(
+                f"{folder} is not empty: add --resume to continue the sweep in it, or choose "
+                "another --out"
+            )
         for note in notes:
             say(note)
         record = Record.read(folder) or fresh
@@ -79,20 +81,6 @@ def sweep(
         _train(record, configs, folder)
         _test(record, folder)
     return record
-
-
-def check_complete(record: Record) -> None:
-    """Raise an error that names the failed runs, if there are any.
-
-    Raises:
-        SomeInputsFailed: At least one run failed.
-    """
-    if record.failed:
-        listed = "\n".join(f"  {run}: {run.error}" for run in record.failed)
-        raise SomeInputsFailed(
-            f"{len(record.failed)} of {len(record.runs)} runs failed, so their settings were not "
-            f"chosen; --resume repeats them:\n{listed}"
-        )
 
 
 def _check_comparable(configs: Sequence[TrainConfig]) -> None:
@@ -105,24 +93,6 @@ def _check_comparable(configs: Sequence[TrainConfig]) -> None:
         )
     if not all(config.epochs for config in configs):
         raise UsageError("epochs must be at least 1 in a sweep, which compares accuracy on val")
-
-
-@contextmanager
-def _reserved(folder: Path, *, resume: bool) -> Iterator[None]:
-    """Create the folder and lock it."""
-    with ExitStack() as stack:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(folder_lock(folder))
-            empty = all(entry.name.startswith(".") for entry in folder.iterdir())
-        except OSError as error:
-            raise UsageError(f"cannot use {folder} for a sweep: {error.strerror}") from error
-        if not (empty or resume):
-            raise UsageError(
-                f"{folder} is not empty: add --resume to continue the sweep in it, or choose "
-                "another --out"
-            )
-        yield
 
 
 def _train(record: Record, configs: Sequence[TrainConfig], folder: Path) -> None:

@@ -20,10 +20,7 @@ _LINES: Final = (
 def accuracy_over_k(tested: Mapping[str, Mapping[float, Mapping[str, Mean]]], title: str) -> Figure:
     """Average-K and top-K accuracy on test over K, means over seeds with 95 % intervals.
 
-    Args:
-        tested: Means by rule, K and figure, from
-            `florilege.training.sweep.sweep_record.Record.tested`.
-        title: The recipe, the setting and the number of seeds.
+    ``tested`` is that of a `Record`: means by rule, K and figure.
     """
     figure, axes = panel("K", "sets of test photos with the truth")
     for rule, colour, marker, line, label in _LINES:

@@ -12,15 +12,12 @@ from statistics import fmean
 from typing import Any, Final, Literal, Self
 
 from florilege.calibration.intervals import student_half
-from florilege.errors import BundleError, UsageError
+from florilege.errors import BundleError, SomeInputsFailed, UsageError
 from florilege.files import write_atomic
 from florilege.training.config import TrainConfig
-from florilege.training.run_folder import MAY_CHANGE
-from florilege.training.sweep.grid import Changes, words_of
+from florilege.training.sweep.grid import PER_RUN, Changes, words_of
 
 FILE: Final = "results.json"
-PER_RUN: Final = ("seed", *(name for name in MAY_CHANGE if name != "epochs"))
-"""Settings that are not part of the request of a sweep."""
 
 
 @dataclass(kw_only=True)
@@ -72,10 +69,18 @@ class Record:
     learned_from: int  # number of training photos
     runs: list[RunRecord] = field(default_factory=list)
 
-    @property
-    def failed(self) -> list[RunRecord]:
-        """The runs that failed."""
-        return [run for run in self.runs if run.status == "failed"]
+    def check_complete(self) -> None:
+        """Raise an error that names the failed runs, if there are any.
+
+        Raises:
+            SomeInputsFailed: At least one run failed.
+        """
+        if failed := [run for run in self.runs if run.status == "failed"]:
+            listed = "\n".join(f"  {run}: {run.error}" for run in failed)
+            raise SomeInputsFailed(
+                f"{len(failed)} of {len(self.runs)} runs failed, so their settings were not "
+                f"chosen; --resume repeats them:\n{listed}"
+            )
 
     def of_points(self) -> list[list[RunRecord]]:
         """The runs of each setting, in the order of the grid."""

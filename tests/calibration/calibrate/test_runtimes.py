@@ -15,7 +15,7 @@ from florilege.calibration.cli import app
 from florilege.calibration.monitoring.recalibration import recalibrate_bundle
 from florilege.calibration.monitoring.score_log import ScoreLogWriter, Scorer
 from florilege.calibration.record import CalibrationRecord
-from florilege.calibration.record.inspection import card, opening_fault
+from florilege.calibration.record.inspection import card, verification
 from florilege.calibration.record.record_file import read_record
 from florilege.errors import BundleError, GateFailed, UsageError
 from florilege.models.bundle import open_bundle
@@ -51,7 +51,7 @@ def test_a_bundle_holds_a_calibration_for_each_runtime(bundle: Path, data: Path)
     assert other.measured.served_by == Runtime()
     assert other.tables == alone.tables
     assert all(opened.has(name) for name in FILES)
-    assert opening_fault(bundle) is None
+    assert verification(bundle)["ok"]
     assert (card(opened)["calibration"]["runtime"], len(sentences)) == ("openvino", 1)
     assert "on the 120 photos of test, average_k k=3" in sentences[0]
     assert "equal or one within the other for 100.0 %" in sentences[0]

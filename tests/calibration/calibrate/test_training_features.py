@@ -20,7 +20,7 @@ from florilege.calibration.cli import app
 from florilege.calibration.monitoring.recalibration import recalibrate_bundle
 from florilege.calibration.monitoring.score_log import ScoreLogWriter, Scorer
 from florilege.calibration.record import CalibrationRecord
-from florilege.calibration.record.inspection import file_faults, opening_fault
+from florilege.calibration.record.inspection import verification
 from florilege.calibration.record.record_file import open_reference, read_record
 from florilege.calibration.rejection.ood_scores import FEATURE_METHODS, METHODS
 from florilege.calibration.rejection.reference import Reference
@@ -92,8 +92,8 @@ def test_the_reference_is_of_the_training_photos(calibrated: Path, data: Path) -
     reference = [row for _, row in features_of(bundle, data, "train", range(ROWS * CLASSES))]
     assert stored == Reference.of(np.concatenate(reference)).to_bytes()
     assert judged(read_record(bundle)).reference_sha256 == bundle.manifest.files["reference.npy"]
-    assert set(file_faults(calibrated).values()) == {None}
-    assert opening_fault(calibrated) is None
+    report = verification(calibrated)
+    assert (report["ok"], set(report["files"].values()), report["opening"]) == (True, {None}, None)
 
 
 def test_the_record_survives_the_file_and_bundles_of_before_still_open(calibrated: Path) -> None:
@@ -263,7 +263,7 @@ def opened(path: Path) -> Reference | None:
 def test_a_changed_file_is_refused_by_its_hash(copy: Path) -> None:
     content = (copy / "reference.npy").read_bytes()
     (copy / "reference.npy").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    assert file_faults(copy)["reference.npy"] is not None
+    assert verification(copy)["files"]["reference.npy"] is not None
     with pytest.raises(BundleError, match=r"reference\.npy"):
         open_bundle(copy)
 
@@ -272,11 +272,11 @@ def test_a_reference_of_another_calibration_or_none_is_refused(copy: Path) -> No
     replace_files(copy, {"reference.npy": Reference.of(np.ones((2, 3))).to_bytes()})
     with pytest.raises(BundleError, match=r"lacks the reference\.npy of its calibration"):
         opened(copy)
-    assert "calibrate it again" in str(opening_fault(copy))
+    assert "calibrate it again" in str(verification(copy)["opening"])
     replace_files(copy, {}, without=["reference.npy"])
     with pytest.raises(BundleError, match=r"lacks the reference\.npy of its calibration"):
         opened(copy)
-    assert "calibrate it again" in str(opening_fault(copy))
+    assert "calibrate it again" in str(verification(copy)["opening"])
 
 
 @pytest.mark.parametrize(

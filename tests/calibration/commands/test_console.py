@@ -1,6 +1,7 @@
 """Tables of the commands: what they show first, and that they fit 80 columns."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -64,7 +65,7 @@ def rules_of(lines: Sequence[str]) -> set[str]:
 def test_an_evaluation_shows_average_k_and_on_request_all(
     all_rules: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tables = console.evaluation_tables(EVALUATION, all_rules=all_rules)
+    tables = console._evaluation_tables(EVALUATION, all_rules=all_rules)
     lines = printed(tables, capsys)
     assert [title for title, _ in tables[1:]] == ["guarantee=mean", "guarantee=probability"][
         : 2 * all_rules
@@ -83,7 +84,7 @@ def test_a_column_of_empty_sets_is_there_if_there_are_some(
     none = [{**each, "empty_rate": 0.0} for each in RULE_ENTRIES]
     for rules, visible in ((RULE_ENTRIES, True), (none, False)):
         evaluation = {**EVALUATION, "rules": rules, "guaranteed": []}
-        heading = printed(console.evaluation_tables(evaluation, all_rules=True), capsys)[0]
+        heading = printed(console._evaluation_tables(evaluation, all_rules=True), capsys)[0]
         assert ("empty" in heading) is visible
 
 
@@ -119,7 +120,7 @@ def test_a_comparison_shows_average_k_and_on_request_all(
         Comparison(rule=rule, rows=9, hit_rate=hits, size=size, gained=1, lost=1, p_value=1.0)
         for rule in ("average_k k=2.5", "balanced_average_k k=10", "balanced_coverage coverage=0.9")
     ]
-    table = console.comparison_table(rows, "a path/" * 20, all_rules=all_rules)
+    table = console._comparison_table(rows, Path("a path/" * 20), all_rules=all_rules)
     lines = printed([table], capsys)
     assert " ".join(lines[1].split()) == (
         "average_k 2.5 1,046 -> 10.000 0.901 -> 0.800 -0.101 -0.200 to +0.001"
@@ -137,7 +138,7 @@ def test_an_audit_breaks_long_names_between_words(capsys: pytest.CaptureFixture[
     name = "balanced_coverage coverage=0.95 guarantee=probability, 3 photos, rejected"
     audits = {"average_k k=3": audit, name: audit}
     report = AuditReport(audits=audits, other_calibrations=0, damaged=0)
-    lines = printed([console.audit_table(report)], capsys)
+    lines = printed([console._audit_table(report)], capsys)
     assert lines[1].startswith("average_k 3 ")
     assert [line[:27].rstrip() for line in lines[2:]] == [
         "balanced_coverage 0.95,", "probability, 3 photos,", "rejected",

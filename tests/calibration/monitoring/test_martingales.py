@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import florilege.calibration.monitoring.martingales
-from florilege.calibration.distribution import EDGES, in_bins
+from florilege.calibration.distribution import EDGES
 from florilege.calibration.monitoring.martingales import Capital, DistributionTest, MeanTest
+from tests.calibration.oracles import in_bins
 from tests.calibration.simulation import draw
 
 RUNS = 1000

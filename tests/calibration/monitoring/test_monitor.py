@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from florilege.calibration.distribution import EDGES, in_bins, logsumexp
+from florilege.calibration.distribution import EDGES, logsumexp
 from florilege.calibration.monitoring.monitor import (
     CLEAR_AFTER,
     Alarm,
@@ -19,6 +19,7 @@ from florilege.calibration.rules import calibrate
 from florilege.calibration.scores import scores
 from florilege.calibration.sets import largest_set
 from florilege.errors import BundleError
+from tests.calibration.oracles import in_bins
 from tests.calibration.record.test_record import make_record, sample_logits
 from tests.calibration.simulation import CLASSES, MEANS, PRIOR
 

@@ -6,7 +6,6 @@ import stat
 from base64 import b64decode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -52,12 +51,6 @@ def log_files(folder: Path) -> list[Path]:
     return sorted(folder.glob(NAME))
 
 
-@contextmanager
-def opened(folder: Path, scorer: Scorer = SCORER) -> Iterator[ScoreLog]:
-    with closing(open_score_log(folder, scorer)) as log:
-        yield log
-
-
 def read(log: ScoreLog, photos: int = 1) -> list[list[list[float]]]:
     result: list[list[list[float]]] = np.concatenate(
         [np.empty((0, photos, 3)), *log.blocks(photos=photos)]
@@ -80,7 +73,7 @@ def test_every_request_is_read_back_bit_for_bit_in_order(
     for logits in requests:
         writer.append(logits)
     writer.close()
-    with opened(folder) as log:
+    with open_score_log(folder, SCORER) as log:
         assert (log.damaged, log.others, log.repeated) == (0, 0, 0)
         assert log.requests == {count: photos.count(count) for count in set(photos)}
         for count in range(1, 6):
@@ -92,7 +85,7 @@ def test_every_request_is_read_back_bit_for_bit_in_order(
 def test_blocks_are_bounded(tmp_path: Path) -> None:
     for photos in (1, 5):
         written(tmp_path, range(PHOTOS_AT_ONCE + 1), photos=photos)
-    with opened(tmp_path) as log:
+    with open_score_log(tmp_path, SCORER) as log:
         assert [len(block) for block in log.blocks()] == [PHOTOS_AT_ONCE, 1]
         fives = [len(block) for block in log.blocks(photos=5)]
         assert max(fives) * 5 <= PHOTOS_AT_ONCE
@@ -104,7 +97,7 @@ def test_restarts_lose_nothing(tmp_path: Path) -> None:
     written(tmp_path, range(2000))
     for restart in range(8):
         written(tmp_path, range(2000 + restart, 2001 + restart))
-    with opened(tmp_path) as log:
+    with open_score_log(tmp_path, SCORER) as log:
         assert read(log) == expected(range(2008))
 
 
@@ -113,7 +106,7 @@ def test_many_writers_in_one_folder_keep_everything(tmp_path: Path) -> None:
     for request in range(600):
         writers[request % 12].append(logits_of(request))
     assert len(log_files(tmp_path)) == 12
-    with opened(tmp_path) as log:
+    with open_score_log(tmp_path, SCORER) as log:
         assert sorted(read(log)) == sorted(expected(range(600)))
 
 
@@ -121,7 +114,7 @@ def test_many_threads_may_write(tmp_path: Path) -> None:
     writer = ScoreLogWriter(tmp_path, SCORER, max_bytes=MUCH)
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda n: writer.append(logits_of(n, 1 + n % 3)), range(600)))
-    with opened(tmp_path) as log:
+    with open_score_log(tmp_path, SCORER) as log:
         assert (log.requests, log.damaged) == ({1: 200, 2: 200, 3: 200}, 0)
         assert sorted(read(log)) == sorted(expected(range(0, 600, 3)))
 
@@ -131,7 +124,7 @@ def test_nothing_is_deleted_below_the_bytes_allowed_and_the_oldest_beyond(tmp_pa
     for request in range(200):  # a restart for each: every file holds one request
         written(tmp_path, range(request, request + 1), at_most=allowed)
         assert len(log_files(tmp_path)) == min(request + 1, 64)
-    with opened(tmp_path) as log:
+    with open_score_log(tmp_path, SCORER) as log:
         assert read(log) == expected(range(136, 200))
 
 
@@ -144,7 +137,7 @@ def test_one_file_in_sixteen_is_deleted_at_a_time(tmp_path: Path) -> None:
         least = min(LINE * (request + 1), allowed - 10 * LINE)
         assert least <= total_bytes <= allowed
     assert len(log_files(tmp_path)) == FILES
-    with opened(tmp_path) as log:
+    with open_score_log(tmp_path, SCORER) as log:
         assert read(log) == expected(range(1000 - log.requests[1], 1000))
 
 
@@ -156,7 +149,7 @@ def test_several_writers_keep_to_the_bytes_together(tmp_path: Path) -> None:
         total_bytes = sum(path.stat().st_size for path in log_files(tmp_path))
         assert total_bytes <= allowed + 3 * allowed // COUNTS
     assert total_bytes > allowed * 3 / 4
-    with opened(tmp_path) as log:
+    with open_score_log(tmp_path, SCORER) as log:
         assert {-value for [[value, *_]] in read(log)} >= set(range(1900, 2000))
 
 
@@ -166,7 +159,7 @@ def test_a_writer_whose_file_another_has_deleted_begins_another(tmp_path: Path) 
     [path] = log_files(tmp_path)
     path.unlink()
     quiet.append(logits_of(1))
-    with opened(tmp_path) as log:
+    with open_score_log(tmp_path, SCORER) as log:
         assert read(log) == expected(range(1, 2))
 
 
@@ -177,7 +170,7 @@ def test_a_torn_end_costs_its_request_alone_and_is_counted(tmp_path: Path) -> No
     length = len(content) // 3
     for end in range(length, len(content)):
         path.write_bytes(content[:end])
-        with opened(tmp_path) as log:
+        with open_score_log(tmp_path, SCORER) as log:
             whole, rest = divmod(end, length)
             whole += rest == length - 1  # nothing but the end of the line is missing
             assert log.requests == {2: whole}
@@ -208,7 +201,7 @@ def test_a_damaged_line_costs_itself_alone(tmp_path: Path, line: bytes) -> None:
     [path] = log_files(tmp_path)
     first, second, _ = path.read_bytes().split(b"\n")
     path.write_bytes(b"\n".join([first, line, second, b""]))
-    with opened(tmp_path) as log:
+    with open_score_log(tmp_path, SCORER) as log:
         assert (log.requests, log.damaged) == ({1: 2}, 1)
         assert read(log) == expected(range(2))
 
@@ -245,7 +238,7 @@ def test_a_disk_that_is_full_is_an_error_and_spoils_nothing_written_before_or_af
             writer.append(logits_of(1))
     monkeypatch.undo()
     writer.append(logits_of(2))
-    with opened(tmp_path) as log:
+    with open_score_log(tmp_path, SCORER) as log:
         assert (log.requests, log.damaged) == ({1: 2}, 1)
         assert read(log) == [*expected(range(1)), *expected(range(2, 3))]
 
@@ -260,17 +253,20 @@ def test_networks_and_heads_are_never_mixed(tmp_path: Path) -> None:
         path.unlink()
     (tmp_path / NAME.replace("*", "joined")).write_bytes(whole)  # files may be put together
     for number, scorer in enumerate((SCORER, other, head)):
-        with opened(tmp_path, scorer) as log:
+        with open_score_log(tmp_path, scorer) as log:
             assert (log.requests, log.others) == ({1: 1}, 2)
             assert read(log) == expected(range(number, number + 1))
-    with pytest.raises(DataError, match="no request of this network and head, only 3 of others"):
-        open_score_log(tmp_path, replace(SCORER, network="x" * 64))
+    with (
+        pytest.raises(DataError, match="no request of this network and head, only 3 of others"),
+        open_score_log(tmp_path, replace(SCORER, network="x" * 64)),
+    ):
+        pass
 
 
 def test_requests_that_repeat_another_count_once(tmp_path: Path) -> None:
     written(tmp_path, range(3))
     written(tmp_path, range(1, 4))
-    with opened(tmp_path) as log:
+    with open_score_log(tmp_path, SCORER) as log:
         assert (log.requests, log.repeated) == ({1: 4}, 2)
         assert read(log) == expected(range(4))
 
@@ -278,7 +274,7 @@ def test_requests_that_repeat_another_count_once(tmp_path: Path) -> None:
 def test_a_log_is_read_as_it_was_when_it_was_opened(tmp_path: Path) -> None:
     writer = ScoreLogWriter(tmp_path, SCORER, max_bytes=MUCH)
     writer.append(logits_of(0))
-    with opened(tmp_path) as log:
+    with open_score_log(tmp_path, SCORER) as log:
         writer.append(logits_of(1))
         for path in log_files(tmp_path):
             path.unlink()
@@ -299,7 +295,7 @@ def test_a_file_that_is_deleted_while_the_folder_is_read_or_counted(
 
     paths[0].unlink()
     monkeypatch.setattr(Path, "glob", also_gone)
-    with opened(tmp_path) as log:
+    with open_score_log(tmp_path, SCORER) as log:
         assert read(log) == expected(range(1, 2))
     written(tmp_path, range(3), at_most=LINE)  # which counts, and deletes, for each request
 
@@ -307,8 +303,11 @@ def test_a_file_that_is_deleted_while_the_folder_is_read_or_counted(
 def test_a_log_of_an_earlier_version_is_refused_with_what_to_do(tmp_path: Path) -> None:
     written(tmp_path, range(1))
     (tmp_path / "scores-000001.log").write_bytes(b"{}\n")
-    with pytest.raises(DataError, match=r"scores-\*\.log: .* of an earlier version .* remove them"):
-        open_score_log(tmp_path, SCORER)
+    with (
+        pytest.raises(DataError, match=r"scores-\*\.log: .* of an earlier version .* remove them"),
+        open_score_log(tmp_path, SCORER),
+    ):
+        pass
 
 
 def test_a_folder_without_requests_or_that_cannot_be_read_says_what_to_do(
@@ -316,11 +315,11 @@ def test_a_folder_without_requests_or_that_cannot_be_read_says_what_to_do(
 ) -> None:
     (tmp_path / NAME.replace("*", "empty")).touch()
     for folder in (tmp_path, tmp_path / "none"):
-        with pytest.raises(DataError, match="wait for traffic"):
-            open_score_log(folder, SCORER)
+        with pytest.raises(DataError, match="wait for traffic"), open_score_log(folder, SCORER):
+            pass
     (tmp_path / NAME.replace("*", "folder")).mkdir()
-    with pytest.raises(DataError, match="cannot be read"):
-        open_score_log(tmp_path, SCORER)
+    with pytest.raises(DataError, match="cannot be read"), open_score_log(tmp_path, SCORER):
+        pass
 
 
 def test_wrong_shapes_are_named(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Thresholds from traffic: sizes are restored, hit rates are not."""
 
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -117,7 +116,7 @@ def test_a_score_log_is_traffic(record: CalibrationRecord, tmp_path: Path) -> No
     writer = ScoreLogWriter(tmp_path, scorer, max_bytes=2**30)
     for row in logits:
         writer.append(row[np.newaxis])
-    with closing(open_score_log(tmp_path, scorer)) as log:
+    with open_score_log(tmp_path, scorer) as log:
         from_log = Traffic(requests=log.blocks, record=record, judge=None).thresholds()
     assert from_log == traffic_of(logits, record).thresholds()
 

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.card_section import (
     CARD,
-    CardFiles,
     selection_note,
     updated_files,
 )
@@ -320,7 +319,7 @@ def test_the_selection_is_recorded_with_an_honest_rate(record: CalibrationRecord
     low, high = choice.honest_ci95
     expected = f"hits {choice.honest_hit_rate:.4f} (95 %: {low:.4f} to {high:.4f})"
     assert expected in selection_note(many)
-    card = updated_files(CardFiles(card="# Model\n", metrics={}), many)[CARD].decode()
+    card = updated_files("# Model\n", {}, many)[CARD].decode()
     assert f"{selection_note(many)}." in card
     assert many.selection.honest_hit_rate < many.selection.hit_rate
     assert record.selection.candidates == 4 + 6  # pairs of head and kind, and temperatures
@@ -669,3 +668,17 @@ def test_a_newer_schema_is_refused(record: CalibrationRecord) -> None:
 def test_settings_that_cannot_be_are_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CalibrationPlan(**{"classes": 5, "ks": (1.0,), **changes})  # type: ignore[arg-type]  # on purpose
+
+
+@pytest.mark.parametrize("after", ["", "## Use\n\nkept\n"])
+def test_a_calibration_replaces_its_section_of_the_card_alone(
+    record: CalibrationRecord, after: str
+) -> None:
+    text = f"# Model\n\n## Data\n\nkept\n\n## Calibration\n\nold\n\n{after}"
+    first = updated_files("# Model\n\n## Data\n\nkept\n", {"loss": 1}, record)
+    again = updated_files(text, {"loss": 1}, record)
+    card = again[CARD].decode()
+    assert card.startswith("# Model\n\n## Data\n\nkept\n\n## Calibration\n\nCalibrated on the ")
+    assert card == first[CARD].decode() + (f"\n{after}" if after else "")
+    assert "old" not in card
+    assert json.loads(again["metrics.json"])["loss"] == 1

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from florilege.calibration.rejection.ood_scores import (
     ENTROPY_CLASSES,
     METHODS,
-    generalised_entropy,
     suspect_threshold,
 )
 from florilege.calibration.scores import SCORE_KINDS, ScoreKind, scores
@@ -104,4 +103,4 @@ def test_wrong_arguments_are_named() -> None:
         with pytest.raises(ValueError, match=r"share must be in \[0, 1\)"):
             suspect_threshold([0.1], share)
     with pytest.raises(ValueError, match="kind must be"):
-        generalised_entropy([[0.1]], "logit")  # type: ignore[arg-type]
+        METHODS["generalised_entropy"]([[0.1]], "logit")  # type: ignore[arg-type]

@@ -200,7 +200,7 @@ def synthetic(
     names = [f"photo {row}" for row in range(len(labels))]
     photos = Split(name="val", labels=labels, names=names, observations=None, read=no_photo)
     bundle: Any = SimpleNamespace(
-        name="none", version="1", sha256="0" * 64, classes=table,
+        manifest=SimpleNamespace(name="none", version="1"), sha256="0" * 64, classes=table,
         preprocess=Preprocess(image_size=8), has=lambda _: False, read_object=lambda _: {},
     )  # fmt: skip
     return BundleOutputs(bundle, record, outputs, photos)

@@ -16,22 +16,15 @@ from florilege.calibration.report.html_page import (
     table,
     words,
 )
-from florilege.calibration.report.plot_style import (
-    GREEN,
-    INK,
-    ON_DARK,
-    STYLE,
-    inline,
-    panel,
-    variables,
-)
+from florilege.calibration.report.plot_style import COLOURS, GREEN, INK, STYLE, panel
 
 
 @mpl.rc_context(STYLE)
 def a_drawing() -> str:
     figure, axes = panel("<across>", "up & down")
     axes.plot([1, 2], [3, 4], color=GREEN)
-    return inline(figure)
+    text = drawing(figure, "")
+    return text[text.index("<svg") : text.index("</svg>") + len("</svg>")]
 
 
 def test_what_is_written_is_escaped_everywhere() -> None:
@@ -54,9 +47,12 @@ def test_every_colour_of_a_drawing_follows_the_page() -> None:
     assert re.findall(r"(?:fill|stroke): #", text) == []
     named = set(re.findall(r"var\((--\w+)\)", text))
     assert named
-    for dark in (False, True):
-        assert named <= {entry.split(":")[0] for entry in variables(dark=dark).split(";")}
-    assert variables(dark=True).count(";") == len(ON_DARK)
+    light, dark = re.findall(r":root{(?:color-scheme:light dark;)?(--.*?;)}", page("", []))
+    for variables in (light, dark):
+        assert named <= {entry.split(":")[0] for entry in variables.split(";")}
+        assert variables.count(";") == len(COLOURS)
+    assert f"--green:{GREEN};" in light
+    assert f"--green:{GREEN};" not in dark
 
 
 def test_two_drawings_have_no_identifier_in_common_but_of_equal_things() -> None:

@@ -12,10 +12,10 @@ from florilege.data.flora.organs import (
     CRIMSON,
     GREEN,
     PETALS,
-    bell_shape,
-    leaf_shapes,
-    petal_shapes,
-    trumpet_shape,
+    _bell_shape,
+    _leaf_shapes,
+    _petal_shapes,
+    _trumpet_shape,
 )
 from florilege.data.flora.posterior import HIDDEN
 from florilege.data.flora.renderer import RADII, SCALE, SIDE, SIZES, draw, organ_places
@@ -181,9 +181,9 @@ def test_organs_lie_inside_and_apart(visible: list[int]) -> None:
 
 
 def test_every_outline_stays_in_its_circle() -> None:
-    outlines = [petal for petal, _, _ in petal_shapes().values()]
-    outlines += [*bell_shape()[:2], trumpet_shape()[0]]
-    for leaf in leaf_shapes().values():
+    outlines = [petal for petal, _, _ in _petal_shapes().values()]
+    outlines += [*_bell_shape()[:2], _trumpet_shape()[0]]
+    for leaf in _leaf_shapes().values():
         outlines += [*leaf.blades, *leaf.veins, leaf.spots]
     assert max(np.hypot(*outline.T).max() for outline in outlines) < 1.04
 

@@ -10,10 +10,10 @@ from florilege.data.flora.species import (
     LEAF_PATTERNS,
     PETAL_FORMS,
     SPECIES,
+    flora_classes,
     prior,
     species_traits,
 )
-from florilege.data.flora.species_names import flora_classes
 from florilege.models.classes import ClassTable
 
 

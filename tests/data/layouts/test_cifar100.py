@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from florilege.data.checks import check
-from florilege.data.layouts.cifar100 import val_rows
+from florilege.data.layouts.cifar100 import _val_rows
 from florilege.data.sources import list_source, open_dataset, own_pictures
 from florilege.errors import DataError
 
@@ -82,7 +82,7 @@ def test_val_is_one_in_ten_of_each_class_of_train(tmp_path: Path) -> None:
     assert (len(train), len(val)) == (1800, 200)
     assert set(Counter(val.labels.tolist()).values()) == {2}
     assert sorted([*train.names, *val.names]) == [f"train/{row:05d}" for row in range(2000)]
-    row = val_rows([index % 100 for index in range(2000)])[0]
+    row = _val_rows([index % 100 for index in range(2000)])[0]
     assert val.names[0] == f"train/{row:05d}"
     assert val.labels[0] == row % 100
     pixels = np.random.default_rng(2000).integers(0, 256, (2000, 3072), dtype=np.uint8)
@@ -92,7 +92,7 @@ def test_val_is_one_in_ten_of_each_class_of_train(tmp_path: Path) -> None:
 
 def test_the_full_archive_would_be_cut_into_45000_and_5000_the_same_way_each_time() -> None:
     labels = [row % 100 for row in range(50_000)]
-    rows = val_rows(labels)
+    rows = _val_rows(labels)
     assert len(set(rows.tolist())) == 5000
     assert rows[:3].tolist() == [15, 44, 46]
     assert set(Counter(labels[row] for row in rows).values()) == {50}

@@ -11,14 +11,18 @@ import stat
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from florilege.errors import BundleError
-from florilege.models.bundle import Bundle, open_bundle, replace_files, write_bundle
+from florilege.errors import BundleError, DataError, UsageError
+from florilege.models.bundle import Bundle, name_classes, open_bundle, replace_files, write_bundle
+from florilege.models.classes import ClassInfo, Thumbnail
+from tests.florilege.test_files import holder
 from tests.models.bundles import CLASSES, HEADS, PREPROCESS, contents, make_bundle
+from tests.models.pictures import encode, scene, thumbnail
 
 
 def listing(folder: Path) -> list[str]:
@@ -40,8 +44,9 @@ def test_what_is_written_is_what_is_opened(tmp_path: Path) -> None:
     bundle = write_bundle(tmp_path / "b", files, name="flora", version="3", heads=HEADS)
     opened = open_bundle(str(tmp_path / "b"))
     assert opened == bundle
-    assert (opened.name, opened.version, dict(opened.heads)) == ("flora", "3", HEADS)
-    assert opened.created.endswith("+00:00")
+    assert (opened.manifest.name, opened.manifest.version) == ("flora", "3")
+    assert dict(opened.heads) == HEADS
+    assert opened.manifest.created.endswith("+00:00")
     assert opened.classes == CLASSES
     assert opened.preprocess == PREPROCESS
     assert opened.read("model.onnx") == b"weights"
@@ -247,7 +252,9 @@ def test_replacing_one_file_keeps_the_others(tmp_path: Path) -> None:
     assert open_bundle(tmp_path / "b") == new
     assert new.read("calibration.json") == b"[1]"
     assert new.read("model.onnx") == b"a model"
-    assert (new.name, new.created, new.heads) == (old.name, old.created, old.heads)
+    unchanged = ("name", "created", "heads")
+    for field in unchanged:
+        assert getattr(new.manifest, field) == getattr(old.manifest, field)
     assert new.sha256 != old.sha256
     assert listing(tmp_path / "b") == sorted(
         [*contents(), "bundle.json", "calibration.json", "metrics.json"]
@@ -540,3 +547,77 @@ def test_writers_wait_for_each_other(tmp_path: Path) -> None:
         list(pool.map(lambda files: replace_files(tmp_path / "b", files), jobs))
     bundle = open_bundle(tmp_path / "b")
     assert [bundle.read(f"{index}.json") for index in range(12)] == [b"%d" % i for i in range(12)]
+
+
+DAISY = ClassInfo(
+    id="11",
+    scientific_name="11",
+    family="Asteraceae",
+    common_names={"en": ("daisy",)},
+    link="https://example.org/11",
+)
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Bundle:
+    return make_bundle(tmp_path / "b", calibration=b"{}")
+
+
+def told(*infos: ClassInfo) -> dict[str, ClassInfo]:
+    return {info.id: info for info in infos}
+
+
+def picture(folder: Path, width: int) -> tuple[Path, bytes]:
+    """A picture file of this width, and its thumbnail."""
+    content = encode(scene(width, 20), "png")
+    (folder / f"{width}.png").write_bytes(content)
+    return folder / f"{width}.png", thumbnail(content)
+
+
+def test_what_is_told_is_merged_by_class_id_and_all_else_stays(bundle: Bundle) -> None:
+    stranger = ClassInfo(id="99", scientific_name="Ignota")
+    named = name_classes(bundle.path, told(stranger, DAISY), {}, source="c.csv")
+    assert named == open_bundle(bundle.path)
+    assert named.classes.items == (
+        CLASSES[0],
+        replace(DAISY, scientific_name="Bellis perennis", genus="Bellis", training_count=3),
+    )
+    files, before = dict(named.manifest.files), dict(bundle.manifest.files)
+    assert files.pop("classes.json") != before.pop("classes.json")
+    assert files == before
+    assert named.sha256 != bundle.sha256
+    assert named.read_thumbnails() == {}
+
+
+def test_a_picture_comes_with_its_author_and_the_others_stay(
+    bundle: Bundle, tmp_path: Path
+) -> None:
+    (first, small), (second, large) = picture(tmp_path, 20), picture(tmp_path, 40)
+    rose = ClassInfo(id="10", scientific_name="10", thumbnail=Thumbnail(author="A"))
+    daisy = replace(DAISY, thumbnail=Thumbnail(author="B", licence="CC0"))
+    name_classes(bundle.path, told(rose, daisy), {"10": first, "11": first}, source="c.csv")
+    other = replace(DAISY, thumbnail=Thumbnail(licence="CC BY"))
+    named = name_classes(bundle.path, told(other), {"11": second, "99": tmp_path}, source="c.csv")
+    assert named.read_thumbnails() == {"10": small, "11": large}
+    assert named.classes[0].thumbnail == Thumbnail(author="A")
+    assert named.classes[1].thumbnail == Thumbnail(licence="CC BY")
+    named = name_classes(bundle.path, told(DAISY), {}, source="c.csv")
+    assert named.read_thumbnails() == {"10": small, "11": large}
+    assert named.classes[1].thumbnail == Thumbnail(licence="CC BY")
+
+
+def test_a_mistake_leaves_the_bundle_as_it_was(bundle: Bundle, tmp_path: Path) -> None:
+    before = sorted(bundle.path.iterdir())
+    daisy = replace(DAISY, thumbnail=Thumbnail())
+    with pytest.raises(DataError, match=r"11: .*gone\.png: No such file"):
+        name_classes(bundle.path, told(daisy), {"11": tmp_path / "gone.png"}, source="c.csv")
+    with pytest.raises(
+        DataError, match=r"^c\.csv: none of its class ids, such as '9', is .* '10'$"
+    ):
+        name_classes(bundle.path, told(ClassInfo(id="9", scientific_name="")), {}, source="c.csv")
+    with holder(bundle.path), pytest.raises(UsageError, match="another process"):
+        name_classes(bundle.path, told(DAISY), {}, source="c.csv")
+    assert open_bundle(bundle.path) == bundle
+    assert sorted(bundle.path.iterdir()) == before
+    with pytest.raises(BundleError, match="is not a bundle"):
+        name_classes(tmp_path, told(DAISY), {}, source="c.csv")

@@ -10,7 +10,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from florilege.models.imported.description import Description
+from florilege.models.imported.input_format import Description
 
 SIDE = 6
 CLASSES = 3

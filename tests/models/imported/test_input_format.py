@@ -1,3 +1,4 @@
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -6,9 +7,13 @@ import numpy as np
 import pytest
 
 from florilege.errors import UsageError
-from florilege.models.imported.description import Description
 from florilege.models.imported.graph import read_graph
-from florilege.models.imported.input_format import InputFormat, infer_input_format
+from florilege.models.imported.input_format import (
+    Description,
+    InputFormat,
+    infer_input_format,
+    read_description,
+)
 from tests.models.imported.graphs import SCALED, foreign, random_pictures, save, scaled_description
 
 
@@ -97,3 +102,50 @@ def test_the_papers_say_mean_and_std_for_red_first_and_values_up_to_one(tmp_path
     expected = _form(tmp_path, description).preprocess(description)
     assert expected.mean == pytest.approx((0.8, 0.4, 0.2))
     assert expected.std == pytest.approx((0.2, 2.0, 1.0))
+
+
+def _read(folder: Path, content: Any) -> Description:
+    path = folder / "preprocess.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return read_description(path)
+
+
+def test_without_a_file_nothing_is_said() -> None:
+    result = read_description(None)
+    assert result == Description()
+    assert (result.channels, result.resize, result.crop) == ("rgb", "bilinear", 1.0)
+
+
+def test_every_key_of_the_file_is_read(tmp_path: Path) -> None:
+    content = {
+        **{"layout": "nhwc", "type": "float32", "channels": "bgr", "size": 192},
+        **{"resize": "bicubic", "crop": 0.875, "scale": 1, "mean": [104, 117, 123]},
+        **{"std": [1, 1, 1.5], "output": "prob", "kind": "probabilities"},
+    }
+    result = _read(tmp_path, content)
+    assert result.model_dump(mode="json") == content
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"sizes": 2}, "unknown key 'sizes'; keys are layout, type, channels, size"),
+        ({"resize": 256}, "got 256; use crop for a resize before the crop: 224 of 256 pixels"),
+        ({"mean": [1, 2]}, "mean"),
+        ({"std": [1, 0, 1]}, "std.1: input should be greater than 0, got 0"),
+        ({"crop": 1.5}, "crop: input should be less than or equal to 1"),
+        ({"size": 0}, "size"),
+        ("[]", "input should be an object"),
+        ("{", "JSON"),
+    ],
+)
+def test_what_cannot_be_used_is_named(tmp_path: Path, content: Any, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        _read(tmp_path, content)
+    assert message in str(caught.value)
+    assert str(tmp_path / "preprocess.json") in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="No such file"):
+        read_description(tmp_path / "none.json")

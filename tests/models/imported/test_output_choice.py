@@ -8,9 +8,8 @@ import pytest
 from onnx import helper
 
 from florilege.errors import UsageError
-from florilege.models.imported.description import Description
 from florilege.models.imported.graph import read_graph
-from florilege.models.imported.input_format import infer_input_format
+from florilege.models.imported.input_format import Description, infer_input_format
 from florilege.models.imported.output_choice import OutputChoice, choose_output
 from florilege.models.imported.parity import original_outputs
 from tests.models.imported.graphs import CLASSES, foreign, random_pictures, save, scaled_description

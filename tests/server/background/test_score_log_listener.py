@@ -2,7 +2,6 @@
 
 import json
 from base64 import b64decode
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -57,7 +56,7 @@ def test_the_logits_of_every_photo_are_logged_bit_for_bit_whatever_was_asked(
         pipeline([garden.photo(index) for index in group], LocalizedQuery(), "r").logits
         for group in groups
     ]
-    with closing(open_score_log(folder, scorer)) as logged:
+    with open_score_log(folder, scorer) as logged:
         for photos in (1, 2):
             (result,) = logged.blocks(photos=photos)  # (requests, photos, classes)
             assert np.array_equal(result, np.stack([one for one in expected if len(one) == photos]))
@@ -89,7 +88,7 @@ def test_restarts_lose_nothing(bundle: Path, scorer: Scorer, tmp_path: Path) -> 
         with TestClient(create_app(Settings(bundle=bundle, score_log=tmp_path))) as client:
             for photo in range(20 if start == 0 else 1):
                 client.post("/v1/identify", content=garden.photo(photo % 12))
-    with closing(open_score_log(tmp_path, scorer)) as log:
+    with open_score_log(tmp_path, scorer) as log:
         assert (log.requests, log.repeated) == ({1: 12}, 16)  # a photo counts once
 
 

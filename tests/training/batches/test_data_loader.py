@@ -53,6 +53,9 @@ def test_an_epoch_visits_every_row_once_with_its_label(photos: Path) -> None:
     rows = torch.cat([batch.rows for batch in batches])
     labels = torch.cat([batch.labels for batch in batches])
     assert sorted(rows.tolist()) == list(range(21))
+    following = torch.cat([batch.rows for batch in _epoch(small_config(photos), epoch=1)])
+    assert sorted(following.tolist()) == list(range(21))
+    assert not torch.equal(rows, following)
     assert torch.equal(labels, rows.div(7, rounding_mode="floor"))
     assert [len(batch.rows) for batch in batches] == [8, 8, 5]
     assert all(batch.images.shape[1:] == (16, 16, 3) for batch in batches)
@@ -153,6 +156,6 @@ def test_pictures_in_memory_need_no_workers_and_others_all_cores_but_one(
     ("rows", "sizes"), [(8, [4, 4]), (10, [4, 4, 2]), (9, [4, 5]), (3, [3]), (1, [1]), (5, [5])]
 )
 def test_a_last_single_row_joins_the_batch_before(rows: int, sizes: list[int]) -> None:
-    batches = _split_batches(np.arange(rows), 4)
+    batches = _split_batches(np.arange(rows), 4, fewest=2)
     assert [len(batch) for batch in batches] == sizes
     np.testing.assert_array_equal(np.concatenate(batches), np.arange(rows))

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from florilege.training.batches.rng import order, uniforms
+from florilege.training.batches.rng import uniforms
 
 
 def test_a_row_draws_the_same_numbers_in_any_company() -> None:
@@ -43,11 +43,3 @@ def test_the_first_numbers_never_change() -> None:
 
 
 FIRST = [[0.049920065672091285, 0.6703283700586791], [0.9614260094755819, 0.6915822581101866]]
-
-
-def test_an_order_visits_every_row_once_and_changes_with_the_epoch() -> None:
-    first, second = order(5, 0, 100), order(5, 1, 100)
-    np.testing.assert_array_equal(np.sort(first), np.arange(100))
-    np.testing.assert_array_equal(np.sort(second), np.arange(100))
-    assert (first != second).any()
-    np.testing.assert_array_equal(first, order(5, 0, 100))

@@ -19,7 +19,7 @@ from florilege.training.frozen.blend import (
     note_of,
     partner,
 )
-from florilege.training.frozen.discriminant import Discriminant, Linear
+from florilege.training.frozen.discriminant import Linear, discriminant
 from florilege.training.run_export import export_run
 from florilege.training.train import train_run
 from tests.training.frozen.small import classes_of
@@ -44,7 +44,7 @@ def test_a_blend_is_its_formula(monkeypatch: pytest.MonkeyPatch) -> None:
     train, own, other = classes_of(60, seed=0), _head(1), _head(2)
     values = train.values.astype(np.float64)
     ours = [_logits_oracle(head, values) for head in (own, other)]
-    theirs = _logits_oracle(Discriminant(train, 4).layer(0.4), values)
+    theirs = _logits_oracle(discriminant(train, 4, 0.4), values)
     sizes = [np.sqrt((logits**2).mean()) for logits in (*ours, theirs)]
     gain = theirs * (sizes[0] + sizes[1]) / 2 / sizes[2]
     result = list(candidates(own, other, train))
@@ -97,7 +97,7 @@ def test_val_chooses_and_train_does_not(tmp_path: Path, monkeypatch: pytest.Monk
 def test_its_partner_learns_the_classes(tmp_path: Path) -> None:
     train, val = classes_of(400, seed=2), classes_of(300, seed=3)
     config = small_config(tmp_path, epochs=8, batch_size=16)
-    best = accuracy(Discriminant(classes_of(5000, seed=4), 4).layer(0.1), val)
+    best = accuracy(discriminant(classes_of(5000, seed=4), 4, 0.1), val)
     result = partner(train, val, 4, config)
     assert accuracy(result, val) > best - 0.05
     again = partner(train, val, 4, config)

@@ -6,7 +6,7 @@ import torch
 from numpy.typing import NDArray
 
 from florilege.training.frozen import feature_store
-from florilege.training.frozen.discriminant import Discriminant
+from florilege.training.frozen.discriminant import discriminant
 from florilege.training.frozen.feature_store import Features
 from tests.training.frozen.small import classes_of, features_of
 
@@ -39,7 +39,7 @@ def test_it_ranks_classes_by_their_densities(
 ) -> None:
     monkeypatch.setattr(feature_store, "ROWS_AT_ONCE", 7)
     result = classes_of(60, seed=0)
-    logits = Discriminant(result, classes).layer(shrinkage).logits(torch.from_numpy(result.values))
+    logits = discriminant(result, classes, shrinkage).logits(torch.from_numpy(result.values))
     expected = _density_oracle(result, classes, shrinkage)
     apart = logits.astype(np.float64) - expected
     np.testing.assert_allclose(apart, np.tile(apart[:, :1], (1, classes)), atol=2e-4)
@@ -50,5 +50,5 @@ def test_features_that_never_vary_do_no_harm() -> None:
     constant = features_of(
         np.concatenate([result.values, np.full((40, 2), 3.0)], axis=1), result.split.labels
     )
-    logits = Discriminant(constant, 4).layer(0.1).logits(torch.from_numpy(constant.values))
+    logits = discriminant(constant, 4, 0.1).logits(torch.from_numpy(constant.values))
     assert np.isfinite(logits).all()

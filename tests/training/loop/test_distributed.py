@@ -20,16 +20,14 @@ from florilege.data.sources import open_dataset
 from florilege.errors import DataError, UsageError
 from florilege.models.export import PictureNetwork
 from florilege.training.batches.data_loader import EvaluationBatches, TrainingBatches, open_sources
-from florilege.training.batches.rng import order
 from florilege.training.configuration import from_plain
 from florilege.training.loop.distributed import ALONE, Ranks, SharedFlags, together
 from florilege.training.loop.history import best_row
 from florilege.training.network import build_network
-from florilege.training.objective import make_objective
 from florilege.training.run_folder import RunFolder
 from florilege.training.train import train_run
 from tests.training.several import LOSSES, even, random
-from tests.training.small import plain_network, small_config, write_photos
+from tests.training.small import plain_network, small_config, small_objective, write_photos
 
 ROOT = Path(__file__).parents[3]
 
@@ -161,7 +159,8 @@ def test_parts_of_batches_are_the_batches_of_one_process(photos: Path) -> None:
         [2, 3]
     ] * 2
     together = [np.concatenate([part.batches[n] for part in parts]) for n in range(2)]
-    np.testing.assert_array_equal(np.concatenate(together), order(config.seed, 1, 21))
+    alone = TrainingBatches(sources.training, config, epoch=1)
+    np.testing.assert_array_equal(np.concatenate(together), np.concatenate(alone.batches))
     labels = sources.training.split.labels
     assert all(part[1].whole.tolist() == labels[together[1]].tolist() for part in parts)
 
@@ -178,8 +177,8 @@ def test_every_validation_picture_is_taken_once(photos: Path, rows: int) -> None
 
 @pytest.mark.parametrize("power", [0.0, 1.0])
 def test_the_mean_over_processes_of_weighted_losses_is_the_loss_of_the_step(power: float) -> None:
-    objective = make_objective(
-        "focal", {"ignore_index": 2}, head="auto", class_counts=[5, 1, 2], class_weight_power=power
+    objective = small_objective(
+        "focal", {"ignore_index": 2}, class_counts=[5, 1, 2], class_weight_power=power
     )
     logits = torch.randn(9, 3, generator=torch.Generator().manual_seed(0)).double()
     labels = torch.tensor([0, 0, 1, 1, 0, 2, 2, 0, 1])
@@ -196,8 +195,8 @@ def test_the_mean_over_processes_of_weighted_losses_is_the_loss_of_the_step(powe
 def test_sums_are_multiplied_by_the_processes_whose_mean_is_taken() -> None:
     ranks, counts = Ranks(1, 4), [2, 2]
     total = {"reduction": "sum"}
-    plain = make_objective("cross_entropy", total, head="auto", class_counts=counts)
-    coupled = make_objective("expected_positive", total, head="auto", class_counts=counts)
+    plain = small_objective("cross_entropy", total, class_counts=counts)
+    coupled = small_objective("expected_positive", total, class_counts=counts)
     labels = [torch.tensor([0, 1, 0, 1])] * 2
     assert plain.shares(labels, soft=False, ranks=ranks) == [4, 4]
     assert coupled.shares(labels, soft=False, ranks=ranks) == [1, 1]

@@ -31,7 +31,6 @@ from florilege.training.loop.signals import interruptible
 from florilege.training.loop.training_loop import Run
 from florilege.training.losses import LOSSES
 from florilege.training.network import build_network
-from florilege.training.optimisation import mixup
 from florilege.training.optimisation.mixup import Mixture
 from florilege.training.train import TrainResult, train_run
 from tests.training.small import plain_network, small_config, write_photos
@@ -369,13 +368,13 @@ def test_every_batch_of_a_run_draws_a_mixture_of_its_own(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draws: list[tuple[int, int]] = []
+    original = Mixture.draw
 
     def draw(seed: int, epoch: int, batch: int, *, alpha: float, size: int) -> Mixture:
         draws.append((epoch, batch))
-        return mixup.draw(seed, epoch, batch, alpha=alpha, size=size)
+        return original(seed, epoch, batch, alpha=alpha, size=size)
 
-    watched = SimpleNamespace(**vars(mixup) | {"draw": draw})
-    monkeypatch.setattr("florilege.training.loop.training_loop.mixup", watched)
+    monkeypatch.setattr(Mixture, "draw", draw)
     _train(small_config(photos, mixup=0.4, accumulate=2), tmp_path / "run")
     assert draws == [(epoch, batch) for epoch in range(2) for batch in range(5)]
 

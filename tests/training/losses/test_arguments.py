@@ -9,9 +9,9 @@ import torch
 from torch.utils.data import Subset
 
 from florilege.training.losses.arguments import (
-    check_batch,
     check_k,
     check_parameters,
+    checked,
     class_weights,
     count_classes,
     working,
@@ -133,6 +133,6 @@ def test_zero_is_not_positive_but_at_least_zero() -> None:
 
 def test_logits_must_be_a_floating_point_matrix() -> None:
     with pytest.raises(ValueError, match=r"logits must have shape \(batch, classes\)"):
-        check_batch(torch.zeros(3), torch.tensor([1]))
+        checked(torch.zeros(3), torch.tensor([1]))
     with pytest.raises(ValueError, match="logits must be floating point"):
         working(torch.ones(2, 2, dtype=torch.int64))

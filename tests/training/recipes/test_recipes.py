@@ -12,7 +12,6 @@ from florilege.models.backbones import available
 from florilege.training.configuration import resolve, to_yaml
 from florilege.training.losses import LOSSES, build
 from florilege.training.recipes import RECIPES, Recipe
-from florilege.training.recipes.cli import heading, published_figures
 from florilege.training.train import train_run
 from tests.training.small import write_photos
 from tests.training.write_recipes import PAGE, page
@@ -39,7 +38,7 @@ def test_the_page_of_recipes_is_up_to_date() -> None:
 
 
 def test_there_is_one_for_each_row_published_figures() -> None:
-    assert Counter(map(heading, PUBLISHED.values())) == {
+    assert Counter(each.heading for each in PUBLISHED.values()) == {
         "[A] table 1: cifar-100-python": 6,
         "[A] table 2: plantnet_300K": 5 * 4,
         "[S] table 7: plantnet_300K": 5 * 3,
@@ -83,14 +82,12 @@ def test_figures_are_those_published_figures() -> None:
 
 
 def test_figures_of_several_papers_name_their_owners() -> None:
-    of_both = published_figures(RECIPES["cifar100-noise0.4-smooth-k5"])
+    of_both = RECIPES["cifar100-noise0.4-smooth-k5"].published
     assert of_both == "top-5 87.39 (sd 0.23) [B], 87.40 [N]; top-1 70.02 (sd 0.40) [B], 70.42 [N]"
-    assert (
-        published_figures(RECIPES["cifar100-noise0.3-ce-k5"]) == "top-5 85.93 [N]; top-1 65.61 [N]"
-    )
-    two_heads = published_figures(RECIPES["plantnet-avg-k2"])
+    assert RECIPES["cifar100-noise0.3-ce-k5"].published == "top-5 85.93 [N]; top-1 65.61 [N]"
+    two_heads = RECIPES["plantnet-avg-k2"].published
     assert two_heads == "average-2 90.34 ± 0.06 [A], 90.77 ± 0.16 [S]"
-    assert published_figures(RECIPES["plantnet-ce-k2"]) == "average-2 89.63 ± 0.08"
+    assert RECIPES["plantnet-ce-k2"].published == "average-2 89.63 ± 0.08"
 
 
 def test_a_row_without_data_says_where_they_are() -> None:
@@ -153,7 +150,7 @@ def test_the_imagenet_recipes_are_those_of_the_paper() -> None:
 
 
 CLASSES = 11  # K of 10 has to fit
-FAMILIES = {heading(recipe): name for name, recipe in PUBLISHED.items()}
+FAMILIES = {recipe.heading: name for name, recipe in PUBLISHED.items()}
 """The last recipe of each table."""
 
 

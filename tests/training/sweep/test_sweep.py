@@ -12,7 +12,7 @@ from florilege.training.configuration import resolve
 from florilege.training.sweep import job_pool
 from florilege.training.sweep import sweep as module
 from florilege.training.sweep.grid import Changes, overrides_of, points_of
-from florilege.training.sweep.sweep import PICTURE, ConfigOf, check_complete, sweep
+from florilege.training.sweep.sweep import PICTURE, ConfigOf, sweep
 from florilege.training.sweep.sweep_record import FIGURES, Record
 from florilege.training.train import TrainResult
 from tests.data.pictures import write_folder
@@ -83,7 +83,7 @@ def test_val_chooses_and_test_is_touched_by_the_seeds_of_that_setting_alone(
     assert runs.tested == ["2/seed-0", "2/seed-1"]
     assert Record.read(tmp_path / "s") == record
     assert (tmp_path / "s" / PICTURE).is_file()
-    check_complete(record)
+    record.check_complete()
     runs.forget()
     assert sweep(*_plan(), tmp_path / "s", resume=True) == record
     assert runs.trained == runs.tested == []
@@ -101,14 +101,14 @@ def test_others_go_on_when_a_run_fails_and_only_that_is_tried_again(
         "  epochs=3, seed 0: RuntimeError: CUDA out of memory"
     )
     with pytest.raises(SomeInputsFailed, match=re.escape(message)):
-        check_complete(record)
+        record.check_complete()
     runs.forget()
     before = (tmp_path / PICTURE).read_bytes()
     record = sweep(*_plan(), tmp_path, resume=True)
     assert runs.trained == ["3 epochs, seed 0"]
     assert runs.tested == ["2/seed-0", "2/seed-1"]
     assert (tmp_path / PICTURE).read_bytes() != before  # of another setting
-    check_complete(record)
+    record.check_complete()
 
 
 def test_nothing_is_chosen_where_every_setting_has_a_failed_run(runs: Runs, tmp_path: Path) -> None:
