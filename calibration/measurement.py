@@ -179,13 +179,13 @@ def size_bins(classes: int) -> Ints:
     return np.array(edges, dtype=np.int64)
 
 
-def reaching(values: NDArray[np.float64], thresholds: NDArray[np.float64]) -> Ints:
+def _reaching(values: NDArray[np.float64], thresholds: NDArray[np.float64]) -> Ints:
     """How many values of each row reach each threshold, shape ``(rows, thresholds)``.
 
     Only the few values that reach the lowest threshold are compared with the others.
 
     Example:
-        >>> reaching(np.array([[0.7, 0.2, 0.1]]), np.array([0.2, 0.5, 0.9]))
+        >>> _reaching(np.array([[0.7, 0.2, 0.1]]), np.array([0.2, 0.5, 0.9]))
         array([[2, 1, 0]])
     """
     if thresholds.size == 1:  # much faster where most values reach it
@@ -232,7 +232,7 @@ def _measure_group(
         values = values.copy()
         best = best_class(first.rank_by(scores))
         np.put_along_axis(values, best[:, np.newaxis], np.inf, axis=1)
-    sizes = reaching(values, thresholds)
+    sizes = _reaching(values, thresholds)
     if labels is not None:
         hits = values[np.arange(len(labels)), labels][:, np.newaxis] >= thresholds
     if first.max_size is None:

@@ -166,10 +166,6 @@ class CalibrationPlan(CalibrationSettings):
             )
         return self
 
-    def among(self, classes: int) -> "CalibrationPlan":
-        """The same plan for fewer classes; a K may exceed their number."""
-        return self.model_copy(update={"classes": classes})
-
     def candidates(self, heads: Sequence[str]) -> list[tuple[str, ScoreKind, float]]:
         """Heads and kinds of score to compare, each at the temperature nearest to 1.
 

@@ -78,16 +78,11 @@ class Evaluation:
             **fields,
             "train_photos": self.overlap.train_photos,
             "selection_photos": self.overlap.selection_photos,
-            "warnings": self.warnings,
+            "warnings": overlap_warnings(self.overlap, self.rows),
             "rules": rules,
             "guaranteed": guaranteed,
             "lists": lists,
         }
-
-    @property
-    def warnings(self) -> list[str]:
-        """Warnings about these figures, one sentence each."""
-        return overlap_warnings(self.overlap, self.rows)
 
 
 def evaluate_bundle(

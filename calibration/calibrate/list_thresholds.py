@@ -62,7 +62,7 @@ def list_tables(
     source = replace(
         single, blocks=blocks, rows=calibrated.rows, list_name=region.name, plants=plants
     )
-    list_plan = plan.among(len(classes))
+    list_plan = plan.model_copy(update={"classes": len(classes)})  # a K may exceed their number
     weights = class_weights(class_counts[classes], plan.micro_weight)
     tables = tabulate(source, list_plan, plan.compared).tables
     return calibrated, tables + tabulate(source, list_plan, plan.compared, weights=weights).tables

@@ -131,9 +131,9 @@ def measure(
     """Measure a bundle on photos, and compare it with a baseline on the same photos."""
     with photos(bundle) as new:
         evaluation = evaluate_outputs(new)
-        for warning in evaluation.warnings:
-            warn(warning)
         content = evaluation.to_plain()
+        for warning in content["warnings"]:
+            warn(warning)
         tables = [*_evaluation_tables(content, all_rules=all_rules), *lists_tables(content)]
         output, older = EvaluationOutput(content, tables), None
         if baseline is not None:

@@ -1,9 +1,14 @@
 """The page of ``--report``: the sets of a bundle on a split."""
 
+import io
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from html import escape
 from typing import Final, NamedTuple
 
 import numpy as np
+from PIL import Image
 
 from florilege.calibration.calibrate.evaluate import Evaluated, Evaluation
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs
@@ -11,7 +16,7 @@ from florilege.calibration.metrics import shot_groups
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.shot_groups import ShotGroup, measure_by_shots
 from florilege.calibration.report import diagnostic_plots as charts
-from florilege.calibration.report.diagnostics import Diagnostics, diagnose
+from florilege.calibration.report.diagnostics import Diagnostics, LargeSet, diagnose
 from florilege.calibration.report.html_page import (
     Markup,
     drawing,
@@ -23,10 +28,12 @@ from florilege.calibration.report.html_page import (
     table,
     words,
 )
-from florilege.calibration.report.photo_tiles import photo_tile
 from florilege.calibration.rules import usual_guarantee
 from florilege.calibration.scores import score_name
+from florilege.models.images import ImageError, load
 from florilege.progress import progress
+
+PHOTO_SIDE: Final = 128  # pixels of a small photo
 
 
 class _ReportContent(NamedTuple):
@@ -265,8 +272,36 @@ def _largest(content: _ReportContent) -> Iterator[Markup]:
         yield words("No set holds more than one class.")
         return
     yield words(f"At K = {content.diagnostics.k:g}. Members with their scores, best first.")
-    tiles = "".join(photo_tile(content.measured, large) for large in content.diagnostics.largest)
+    tiles = "".join(_photo_tile(content.measured, large) for large in content.diagnostics.largest)
     yield Markup(f'<div class="photos">{tiles}</div>')
+
+
+def _photo_tile(measured: BundleOutputs, large: LargeSet) -> Markup:
+    """A photo, its class, and the best classes of its set; its own class is bold."""
+    names = [escape(each.scientific_name) for each in measured.bundle.classes]
+    truth, members = f"<b>{names[large.label]}</b>", ""
+    for label, score in large.members:
+        members += f"<li>{truth if label == large.label else names[label]} {score:.3f}</li>"
+    caption = f"{truth}, {'in' if large.hit else 'not in'} the set of&nbsp;{large.size:,}"
+    remaining = large.size - len(large.members)
+    more = f'<span class="quiet">and {remaining:,} more</span>' if remaining else ""
+    return Markup(
+        f'<div class="photo">{_picture(measured, large.row)}<div>{caption}<ol>{members}</ol>'
+        f"{more}</div></div>\n"
+    )
+
+
+def _picture(measured: BundleOutputs, row: int) -> str:
+    """A thumbnail of the preprocessed photo, or a placeholder if it cannot be read."""
+    try:
+        size = replace(measured.bundle.preprocess, image_size=PHOTO_SIDE)
+        pixels = load(measured.photos.read(row), size)
+    except (OSError, ImageError):
+        return '<div class="missing">no picture</div>'
+    jpeg = io.BytesIO()
+    Image.fromarray(pixels).save(jpeg, "jpeg", quality=75)
+    source = f"data:image/jpeg;base64,{b64encode(jpeg.getvalue()).decode()}"
+    return f'<img alt="{escape(measured.photos.names[row])}" src="{source}">'
 
 
 def _pairs(content: _ReportContent) -> Iterator[Markup]:

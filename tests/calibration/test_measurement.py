@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from florilege.calibration.measurement import EXACT_SIZES, Measurement, reaching, size_bins
+from florilege.calibration.measurement import EXACT_SIZES, Measurement, size_bins
 from florilege.calibration.rules import calibrate
 from florilege.calibration.sets import SetRule
 from tests.calibration.strategies import Scores, score_arrays
@@ -112,8 +112,12 @@ def test_a_set_of_every_size_has_its_bin(classes: int) -> None:
 
 def test_reaching_counts_a_value_that_equals_the_threshold() -> None:
     values = np.array([[0.5, 0.25, 0.5], [0.0, 0.1, 0.2]])
-    result = reaching(values, np.array([0.5, 0.1, 0.6]))
-    assert result.tolist() == [[2, 3, 0], [0, 2, 0]]
+    rules = [
+        SetRule(rule="average_k", lambda_val=value, min_size=0, rows=2) for value in (0.5, 0.1, 0.6)
+    ]
+    measurement = Measurement(rules, 3, watched=range(3))
+    measurement.update(values)
+    assert measurement.row_by_row()[0].tolist() == [[2, 3, 0], [0, 2, 0]]
 
 
 @pytest.mark.parametrize("min_size", [0, 1])

@@ -259,7 +259,7 @@ def test_a_page_that_cannot_be_written_is_refused_before_any_photo_is_scored(
     monkeypatch.delitem(sys.modules, "florilege.calibration.report.evaluation_report")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     for name in [name for name in sys.modules if name.startswith("florilege.calibration.report.")]:
-        if name.endswith(("plot_style", "html_page", "_plots", "_tiles")):
+        if name.endswith(("plot_style", "html_page", "_plots")):
             monkeypatch.delitem(sys.modules, name)
     error = evaluate(bundle, data, "--report", tmp_path / "r.html").exception
     assert isinstance(error, UsageError)
