@@ -358,12 +358,12 @@ class RuleInfo:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selection:
-    """How the head and the kind of score that serve were chosen.  Attributes:     k: Mean set size
-    at which they were compared.     candidates: How many pairs of head and kind were compared; 1
-    where both were given.     hit_rate: Of the best pair on the rows that chose it.
-    honest_hit_rate: Of a pair chosen in the same way, on rows that had no part in choosing it,
-    see :mod:`florilege.calibration.nested_cross_validation`.     honest_ci95: 95 % interval of the
-    pair that serves, whichever was chosen.
+    """The choice of the head and the kind of score to serve.  Attributes:     k: Mean set size of
+    the comparison.     candidates: Number of compared pairs of head and kind; 1 where both were
+    given.     hit_rate: Hit rate of the best pair on the rows that chose it.     honest_hit_rate:
+    Hit rate of a pair chosen in the same way, on rows that did not choose it,         see
+    :mod:`florilege.calibration.nested_cross_validation`.     honest_ci95: 95 % interval of the
+    chosen pair, valid whichever was chosen.
     """
 
     k: float
