@@ -29,5 +29,7 @@ def client(bundle: Path) -> Iterator[TestClient]:
 @pytest.fixture(scope="session")
 def running(bundle: Path) -> Iterator[Running]:
     """A running server."""
-    with Running(Settings(bundle=bundle, max_body_bytes=2_000_000)) as running:
+    patient = 60.0  # seconds, for busy machines
+    settings = Settings(bundle=bundle, max_body_bytes=2_000_000, queue_timeout_s=patient)
+    with Running(settings) as running:
         yield running
