@@ -5,8 +5,6 @@ from contextlib import asynccontextmanager
 from functools import cache, partial
 
 from fastapi import FastAPI
-from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from florilege.models.runtime import installed
@@ -16,14 +14,13 @@ from florilege.server.engine import Engine
 from florilege.server.http.api_keys import ApiKeys
 from florilege.server.http.body import UploadBudget
 from florilege.server.http.bundle_info import BundleInfo
-from florilege.server.http.error_handlers import on_http_exception, on_invalid_query, on_problem
+from florilege.server.http.error_handlers import HANDLED, send_problem
 from florilege.server.http.middleware import RequestMiddleware
 from florilege.server.http.openapi import openapi_document
 from florilege.server.http.plantnet import plantnet_router, status_router
 from florilege.server.http.rates import RateCounter
 from florilege.server.http.tracing import open_traces
 from florilege.server.http.web_page import page_router
-from florilege.server.problems import Problem
 from florilege.server.prometheus import Metrics
 from florilege.server.reload import Reloader, pipeline_of
 from florilege.server.routes import feedback_router, identify_router, operations, router
@@ -80,9 +77,8 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.keys = keys
     app.state.reloader = reloader = Reloader(app.state)
     app.state.upload_budget = UploadBudget(settings.max_held_bytes)
-    app.add_exception_handler(Problem, on_problem)
-    app.add_exception_handler(HTTPException, on_http_exception)
-    app.add_exception_handler(RequestValidationError, on_invalid_query)
+    for error in HANDLED:
+        app.add_exception_handler(error, send_problem)
     app.include_router(identify_router)
     app.include_router(router)
     if feedback is not None:

@@ -20,7 +20,7 @@ from florilege.server.answers.pipeline import Outcome, Pipeline, StageTimes
 from florilege.server.answers.query import LocalizedQuery
 from florilege.server.answers.warmup import warm_up
 from florilege.server.background.publisher import AnsweredRequest, Listener, Publisher
-from florilege.server.problems import Draining, Loading, Overloaded, QueueTimeout
+from florilege.server.problems import Code, Problem
 from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
 
@@ -32,7 +32,7 @@ UNFAMILIAR = "unfamiliar"
 T = TypeVar("T")
 
 
-class State(Enum):
+class _State(Enum):
     """What the server is doing."""
 
     LOADING = "loading"
@@ -63,11 +63,15 @@ class PendingRequest:
         self.photos = ()
 
     def check(self) -> None:
-        """Raise `_ClientLeft` if it is abandoned, `QueueTimeout` if its deadline has passed."""
+        """Raise `_ClientLeft` if it is abandoned, a `Problem` if its deadline has passed."""
         if self.abandoned.is_set():
             raise _ClientLeft
         if monotonic() > self.deadline:
-            raise QueueTimeout("the photo waited too long in the queue; try again", retry_after=1)
+            raise Problem(
+                Code.QUEUE_TIMEOUT,
+                "the photo waited too long in the queue; try again",
+                retry_after=1,
+            )
 
 
 class Engine:
@@ -83,7 +87,7 @@ class Engine:
         self.pipeline = pipeline
         self.settings = settings
         self.metrics = metrics
-        self.state = State.LOADING
+        self.state = _State.LOADING
         self.threads = settings.threads or pipeline.session.concurrency
         self.queue_limit = settings.queue_limit or MIN_QUEUE
         self._running = set[asyncio.Future[Outcome]]()
@@ -105,7 +109,7 @@ class Engine:
             self.queue_limit = min(MAX_QUEUE, max(MIN_QUEUE, photos_per_second))
         self._record_model()
         self.publisher.start()
-        self.state = State.READY
+        self.state = _State.READY
 
     def serve(self, pipeline: Pipeline, listeners: Callable[[], Sequence[Listener]]) -> None:
         """Switch to another bundle; requests in progress keep the old one.
@@ -128,11 +132,11 @@ class Engine:
 
     def leave(self) -> None:
         """Turn `/readyz` to 503 for load balancers; requests are still answered."""
-        self.state = State.LEAVING
+        self.state = _State.LEAVING
 
     def drain(self) -> None:
         """Refuse new requests from now on."""
-        self.state = State.DRAINING
+        self.state = _State.DRAINING
 
     def close(self) -> None:
         """Wait for the running tasks and drop the others."""
@@ -143,16 +147,18 @@ class Engine:
         self.publisher.close()
 
     def check_ready(self) -> None:
-        """Raise `Loading` or `Draining` unless load balancers should send requests here."""
+        """Raise a `Problem` unless load balancers should send requests here."""
         self.check_accepting()
-        if self.state is State.LEAVING:
+        if self.state is _State.LEAVING:
             raise _draining()
 
     def check_accepting(self) -> None:
-        """Raise `Loading` or `Draining` unless new requests are accepted."""
-        if self.state is State.LOADING:
-            raise Loading("the model is being loaded; try again in a second", retry_after=1)
-        if self.state is State.DRAINING:
+        """Raise a `Problem` unless new requests are accepted."""
+        if self.state is _State.LOADING:
+            raise Problem(
+                Code.LOADING, "the model is being loaded; try again in a second", retry_after=1
+            )
+        if self.state is _State.DRAINING:
             raise _draining()
 
     def submit(self, job: PendingRequest) -> asyncio.Future[Outcome]:
@@ -160,12 +166,12 @@ class Engine:
         `_ClientLeft` if the job is abandoned while it waits.
 
         Raises:
-            Overloaded: The queue is full.
-            Draining: The server is stopping.
+            Problem: The queue is full, or the server is stopping.
         """
         size = len(job.photos)
         if self.depth > 0 and self.depth + size > self.queue_limit:
-            raise Overloaded(
+            raise Problem(
+                Code.OVERLOADED,
                 f"{self.depth} photos are waiting already; try again later",
                 limit=self.queue_limit,
                 retry_after=self.seconds_of_work(),
@@ -198,10 +204,6 @@ class Engine:
             return await future
         finally:
             del future  # it may hold an exception, whose traceback holds this frame
-
-    def deadline(self) -> float:
-        """The monotonic time until which a request submitted now may wait."""
-        return monotonic() + self.settings.queue_timeout_s
 
     def observe(self, outcome: Outcome, job: PendingRequest) -> None:
         """Count one answered request and publish it to the listeners."""
@@ -247,5 +249,7 @@ async def _retire(old: Pipeline, jobs: set[asyncio.Future[Outcome]]) -> None:
     await asyncio.to_thread(old.close)
 
 
-def _draining() -> Draining:
-    return Draining("this server is stopping; try again, another one may answer", retry_after=1)
+def _draining() -> Problem:
+    return Problem(
+        Code.DRAINING, "this server is stopping; try again, another one may answer", retry_after=1
+    )

@@ -16,7 +16,6 @@ class _TextFormatter(logging.Formatter):
     """``TIME LEVEL message name=value ...``; the names and values are the record's ``fields``."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, followed by the traceback if there is one."""
         fields = "".join(f" {name}={value}" for name, value in _fields(record).items())
         text = f"{_time(record)} {record.levelname} {record.getMessage()}{fields}"
         return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
@@ -26,7 +25,6 @@ class _JsonFormatter(logging.Formatter):
     """One JSON object a line, with ``time``, ``level``, ``message`` and the record's ``fields``."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line without line breaks, the traceback in ``exception``."""
         entry: dict[str, object] = {"time": _time(record), "level": record.levelname.lower()}
         entry |= {"message": record.getMessage(), **_fields(record)}
         if record.exc_info:

@@ -6,7 +6,8 @@ them as ``application/problem+json``. The values of ``code`` are stable and list
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final
+from enum import StrEnum
+from typing import Any, Final, Self
 
 from pydantic import ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
@@ -36,10 +37,59 @@ class ProblemDocument(ResponseModel):
     )
 
 
+class Code(StrEnum):
+    """The stable codes of problems."""
+
+    status: int  # of HTTP
+    summary: str  # the title
+    retryable: bool  # whether the same request may succeed later
+
+    def __new__(cls, text: str, status: int, summary: str, retryable: bool = False) -> Self:
+        code = str.__new__(cls, text)
+        code._value_, code.status, code.summary, code.retryable = text, status, summary, retryable
+        return code
+
+    INTERNAL_ERROR = "internal_error", 500, "The server failed"
+    MALFORMED_REQUEST = "malformed_request", 400, "The request cannot be read"
+    UNKNOWN_PARAMETER = "unknown_parameter", 400, "There is no such parameter"
+    INVALID_PARAMETER = "invalid_parameter", 400, "A parameter has an unusable value"
+    KEY_MISSING = "key_missing", 401, "A key is needed"
+    KEY_UNKNOWN = "key_unknown", 403, "This key is not known"
+    NOT_FOUND = "not_found", 404, "There is nothing at this address"
+    CLASS_NOT_FOUND = "class_not_found", 404, "The model does not know this class"
+    THUMBNAIL_NOT_FOUND = "thumbnail_not_found", 404, "There is no picture of this class"
+    ANSWER_NOT_FOUND = "answer_not_found", 404, "This answer is not remembered"
+    METHOD_NOT_ALLOWED = "method_not_allowed", 405, "This address does not take this method"
+    UPLOAD_TOO_SLOW = "upload_too_slow", 408, "The upload took too long", True
+    BODY_TOO_LARGE = "body_too_large", 413, "The upload has too many bytes"
+    IMAGE_TOO_LARGE = "image_too_large", 413, "The photo has too many pixels"
+    UNSUPPORTED_IMAGE_TYPE = "unsupported_image_type", 415, "This is not an accepted image type"
+    IMAGE_UNREADABLE = "image_unreadable", 422, "The photo is damaged"
+    WRONG_NUMBER_OF_IMAGES = "wrong_number_of_images", 422, "Too few or too many photos"
+    UNKNOWN_LIST = "unknown_list", 422, "There is no such list"
+    UNKNOWN_CLASS = "unknown_class", 422, "The model does not know such a class"
+    NOT_CALIBRATED = "not_calibrated", 422, "The model is not calibrated for this"
+    IDEMPOTENCY_KEY_REUSED = "idempotency_key_reused", 422, "The key belongs to another request"
+    RATE_LIMITED = "rate_limited", 429, "Too many requests", True
+    HEADERS_TOO_LARGE = "headers_too_large", 431, "The header lines are too long"
+    OVERLOADED = "overloaded", 503, "The server is busy", True
+    QUEUE_TIMEOUT = "queue_timeout", 503, "The server is busy", True
+    FEEDBACK_NOT_STORED = "feedback_not_stored", 503, "The feedback is not stored", True
+    LOADING = "loading", 503, "The server is starting", True
+    DRAINING = "draining", 503, "The server is stopping", True
+    SPECIES_NOT_FOUND = "species_not_found", 404, "Species not found"
+    FILE_UNREADABLE = "file_unreadable", 422, "The file cannot be read"
+
+
+OTHER_INTERFACES: Final = (Code.SPECIES_NOT_FOUND, Code.FILE_UNREADABLE)
+"""Codes of the routes under `/v2` and of `florilege predict`; no other route has them."""
+
+
 class Problem(Exception):  # the word of RFC 9457
-    """Base of every error response.
+    """An error response.
 
     Args:
+        code: What is wrong, for programs.
         detail: One sentence for a person: what is wrong with this request and what to do.
         limit: The limit that was exceeded, if there is one.
         allowed: The accepted values, if they can be listed.
@@ -47,13 +97,9 @@ class Problem(Exception):  # the word of RFC 9457
         headers: Further response headers.
     """
 
-    status: ClassVar[int] = 500
-    code: ClassVar[str] = "internal_error"
-    title: ClassVar[str] = "The server failed"
-    retryable: ClassVar[bool] = False
-
     def __init__(
         self,
+        code: Code,
         detail: str,
         *,
         limit: float | None = None,
@@ -61,181 +107,14 @@ class Problem(Exception):  # the word of RFC 9457
         retry_after: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(detail)
+        super().__init__(code, detail)  # pickle creates it from these
+        self.code = code
         self.detail = detail
         self.limit = limit
         self.allowed = None if allowed is None else list(allowed)
-        self.retry_after = retry_after
         self.headers = dict(headers or {})
-
-    def response_headers(self) -> dict[str, str]:
-        """Its response headers."""
-        if self.retry_after is None:
-            return self.headers
-        return {**self.headers, "Retry-After": str(self.retry_after)}
-
-
-class InternalError(Problem):
-    """A bug. The client gets a request id; the log gets the details."""
-
-
-class MalformedRequest(Problem):
-    """The body is not what its Content-Type says."""
-
-    status, code, title = 400, "malformed_request", "The request cannot be read"
-
-
-class UnknownParameter(Problem):
-    """This address does not have such a parameter."""
-
-    status, code, title = 400, "unknown_parameter", "There is no such parameter"
-
-
-class InvalidParameter(Problem):
-    """The parameter does not accept this value."""
-
-    status, code, title = 400, "invalid_parameter", "A parameter has an unusable value"
-
-
-class KeyMissing(Problem):
-    """The server requires a key, and the request has none."""
-
-    status, code, title = 401, "key_missing", "A key is needed"
-
-
-class KeyUnknown(Problem):
-    """The server does not know the key of the request."""
-
-    status, code, title = 403, "key_unknown", "This key is not known"
-
-
-class NotFound(Problem):
-    """No route has this address."""
-
-    status, code, title = 404, "not_found", "There is nothing at this address"
-
-
-class ClassNotFound(Problem):
-    """The address names a class that the model does not have."""
-
-    status, code, title = 404, "class_not_found", "The model does not know this class"
-
-
-class ThumbnailNotFound(Problem):
-    """The bundle has no reference picture of this class."""
-
-    status, code, title = 404, "thumbnail_not_found", "There is no picture of this class"
-
-
-class AnswerNotFound(Problem):
-    """The server does not remember the answer that feedback is about."""
-
-    status, code, title = 404, "answer_not_found", "This answer is not remembered"
-
-
-class MethodNotAllowed(Problem):
-    """The route does not accept the method."""
-
-    status, code, title = 405, "method_not_allowed", "This address does not take this method"
-
-
-class UploadTooSlow(Problem):
-    """The body did not arrive before the deadline."""
-
-    status, code, title, retryable = 408, "upload_too_slow", "The upload took too long", True
-
-
-class BodyTooLarge(Problem):
-    """The body has more bytes than a request may have."""
-
-    status, code, title = 413, "body_too_large", "The upload has too many bytes"
-
-
-class ImageTooLarge(Problem):
-    """The header of the image declares more pixels than allowed."""
-
-    status, code, title = 413, "image_too_large", "The photo has too many pixels"
-
-
-class UnsupportedImageType(Problem):
-    """The content is not of an accepted image type."""
-
-    status, code, title = 415, "unsupported_image_type", "This is not an accepted image type"
-
-
-class ImageUnreadable(Problem):
-    """The image has an accepted type, but is empty, damaged or cut off."""
-
-    status, code, title = 422, "image_unreadable", "The photo is damaged"
-
-
-class WrongNumberOfImages(Problem):
-    """The request has no photo, or more than allowed."""
-
-    status, code, title = 422, "wrong_number_of_images", "Too few or too many photos"
-
-
-class UnknownList(Problem):
-    """``list`` does not name a list of the server."""
-
-    status, code, title = 422, "unknown_list", "There is no such list"
-
-
-class UnknownClass(Problem):
-    """``only`` names something that is not a class, genus or family."""
-
-    status, code, title = 422, "unknown_class", "The model does not know such a class"
-
-
-class NotCalibratedFor(Problem):
-    """The bundle holds no threshold for this rule, K, coverage or guarantee."""
-
-    status, code, title = 422, "not_calibrated", "The model is not calibrated for this"
-
-
-class IdempotencyKeyReused(Problem):
-    """An Idempotency-Key came with other content before."""
-
-    status, code, title = 422, "idempotency_key_reused", "The key belongs to another request"
-
-
-class RateLimited(Problem):
-    """A key sent too many requests, or a client too much feedback."""
-
-    status, code, title, retryable = 429, "rate_limited", "Too many requests", True
-
-
-class HeadersTooLarge(Problem):
-    """The address and the header lines together are too long."""
-
-    status, code, title = 431, "headers_too_large", "The header lines are too long"
-
-
-class Overloaded(Problem):
-    """The queue is full, or uploads fill the memory set aside for them."""
-
-    status, code, title, retryable = 503, "overloaded", "The server is busy", True
-
-
-class QueueTimeout(Problem):
-    """The request waited too long for its turn."""
-
-    status, code, title, retryable = 503, "queue_timeout", "The server is busy", True
-
-
-class FeedbackNotStored(Problem):
-    """The store or the disk is full, or the store cannot be written."""
-
-    status, code, title, retryable = 503, "feedback_not_stored", "The feedback is not stored", True
-
-
-class Loading(Problem):
-    """The bundle is still being loaded."""
-
-    status, code, title, retryable = 503, "loading", "The server is starting", True
-
-
-class Draining(Problem):
-    """The server is stopping."""
-
-    status, code, title, retryable = 503, "draining", "The server is stopping", True
+        if retry_after is not None:
+            self.headers["Retry-After"] = str(retry_after)
+
+    def __str__(self) -> str:
+        return self.detail

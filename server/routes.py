@@ -30,37 +30,8 @@ from florilege.server.http.query_parameters import (
     refuse_repeated,
 )
 from florilege.server.http.rates import client_of
-from florilege.server.problems import (
-    AnswerNotFound,
-    BodyTooLarge,
-    ClassNotFound,
-    Draining,
-    FeedbackNotStored,
-    IdempotencyKeyReused,
-    ImageTooLarge,
-    ImageUnreadable,
-    InvalidParameter,
-    Loading,
-    MalformedRequest,
-    NotCalibratedFor,
-    Overloaded,
-    Problem,
-    QueueTimeout,
-    ThumbnailNotFound,
-    UnknownClass,
-    UnknownList,
-    UnknownParameter,
-    UnsupportedImageType,
-    UploadTooSlow,
-    WrongNumberOfImages,
-)
-from florilege.server.schemas import (
-    Answer,
-    ClassEntry,
-    ClassList,
-    Health,
-    ModelCard,
-)
+from florilege.server.problems import Code, Problem
+from florilege.server.schemas import Answer, ClassEntry, ClassList, Health, ModelCard
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 MAX_FEEDBACK_BYTES = 8192
@@ -126,9 +97,10 @@ operations = APIRouter()
     openapi_extra=PHOTOS,
     responses=problem_responses(
         *COMMON_PROBLEMS,
-        *(MalformedRequest, UploadTooSlow, BodyTooLarge, ImageTooLarge, UnsupportedImageType),
-        *(ImageUnreadable, WrongNumberOfImages, NotCalibratedFor, UnknownList, UnknownClass),
-        *(Overloaded, QueueTimeout, Loading, Draining),
+        *(Code.MALFORMED_REQUEST, Code.UPLOAD_TOO_SLOW, Code.BODY_TOO_LARGE, Code.IMAGE_TOO_LARGE),
+        *(Code.UNSUPPORTED_IMAGE_TYPE, Code.IMAGE_UNREADABLE, Code.WRONG_NUMBER_OF_IMAGES),
+        *(Code.NOT_CALIBRATED, Code.UNKNOWN_LIST, Code.UNKNOWN_CLASS, Code.OVERLOADED),
+        *(Code.QUEUE_TIMEOUT, Code.LOADING, Code.DRAINING),
     ),
 )
 async def identify(
@@ -144,12 +116,8 @@ async def identify(
     """
     localized_query = query.localized(request.headers.get("accept-language", ""))
     answer, headers = await answer_request(request, engine, localized_query)
-    body = await render(engine, answer, _as_json)
+    body = await render(engine, answer, partial(Answer.model_dump_json, by_alias=True))
     return Response(body, media_type="application/json", headers=headers)
-
-
-def _as_json(answer: Answer) -> str:
-    return answer.model_dump_json(by_alias=True)
 
 
 @router.get("/v1/model", response_model=ModelCard)
@@ -177,7 +145,7 @@ async def classes(
 @router.get(
     "/v1/classes/{class_id:path}",
     response_model=ClassEntry,
-    responses=problem_responses(ClassNotFound),
+    responses=problem_responses(Code.CLASS_NOT_FOUND),
 )
 async def one_class(
     request: Request, class_id: str, about: BundleInfoOf, query: Annotated[ClassQuery, Query()]
@@ -196,7 +164,7 @@ async def one_class(
     response_class=Response,
     responses={
         200: {"content": {"image/jpeg": {"schema": PHOTO}}},
-        **problem_responses(ClassNotFound, ThumbnailNotFound),
+        **problem_responses(Code.CLASS_NOT_FOUND, Code.THUMBNAIL_NOT_FOUND),
     },
 )
 async def thumbnail(
@@ -208,13 +176,17 @@ async def thumbnail(
     """
     _check_class(about, query.class_id)
     if query.class_id not in about.thumbnails:
-        raise ThumbnailNotFound(f"there is no picture of the class {query.class_id[:80]!r}")
+        raise Problem(
+            Code.THUMBNAIL_NOT_FOUND, f"there is no picture of the class {query.class_id[:80]!r}"
+        )
     return about.thumbnails[query.class_id].answer(request)
 
 
 def _check_class(about: BundleInfo, class_id: str) -> None:
     if class_id not in about.classes:
-        raise ClassNotFound(f"no class has the id {class_id[:80]!r}; /v1/classes lists all")
+        raise Problem(
+            Code.CLASS_NOT_FOUND, f"no class has the id {class_id[:80]!r}; /v1/classes lists all"
+        )
 
 
 def _chain(request: Request, lang: str | None) -> list[str]:
@@ -228,8 +200,9 @@ def _chain(request: Request, lang: str | None) -> list[str]:
     openapi_extra=FEEDBACK,
     responses=problem_responses(
         *COMMON_PROBLEMS,
-        *(MalformedRequest, AnswerNotFound, ClassNotFound, UploadTooSlow, BodyTooLarge),
-        *(IdempotencyKeyReused, FeedbackNotStored),
+        *(Code.MALFORMED_REQUEST, Code.ANSWER_NOT_FOUND, Code.CLASS_NOT_FOUND),
+        *(Code.UPLOAD_TOO_SLOW, Code.BODY_TOO_LARGE, Code.IDEMPOTENCY_KEY_REUSED),
+        Code.FEEDBACK_NOT_STORED,
     ),
 )
 async def feedback(
@@ -249,12 +222,13 @@ async def feedback(
     request.app.state.feedback_rates.count(rate, client_of(request))
     idempotency_key = request.headers.get("idempotency-key")
     if idempotency_key is not None and not 0 < len(idempotency_key) <= MAX_IDEMPOTENCY_KEY_LENGTH:
-        raise InvalidParameter(
-            f"Idempotency-Key may have 1 to {MAX_IDEMPOTENCY_KEY_LENGTH} characters"
+        raise Problem(
+            Code.INVALID_PARAMETER,
+            f"Idempotency-Key may have 1 to {MAX_IDEMPOTENCY_KEY_LENGTH} characters",
         )
     media_type = request.headers.get("content-type", "").partition(";")[0].strip()
     if media_type.lower() != "application/json":
-        raise MalformedRequest("send feedback as Content-Type: application/json")
+        raise Problem(Code.MALFORMED_REQUEST, "send feedback as Content-Type: application/json")
     deadline_s = engine.settings.upload_deadline_s
     body = await read_body(
         request.receive, request.headers, limit=MAX_FEEDBACK_BYTES, deadline_s=deadline_s
@@ -277,10 +251,12 @@ def _invalid_feedback(error: ValidationError) -> Problem:
     first = error.errors()[0]
     name = ".".join(str(part) for part in first["loc"])[:80]
     if first["type"] == "extra_forbidden":
-        return UnknownParameter(f"feedback has no field `{name}`")
+        return Problem(Code.UNKNOWN_PARAMETER, f"feedback has no field `{name}`")
     if not name:
-        return MalformedRequest(f"the body is not a JSON object of feedback: {first['msg']}")
-    return InvalidParameter(f"field `{name}`: {first['msg']}")
+        return Problem(
+            Code.MALFORMED_REQUEST, f"the body is not a JSON object of feedback: {first['msg']}"
+        )
+    return Problem(Code.INVALID_PARAMETER, f"field `{name}`: {first['msg']}")
 
 
 @operations.get("/livez")
@@ -289,7 +265,7 @@ async def livez() -> Health:
     return Health(status="alive")
 
 
-@operations.get("/readyz", responses=problem_responses(Loading, Draining))
+@operations.get("/readyz", responses=problem_responses(Code.LOADING, Code.DRAINING))
 async def readyz(engine: EngineOf) -> Health:
     """Return 200 once the model is loaded, verified and warm, 503 while starting or stopping."""
     engine.check_ready()

@@ -17,7 +17,7 @@ from florilege.server.http.connection import Connection
 log = logging.getLogger("florilege.server")
 
 
-class Server(uvicorn.Server):
+class _Server(uvicorn.Server):
     """Stops in three steps: report not ready, close the port, finish the last answers.
 
     On SIGTERM `/readyz` returns 503 while requests are still answered, so that load balancers can
@@ -93,7 +93,7 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def make_server(app: FastAPI) -> Server:
+def make_server(app: FastAPI) -> uvicorn.Server:
     """A server for an application that `create_app` built; run it with `run` or `serve`."""
     engine: Engine = app.state.engine
     config = uvicorn.Config(
@@ -107,4 +107,4 @@ def make_server(app: FastAPI) -> Server:
         timeout_keep_alive=30,
         timeout_graceful_shutdown=math.ceil(engine.settings.drain_s),
     )
-    return Server(config, engine)
+    return _Server(config, engine)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,14 +18,14 @@ from florilege.models.classes import ClassInfo
 from florilege.server.answers.common_names import TaxonTable, fallback_chain
 from florilege.server.answers.query import LocalizedQuery
 from florilege.server.answers.restriction import Restriction
-from florilege.server.answers.rollup import roll_up
-from florilege.server.problems import InvalidParameter, NotCalibratedFor
+from florilege.server.problems import Code, Problem
 from florilege.server.schemas import (
     Answer,
     Model,
     Query,
     Rejection,
     Result,
+    Rollup,
     SetInfo,
     Verdict,
     Warned,
@@ -211,8 +212,8 @@ def operating_point(
     """The calibrated setting, and whether it was calibrated for these photos and classes.
 
     Raises:
-        InvalidParameter: ``k`` with a coverage rule, or ``coverage`` with another one.
-        NotCalibratedFor: There is no threshold, even for one photo and all classes.
+        Problem: It asks for ``k`` with a coverage rule, or for ``coverage`` with another one; or
+            there is no threshold, even for one photo and all classes.
     """
     _check_combination(query)
     try:
@@ -220,7 +221,7 @@ def operating_point(
             query.rule, k=query.k, coverage=query.coverage, guarantee=query.guarantee
         )
     except NotCalibrated as error:
-        raise NotCalibratedFor(str(error), allowed=error.allowed) from error
+        raise Problem(Code.NOT_CALIBRATED, str(error), allowed=error.allowed) from error
     list_name = None if restriction is None else restriction.calibrated_as
     if photos == 1 and restriction is None:
         return single, True
@@ -243,10 +244,11 @@ def operating_point(
 def _check_combination(query: LocalizedQuery) -> None:
     if RULES[query.rule].asks == "coverage":
         if query.k is not None:
-            raise InvalidParameter(f"rule {query.rule} takes coverage, not k")
+            raise Problem(Code.INVALID_PARAMETER, f"rule {query.rule} takes coverage, not k")
     elif query.coverage is not None:
-        raise InvalidParameter(
-            f"rule {query.rule} takes k, not coverage; coverage goes with rule=coverage"
+        raise Problem(
+            Code.INVALID_PARAMETER,
+            f"rule {query.rule} takes k, not coverage; coverage goes with rule=coverage",
         )
 
 
@@ -288,3 +290,38 @@ def _marginals(
     k = min(max(1, math.floor((point.k or size) + 0.5)), LARGEST_K, logits.shape[1])
     mean: Floats = top_k_marginals(point.scaled(logits), k).mean(axis=0)
     return mean
+
+
+def roll_up(classes: Sequence[ClassInfo], scores: Floats, members: Sequence[int]) -> list[Rollup]:
+    """The genera, then the families, of the classes in a set, best first.
+
+    The score of a group is its share of the ``scores`` of all ``classes``, ``(classes,)``, none
+    negative: with softmax the plain sum, with sigmoid, whose scores do not sum to one, it stays
+    between 0 and 1. ``members`` are the indices of the classes in the set.
+    """
+    return [
+        *_groups("genus", [item.genus for item in classes], scores, members),
+        *_groups("family", [item.family for item in classes], scores, members),
+    ]
+
+
+def _groups(
+    rank: Literal["genus", "family"],
+    names: list[str | None],
+    scores: Floats,
+    members: Sequence[int],
+) -> list[Rollup]:
+    inside = {names[index] for index in members}
+    total = float(scores.sum()) or 1.0
+    sums = dict.fromkeys(inside, 0.0)
+    for name, score in zip(names, scores.tolist(), strict=True):
+        if name in sums:
+            sums[name] += score
+    groups = [
+        Rollup(
+            rank=rank, name=name, score=min(1.0, sums[name] / total), covers_set=inside == {name}
+        )
+        for name in inside
+        if name is not None
+    ]
+    return sorted(groups, key=lambda group: (-group.score, group.name))

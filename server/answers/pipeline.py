@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import open_reference, read_record
 from florilege.calibration.rejection.reference import Reference
-from florilege.errors import BundleError
 from florilege.models.bundle import Bundle, open_bundle
 from florilege.models.class_lists import read_lists
 from florilege.models.classes import ClassTable
@@ -23,18 +22,18 @@ from florilege.models.images import (
     read_header,
 )
 from florilege.models.runtime import CUDA, RuntimeName
-from florilege.models.session import Outputs
+from florilege.models.session import Outputs, Session
 from florilege.server.answers.answer import answer, judge, operating_point
 from florilege.server.answers.common_names import TaxonTable
 from florilege.server.answers.query import LocalizedQuery
 from florilege.server.answers.restriction import ClassLists
-from florilege.server.inference.batching import InferenceBackend, SessionBackend, in_batches
+from florilege.server.inference.batching import BatchingSession, in_batches
 from florilege.server.inference.decoding_budget import (
     MAX_DECODING_PIXELS,
     PixelBudget,
     pixels_to_hold,
 )
-from florilege.server.problems import ImageTooLarge, ImageUnreadable, Problem, UnsupportedImageType
+from florilege.server.problems import Code, Problem
 from florilege.server.schemas import Answer, Model
 
 
@@ -72,7 +71,7 @@ class Pipeline:
 
     bundle: Bundle
     record: CalibrationRecord
-    session: InferenceBackend
+    session: Session | BatchingSession
     model: Model
     lists: ClassLists  # those a request may restrict its answer to
     taxa: TaxonTable
@@ -111,7 +110,8 @@ class Pipeline:
 
     def close(self) -> None:
         """Stop its threads. No call may be running."""
-        self.session.close()
+        if isinstance(self.session, BatchingSession):
+            self.session.close()
 
     def decide(
         self,
@@ -190,10 +190,10 @@ def _image_problem(error: ImageError, number: int | None = None) -> Problem:
     """The problem of an unusable photo; ``number`` is its position among several."""
     detail = str(error) if number is None else f"photo {number}: {error}"
     if isinstance(error, OversizedImage):
-        return ImageTooLarge(detail, limit=error.limit)
+        return Problem(Code.IMAGE_TOO_LARGE, detail, limit=error.limit)
     if isinstance(error, UnsupportedImage):
-        return UnsupportedImageType(detail)
-    return ImageUnreadable(detail)
+        return Problem(Code.UNSUPPORTED_IMAGE_TYPE, detail)
+    return Problem(Code.IMAGE_UNREADABLE, detail)
 
 
 def open_pipeline(
@@ -219,17 +219,12 @@ def open_pipeline(
     bundle = open_bundle(path)
     record = read_record(bundle, runtime)
     region_lists = read_lists(lists, bundle.classes)
-    single = SessionBackend(bundle, device=device, threads=1, runtime=record.measured.served_by)
-    session = in_batches(single) if batches and single.provider == CUDA else single
-    try:
-        reference = open_reference(bundle, record, session.dimensions)
-    except BundleError:
-        session.close()
-        raise
+    session = Session(bundle, device=device, threads=1, runtime=record.measured.served_by)
+    reference = open_reference(bundle, record, session.dimensions)
     return Pipeline(
         bundle=bundle,
         record=record,
-        session=session,
+        session=in_batches(session) if batches and session.provider == CUDA else session,
         lists=ClassLists.of(bundle.classes, record).adding(region_lists),
         taxa=TaxonTable(bundle.classes),
         reference=reference,

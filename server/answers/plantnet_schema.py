@@ -31,7 +31,7 @@ UNLIMITED: Final = 2**31 - 1
 """Remaining requests if there is no limit: apps expect an integer."""
 
 
-class PlantNetModel(ResponseModel):
+class _PlantNetModel(ResponseModel):
     """Base of these schemas: names as in Pl@ntNet's API, without unset fields."""
 
     model_config = ConfigDict(
@@ -40,7 +40,7 @@ class PlantNetModel(ResponseModel):
     )
 
 
-class PlantNetQuery(PlantNetModel):
+class PlantNetQuery(_PlantNetModel):
     """The query."""
 
     project: str
@@ -51,7 +51,7 @@ class PlantNetQuery(PlantNetModel):
     type: str | None
 
 
-class PlantNetName(PlantNetModel):
+class PlantNetName(_PlantNetModel):
     """A genus or family; empty if unknown."""
 
     scientific_name_without_author: str
@@ -67,7 +67,7 @@ class PlantNetSpecies(PlantNetName):
     common_names: list[str]
 
 
-class PlantNetImage(PlantNetModel):
+class PlantNetImage(_PlantNetModel):
     """The reference picture of a species."""
 
     organ: str
@@ -78,7 +78,7 @@ class PlantNetImage(PlantNetModel):
     url: dict[str, str] = Field(description="Its addresses; the three sizes are the same here.")
 
 
-class PlantNetResult(PlantNetModel):
+class PlantNetResult(_PlantNetModel):
     """A species with its score."""
 
     score: float
@@ -92,7 +92,7 @@ class PlantNetResult(PlantNetModel):
     in_set: bool = Field(description="Extension: whether it is in the calibrated set.")
 
 
-class PlantNetExtension(PlantNetModel):
+class PlantNetExtension(_PlantNetModel):
     """What `POST /v1/identify` returns beyond this format; it describes the fields."""
 
     id: str
@@ -102,7 +102,7 @@ class PlantNetExtension(PlantNetModel):
     warnings: list[Warned]
 
 
-class PlantNetAnswer(PlantNetModel):
+class PlantNetAnswer(_PlantNetModel):
     """Species that the photos may show, best first."""
 
     query: PlantNetQuery
@@ -118,7 +118,7 @@ class PlantNetAnswer(PlantNetModel):
     florilege: PlantNetExtension
 
 
-class PlantNetProject(PlantNetModel):
+class PlantNetProject(_PlantNetModel):
     """A list of species, or all of them."""
 
     id: str
@@ -127,7 +127,7 @@ class PlantNetProject(PlantNetModel):
     species_count: int
 
 
-class PlantNetListedSpecies(PlantNetModel):
+class PlantNetListedSpecies(_PlantNetModel):
     """A species that the model knows."""
 
     id: str = Field(description="Its class id.")
@@ -139,7 +139,7 @@ class PlantNetListedSpecies(PlantNetModel):
     iucn_category: str | None = Field(description="Always null.")
 
 
-class PlantNetCount(PlantNetModel):
+class PlantNetCount(_PlantNetModel):
     """How many requests a key sent."""
 
     count: int
@@ -147,14 +147,14 @@ class PlantNetCount(PlantNetModel):
     remaining: int
 
 
-class PlantNetQuota(PlantNetModel):
+class PlantNetQuota(_PlantNetModel):
     """The remaining requests of a key, whose period need not be a day."""
 
     day: str = Field(description="Today, in UTC.")
     quota: dict[str, PlantNetCount] = Field(description="All requests count as `identify`.")
 
 
-class PlantNetError(PlantNetModel):
+class PlantNetError(_PlantNetModel):
     """Every error response of these routes."""
 
     status_code: int
@@ -175,7 +175,10 @@ def plantnet_answer(answer: Answer, query: PlantNetQuery, *, root: str, remainin
     list_name = answer.query.list or EVERYTHING
     warnings = answer.warnings
     if query.project != list_name:
-        warnings = [_no_list(query.project), *warnings]
+        detail = (
+            f"this server has no list named {query.project[:80]!r}: all its species were scored"
+        )
+        warnings = [Warned(code="project_unknown", detail=detail), *warnings]
     return PlantNetAnswer(
         query=query,
         predicted_organs=[],
@@ -189,11 +192,6 @@ def plantnet_answer(answer: Answer, query: PlantNetQuery, *, root: str, remainin
         remaining_identification_requests=remaining,
         florilege=PlantNetExtension.of(answer, warnings=warnings),
     ).model_dump_json(by_alias=True, exclude_unset=True)
-
-
-def _no_list(project: str) -> Warned:
-    detail = f"this server has no list named {project[:80]!r}: all its species were scored"
-    return Warned(code="project_unknown", detail=detail)
 
 
 def _result(result: Result, root: str | None) -> PlantNetResult:

@@ -12,7 +12,7 @@ from florilege.calibration.record.record import CalibrationRecord
 from florilege.models.class_lists import RegionList
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.server.answers.query import LocalizedQuery
-from florilege.server.problems import InvalidParameter, UnknownClass, UnknownList
+from florilege.server.problems import Code, Problem
 from florilege.suggestions import nearest
 
 log = logging.getLogger("florilege.server")
@@ -25,21 +25,13 @@ MAX_SUGGESTED_FOR = 3
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Restriction:
-    """The classes that an answer is restricted to.
+    """The classes that an answer is restricted to."""
 
-    Attributes:
-        classes: Their output indices, ascending, shape ``(listed,)``.
-        infos: Their names and taxa.
-        calibrated_as: The record's list of exactly these classes with thresholds, if any.
-        list_name: The requested list.
-        only: Their ids, if single classes were requested.
-    """
-
-    classes: NDArray[np.intp]
-    infos: tuple[ClassInfo, ...]
-    calibrated_as: str | None
-    list_name: str | None
-    only: list[str] | None = None
+    classes: NDArray[np.intp]  # their output indices, ascending, (listed,)
+    infos: tuple[ClassInfo, ...]  # their names and taxa
+    calibrated_as: str | None  # the record's list of exactly these classes with thresholds
+    list_name: str | None  # the requested list
+    only: list[str] | None = None  # their ids, if single classes were requested
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -82,24 +74,26 @@ class ClassLists:
         With both ``list`` and ``only``, it contains the classes that are in both.
 
         Raises:
-            UnknownList: There is no such list.
-            UnknownClass: ``only`` names something that is not a class, genus or family.
-            InvalidParameter: No class is left.
+            Problem: There is no such list, ``only`` names something that is not a class, genus or
+                family, or no class is left.
         """
         listed = None if query.list is None else self.by_name.get(query.list)
         if query.list is not None and listed is None:
             names = sorted(self.by_name)
             none = "" if names else "; this server has no lists"
-            raise UnknownList(f"no list is named {query.list[:80]!r}{none}", allowed=names)
+            raise Problem(
+                Code.UNKNOWN_LIST, f"no list is named {query.list[:80]!r}{none}", allowed=names
+            )
         if query.only is None:
             return listed
         classes = self._find_classes(query.only)
         if listed is not None:
             classes &= set(listed.classes.tolist())
         if not classes:
-            raise InvalidParameter(
+            raise Problem(
+                Code.INVALID_PARAMETER,
                 "parameter `only`: it names no class"
-                + ("" if listed is None else f" that is in the list {query.list!r}")
+                + ("" if listed is None else f" that is in the list {query.list!r}"),
             )
         return self._restriction(tuple(sorted(classes)), query.list, single=True)
 
@@ -119,7 +113,8 @@ class ClassLists:
                 each for word in listed[:MAX_SUGGESTED_FOR] for each in nearest(word[:80], names)
             )
             unlisted = len(unknown) - len(listed)
-            raise UnknownClass(
+            raise Problem(
+                Code.UNKNOWN_CLASS,
                 "parameter `only`: no class id, genus or family is named "
                 + ", ".join(repr(word[:80]) for word in listed)
                 + (f", and {unlisted} more are unknown" if unlisted else ""),

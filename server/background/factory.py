@@ -1,5 +1,6 @@
 """Open the feedback store and the listeners that the settings ask for, with their folders."""
 
+import logging
 import os
 import sqlite3
 from pathlib import Path
@@ -10,10 +11,11 @@ from florilege.feedback_store import FILE, FeedbackStore, refuse_json_lines
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.background.drift_watch import DriftWatch
 from florilege.server.background.feedback import Feedback
-from florilege.server.background.publisher import Listener
-from florilege.server.background.score_log_listener import ScoreLogListener
+from florilege.server.background.publisher import AnsweredRequest, Listener
 from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
+
+log = logging.getLogger("florilege.server")
 
 
 def open_feedback_service(settings: Settings, metrics: Metrics) -> Feedback | None:
@@ -53,6 +55,36 @@ def open_listeners(settings: Settings, pipeline: Pipeline, metrics: Metrics) -> 
                 raise UsageError(f"--watch-state {settings.watch_state} is a folder; name a file")
         listeners.append(DriftWatch(pipeline.record, metrics, settings.watch_state))
     return listeners
+
+
+class ScoreLogListener:
+    """Passes logits to a `ScoreLogWriter`; a full disk loses rows, never an answer."""
+
+    name = "score_log"
+
+    def __init__(self, writer: ScoreLogWriter, metrics: Metrics) -> None:
+        self._writer = writer
+        self._photos = metrics.score_log_photos
+        self._failing = False
+
+    def on_answer(self, answered: AnsweredRequest) -> None:
+        """Append the photos of one request."""
+        try:
+            self._writer.append(answered.logits)
+        except OSError as error:
+            if not self._failing:
+                log.warning("the score log cannot be written: %s", error)
+            self._failing = True
+        else:
+            self._failing = False
+        self._photos.labels("failed" if self._failing else "written").inc(len(answered.logits))
+
+    def on_idle(self) -> None:
+        """Nothing to do."""
+
+    def close(self) -> None:
+        """Close the file."""
+        self._writer.close()
 
 
 def _writable(folder: Path, flag: str) -> Path:

@@ -25,12 +25,7 @@ from florilege.models.classes import ClassTable
 from florilege.models.images import ImageError, plain_jpeg, read_header
 from florilege.server.answers.pipeline import Outcome, Pipeline
 from florilege.server.inference.decoding_budget import pixels_to_hold
-from florilege.server.problems import (
-    AnswerNotFound,
-    ClassNotFound,
-    FeedbackNotStored,
-    IdempotencyKeyReused,
-)
+from florilege.server.problems import Code, Problem
 from florilege.server.prometheus import Metrics
 from florilege.server.schemas import RequestModel, ResponseModel
 from florilege.server.settings import Settings
@@ -128,14 +123,10 @@ class _RecentAnswer:
         return cls(row, outcome.classes, np.packbits(outcome.inside))
 
     @property
-    def members(self) -> list[str]:
-        """Ids of the classes in the set, in the order of the model."""
-        return [self.classes.ids[index] for index in np.flatnonzero(np.unpackbits(self.bits))]
-
-    @property
     def full_row(self) -> Row:
-        """For the store, with the set."""
-        return {**self.row, "members": json.dumps(self.members)}
+        """For the store, with the ids of the classes in the set, in the order of the model."""
+        members = [self.classes.ids[index] for index in np.flatnonzero(np.unpackbits(self.bits))]
+        return {**self.row, "members": json.dumps(members)}
 
 
 class Feedback:
@@ -150,7 +141,7 @@ class Feedback:
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="feedback")
         self.answers: _RecentItems[_RecentAnswer] = _RecentItems(MAX_ANSWERS)
         self.photos: _RecentItems[Sequence[bytes]] = _RecentItems(
-            settings.feedback_photos_held_bytes, _size
+            settings.feedback_photos_held_bytes, lambda photos: sum(map(len, photos))
         )
         self._counted, self._photos_counted = metrics.feedback, metrics.feedback_photos
         self._lock = threading.Lock()
@@ -176,10 +167,9 @@ class Feedback:
         """Store feedback; only once for the same Idempotency-Key of the same API key.
 
         Raises:
-            AnswerNotFound: No answer to this key has this id.
-            ClassNotFound: No class has this id.
-            IdempotencyKeyReused: The Idempotency-Key came with other feedback before.
-            FeedbackNotStored: The store is full, or the disk failed; nothing is stored.
+            Problem: No answer to this key has this id, no class has this id, the Idempotency-Key
+                came with other feedback before, or nothing can be stored: the store is full, or the
+                disk failed.
         """
         try:
             with self._lock:
@@ -190,8 +180,10 @@ class Feedback:
         except sqlite3.Error as error:
             self._counted.labels("failed").inc()
             log.error("feedback could not be stored: %s", error)
-            raise FeedbackNotStored(
-                "the feedback could not be stored; try again later", retry_after=60
+            raise Problem(
+                Code.FEEDBACK_NOT_STORED,
+                "the feedback could not be stored; try again later",
+                retry_after=60,
             ) from error
 
     def close(self) -> None:
@@ -202,7 +194,9 @@ class Feedback:
     def _repeated(self, body: FeedbackBody, before: Row) -> FeedbackReceipt:
         stored_body = tuple(before[name] for name in ("answer_id", "class_id", "note", "consent"))
         if stored_body != (body.request_id, body.class_id, body.note, body.consent):
-            raise IdempotencyKeyReused("this Idempotency-Key came with other feedback before")
+            raise Problem(
+                Code.IDEMPOTENCY_KEY_REUSED, "this Idempotency-Key came with other feedback before"
+            )
         self._counted.labels("repeated").inc()
         return _receipt(before)
 
@@ -242,9 +236,10 @@ class Feedback:
         recent = self.answers.find(body.request_id)
         answer = self.store.answer(body.request_id) if recent is None else recent.full_row
         if answer is None or answer["key"] != key:
-            raise AnswerNotFound(
+            raise Problem(
+                Code.ANSWER_NOT_FOUND,
                 f"no answer with the id {body.request_id!r} is remembered; until it restarts, the "
-                f"server remembers the last {self.answers.limit}, each for the key that asked"
+                f"server remembers the last {self.answers.limit}, each for the key that asked",
             )
         members = json.loads(answer["members"])
         classes = pipeline.bundle.classes if recent is None else recent.classes
@@ -252,9 +247,10 @@ class Feedback:
             body.class_id not in (*SPECIAL_CLASSES, *members)
             and body.class_id not in classes.index_of
         ):
-            raise ClassNotFound(
+            raise Problem(
+                Code.CLASS_NOT_FOUND,
                 f"no class has the id {body.class_id[:80]!r}; /v1/classes lists all; or use "
-                f"{SPECIAL_CLASSES[0]} or {SPECIAL_CLASSES[1]}"
+                f"{SPECIAL_CLASSES[0]} or {SPECIAL_CLASSES[1]}",
             )
         return answer, members
 
@@ -281,7 +277,3 @@ def _plain(photo: bytes, pipeline: Pipeline) -> bytes:
 def _receipt(row: Row) -> FeedbackReceipt:
     in_set = None if row["in_set"] is None else bool(row["in_set"])
     return FeedbackReceipt(request_id=row["answer_id"], in_set=in_set, photos=row["photos"])
-
-
-def _size(photos: Sequence[bytes]) -> int:
-    return sum(map(len, photos))

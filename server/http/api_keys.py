@@ -12,7 +12,7 @@ from limits import RateLimitItem, parse
 
 from florilege.errors import UsageError
 from florilege.server.http.rates import RateCounter
-from florilege.server.problems import KeyMissing, KeyUnknown
+from florilege.server.problems import Code, Problem
 
 NAME: Final = re.compile(r"[\w.@-]{1,64}")
 SHA256: Final = re.compile(r"[0-9a-fA-F]{64}")
@@ -55,9 +55,8 @@ class ApiKeys:
         """Count one request; returns the name of its key and its rate limit headers.
 
         Raises:
-            KeyMissing: There is no key in the headers.
-            KeyUnknown: The key is not in the file.
-            RateLimited: There are too many requests for its rate.
+            Problem: There is no key in the headers, or it is not in the file, or there are too many
+                requests for its rate.
         """
         scheme, _, key_text = headers.get("authorization", "").partition(" ")
         key_text = key_text.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
@@ -66,13 +65,14 @@ class ApiKeys:
     def check_key_text(self, key_text: bytes) -> tuple[str, dict[str, str]]:
         """As `check`, with the key itself; empty for none."""
         if not key_text:
-            raise KeyMissing(
+            raise Problem(
+                Code.KEY_MISSING,
                 f"this server requires a key: {KEY_HINT}",
                 headers={"WWW-Authenticate": "Bearer"},
             )
         key = self._by_hash.get(hashlib.sha256(key_text).hexdigest())
         if key is None:
-            raise KeyUnknown(f"this key is wrong or no longer valid; {KEY_HINT}")
+            raise Problem(Code.KEY_UNKNOWN, f"this key is wrong or no longer valid; {KEY_HINT}")
         if key.rate is None:
             return key.name, {}
         return key.name, self._rates.count(key.rate, key.name)

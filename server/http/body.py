@@ -13,13 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from florilege.server.http.multipart import images_of_form
-from florilege.server.problems import (
-    BodyTooLarge,
-    MalformedRequest,
-    Overloaded,
-    UploadTooSlow,
-    WrongNumberOfImages,
-)
+from florilege.server.problems import Code, Problem
 from florilege.server.settings import Settings
 
 PARSED_ON_THE_LOOP = 256 * 1024
@@ -41,9 +35,10 @@ class UploadBudget:
     now: int = 0
 
     def take(self, size: int) -> None:
-        """Count ``size`` more bytes, or raise `Overloaded` if they do not fit."""
+        """Count ``size`` more bytes, or raise a `Problem` if they do not fit."""
         if self.now + size > self.limit:
-            raise Overloaded(
+            raise Problem(
+                Code.OVERLOADED,
                 f"uploads fill the {self.limit} bytes set aside for them; try again shortly",
                 retry_after=1,
             )
@@ -66,10 +61,9 @@ async def read_images(
     Forms must be parsed one at a time, because each is held twice while it is parsed.
 
     Raises:
-        WrongNumberOfImages: There is no photo, or more than allowed.
-        MalformedRequest: The multipart body is damaged.
-        Overloaded: Too many bytes are held already.
-        Problem: As `read_body`.
+        ClientDisconnect: The client left.
+        Problem: As `read_body`; or the form is damaged, there is no photo or more than allowed, or
+            too many bytes are held already.
     """
     size_read = 0
 
@@ -100,17 +94,17 @@ async def read_body(
     """Read a whole body; ``count`` gets the size of each chunk and may refuse it.
 
     Raises:
-        BodyTooLarge: The declared or actual size exceeds ``limit`` bytes.
-        UploadTooSlow: The body is not complete at the deadline.
-        MalformedRequest: The Content-Length is invalid.
         ClientDisconnect: The client left.
+        Problem: The declared or actual size exceeds ``limit`` bytes, the body is not complete at
+            the deadline, or the Content-Length is invalid.
     """
     _check_declared(headers.get("content-length"), limit)
     try:
         async with asyncio.timeout(deadline_s):
             return await _read(receive, limit, count)
     except TimeoutError as error:
-        raise UploadTooSlow(
+        raise Problem(
+            Code.UPLOAD_TOO_SLOW,
             f"the body must arrive within {deadline_s:g} seconds; "
             "send a smaller photo or try again on a better connection",
             limit=deadline_s,
@@ -121,13 +115,16 @@ def _check_declared(length: str | None, limit: int) -> None:
     if length is None:
         return
     if not length.isdecimal():
-        raise MalformedRequest(f"Content-Length must be a number, got {length[:40]!r}")
+        raise Problem(
+            Code.MALFORMED_REQUEST, f"Content-Length must be a number, got {length[:40]!r}"
+        )
     if len(length) > MAX_DIGITS or int(length) > limit:
         raise _too_large(limit)
 
 
-def _too_large(limit: int) -> BodyTooLarge:
-    return BodyTooLarge(
+def _too_large(limit: int) -> Problem:
+    return Problem(
+        Code.BODY_TOO_LARGE,
         f"a request may have {limit} bytes; make the photo smaller (1600 pixels on the long side "
         "are plenty) or send fewer",
         limit=limit,
@@ -159,7 +156,8 @@ async def _find_images(
     else:
         images = find(body, content_type)
     if not 1 <= len(images) <= max_images:
-        raise WrongNumberOfImages(
+        raise Problem(
+            Code.WRONG_NUMBER_OF_IMAGES,
             f"send 1 to {max_images} photos of one plant, as multipart parts named `images` or one "
             f"as the raw body; got {len(images) or 'none'}",
             limit=max_images,

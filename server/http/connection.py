@@ -17,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from florilege.server.engine import Engine
 from florilege.server.http.error_handlers import problem_response
 from florilege.server.http.middleware import LINGER_S, SAFETY, encode_headers
-from florilege.server.problems import HeadersTooLarge, MalformedRequest, Problem
+from florilege.server.problems import Code, Problem
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 """Limit of a request's address and header lines, of its trailer and of a chunk's head."""
@@ -68,9 +68,9 @@ class Connection(H11Protocol):
         response = problem_response(problem, request_id)
         own = encode_headers({**SAFETY, "X-Request-Id": request_id, "Connection": "close"})
         headers = [*self.server_state.default_headers, *response.raw_headers, *own]
-        reason = HTTPStatus(problem.status).phrase
+        reason = HTTPStatus(problem.code.status).phrase
         for event in (
-            h11.Response(status_code=problem.status, headers=headers, reason=reason),
+            h11.Response(status_code=problem.code.status, headers=headers, reason=reason),
             h11.Data(data=bytes(response.body)),
             h11.EndOfMessage(),
         ):
@@ -113,7 +113,9 @@ class _LimitedConnection(h11.Connection):
             self._chunks += event.chunk_end
             self._bytes += len(event.data)
             if self._chunks > MANY_CHUNKS and self._bytes < SMALL_CHUNK_BYTES * self._chunks:
-                raise _Refused(MalformedRequest("the chunks are too small; send larger ones"))
+                raise _Refused(
+                    Problem(Code.MALFORMED_REQUEST, "the chunks are too small; send larger ones")
+                )
         return event
 
 
@@ -129,11 +131,12 @@ def _problem(error: BaseException | None) -> Problem:
         return error.problem
     if getattr(error, "error_status_hint", None) == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
         return _head_too_large()
-    return MalformedRequest("the request is not valid HTTP/1.1")
+    return Problem(Code.MALFORMED_REQUEST, "the request is not valid HTTP/1.1")
 
 
-def _head_too_large() -> HeadersTooLarge:
-    return HeadersTooLarge(
+def _head_too_large() -> Problem:
+    return Problem(
+        Code.HEADERS_TOO_LARGE,
         f"the address and the header lines of a request may have {MAX_HEAD_BYTES} bytes; send less",
         limit=MAX_HEAD_BYTES,
     )

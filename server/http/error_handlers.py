@@ -8,77 +8,68 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from florilege.server.engine import Engine
-from florilege.server.problems import (
-    MEDIA_TYPE,
-    InvalidParameter,
-    MalformedRequest,
-    MethodNotAllowed,
-    NotFound,
-    Problem,
-    UnknownParameter,
-)
+from florilege.server.problems import MEDIA_TYPE, Code, Problem
+
+HANDLED = (Problem, HTTPException, RequestValidationError)
+"""Our own errors, and what the framework refuses: unknown routes, methods and parameters."""
+
+
+async def send_problem(request: Request, error: Exception) -> Response:
+    """Answer an exception that is `HANDLED`."""
+    return problem_response(counted_problem(request, error), request.state.request_id)
+
+
+def counted_problem(request: Request, error: Exception) -> Problem:
+    """The problem of a `HANDLED` exception; it is counted, and its code passed to the log."""
+    if isinstance(error, RequestValidationError):
+        error = _problem_of_query(error)
+    elif isinstance(error, HTTPException):
+        error = _problem_of_route(request, error)
+    assert isinstance(error, Problem)
+    engine: Engine = request.app.state.engine
+    engine.metrics.rejected.labels(error.code).inc()
+    request.state.code = error.code
+    return error
 
 
 def problem_response(problem: Problem, request_id: str) -> JSONResponse:
     """Render one problem; ``limit`` and ``allowed`` appear only if they are set."""
+    code = problem.code
     document: dict[str, Any] = {
-        "type": f"/problems/{problem.code}",
-        "title": problem.title,
-        "status": problem.status,
+        "type": f"/problems/{code}",
+        "title": code.summary,
+        "status": code.status,
         "detail": problem.detail,
         "instance": request_id,
-        "code": problem.code,
-        "retryable": problem.retryable,
+        "code": code,
+        "retryable": code.retryable,
     }
     if problem.limit is not None:
         document["limit"] = problem.limit
     if problem.allowed is not None:
         document["allowed"] = problem.allowed
-    headers = problem.response_headers()
-    return JSONResponse(document, problem.status, headers, media_type=MEDIA_TYPE)
+    return JSONResponse(document, code.status, problem.headers, media_type=MEDIA_TYPE)
 
 
-async def on_problem(request: Request, error: Exception) -> Response:
-    """Answer one of our own errors."""
-    assert isinstance(error, Problem)
-    note_problem(request, error)
-    return problem_response(error, request.state.request_id)
-
-
-def note_problem(request: Request, problem: Problem) -> None:
-    """Count a problem, and pass its code to the log."""
-    engine: Engine = request.app.state.engine
-    engine.metrics.rejected.labels(problem.code).inc()
-    request.state.code = problem.code
-
-
-async def on_http_exception(request: Request, error: Exception) -> Response:
-    """Answer what the framework refuses: unknown routes and methods."""
-    assert isinstance(error, HTTPException)
-    headers = dict(error.headers or {})
-    problem: Problem = MalformedRequest(str(error.detail), headers=headers)
+def _problem_of_route(request: Request, error: HTTPException) -> Problem:
+    headers = error.headers or {}
     if error.status_code == 404:
-        problem = NotFound("this address does not exist; /openapi.json lists those that do")
+        return Problem(
+            Code.NOT_FOUND, "this address does not exist; /openapi.json lists those that do"
+        )
     if error.status_code == 405:
         allowed = headers.get("Allow", headers.get("allow", ""))
-        problem = MethodNotAllowed(
-            f"{request.method[:20]} is not allowed here; use {allowed}", headers=headers
-        )
-    return await on_problem(request, problem)
+        message = f"{request.method[:20]} is not allowed here; use {allowed}"
+        return Problem(Code.METHOD_NOT_ALLOWED, message, headers=headers)
+    return Problem(Code.MALFORMED_REQUEST, str(error.detail), headers=headers)
 
 
-async def on_invalid_query(request: Request, error: Exception) -> Response:
-    """Answer an unknown or invalid parameter, naming it."""
-    assert isinstance(error, RequestValidationError)
-    return await on_problem(request, problem_of_query(error))
-
-
-def problem_of_query(error: RequestValidationError) -> Problem:
-    """The problem of an unknown or invalid parameter."""
+def _problem_of_query(error: RequestValidationError) -> Problem:
     first = error.errors()[0]
     name = ".".join(str(part) for part in first["loc"][1:])[:80]
     if first["type"] == "extra_forbidden":
-        return UnknownParameter(
-            f"there is no parameter `{name}` here; /openapi.json lists those that exist"
+        return Problem(
+            Code.UNKNOWN_PARAMETER,
+            f"there is no parameter `{name}` here; /openapi.json lists those that exist",
         )
-    return InvalidParameter(f"parameter `{name}`: {first['msg']}")
+    return Problem(Code.INVALID_PARAMETER, f"parameter `{name}`: {first['msg']}")

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from time import monotonic
 from typing import Final
 
 from fastapi import Request
@@ -44,7 +45,9 @@ async def answer_request(
     )
     async with received as photos:
         engine.metrics.http_bytes.observe(sum(len(photo) for photo in photos))
-        job = PendingRequest(photos, query, request.state.id, engine.deadline())
+        job = PendingRequest(
+            photos, query, request.state.id, monotonic() + engine.settings.queue_timeout_s
+        )
         request.state.stages = job.stages.seconds
         outcome = await _answer_while_connected(engine, job, request.receive)
     feedback: Feedback | None = request.app.state.feedback
@@ -56,12 +59,7 @@ async def answer_request(
 
 
 async def _answer_while_connected(engine: Engine, job: PendingRequest, receive: Receive) -> Outcome:
-    """Submit a job; abandon it when the client disconnects before the answer.
-
-    Raises:
-        ClientDisconnect: The client left; the job is dropped if it has not started.
-        Problem: As `Engine.submit`.
-    """
+    """Submit a job; drop it if it has not started when the client disconnects."""
     work = engine.submit(job)
     leaving = asyncio.ensure_future(_until_disconnect(receive))
     try:

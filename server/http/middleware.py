@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from florilege.server.http.error_handlers import problem_response
 from florilege.server.http.tracing import RequestTracer
-from florilege.server.problems import Draining, InternalError, Problem
+from florilege.server.problems import Code, Problem
 from florilege.server.prometheus import Metrics
 
 log = logging.getLogger("florilege.server")
@@ -108,10 +108,14 @@ class _Exchange:
         except ClientDisconnect:
             self.metrics.rejected.labels("client_left").inc()
         except asyncio.CancelledError:  # the time to drain is over
-            await self._answer(Draining("this server had to stop; try again", retry_after=1))
+            await self._answer(
+                Problem(Code.DRAINING, "this server had to stop; try again", retry_after=1)
+            )
         except Exception:
             log.exception("request failed", extra={"fields": {"request_id": self.request_id}})
-            await self._answer(InternalError("the server failed; please report the request id"))
+            await self._answer(
+                Problem(Code.INTERNAL_ERROR, "the server failed; please report the request id")
+            )
         finally:
             self._count(perf_counter() - started)
 

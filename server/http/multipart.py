@@ -3,7 +3,7 @@
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
-from florilege.server.problems import MalformedRequest, UnknownParameter, WrongNumberOfImages
+from florilege.server.problems import Code, Problem
 
 FIELD = "images"
 MAX_PARTS = 100
@@ -21,7 +21,9 @@ class _Parts:
 
     def on_part_begin(self) -> None:
         if len(self.parts) >= MAX_PARTS:
-            raise MalformedRequest(f"a form may have {MAX_PARTS} parts", limit=MAX_PARTS)
+            raise Problem(
+                Code.MALFORMED_REQUEST, f"a form may have {MAX_PARTS} parts", limit=MAX_PARTS
+            )
         self._headers, self._chunks = {}, []
 
     def on_header_field(self, data: bytes, start: int, end: int) -> None:
@@ -40,7 +42,9 @@ class _Parts:
     def on_part_end(self) -> None:
         _, options = parse_options_header(self._headers.get(b"content-disposition", b""))
         if b"name" not in options:
-            raise MalformedRequest("every part of the form needs a name in Content-Disposition")
+            raise Problem(
+                Code.MALFORMED_REQUEST, "every part of the form needs a name in Content-Disposition"
+            )
         name = options[b"name"].decode("utf-8", "replace")
         empty_file_input = options.get(b"filename") == b"" and not any(self._chunks)
         if not empty_file_input:  # browsers send such a part for a file input left empty
@@ -54,19 +58,21 @@ def images_of_form(body: bytes, content_type: str) -> list[bytes]:
     """The contents of the parts named ``images``, in order.
 
     Raises:
-        MalformedRequest: The boundary is missing, or the body does not follow it.
-        WrongNumberOfImages: No part is named ``images``.
-        UnknownParameter: A part beside the photos has another name.
+        Problem: As `parts_of_form`; or no part is named ``images``, or one beside the photos has
+            another name.
     """
     parts = parts_of_form(body, content_type)
     others = sorted({name for name, _ in parts if name != FIELD})
     images = [content for name, content in parts if name == FIELD]
     if others and not images:
-        raise WrongNumberOfImages(
-            f"no part is named `{FIELD}`; the form has {_quoted(others)}", allowed=[FIELD]
+        raise Problem(
+            Code.WRONG_NUMBER_OF_IMAGES,
+            f"no part is named `{FIELD}`; the form has {_quoted(others)}",
+            allowed=[FIELD],
         )
     if others:
-        raise UnknownParameter(
+        raise Problem(
+            Code.UNKNOWN_PARAMETER,
             f"the form may only hold parts named `{FIELD}`; it also has {_quoted(others)}; "
             "put options in the query",
             allowed=[FIELD],
@@ -82,12 +88,14 @@ def parts_of_form(body: bytes, content_type: str) -> list[tuple[str, bytes]]:
     """Name and content of every part, in order.
 
     Raises:
-        MalformedRequest: The boundary is missing, or the body does not follow it.
+        Problem: The boundary is missing, or the body does not follow it.
     """
     _, options = parse_options_header(content_type)
     boundary = options.get(b"boundary")
     if not boundary:
-        raise MalformedRequest("the Content-Type multipart/form-data lacks its boundary")
+        raise Problem(
+            Code.MALFORMED_REQUEST, "the Content-Type multipart/form-data lacks its boundary"
+        )
     parts = _Parts()
     try:
         parser = MultipartParser(
@@ -105,7 +113,7 @@ def parts_of_form(body: bytes, content_type: str) -> list[tuple[str, bytes]]:
         parser.write(body)
         parser.finalize()
     except FormParserError as error:
-        raise MalformedRequest(f"the multipart body is damaged: {error}") from error
+        raise Problem(Code.MALFORMED_REQUEST, f"the multipart body is damaged: {error}") from error
     if not parts.complete:
-        raise MalformedRequest("the multipart body ends before its closing boundary")
+        raise Problem(Code.MALFORMED_REQUEST, "the multipart body ends before its closing boundary")
     return parts.parts

@@ -11,23 +11,12 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from florilege.server.problems import (
-    MEDIA_TYPE,
-    HeadersTooLarge,
-    InternalError,
-    InvalidParameter,
-    KeyMissing,
-    KeyUnknown,
-    Problem,
-    ProblemDocument,
-    RateLimited,
-    UnknownParameter,
-)
+from florilege.server.problems import MEDIA_TYPE, OTHER_INTERFACES, Code, ProblemDocument
 
 EXAMPLES = files("florilege.server") / "http" / "examples.json"
 COMMON_PROBLEMS = (
-    *(UnknownParameter, InvalidParameter, KeyMissing, KeyUnknown, RateLimited),
-    *(HeadersTooLarge, InternalError),
+    *(Code.UNKNOWN_PARAMETER, Code.INVALID_PARAMETER, Code.KEY_MISSING, Code.KEY_UNKNOWN),
+    *(Code.RATE_LIMITED, Code.HEADERS_TOO_LARGE, Code.INTERNAL_ERROR),
 )
 RETRY_AFTER = {"description": "Seconds to wait before trying again.", "schema": {"type": "integer"}}
 KEYS = {
@@ -38,14 +27,12 @@ KEY_IN_ADDRESS = {"query": {"type": "apiKey", "in": "query", "name": "api-key"}}
 """Also accepted by the `/v2/` routes, which follow another service's API."""
 
 
-def problem_responses(*problems: type[Problem]) -> dict[int | str, Any]:
+def problem_responses(*codes: Code) -> dict[int | str, Any]:
     """The errors of a route, by status, for FastAPI's ``responses``."""
     by_status: dict[int | str, Any] = {}
-    for problem in sorted(problems, key=lambda each: each.status):
-        response = by_status.setdefault(
-            problem.status, {"model": ProblemDocument, "description": ""}
-        )
-        response["description"] += f"`{problem.code}`: {problem.title.lower()}. "
+    for code in sorted(codes, key=lambda each: each.status):
+        response = by_status.setdefault(code.status, {"model": ProblemDocument, "description": ""})
+        response["description"] += f"`{code}`: {code.summary.lower()}. "
     return by_status
 
 
@@ -62,7 +49,7 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
     schemas["ProblemDocument"]["properties"]["code"]["enum"] = sorted(
-        {each.code for each in Problem.__subclasses__() if each.__module__ == Problem.__module__}
+        code for code in Code if code not in OTHER_INTERFACES
     )
     if app.state.keys is not None:
         _add_keys(document)

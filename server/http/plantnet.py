@@ -13,7 +13,6 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -37,11 +36,11 @@ from florilege.server.answers.plantnet_schema import (
 from florilege.server.answers.query import Language, LocalizedQuery
 from florilege.server.http.api_keys import ApiKeys
 from florilege.server.http.dependencies import EngineOf, form_of_photos
-from florilege.server.http.error_handlers import note_problem, problem_of_query
+from florilege.server.http.error_handlers import HANDLED, counted_problem
 from florilege.server.http.etag import CachedResponse
 from florilege.server.http.identify import answer_request, render
 from florilege.server.http.multipart import FIELD, parts_of_form
-from florilege.server.problems import MalformedRequest, Problem
+from florilege.server.problems import Code, Problem
 
 MAX_ORGAN_LENGTH = 40
 ORGANS = {"type": "array", "items": {"type": "string"}}
@@ -52,12 +51,6 @@ ERRORS: dict[int | str, Any] = {
     status: {"model": PlantNetError, "description": HTTPStatus(status).phrase}
     for status in (400, 401, 403, 404, 408, 413, 415, 422, 429, 503)
 }
-
-
-class _SpeciesNotFound(Problem):
-    """A photo that looks unlike those the model knows; apps look for this title."""
-
-    status, code, title = 404, "species_not_found", "Species not found"
 
 
 class _IdentifyParameters(BaseModel):
@@ -122,29 +115,21 @@ class _PlantNetRoute(APIRoute):
         async def handle_or_refuse(request: Request) -> Response:
             try:
                 return await handle(request)
-            except RequestValidationError as error:
-                return _refused(request, problem_of_query(error))
-            except Problem as problem:
-                return _refused(request, problem)
+            except HANDLED as error:
+                return _refusal(counted_problem(request, error))
 
         return handle_or_refuse
 
 
-def _refused(request: Request, problem: Problem) -> JSONResponse:
-    note_problem(request, problem)
-    return _refusal(problem)
-
-
 def _refusal(problem: Problem) -> JSONResponse:
+    status = problem.code.status
     document = PlantNetError(
-        status_code=problem.status,
-        error=HTTPStatus(problem.status).phrase,
+        status_code=status,
+        error=HTTPStatus(status).phrase,
         message=problem.detail,
         code=problem.code,
     )
-    return JSONResponse(
-        document.model_dump(by_alias=True), problem.status, problem.response_headers()
-    )
+    return JSONResponse(document.model_dump(by_alias=True), status, problem.headers)
 
 
 async def _check_key(request: Request) -> None:
@@ -178,7 +163,9 @@ async def plantnet_identify(
     repeated in the answer and change nothing else.
     """
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
-        raise MalformedRequest(f"send photos as multipart/form-data, in parts named `{FIELD}`")
+        raise Problem(
+            Code.MALFORMED_REQUEST, f"send photos as multipart/form-data, in parts named `{FIELD}`"
+        )
     hashes, organs = list[str](), list[str]()
     list_name = project if project in engine.pipeline.lists.by_name else None
 
@@ -193,8 +180,9 @@ async def plantnet_identify(
     query = parameters.localized(list_name)
     answer, headers = await answer_request(request, engine, query, find_photos)
     if answer.rejection.verdict == "rejected":  # the engine has counted it already
-        request.state.code = _SpeciesNotFound.code
-        return _refusal(_SpeciesNotFound(_SpeciesNotFound.title))
+        code = Code.SPECIES_NOT_FOUND
+        request.state.code = code
+        return _refusal(Problem(code, code.summary))
     shape = partial(
         plantnet_answer,
         query=PlantNetQuery(
@@ -233,10 +221,7 @@ async def plantnet_species(
 
 @plantnet_router.get("/v2/projects/{project}/species", response_model=list[PlantNetListedSpecies])
 async def plantnet_project_species(
-    request: Request,
-    project: str,
-    query: Annotated[_SpeciesParameters, Query()],
-    engine: EngineOf,
+    request: Request, project: str, query: Annotated[_SpeciesParameters, Query()], engine: EngineOf
 ) -> Response:
     """Return the species of a list; for any other project, every species that the model knows."""
     pipeline = engine.pipeline

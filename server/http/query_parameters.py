@@ -8,7 +8,7 @@ from pydantic import Field, ValidationError
 from starlette.datastructures import QueryParams
 
 from florilege.server.answers.query import IdentifyQuery, Language
-from florilege.server.problems import InvalidParameter
+from florilege.server.problems import Code, Problem
 from florilege.server.schemas import RequestModel
 
 REPEATED: Final = frozenset({"include", "only"})
@@ -48,16 +48,19 @@ async def refuse_repeated(request: Request) -> None:
     """Refuse a query that repeats a parameter which is not in `REPEATED`.
 
     Raises:
-        InvalidParameter: It repeats one, or it has more than `MAX_PARAMETERS` parameters.
+        Problem: It repeats one, or it has more than `MAX_PARAMETERS` parameters.
     """
     names: set[str] = set()
     for name, _ in request.query_params.multi_items():
         if name in names and name not in REPEATED:
-            raise InvalidParameter(f"parameter `{name[:80]}`: it is given more than once")
+            raise Problem(
+                Code.INVALID_PARAMETER, f"parameter `{name[:80]}`: it is given more than once"
+            )
         names.add(name)
         if len(names) > MAX_PARAMETERS:
-            raise InvalidParameter(
-                f"more than {MAX_PARAMETERS} parameters; /openapi.json lists them"
+            raise Problem(
+                Code.INVALID_PARAMETER,
+                f"more than {MAX_PARAMETERS} parameters; /openapi.json lists them",
             )
 
 

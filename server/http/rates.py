@@ -9,7 +9,7 @@ from limits import RateLimitItem
 from limits.storage import MemoryStorage
 from limits.strategies import MovingWindowRateLimiter
 
-from florilege.server.problems import RateLimited
+from florilege.server.problems import Code, Problem
 
 SITE_BITS = 64  # of an IPv6 address; one client has all addresses of this network
 
@@ -25,7 +25,7 @@ class RateCounter:
         """Count one request, and return the rate limit headers.
 
         Raises:
-            RateLimited: There are too many requests for this rate.
+            Problem: There are too many requests for this rate.
         """
         within_rate = self._limiter.hit(rate, client)
         reset, remaining = self._limiter.get_window_stats(rate, client)
@@ -35,7 +35,8 @@ class RateCounter:
             "RateLimit": f'"{self._what}";r={remaining};t={seconds}',
         }
         if not within_rate:
-            raise RateLimited(
+            raise Problem(
+                Code.RATE_LIMITED,
                 f"this {self._what} may send {rate.amount} requests in {rate.get_expiry()} "
                 f"seconds; try again in {seconds}",
                 limit=rate.amount,

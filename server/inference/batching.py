@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from time import perf_counter
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,29 +34,6 @@ TOLERANCE: Final = 1e-3
 """Maximum difference from the logits of single photos, as a share of the largest."""
 
 
-class InferenceBackend(Protocol):
-    """What runs the network of a pipeline; any number of threads may call it at once."""
-
-    provider: str
-    dimensions: int | None  # of the features; None if there are none
-    concurrency: int  # threads that keep it busy
-
-    def infer(
-        self, photo: Header, *, max_pixels: int, features: bool = False
-    ) -> tuple[Outputs, float]:
-        """As `Session.infer`."""
-
-    def close(self) -> None:
-        """Stop its threads. No call may be running."""
-
-
-class SessionBackend(Session):
-    """Runs the network on each photo in the calling thread."""
-
-    def close(self) -> None:
-        """Do nothing: it has no threads."""
-
-
 @dataclass(frozen=True)
 class _DecodedPhoto:
     """A decoded photo, and the future of its row of each output of the graph."""
@@ -65,8 +42,8 @@ class _DecodedPhoto:
     row: Future[dict[str, Floats]] = field(default_factory=Future)
 
 
-class BatchingBackend:
-    """Runs the network on batches of the photos that are ready.
+class BatchingSession:
+    """Runs the network on batches of the photos that are ready; any thread may call it.
 
     Args:
         session: Has the network to run.
@@ -148,11 +125,11 @@ def _fail(group: list[_DecodedPhoto], error: Exception) -> None:
         each.row.set_exception(error)
 
 
-def in_batches(session: SessionBackend) -> InferenceBackend:
-    """A backend with batches, replayed if possible; the session itself if batches fail."""
+def in_batches(session: Session) -> Session | BatchingSession:
+    """The same with batches, replayed if possible; the session itself if batches fail."""
     for replayed in (True, False):
         try:
-            return BatchingBackend(session, replayed=replayed)
+            return BatchingSession(session, replayed=replayed)
         except Exception as error:  # the runtime's own, of no common class
             kind = "replayed batches" if replayed else "batches"
             log.warning("%s cannot be used on %s: %s", kind, session.provider, error)

@@ -17,16 +17,12 @@ from florilege.server.predict import formats
 from florilege.server.predict.batch_settings import BatchSettings
 from florilege.server.predict.embeddings import Embeddings
 from florilege.server.predict.photos import Observation, count_photos, display_path
-from florilege.server.predict.prediction import Prediction, predict_all
-from florilege.server.predict.ray_prediction import predict_on_ray
+from florilege.server.predict.prediction import Prediction, predict_all, predict_on_ray
 from florilege.server.predict.resumable_output import Convert, Options, ResumableOutput, Tally
 from florilege.server.problems import Problem
 from florilege.terminal import say
 
-_CONVERT: dict[str, Convert] = {
-    "csv": formats.write_csv_file,
-    "parquet": formats.write_parquet,
-}
+_CONVERT: dict[str, Convert] = {"csv": formats.write_csv_file, "parquet": formats.write_parquet}
 
 
 def check_outputs(batch: BatchSettings) -> None:

@@ -14,9 +14,8 @@ from rich.text import Text
 
 from florilege.errors import UsageError, install_hint
 from florilege.server.predict.photos import display_path
-from florilege.server.predict.prediction import PHOTO_FAILED, Prediction
+from florilege.server.predict.prediction import Prediction
 from florilege.server.schemas import Answer
-from florilege.server.settings import MAX_IMAGES
 
 COLUMNS: dict[str, str] = {
     "path": "string",
@@ -79,15 +78,7 @@ def json_text(line: Line) -> str:
     return json.dumps(line, ensure_ascii=False) + "\n"
 
 
-def outcome_of(line: Line) -> tuple[str | None, int]:
-    """The verdict, None without an answer, and how many of the photos to answer failed."""
-    if line["error"] is not None:
-        return None, min(len(line["paths"]), MAX_IMAGES)
-    failed = sum(warning["code"] == PHOTO_FAILED for warning in line["warnings"])
-    return line["rejection"]["verdict"], failed
-
-
-def rows(line: Line) -> list[Row]:
+def _rows(line: Line) -> list[Row]:
     """One row for each result; one without a class if there is none or the photo failed."""
     row: Row = dict.fromkeys(COLUMNS)
     row |= {name: line[name] for name in ("path", "observation")} | {"photos": len(line["paths"])}
@@ -121,7 +112,7 @@ def write_csv(lines: Iterable[Line], to: TextIO) -> None:
     writer = csv.DictWriter(to, list(COLUMNS), lineterminator="\n")
     writer.writeheader()
     for line in lines:
-        writer.writerows(rows(line))
+        writer.writerows(_rows(line))
 
 
 def write_csv_file(lines: Iterable[Line], file: BinaryIO) -> None:
@@ -135,7 +126,7 @@ def write_parquet(lines: Iterable[Line], file: BinaryIO) -> None:
     """Write the same rows as Parquet."""
     arrow = demand_pyarrow()
     schema = arrow.schema([(name, getattr(arrow, kind)()) for name, kind in COLUMNS.items()])
-    every_row = (row for line in lines for row in rows(line))
+    every_row = (row for line in lines for row in _rows(line))
     with arrow.parquet.ParquetWriter(file, schema) as writer:
         while group := list(islice(every_row, ROWS_AT_ONCE)):
             writer.write_table(arrow.Table.from_pylist(group, schema))

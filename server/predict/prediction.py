@@ -1,8 +1,13 @@
-"""Answer many files in order on all cores; one failure never stops the others."""
+"""Answer many files in order, on all cores or with Ray; one failure never stops the others.
 
-from collections.abc import Generator, Sequence
+Ray sends the bundle to its workers, on one machine or many, so nobody has to copy it, and replacing
+the bundle during the run changes no answer. The workers read the photos: paths must name the same
+files everywhere.
+"""
+
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -10,13 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florilege.cores import in_order
+from florilege.models.bundle.bundle import Packed, unpacked_bundle
 from florilege.models.images import MAX_BYTES
+from florilege.models.runtime import CUDA, RuntimeName
 from florilege.models.session import Outputs
 from florilege.progress import progress
-from florilege.server.answers.pipeline import Pipeline
+from florilege.ray_tasks import Workers, spread
+from florilege.server.answers.pipeline import Pipeline, open_pipeline
 from florilege.server.answers.query import LocalizedQuery
+from florilege.server.answers.restriction import ClassLists
+from florilege.server.predict.batch_settings import BatchSettings
 from florilege.server.predict.photos import Observation, count_photos, display_path
-from florilege.server.problems import BodyTooLarge, Problem
+from florilege.server.problems import Code, Problem
 from florilege.server.schemas import Answer, Warned
 from florilege.server.settings import MAX_IMAGES
 
@@ -32,26 +42,15 @@ PHOTO_FAILED: Final = "photo_failed"
 Failures = Sequence[tuple[Path, Problem]]
 
 
-class _FileUnreadable(Problem):
-    """A file cannot be opened; only `predict` raises it."""
-
-    status, code, title = 422, "file_unreadable", "The file cannot be read"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """One observation with its answer, or with the problem of its first photo.
-
-    Attributes:
-        failed: Photos that cannot be used; the answer is made of the others.
-        features: Of each photo if requested, ``(photos, dimensions)``, NaN for one that failed.
-    """
+    """One observation with its answer, or with the problem of its first photo."""
 
     observation: Observation
     answer: Answer | None = None
     problem: Problem | None = None
-    failed: Failures = ()
-    features: NDArray[np.float32] | None = None
+    failed: Failures = ()  # photos that cannot be used; the answer is made of the others
+    features: NDArray[np.float32] | None = None  # (photos, dimensions), NaN for one that failed
 
 
 def predict_all(
@@ -71,13 +70,58 @@ def predict_all(
     size = min(PORTION, max(1, len(observations) // (8 * threads)))  # no thread idle at the end
     portions = (observations[at : at + size] for at in range(0, len(observations), size))
     predicted = in_order(
-        lambda part: predict_some(pipeline, part, query, features), portions, threads=threads
+        lambda part: _predict_some(pipeline, part, query, features), portions, threads=threads
     )
     with closing(predicted):
-        yield from with_progress((one for portion in predicted for one in portion), observations)
+        yield from _with_progress((one for portion in predicted for one in portion), observations)
 
 
-def with_progress(
+@dataclass(frozen=True, kw_only=True)
+class _WorkerFactory:
+    """All that a worker needs to answer as this process would."""
+
+    bundle: Packed
+    lists: ClassLists
+    device: str
+    runtime: RuntimeName
+    query: LocalizedQuery
+    features: bool
+
+    def __call__(self) -> Callable[[Observation], Prediction]:
+        with unpacked_bundle(self.bundle) as folder:
+            pipeline = open_pipeline(folder, device=self.device, runtime=self.runtime)
+            pipeline = replace(pipeline, lists=self.lists)
+        return lambda item: _predict_some(pipeline, [item], self.query, self.features)[0]
+
+
+def predict_on_ray(
+    pipeline: Pipeline,
+    observations: Sequence[Observation],
+    query: LocalizedQuery,
+    batch: BatchSettings,
+    *,
+    features: bool = False,
+) -> Generator[Prediction]:
+    """As `predict_all`, with workers that run the network on the same device as this process.
+
+    Raises:
+        UsageError: The extra `ray` is not installed, or there is no such cluster.
+        FlorilegeError: The workers cannot continue.
+    """
+    gpu = pipeline.session.provider == CUDA
+    factory = _WorkerFactory(
+        bundle=pipeline.bundle.packed(),
+        lists=pipeline.lists,
+        device="cuda" if gpu else "cpu",
+        runtime=pipeline.record.measured.runtime,
+        query=query,
+        features=features,
+    )
+    workers = Workers(number=batch.ray_workers, threads=batch.threads, gpu=gpu)
+    yield from _with_progress(spread(factory, observations, workers), observations)
+
+
+def _with_progress(
     predictions: Generator[Prediction], observations: Sequence[Observation]
 ) -> Generator[Prediction]:
     """The same predictions, showing progress."""
@@ -87,7 +131,7 @@ def with_progress(
             advance(len(prediction.observation.photos))
 
 
-def predict_some(
+def _predict_some(
     pipeline: Pipeline, observations: Sequence[Observation], query: LocalizedQuery, features: bool
 ) -> list[Prediction]:
     """Answer some observations; the problem of a photo is part of its prediction."""
@@ -164,7 +208,9 @@ def _read(path: Path) -> bytes:
             content = file.read(MAX_BYTES + 1)  # bounded, since /dev/zero has no end
     except (OSError, ValueError) as error:  # ValueError: a null byte in a list of names
         reason = error.strerror if isinstance(error, OSError) else None
-        raise _FileUnreadable(reason or str(error)) from error
+        raise Problem(Code.FILE_UNREADABLE, reason or str(error)) from error
     if len(content) > MAX_BYTES:
-        raise BodyTooLarge(f"the file has more than {MAX_BYTES} bytes", limit=MAX_BYTES)
+        raise Problem(
+            Code.BODY_TOO_LARGE, f"the file has more than {MAX_BYTES} bytes", limit=MAX_BYTES
+        )
     return content

@@ -17,7 +17,9 @@ from typing import Any, BinaryIO
 
 from florilege.errors import UsageError
 from florilege.files import atomic_writer
-from florilege.server.predict.formats import SUSPECT, Line, json_text, outcome_of
+from florilege.server.predict.formats import SUSPECT, Line, json_text
+from florilege.server.predict.prediction import PHOTO_FAILED
+from florilege.server.settings import MAX_IMAGES
 
 Options = Mapping[str, Any]
 """What must not change when a run is resumed: plain JSON values by name."""
@@ -42,21 +44,12 @@ class Tally:
 
 
 class _RunFile:
-    """The file ``NAME.run``, locked by one process at a time: a line of options, then totals.
-
-    Attributes:
-        options: Of its run; None for a new file.
-        totals: Of its run; None unless that is finished.
-
-    Raises:
-        UsageError: Another process locks it, or the file is something else.
-        OSError: It cannot be opened.
-    """
+    """The file ``NAME.run``, locked by one process at a time: a line of options, then totals."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.options: Options | None = None
-        self.totals: Tally | None = None
+        self.options: Options | None = None  # None for a new file
+        self.totals: Tally | None = None  # None unless the run is finished
         self._size = 0
         self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+b", buffering=0)
         try:
@@ -172,7 +165,7 @@ class ResumableOutput:
                 if not text.endswith(b"\n"):
                     break  # an incomplete line
                 try:
-                    outcome = outcome_of(json.loads(text))
+                    verdict, failed = _outcome(json.loads(text))
                 except (ValueError, TypeError, KeyError) as error:
                     if not size:
                         raise UsageError(
@@ -180,7 +173,7 @@ class ResumableOutput:
                             "it to start again"
                         ) from error
                     break  # zeros, left by a system crash
-                self.tally.count(*outcome)
+                self.tally.count(verdict, failed)
                 size += len(text)
         return size
 
@@ -248,6 +241,14 @@ class ResumableOutput:
             self.part.unlink(missing_ok=True)
             self._run.path.unlink(missing_ok=True)
         self._run.close()
+
+
+def _outcome(line: Line) -> tuple[str | None, int]:
+    """The verdict, None without an answer, and how many of the photos to answer failed."""
+    if line["error"] is not None:
+        return None, min(len(line["paths"]), MAX_IMAGES)
+    failed = sum(warning["code"] == PHOTO_FAILED for warning in line["warnings"])
+    return line["rejection"]["verdict"], failed
 
 
 def write_all(file: BinaryIO, content: bytes) -> None:

@@ -17,9 +17,10 @@ from florilege.models.bundle import open_bundle
 from florilege.server.answers.answer import _best_first, answer, judge, operating_point
 from florilege.server.answers.common_names import TaxonTable
 from florilege.server.answers.query import LocalizedQuery
-from florilege.server.problems import InvalidParameter, NotCalibratedFor
+from florilege.server.problems import Code
 from florilege.server.schemas import Answer, Model
 from tests.server import garden
+from tests.server.raised_problem import raises_problem
 
 MODEL = Model(name="garden", version="1", bundle_sha256="b", calibration_id="c")
 SOFTMAX = "softmax"
@@ -290,7 +291,7 @@ def test_without_a_rule_rejection_is_not_judged_in_its_stable_shape(
 def test_what_is_not_calibrated_is_refused_with_what_is(
     record: CalibrationRecord, fields: dict[str, object], allowed: float, photos: int
 ) -> None:
-    with pytest.raises(NotCalibratedFor) as caught:
+    with raises_problem(Code.NOT_CALIBRATED) as caught:
         ask(record, logits(photos), **fields)
     assert caught.value.allowed is not None
     assert allowed in caught.value.allowed
@@ -303,5 +304,5 @@ def test_what_is_not_calibrated_is_refused_with_what_is(
 def test_k_and_coverage_each_go_with_their_rules(
     record: CalibrationRecord, fields: dict[str, object]
 ) -> None:
-    with pytest.raises(InvalidParameter, match="takes"):
+    with raises_problem(Code.INVALID_PARAMETER, match="takes"):
         operating_point(record, LocalizedQuery(**fields), 1)  # type: ignore[arg-type]  # on purpose

@@ -19,9 +19,10 @@ from florilege.server.answers.restriction import (
     MAX_UNKNOWN_LISTED,
     ClassLists,
 )
-from florilege.server.problems import InvalidParameter, NotCalibratedFor, UnknownClass, UnknownList
+from florilege.server.problems import Code
 from florilege.server.schemas import Answer, Model
 from tests.server import garden
+from tests.server.raised_problem import raises_problem
 
 MODEL = Model(name="garden", version="1", bundle_sha256="b", calibration_id="c")
 TABLE = garden.classes()
@@ -179,7 +180,7 @@ def test_a_k_missing_from_the_list_is_uncalibrated_and_an_unknown_k_is_refused(
     record: CalibrationRecord,
 ) -> None:
     assert not ask(record, logits(), list="heath", k=2.5)[0].set.calibrated
-    with pytest.raises(NotCalibratedFor) as refused:
+    with raises_problem(Code.NOT_CALIBRATED) as refused:
         ask(record, logits(), list="heath", k=2.55)
     assert refused.value.allowed == record.ks("average_k")
     assert not ask(record, logits(), list="heath", guarantee="probability")[0].set.calibrated
@@ -252,31 +253,31 @@ def test_only_takes_ids_genera_and_families_and_narrows_a_list(record: Calibrati
     assert result.query.only == ["1001", "1002", "1003", "1006", "1007", "1012"]
     both, _ = ask(record, logits(), list="heath", only=["Rosaceae", "1004", "1005"])
     assert (both.query.list, both.query.only) == ("heath", ["1002", "1004"])
-    with pytest.raises(InvalidParameter, match="names no class that is in the list 'pair'"):
+    with raises_problem(Code.INVALID_PARAMETER, match="names no class that is in the list 'pair'"):
         ask(record, logits(), list="pair", only=["Viola"])
 
 
 def test_unknown_names_are_listed_with_similar_ones(record: CalibrationRecord) -> None:
-    with pytest.raises(UnknownList, match="no list is named 'moor'") as refused:
+    with raises_problem(Code.UNKNOWN_LIST, match="no list is named 'moor'") as refused:
         ask(record, logits(), list="moor")
     assert refused.value.allowed == ["heath", "pair"]
-    with pytest.raises(UnknownClass, match=r"named 'Roza', 'xyz'$") as unknown:
+    with raises_problem(Code.UNKNOWN_CLASS, match=r"named 'Roza', 'xyz'$") as unknown:
         ask(record, logits(), only=["1001", "Roza", "xyz"])
     assert unknown.value.allowed == ["Rosa"]
-    with pytest.raises(UnknownClass) as unknown:
+    with raises_problem(Code.UNKNOWN_CLASS) as unknown:
         ask(record, logits(), only=["xyz"])
     assert unknown.value.allowed is None
     assert "and" not in unknown.value.detail
     words = [f"unheard of {number}" for number in range(MAX_UNKNOWN_LISTED + 3)]
-    with pytest.raises(UnknownClass, match="and 3 more are unknown") as unknown:
+    with raises_problem(Code.UNKNOWN_CLASS, match="and 3 more are unknown") as unknown:
         ask(record, logits(), only=words)
     assert unknown.value.detail.count("unheard of") == MAX_UNKNOWN_LISTED
-    with pytest.raises(UnknownClass) as unknown:
+    with raises_problem(Code.UNKNOWN_CLASS) as unknown:
         ask(record, logits(), only=["Roza", "Violla", "Papver", "Belis"])
     assert unknown.value.allowed == ["Rosa", "Viola", "Papaver"]
     assert MAX_SUGGESTED_FOR == 3
-    with pytest.raises(InvalidParameter, match="it names no class"):
+    with raises_problem(Code.INVALID_PARAMETER, match="it names no class"):
         ask(record, logits(), only=[])
     none = replace(record, lists=(), tables=tuple(t for t in record.tables if t.list_name is None))
-    with pytest.raises(UnknownList, match="this server has no lists"):
+    with raises_problem(Code.UNKNOWN_LIST, match="this server has no lists"):
         ask(none, logits(), list="heath")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from florilege.models.classes import ClassInfo, ClassTable
-from florilege.server.answers.rollup import roll_up
+from florilege.server.answers.answer import roll_up
 
 CLASSES = ClassTable(
     tuple(

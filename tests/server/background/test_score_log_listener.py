@@ -15,8 +15,8 @@ from florilege.models.bundle import open_bundle
 from florilege.server.answers.pipeline import open_pipeline
 from florilege.server.answers.query import LocalizedQuery
 from florilege.server.app import create_app
+from florilege.server.background.factory import ScoreLogListener
 from florilege.server.background.publisher import AnsweredRequest
-from florilege.server.background.score_log_listener import ScoreLogListener
 from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
 from tests.server import garden

@@ -9,8 +9,10 @@ from starlette.testclient import TestClient
 from florilege.errors import UsageError
 from florilege.server.app import create_app
 from florilege.server.http.api_keys import ApiKeys
+from florilege.server.problems import Code
 from florilege.server.settings import Settings
 from tests.server import garden
+from tests.server.raised_problem import raises_problem
 from tests.server.test_problems import check
 
 PHOTO = garden.photo(0)
@@ -97,8 +99,6 @@ def test_a_refusal_before_the_upload_is_read_closes_the_connection(
 def test_reading_the_file_again_keeps_counts_and_on_failure_the_old_keys(
     keys_file: Path,
 ) -> None:
-    from florilege.server.problems import KeyUnknown, RateLimited
-
     keys = ApiKeys(keys_file)
     busy = {"x-api-key": "k2"}
     assert keys.check(busy)[1]["RateLimit"].startswith('"key";r=1')
@@ -106,12 +106,12 @@ def test_reading_the_file_again_keeps_counts_and_on_failure_the_old_keys(
     keys.read()
     assert keys.check(busy)[1]["RateLimit"].startswith('"key";r=0')
     assert keys.check({"x-api-key": "k3"}) == ("new", {})
-    with pytest.raises(KeyUnknown):
+    with raises_problem(Code.KEY_UNKNOWN):
         keys.check({"x-api-key": "sésame"})  # revoked
     keys_file.unlink()
     with pytest.raises(UsageError, match="No such file"):
         keys.read()
-    with pytest.raises(RateLimited):
+    with raises_problem(Code.RATE_LIMITED):
         keys.check(busy)
     assert len(keys) == 2
 

@@ -10,7 +10,7 @@ from starlette.types import Message, Receive, Scope, Send
 from florilege.server.http import middleware as module
 from florilege.server.http.error_handlers import problem_response
 from florilege.server.http.middleware import RequestMiddleware, _callers_request_id
-from florilege.server.problems import BodyTooLarge, Overloaded, Problem
+from florilege.server.problems import Code, Problem
 from florilege.server.prometheus import Metrics
 
 
@@ -31,7 +31,7 @@ def refused(
     pieces = [{"type": "http.request", "body": bytes(size), "more_body": True} for size in sizes]
     if not waits and pieces:
         pieces[-1]["more_body"] = False
-    answer, messages, read = problem or BodyTooLarge("too many"), [], 0
+    answer, messages, read = problem or Problem(Code.BODY_TOO_LARGE, "too many"), [], 0
 
     async def receive() -> Message:
         nonlocal read
@@ -85,7 +85,7 @@ def test_a_complete_upload_is_not_read_further() -> None:
 
 
 def test_temporary_refusals_have_a_retry_after_header() -> None:
-    payload, _ = refused(10, problem=Overloaded("busy", retry_after=7))
+    payload, _ = refused(10, problem=Problem(Code.OVERLOADED, "busy", retry_after=7))
     headers = Headers(raw=payload[0]["headers"])
     assert (payload[0]["status"], headers["retry-after"]) == (503, "7")
 

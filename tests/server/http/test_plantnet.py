@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 from florilege.server.answers.plantnet_schema import UNLIMITED
 from florilege.server.app import create_app
-from florilege.server.engine import State
+from florilege.server.engine import Engine
 from florilege.server.http.plantnet import MAX_ORGAN_LENGTH
 from florilege.server.settings import Settings
 from tests.server import garden
@@ -353,9 +353,11 @@ def test_projects_are_the_lists_and_their_species_can_be_listed(app: TestClient)
 def test_languages_and_the_status_are_told(app: TestClient) -> None:
     assert app.get("/v2/languages").json() == ["en", "fr"]
     assert app.get("/v2/_status").json() == {"status": "ok"}
-    app.app.state.engine.leave()  # type: ignore[attr-defined]  # the application
+    engine: Engine = app.app.state.engine  # type: ignore[attr-defined]  # the application
+    before = engine.state
+    engine.leave()
     left = app.get("/v2/_status")
-    app.app.state.engine.state = State.READY  # type: ignore[attr-defined]  # as before
+    engine.state = before
     assert (left.status_code, left.json()["code"]) == (503, "draining")
 
 

@@ -20,7 +20,7 @@ from florilege.models.bundle import open_bundle
 from florilege.models.fixed_batch import FixedBatch
 from florilege.models.images import DamagedImage, load, read_header
 from florilege.models.runtime import CPU, installed_wheels
-from florilege.models.session import open_graph
+from florilege.models.session import Session, open_graph
 from florilege.server.answers import pipeline as pipelines
 from florilege.server.answers.pipeline import open_pipeline
 from florilege.server.answers.query import LocalizedQuery
@@ -29,8 +29,7 @@ from florilege.server.inference import batching
 from florilege.server.inference.batching import (
     LARGEST,
     SIZES,
-    BatchingBackend,
-    SessionBackend,
+    BatchingSession,
     in_batches,
 )
 from florilege.server.prometheus import Metrics
@@ -45,13 +44,13 @@ PHOTOS = [read_header(garden.photo(number)) for number in range(8)]
 
 
 @pytest.fixture
-def session(bundle: Path) -> SessionBackend:
-    return SessionBackend(open_bundle(bundle), device="cpu")
+def session(bundle: Path) -> Session:
+    return Session(open_bundle(bundle), device="cpu")
 
 
 @pytest.fixture
-def batches(session: SessionBackend) -> Iterator[BatchingBackend]:
-    result = BatchingBackend(session, replayed=True)
+def batches(session: Session) -> Iterator[BatchingSession]:
+    result = BatchingSession(session, replayed=True)
     yield result
     result.close()
 
@@ -72,7 +71,7 @@ class Gate:
         monkeypatch.setattr(FixedBatch, "run", held)
 
 
-def gathered(batches: BatchingBackend, number: int) -> None:
+def gathered(batches: BatchingSession, number: int) -> None:
     """Wait until this many decoded photos wait for the next batch."""
     for _ in range(1000):
         if batches._decoded.qsize() >= number:
@@ -81,9 +80,7 @@ def gathered(batches: BatchingBackend, number: int) -> None:
     raise AssertionError(f"{batches._decoded.qsize()} of {number} photos gathered")
 
 
-def test_a_photo_gets_what_the_session_says(
-    session: SessionBackend, batches: BatchingBackend
-) -> None:
+def test_a_photo_gets_what_the_session_says(session: Session, batches: BatchingSession) -> None:
     assert (batches.provider, batches.dimensions) == (session.provider, session.dimensions)
     for photo in PHOTOS:
         (ours, seconds), (theirs, _) = (
@@ -95,9 +92,7 @@ def test_a_photo_gets_what_the_session_says(
             np.testing.assert_allclose(ours.logits[head], values, rtol=1e-5, atol=1e-5)
 
 
-def test_features_come_where_they_are_asked_for(
-    batches: BatchingBackend, session: SessionBackend
-) -> None:
+def test_features_come_where_they_are_asked_for(batches: BatchingSession, session: Session) -> None:
     ours, _ = batches.infer(PHOTOS[0], max_pixels=MOST, features=True)
     theirs, _ = session.infer(PHOTOS[0], max_pixels=MOST, features=True)
     assert ours.features is not None
@@ -106,7 +101,7 @@ def test_features_come_where_they_are_asked_for(
 
 
 def test_photos_decoded_during_a_batch_form_the_next_and_get_their_own_outputs(
-    batches: BatchingBackend, session: SessionBackend, monkeypatch: pytest.MonkeyPatch
+    batches: BatchingSession, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, number = Gate(monkeypatch), LARGEST + 6
     with ThreadPoolExecutor(number) as pool:
@@ -127,7 +122,7 @@ def test_photos_decoded_during_a_batch_form_the_next_and_get_their_own_outputs(
 
 
 def test_no_more_are_decoded_at_once_than_there_are_cores(
-    session: SessionBackend, monkeypatch: pytest.MonkeyPatch
+    session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batching, "cores", lambda: 2)
     at_once, most, lock = 0, 0, threading.Lock()
@@ -143,7 +138,7 @@ def test_no_more_are_decoded_at_once_than_there_are_cores(
         return load(*given, **named)
 
     monkeypatch.setattr("florilege.server.inference.batching.load", slow)
-    batches = BatchingBackend(session, replayed=False)
+    batches = BatchingSession(session, replayed=False)
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda photo: batches.infer(photo, max_pixels=MOST), PHOTOS))
     batches.close()
@@ -153,7 +148,7 @@ def test_no_more_are_decoded_at_once_than_there_are_cores(
 # What goes wrong -------------------------------------------------------------------------------
 
 
-def test_a_photo_that_cannot_be_used_is_refused_and_hurts_nobody(batches: BatchingBackend) -> None:
+def test_a_photo_that_cannot_be_used_is_refused_and_hurts_nobody(batches: BatchingSession) -> None:
     whole = garden.encoded(garden.pixels(garden.COLOURS[0], side=200), "JPEG")
     with pytest.raises(DamagedImage, match="cut short"):
         batches.infer(read_header(whole[:-1000]), max_pixels=MOST)
@@ -161,7 +156,7 @@ def test_a_photo_that_cannot_be_used_is_refused_and_hurts_nobody(batches: Batchi
 
 
 def test_nan_outputs_fail_only_their_own_photo(
-    batches: BatchingBackend, monkeypatch: pytest.MonkeyPatch
+    batches: BatchingSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, run = Gate(monkeypatch), FixedBatch.run
 
@@ -186,7 +181,7 @@ def test_nan_outputs_fail_only_their_own_photo(
 
 
 def test_a_batch_that_fails_fails_its_photos_and_not_the_next(
-    batches: BatchingBackend, monkeypatch: pytest.MonkeyPatch
+    batches: BatchingSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(FixedBatch, "run", lambda *_: 1 / 0)
@@ -196,7 +191,7 @@ def test_a_batch_that_fails_fails_its_photos_and_not_the_next(
 
 
 def test_a_batch_that_fails_holds_its_photos_no_longer_than_their_requests(
-    batches: BatchingBackend, monkeypatch: pytest.MonkeyPatch
+    batches: BatchingSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FixedBatch, "run", lambda *_: 1 / 0)
     photos = [replace(PHOTOS[0]) for _ in range(2)]
@@ -213,11 +208,11 @@ def test_a_batch_that_fails_holds_its_photos_no_longer_than_their_requests(
 
 
 def test_closing_ends_the_thread_after_the_last_photo(
-    session: SessionBackend, monkeypatch: pytest.MonkeyPatch
+    session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, batches = Gate(monkeypatch), None
     gate.open.set()
-    batches = BatchingBackend(session, replayed=False)
+    batches = BatchingSession(session, replayed=False)
     gate.open.clear()
     gate.reached.clear()
     with ThreadPoolExecutor(3) as pool:
@@ -238,7 +233,7 @@ def test_closing_ends_the_thread_after_the_last_photo(
 
 
 def test_batches_that_give_other_numbers_are_not_used(
-    session: SessionBackend, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    session: Session, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = FixedBatch.run
 
@@ -247,7 +242,7 @@ def test_batches_that_give_other_numbers_are_not_used(
 
     monkeypatch.setattr(FixedBatch, "run", off)
     with pytest.raises(FlorilegeError, match=r"batches of 1 give logits .* away from"):
-        BatchingBackend(session, replayed=True)
+        BatchingSession(session, replayed=True)
     with caplog.at_level(logging.WARNING):
         assert in_batches(session) is session
     assert [record.message.split(" cannot")[0] for record in caplog.records] == [
@@ -258,7 +253,7 @@ def test_batches_that_give_other_numbers_are_not_used(
 
 @pytest.mark.parametrize("stale", [True, False])
 def test_a_replay_of_old_pictures_is_noticed(
-    session: SessionBackend, monkeypatch: pytest.MonkeyPatch, stale: bool
+    session: Session, monkeypatch: pytest.MonkeyPatch, stale: bool
 ) -> None:
     run, first = FixedBatch.run, dict[int, Any]()
 
@@ -271,7 +266,7 @@ def test_a_replay_of_old_pictures_is_noticed(
 
 
 def test_batches_run_without_replay_if_only_replay_fails(
-    session: SessionBackend, monkeypatch: pytest.MonkeyPatch
+    session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = list[bool]()
 
@@ -283,14 +278,14 @@ def test_batches_run_without_replay_if_only_replay_fails(
 
     monkeypatch.setattr("florilege.server.inference.batching.open_graph", refusing)
     result = in_batches(session)
-    assert isinstance(result, BatchingBackend)
+    assert isinstance(result, BatchingSession)
     result.close()
     assert opened == [True, False]
 
 
 def test_a_cpu_is_served_without_batches(bundle: Path) -> None:
     pipeline = pipeline_of(Settings(bundle=bundle))
-    assert isinstance(pipeline.session, SessionBackend)
+    assert isinstance(pipeline.session, Session)
     assert pipeline.session.concurrency == cores()
 
 
@@ -301,7 +296,7 @@ def test_a_requested_number_of_threads_holds_on_a_gpu_too(
     settings = Settings(bundle=bundle, device="cpu", threads=3)
     engine = Engine(pipeline_of(settings), settings, Metrics())
     engine.close()
-    assert isinstance(engine.pipeline.session, BatchingBackend)
+    assert isinstance(engine.pipeline.session, BatchingSession)
     assert engine.threads == 3
 
 
@@ -313,11 +308,9 @@ def test_a_server_on_a_gpu_answers_in_batches_and_as_the_processor_does(
     monkeypatch.setattr(batching, "cores", lambda: 2)
     with Running(Settings(bundle=bundle, device="cpu")) as running:
         engine = running.engine
-        assert isinstance(engine.pipeline.session, BatchingBackend)
+        assert isinstance(engine.pipeline.session, BatchingSession)
         assert engine.threads == cores() + LARGEST
-        assert isinstance(
-            open_pipeline(bundle, device="cpu").session, SessionBackend
-        )  # as predict does
+        assert isinstance(open_pipeline(bundle, device="cpu").session, Session)  # as predict does
         numbers = [number % 8 for number in range(64)]
         with ThreadPoolExecutor(16) as pool:
             answers = list(pool.map(lambda n: ask(running.port, body=garden.photo(n)), numbers))
@@ -335,12 +328,12 @@ def test_a_server_on_a_gpu_answers_in_batches_and_as_the_processor_does(
 
 @pytest.mark.gpu
 def test_a_gpu_replays_batches_that_agree_with_the_processor(
-    bundle: Path, session: SessionBackend, caplog: pytest.LogCaptureFixture
+    bundle: Path, session: Session, caplog: pytest.LogCaptureFixture
 ) -> None:
     if "onnxruntime-gpu" not in installed_wheels():
         pytest.skip("onnxruntime-gpu is not installed")
-    batches = in_batches(SessionBackend(open_bundle(bundle), device="cuda"))
-    assert isinstance(batches, BatchingBackend)
+    batches = in_batches(Session(open_bundle(bundle), device="cuda"))
+    assert isinstance(batches, BatchingSession)
     assert not caplog.messages  # neither batches nor replay were refused
     with ThreadPoolExecutor(16) as pool:
         looks = [pool.submit(batches.infer, photo, max_pixels=MOST) for photo in 8 * PHOTOS]

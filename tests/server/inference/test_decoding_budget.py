@@ -24,8 +24,9 @@ from florilege.server.inference.decoding_budget import (
     PixelBudget,
     pixels_to_hold,
 )
-from florilege.server.problems import QueueTimeout
+from florilege.server.problems import Code, Problem
 from florilege.server.settings import Settings
+from tests.server.raised_problem import raises_problem
 from tests.server.server_thread import Running, wait_for
 
 
@@ -158,10 +159,10 @@ def test_a_picture_that_gives_up_waiting_leaves_no_trace(monkeypatch: pytest.Mon
     budget = PixelBudget(10)
 
     def give_up() -> None:
-        raise QueueTimeout("too long")
+        raise Problem(Code.QUEUE_TIMEOUT, "too long")
 
     with budget.hold(10):
-        with pytest.raises(QueueTimeout), budget.hold(1, give_up):
+        with raises_problem(Code.QUEUE_TIMEOUT), budget.hold(1, give_up):
             pytest.fail("went in")
         assert (budget.pixels_in_use, budget.waiting) == (10, 0)
     with budget.hold(10, give_up):  # nobody is asked who need not wait

@@ -1,15 +1,16 @@
-"""Large blocks return to the system whatever was freed before; smaller ones are kept."""
+"""Large blocks return to the system, smaller ones are kept; threads run under SCHED_BATCH."""
 
+import os
 import subprocess
 import sys
 
 import pytest
 
-from florilege.server import malloc
+from florilege.server import process
 
 PROGRAM = """
 import ctypes, sys
-from florilege.server.malloc import LARGE_BYTES, tune_malloc
+from florilege.server.process import LARGE_BYTES, tune_malloc
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
 libc.free.argtypes = [ctypes.c_void_p]
@@ -29,17 +30,17 @@ print((libc.mallinfo2().mapped_bytes - before) >> 20)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a setting of glibc")
 @pytest.mark.parametrize(("word", "returned"), [("set", "20"), ("leave", "0")])
 def test_a_large_block_is_a_mapping_of_its_own_where_that_is_set(word: str, returned: str) -> None:
-    process = subprocess.run(
+    program = subprocess.run(
         [sys.executable, "-c", PROGRAM, word], capture_output=True, text=True, check=False
     )
-    if "mallinfo2" in process.stderr:
+    if "mallinfo2" in program.stderr:
         pytest.skip("this C library cannot tell")
-    assert (process.stdout.strip(), process.stderr) == (returned, "")
+    assert (program.stdout.strip(), program.stderr) == (returned, "")
 
 
 PAGES = """
 import ctypes, resource
-from florilege.server.malloc import KEPT_BYTES, LARGE_BYTES, tune_malloc
+from florilege.server.process import KEPT_BYTES, LARGE_BYTES, tune_malloc
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
 assert tune_malloc()
@@ -59,12 +60,48 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a setting of glibc")
 def test_memory_of_one_photo_is_there_for_the_next() -> None:
-    process = subprocess.run(
+    program = subprocess.run(
         [sys.executable, "-c", PAGES], capture_output=True, text=True, check=True
     )
-    assert int(process.stdout) < 100  # of 3,072 pages
+    assert int(program.stdout) < 100  # of 3,072 pages
 
 
 def test_other_systems_have_no_such_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert malloc.tune_malloc() is False
+    assert process.tune_malloc() is False
+
+
+THREADS = """
+import os, subprocess, sys, threading
+from florilege.server.process import schedule_as_batch
+print(schedule_as_batch())
+thread = threading.Thread(target=lambda: print(os.sched_getscheduler(0)))
+thread.start()
+thread.join()
+code = "import os; print(os.sched_getscheduler(0))"
+print(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a policy of Linux")
+def test_threads_and_processes_started_later_inherit_the_policy() -> None:
+    program = subprocess.run(
+        [sys.executable, "-c", THREADS], capture_output=True, text=True, check=True
+    )
+    assert program.stdout.split() == ["True", str(os.SCHED_BATCH), str(os.SCHED_BATCH)]
+
+
+def test_other_systems_have_no_such_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert process.schedule_as_batch() is False
+
+
+def test_a_refused_policy_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(os, "sched_setscheduler", refuse, raising=False)
+    monkeypatch.setattr(os, "SCHED_BATCH", 3, raising=False)
+    monkeypatch.setattr(os, "sched_param", int, raising=False)
+    assert process.schedule_as_batch() is False
