@@ -24,14 +24,14 @@ class Limit(NamedTuple):
 
 
 LINES = {  # of code with comments and blank lines, by folder; florilege: what all folders share
-    "training": Limit(8_430, 7_800),
-    "server": Limit(7_525, 5_600),
-    "calibration": Limit(10_420, 8_300),
+    "training": Limit(8_420, 7_800),
+    "server": Limit(7_230, 5_600),
+    "calibration": Limit(10_390, 8_300),
     "models": Limit(5_240, 4_200),
     "data": Limit(4_080, 3_300),
     "florilege": Limit(2_100, 2_000),
 }
-PUBLIC_NAMES = Limit(870, 760)
+PUBLIC_NAMES = Limit(825, 760)
 LONGEST_FILE = 350
 FILES_IN_A_FOLDER = 18
 COMPLEXITY = 15
