@@ -11,6 +11,8 @@ import numpy as np
 
 from florilege.calibration.threshold import RealNumber
 
+LEAST_COVERAGE_DELTA = 0.1
+"""Share of calibrations in which an answer may promise too much coverage."""
 DELTAS = (0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
 ROWS = (50, 100, 1_000, 10_000, 100_000, 1_000_000)
 CRITICAL = np.array(

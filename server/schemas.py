@@ -108,6 +108,10 @@ class SetInfo(ResponseModel):
     calibrated: bool = Field(description="Whether the figures below hold for this request.")
     truncated: bool = Field(description="Whether max_results cut the list below the set.")
     __annotations__.update(FIGURES)  # expected_size, hit_rate
+    least_coverage: float | None = Field(
+        description="The least share of new sets that hold the true class, with 90 % confidence "
+        "for every k at once, so also for one chosen after looking. Null where nothing is promised."
+    )
     statement: str | None = Field(
         description="These figures in a sentence or two, in the first requested language of en, "
         "fr, de and es, else in English."
@@ -216,6 +220,7 @@ class Point(ResponseModel):
     coverage: float | None
     lambda_val: float | None = Field(serialization_alias="lambda")
     __annotations__.update(dict.fromkeys(FIGURES, Measured | None))
+    least_coverage: float | None
     small_classes: int | None = Field(
         description="For class_coverage: classes with too few photos for a threshold of their own."
     )

@@ -270,6 +270,7 @@ def _plain(point: OperatingPoint) -> dict[str, Any]:
         "small_classes": point.small_classes if RULES[point.rule].by_class else None,
         "lambda_val": point.lambda_val,
         **point.row.figures("calibrate"),
+        "least_coverage": point.least_coverage,
         "rows": point.rows,
     }
 

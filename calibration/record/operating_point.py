@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from florilege.calibration.coverage_band import LEAST_COVERAGE_DELTA, least_coverage
 from florilege.calibration.fusion import fuse
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.record.origin import Origin
@@ -54,12 +55,14 @@ class OperatingPoint(SetRule):
         measured: The photos that the figures were measured on.
         guaranteed: Whether the guarantee holds: none of the photos trained the network or chose its
             checkpoint or head; with several photos, each group must also show a single plant.
+        candidates: Scores that were compared on the photos; None where unknown.
     """
 
     table: Table
     row: Row
     measured: Origin
     guaranteed: bool
+    candidates: int | None = None
 
     @property
     def delta(self) -> float | None:
@@ -102,6 +105,30 @@ class OperatingPoint(SetRule):
                     selection_split=self.measured.selection_split,
                 )
         return estimates
+
+    @property
+    def least_coverage(self) -> float | None:
+        """Coverage on new photos that holds in 9 of 10 calibrations for every K at the same time.
+
+        So K may be chosen after looking at the figures. None for rules without a K and a threshold,
+        for several photos, and where it cannot be promised: the photos trained the network or chose
+        its checkpoint, have no labels, or show one plant several times.
+        """
+        measured, rate = self.measured, self.row.hit_rate
+        independent = measured.observations in (None, measured.rows)
+        is_mean_size = self.k is not None and self.lambda_val is not None
+        if (
+            not (is_mean_size and independent)
+            or self.table.images > 1
+            or self.guarantee is not None
+        ):
+            return None
+        if rate is None or self.candidates is None or measured.chose_checkpoint is not False:
+            return None
+        hits = round(rate * self.rows)
+        return least_coverage(
+            hits, self.rows, delta=LEAST_COVERAGE_DELTA, candidates=self.candidates
+        )
 
     @property
     def statement(self) -> str:

@@ -299,6 +299,7 @@ class CalibrationRecord:
             row=row,
             measured=self.measured,
             guaranteed=promised and self._independent,
+            candidates=None if self.selection is None else self.selection.candidates,
         )
 
 

@@ -46,7 +46,7 @@ def _sentences(point: "OperatingPoint", language: str) -> str:
     measured = words["whole"].format(
         measured=_measured_on(point, words), held=_size(point, words), truth=_hits(point, words)
     )
-    return f"{measured}{_promise(point, words)}"
+    return f"{measured}{_least(point, words)}{_promise(point, words)}"
 
 
 def _size(point: "OperatingPoint", words: Phrases) -> str:
@@ -65,6 +65,11 @@ def _hits(point: "OperatingPoint", words: Phrases) -> str:
         return words["not_known"]
     share, low, high = (_percent(x, words) for x in (hits.value, *hits.ci95))
     return words["hits"].format(share=share, low=low, high=high)
+
+
+def _least(point: "OperatingPoint", words: Phrases) -> str:
+    least = point.least_coverage
+    return " " + words["least"].format(share=_percent(least, words)) if least else ""
 
 
 def _measured_on(point: "OperatingPoint", words: Phrases) -> str:

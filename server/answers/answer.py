@@ -131,7 +131,11 @@ def _set_info(
     point: OperatingPoint, query: LocalizedQuery, *, size: int, calibrated: bool, truncated: bool
 ) -> SetInfo:
     """How the set was drawn; figures and statement only if they are ``calibrated``."""
-    figures = {**point.estimates, "statement": statement(point, query.languages, empty=size == 0)}
+    figures = {
+        **point.estimates,
+        "least_coverage": point.least_coverage,
+        "statement": statement(point, query.languages, empty=size == 0),
+    }
     return SetInfo.of(
         point,
         head=point.table.head,

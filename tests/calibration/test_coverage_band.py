@@ -1,4 +1,4 @@
-"""The least coverage of every threshold at once: oracle, limits, and a simulation of its promise."""
+"""The least coverage of every threshold at once: oracle, limits, and what a simulation keeps."""
 
 import math
 

@@ -202,6 +202,10 @@ class SetInfo:
     """Mean set size of this rule."""
     hit_rate: Measured | None
     """Share of sets that held the true class."""
+    least_coverage: float | None
+    """The least share of new sets that hold the true class, with 90 % confidence for every k at
+    once, so also for one chosen after looking. Null where nothing is promised.
+    """
     statement: str | None
     """These figures in a sentence or two, in the first requested language of en, fr, de and es,
     else in English.
@@ -288,6 +292,7 @@ class Point:
     lambda_val: float | None = field(metadata={"json": "lambda"})
     expected_size: Measured | None
     hit_rate: Measured | None
+    least_coverage: float | None
     small_classes: int | None
     """For class_coverage: classes with too few photos for a threshold of their own."""
 

@@ -20,6 +20,7 @@ from florilege.calibration.calibrate.card_section import (
 )
 from florilege.calibration.calibrate.fit import fit_record, passes
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
+from florilege.calibration.coverage_band import least_coverage
 from florilege.calibration.nested_cross_validation import choose
 from florilege.calibration.record.operating_point import NotCalibrated
 from florilege.calibration.record.origin import TRAFFIC
@@ -296,6 +297,40 @@ def test_a_hit_rate_says_whether_its_photos_also_chose_the_model(
         assert f"New photos may do worse, since {says}." in point.statement
         in_french = statement(point, ["fr"])
         assert "De nouvelles photos peuvent donner moins bien" in in_french
+
+
+def test_a_point_promises_coverage_for_every_k_at_once(record: CalibrationRecord) -> None:
+    unused = {"chose_checkpoint": False, "chose_head": True}
+    changed = replace(record, measured=replace(record.measured, **unused))
+    for rule in ("average_k", "balanced_average_k"):
+        points = [changed.point(rule, k=k) for k in changed.ks(rule)]
+        for point in points:
+            hits = round(hits_of(point).value * ROWS)
+            expected = least_coverage(hits, ROWS, delta=0.1, candidates=10)
+            assert point.least_coverage == expected < hits_of(point).ci95[0]
+        text = f"With 90 % confidence at least {100 * (points[20].least_coverage or 0):.1f} % do"
+        assert text in points[20].statement
+
+
+@pytest.mark.parametrize(
+    ("use", "request_for"),
+    [
+        ({"chose_checkpoint": None}, {}),
+        ({"chose_checkpoint": True, "train_photos": 1}, {}),
+        ({"observations": ROWS - 1}, {}),
+        ({}, {"rule": "top_k", "k": 3}),
+        ({}, {"rule": "coverage"}),
+        ({}, {"guarantee": "mean"}),
+        ({}, {"images": 2}),
+    ],
+)
+def test_no_coverage_is_promised_where_photos_depend_on_it(
+    record: CalibrationRecord, use: dict[str, Any], request_for: dict[str, Any]
+) -> None:
+    measured = replace(record.measured, **{"chose_checkpoint": False, **use})
+    point = replace(record, measured=measured).point(**{"rule": "average_k", **request_for})
+    assert point.least_coverage is None
+    assert "90 % confidence" not in point.statement
 
 
 def test_the_selection_is_recorded_with_an_honest_rate(record: CalibrationRecord) -> None:
