@@ -17,6 +17,7 @@ from florilege.data.dataset import SPLITS, split_name
 from florilege.data.feedback_conversion import convert_feedback
 from florilege.data.feedback_import import import_feedback
 from florilege.data.flora import is_flora
+from florilege.data.occurrence_archive import import_occurrences
 from florilege.data.records import count_of
 from florilege.data.sources import own_pictures
 from florilege.data.splits import mend_source, split_source
@@ -105,6 +106,33 @@ def _split_command(
     typer.echo(f"{out}: " + ", ".join(f"{name} {count:,}" for name, count in counts.items()))
     if counts["train"] and counts["val"]:
         conclude(then=[_train_on(str(out))])
+
+
+@app.command("import-occurrences")
+def _import_occurrences_command(
+    archive: Annotated[
+        Path, typer.Argument(metavar="ARCHIVE", help="Darwin Core archive, as GBIF provides it.")
+    ],
+    out: Annotated[Path, typer.Option(help="Table to write, .csv or .parquet.")],
+    cell: Annotated[float, typer.Option(help="Side of a grid cell in degrees.")] = 1.0,
+    as_json: AsJson = False,
+) -> None:
+    """Count the records of an archive by grid cell, month and species.
+
+    ``florilege calibrate --occurrences`` takes the table.
+    """
+    _check_manifest(out)
+    imported = import_occurrences(archive, out, degrees=cell)
+    if as_json:
+        typer.echo(json.dumps({"occurrences": str(out), **asdict(imported)}))
+        return
+    typer.echo(
+        f"{out}: {count_of(imported.records, 'record', 'records')} of {imported.species:,} species "
+        f"({imported.species_column}) in {imported.regions:,} cells"
+    )
+    for reason, count in imported.left_out.items():
+        typer.echo(f"left out: {count:,} {reason}")
+    conclude(then=[f"florilege calibrate BUNDLE --data DATA --occurrences {out}"])
 
 
 @app.command("import-feedback")

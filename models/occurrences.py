@@ -6,11 +6,13 @@ are the logits of the photo at that place. Nothing is excluded: a class that was
 there is only less likely.
 """
 
+import hashlib
 import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,7 +26,35 @@ PSEUDO_RECORDS = 20.0
 """Weight of what is known of all regions for one region, and of all months for one month."""
 NEIGHBOUR = 0.5
 """Weight of the month before and after: a season does not end on the last day of a month."""
+PlaceKind = Literal["region", "region_and_month"]
+"""What is known of the place of a photo."""
 _CELL = re.compile(r"cell([\d.]+)_(-?[\d.]+)_(-?[\d.]+)")
+
+
+class Place(NamedTuple):
+    """Where and when a photo was taken."""
+
+    region: str
+    month: int = ALL_MONTHS
+
+    @property
+    def kind(self) -> PlaceKind:
+        """What is known."""
+        return "region" if self.month == ALL_MONTHS else "region_and_month"
+
+
+def month_of(text: str) -> int:
+    """The month that a number or an ISO date names.
+
+    Example:
+        >>> month_of("6"), month_of("2026-06-30")
+        (6, 6)
+    """
+    parts = text.split("-")
+    part = parts[1] if len(parts) > 1 else parts[0]
+    if not (part.isdecimal() and 1 <= int(part) <= MONTHS):
+        raise ValueError(f"a month must be 1 to 12 or a date YYYY-MM-DD, got {text!r}")
+    return int(part)
 
 
 def cell_name(latitude: float, longitude: float, degrees: float) -> str:
@@ -114,7 +144,7 @@ class Occurrences:
         """Whether there are records of a region."""
         return region in self._place_of
 
-    def counts(self, region: str, month: int | None = None) -> Floats:
+    def counts(self, region: str, month: int = ALL_MONTHS) -> Floats:
         """Weight of each class in a region, ``(classes,)``; 0 where nothing was recorded.
 
         With a month, records of the months beside it count half, and those without a month as if
@@ -123,7 +153,7 @@ class Occurrences:
         place = self._place_of.get(region)
         rows = slice(0, 0) if place is None else slice(*self._bounds[place : place + 2])
         months, weights = self.month[rows], self.weight[rows]
-        if month is not None:
+        if month != ALL_MONTHS:
             apart = np.abs(months - month)
             apart = np.minimum(apart, MONTHS - apart)
             factor = np.select([apart == 0, apart == 1], [1.0, NEIGHBOUR], 0.0)
@@ -131,7 +161,7 @@ class Occurrences:
             weights = weights * np.where(months == ALL_MONTHS, spread, factor)
         return np.bincount(self.class_index[rows], weights, self.classes).astype(np.float64)
 
-    def log_lift(self, region: str, month: int | None = None) -> Floats:
+    def log_lift(self, place: Place) -> Floats:
         """Logarithm of how much more common each class is there than overall, ``(classes,)``.
 
         The shares of a month lean on those of the region, and these on all records, so that few
@@ -139,22 +169,45 @@ class Occurrences:
         """
         overall = self._totals + 1.0
         share = overall = overall / overall.sum()
-        for at in (None,) if month is None else (None, month):
-            counts = self.counts(region, at)
+        for month in dict.fromkeys((ALL_MONTHS, place.month)):
+            counts = self.counts(place.region, month)
             share = (counts + PSEUDO_RECORDS * share) / (counts.sum() + PSEUDO_RECORDS)
         return np.where(self._totals > 0, np.log(share / overall), 0.0)
 
-    def in_range(self, region: str, month: int | None = None) -> list[bool | None]:
+    def in_range(self, place: Place) -> list[bool | None]:
         """Whether each class was recorded there; None for one without any record.
 
         All are None for an unknown region.
         """
-        if not self.knows(region):
+        if not self.knows(place.region):
             return [None] * self.classes
-        present = self.counts(region, month) > 0
+        present = self.counts(*place) > 0
         return [
             bool(here) if total else None for here, total in zip(present, self._totals, strict=True)
         ]
+
+    def draw(self, labels: NDArray[np.int64], *, seed: int = 0) -> list[Place]:
+        """A place for each photo, drawn from the records of its class; of any class without some.
+
+        Args:
+            labels: Class of each photo, ``(rows,)``.
+            seed: Seed of the draws.
+        """
+        random, places = np.random.default_rng(seed), dict[int, Place]()
+        for label in np.unique(labels):
+            entries = np.flatnonzero(self.class_index == label)
+            if not entries.size:
+                entries = np.arange(self.weight.size)
+            rows, weights = np.flatnonzero(labels == label), self.weight[entries]
+            drawn_entries = random.choice(entries, rows.size, p=weights / weights.sum())
+            for row, entry in zip(rows.tolist(), drawn_entries.tolist(), strict=True):
+                places[row] = Place(self.regions[self.region[entry]], int(self.month[entry]))
+        return [places[row] for row in range(len(labels))]
+
+    @cached_property
+    def sha256(self) -> str:
+        """SHA-256 of :meth:`to_bytes`."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
 
     def to_bytes(self) -> bytes:
         """Consecutive ``.npy`` arrays; equal content gives equal bytes."""

@@ -12,6 +12,7 @@ from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.record.origin import Selection
 from florilege.calibration.record.schema import ANSWERED
 from florilege.calibration.rules import RuleName
+from florilege.models.occurrences import PlaceKind
 
 Rule = RuleName
 Verdict = Literal["accepted", "suspect", "rejected", "not_judged"]
@@ -57,6 +58,8 @@ class Query(ResponseModel):
     only: ClassIds | None = Field(
         description="The classes that `only` stands for, within the list if there is one."
     )
+    region: str | None = Field(description="Where the photo was taken: a region, or its grid cell.")
+    month: int | None = Field(description="When it was taken.")
 
 
 class Measured(ResponseModel):
@@ -166,6 +169,13 @@ class Result:
     top_k_probability: Annotated[
         float | None,
         Field(description="Probability of being among the k best; only with include=marginals."),
+    ]
+    in_range: Annotated[
+        bool | None,
+        Field(
+            description="Whether it was recorded at the place and season of the request; null if "
+            "these were not given, or nothing was recorded of the region or of the class."
+        ),
     ]
     taxon: Taxon
 
@@ -291,6 +301,23 @@ class OfferedList(ResponseModel):
     calibrated: bool = Field(description="Whether it has thresholds of its own.")
 
 
+class PlacesInfo(ResponseModel):
+    """The table of occurrences behind `region`, `month`, `latitude`, `longitude` and `date`."""
+
+    regions: list[str] | None = Field(
+        description="What `region` may name; null for cells of a grid, which latitude and "
+        "longitude name."
+    )
+    cell_degrees: float | None = Field(description="Side of a cell; null for named regions.")
+    calibrated: list[PlaceKind] = Field(description="What has thresholds of its own.")
+    strength: float = Field(description="How much a place counts: 0 not at all, 1 as recorded.")
+    gain: float = Field(description="Hit rate that a place gains at the default k.")
+    simulated: bool = Field(
+        description="Whether the places of the calibration photos were drawn from the table: real "
+        "photos then gain less."
+    )
+
+
 class ModelCard(ResponseModel):
     """The model that the server runs."""
 
@@ -308,6 +335,7 @@ class ModelCard(ResponseModel):
     )
     rules: list[RuleInfo]
     lists: list[OfferedList] = Field(description="What `list` may name.")
+    places: PlacesInfo | None = Field(description="Null without a table of occurrences.")
     languages: list[str] = Field(description="Languages with at least one common name.")
     feedback: bool = Field(description="Whether `POST /v1/feedback` accepts feedback.")
     feedback_photos: bool = Field(description="Whether feedback with `consent` keeps the photos.")

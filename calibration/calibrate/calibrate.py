@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from florilege.calibration.calibrate.calibration_settings import (
+    NO_METHOD,
     CalibrationPlan,
     CalibrationSettings,
 )
@@ -13,18 +14,31 @@ from florilege.calibration.calibrate.card_section import read_card_files, update
 from florilege.calibration.calibrate.fit import SIZE_TOLERANCE, fit_record, passes
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, outputs_of, photos_for
 from florilege.calibration.calibrate.photo_overlap import overlap_warnings, photo_overlap
+from florilege.calibration.calibrate.place_thresholds import (
+    PhotoPlaces,
+    photo_places,
+    read_occurrences,
+)
 from florilege.calibration.calibrate.set_agreement import compare_runtimes
 from florilege.calibration.calibrate.training_features import training_features, training_photos
 from florilege.calibration.conformal import fewest_rows
 from florilege.calibration.record import CalibrationRecord
-from florilege.calibration.record.record_file import CALIBRATIONS, REFERENCES
+from florilege.calibration.record.origin import PlacePrior
+from florilege.calibration.record.record_file import CALIBRATIONS, REFERENCES, open_occurrences
 from florilege.calibration.record.schema import CalibratedList
 from florilege.calibration.rejection.reference import Reference
 from florilege.data.dataset import Split, split_name
+from florilege.data.photo_places import photo_places as places_of_data
 from florilege.data.sources import list_source
 from florilege.data.split_parts import Part
 from florilege.errors import GateFailed, UsageError
-from florilege.models.bundle.bundle import open_bundle, replace_files, reserved
+from florilege.models.bundle.bundle import (
+    OCCURRENCES,
+    Bundle,
+    open_bundle,
+    replace_files,
+    reserved,
+)
 from florilege.models.class_lists import read_lists
 from florilege.models.runtime import OPENVINO, Runtime
 from florilege.models.session import Session
@@ -85,10 +99,12 @@ def calibrate_bundle(
         sessions = [Session(bundle, device=device, runtime=each) for each in runtimes]
         plan, training = _plan(sessions[0], data, part, requested)
         photos = photos_for(bundle, data, split)
+        places = _places(bundle, data, photos, requested.occurrences, say)
         photo_overlap(bundle, split, [])  # fails early if its file is damaged
         card, metrics = read_card_files(bundle)
         calibrated = [
-            _calibrated(session, plan, photos, training, workers, stack) for session in sessions
+            _calibrated(session, plan, photos, training, places, workers, stack)
+            for session in sessions
         ]
         if len(calibrated) > 1:
             _compare(calibrated, sessions, data, part, say)
@@ -97,7 +113,9 @@ def calibrate_bundle(
             files |= updated_files(card, metrics, record)
             if reference is not None:
                 files[REFERENCES[record.measured.runtime]] = reference.to_bytes()
-        names = (*CALIBRATIONS.values(), *REFERENCES.values())
+        if places is not None:
+            files[OCCURRENCES] = places.occurrences.to_bytes()
+        names = (*CALIBRATIONS.values(), *REFERENCES.values(), OCCURRENCES)
         replace_files(path, files, without=[name for name in names if name not in files])
         if report is not None:
             report(measured._replace(bundle=open_bundle(path)))
@@ -113,6 +131,7 @@ def _calibrated(
     plan: CalibrationPlan,
     photos: Split,
     training: Split | None,
+    places: PhotoPlaces | None,
     workers: Workers | None,
     stack: ExitStack,
 ) -> _Calibrated:
@@ -129,9 +148,28 @@ def _calibrated(
             class_counts=bundle.classes.counts,
             overlap=photo_overlap(bundle, photos.name, outputs.photos),
             reference=reference,
+            places=places,
             advance=advance,
         )
     return BundleOutputs(bundle, record, outputs, photos), reference
+
+
+def _places(
+    bundle: Bundle, data: str, photos: Split, file: str | None, say: Callable[[str], None]
+) -> PhotoPlaces | None:
+    """The table of occurrences, of ``file`` or else of the bundle, and the places of the photos."""
+    if file == NO_METHOD:
+        return None
+    if file is None:
+        occurrences = open_occurrences(bundle)
+    else:
+        occurrences, warning = read_occurrences(Path(file), bundle.classes)
+        if warning is not None:
+            say(warning)
+    if occurrences is None:
+        return None
+    places = places_of_data(data, photos.names, occurrences.cell_degrees)
+    return photo_places(occurrences, places, photos.labels)
 
 
 def _compare(
@@ -170,6 +208,7 @@ def cautions(record: CalibrationRecord) -> list[str]:
         *_class_cautions(record),
         *([f"{absent} of {record.classes} classes have no photo in this split"] if absent else []),
         *(caution for each in record.lists for caution in _list_cautions(each)),
+        *_place_cautions(record.place_prior),
     ]
 
 
@@ -229,6 +268,20 @@ def _list_cautions(each: CalibratedList) -> list[str]:
     if absent:
         sentences.append(f"{absent} of the {len(each.classes)} classes of {name} have no photo")
     return sentences
+
+
+def _place_cautions(prior: PlacePrior | None) -> list[str]:
+    if prior is None:
+        return []
+    if not prior.strength:
+        return ["the place of a photo gains no hits on these photos and will not be used"]
+    if prior.simulated:
+        return [
+            "fewer than 100 of these photos have a place with records (columns region, or latitude "
+            "and longitude, and month or date): places were drawn from the records of each "
+            "species, which looks better than real photos"
+        ]
+    return []
 
 
 def _guarantee_cautions(record: CalibrationRecord) -> list[str]:

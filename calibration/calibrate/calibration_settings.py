@@ -93,7 +93,11 @@ class CalibrationSettings(FlagSettings):
         description="List of class ids, one per line, or folder of lists; each gets its own "
         "thresholds; may be repeated.",
     )
-
+    occurrences: Annotated[str | None, Flag(metavar="FILE|none")] = Field(
+        default=None,
+        description="Table region,month,class_id,weight of where and when each class was recorded; "
+        "none removes the one in the bundle.",
+    )
     runtime: RuntimeName = Field(
         default="onnxruntime",
         description="Runtime of the network; openvino adds a second calibration to the bundle.",

@@ -150,8 +150,9 @@ def _points(
     asks = RULES[rule].asks
     calibrated = record.ks(rule, guarantee=guarantee, list_name=list_name)
     values = sorted(record.asked_coverage if asks == "coverage" else record.asked_k)
+    conditions: dict[str, Any] = {"guarantee": guarantee, "list_name": list_name}
     return [
-        record.point(rule, **{asks: value}, images=1, guarantee=guarantee, list_name=list_name)
+        record.point(rule, **conditions, **dict[str, Any]({asks: value}))
         for value in values
         if value in calibrated
     ]

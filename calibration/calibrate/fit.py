@@ -12,6 +12,7 @@ from florilege.calibration.calibrate.fusion_thresholds import group_tables
 from florilege.calibration.calibrate.list_thresholds import PASSES, list_tables
 from florilege.calibration.calibrate.photo_outputs import FEATURES, SplitOutputs
 from florilege.calibration.calibrate.photo_overlap import PhotoOverlap
+from florilege.calibration.calibrate.place_thresholds import PhotoPlaces, place_tables
 from florilege.calibration.calibrate.threshold_tables import (
     Advance,
     Block,
@@ -52,6 +53,7 @@ def fit_record(
     class_counts: NDArray[np.int64] | None,
     overlap: PhotoOverlap = PhotoOverlap(),  # noqa: B008  # unknown overlap; immutable
     reference: Reference | None = None,
+    places: PhotoPlaces | None = None,
     advance: Advance = lambda rows: None,
 ) -> CalibrationRecord:
     """Choose the head and scores to serve, calibrate every rule, and measure all of them.
@@ -64,6 +66,7 @@ def fit_record(
         overlap: How many of its photos trained or chose the network.
         reference: The features to compare with, for the rejection methods that need them; the
             outputs must then hold features.
+        places: Places of the photos, and the table of occurrences; None without one.
         advance: Called with the number of rows after each block; in total with
             ``passes(outputs, plan)`` times the rows.
     """
@@ -88,6 +91,10 @@ def fit_record(
     for _, tables_of_list in lists:
         tables += tables_of_list
     tables += choice.other_tables
+    prior = None
+    if places is not None:
+        prior, of_places = place_tables(outputs, plan, served, places, weights=weights)
+        tables += of_places
     low, high = interval_of_best(single.hits, choice.candidates, plants=outputs.plants)
     distribution, rejection = _fit_familiarity(outputs, served, plan, reference, advance)
     return CalibrationRecord(
@@ -136,6 +143,7 @@ def fit_record(
         ),
         lists=tuple(calibrated for calibrated, _ in lists),
         tables=tuple(tables),
+        place_prior=prior,
     ).with_id()
 
 

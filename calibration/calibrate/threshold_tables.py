@@ -21,6 +21,7 @@ from florilege.calibration.rules.score_summary import Evidence
 from florilege.calibration.scores import ScoreKind
 from florilege.calibration.sets import SetRule, size_bounds
 from florilege.calibration.threshold import next_above
+from florilege.models.occurrences import PlaceKind
 
 Advance = Callable[[int], object]
 """Called with the number of rows after each block."""
@@ -42,6 +43,7 @@ class Source:
     images: int = 1  # photos in a group
     fusion: Fusion = "mean_score"  # how the scores of a group become one row
     made_from: MadeFrom | None = None  # what its photos have in common; None for single photos
+    place: PlaceKind | None = None  # what is known of the place of each photo
     list_name: str | None = None  # the list whose classes are scored; None for all classes
     plants: NDArray[np.int64] | None = None  # the plant of each row; None where all are independent
 
@@ -146,6 +148,7 @@ def table_of(
         head=source.head,
         score_kind=source.score_kind,
         temperature=source.temperature,
+        place=source.place,
         list_name=source.list_name,
         images=source.images,
         fusion=source.fusion,

@@ -151,7 +151,9 @@ class OperatingPoint(SetRule):
         """Logits ``(..., classes)`` of the table's head, divided by the temperature."""
         return scale_logits(logits, self.table.temperature)
 
-    def fused_scores(self, logits: ArrayLike) -> NDArray[np.float64]:
+    def fused_scores(
+        self, logits: ArrayLike, lift: NDArray[np.float64] | None = None
+    ) -> NDArray[np.float64]:
         """One row of scores from all photos of a request, for :meth:`compare` and :meth:`sets`.
 
         For one photo these are :func:`florilege.calibration.scores.scores`, bit for bit. A
@@ -160,6 +162,7 @@ class OperatingPoint(SetRule):
 
         Args:
             logits: Logits of the table's head, shape ``(photos, classes)``; photos in any order.
+            lift: What the place adds to the scaled logits, shape ``(classes,)``; None for nothing.
 
         Returns:
             float64, shape ``(classes,)``.
@@ -168,6 +171,7 @@ class OperatingPoint(SetRule):
             ValueError: A wrong shape, no photo, or logits that are NaN or +inf.
         """
         values = self.scaled(logits)[np.newaxis]
+        values = values if lift is None else values + lift
         k = self.top_k if self.table.fusion == "mean_marginal" else None
         rows = fuse(values, score_kind=self.table.score_kind, fusion=self.table.fusion, k=k)
         return rows.reshape(-1)

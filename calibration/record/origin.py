@@ -56,6 +56,25 @@ class Origin:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PlacePrior:
+    """How much the place of a photo counts.
+
+    Attributes:
+        strength: Factor of the logarithms that are added to the logits; 0 where they gain nothing.
+        gain: Hit rate at the default K that the place gains, on photos that did not choose.
+        rows: Photos with a place, and a month if enough have one.
+        simulated: Whether their places were drawn from the records of their species.
+        occurrences_sha256: Hash of the table of occurrences.
+    """
+
+    strength: float
+    gain: float
+    rows: int
+    simulated: bool
+    occurrences_sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Selection:
     """The choice of the head and the kind of score to serve.
 

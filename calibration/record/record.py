@@ -14,13 +14,14 @@ from numpy.typing import ArrayLike, NDArray
 from florilege.calibration.distribution import Distribution
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.record.operating_point import NotCalibrated, OperatingPoint
-from florilege.calibration.record.origin import TRAFFIC, Origin, Selection
+from florilege.calibration.record.origin import TRAFFIC, Origin, PlacePrior, Selection
 from florilege.calibration.record.record_json import SCHEMA_VERSION, dump, parse
 from florilege.calibration.record.schema import CalibratedList, Table
 from florilege.calibration.record.shot_groups import ShotGroup
 from florilege.calibration.rejection.rejection_rule import RejectionRule
 from florilege.calibration.rules import RULES, class_weights, usual_guarantee
 from florilege.calibration.scores import ScoreKind, scores
+from florilege.models.occurrences import PlaceKind
 
 PREFERRED_K = 3.0
 
@@ -32,11 +33,12 @@ class _TableKey(NamedTuple):
     guarantee: Guarantee | None
     images: int = 1
     list_name: str | None = None  # None for all classes
+    place: PlaceKind | None = None  # None for photos of unknown places
 
     @property
     def usual(self) -> bool:
-        """Whether it is for one photo and all classes."""
-        return (self.images, self.list_name) == (1, None)
+        """Whether it is for one photo, all classes and an unknown place."""
+        return (self.images, self.list_name, self.place) == (1, None, None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +67,7 @@ class CalibrationRecord:
         shots: Sizes and hits at the default K for species with few, a medium number and many
             training images; empty where the numbers of training images are unknown.
         lists: The lists of classes with thresholds of their own.
+        place_prior: How much the place of a photo counts; None without a table of occurrences.
         tables: All thresholds: the full grid for single photos with the served head and scores, and
             only the requested values for several photos, a list, or another head, kind of score or
             temperature.
@@ -90,6 +93,7 @@ class CalibrationRecord:
     shots: tuple[ShotGroup, ...]
     lists: tuple[CalibratedList, ...]
     tables: tuple[Table, ...]
+    place_prior: PlacePrior | None = None
 
     def __post_init__(self) -> None:
         if len(self._weights) != self.classes:
@@ -116,7 +120,9 @@ class CalibrationRecord:
         for table in self.tables:
             is_rule = table.rule in RULES
             if is_rule and (table.head, table.score_kind, table.temperature) == served:
-                key = _TableKey(table.rule, table.guarantee, table.images, table.list_name)
+                key = _TableKey(
+                    table.rule, table.guarantee, table.images, table.list_name, table.place
+                )
                 tables.setdefault(key, table)
         return tables
 
@@ -150,9 +156,10 @@ class CalibrationRecord:
         images: int = 1,
         guarantee: Guarantee | None = None,
         list_name: str | None = None,
+        place: PlaceKind | None = None,
     ) -> list[float]:
         """The calibrated values of K (coverages for a coverage rule), ascending."""
-        table = self._table(rule, guarantee, images, list_name)
+        table = self._table(rule, guarantee, images, list_name, place)
         return [] if table is None else list(table.columns.value)
 
     def point(
@@ -164,6 +171,7 @@ class CalibrationRecord:
         images: int = 1,
         guarantee: Guarantee | None = None,
         list_name: str | None = None,
+        place: PlaceKind | None = None,
     ) -> OperatingPoint:
         """The threshold for a rule at a K or a coverage.
 
@@ -176,17 +184,20 @@ class CalibrationRecord:
             guarantee: The guarantee for new photos; by default the usual one of the rule: coverage
                 on average over calibrations (``mean``), and none for sizes.
             list_name: The list whose classes are scored; None for all classes.
+            place: What is known of the place of the photo.
 
         Raises:
             NotCalibrated: There is no such threshold; ``allowed`` holds the calibrated values.
         """
-        table = self._table(rule, guarantee, images, list_name)
-        conditions = _conditions(images, guarantee, list_name)
+        table = self._table(rule, guarantee, images, list_name, place)
+        conditions = _conditions(images, guarantee, list_name, place)
         if table is None:
             raise NotCalibrated(f"rule {rule!r} is not calibrated{conditions}", allowed=[])
         asks = RULES[rule].asks
         value = self._requested_value(table, coverage if asks == "coverage" else k)
-        point = self._points.get((_TableKey(rule, table.guarantee, images, list_name), value))
+        point = self._points.get(
+            (_TableKey(rule, table.guarantee, images, list_name, place), value)
+        )
         if point is None:
             raise NotCalibrated(
                 f"{asks} = {value:g} is not calibrated for rule {rule!r}{conditions}",
@@ -208,7 +219,7 @@ class CalibrationRecord:
             (table.head, table.score_kind, table.temperature): rate
             for table in self.tables
             if (table.rule, table.images, table.guarantee) == ("average_k", 1, None)
-            and table.list_name is None
+            and table.list_name is table.place is None
             for value, rate in zip(table.columns.value, table.columns.hit_rate, strict=True)
             if value == k and rate is not None
         }
@@ -255,10 +266,15 @@ class CalibrationRecord:
         return {each.name: each for each in self.lists}
 
     def _table(
-        self, rule: str, guarantee: Guarantee | None, images: int, list_name: str | None
+        self,
+        rule: str,
+        guarantee: Guarantee | None,
+        images: int,
+        list_name: str | None,
+        place: PlaceKind | None,
     ) -> Table | None:
         promised = guarantee or usual_guarantee(rule)
-        return self.served.get(_TableKey(rule, promised, images, list_name))
+        return self.served.get(_TableKey(rule, promised, images, list_name, place))
 
     def _requested_value(self, table: Table, value: float | None) -> float:
         if value is not None:
@@ -303,7 +319,10 @@ class CalibrationRecord:
         )
 
 
-def _conditions(images: int, guarantee: Guarantee | None, list_name: str | None) -> str:
+def _conditions(
+    images: int, guarantee: Guarantee | None, list_name: str | None, place: PlaceKind | None
+) -> str:
     text = "" if guarantee is None else f" with guarantee={guarantee}"
     text += "" if images == 1 else f" with {images} photos"
+    text += "" if place is None else f" for photos with {place.replace('_', ' ')}"
     return text + ("" if list_name is None else f" for the list {list_name!r}")

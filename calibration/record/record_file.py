@@ -9,11 +9,13 @@ from florilege.errors import BundleError
 from florilege.models.bundle.bundle import (
     CALIBRATION,
     MODEL,
+    OCCURRENCES,
     OPENVINO_CALIBRATION,
     OPENVINO_REFERENCE,
     REFERENCE,
     Bundle,
 )
+from florilege.models.occurrences import Occurrences
 from florilege.models.runtime import RuntimeName
 
 CALIBRATIONS: Final[Mapping[RuntimeName, str]] = {
@@ -67,6 +69,27 @@ def read_record(bundle: Bundle, runtime: RuntimeName | None = None) -> Calibrati
             f"than its {MODEL}: run `florilege calibrate {bundle.path} --data DATA`"
         )
     return record
+
+
+def open_occurrences(bundle: Bundle, record: CalibrationRecord | None = None) -> Occurrences | None:
+    """Read the table of occurrences of a bundle; None if it has none.
+
+    Raises:
+        BundleError: It is damaged, or not the one of the calibration ``record``.
+    """
+    if not bundle.has(OCCURRENCES) or (record is not None and record.place_prior is None):
+        return None
+    try:
+        occurrences = Occurrences.of_bytes(bundle.read(OCCURRENCES))
+    except ValueError as error:
+        raise BundleError(
+            f"{OCCURRENCES} of {bundle.path} is damaged ({error}): run `florilege calibrate "
+            f"{bundle.path} --data DATA --occurrences FILE`"
+        ) from error
+    prior = None if record is None else record.place_prior
+    if prior is not None and prior.occurrences_sha256 != bundle.manifest.files[OCCURRENCES]:
+        raise BundleError(f"{bundle.path} is calibrated for another {OCCURRENCES}: calibrate again")
+    return occurrences
 
 
 def open_reference(

@@ -15,6 +15,7 @@ from florilege.calibration.photo_groups import MadeFrom
 from florilege.calibration.rules import RULES
 from florilege.calibration.scores import ScoreKind, check_temperature
 from florilege.models.class_lists import RegionList
+from florilege.models.occurrences import PlaceKind
 
 Verb = Literal["calibrate", "evaluate"]
 
@@ -177,6 +178,7 @@ class Table:
         list_name: The list whose classes are scored, on photos of these classes; None for all
             classes.
         images: Photos of one plant in a request.
+        place: What is known of the place of the photo; None for nothing.
         fusion: How their scores become one row, see :mod:`florilege.calibration.fusion`.
         rows: Number of photos, or of groups of ``images`` photos, of the measurement.
         made_from: What the photos of a group have in common, see
@@ -203,6 +205,7 @@ class Table:
     max_size: int | None
     by_class: ByClass | None
     columns: Columns
+    place: PlaceKind | None = None
 
     def __post_init__(self) -> None:
         if (self.guarantee == "probability") != (self.delta is not None):

@@ -26,6 +26,7 @@ CLASSES: Final = "classes.json"
 PREPROCESS: Final = "preprocess.json"
 CALIBRATION: Final = "calibration.json"
 REFERENCE: Final = "reference.npy"  # reference for features, if the calibration needs one
+OCCURRENCES: Final = "occurrences.npy"  # records by region and month, if it was given some
 OPENVINO_CALIBRATION: Final = "calibration-openvino.json"  # for OpenVINO, which then serves
 OPENVINO_REFERENCE: Final = "reference-openvino.npy"
 THUMBNAILS: Final = "thumbnails.zip"  # reference pictures of the classes that have one

@@ -15,7 +15,9 @@ from florilege.calibration.rejection.reference import Reference
 from florilege.calibration.rules import RULES
 from florilege.calibration.scores import logits_among
 from florilege.models.classes import ClassInfo
+from florilege.models.occurrences import PlaceKind
 from florilege.server.answers.common_names import TaxonTable, fallback_chain
+from florilege.server.answers.place import PlaceEffect
 from florilege.server.answers.query import LocalizedQuery
 from florilege.server.answers.restriction import Restriction
 from florilege.server.problems import Code, Problem
@@ -49,6 +51,7 @@ def answer(
     model: Model,
     answer_id: str,
     restriction: Restriction | None = None,
+    effect: PlaceEffect | None = None,
 ) -> tuple[Answer, Mask]:
     """The prediction set of one organism, seen on one or several photos.
 
@@ -61,6 +64,7 @@ def answer(
         model: The model that answers.
         answer_id: The id of the answer.
         restriction: The classes to score; None for all.
+        effect: What the place of the photo changes; None where it is unknown.
 
     Returns:
         The answer, and a mask of the classes in its set, ``(classes,)``.
@@ -69,13 +73,15 @@ def answer(
         Problem: As `operating_point`.
     """
     photos = len(next(iter(logits.values())))
-    point, calibrated = operating_point(record, query, photos, restriction)
+    kind = None if effect is None else effect.kind
+    point, calibrated = operating_point(record, query, photos, restriction, kind)
     classes = taxa.classes
     infos: Sequence[ClassInfo] = classes if restriction is None else restriction.infos
-    served = logits[point.table.head]
+    served, lift = logits[point.table.head], None if effect is None else effect.lift
     if restriction is not None:
         served = logits_among(served, restriction.classes)  # (photos, listed), like all below
-    scores = point.fused_scores(served)  # (classes,)
+        lift = None if lift is None else lift[restriction.classes]
+    scores = point.fused_scores(served, lift)  # (classes,)
     inside = point.sets(scores[np.newaxis])[0]  # (classes,)
     if rejection.verdict == "rejected":
         inside = np.zeros_like(inside)
@@ -86,7 +92,7 @@ def answer(
     prediction = Answer(
         id=answer_id,
         model=model,
-        query=_resolved_query(point, query, photos, restriction),
+        query=_resolved_query(point, query, photos, restriction, effect),
         set=_set_info(
             point,
             query,
@@ -103,12 +109,15 @@ def answer(
             inside,
             _marginals(point, query, served, len(members)),
             query,
+            None if effect is None else _among(effect.in_range, restriction),
         ),
         rollup=roll_up(infos, scores, members) if "rollup" in query.include else None,
         rejection=rejection,
         warnings=[
             *_fusion_warnings(point, photos),
             *([] if calibrated else _list_warnings(restriction, len(classes))),
+            *([] if effect is None else effect.warnings),
+            *_place_warnings(point, kind),
         ],
     )
     if restriction is not None:
@@ -118,13 +127,27 @@ def answer(
 
 
 def _resolved_query(
-    point: OperatingPoint, query: LocalizedQuery, photos: int, restriction: Restriction | None
+    point: OperatingPoint,
+    query: LocalizedQuery,
+    photos: int,
+    restriction: Restriction | None,
+    effect: PlaceEffect | None,
 ) -> Query:
     """The query, with every default filled in."""
-    list_name, only = None, None
+    list_name, only, region, month = None, None, None, None
+    if effect is not None:
+        region, month = effect.place.region, effect.place.month or None
     if restriction is not None:
         list_name, only = restriction.list_name, restriction.only
-    return Query.of(point, images=photos, lang=query.languages[0], list=list_name, only=only)
+    return Query.of(
+        point,
+        images=photos,
+        lang=query.languages[0],
+        list=list_name,
+        only=only,
+        region=region,
+        month=month,
+    )
 
 
 def _set_info(
@@ -156,6 +179,7 @@ def _results(
     inside: Mask,
     marginals: Floats | None,
     query: LocalizedQuery,
+    in_range: Sequence[bool | None] | None,
 ) -> list[Result]:
     """The entries with the scores compared with lambda; arrays are ``(classes,)``."""
     chain = fallback_chain(query.languages)
@@ -166,10 +190,18 @@ def _results(
             score=float(scores[index]),
             in_set=bool(inside[index]),
             top_k_probability=None if marginals is None else float(marginals[index]),
+            in_range=None if in_range is None else in_range[index],
             taxon=taxa.taxon(infos[index], chain),
         )
         for rank, index in enumerate(entries, start=1)
     ]
+
+
+def _among(
+    in_range: Sequence[bool | None], restriction: Restriction | None
+) -> Sequence[bool | None]:
+    """The entries of the classes that are scored."""
+    return in_range if restriction is None else [in_range[at] for at in restriction.classes]
 
 
 def _best_first(ranking: Floats, mask: Mask) -> list[int]:
@@ -212,8 +244,9 @@ def operating_point(
     query: LocalizedQuery,
     photos: int,
     restriction: Restriction | None = None,
+    place: PlaceKind | None = None,
 ) -> tuple[OperatingPoint, bool]:
-    """The calibrated setting, and whether it was calibrated for these photos and classes.
+    """The calibrated setting, and whether it was calibrated for these photos, classes and place.
 
     Raises:
         Problem: It asks for ``k`` with a coverage rule, or for ``coverage`` with another one; or
@@ -227,7 +260,8 @@ def operating_point(
     except NotCalibrated as error:
         raise Problem(Code.NOT_CALIBRATED, str(error), allowed=error.allowed) from error
     list_name = None if restriction is None else restriction.calibrated_as
-    if photos == 1 and restriction is None:
+    alone = photos == 1 and restriction is None
+    if alone and place is None:
         return single, True
     try:  # at the K of one photo, even if the query names none
         point = record.point(
@@ -237,12 +271,13 @@ def operating_point(
             images=photos,
             guarantee=query.guarantee,
             list_name=list_name if photos == 1 else None,
+            place=place if alone else None,
         )
     except NotCalibrated:
         point = single
     if restriction is not None and point.table.list_name is None:
         return point.among(restriction.classes), False
-    return point, point.table.images == photos
+    return point, (point.table.images, point.table.place) == (photos, place)
 
 
 def _check_combination(query: LocalizedQuery) -> None:
@@ -283,6 +318,17 @@ def _fusion_warnings(point: OperatingPoint, photos: int) -> list[Warned]:
         )
         return [Warned(code="fusion_from_same_class", detail=detail)]
     return []
+
+
+def _place_warnings(point: OperatingPoint, place: PlaceKind | None) -> list[Warned]:
+    """Warn about a threshold that is not calibrated for photos of a known place."""
+    if point.table.place == place:
+        return []
+    detail = (
+        "the place changed the scores, but the model is not calibrated for this with this rule, "
+        "value, number of photos and list: expect other set sizes and hit rates"
+    )
+    return [Warned(code="place_not_calibrated", detail=detail)]
 
 
 def _marginals(

@@ -9,7 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florilege.calibration.record import CalibrationRecord
-from florilege.calibration.record.record_file import open_reference, read_record
+from florilege.calibration.record.record_file import (
+    open_occurrences,
+    open_reference,
+    read_record,
+)
 from florilege.calibration.rejection.reference import Reference
 from florilege.models.bundle import Bundle, open_bundle
 from florilege.models.class_lists import read_lists
@@ -25,6 +29,7 @@ from florilege.models.runtime import CUDA, RuntimeName
 from florilege.models.session import Outputs, Session
 from florilege.server.answers.answer import answer, judge, operating_point
 from florilege.server.answers.common_names import TaxonTable
+from florilege.server.answers.place import PlaceWeights
 from florilege.server.answers.query import LocalizedQuery
 from florilege.server.answers.restriction import ClassLists
 from florilege.server.inference.batching import BatchingSession, in_batches
@@ -73,6 +78,7 @@ class Pipeline:
     record: CalibrationRecord
     session: Session | BatchingSession
     model: Model
+    places: PlaceWeights
     lists: ClassLists  # those a request may restrict its answer to
     taxa: TaxonTable
     reference: Reference | None = None  # of features, if the record's rejection needs them
@@ -106,6 +112,7 @@ class Pipeline:
 
     def check_query(self, query: LocalizedQuery) -> None:
         """Raise the `Problem` of a query that no photo can satisfy."""
+        self.places.effect(query)
         operating_point(self.record, query, 1, self.lists.restriction(query))
 
     def close(self) -> None:
@@ -142,6 +149,7 @@ class Pipeline:
             model=self.model,
             answer_id=answer_id,
             restriction=restriction,
+            effect=self.places.effect(query),
         )
         stages.add("decide", started)
         return Outcome(
@@ -221,11 +229,16 @@ def open_pipeline(
     region_lists = read_lists(lists, bundle.classes)
     session = Session(bundle, device=device, threads=1, runtime=record.measured.served_by)
     reference = open_reference(bundle, record, session.dimensions)
+    prior = record.place_prior
     return Pipeline(
         bundle=bundle,
         record=record,
         session=in_batches(session) if batches and session.provider == CUDA else session,
         lists=ClassLists.of(bundle.classes, record).adding(region_lists),
+        places=PlaceWeights(
+            occurrences=open_occurrences(bundle, record),
+            strength=0.0 if prior is None else prior.strength,
+        ),
         taxa=TaxonTable(bundle.classes),
         reference=reference,
         model=Model(

@@ -81,6 +81,27 @@ class IdentifyQuery(RequestModel):
         description="Score only the classes of this list; `/v1/model` names the lists.",
     )
 
+    region: str | None = Field(
+        default=None,
+        max_length=100,
+        description="Where the photo was taken: a region of the model's table of occurrences. "
+        "Species that are more common there count more; none is left out.",
+    )
+    month: int | None = Field(
+        default=None, ge=1, le=12, description="With a place: the month of the photo, 1 to 12."
+    )
+    latitude: float | None = Field(
+        default=None, ge=-90, le=90, description="In place of region, with longitude: degrees."
+    )
+    longitude: float | None = Field(
+        default=None, ge=-180, le=180, description="In place of region, with latitude: degrees."
+    )
+    date: str | None = Field(
+        default=None,
+        max_length=40,
+        description="In place of month: the day of the photo, such as `2026-06-30`.",
+    )
+
     def localized(self, accept_language: str = "") -> "LocalizedQuery":
         """Add the languages that the caller prefers."""
         return LocalizedQuery(**dict(self), languages=request_languages(self.lang, accept_language))

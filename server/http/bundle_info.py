@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
-from typing import Final, get_args
+from typing import Any, Final, get_args
 
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.record.operating_point import OperatingPoint
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.rules import RULES
 from florilege.models.images import ACCEPTED
+from florilege.models.occurrences import PlaceKind
 from florilege.server.answers.class_list import ClassCatalogue
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.restriction import ClassLists
@@ -18,6 +19,7 @@ from florilege.server.schemas import (
     ListedClasses,
     ModelCard,
     OfferedList,
+    PlacesInfo,
     Point,
     Promised,
     Rule,
@@ -82,11 +84,27 @@ def _model_card(pipeline: Pipeline, settings: Settings) -> ModelCard:
             )
             for name, each in sorted(lists.by_name.items())
         ],
+        places=_places(pipeline),
         languages=sorted({language for item in bundle.classes for language in item.common_names}),
         feedback=settings.feedback_store is not None,
         feedback_photos=settings.feedback_photos,
         feedback_licence=settings.feedback_licence if settings.feedback_photos else None,
         limits=Limits.of(settings, media_types=list(ACCEPTED)),
+    )
+
+
+def _places(pipeline: Pipeline) -> PlacesInfo | None:
+    occurrences, prior = pipeline.places.occurrences, pipeline.record.place_prior
+    if occurrences is None or prior is None:
+        return None
+    degrees = occurrences.cell_degrees
+    return PlacesInfo.of(
+        prior,
+        regions=list(occurrences.regions) if degrees is None else None,
+        cell_degrees=degrees,
+        calibrated=[
+            kind for kind in get_args(PlaceKind) if pipeline.record.ks("average_k", place=kind)
+        ],
     )
 
 
@@ -124,10 +142,8 @@ def _points(
     """All calibrated points of a rule with these photos, this guarantee and this list."""
     asks = RULES[rule].asks
     values = record.ks(rule, images=images, guarantee=guarantee, list_name=list_name)
-    return [
-        record.point(rule, **{asks: value}, images=images, guarantee=guarantee, list_name=list_name)
-        for value in values
-    ]
+    conditions: dict[str, Any] = {"images": images, "guarantee": guarantee, "list_name": list_name}
+    return [record.point(rule, **conditions, **dict[str, Any]({asks: value})) for value in values]
 
 
 def _described(points: list[OperatingPoint]) -> list[Point]:

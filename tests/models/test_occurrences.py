@@ -9,7 +9,9 @@ from florilege.models.occurrences import (
     NEIGHBOUR,
     PSEUDO_RECORDS,
     Occurrences,
+    Place,
     cell_name,
+    month_of,
 )
 
 ROWS = [  # region, month, class, weight
@@ -57,28 +59,33 @@ def slow_lift(region: str, month: int | None) -> list[float]:
 
 
 @pytest.mark.parametrize("region", ["south", "north", "nowhere"])
-@pytest.mark.parametrize("month", [None, *range(1, 13)])
-def test_counts_and_lifts_are_those_of_a_slow_loop(region: str, month: int | None) -> None:
+@pytest.mark.parametrize("month", range(13))
+def test_counts_and_lifts_are_those_of_a_slow_loop(region: str, month: int) -> None:
     occurrences = table()
-    assert occurrences.counts(region, month).tolist() == pytest.approx(slow_counts(region, month))
-    expected = slow_lift(region, month) if occurrences.knows(region) else [0.0] * CLASSES
-    assert occurrences.log_lift(region, month).tolist() == pytest.approx(expected, abs=1e-12)
+    assert occurrences.counts(region, month).tolist() == pytest.approx(
+        slow_counts(region, month or None)
+    )
+    expected = slow_lift(region, month or None) if occurrences.knows(region) else [0.0] * CLASSES
+    assert occurrences.log_lift(Place(region, month)).tolist() == pytest.approx(expected, abs=1e-12)
 
 
 def test_the_order_of_rows_does_not_matter() -> None:
     shuffled = table([ROWS[i] for i in np.random.default_rng(0).permutation(len(ROWS))])
-    for month in (None, 6):
-        np.testing.assert_allclose(
-            shuffled.log_lift("south", month), table().log_lift("south", month)
-        )
+    for place in (Place("south"), Place("south", 6)):
+        np.testing.assert_allclose(shuffled.log_lift(place), table().log_lift(place))
 
 
 def test_a_class_is_in_range_where_it_was_recorded_at_that_season() -> None:
     occurrences = table()
-    assert occurrences.in_range("south") == [True, True, True, None]
-    assert occurrences.in_range("south", 7) == [True, False, True, None]
-    assert occurrences.in_range("south", 12) == [False, True, True, None]  # January is beside it
-    assert occurrences.in_range("nowhere", 7) == [None] * CLASSES
+    assert occurrences.in_range(Place("south")) == [True, True, True, None]
+    assert occurrences.in_range(Place("south", 7)) == [True, False, True, None]
+    assert occurrences.in_range(Place("south", 12)) == [
+        False,
+        True,
+        True,
+        None,
+    ]
+    assert occurrences.in_range(Place("nowhere", 7)) == [None] * CLASSES
 
 
 def test_a_photo_at_its_place_scores_as_bayes_says() -> None:
@@ -93,7 +100,7 @@ def test_a_photo_at_its_place_scores_as_bayes_says() -> None:
     likelihood = rng.random(CLASSES - 1)
     overall = prior.mean(axis=0) * likelihood
     here = prior[1] * likelihood
-    logits = np.log(overall) + table(rows).log_lift("south")[:-1]
+    logits = np.log(overall) + table(rows).log_lift(Place("south"))[:-1]
     scores = np.exp(logits) / np.exp(logits).sum()
     np.testing.assert_allclose(scores, here / here.sum(), rtol=1e-4)
 
@@ -102,7 +109,9 @@ def test_a_table_survives_its_bytes() -> None:
     copy = Occurrences.of_bytes(table().to_bytes())
     assert copy.regions == ("north", "south")
     assert copy.to_bytes() == table().to_bytes()
-    np.testing.assert_array_equal(copy.log_lift("south", 6), table().log_lift("south", 6))
+    np.testing.assert_array_equal(
+        copy.log_lift(Place("south", 6)), table().log_lift(Place("south", 6))
+    )
     for damaged in (b"", table().to_bytes()[:300], b"x" * 500):
         with pytest.raises(ValueError, match="not a table of occurrences"):
             Occurrences.of_bytes(damaged)
@@ -145,3 +154,20 @@ def test_named_regions_and_mixed_grids_have_no_cell() -> None:
     assert table([("cell1_0_0", 1, 0, 1.0), ("cell2_0_0", 1, 0, 1.0)]).cell_degrees is None
     with pytest.raises(ValueError, match="latitude"):
         cell_name(91, 0, 1)
+
+
+def test_places_are_drawn_as_often_as_they_were_recorded() -> None:
+    labels = np.array([0] * 4000 + [3] * 4000)
+    places = table().draw(labels)
+    share = np.mean([place == Place("south", 6) for place in places[:4000]])
+    assert share == pytest.approx(30 / 41, abs=0.03)
+    assert {place.region for place in places[:4000]} == {"north", "south"}
+    share = np.mean([place == Place("south", 6) for place in places[4000:]])  # of any class
+    assert share == pytest.approx(30 / 128, abs=0.03)
+    assert places == table().draw(labels) != table().draw(labels, seed=1)
+
+
+@pytest.mark.parametrize("text", ["0", "13", "", "June", "2026", "2026-00-01"])
+def test_a_month_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="a month must be"):
+        month_of(text)

@@ -7,6 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypedDict
 
+Calibrated = Literal[
+    "region",
+    "region_and_month",
+]
 Guarantee = Literal[
     "mean",
     "probability",
@@ -69,6 +73,10 @@ class Query:
     """The list that the classes were restricted to."""
     only: tuple[str, ...] | None
     """The classes that `only` stands for, within the list if there is one."""
+    region: str | None
+    """Where the photo was taken: a region, or its grid cell."""
+    month: int | None
+    """When it was taken."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,6 +142,10 @@ class Result:
     in_set: bool
     top_k_probability: float | None
     """Probability of being among the k best; only with include=marginals."""
+    in_range: bool | None
+    """Whether it was recorded at the place and season of the request; null if these were not given,
+    or nothing was recorded of the region or of the class.
+    """
     taxon: Taxon
 
 
@@ -319,6 +331,26 @@ class OfferedList:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PlacesInfo:
+    """The table of occurrences behind `region`, `month`, `latitude`, `longitude` and `date`."""
+
+    regions: tuple[str, ...] | None
+    """What `region` may name; null for cells of a grid, which latitude and longitude name."""
+    cell_degrees: float | None
+    """Side of a cell; null for named regions."""
+    calibrated: tuple[Calibrated, ...]
+    """What has thresholds of its own."""
+    strength: float
+    """How much a place counts: 0 not at all, 1 as recorded."""
+    gain: float
+    """Hit rate that a place gains at the default k."""
+    simulated: bool
+    """Whether the places of the calibration photos were drawn from the table: real photos then gain
+    less.
+    """
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Promised:
     """What a rule is calibrated for with another guarantee than its own."""
 
@@ -399,6 +431,8 @@ class ModelCard:
     rules: tuple[RuleInfo, ...]
     lists: tuple[OfferedList, ...]
     """What `list` may name."""
+    places: PlacesInfo | None
+    """Null without a table of occurrences."""
     languages: tuple[str, ...]
     """Languages with at least one common name."""
     feedback: bool
@@ -441,3 +475,15 @@ class IdentifyOptions(TypedDict, total=False):
     """Score only these classes, separated by commas: ids, or the name of a genus or family."""
     list: str | None
     """Score only the classes of this list; `/v1/model` names the lists."""
+    region: str | None
+    """Where the photo was taken: a region of the model's table of occurrences. Species that are
+    more common there count more; none is left out.
+    """
+    month: int | None
+    """With a place: the month of the photo, 1 to 12."""
+    latitude: float | None
+    """In place of region, with longitude: degrees."""
+    longitude: float | None
+    """In place of region, with latitude: degrees."""
+    date: str | None
+    """In place of month: the day of the photo, such as `2026-06-30`."""

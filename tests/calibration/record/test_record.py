@@ -300,8 +300,8 @@ def test_a_hit_rate_says_whether_its_photos_also_chose_the_model(
 
 
 def test_a_point_promises_coverage_for_every_k_at_once(record: CalibrationRecord) -> None:
-    unused = {"chose_checkpoint": False, "chose_head": True}
-    changed = replace(record, measured=replace(record.measured, **unused))
+    measured = replace(record.measured, chose_checkpoint=False, chose_head=True)
+    changed = replace(record, measured=measured)
     for rule in ("average_k", "balanced_average_k"):
         points = [changed.point(rule, k=k) for k in changed.ks(rule)]
         for point in points:
