@@ -1,0 +1,170 @@
+"""Thresholds for photos of known places: the table that is read, the strength, the sizes."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
+from florilege.calibration.calibrate.fit import fit_record
+from florilege.calibration.calibrate.photo_outputs import SplitOutputs
+from florilege.calibration.calibrate.place_thresholds import (
+    PhotoPlaces,
+    photo_places,
+    read_occurrences,
+)
+from florilege.calibration.record import CalibrationRecord
+from florilege.errors import DataError
+from florilege.models.classes import ClassInfo, ClassTable
+from florilege.models.occurrences import Occurrences, Place
+from tests.calibration.simulation import CLASSES, draw
+
+ROWS = 900
+REGIONS = 4
+KS = (1.0, 2.0, 3.0)
+INFOS = ClassTable(
+    (
+        ClassInfo(id="7", scientific_name="Iris lutescens", gbif="100"),
+        ClassInfo(id="8", scientific_name="Iris foetidissima"),
+    )
+)
+
+
+def sample() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    data = draw(np.random.default_rng(0), ROWS)
+    return np.log(data.scores).astype(np.float32), data.labels
+
+
+def fitted(photos: PhotoPlaces) -> CalibrationRecord:
+    logits, labels = sample()
+    outputs = SplitOutputs({"linear": CLASSES}, labels, split="val", model_sha256="m" * 64)
+    outputs.append({"linear": logits})
+    plan = CalibrationPlan(classes=CLASSES, ks=KS, coverages=(0.9,), images=())
+    return fit_record(outputs, plan, class_counts=None, places=photos)
+
+
+def table_of(*, informative: bool) -> Occurrences:
+    """Class c lives in region ``c % 4``, in month ``1 + c % 12``; or anywhere at any time."""
+    classes = np.repeat(np.arange(CLASSES), 48)
+    region, month = np.tile(np.arange(48) // 12, CLASSES), np.tile(np.arange(48) % 12, CLASSES)
+    weight = np.ones(classes.size)
+    if informative:
+        weight += 200.0 * ((region == classes % REGIONS) & (month == classes % 12))
+    names = [f"r{index}" for index in region]
+    return Occurrences.of(names, month + 1, classes, weight, classes=CLASSES)
+
+
+def places_of(labels: NDArray[np.int64], *, with_month: bool = True) -> Sequence[Place]:
+    months = labels % 12 + 1 if with_month else np.zeros_like(labels)
+    return [Place(f"r{c % REGIONS}", int(m)) for c, m in zip(labels, months, strict=True)]
+
+
+def test_the_place_raises_the_hit_rate_at_the_same_mean_size() -> None:
+    _, labels = sample()
+    occurrences = table_of(informative=True)
+    photos = photo_places(occurrences, places_of(labels), labels)
+    record = fitted(photos)
+    prior = record.place_prior
+    assert prior is not None
+    assert prior.strength > 0
+    assert prior.gain > 0.02
+    assert (prior.rows, prior.simulated) == (ROWS, False)
+    assert prior.occurrences_sha256 == occurrences.sha256
+    for k in KS:
+        points = [record.point("average_k", k=k, place=p) for p in (None, "region_and_month")]
+        assert all(point.row.size == pytest.approx(k, abs=0.01) for point in points)
+        before, after = (point.row.hit_rate or 0 for point in points)
+        assert after > before
+    assert record.ks("average_k", place="region") == list(KS)
+    with pytest.raises(ValueError, match="for photos with region and month"):
+        record.point("average_k", k=1.5, place="region_and_month")
+
+
+def test_what_is_served_is_what_was_calibrated() -> None:
+    """The serving arithmetic on the photos of val gives exactly the recorded sizes and hits."""
+    logits, labels = sample()
+    photos = photo_places(table_of(informative=True), places_of(labels), labels)
+    record = fitted(photos)
+    assert record.place_prior is not None
+    for rule in ("average_k", "balanced_average_k", "coverage"):
+        point = record.point(rule, place="region_and_month")
+        scores = [
+            point.fused_scores(
+                row[np.newaxis], record.place_prior.strength * photos.occurrences.log_lift(place)
+            )
+            for row, place in zip(logits, photos.places, strict=True)
+            if place is not None
+        ]
+        inside = point.sets(np.stack(scores))
+        assert inside.sum() == pytest.approx(point.row.size * ROWS, abs=1e-6)
+        assert inside[np.arange(ROWS), labels].mean() == pytest.approx(point.row.hit_rate)
+
+
+def test_a_useless_table_changes_nothing() -> None:
+    _, labels = sample()
+    occurrences = table_of(informative=False)
+    record = fitted(photo_places(occurrences, places_of(labels), labels))
+    assert record.place_prior is not None
+    assert record.place_prior.strength == record.place_prior.gain == 0.0
+    assert all(table.place is None for table in record.tables)
+
+
+def test_regions_without_months_have_thresholds_of_their_own() -> None:
+    _, labels = sample()
+    occurrences = table_of(informative=True)
+    record = fitted(photo_places(occurrences, places_of(labels, with_month=False), labels))
+    assert record.ks("average_k", place="region") == list(KS)
+    assert record.ks("average_k", place="region_and_month") == []
+
+
+@pytest.mark.parametrize("known", [0, 99, 100])
+def test_places_are_drawn_where_too_few_are_known(known: int) -> None:
+    _, labels = sample()
+    listed = [*places_of(labels[:known]), *[Place("elsewhere")] * 50, *[None] * (ROWS - known - 50)]
+    photos = photo_places(table_of(informative=True), listed, labels)
+    assert photos.simulated == (known < 100)
+    assert sum(place is not None for place in photos.places) == (ROWS if known < 100 else known)
+    assert Place("elsewhere") not in photos.places
+
+
+def test_species_are_named_by_id_key_or_name(tmp_path: Path) -> None:
+    path = tmp_path / "occurrences.csv"
+    path.write_text(
+        "region,month,class_id,weight\n"
+        "a,,8,1\na,6,100,2\nb,6,Iris lutescens,3\nb,12,7,4.5\nb,1,900,9\n"
+    )
+    occurrences, warning = read_occurrences(path, INFOS)
+    assert occurrences.counts("a").tolist() == [2.0, 1.0]
+    assert occurrences.counts("b").tolist() == [7.5, 0.0]
+    assert occurrences.counts("b", 6).tolist() == [3.0, 0.0]
+    assert warning == f"1 species of {path} are not among the classes of the model"
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("a,13,7,1", "row 2: a month must be 1 to 12"),
+        ("a,June,7,1", "row 2: a month must be"),
+        ("a,6,7,0", "row 2: the weight must be above 0"),
+        ("a,6,7,-1", "the weight must be above 0"),
+        ("a,6,7,nan", "the weight must be above 0"),
+        ("a,6,7,many", "row 2: could not convert"),
+        (",6,7,1", "row 2: the region is empty"),
+        ("a,6,900,1", "none of its species is a class of the model.*'900'"),
+        ("", "it has no rows"),
+    ],
+)
+def test_a_row_that_cannot_be_used_is_named(tmp_path: Path, row: str, message: str) -> None:
+    path = tmp_path / "occurrences.csv"
+    path.write_text(f"region,month,class_id,weight\n{row}\n")
+    with pytest.raises(DataError, match=message):
+        read_occurrences(path, INFOS)
+
+
+def test_a_table_without_a_column_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "occurrences.csv"
+    path.write_text("region,class_id,weight\na,7,1\n")
+    with pytest.raises(DataError, match="lacks the columns 'month'"):
+        read_occurrences(path, INFOS)

@@ -1,0 +1,217 @@
+"""Place and season over HTTP, from Python and on the command line."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+from typer.testing import CliRunner
+
+import florilege
+from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.record.record_file import open_occurrences, read_record
+from florilege.errors import BundleError
+from florilege.models.bundle import open_bundle
+from florilege.models.bundle.bundle import OCCURRENCES, replace_files
+from florilege.models.occurrences import Place
+from florilege.server.app import create_app
+from florilege.server.cli import app
+from florilege.server.settings import Settings
+from tests.server import garden
+from tests.server.identify_request import identify
+
+IDS = [flower[0] for flower in garden.FLOWERS]
+VIOLET = garden.photo(5, blur=0.5, other=6)
+
+
+def occurrences(path: Path, *, grid: bool = False) -> Path:
+    """Every second flower lives in the south, the others in the north; the last one nowhere."""
+    names = ("cell5_40_0", "cell5_45_0") if grid else ("south", "north")
+    rows = [
+        f"{region},{month},{name},{60 if at == index % 2 and month in (5, 6) else 1}"
+        for index, name in enumerate(IDS[:-1])
+        for at, region in enumerate(names)
+        for month in range(1, 12)
+        if (index, at, month) != (0, 1, 3)
+    ]
+    path.write_text("\n".join(["region,month,class_id,weight", *rows]) + "\n")
+    return path
+
+
+def grown(folder: Path, *, grid: bool = False) -> Path:
+    bundle = garden.plant(folder / "bundle")
+    data = str(garden.validation_folder(folder / "photos"))
+    table = occurrences(folder / "occurrences.csv", grid=grid)
+    calibrate_bundle(bundle, data, "val", device="cpu", occurrences=str(table))
+    return bundle
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return grown(tmp_path_factory.mktemp("places"))
+
+
+@pytest.fixture(scope="module")
+def client(bundle: Path) -> Any:
+    with TestClient(create_app(Settings(bundle=bundle))) as client:
+        yield client
+
+
+def test_a_place_changes_scores_by_the_recorded_strength(client: TestClient, bundle: Path) -> None:
+    record = read_record(opened := open_bundle(bundle))
+    table, prior = open_occurrences(opened, record), record.place_prior
+    assert table is not None
+    assert prior is not None
+    assert prior.strength > 0
+    plain = identify(client, VIOLET, include="scores")
+    there = identify(client, VIOLET, include="scores", region="north", month=6)
+    scores = {
+        name: {r["class_id"]: r["score"] for r in answer["results"]}
+        for name, answer in (("plain", plain), ("there", there))
+    }
+    expected = np.log([scores["plain"][name] for name in IDS])
+    expected += prior.strength * table.log_lift(Place("north", 6))
+    shares = np.exp(expected) / np.exp(expected).sum()
+    assert [scores["there"][name] for name in IDS] == pytest.approx(shares.tolist(), rel=1e-6)
+    assert there["set"]["calibrated"]
+    assert (there["query"]["region"], there["query"]["month"]) == ("north", 6)
+    assert (plain["query"]["region"], plain["query"]["month"]) == (None, None)
+    expected_point = record.point("average_k", k=3, place="region_and_month")
+    assert there["set"]["lambda"] == expected_point.lambda_val
+    assert there["warnings"] == plain["warnings"] == []
+
+
+def test_each_result_says_whether_it_was_recorded_there(client: TestClient) -> None:
+    answer = identify(client, VIOLET, include="scores", region="north", month=1)
+    in_range = {r["class_id"]: r["in_range"] for r in answer["results"]}
+    assert in_range == {**dict.fromkeys(IDS, True), IDS[-1]: None}
+    for query in ({"region": "north", "month": 12}, {"region": "north"}):
+        answer = identify(client, VIOLET, include="scores", **query)
+        assert len(answer["results"]) == len(IDS)  # nothing is left out
+    plain = identify(client, VIOLET, include="scores")
+    assert {r["in_range"] for r in plain["results"]} == {None}
+
+
+def test_a_region_alone_has_its_own_thresholds_or_says_that_it_has_none(
+    client: TestClient, bundle: Path
+) -> None:
+    record = read_record(open_bundle(bundle))
+    answer = identify(client, VIOLET, region="south")
+    calibrated = bool(record.ks("average_k", place="region"))
+    assert answer["set"]["calibrated"] == calibrated
+    codes = [warning["code"] for warning in answer["warnings"]]
+    assert codes == ([] if calibrated else ["place_not_calibrated"])
+
+
+def test_an_unknown_region_is_not_used_and_the_answer_says_so(client: TestClient) -> None:
+    plain, answer = identify(client, VIOLET), identify(client, VIOLET, region="moon", month=6)
+    assert [w["code"] for w in answer["warnings"]] == ["place_not_used"]
+    assert "nothing was recorded in the region 'moon'" in answer["warnings"][0]["detail"]
+    assert [r["score"] for r in answer["results"]] == [r["score"] for r in plain["results"]]
+    assert answer["set"] == plain["set"]
+    assert {r["in_range"] for r in answer["results"]} == {None}
+
+
+def test_with_a_list_or_several_photos_it_is_not_calibrated(client: TestClient) -> None:
+    some = ",".join(IDS[4:9])
+    answer = identify(client, VIOLET, region="north", month=6, only=some, include="scores")
+    assert not answer["set"]["calibrated"]
+    codes = {warning["code"] for warning in answer["warnings"]}
+    assert codes == {"list_not_calibrated", "place_not_calibrated"}
+    assert len(answer["results"]) == 5
+    assert {r["in_range"] for r in answer["results"]} == {True}
+    forms = [("images", ("p.png", VIOLET, "image/png"))] * 2
+    several = client.post("/v1/identify?region=north&month=6", files=forms).json()
+    assert not several["set"]["calibrated"]
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "message"),
+    [
+        ("month=6", 400, "need a region"),
+        ("date=2026-06-30", 400, "need a region"),
+        ("region=north&month=13", 400, "month"),
+        ("region=north&month=6&date=2026-06-30", 400, "month or date, not both"),
+        ("region=north&date=June", 400, "a month must be"),
+        ("region=north&latitude=43&longitude=3", 400, "give region, or both"),
+        ("latitude=43", 400, "give region, or both"),
+        ("latitude=43&longitude=3", 400, "named regions, no grid: give region, such as north"),
+        ("latitude=99&longitude=3", 400, "latitude"),
+        ("region=north&k=3&coverage=0.9", 400, "takes k, not coverage"),
+    ],
+)
+def test_a_place_that_cannot_be_used_is_refused(
+    client: TestClient, query: str, status: int, message: str
+) -> None:
+    response = client.post(
+        f"/v1/identify?{query}", content=VIOLET, headers={"Content-Type": "image/png"}
+    )
+    assert response.status_code == status
+    assert message in response.json()["detail"]
+
+
+def test_the_model_card_says_which_places_there_are(client: TestClient, bundle: Path) -> None:
+    places, prior = (
+        client.get("/v1/model").json()["places"],
+        read_record(open_bundle(bundle)).place_prior,
+    )
+    assert prior is not None
+    assert places["regions"] == ["north", "south"]
+    assert places["cell_degrees"] is None
+    assert places["strength"] == prior.strength
+    assert places["simulated"] is True
+    assert "region_and_month" in places["calibrated"]
+
+
+def test_a_grid_takes_latitude_and_longitude(tmp_path: Path) -> None:
+    bundle = grown(tmp_path, grid=True)
+    predictor = florilege.load(bundle, device="cpu")
+    answer = predictor.predict(VIOLET, latitude=43.6, longitude=3.9, date="2026-06-30")
+    assert (answer.query.region, answer.query.month) == ("cell5_40_0", 6)
+    assert answer.set.calibrated
+    assert answer == predictor.predict(VIOLET, region="cell5_40_0", month=6)
+    predictor.close()
+    (tmp_path / "p.png").write_bytes(VIOLET)
+    words = [
+        "predict",
+        str(bundle),
+        str(tmp_path / "p.png"),
+        "--format",
+        "jsonl",
+        "--device",
+        "cpu",
+    ]
+    place = ["--latitude", "43.6", "--longitude", "3.9", "--month", "6"]
+    result = CliRunner().invoke(app, [*words, *place])
+    assert result.exit_code == 0, result.output
+    line = json.loads(result.stdout)
+    assert line["results"][0]["score"] == answer.results[0].score
+
+
+def test_a_model_without_a_table_refuses_a_place(tmp_path: Path, bundle: Path) -> None:
+    plain = garden.grow(tmp_path / "plain")
+    with TestClient(create_app(Settings(bundle=plain))) as client:
+        headers = {"Content-Type": "image/png"}
+        response = client.post("/v1/identify?region=north", content=VIOLET, headers=headers)
+        assert response.status_code == 400
+        assert "calibrate --occurrences" in response.json()["detail"]
+        assert client.get("/v1/model").json()["places"] is None
+
+
+def test_a_later_calibration_keeps_the_table_unless_told_otherwise(tmp_path: Path) -> None:
+    bundle = grown(tmp_path)
+    data = str(tmp_path / "photos")
+    before = open_bundle(bundle).manifest.files[OCCURRENCES]
+    calibrate_bundle(bundle, data, "val", device="cpu", ks=[2.0])
+    opened = open_bundle(bundle)
+    assert opened.manifest.files[OCCURRENCES] == before
+    assert read_record(opened).place_prior is not None
+    replace_files(bundle, {OCCURRENCES: opened.read(OCCURRENCES)[:-8] + b"\0" * 8})
+    opened = open_bundle(bundle)
+    with pytest.raises(BundleError, match=r"damaged|another occurrences\.npy"):
+        open_occurrences(opened, read_record(opened))
+    calibrate_bundle(bundle, data, "val", device="cpu", occurrences="none")
+    assert OCCURRENCES not in open_bundle(bundle).manifest.files
+    assert read_record(open_bundle(bundle)).place_prior is None
