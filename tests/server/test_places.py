@@ -122,6 +122,15 @@ def test_with_a_list_or_several_photos_it_is_not_calibrated(client: TestClient) 
     assert codes == {"list_not_calibrated", "place_not_calibrated"}
     assert len(answer["results"]) == 5
     assert {r["in_range"] for r in answer["results"]} == {True}
+    unplaced = identify(client, VIOLET, only=some, include="scores")
+    assert answer["results"] != unplaced["results"]
+    before, after = (
+        {r["class_id"]: r["score"] for r in each["results"]} for each in (unplaced, answer)
+    )
+    all_there = identify(client, VIOLET, region="north", month=6, include="scores")
+    there = {r["class_id"]: r["score"] for r in all_there["results"]}
+    total = sum(there[name] for name in before)
+    assert after == pytest.approx({name: there[name] / total for name in before})
     forms = [("images", ("p.png", VIOLET, "image/png"))] * 2
     several = client.post("/v1/identify?region=north&month=6", files=forms).json()
     assert not several["set"]["calibrated"]
