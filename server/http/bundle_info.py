@@ -12,7 +12,7 @@ from florilege.models.images import ACCEPTED
 from florilege.server.answers.class_list import ClassCatalogue
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.restriction import ClassLists
-from florilege.server.http.etag import CachedResponse
+from florilege.server.http.cached_response import CachedResponse
 from florilege.server.schemas import (
     Limits,
     ListedClasses,

@@ -11,7 +11,9 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from florilege.server.http.multipart import FIELD
 from florilege.server.problems import MEDIA_TYPE, OTHER_INTERFACES, Code, ProblemDocument
+from florilege.server.settings import MAX_IMAGES
 
 EXAMPLES = files("florilege.server") / "http" / "examples.json"
 COMMON_PROBLEMS = (
@@ -25,6 +27,15 @@ KEYS = {
 }
 KEY_IN_ADDRESS = {"query": {"type": "apiKey", "in": "query", "name": "api-key"}}
 """Also accepted by the `/v2/` routes, which follow another service's API."""
+
+PHOTO = {"type": "string", "format": "binary"}
+
+
+def form_of_photos(**fields: Any) -> dict[str, Any]:
+    """The OpenAPI content of a form with one to five photos and further ``fields``."""
+    images = {"type": "array", "items": PHOTO, "minItems": 1, "maxItems": MAX_IMAGES}
+    schema = {"type": "object", "required": [FIELD], "properties": {FIELD: images, **fields}}
+    return {"multipart/form-data": {"schema": schema}}
 
 
 def problem_responses(*codes: Code) -> dict[int | str, Any]:

@@ -225,14 +225,6 @@ def test_every_class_and_its_picture_are_reached_whatever_its_id(
                     assert client.get(f"/v1/classes/{quote(id_, safe='')}").json() == entry
 
 
-def test_the_address_that_pictures_had_leads_to_them_where_no_class_has_it(
-    client: TestClient,
-) -> None:
-    old = client.get("/v1/classes/1001/thumbnail")
-    assert old.content == garden.thumbnails()["1001"]
-    assert old.headers["content-type"] == "image/jpeg"
-
-
 def test_a_bundle_from_before_pictures_is_served(bundle: Path, tmp_path: Path) -> None:
     old = shutil.copytree(bundle, tmp_path / "old")
     plain = json.loads((old / "classes.json").read_text())

@@ -20,7 +20,7 @@ from florilege.feedback_store import FILE
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.server.app import create_app
 from florilege.server.background.feedback import _RecentAnswer, _RecentItems
-from florilege.server.http.rates import client_of
+from florilege.server.http.api_keys import client_of
 from florilege.server.routes import MAX_FEEDBACK_BYTES, MAX_IDEMPOTENCY_KEY_LENGTH
 from florilege.server.settings import Settings
 from tests.server import garden
