@@ -1,7 +1,7 @@
 """Cached responses about the served bundle: model card, classes and reference pictures."""
 
-from collections.abc import Iterator, Sequence
-from functools import lru_cache, partial
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final, get_args
 
 from florilege.calibration.guarantees import Guarantee
@@ -41,8 +41,8 @@ class BundleInfo:
 
     def __init__(self, pipeline: Pipeline, settings: Settings) -> None:
         self.card = CachedResponse(_model_card(pipeline, settings))
-        self.classes = ClassCatalogue(pipeline.taxa)
-        self._list = lru_cache(maxsize=LISTS_KEPT)(partial(_list, self.classes))
+        self.classes = classes = ClassCatalogue(pipeline.taxa)
+        self._list = lru_cache(LISTS_KEPT)(lambda *query: CachedResponse(classes.find(*query)))
         self.thumbnails = {
             name: CachedResponse(picture, "image/jpeg", max_age_s=MAX_AGE_S)
             for name, picture in pipeline.bundle.read_thumbnails().items()
@@ -53,12 +53,6 @@ class BundleInfo:
     ) -> CachedResponse:
         """As `ClassCatalogue.find`; the last few lists are cached."""
         return self._list(self.classes.available(languages), q, limit)
-
-
-def _list(
-    classes: ClassCatalogue, languages: tuple[str, ...], q: str | None, limit: int | None
-) -> CachedResponse:
-    return CachedResponse(classes.find(languages, q, limit))
 
 
 def _model_card(pipeline: Pipeline, settings: Settings) -> ModelCard:
@@ -77,9 +71,7 @@ def _model_card(pipeline: Pipeline, settings: Settings) -> ModelCard:
             if rule in record.rules
         ],
         lists=[
-            OfferedList(
-                name=name, classes=len(each.infos), calibrated=each.calibrated_as is not None
-            )
+            OfferedList(name=name, classes=len(each.infos), calibrated=bool(each.calibrated_as))
             for name, each in sorted(lists.by_name.items())
         ],
         languages=sorted({language for item in bundle.classes for language in item.common_names}),
@@ -101,16 +93,13 @@ def _rule(record: CalibrationRecord, rule: Rule, max_images: int, lists: ClassLi
         several=[
             SeveralPhotos.of(each[0].table, points=_described(each)) for each in several if each
         ],
-        lists=list(_of_lists(record, rule, lists)),
+        lists=[
+            ListedClasses(list=name, points=_described(points))
+            for name, each in sorted(lists.by_name.items())
+            if each.calibrated_as is not None
+            if (points := _points(record, rule, list_name=each.calibrated_as))
+        ],
     )
-
-
-def _of_lists(record: CalibrationRecord, rule: Rule, lists: ClassLists) -> Iterator[ListedClasses]:
-    for name, each in sorted(lists.by_name.items()):
-        if each.calibrated_as is not None:
-            points = _points(record, rule, list_name=each.calibrated_as)
-            if points:
-                yield ListedClasses(list=name, points=_described(points))
 
 
 def _points(
