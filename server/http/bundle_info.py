@@ -7,7 +7,7 @@ from typing import Final, get_args
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.record.operating_point import OperatingPoint
 from florilege.calibration.record.record import CalibrationRecord
-from florilege.calibration.rules import RULES
+from florilege.calibration.rules import RULES, RuleName
 from florilege.models.images import ACCEPTED
 from florilege.server.answers.class_list import ClassCatalogue
 from florilege.server.answers.pipeline import Pipeline
@@ -20,7 +20,6 @@ from florilege.server.schemas import (
     OfferedList,
     Point,
     Promised,
-    Rule,
     RuleInfo,
     SeveralPhotos,
 )
@@ -67,7 +66,7 @@ def _model_card(pipeline: Pipeline, settings: Settings) -> ModelCard:
         default_rule="average_k",
         rules=[
             _rule(record, rule, settings.max_images, lists)
-            for rule in get_args(Rule)
+            for rule in get_args(RuleName)
             if rule in record.rules
         ],
         lists=[
@@ -82,7 +81,9 @@ def _model_card(pipeline: Pipeline, settings: Settings) -> ModelCard:
     )
 
 
-def _rule(record: CalibrationRecord, rule: Rule, max_images: int, lists: ClassLists) -> RuleInfo:
+def _rule(
+    record: CalibrationRecord, rule: RuleName, max_images: int, lists: ClassLists
+) -> RuleInfo:
     points = _points(record, rule)
     promises = [_points(record, rule, guarantee=g) for name, g in record.promises if name == rule]
     several = [_points(record, rule, images=images) for images in range(2, max_images + 1)]
@@ -104,7 +105,7 @@ def _rule(record: CalibrationRecord, rule: Rule, max_images: int, lists: ClassLi
 
 def _points(
     record: CalibrationRecord,
-    rule: Rule,
+    rule: RuleName,
     *,
     images: int = 1,
     guarantee: Guarantee | None = None,
