@@ -77,7 +77,7 @@ class ProblemDocument(ResponseModel):
     instance: str = Field(description="The X-Request-Id of the request.")
     code: str = Field(
         description="Stable identifier for programs.",
-        json_schema_extra={"enum": sorted(set(Code) - set(OTHER_INTERFACES))},
+        json_schema_extra={"enum": [*sorted(set(Code) - set(OTHER_INTERFACES))]},
     )
     retryable: bool = Field(description="Whether the same request may succeed later.")
     limit: float | SkipJsonSchema[None] = Field(

@@ -55,7 +55,7 @@ FEEDBACK: dict[str, Any] = {
         "content": {"application/json": {"schema": FeedbackBody.model_json_schema()}},
     },
 }
-IdempotencyKey = Annotated[
+_IdempotencyKey = Annotated[
     str | SkipJsonSchema[None],
     Header(
         alias="Idempotency-Key",
@@ -207,7 +207,7 @@ async def feedback(
     request: Request,
     query: Annotated[NoQuery, Query()],
     engine: EngineOf,
-    idempotency_key: IdempotencyKey = None,
+    idempotency_key: _IdempotencyKey = None,
 ) -> FeedbackReceipt:
     """Report what a photo really shows, for one of the last 10,000 answers to the same key.
 

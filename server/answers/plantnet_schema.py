@@ -19,6 +19,7 @@ from florilege.server.schemas import (
     ResponseModel,
     Result,
     SetInfo,
+    ThumbnailInfo,
     Warned,
 )
 
@@ -41,7 +42,7 @@ class _PlantNetModel(ResponseModel):
 
 def _if_known(description: str) -> Any:
     """A field that is left out if it is None."""
-    return Field(None, description=description, exclude_if=lambda value: value is None)
+    return Field(default=None, description=description, exclude_if=lambda value: value is None)
 
 
 class PlantNetQuery(_PlantNetModel):
@@ -97,7 +98,7 @@ class PlantNetImage(_PlantNetModel):
     author: str
     license: str
     citation: str
-    date: dict[str, int | str] = Field({"timestamp": 0, "string": ""}, description="Unknown.")
+    date: dict[str, int | str] = Field(default={"timestamp": 0, "string": ""})
     url: dict[str, str] = Field(description="Its addresses; the three sizes are the same here.")
 
 
@@ -127,7 +128,7 @@ class PlantNetAnswer(_PlantNetModel):
     """Species that the photos may show, best first."""
 
     query: PlantNetQuery
-    predicted_organs: list[str] = Field([], description="Always empty: none are recognised.")
+    predicted_organs: list[str] = Field(default=[], description="Always empty.")
     language: str
     prefered_referential: str = Field(description="The list that was used, or all.")
     best_match: str
@@ -154,8 +155,8 @@ class PlantNetListedSpecies(_PlantNetModel):
     scientific_name_without_author: str
     scientific_name_authorship: str
     gbif_id: int | None
-    powo_id: str | None = Field(None, description="Always null.")
-    iucn_category: str | None = Field(None, description="Always null.")
+    powo_id: str | None = None
+    iucn_category: str | None = None
 
 
 class PlantNetCount(_PlantNetModel):
@@ -209,16 +210,7 @@ def plantnet_answer(answer: Answer, query: PlantNetQuery, *, root: str, remainin
 
 
 def _result(result: Result, root: str, with_images: bool) -> PlantNetResult:
-    taxon, gbif, picture = result.taxon, result.taxon.ids["gbif"], result.taxon.thumbnail
-    images = []
-    if picture is not None:
-        image = PlantNetImage(
-            author=picture.author or "",
-            license=picture.licence or "",
-            citation=", ".join(word for word in (picture.author, picture.licence) if word),
-            url=dict.fromkeys(("o", "m", "s"), root + picture.url),
-        )
-        images.append(image)
+    taxon, gbif = result.taxon, result.taxon.ids["gbif"]
     return PlantNetResult(
         score=result.score,
         species=PlantNetSpecies.parse(
@@ -228,9 +220,21 @@ def _result(result: Result, root: str, with_images: bool) -> PlantNetResult:
             common_names=[each.name for each in taxon.common_names],
         ),
         gbif=None if gbif is None else {"id": gbif},
-        images=images if with_images else None,
+        images=_images(taxon.thumbnail, root) if with_images else None,
         in_set=result.in_set,
     )
+
+
+def _images(picture: ThumbnailInfo | None, root: str) -> list[PlantNetImage]:
+    if picture is None:
+        return []
+    image = PlantNetImage(
+        author=picture.author or "",
+        license=picture.licence or "",
+        citation=", ".join(word for word in (picture.author, picture.licence) if word),
+        url=dict.fromkeys(("o", "m", "s"), root + picture.url),
+    )
+    return [image]
 
 
 def listed_species(item: ClassInfo, taxa: TaxonTable, language: str) -> PlantNetListedSpecies:

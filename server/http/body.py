@@ -39,10 +39,10 @@ class UploadBudget:
 
         They count until the block ends.
         """
-        held = 0
+        total = 0
 
         def count(size: int) -> None:
-            nonlocal held
+            nonlocal total
             if self.now + size > self.limit:
                 raise Problem(
                     Code.OVERLOADED,
@@ -50,12 +50,12 @@ class UploadBudget:
                     retry_after=1,
                 )
             self.now += size
-            held += size
+            total += size
 
         try:
             yield count
         finally:
-            self.now -= held
+            self.now -= total
 
 
 @asynccontextmanager

@@ -20,7 +20,7 @@ from florilege.server.problems import Code, Problem
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 """Limit of a request's address and header lines, of its trailer and of a chunk's head."""
-HEAD_TOO_LARGE: Final = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+_HEAD_TOO_LARGE: Final = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
 MANY_CHUNKS: Final = 1000
 SMALL_CHUNK_BYTES: Final = 64
 """Many chunks that are smaller on average are refused: reading one takes 3 us, whatever its size,
@@ -98,7 +98,7 @@ class _LimitedConnection(h11.Connection):
         if isinstance(event, h11.Request):
             self._chunks = self._bytes = 0
             if _head_bytes(event) > MAX_HEAD_BYTES:
-                raise h11.RemoteProtocolError("too long", error_status_hint=HEAD_TOO_LARGE)
+                raise h11.RemoteProtocolError("too long", error_status_hint=_HEAD_TOO_LARGE)
         elif isinstance(event, h11.Data):
             self._chunks += event.chunk_end
             self._bytes += len(event.data)
@@ -115,7 +115,7 @@ def _head_bytes(request: h11.Request) -> int:
 
 
 def _problem(error: BaseException | None) -> Problem:
-    if getattr(error, "error_status_hint", None) != HEAD_TOO_LARGE:
+    if getattr(error, "error_status_hint", None) != _HEAD_TOO_LARGE:
         return Problem(
             Code.MALFORMED_REQUEST,
             "the request is not valid HTTP/1.1, or it has "

@@ -87,8 +87,8 @@ class _Exchange:
         self.scope, self._receive, self._send = scope, receive, send
         self.headers = headers = Headers(scope=scope)
         self.id = uuid.uuid4().hex  # ours: two callers may send the same X-Request-Id
-        given = headers.get("x-request-id", "")
-        self.request_id = given if REQUEST_ID.fullmatch(given) else self.id
+        callers_id = headers.get("x-request-id", "")
+        self.request_id = callers_id if REQUEST_ID.fullmatch(callers_id) else self.id
         scope.setdefault("state", {}).update(id=self.id, request_id=self.request_id, key=None)
         self.status: int | None = None
         announced = "transfer-encoding" in headers or headers.get("content-length", "0") != "0"

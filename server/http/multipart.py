@@ -1,5 +1,7 @@
 """Find the photos in a ``multipart/form-data`` body that is already in memory."""
 
+from typing import Any
+
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
@@ -7,7 +9,7 @@ from florilege.server.problems import Code, Problem
 
 FIELD = "images"
 MAX_PARTS = 100
-CALLBACKS = (
+_CALLBACKS = (
     *("on_part_begin", "on_header_field", "on_header_value", "on_header_end"),
     *("on_part_data", "on_part_end", "on_end"),
 )
@@ -99,7 +101,8 @@ def parts_of_form(body: bytes, content_type: str) -> list[tuple[str, bytes]]:
         )
     parts = _Parts()
     try:
-        MultipartParser(boundary, {name: getattr(parts, name) for name in CALLBACKS}).write(body)
+        callbacks: Any = {name: getattr(parts, name) for name in _CALLBACKS}
+        MultipartParser(boundary, callbacks).write(body)
     except FormParserError as error:
         raise Problem(Code.MALFORMED_REQUEST, f"the multipart body is damaged: {error}") from error
     if not parts.complete:

@@ -19,7 +19,7 @@ COMMON_PROBLEMS = (
     *(Code.RATE_LIMITED, Code.HEADERS_TOO_LARGE, Code.INTERNAL_ERROR),
 )
 RETRY_AFTER = {"description": "Seconds to wait before trying again.", "schema": {"type": "integer"}}
-PROBLEM = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}}
+_PROBLEM = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}}
 KEYS = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
@@ -43,7 +43,7 @@ def problem_responses(*codes: Code) -> dict[int | str, Any]:
     for code in sorted(codes, key=lambda each: each.status):
         texts[code.status].append(f"`{code}`: {code.summary.lower()}.")
     return {
-        status: {"description": " ".join(text), "content": PROBLEM}
+        status: {"description": " ".join(text), "content": _PROBLEM}
         | ({"headers": {"Retry-After": RETRY_AFTER}} if status in (429, 503) else {})
         for status, text in texts.items()
     }
@@ -54,23 +54,30 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
     document = get_openapi(
         title=app.title, version=app.version, summary=app.summary, routes=app.routes
     )
-    schemas, keys = document["components"]["schemas"], dict[str, Any]()
+    schemas = document["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
     problem = ProblemDocument.model_json_schema(mode="serialization")
     schemas["ProblemDocument"] = jsonable_encoder(problem, exclude_none=True)
     examples = json.loads(EXAMPLES.read_bytes())
-    for path, operations in document["paths"].items():
-        schemes = {**KEY_IN_ADDRESS, **KEYS} if path.startswith("/v2/") else KEYS
+    for operations in document["paths"].values():
         for operation in operations.values():
             responses = operation["responses"]
             if responses.get("422", {}).get("description") == "Validation Error":  # of FastAPI
                 del responses["422"]
             for status, example in examples.get(operation["operationId"], {}).items():
                 next(iter(responses[status]["content"].values()))["example"] = example
-            if app.state.keys is not None and path.startswith(("/v1/", "/v2/")):
-                operation["security"] = [{name: []} for name in schemes]
-                keys |= schemes
-    if keys:
-        document["components"]["securitySchemes"] = keys
+    if app.state.keys is not None:
+        _add_keys(document)
     return document
+
+
+def _add_keys(document: dict[str, Any]) -> None:
+    used = dict[str, Any]()
+    for path, operations in document["paths"].items():
+        if path.startswith(("/v1/", "/v2/")):
+            schemes = KEYS if path.startswith("/v1/") else {**KEY_IN_ADDRESS, **KEYS}
+            used |= schemes
+            for operation in operations.values():
+                operation["security"] = [{name: []} for name in schemes]
+    document["components"]["securitySchemes"] = used

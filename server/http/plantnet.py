@@ -17,7 +17,7 @@ from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field, TypeAdapter
 
-from florilege.server.answers.common_names import FALLBACK
+from florilege.server.answers.common_names import FALLBACK, request_languages
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.plantnet_schema import (
     EVERYTHING,
@@ -142,10 +142,9 @@ async def plantnet_identify(
         organs.extend(word.decode("utf-8", "replace") for word in words)
         return photos
 
-    language = parameters.lang or FALLBACK
     query = LocalizedQuery(
-        lang=language,
-        languages=(language,),
+        lang=parameters.lang,
+        languages=request_languages(parameters.lang, ""),
         max_results=parameters.nb_results,
         include=["scores"],  # the set, then the next best species
         reject=not parameters.no_reject,

@@ -16,7 +16,7 @@ log = logging.getLogger("florilege.server")
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 UNTRACED = frozenset({"/livez", "/readyz", "/metrics"})
-ATTRIBUTES = {
+_ATTRIBUTES = {
     "method": "http.request.method",
     "route": "http.route",
     "status": "http.response.status_code",
@@ -57,9 +57,9 @@ class RequestTracer:
             context=self._extract(headers),  # the caller's span, from `traceparent`
             kind=self._server,
             attributes={
-                ATTRIBUTES[name]: value
+                _ATTRIBUTES[name]: value
                 for name, value in fields.items()
-                if name in ATTRIBUTES and value is not None
+                if name in _ATTRIBUTES and value is not None
             },
             start_time=end - round(1e9 * seconds),
         )
