@@ -16,7 +16,7 @@ from typing import Any, Final
 from florilege.errors import BundleError, DataError
 from florilege.files import folder_lock
 from florilege.models.bundle import staging
-from florilege.models.bundle.bundle_manifest import MANIFEST, Manifest, sha256_of
+from florilege.models.bundle.bundle_manifest import MANIFEST, SCHEMA_VERSION, Manifest, sha256_of
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.models.images import Preprocess
 from florilege.models.thumbnails import pack, read_thumbnails, unpack
@@ -148,6 +148,7 @@ def write_bundle(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         heads=dict(heads),
         files=_hashes(files),
+        schema_version=SCHEMA_VERSION,
     )
     if (folder / MANIFEST).exists():
         with staging.writing(folder):

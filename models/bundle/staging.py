@@ -18,6 +18,7 @@ from typing import Final
 from florilege.errors import BundleError
 from florilege.files import sync_folder, write_atomic
 from florilege.models.bundle.bundle_manifest import MANIFEST, Manifest, sha256_of
+from florilege.models.json_file import read_json
 from florilege.suggestions import did_you_mean, nearest_paths
 
 _STAGED: Final = ".new-"
@@ -35,7 +36,7 @@ def read_manifest(folder: Path) -> Manifest:
         ) from error
     except OSError as error:
         raise BundleError(f"{folder / MANIFEST} cannot be read: {error.strerror}") from error
-    return Manifest.from_json(text, where=folder / MANIFEST)
+    return read_json(Manifest, text, folder / MANIFEST)
 
 
 def old_manifest(folder: Path) -> Manifest | None:

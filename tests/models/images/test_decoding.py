@@ -798,24 +798,26 @@ def test_preprocess_survives_the_round_trip() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    "wrong",
     [
-        ({"image_size": 0}, "image_size must be an integer in"),
-        ({"image_size": 48.0}, "image_size must be an integer in"),
-        ({"image_size": True}, "image_size must be an integer in"),
-        ({"image_size": 9, "crop_fraction": 0.0}, "crop_fraction must be in"),
-        ({"image_size": 9, "crop_fraction": 1.1}, "crop_fraction must be in"),
-        ({"image_size": 9, "resample": "nearest"}, "resample must be one of"),
-        ({"image_size": 9, "mean": (0.0, 0.0)}, "mean must be three"),
-        ({"image_size": 9, "mean": (0.0, 0.0, float("nan"))}, "mean must be three"),
-        ({"image_size": 9, "std": (1.0, 1.0, 0.0)}, "std must be positive"),
-        ({"image_size": 9, "reducing_gap": 0.9}, "reducing_gap must be in"),
-        ({"image_size": 9, "reducing_gap": float("nan")}, "reducing_gap must be in"),
+        {"image_size": 0},
+        {"image_size": 4097},
+        {"image_size": 48.0},
+        {"image_size": True},
+        {"crop_fraction": 0.0},
+        {"crop_fraction": 1.1},
+        {"resample": "nearest"},
+        {"mean": (0.0, 0.0)},
+        {"mean": (0.0, 0.0, float("nan"))},
+        {"std": (1.0, 1.0, 0.0)},
+        {"reducing_gap": 0.9},
+        {"reducing_gap": 8.1},
+        {"reducing_gap": float("nan")},
     ],
 )
-def test_preprocess_refuses_what_makes_no_sense(wrong: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Preprocess(**wrong)  # type: ignore[arg-type]  # wrong on purpose
+def test_preprocess_refuses_what_makes_no_sense(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Preprocess(**{"image_size": 9, **wrong})
 
 
 @pytest.mark.parametrize(
