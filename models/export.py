@@ -8,6 +8,7 @@ Its last output, ``features``, is the input of the head and serves out-of-distri
 import copy
 import gc
 import logging
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -198,12 +199,11 @@ def _compare(pictures: _ExportedNetwork, content: bytes, *, image_size: int) -> 
     """Run the ONNX file ``content`` and torch on the same pictures, in batches of 1, 2 and 5."""
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     batches = [_hard_pictures(count, image_size) for count in _PARITY_BATCHES]
-    float32 = [_outputs(pictures, batch) for batch in batches]
-    parity = _parity(float32, [session.run(None, {"image": batch}) for batch in batches])
+    float32 = _torch_outputs(pictures, batches)
+    parity = _parity(float32, _joined([session.run(None, {"image": each}) for each in batches]))
     if parity.holds:
         return parity
-    float64_network = copy.deepcopy(pictures).double()
-    rounding = _parity([_outputs(float64_network, batch) for batch in batches], float32)
+    rounding = _parity(_torch_outputs(copy.deepcopy(pictures).double(), batches), float32)
 
     def widened(tolerance: float, error: float) -> float:
         return min(tolerance + _ROUNDINGS * error, 100 * tolerance)  # more would check nothing
@@ -216,36 +216,31 @@ def _compare(pictures: _ExportedNetwork, content: bytes, *, image_size: int) -> 
 
 
 @torch.no_grad()
-def _outputs(pictures: _ExportedNetwork, batch: np.ndarray) -> list[np.ndarray]:
-    return [output.numpy() for output in pictures(torch.from_numpy(batch))]
+def _torch_outputs(pictures: _ExportedNetwork, batches: list[np.ndarray]) -> list[np.ndarray]:
+    return _joined([[each.numpy() for each in pictures(torch.from_numpy(b))] for b in batches])
 
 
-def _parity(reference: list[list[np.ndarray]], outputs: list[list[np.ndarray]]) -> _Parity:
-    """Compare outputs; both sides hold a list per batch, logits first and features last."""
-    batches = [list(zip(*sides, strict=True)) for sides in zip(reference, outputs, strict=True)]
-    difference, max_logit = _worst([pair for pairs in batches for pair in pairs[:-1]])
-    feature_difference, max_feature = _worst([pairs[-1] for pairs in batches])
+def _joined(batches: list[list[np.ndarray]]) -> list[np.ndarray]:
+    """Each output for all pictures, from the outputs of each batch."""
+    return [np.concatenate(parts) for parts in zip(*batches, strict=True)]
+
+
+def _parity(reference: list[np.ndarray], outputs: list[np.ndarray]) -> _Parity:
+    """Compare outputs, of which the last are the features."""
+    with np.errstate(invalid="ignore"):  # infinite - infinite
+        pairs = zip(reference, outputs, strict=True)
+        differences = [float(np.abs(expected - output).max()) for expected, output in pairs]
+    differences = [each if math.isfinite(each) else math.inf for each in differences]
+    largest = [float(np.abs(expected).max()) for expected in reference]
+    max_logit = max(largest[:-1])
     return _Parity(
-        max_difference=difference,
+        max_difference=max(differences[:-1]),
         max_logit=max_logit,
         tolerance=ABSOLUTE_TOLERANCE + RELATIVE_TOLERANCE * max_logit,
-        max_feature_difference=feature_difference,
-        feature_tolerance=ABSOLUTE_TOLERANCE + RELATIVE_TOLERANCE * max_feature,
-        pictures=sum(_PARITY_BATCHES),
+        max_feature_difference=differences[-1],
+        feature_tolerance=ABSOLUTE_TOLERANCE + RELATIVE_TOLERANCE * largest[-1],
+        pictures=len(reference[0]),
     )
-
-
-def _worst(pairs: list[tuple[np.ndarray, np.ndarray]]) -> tuple[float, float]:
-    """The largest absolute difference, and the largest absolute reference value."""
-    difference = max(_distance(reference, output) for reference, output in pairs)
-    return difference, max(float(np.abs(reference).max()) for reference, _ in pairs)
-
-
-def _distance(reference: np.ndarray, output: np.ndarray) -> float:
-    if reference.shape != output.shape or not np.isfinite(reference).all():
-        return float("inf")
-    distance = np.abs(reference - output).max()
-    return float(distance) if np.isfinite(distance) else float("inf")
 
 
 def _hard_pictures(count: int, image_size: int) -> np.ndarray:
