@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -23,9 +22,9 @@ import torch
 from torch import Tensor, nn
 
 from florilege.errors import BundleError
-from florilege.files import write_atomic
 from florilege.models.backbones import Network
 from florilege.models.heads import output_names
+from florilege.models.images import Preprocess
 from florilege.models.onnx_graph import without_origins
 from florilege.models.session import FEATURES
 
@@ -96,32 +95,21 @@ class _ExportedNetwork(PictureNetwork):
         return (*(outputs if isinstance(outputs, tuple) else (outputs,)), features)
 
 
-def export_onnx(
-    network: Network, *, image_size: int, mean: Sequence[float], std: Sequence[float], path: Path
-) -> dict[str, float | int]:
-    """Write ``network`` to the ONNX file ``path`` and check it against torch.
+def export_onnx(network: Network, preprocess: Preprocess) -> tuple[bytes, dict[str, float | int]]:
+    """Export ``network`` for the pictures of ``preprocess`` and check it against torch.
 
     Leaves the network in evaluation mode on the CPU.
 
-    Args:
-        network: A network from ``florilege.models.backbones.build``.
-        image_size: Height and width of the pictures in pixels.
-        mean, std: See :class:`PictureNetwork`.
-        path: The file to write; any failure leaves it unchanged.
-
     Returns:
-        The fields of :class:`_Parity`.
+        The content of the ONNX file, and the fields of :class:`_Parity`.
 
     Raises:
-        BundleError: The file and torch differ by more than the tolerance.
-        ValueError: ``image_size`` is smaller than 1.
+        BundleError: The graph and torch differ by more than the tolerance.
     """
-    if image_size < 1:
-        raise ValueError(f"image_size must be at least 1, got {image_size}")
-    pictures = _ExportedNetwork(network, mean, std).cpu().eval()
-    content = without_origins(_export(pictures, network.head_name, image_size))
+    pictures = _ExportedNetwork(network, preprocess.mean, preprocess.std).cpu().eval()
+    content = without_origins(_export(pictures, network.head_name, preprocess.image_size))
     onnx.checker.check_model(content, full_check=True)
-    parity = _compare(pictures, content, image_size=image_size)
+    parity = _compare(pictures, content, image_size=preprocess.image_size)
     if not parity.holds:
         raise BundleError(
             f"the exported graph differs from torch by {parity.max_difference:.3g} (allowed "
@@ -129,8 +117,7 @@ def export_onnx(
             f"({parity.feature_tolerance:.3g}); nothing was written. An undertrained network "
             "amplifies rounding errors: train it longer, or at a larger --image-size"
         )
-    write_atomic(path, content)
-    return asdict(parity)
+    return content, asdict(parity)
 
 
 def _export(pictures: _ExportedNetwork, head: str, image_size: int) -> onnx.ModelProto:

@@ -27,8 +27,8 @@ def own_preprocess(name: str) -> Preprocess | None:
         image_size=own.crop_size[0],
         crop_fraction=own.crop_size[0] / own.resize_size[0],
         resample=own.interpolation.value,
-        mean=tuple(own.mean),
-        std=tuple(own.std),
+        mean=own.mean,
+        std=own.std,
     )
 
 

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 from torch import Tensor, nn
 
-from florilege.errors import BundleError
+from florilege.errors import BundleError, first
 from florilege.models.backbones import pretrained, timm_networks
 from florilege.models.backbones.provenance import Provenance, provenance_of
 from florilege.models.classes import ClassTable
@@ -148,18 +148,6 @@ def load_into(network: nn.Module, state: State, *, origin: str) -> None:
             missing, unknown or of another shape.
     """
     expected = network.state_dict()
-    problems = _differences(expected, state)
-    if problems:
-        details = "; ".join(problems[:6]) + ("; ..." if len(problems) > 6 else "")
-        raise BundleError(
-            f"{origin} belongs to another architecture, {len(problems)} weights differ: {details}"
-        )
-    for key, value in expected.items():  # load_state_dict may need metadata that files lack
-        value.copy_(state[key])
-
-
-def _differences(expected: State, state: State) -> list[str]:
-    """The differences that keep a state from fitting, a few words for each weight."""
     problems = [
         f"{key} is {tuple(state[key].shape)} instead of {tuple(value.shape)}"
         for key, value in expected.items()
@@ -167,7 +155,13 @@ def _differences(expected: State, state: State) -> list[str]:
     ]
     problems += [f"{key} is missing" for key in expected if key not in state]
     problems += [f"{key} is unknown" for key in state if key not in expected]
-    return problems
+    if problems:
+        details = "; ".join(problems[:6]) + ("; ..." if len(problems) > 6 else "")
+        raise BundleError(
+            f"{origin} belongs to another architecture, {len(problems)} weights differ: {details}"
+        )
+    for key, value in expected.items():  # load_state_dict may need metadata that files lack
+        value.copy_(state[key])
 
 
 def warm_start(network: nn.Module, weights: Weights, classes: Sequence[str] | None = None) -> str:
@@ -205,17 +199,13 @@ def _our_names(state: State, last_layers: Sequence[str]) -> dict[str, Tensor]:
         state = {re.sub(old, new, key): value for key, value in state.items()}
     if not any(key.startswith("backbone.") for key in state):
         head = "head." if len(last_layers) == 1 else "head.several."
-        prefixes = {f"{layer}.": head for layer in last_layers}
-        state = {_with_prefix(key, prefixes): value for key, value in state.items()}
+        renamed = {}
+        for key, value in state.items():
+            layer = next((each for each in last_layers if key.startswith(f"{each}.")), None)
+            own = f"backbone.{key}" if layer is None else head + key.removeprefix(f"{layer}.")
+            renamed[own] = value
+        state = renamed
     return {key: value for key, value in state.items() if not key.startswith(_AUXILIARY_HEADS)}
-
-
-def _with_prefix(key: str, prefixes: Mapping[str, str]) -> str:
-    """Our name for a weight of a plain network."""
-    for layer, head in prefixes.items():
-        if key.startswith(layer):
-            return f"{head}{key.removeprefix(layer)}"
-    return f"backbone.{key}"
 
 
 def _last_layer(
@@ -224,11 +214,13 @@ def _last_layer(
     """The head of ``expected`` with the matching rows of ``state``, and a note for the user."""
     head = {key: value.clone() for key, value in _head_of(expected).items()}
     layers = {key: value for key, value in head.items() if value.ndim}  # a scale has no rows
-    source = _head_of(state)
-    first = next(iter(layers))
-    if source.keys() != head.keys() or not _same_kind(layers, source):
+    source, name = _head_of(state), next(iter(layers))
+    length = source[name].shape[:1] if name in source else ()
+    if source.keys() != head.keys() or any(
+        source[key].shape != (*length, *value.shape[1:]) for key, value in layers.items()
+    ):
         return head, "the last layer starts from scratch: the file has none of this kind"
-    rows, classes = len(source[first]), len(head[first])
+    rows, classes = len(source[name]), len(head[name])
     if ours is None or theirs is None or len(theirs) != rows:
         source_row, note = _rows_in_order(rows, classes)
     else:
@@ -240,12 +232,6 @@ def _last_layer(
 
 def _head_of(state: State) -> State:
     return {key: value for key, value in state.items() if key.startswith("head.")}
-
-
-def _same_kind(layers: State, source: State) -> bool:
-    """Whether all layers of ``source`` have one number of rows, with rows as long as ours."""
-    rows = source[next(iter(layers))].shape[:1]
-    return all(source[key].shape == (*rows, *value.shape[1:]) for key, value in layers.items())
 
 
 def _rows_in_order(rows: int, classes: int) -> tuple[dict[int, int], str]:
@@ -264,16 +250,11 @@ def _rows_by_class(theirs: Sequence[str], ours: Sequence[str]) -> tuple[dict[int
     source_row = {row: row_of[name] for row, name in enumerate(ours) if name in row_of}
     note = f"and the last layer for {len(source_row)} of {len(ours)} classes"
     if fresh := [name for name in ours if name not in row_of]:
-        note += f"; the others start from scratch: {_listed(fresh)}"
+        note += f"; the others start from scratch: {first(fresh, _SHOWN)}"
     own = set(ours)
     if unused := [name for name in theirs if name not in own]:
-        note += f"; classes you do not have are left out: {_listed(unused)}"
+        note += f"; classes you do not have are left out: {first(unused, _SHOWN)}"
     return source_row, note
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
 
 
 def _fit_positions(network: nn.Module, expected: State, state: dict[str, Tensor]) -> None:

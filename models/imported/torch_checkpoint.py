@@ -1,6 +1,5 @@
 """Import a checkpoint of a torchvision or timm network."""
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -57,11 +56,7 @@ def import_checkpoint(
     _load_weights(network, source, classes)
     preprocess = input_format.preprocess
     names, pixels = comparison_pictures(photos, preprocess)
-    with tempfile.TemporaryDirectory() as scratch:
-        path = Path(scratch) / "model.onnx"
-        mean, std = preprocess.mean, preprocess.std
-        export_onnx(network, image_size=preprocess.image_size, mean=mean, std=std, path=path)
-        model = path.read_bytes()
+    model, _ = export_onnx(network, preprocess)
     with torch.no_grad():
         batches = (input_format.prepare(row[np.newaxis]) for row in pixels)
         torch_logits = torch.cat([network(torch.from_numpy(batch)) for batch in batches])

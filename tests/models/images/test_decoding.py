@@ -7,7 +7,7 @@ import warnings
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pillow_heif
@@ -331,7 +331,7 @@ def test_shrinking_averages_instead_of_skipping() -> None:
 
 
 @pytest.mark.parametrize("resample", ["bilinear", "bicubic"])
-def test_resizing_is_that_of_pillow(resample: str) -> None:
+def test_resizing_is_that_of_pillow(resample: Literal["bilinear", "bicubic"]) -> None:
     image = scene(60, 60)
     filter_ = Image.Resampling[resample.upper()]
     expected = np.asarray(image.resize((32, 32), filter_))
