@@ -87,7 +87,7 @@ class Session:
         return outputs, perf_counter() - started
 
     def logits(self, images: npt.NDArray[np.uint8]) -> dict[str, Floats]:
-        """Only the logits; arguments and errors are those of :meth:`outputs`."""
+        """Only the logits of :meth:`outputs`."""
         return self.outputs(images).logits
 
     def outputs(self, images: npt.NDArray[np.uint8], *, features: bool = False) -> Outputs:
@@ -123,11 +123,10 @@ class Session:
             BundleError: They contain NaN or infinite numbers, or have the wrong shape.
         """
         logits = {head: arrays[output] for head, output in self.heads.items()}
-        checked = [
-            (f"head {head}", each, len(self.bundle.classes)) for head, each in logits.items()
-        ]
-        checked += [(FEATURES, arrays[FEATURES], self.dimensions)] if features else []
-        for output, values, width in checked:
+        classes, widths = len(self.bundle.classes), list[tuple[str, Floats, int | None]]()
+        widths += [(f"head {head}", values, classes) for head, values in logits.items()]
+        widths += [(FEATURES, arrays[FEATURES], self.dimensions)] if features else []
+        for output, values, width in widths:
             if values.shape != (rows, width):
                 raise BundleError(
                     f"{MODEL}: {output} has shape {values.shape}, not {(rows, width)}: export the "
@@ -176,12 +175,12 @@ def _load(bundle: Bundle, runtime: Runtime, device: str, threads: int) -> Any:
     bf16 = runtime.precision == "bf16"
     if runtime.name == OPENVINO and device == "cuda":
         raise UsageError("device cuda needs ONNX Runtime: add --runtime onnxruntime")
+    providers = [] if runtime.name == OPENVINO else _wanted_providers(import_runtime(), device)
     try:
         if runtime.name == OPENVINO:
             return open_in_openvino(content, bundle.preprocess.image_size, bf16=bf16)
-        providers = _wanted_providers(import_runtime(), device)
         return open_graph(content, threads=threads, providers=providers, bf16=bf16)
-    except (UsageError, ValueError):
+    except UsageError:
         raise
     except Exception as error:  # the runtime raises a different class for each kind of damage
         raise BundleError(

@@ -78,18 +78,11 @@ def _timm_groups(backbone: nn.Module) -> tuple[dict[str, int], int | None]:
 def _block_numbers(backbone: nn.Module) -> dict[str, int]:
     """The block number of each parameter, from the containers of the network."""
     numbers, last = dict[str, int](), -1
-    for name, module in _modules(backbone, ""):
+    for outer, module in _modules(backbone, ""):
         if last < 0 or _layers(module):
             last += 1
-        numbers[name] = last
-    return {name: _number(name, numbers) for name, _ in backbone.named_parameters()}
-
-
-def _number(parameter: str, numbers: dict[str, int]) -> int:
-    """The number of the innermost module around a parameter; 0 without one, as for embeddings."""
-    parts = parameter.split(".")
-    ancestors = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
-    return next((numbers[name] for name in ancestors if name in numbers), 0)
+        numbers |= {f"{outer}.{name}": last for name, _ in module.named_parameters()}
+    return {name: numbers.get(name, 0) for name, _ in backbone.named_parameters()}
 
 
 def _modules(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:

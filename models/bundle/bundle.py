@@ -30,9 +30,8 @@ OPENVINO_CALIBRATION: Final = "calibration-openvino.json"  # for OpenVINO, which
 OPENVINO_REFERENCE: Final = "reference-openvino.npy"
 THUMBNAILS: Final = "thumbnails.zip"  # reference pictures of the classes that have one
 _REQUIRED: Final = (MODEL, CLASSES, PREPROCESS)
-Packed = Mapping[
-    str, bytes
-]  # a bundle as sent to another machine: content by file name, with ``bundle.json``
+Packed = Mapping[str, bytes]
+"""A bundle as sent to another machine: content by file name, with ``bundle.json``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,14 +139,15 @@ def write_bundle(
     folder = Path(path)
     if missing := [required for required in _REQUIRED if required not in files]:
         raise ValueError(f"files must hold {list(_REQUIRED)}; {missing} are missing")
-    ClassTable.from_json(_content(files[CLASSES]))
-    Preprocess.from_json(_content(files[PREPROCESS]))
+    for read, file in ((ClassTable.from_json, CLASSES), (Preprocess.from_json, PREPROCESS)):
+        content = files[file]
+        read(content if isinstance(content, bytes) else content.read_bytes())
     manifest = Manifest(
         name=name,
         version=version,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         heads=dict(heads),
-        files=_hashes(files),
+        files={file: sha256_of(source) for file, source in files.items()},
         schema_version=SCHEMA_VERSION,
     )
     if (folder / MANIFEST).exists():
@@ -196,8 +196,9 @@ def replace_files(
     staging.read_manifest(folder)  # fails if there is no bundle
     with staging.writing(folder):
         old = open_bundle(folder).manifest
-        remaining = {name: digest for name, digest in old.files.items() if name not in without}
-        new = replace(old, files={**remaining, **_hashes(files)})
+        digests = {name: digest for name, digest in old.files.items() if name not in without}
+        digests |= {name: sha256_of(content) for name, content in files.items()}
+        new = replace(old, files=digests)
         staging.exchange(folder, old, new, files)
     return open_bundle(folder)
 
@@ -207,19 +208,15 @@ def _verified(folder: Path, manifest: Manifest) -> Bundle:
         staging.find_file(folder, name, digest)
     if missing := [name for name in _REQUIRED if name not in manifest.files]:
         raise BundleError(f"{folder / MANIFEST} does not name {missing}: export the bundle again")
-    classes = ClassTable.from_json(staging.read_file(folder, CLASSES, manifest.files[CLASSES]))
-    preprocess = Preprocess.from_json(
-        staging.read_file(folder, PREPROCESS, manifest.files[PREPROCESS])
+    classes, preprocess = (
+        staging.read_file(folder, name, manifest.files[name]) for name in (CLASSES, PREPROCESS)
     )
-    return Bundle(path=folder, manifest=manifest, classes=classes, preprocess=preprocess)
-
-
-def _content(source: bytes | Path) -> bytes:
-    return source if isinstance(source, bytes) else source.read_bytes()
-
-
-def _hashes(files: Mapping[str, bytes | Path]) -> dict[str, str]:
-    return {name: sha256_of(source) for name, source in files.items()}
+    return Bundle(
+        path=folder,
+        manifest=manifest,
+        classes=ClassTable.from_json(classes),
+        preprocess=Preprocess.from_json(preprocess),
+    )
 
 
 @contextmanager
@@ -235,10 +232,7 @@ def unpacked_bundle(files: Packed) -> Iterator[Path]:
 def name_classes(
     path: Path, infos: Mapping[str, ClassInfo], pictures: Mapping[str, Path], *, source: str
 ) -> Bundle:
-    """Merge class information from ``source`` into a bundle; see `ClassInfo.updated`.
-
-    The network, its calibration and the order of the classes do not change, so the calibration
-    stays valid. `Bundle.sha256` changes with the names.
+    """Merge class information into a bundle, whose calibration stays valid.
 
     Args:
         path: The bundle.
@@ -261,10 +255,9 @@ def name_classes(
             )
         pictures = {name: picture for name, picture in pictures.items() if name in named}
         thumbnails = read_thumbnails(source, pictures)
-        items = (
-            item.updated(infos[item.id]) if item.id in named else item for item in bundle.classes
-        )
-        classes = ClassTable(tuple(items))
+        known = bundle.classes
+        items = tuple(item.updated(infos[item.id]) if item.id in named else item for item in known)
+        classes = ClassTable(items)
         files = {CLASSES: classes.to_json().encode()}
         if thumbnails:
             files[THUMBNAILS] = pack(classes, bundle.read_thumbnails() | thumbnails)

@@ -7,6 +7,7 @@ because a file is found under either name.
 """
 
 import fcntl
+import io
 import os
 import shutil
 import tempfile
@@ -174,10 +175,8 @@ def _holds(path: Path, digest: str) -> bool:
 
 def _write(path: Path, source: bytes | Path) -> None:
     with path.open("wb") as file:
-        if isinstance(source, bytes):
-            file.write(source)
-        else:
-            with source.open("rb") as origin:
-                shutil.copyfileobj(origin, file)
+        opened = io.BytesIO(source) if isinstance(source, bytes) else source.open("rb")
+        with opened as origin:
+            shutil.copyfileobj(origin, file)
         file.flush()
         os.fsync(file.fileno())
