@@ -16,7 +16,7 @@ class Provenance:
     """The weights that a network started from, for its model card."""
 
     file: str
-    sha256: str | None  # None if the downloaded file is missing from the cache
+    sha256: str
     licence: str | None  # None if unknown
     source: str | None = None  # the URL that they were downloaded from
     made_from: dict[str, Any] | None = None  # the weights that these started from

@@ -59,7 +59,13 @@ def open_weights(weights: str, backbone: str) -> Weights:
         BundleError: They cannot be found, downloaded or read.
     """
     if weights == PRETRAINED:
-        return _open_pretrained(backbone)
+        origin, classes = f"the pretrained weights of {backbone}", None
+        if timm_networks.is_timm(backbone):
+            path, provenance = pretrained.fetch_timm(backbone)
+            state: State = read_weights(path)
+        else:
+            state, classes, provenance = pretrained.read_torchvision(backbone)
+        return Weights(origin=origin, state=state, classes=classes, provenance=provenance)
     path = Path(weights)
     if path.is_dir():
         files = [path / name for name in _INSIDE if (path / name).is_file()]
@@ -73,16 +79,6 @@ def open_weights(weights: str, backbone: str) -> Weights:
         provenance=provenance_of(path),
         photos=_photos_beside(path),
     )
-
-
-def _open_pretrained(backbone: str) -> Weights:
-    origin = f"the pretrained weights of {backbone}"
-    if timm_networks.is_timm(backbone):
-        path, provenance = pretrained.fetch_timm(backbone)
-        state = read_weights(path)
-        return Weights(origin=origin, state=state, classes=None, provenance=provenance)
-    downloaded, classes, provenance = pretrained.read_torchvision(backbone)
-    return Weights(origin=origin, state=downloaded, classes=classes, provenance=provenance)
 
 
 def _classes_beside(path: Path) -> tuple[str, ...] | None:

@@ -61,11 +61,8 @@ def import_onnx(
 ) -> ImportedModel:
     """Wrap the graph so that it takes raw pictures and returns logits, and compare the two.
 
-    Args:
-        path: The ONNX file; its weight files are beside it.
-        description: The preprocess file.
-        classes: Number of rows of the class table.
-        photos: Photos or folders for the comparison; synthetic pictures if empty.
+    ``classes`` is the number of rows of the class table; ``photos`` are photos or folders for the
+    comparison, which otherwise takes synthetic pictures.
 
     Raises:
         UsageError: Neither the graph nor the preprocess file determines the input or output, or
@@ -124,12 +121,8 @@ def write_imported(
 ) -> Bundle:
     """Write the bundle, which then needs calibration.
 
-    Args:
-        imported: The classifier.
-        classes: The classes of its outputs.
-        thumbnails: Content of ``thumbnails.zip``; may be empty.
-        out: The folder of the bundle.
-        chosen_on: The split whose photos chose the checkpoint, or `NO_SPLIT`; None if unknown.
+    ``thumbnails`` is the content of ``thumbnails.zip`` or empty. ``chosen_on`` is the split whose
+    photos chose the checkpoint, or `NO_SPLIT`; None if unknown.
 
     Raises:
         BundleError: ``out`` is something else, or cannot be written.

@@ -30,13 +30,9 @@ def import_checkpoint(
 ) -> ImportedModel:
     """Build the network, load the checkpoint, and export it like our own networks.
 
-    Args:
-        name: A network, as for ``--backbone``.
-        weights: Weights, as for ``--weights``; None downloads the network's own. No code in a
-            file is run.
-        description: Size, resize, crop, scale, mean and std, if they differ from the network's.
-        classes: Number of rows of the class table, which the last layer must have too.
-        photos: As for :func:`florilege.models.imported.imported_model.import_onnx`.
+    ``name`` and ``weights`` are those of ``--backbone`` and ``--weights``; None downloads the
+    network's own. ``description`` changes the preprocessing of the network. ``classes`` and
+    ``photos`` are those of `florilege.models.imported.imported_model.import_onnx`.
 
     Raises:
         UsageError: There is no such network, it does not take the size, or the preprocess file has
@@ -60,11 +56,10 @@ def import_checkpoint(
     with torch.no_grad():
         batches = (input_format.prepare(row[np.newaxis]) for row in pixels)
         torch_logits = torch.cat([network(torch.from_numpy(batch)) for batch in batches])
-    original = torch_logits.double().numpy()
     graph = open_graph(model, threads=1)
     outputs = [graph.run(["logits"], {INPUT: row[np.newaxis]})[0] for row in pixels]
     logits = np.concatenate(outputs).astype(np.float64)
-    comparison = compare_outputs(original, logits, relative=TOLERANCE)
+    comparison = compare_outputs(torch_logits.double().numpy(), logits, relative=TOLERANCE)
     if not comparison.holds:
         raise BundleError(
             f"the exported graph differs from torch by {comparison.max_difference:.3g} on these "
@@ -75,7 +70,7 @@ def import_checkpoint(
         name=name.rpartition(":")[2].replace("/", "-"),
         model=model,
         preprocess=preprocess,
-        files={} if provenance is None else {provenance.file: provenance.sha256 or "unknown"},
+        files={provenance.file: provenance.sha256} if provenance else {},
         facts={
             "network": f"`{name}`, {sum(each.numel() for each in network.parameters()):,} weights",
             "licence": (provenance and provenance.licence) or "unknown",

@@ -27,15 +27,7 @@ Step = tuple[str, Any, dict[str, Any]]  # an operation, its second operand or No
 def wrap_graph(
     graph: Graph, input_format: InputFormat, choice: OutputChoice, *, classes: int, batch: bool
 ) -> onnx.ModelProto:
-    """Wrap the graph in our nodes.
-
-    Args:
-        graph: The original graph.
-        input_format: Its input format.
-        choice: Its tensors to serve.
-        classes: Number of logits.
-        batch: Whether batches hold any number of pictures; otherwise they hold one.
-    """
+    """Wrap the graph for batches of any number of pictures, or of one if not ``batch``."""
     model = onnx.ModelProto()
     model.CopyFrom(graph.model)
     inner, ours = model.graph, (INPUT, LOGITS, FEATURES)

@@ -137,11 +137,11 @@ def test_pretrained_weights_fit_under_our_names(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     plain = torchvision.models.mobilenet_v3_small(weights=None)
-    monkeypatch.setattr(
-        torchvision.models.MobileNet_V3_Small_Weights,
-        "get_state_dict",
-        lambda *_args, **_kwargs: plain.state_dict(),
-    )
+    names = torchvision.models.MobileNet_V3_Small_Weights
+    monkeypatch.setattr(names, "get_state_dict", lambda *_args, **_kwargs: plain.state_dict())
+    monkeypatch.setattr("torch.hub.get_dir", lambda: str(tmp_path))
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / names.DEFAULT.url.rpartition("/")[2]).write_bytes(b"weights")
     loaded = build("mobilenet_v3_small", 4, "linear", "pretrained").state_dict()
     for key, value in plain.state_dict().items():
         if not key.startswith("classifier.3."):
