@@ -32,12 +32,7 @@ class RegionList:
 
 
 def _read_list(name: str | None, path: Path, classes: ClassTable) -> RegionList:
-    name = path.stem if name is None else name
-    if not name or len(name) > LONGEST_NAME or not name.isprintable() or name != name.strip():
-        raise DataError(
-            f"{path}: a list cannot be named {name[:LONGEST_NAME]!r}: use 1 to {LONGEST_NAME} "
-            "printable characters without leading or trailing spaces"
-        )
+    name = _checked_name(path.stem if name is None else name, path)
     ids = _ids(path)
     if not ids:
         raise DataError(f"{path} holds no class id: write one per line")
@@ -49,6 +44,15 @@ def _read_list(name: str | None, path: Path, classes: ClassTable) -> RegionList:
             f"the model; correct or remove them:{_with_near_names(unknown, classes)}"
         )
     return RegionList(name=name, classes=tuple(sorted(classes.index_of[id_] for id_ in ids)))
+
+
+def _checked_name(name: str, path: Path) -> str:
+    if not name or len(name) > LONGEST_NAME or not name.isprintable() or name != name.strip():
+        raise DataError(
+            f"{path}: a list cannot be named {name[:LONGEST_NAME]!r}: use 1 to {LONGEST_NAME} "
+            "printable characters without leading or trailing spaces"
+        )
+    return name
 
 
 def read_lists(words: Iterable[str], classes: ClassTable) -> tuple[RegionList, ...]:

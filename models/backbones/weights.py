@@ -2,7 +2,7 @@
 
 import pickle
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -144,20 +144,21 @@ def load_into(network: nn.Module, state: State, *, origin: str) -> None:
             missing, unknown or of another shape.
     """
     expected = network.state_dict()
-    problems = [
-        f"{key} is {tuple(state[key].shape)} instead of {tuple(value.shape)}"
-        for key, value in expected.items()
-        if key in state and state[key].shape != value.shape
-    ]
-    problems += [f"{key} is missing" for key in expected if key not in state]
-    problems += [f"{key} is unknown" for key in state if key not in expected]
-    if problems:
+    if problems := list(_differences(expected, state)):
         details = "; ".join(problems[:6]) + ("; ..." if len(problems) > 6 else "")
         raise BundleError(
             f"{origin} belongs to another architecture, {len(problems)} weights differ: {details}"
         )
     for key, value in expected.items():  # load_state_dict may need metadata that files lack
         value.copy_(state[key])
+
+
+def _differences(expected: State, state: State) -> Iterator[str]:
+    for key, value in expected.items():
+        if key in state and state[key].shape != value.shape:
+            yield f"{key} is {tuple(state[key].shape)} instead of {tuple(value.shape)}"
+    yield from (f"{key} is missing" for key in expected if key not in state)
+    yield from (f"{key} is unknown" for key in state if key not in expected)
 
 
 def warm_start(network: nn.Module, weights: Weights, classes: Sequence[str] | None = None) -> str:
@@ -194,14 +195,17 @@ def _our_names(state: State, last_layers: Sequence[str]) -> dict[str, Tensor]:
     for old, new in _OLD_NAMES:
         state = {re.sub(old, new, key): value for key, value in state.items()}
     if not any(key.startswith("backbone.") for key in state):
-        head = "head." if len(last_layers) == 1 else "head.several."
-        renamed = {}
-        for key, value in state.items():
-            layer = next((each for each in last_layers if key.startswith(f"{each}.")), None)
-            own = f"backbone.{key}" if layer is None else head + key.removeprefix(f"{layer}.")
-            renamed[own] = value
-        state = renamed
+        state = {_with_prefix(key, last_layers): value for key, value in state.items()}
     return {key: value for key, value in state.items() if not key.startswith(_AUXILIARY_HEADS)}
+
+
+def _with_prefix(key: str, last_layers: Sequence[str]) -> str:
+    """Our name for a weight of a plain network."""
+    head = "head." if len(last_layers) == 1 else "head.several."
+    for layer in last_layers:
+        if key.startswith(f"{layer}."):
+            return head + key.removeprefix(f"{layer}.")
+    return f"backbone.{key}"
 
 
 def _last_layer(
@@ -211,10 +215,7 @@ def _last_layer(
     head = {key: value.clone() for key, value in _head_of(expected).items()}
     layers = {key: value for key, value in head.items() if value.ndim}  # a scale has no rows
     source, name = _head_of(state), next(iter(layers))
-    length = source[name].shape[:1] if name in source else ()
-    if source.keys() != head.keys() or any(
-        source[key].shape != (*length, *value.shape[1:]) for key, value in layers.items()
-    ):
+    if source.keys() != head.keys() or not _same_kind(layers, source):
         return head, "the last layer starts from scratch: the file has none of this kind"
     rows, classes = len(source[name]), len(head[name])
     if ours is None or theirs is None or len(theirs) != rows:
@@ -228,6 +229,12 @@ def _last_layer(
 
 def _head_of(state: State) -> State:
     return {key: value for key, value in state.items() if key.startswith("head.")}
+
+
+def _same_kind(layers: State, source: State) -> bool:
+    """Whether all layers of ``source`` have one number of rows, with rows as long as ours."""
+    rows = source[next(iter(layers))].shape[:1]
+    return all(source[key].shape == (*rows, *value.shape[1:]) for key, value in layers.items())
 
 
 def _rows_in_order(rows: int, classes: int) -> tuple[dict[int, int], str]:

@@ -139,9 +139,8 @@ def write_bundle(
     folder = Path(path)
     if missing := [required for required in _REQUIRED if required not in files]:
         raise ValueError(f"files must hold {list(_REQUIRED)}; {missing} are missing")
-    for read, file in ((ClassTable.from_json, CLASSES), (Preprocess.from_json, PREPROCESS)):
-        content = files[file]
-        read(content if isinstance(content, bytes) else content.read_bytes())
+    ClassTable.from_json(_content(files[CLASSES]))
+    Preprocess.from_json(_content(files[PREPROCESS]))
     manifest = Manifest(
         name=name,
         version=version,
@@ -219,6 +218,10 @@ def _verified(folder: Path, manifest: Manifest) -> Bundle:
     )
 
 
+def _content(source: bytes | Path) -> bytes:
+    return source if isinstance(source, bytes) else source.read_bytes()
+
+
 @contextmanager
 def unpacked_bundle(files: Packed) -> Iterator[Path]:
     """A temporary folder with the files of a bundle, deleted at the end of the block."""
@@ -255,9 +258,10 @@ def name_classes(
             )
         pictures = {name: picture for name, picture in pictures.items() if name in named}
         thumbnails = read_thumbnails(source, pictures)
-        known = bundle.classes
-        items = tuple(item.updated(infos[item.id]) if item.id in named else item for item in known)
-        classes = ClassTable(items)
+        items = (
+            item.updated(infos[item.id]) if item.id in named else item for item in bundle.classes
+        )
+        classes = ClassTable(tuple(items))
         files = {CLASSES: classes.to_json().encode()}
         if thumbnails:
             files[THUMBNAILS] = pack(classes, bundle.read_thumbnails() | thumbnails)

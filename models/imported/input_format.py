@@ -146,14 +146,17 @@ def infer_input_format(graph: Graph, description: Description) -> InputFormat:
     values = description.model_dump() | {"layout": layout, "type": number_type, "size": size}
     optional = _SCALING if number_type == "uint8" else set()
     if missing := [key for key in _EXAMPLES if values[key] is None and key not in optional]:
-        example = ", ".join(_EXAMPLES[key] for key in missing)
-        usual = " (replace the numbers, which suit most networks trained on ImageNet)"
-        raise UsageError(
-            f"{_input_text(graph)} does not determine {', '.join(missing)}. Add them to the file "
-            f"given with --preprocess, as JSON: {{{example}}}{usual if 'scale' in missing else ''};"
-            " docs/import.md explains each"
-        )
+        raise UsageError(f"{_input_text(graph)} does not determine {_missing_keys(missing)}")
     return InputFormat(**{key: value for key, value in values.items() if value is not None})
+
+
+def _missing_keys(keys: list[str]) -> str:
+    example = ", ".join(_EXAMPLES[key] for key in keys)
+    usual = " (replace the numbers, which suit most networks trained on ImageNet)"
+    return (
+        f"{', '.join(keys)}. Add them to the file given with --preprocess, as JSON: {{{example}}}"
+        f"{usual if 'scale' in keys else ''}; docs/import.md explains each"
+    )
 
 
 def _type(graph: Graph, description: Description) -> str:

@@ -65,13 +65,7 @@ def choose_output(
 
 
 def _output_name(graph: Graph, outputs: Arrays, name: str | None, classes: int) -> str:
-    numbers = {key: row for key, row in outputs.items() if np.issubdtype(row.dtype, np.floating)}
-    if name is not None:
-        if name not in numbers:
-            raise UsageError(
-                f"the graph has no output {name!r} of numbers; it has {_listed(outputs)}"
-            )
-        numbers = {name: numbers[name]}
+    numbers = _candidates(outputs, name)
     fits = [name for name, value in numbers.items() if _columns(value) == classes]
     if not fits:
         raise UsageError(_no_fit(numbers or outputs, classes))
@@ -86,6 +80,16 @@ def _output_name(graph: Graph, outputs: Arrays, name: str | None, classes: int) 
             f"{', '.join(fits)}"
         )
     return fits[0]
+
+
+def _candidates(outputs: Arrays, name: str | None) -> Arrays:
+    """The floating-point outputs, or only the one named ``name``."""
+    numbers = {key: row for key, row in outputs.items() if np.issubdtype(row.dtype, np.floating)}
+    if name is None:
+        return numbers
+    if name not in numbers:
+        raise UsageError(f"the graph has no output {name!r} of numbers; it has {_listed(outputs)}")
+    return {name: numbers[name]}
 
 
 def _columns(value: npt.NDArray[Any]) -> int | None:
@@ -121,9 +125,7 @@ def _kind(
     """``logits`` or ``probabilities``."""
     sums = rows.sum(axis=1)
     tolerance = _DECLARED_SUM_TOLERANCE if declared == "probabilities" else _SUM_TOLERANCE
-    several = rows.shape[1] > 1 and rows.min() >= 0
-    sum_to_one = several and np.abs(sums - 1).max() < tolerance
-    likely = "probabilities" if link or sum_to_one else "logits"
+    likely = "probabilities" if link or _sum_to_one(rows, tolerance) else "logits"
     if declared is None and likely == "logits" and rows.min() >= 0 and rows.max() <= 1:
         raise UsageError(
             f"`{output}` holds numbers from 0 to 1 that do not sum to one: specify their kind in "
@@ -137,3 +139,10 @@ def _kind(
         )
         raise UsageError(f"the preprocess file says that `{output}` holds {fault}")
     return likely
+
+
+def _sum_to_one(rows: npt.NDArray[np.float64], tolerance: float) -> bool:
+    """Whether each row holds the probabilities of several classes."""
+    if rows.shape[1] == 1 or not (rows >= 0).all():
+        return False
+    return bool(np.abs(rows.sum(axis=1) - 1).max() < tolerance)

@@ -126,8 +126,8 @@ def _wrap_and_compare(
     relative = _FEW_BITS_TOLERANCE if graph.few_bits else TOLERANCE
     comparison = compare_outputs(original, ours[:count], relative=relative)
     if batch:
-        other = compare_outputs(original[:BATCH], ours[count:], relative=relative)
-        largest = max(comparison.max_difference, other.max_difference)
+        others = compare_outputs(original[:BATCH], ours[count:], relative=relative)
+        largest = max(comparison.max_difference, others.max_difference)
         comparison = replace(comparison, max_difference=largest)
     if not comparison.holds:
         raise BundleError(

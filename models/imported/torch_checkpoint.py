@@ -14,7 +14,14 @@ from florilege.models.export import export_onnx
 from florilege.models.images import Preprocess
 from florilege.models.imported.imported_model import ImportedModel
 from florilege.models.imported.input_format import Description, InputFormat
-from florilege.models.imported.parity import TOLERANCE, compare_outputs, comparison_pictures
+from florilege.models.imported.parity import (
+    TOLERANCE,
+    Numbers,
+    OutputComparison,
+    Pictures,
+    compare_outputs,
+    comparison_pictures,
+)
 from florilege.models.session import INPUT, open_graph
 
 _FIXED_KEYS = ("layout", "type", "channels", "output", "kind")  # the same for all these networks
@@ -53,18 +60,7 @@ def import_checkpoint(
     preprocess = input_format.preprocess
     names, pixels = comparison_pictures(photos, preprocess)
     model, _ = export_onnx(network, preprocess)
-    with torch.no_grad():
-        batches = (input_format.prepare(row[np.newaxis]) for row in pixels)
-        torch_logits = torch.cat([network(torch.from_numpy(batch)) for batch in batches])
-    graph = open_graph(model, threads=1)
-    outputs = [graph.run(["logits"], {INPUT: row[np.newaxis]})[0] for row in pixels]
-    logits = np.concatenate(outputs).astype(np.float64)
-    comparison = compare_outputs(torch_logits.double().numpy(), logits, relative=TOLERANCE)
-    if not comparison.holds:
-        raise BundleError(
-            f"the exported graph differs from torch by {comparison.max_difference:.3g} on these "
-            f"pictures (allowed {comparison.tolerance:.3g}); nothing was written"
-        )
+    logits, comparison = _compared(network, model, input_format, pixels)
     provenance = source.provenance
     return ImportedModel(
         name=name.rpartition(":")[2].replace("/", "-"),
@@ -82,6 +78,25 @@ def import_checkpoint(
         synthetic=not photos,
         logits=logits,
     )
+
+
+@torch.no_grad()
+def _compared(
+    network: Network, model: bytes, input_format: InputFormat, pixels: Pictures
+) -> tuple[Numbers, OutputComparison]:
+    """The logits of the exported graph, one picture at a time, compared with torch's."""
+    batches = (input_format.prepare(row[np.newaxis]) for row in pixels)
+    original = torch.cat([network(torch.from_numpy(batch)) for batch in batches])
+    graph = open_graph(model, threads=1)
+    outputs = [graph.run(["logits"], {INPUT: row[np.newaxis]})[0] for row in pixels]
+    logits = np.concatenate(outputs).astype(np.float64)
+    comparison = compare_outputs(original.double().numpy(), logits, relative=TOLERANCE)
+    if not comparison.holds:
+        raise BundleError(
+            f"the exported graph differs from torch by {comparison.max_difference:.3g} on these "
+            f"pictures (allowed {comparison.tolerance:.3g}); nothing was written"
+        )
+    return logits, comparison
 
 
 def _input_format(own: Preprocess, description: Description) -> InputFormat:

@@ -113,8 +113,7 @@ def _free_batch(graph: onnx.GraphProto, batch: int) -> None:
     """
     weights = {tensor.name: tensor for tensor in graph.initializer}
     constants = [node for node in graph.node if node.op_type == "Constant"]
-    values = ((node, each) for node in constants for each in node.attribute if each.name == "value")
-    shapes = weights | {node.output[0]: each.t for node, each in values}
+    shapes = weights | {node.output[0]: _value(node) for node in constants}
     for node in graph.node:
         if node.op_type != "Reshape" or node.input[1] not in shapes or node.input[0] in weights:
             continue
@@ -124,6 +123,12 @@ def _free_batch(graph: onnx.GraphProto, batch: int) -> None:
             shape = np.array([0, *sides[1:]], np.int64)
             tensor.CopyFrom(numpy_helper.from_array(shape, tensor.name))
             _replace(node.attribute, [each for each in node.attribute if each.name != "allowzero"])
+
+
+def _value(node: onnx.NodeProto) -> onnx.TensorProto:
+    """The tensor of a ``Constant``; empty if its value has another form."""
+    tensors = (each.t for each in node.attribute if each.name == "value")
+    return next(tensors, onnx.TensorProto(data_type=TensorProto.INT64, dims=[0]))
 
 
 def _needed(nodes: list[onnx.NodeProto], outputs: Sequence[str]) -> list[onnx.NodeProto]:

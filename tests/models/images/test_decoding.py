@@ -803,8 +803,15 @@ def test_preprocess_refuses_what_makes_no_sense(wrong: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"image_size": 9, "gamma": 1}', '{"image_size": "9"}']
+    ("text", "fault"),
+    [
+        ("", "invalid JSON"),
+        ("[]", "input should be an object"),
+        ("{}", "image_size: field required"),
+        ('{"image_size": "9"}', "image_size: input should be a valid integer, got '9'"),
+        ('{"image_size": 9, "gamma": 1}', "unknown key 'gamma'; .* upgrade florilege"),
+    ],
 )
-def test_a_damaged_preprocess_file_is_named(text: str) -> None:
-    with pytest.raises(BundleError, match=r"preprocess\.json"):
+def test_a_damaged_or_newer_preprocess_file_is_named(text: str, fault: str) -> None:
+    with pytest.raises(BundleError, match=rf"preprocess\.json is damaged: {fault}"):
         Preprocess.from_json(text)
