@@ -1,6 +1,5 @@
 """A graph exported elsewhere: its input, its outputs and the layers between."""
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +12,7 @@ import onnx
 from onnx import external_data_helper
 
 from florilege.errors import BundleError
+from florilege.models.bundle.bundle_manifest import sha256_of
 from florilege.models.session import open_graph
 
 _OLDEST_OPSET: Final = 7  # oldest in ONNX Runtime, and the first whose arithmetic broadcasts
@@ -143,7 +143,7 @@ class Graph:
 
     @cached_property
     def _variable_tensors(self) -> set[str]:
-        """The tensors that depend on the picture; all others are constants."""
+        """The tensors that depend on the picture."""
         names = {self.input.name}
         for node in self.model.graph.node:  # in execution order
             if names.intersection(tensors_read([node])):
@@ -169,8 +169,8 @@ def tensors_read(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
 
 
 def _over_classes(node: onnx.NodeProto) -> bool:
-    axes = [each.i for each in node.attribute if each.name == "axis"]
-    return node.op_type == "Sigmoid" or not axes or axes[0] in (1, -1)
+    axes = (each.i for each in node.attribute if each.name == "axis")
+    return node.op_type == "Sigmoid" or next(axes, -1) in (1, -1)
 
 
 def read_graph(path: Path) -> Graph:
@@ -183,7 +183,7 @@ def read_graph(path: Path) -> Graph:
     try:
         content = path.read_bytes()
         model = _parsed(content)
-        hashes = {path.name: hashlib.sha256(content).hexdigest()} | _beside(model, path.parent)
+        hashes = {path.name: sha256_of(content)} | _beside(model, path.parent)
         external_data_helper.load_external_data_for_model(model, str(path.parent))
     except (onnx.checker.ValidationError, ValueError) as error:
         raise BundleError(f"{path} is damaged or not an ONNX file: {error}") from error
@@ -220,8 +220,7 @@ def _beside(model: onnx.ModelProto, folder: Path) -> dict[str, str]:
         path = folder / name
         if not path.resolve().is_relative_to(folder.resolve()):
             raise ValueError(f"its weight file {name} is outside its folder")
-        with path.open("rb") as file:
-            hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
+        hashes[name] = sha256_of(path)
     return hashes
 
 
