@@ -259,7 +259,7 @@ def test_a_scale_alone_leaves_the_normalisation_of_the_network() -> None:
     own = Preprocess(image_size=32, crop_fraction=0.9, resample="bicubic")
     for description in (Description(), Description(scale=1.0), Description(scale=0.5)):
         result = _input_format(own, description).preprocess
-        assert (result.mean, result.std) == (pytest.approx(own.mean), pytest.approx(own.std))
+        assert (*result.mean, *result.std) == pytest.approx((*own.mean, *own.std))
         assert (result.image_size, result.crop_fraction, result.resample) == (32, 0.9, "bicubic")
     changed = _input_format(own, Description(scale=1.0, mean=(51.0, 0.0, 0.0))).preprocess
     assert changed.mean == pytest.approx((0.2, 0.0, 0.0))
