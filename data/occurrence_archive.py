@@ -11,14 +11,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import IO
 from xml.etree import ElementTree
 
 from florilege.errors import DataError, first
-from florilege.models.occurrences import ALL_MONTHS, MONTHS, cell_name
+from florilege.models.occurrences import ALL_MONTHS, COLUMNS, MONTHS, cell_name
 from florilege.progress import progress
-from florilege.tables import write_table
+from florilege.tables import Table, write_table
 
 SPECIES = ("speciesKey", "taxonKey", "taxonID", "species", "scientificName")
 """Columns that may name the species, the best first."""
@@ -54,39 +55,48 @@ def import_occurrences(archive: Path, out: Path, *, degrees: float = 1.0) -> Imp
     """
     if not 0.01 <= degrees <= 90:
         raise DataError(f"a grid cell must have 0.01 to 90 degrees, got {degrees:g}")
-    counts, left_out = Counter[tuple[str, int, str]](), Counter[str]()
-    with _rows(archive) as rows:
-        species = _species_column(archive, rows)
-        with progress(None, f"reading {archive.name}") as advance:
-            for number, row in enumerate(rows, 1):
-                record = _record(row, species, degrees)
-                if isinstance(record, str):
-                    left_out[record] += 1
-                else:
-                    counts[record] += 1
-                if number % _ROWS_AT_ONCE == 0:
-                    advance(_ROWS_AT_ONCE)
+    results, species = _count_records(archive, degrees)
+    left_out = {key: count for key, count in results.items() if isinstance(key, str)}
+    counts = {key: count for key, count in results.items() if not isinstance(key, str)}
     if not counts:
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items())
-        raise DataError(f"{archive} holds no usable record; left out: {reasons or 'nothing'}")
-    regions, months, names = zip(*sorted(counts), strict=True)
-    table = {
-        "region": regions,
-        "month": [str(month) if month else "" for month in months],
-        "class_id": names,
-        "weight": [str(counts[key]) for key in sorted(counts)],
-    }
+        raise DataError(f"{archive} holds no usable record; left out: {_listed(left_out)}")
+    regions, _, names = zip(*counts, strict=True)
     try:
-        write_table(out, table)
+        write_table(out, _table_of(counts))
     except OSError as error:
         raise DataError(f"{out} cannot be written: {error.strerror or error}") from error
     return ImportedOccurrences(
-        records=counts.total(),
-        left_out=dict(left_out),
+        records=sum(counts.values()),
+        left_out=left_out,
         species=len(set(names)),
         regions=len(set(regions)),
         species_column=species,
     )
+
+
+def _listed(left_out: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {reason}" for reason, count in left_out.items()) or "nothing"
+
+
+def _table_of(counts: Mapping[tuple[str, int, str], int]) -> Table:
+    rows = [
+        (region, str(month) if month else "", name, str(counts[region, month, name]))
+        for region, month, name in sorted(counts)
+    ]
+    return dict(zip(COLUMNS, zip(*rows, strict=True), strict=True))
+
+
+def _count_records(
+    archive: Path, degrees: float
+) -> tuple[Counter[tuple[str, int, str] | str], str]:
+    """How often each result of `_record` occurs, and the column with the species."""
+    results = Counter[tuple[str, int, str] | str]()
+    with _rows(archive) as rows, progress(None, f"reading {archive.name}") as advance:
+        species = _species_column(archive, rows)
+        while part := [_record(row, species, degrees) for row in islice(rows, _ROWS_AT_ONCE)]:
+            results.update(part)
+            advance(len(part))
+    return results, species
 
 
 def _record(row: Mapping[str, str], species: str, degrees: float) -> tuple[str, int, str] | str:
@@ -176,17 +186,17 @@ def _table(file: IO[bytes]) -> _Rows:
 
 def _core(archive: zipfile.ZipFile) -> _Rows:
     """The core table that ``meta.xml`` describes."""
-    root = ElementTree.fromstring(archive.read("meta.xml"))
-    core = next(each for each in root if each.tag.endswith("core"))
-    location = next(each.text for each in core.iter() if each.tag.endswith("location"))
+    core = ElementTree.fromstring(archive.read("meta.xml")).find("{*}core")
+    if core is None:
+        raise ValueError("meta.xml names no core table")
+    location = core.findtext("{*}files/{*}location", "")
     columns = {
         int(each.attrib["index"]): each.attrib["term"].rpartition("/")[2]
-        for each in core
-        if each.tag.endswith("field") and "index" in each.attrib
+        for each in core.iterfind("{*}field[@index]")
     }
     delimiter = core.get("fieldsTerminatedBy", ",").encode().decode("unicode_escape")
     quote = core.get("fieldsEnclosedBy", '"')
-    text = io.TextIOWrapper(archive.open(location or ""), core.get("encoding", "utf-8"), newline="")
+    text = io.TextIOWrapper(archive.open(location), core.get("encoding", "utf-8"), newline="")
     style = {"quotechar": quote} if quote else {"quoting": csv.QUOTE_NONE}
     lines = csv.reader(text, delimiter=delimiter, **style)
     for _ in range(int(core.get("ignoreHeaderLines", "0"))):

@@ -29,20 +29,18 @@ def photo_places(
     Raises:
         DataError: A month, date or place that is none.
     """
-    base, _ = parse_options(source)
-    if not base or not is_manifest(path := Path(base)):
-        return None
-    table = read_table(path)
+    path = Path(parse_options(source)[0])
+    table = read_table(path) if is_manifest(path) else {}
     by_grid = REGION not in table and cell_degrees is not None
     needed = (LATITUDE, LONGITUDE) if by_grid else (REGION,)
-    if any(name not in table for name in needed):
+    if not table.keys() >= set(needed):
         return None
-    columns = [table.get(name, [""] * len(table["path"])) for name in (*needed, MONTH, DATE)]
-    places = dict[str, Place | None]()
-    for name, *cells in zip(table["path"], *columns, strict=True):
-        *place, month, date = map(str.strip, cells)
+    empty = [""] * len(table["path"])
+    columns = [table.get(name, empty) for name in ("path", *needed, MONTH, DATE)]
+    places = {}
+    for name, *place, month, date in zip(*columns, strict=True):
         try:
-            places[name.strip()] = _place(place, month or date, cell_degrees)
+            places[name.strip()] = _place(place, month.strip() or date.strip(), cell_degrees)
         except ValueError as error:
             raise DataError(f"{source}: {name}: {error}") from error
     return [places.get(name) for name in names]
@@ -50,9 +48,9 @@ def photo_places(
 
 def _place(cells: Sequence[str], date: str, cell_degrees: float | None) -> Place | None:
     """The place that the cells of a row name; None where they are empty."""
-    if not all(cells):
+    region, *longitude = map(str.strip, cells)
+    if not all((region, *longitude)):
         return None
-    region = cells[0]
-    if len(cells) == 2:
-        region = cell_name(float(cells[0]), float(cells[1]), cell_degrees or 1.0)
+    if longitude:
+        region = cell_name(float(region), float(longitude[0]), cell_degrees or 1.0)
     return Place(region, month_of(date) if date else ALL_MONTHS)

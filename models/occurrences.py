@@ -20,6 +20,8 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 
 MONTHS = 12
+COLUMNS = ("region", "month", "class_id", "weight")
+"""Of a table of occurrences as a file."""
 ALL_MONTHS = 0
 """The month of records without a month."""
 PSEUDO_RECORDS = 20.0
@@ -97,8 +99,8 @@ class Occurrences:
     weight: Floats
 
     def __post_init__(self) -> None:
-        shapes = {a.shape for a in (self.region, self.month, self.class_index, self.weight)}
-        if len(shapes) != 1 or self.weight.ndim != 1 or not self.weight.size:
+        shapes = {each.shape for each in (self.region, self.month, self.class_index)}
+        if shapes != {self.weight.shape} or not self.weight.size:
             raise ValueError(f"columns must be of one length of at least 1, got {sorted(shapes)}")
         limits = {"region": len(self.regions), "month": MONTHS + 1, "class_index": self.classes}
         for name, limit in limits.items():

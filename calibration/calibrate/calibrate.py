@@ -1,6 +1,6 @@
 """Calibrate a bundle: score a split, choose the thresholds, store the record in the bundle."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,12 @@ from florilege.calibration.calibrate.calibration_settings import (
 )
 from florilege.calibration.calibrate.card_section import read_card_files, updated_files
 from florilege.calibration.calibrate.fit import SIZE_TOLERANCE, fit_record, passes
+from florilege.calibration.calibrate.occurrence_file import read_occurrences
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, outputs_of, photos_for
 from florilege.calibration.calibrate.photo_overlap import overlap_warnings, photo_overlap
 from florilege.calibration.calibrate.place_thresholds import (
     PhotoPlaces,
     photo_places,
-    read_occurrences,
 )
 from florilege.calibration.calibrate.set_agreement import compare_runtimes
 from florilege.calibration.calibrate.training_features import training_features, training_photos
@@ -108,13 +108,7 @@ def calibrate_bundle(
         ]
         if len(calibrated) > 1:
             _compare(calibrated, sessions, data, part, say)
-        files, measured = dict[str, bytes](), calibrated[-1][0]
-        for (_, record, *_), reference in calibrated:
-            files |= updated_files(card, metrics, record)
-            if reference is not None:
-                files[REFERENCES[record.measured.runtime]] = reference.to_bytes()
-        if places is not None:
-            files[OCCURRENCES] = places.occurrences.to_bytes()
+        files, measured = _files(calibrated, places, card, metrics), calibrated[-1][0]
         names = (*CALIBRATIONS.values(), *REFERENCES.values(), OCCURRENCES)
         replace_files(path, files, without=[name for name in names if name not in files])
         if report is not None:
@@ -152,6 +146,21 @@ def _calibrated(
             advance=advance,
         )
     return BundleOutputs(bundle, record, outputs, photos), reference
+
+
+def _files(
+    calibrated: Sequence[_Calibrated],
+    places: PhotoPlaces | None,
+    card: str,
+    metrics: Mapping[str, Any],
+) -> dict[str, bytes]:
+    """The files of the bundle that a calibration writes."""
+    files = {} if places is None else {OCCURRENCES: places.occurrences.to_bytes()}
+    for (_, record, *_), reference in calibrated:
+        files |= updated_files(card, metrics, record)
+        if reference is not None:
+            files[REFERENCES[record.measured.runtime]] = reference.to_bytes()
+    return files
 
 
 def _places(

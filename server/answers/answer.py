@@ -15,9 +15,10 @@ from florilege.calibration.rejection.reference import Reference
 from florilege.calibration.rules import RULES
 from florilege.calibration.scores import logits_among
 from florilege.models.classes import ClassInfo
-from florilege.models.occurrences import PlaceKind
+from florilege.models.occurrences import Place, PlaceKind
+from florilege.server.answers.cautions import fusion_warnings, list_warnings, place_warnings
 from florilege.server.answers.common_names import TaxonTable, fallback_chain
-from florilege.server.answers.place import PlaceEffect
+from florilege.server.answers.place import PLACE_UNKNOWN, PlaceEffect
 from florilege.server.answers.query import LocalizedQuery
 from florilege.server.answers.restriction import Restriction
 from florilege.server.problems import Code, Problem
@@ -30,7 +31,6 @@ from florilege.server.schemas import (
     Rollup,
     SetInfo,
     Verdict,
-    Warned,
 )
 
 Floats = NDArray[np.float64]
@@ -51,7 +51,7 @@ def answer(
     model: Model,
     answer_id: str,
     restriction: Restriction | None = None,
-    effect: PlaceEffect | None = None,
+    effect: PlaceEffect = PLACE_UNKNOWN,
 ) -> tuple[Answer, Mask]:
     """The prediction set of one organism, seen on one or several photos.
 
@@ -64,7 +64,7 @@ def answer(
         model: The model that answers.
         answer_id: The id of the answer.
         restriction: The classes to score; None for all.
-        effect: What the place of the photo changes; None where it is unknown.
+        effect: What the place of the photo changes.
 
     Returns:
         The answer, and a mask of the classes in its set, ``(classes,)``.
@@ -73,15 +73,14 @@ def answer(
         Problem: As `operating_point`.
     """
     photos = len(next(iter(logits.values())))
-    kind = None if effect is None else effect.kind
-    point, calibrated = operating_point(record, query, photos, restriction, kind)
+    point, calibrated = operating_point(record, query, photos, restriction, effect.kind)
     classes = taxa.classes
     infos: Sequence[ClassInfo] = classes if restriction is None else restriction.infos
-    served, lift = logits[point.table.head], None if effect is None else effect.lift
+    served = logits[point.table.head]
     if restriction is not None:
         served = logits_among(served, restriction.classes)  # (photos, listed), like all below
-        lift = None if lift is None else lift[restriction.classes]
-    scores = point.fused_scores(served, lift)  # (classes,)
+        effect = effect.among(restriction.classes)
+    scores = point.fused_scores(served, effect.lift)  # (classes,)
     inside = point.sets(scores[np.newaxis])[0]  # (classes,)
     if rejection.verdict == "rejected":
         inside = np.zeros_like(inside)
@@ -92,7 +91,7 @@ def answer(
     prediction = Answer(
         id=answer_id,
         model=model,
-        query=_resolved_query(point, query, photos, restriction, effect),
+        query=_resolved_query(point, query, photos, restriction, effect.place),
         set=_set_info(
             point,
             query,
@@ -109,15 +108,14 @@ def answer(
             inside,
             _marginals(point, query, served, len(members)),
             query,
-            None if effect is None else _among(effect.in_range, restriction),
+            effect.in_range,
         ),
         rollup=roll_up(infos, scores, members) if "rollup" in query.include else None,
         rejection=rejection,
         warnings=[
-            *_fusion_warnings(point, photos),
-            *([] if calibrated else _list_warnings(restriction, len(classes))),
-            *([] if effect is None else effect.warnings),
-            *_place_warnings(point, kind),
+            *fusion_warnings(point, photos),
+            *([] if calibrated else list_warnings(restriction, len(classes))),
+            *place_warnings(point, effect),
         ],
     )
     if restriction is not None:
@@ -131,12 +129,10 @@ def _resolved_query(
     query: LocalizedQuery,
     photos: int,
     restriction: Restriction | None,
-    effect: PlaceEffect | None,
+    place: Place | None,
 ) -> Query:
     """The query, with every default filled in."""
-    list_name, only, region, month = None, None, None, None
-    if effect is not None:
-        region, month = effect.place.region, effect.place.month or None
+    list_name, only = None, None
     if restriction is not None:
         list_name, only = restriction.list_name, restriction.only
     return Query.of(
@@ -145,8 +141,8 @@ def _resolved_query(
         lang=query.languages[0],
         list=list_name,
         only=only,
-        region=region,
-        month=month,
+        region=None if place is None else place.region,
+        month=None if place is None else place.month or None,
     )
 
 
@@ -195,13 +191,6 @@ def _results(
         )
         for rank, index in enumerate(entries, start=1)
     ]
-
-
-def _among(
-    in_range: Sequence[bool | None], restriction: Restriction | None
-) -> Sequence[bool | None]:
-    """The entries of the classes that are scored."""
-    return in_range if restriction is None else [in_range[at] for at in restriction.classes]
 
 
 def _best_first(ranking: Floats, mask: Mask) -> list[int]:
@@ -260,9 +249,6 @@ def operating_point(
     except NotCalibrated as error:
         raise Problem(Code.NOT_CALIBRATED, str(error), allowed=error.allowed) from error
     list_name = None if restriction is None else restriction.calibrated_as
-    alone = photos == 1 and restriction is None
-    if alone and place is None:
-        return single, True
     try:  # at the K of one photo, even if the query names none
         point = record.point(
             query.rule,
@@ -271,7 +257,7 @@ def operating_point(
             images=photos,
             guarantee=query.guarantee,
             list_name=list_name if photos == 1 else None,
-            place=place if alone else None,
+            place=place if photos == 1 and restriction is None else None,
         )
     except NotCalibrated:
         point = single
@@ -289,46 +275,6 @@ def _check_combination(query: LocalizedQuery) -> None:
             Code.INVALID_PARAMETER,
             f"rule {query.rule} takes k, not coverage; coverage goes with rule=coverage",
         )
-
-
-def _list_warnings(restriction: Restriction | None, classes: int) -> list[Warned]:
-    """Warn about a threshold that is not calibrated for the classes that were scored."""
-    if restriction is None:
-        return []
-    detail = (
-        f"the scores of the {len(restriction.infos)} requested classes are compared with the "
-        f"threshold of all {classes}: the model is not calibrated for these classes with this "
-        "rule, value and number of photos; expect other set sizes and hit rates"
-    )
-    return [Warned(code="list_not_calibrated", detail=detail)]
-
-
-def _fusion_warnings(point: OperatingPoint, photos: int) -> list[Warned]:
-    """Warn about several photos that are not calibrated, or only on photos of one species."""
-    if point.table.images != photos:
-        detail = (
-            f"this model is not calibrated for the averaged scores of {photos} photos: "
-            "expect other set sizes and hit rates than those measured on single photos"
-        )
-        return [Warned(code="fusion_not_calibrated", detail=detail)]
-    if point.table.made_from == "same_class":
-        detail = (
-            f"for {photos} photos this model is calibrated on photos of one species, not of "
-            "one plant: real requests may do worse"
-        )
-        return [Warned(code="fusion_from_same_class", detail=detail)]
-    return []
-
-
-def _place_warnings(point: OperatingPoint, place: PlaceKind | None) -> list[Warned]:
-    """Warn about a threshold that is not calibrated for photos of a known place."""
-    if point.table.place == place:
-        return []
-    detail = (
-        "the place changed the scores, but the model is not calibrated for this with this rule, "
-        "value, number of photos and list: expect other set sizes and hit rates"
-    )
-    return [Warned(code="place_not_calibrated", detail=detail)]
 
 
 def _marginals(

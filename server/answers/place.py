@@ -1,7 +1,7 @@
 """Where and when a photo was taken, as a request says it, and what that changes in an answer."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -24,77 +24,69 @@ REMEMBERED_PLACES = 512
 
 
 class PlaceEffect(NamedTuple):
-    """What a place changes."""
+    """What the place of a photo changes; by default it is unknown and changes nothing."""
 
-    place: Place
-    kind: PlaceKind | None  # of the thresholds to use; None where the place is not used
-    lift: NDArray[np.float64] | None  # added to the scaled logits, (classes,)
-    in_range: list[bool | None]  # whether each class was recorded there
-    warnings: list[Warned]
+    place: Place | None = None
+    kind: PlaceKind | None = None  # of the thresholds to use; None where the place is not used
+    lift: NDArray[np.float64] | None = None  # added to the scaled logits, (classes,)
+    in_range: Sequence[bool | None] | None = None  # whether each class was recorded there
+    warnings: tuple[Warned, ...] = ()
+
+    def among(self, classes: NDArray[np.intp]) -> "PlaceEffect":
+        """The same for some classes, output indices ``(listed,)``."""
+        return self._replace(
+            lift=None if self.lift is None else self.lift[classes],
+            in_range=None if self.in_range is None else [self.in_range[at] for at in classes],
+        )
 
 
-@dataclass(frozen=True, kw_only=True)
+PLACE_UNKNOWN = PlaceEffect()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class PlaceWeights:
     """The table of occurrences of a bundle, and how much it counts."""
 
     occurrences: Occurrences | None
     strength: float
-    effect_of: Callable[[Place], PlaceEffect] = field(init=False, compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "effect_of", lru_cache(REMEMBERED_PLACES)(self._effect))
-
-    def effect(self, query: IdentifyQuery) -> PlaceEffect | None:
-        """What the place of a query changes; None if it names none.
+    def effect(self, query: IdentifyQuery) -> PlaceEffect:
+        """What the place of a query changes.
 
         Raises:
             Problem: The parameters name no place, or the bundle has no table of occurrences.
         """
-        place = _place(query, self.occurrences)
-        return None if place is None else self.effect_of(place)
+        if (query.region, query.latitude, query.longitude) == (None, None, None):
+            if query.month is not None or query.date is not None:
+                raise _invalid("month and date need a region, or latitude and longitude")
+            return PLACE_UNKNOWN
+        if self.occurrences is None:
+            raise _invalid(
+                "this model has no table of occurrences, so no place can be given: its operator "
+                "adds one with `florilege calibrate --occurrences`"
+            )
+        return self._effect(Place(_region(query, self.occurrences), _month(query)))
 
+    @lru_cache(REMEMBERED_PLACES)  # noqa: B019  # a server has one or two
     def _effect(self, place: Place) -> PlaceEffect:
-        assert self.occurrences is not None  # `_place` refuses a query without it
+        assert self.occurrences is not None  # `effect` refuses a query without it
         in_range = self.occurrences.in_range(place)
-        why = None
-        if not self.occurrences.knows(place.region):
+        if self.strength and self.occurrences.knows(place.region):
+            lift = self.strength * self.occurrences.log_lift(place)
+            return PlaceEffect(place, place.kind, lift, in_range)
+        why = "it gained no hits when the model was calibrated"
+        if self.strength:
             why = f"nothing was recorded in the region {place.region[:80]!r}"
-        elif not self.strength:
-            why = "it gained no hits when the model was calibrated"
-        if why is not None:
-            return PlaceEffect(place, None, None, in_range, [_not_used(why)])
-        lift = self.strength * self.occurrences.log_lift(place)
-        return PlaceEffect(place, place.kind, lift, in_range, [])
+        detail = f"the place of the photo was not used: {why}"
+        warning = Warned(code="place_not_used", detail=detail)
+        return PlaceEffect(place, in_range=in_range, warnings=(warning,))
 
 
-def _place(query: IdentifyQuery, occurrences: Occurrences | None) -> Place | None:
-    """The place that a query names.
-
-    Raises:
-        Problem: Its parameters contradict each other or lack one, or there is no table.
-    """
-    by_grid = query.latitude is not None or query.longitude is not None
-    if query.region is None and not by_grid:
-        if query.month is not None or query.date is not None:
-            raise _invalid("month and date need a region, or latitude and longitude")
-        return None
-    if occurrences is None:
-        raise _invalid(
-            "this model has no table of occurrences, so no place can be given: its operator adds "
-            "one with `florilege calibrate --occurrences`"
-        )
-    if query.month is not None and query.date is not None:
-        raise _invalid("give month or date, not both")
-    try:
-        month = month_of(query.date) if query.date is not None else query.month or ALL_MONTHS
-    except ValueError as error:
-        raise _invalid(f"date: {error}") from error
-    return Place(_region(query, occurrences, by_grid=by_grid), month)
-
-
-def _region(query: IdentifyQuery, occurrences: Occurrences, *, by_grid: bool) -> str:
-    if not by_grid:
-        return query.region or ""
+def _region(query: IdentifyQuery, occurrences: Occurrences) -> str:
+    """The region that a query names; Problem if it names none, or two."""
+    corner = (query.latitude, query.longitude)
+    if query.region is not None and corner == (None, None):
+        return query.region
     if query.region is not None or query.latitude is None or query.longitude is None:
         raise _invalid("give region, or both latitude and longitude")
     degrees = occurrences.cell_degrees
@@ -104,9 +96,17 @@ def _region(query: IdentifyQuery, occurrences: Occurrences, *, by_grid: bool) ->
     return cell_name(query.latitude, query.longitude, degrees)
 
 
+def _month(query: IdentifyQuery) -> int:
+    """The month that a query names, or ALL_MONTHS; Problem if it is none."""
+    if query.date is None:
+        return query.month or ALL_MONTHS
+    if query.month is not None:
+        raise _invalid("give month or date, not both")
+    try:
+        return month_of(query.date)
+    except ValueError as error:
+        raise _invalid(f"date: {error}") from error
+
+
 def _invalid(detail: str) -> Problem:
     return Problem(Code.INVALID_PARAMETER, detail)
-
-
-def _not_used(why: str) -> Warned:
-    return Warned(code="place_not_used", detail=f"the place of the photo was not used: {why}")

@@ -1,0 +1,131 @@
+"""What ``GET /v1/model`` returns: the rules, lists and places of the model, and the limits."""
+
+from pydantic import Field
+
+from florilege.calibration.guarantees import Guarantee
+from florilege.calibration.record.origin import Selection
+from florilege.calibration.rules import RuleName
+from florilege.models.occurrences import PlaceKind
+from florilege.server.schemas import FIGURES, Measured, Model, ResponseModel
+
+
+class Point(ResponseModel):
+    """One calibrated setting of a rule."""
+
+    k: float | None
+    coverage: float | None
+    lambda_val: float | None = Field(serialization_alias="lambda")
+    __annotations__.update(dict.fromkeys(FIGURES, Measured | None))
+    least_coverage: float | None
+    small_classes: int | None = Field(
+        description="For class_coverage: classes with too few photos for a threshold of their own."
+    )
+
+
+Points = list[Point]
+
+
+class Promised(ResponseModel):
+    """What a rule is calibrated for with another guarantee than its own."""
+
+    guarantee: Guarantee
+    delta: float | None = Field(
+        description="For `probability`: how often a calibration may break the guarantee."
+    )
+    max_size: int | None = Field(description="Larger sets are cut to this many classes.")
+    points: list[Point] = Field(description="For one photo, by increasing k or coverage.")
+
+
+class SeveralPhotos(ResponseModel):
+    """What a rule is calibrated for with several photos of one plant."""
+
+    images: int = Field(description="Photos in a request.")
+    fusion: str = Field(description="How their scores are combined.")
+    points: list[Point] = Field(description="By increasing k or coverage.")
+
+
+class ListedClasses(ResponseModel):
+    """What a rule is calibrated for with only the classes of a list."""
+
+    list: str = Field(description="Name of the list.")
+    points: Points = Field(description="For one photo, by increasing k or coverage.")
+
+
+class RuleInfo(ResponseModel):
+    """A rule with everything it is calibrated for."""
+
+    rule: RuleName
+    min_size: int
+    guarantee: Guarantee | None = Field(description="What `points` guarantee.")
+    points: list[Point] = Field(description="For one photo, by increasing k or coverage.")
+    promised: list[Promised] = Field(
+        description="The other guarantees, for one photo; request them with `guarantee`."
+    )
+    several: list[SeveralPhotos] = Field(
+        description="Other numbers of photos of one plant that it is calibrated for."
+    )
+    lists: list[ListedClasses] = Field(
+        description="Lists it is calibrated for; request them with `list`."
+    )
+
+
+class Limits(ResponseModel):
+    """The limits of one request."""
+
+    max_body_bytes: int
+    max_pixels: int
+    max_images: int
+    upload_deadline_s: float
+    media_types: list[str] = Field(description="Accepted image types.")
+
+
+class OfferedList(ResponseModel):
+    """A list that `list` may name."""
+
+    name: str
+    classes: int = Field(description="How many classes it holds.")
+    calibrated: bool = Field(description="Whether it has thresholds of its own.")
+
+
+class PlacesInfo(ResponseModel):
+    """The table of occurrences behind `region`, `month`, `latitude`, `longitude` and `date`."""
+
+    regions: list[str] | None = Field(
+        description="What `region` may name; null for cells of a grid, which latitude and "
+        "longitude name."
+    )
+    cell_degrees: float | None = Field(description="Side of a cell; null for named regions.")
+    calibrated: list[PlaceKind] = Field(description="What has thresholds of its own.")
+    strength: float = Field(description="How much a place counts: 0 not at all, 1 as recorded.")
+    gain: float = Field(description="Hit rate that a place gains at the default k.")
+    simulated: bool = Field(
+        description="Whether the places of the calibration photos were drawn from the table: real "
+        "photos then gain less."
+    )
+
+
+class ModelCard(ResponseModel):
+    """The model that the server runs."""
+
+    model: Model
+    created: str | None
+    classes: int = Field(description="How many classes the model knows.")
+    image_size: int = Field(description="Side of the square the network sees, in pixels.")
+    provider: str = Field(description="Execution provider that runs the network.")
+    head: str
+    score_kind: str
+    default_rule: RuleName
+    default_k: float
+    selection: Selection = Field(
+        description="How head and kind of score were selected, and their expected hit rate."
+    )
+    rules: list[RuleInfo]
+    lists: list[OfferedList] = Field(description="What `list` may name.")
+    places: PlacesInfo | None = Field(description="Null without a table of occurrences.")
+    languages: list[str] = Field(description="Languages with at least one common name.")
+    feedback: bool = Field(description="Whether `POST /v1/feedback` accepts feedback.")
+    feedback_photos: bool = Field(description="Whether feedback with `consent` keeps the photos.")
+    feedback_licence: str | None = Field(
+        description="Licence that `consent` gives these photos; null if none are kept."
+    )
+    limits: Limits
