@@ -27,10 +27,11 @@ def test_every_key_is_there_even_where_nothing_is_known(client: TestClient) -> N
     assert set(result) == KEYS
     assert set(result["set"]) == SET_KEYS
     assert set(result["query"]) == {
-        *("images", "rule", "k", "coverage", "guarantee", "lang", "list", "only")
+        *("images", "rule", "k", "coverage", "guarantee", "lang", "list", "only"),
+        *("region", "month"),
     }
     assert set(result["results"][0]) == {
-        *("rank", "class_id", "score", "in_set", "top_k_probability", "taxon")
+        *("rank", "class_id", "score", "in_set", "top_k_probability", "in_range", "taxon")
     }
     assert set(result["results"][0]["taxon"]) == {
         *("scientific_name", "genus", "family", "ids", "common_names", "link", "thumbnail")
