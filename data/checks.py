@@ -14,6 +14,7 @@ from typing import NamedTuple
 from florilege.cores import in_order
 from florilege.data.dataset import SPLITS
 from florilege.data.label_noise import noise_groups
+from florilege.data.options import parse_options
 from florilege.data.records import (
     Listing,
     Records,
@@ -21,7 +22,7 @@ from florilege.data.records import (
     sort_ids,
 )
 from florilege.data.sources import list_whole
-from florilege.data.training_split import parse_options, with_options
+from florilege.data.training_split import with_options
 from florilege.models.images import ImageError, Preprocess, load
 from florilege.progress import progress
 

@@ -14,9 +14,8 @@ from rich.text import Text
 
 from florilege.data.checks import Finding, Report, check
 from florilege.data.dataset import SPLITS, split_name
-from florilege.data.feedback_conversion import convert_feedback
 from florilege.data.feedback_import import import_feedback
-from florilege.data.flora import is_flora
+from florilege.data.options import is_flora
 from florilege.data.records import count_of
 from florilege.data.sources import own_pictures
 from florilege.data.splits import mend_source, split_source
@@ -139,16 +138,6 @@ def _import_feedback_command(
         typer.echo(f"left out: {count:,} {reason}")
     if counts["train"] and counts["val"]:
         conclude(then=[_train_on(str(out))])
-
-
-@app.command("convert-feedback", hidden=True)  # for one version
-def _convert_feedback_command(
-    store: Annotated[
-        Path, typer.Argument(metavar="STORE", help="Folder of an older serve --feedback-store.")
-    ],
-) -> None:
-    """Move feedback that an earlier version stored as JSON lines into a database."""
-    typer.echo(f"{store}: {count_of(convert_feedback(store), 'row', 'rows')} moved")
 
 
 def _check_manifest(out: Path) -> None:

@@ -58,20 +58,25 @@ def list_cifar100(path: Path, source: str) -> Listing | None:
     if root is None:
         return None
     names = _names(root / "meta", "fine_label_names")
-    train, test = (_labels(root / name, len(names)) for name in ("train", "test"))
+    train, test = (_labels(root / name, "fine_labels", len(names)) for name in ("train", "test"))
     val = _val_rows(train)
     others = np.setdiff1d(np.arange(len(train)), val)
-    splits = {
-        "train": _records(root / "train", others, train, names),
-        "val": _records(root / "train", val, train, names),
-        "test": _records(root / "test", np.arange(len(test)), test, names),
-    }
-    infos = {name: ClassInfo(id=name, scientific_name=name.replace("_", " ")) for name in names}
-    groups = _groups(root, [names[label] for label in train])
+    groups = defaultdict[str, list[str]](list)
+    if "coarse_labels" in _load(root / "train"):
+        group_names = _names(root / "meta", "coarse_label_names")
+        coarse = _labels(root / "train", "coarse_labels", len(group_names))
+        for label, group in sorted(set(zip(train, coarse, strict=True))):
+            groups[names[label]].append(group_names[group])
     return Listing(
         source=source,
-        splits=splits,
-        class_infos=infos,
+        splits={
+            "train": _records(root / "train", others, train, names),
+            "val": _records(root / "train", val, train, names),
+            "test": _records(root / "test", np.arange(len(test)), test, names),
+        },
+        class_infos={
+            name: ClassInfo(id=name, scientific_name=name.replace("_", " ")) for name in names
+        },
         order=names,
         groups=groups,
         published=PLACE,
@@ -118,28 +123,8 @@ def _names(path: Path, field: str) -> list[str]:
     return [name.decode() if isinstance(name, bytes) else name for name in names]
 
 
-def _groups(root: Path, class_ids: Sequence[str]) -> dict[str, list[str]]:
-    """The coarse labels of each class of train; empty if the archive has none."""
-    labels = _field(root / "train", "coarse_labels", required=False)
-    if labels is None:
-        return {}
-    names = _names(root / "meta", "coarse_label_names")
-    _check_labels(root / "train", labels, len(names), len(class_ids))
-    pairs = sorted(set(zip(class_ids, labels, strict=True)))
-    groups = defaultdict[str, list[str]](list)
-    for class_id, label in pairs:
-        groups[class_id].append(names[label])
-    return groups
-
-
-def _labels(path: Path, classes: int) -> list[int]:
-    labels = _field(path, "fine_labels")
-    _check_labels(path, labels, classes, len(_pixels(path)))
-    assert isinstance(labels, list)
-    return labels
-
-
-def _check_labels(path: Path, labels: Any, classes: int, pictures: int) -> None:
+def _labels(path: Path, field: str, classes: int) -> list[int]:
+    labels, pictures = _field(path, field), len(_pixels(path))
     if not isinstance(labels, list) or not all(
         isinstance(label, int) and 0 <= label < classes for label in labels
     ):
@@ -149,12 +134,12 @@ def _check_labels(path: Path, labels: Any, classes: int, pictures: int) -> None:
             f"{path}: {count_of(len(labels), 'label', 'labels')} for "
             f"{count_of(pictures, 'picture', 'pictures')}; unpack the archive again"
         )
+    return labels
 
 
 @lru_cache(maxsize=2)
 def _pixels(path: Path) -> NDArray[np.uint8]:
-    pixels = _field(path, "data")
-    values = 3 * SIDE * SIDE
+    pixels, values = _field(path, "data"), 3 * SIDE * SIDE
     if (
         not isinstance(pixels, np.ndarray)
         or pixels.dtype != np.uint8
@@ -164,7 +149,15 @@ def _pixels(path: Path) -> NDArray[np.uint8]:
     return pixels
 
 
-def _field(path: Path, name: str, *, required: bool = True) -> Any:
+def _field(path: Path, name: str) -> Any:
+    content = _load(path)
+    if name not in content:
+        raise DataError(f"{path} is not a CIFAR-100 file: it has no {name!r}")
+    return content[name]
+
+
+def _load(path: Path) -> dict[str, Any]:
+    """The content of a pickle by field."""
     try:
         with path.open("rb") as file:
             content = _PlainUnpickler(file, encoding="bytes").load()
@@ -172,12 +165,7 @@ def _field(path: Path, name: str, *, required: bool = True) -> Any:
         raise DataError(f"{path} is damaged or not a CIFAR-100 file: {error}") from error
     if not isinstance(content, dict):
         raise DataError(f"{path} is not a CIFAR-100 file: it holds a {type(content).__name__}")
-    for key in (name.encode(), name):
-        if key in content:
-            return content[key]
-    if not required:
-        return None
-    raise DataError(f"{path} is not a CIFAR-100 file: it has no {name!r}")
+    return {key.decode() if isinstance(key, bytes) else key: content[key] for key in content}
 
 
 def _latin1(text: str, encoding: str) -> bytes:

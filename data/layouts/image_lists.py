@@ -6,7 +6,8 @@ recognition in an open world", CVPR 2019.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -33,18 +34,20 @@ def _find_lists(path: Path) -> dict[str, Path]:
 
     A folder that contains split folders is an ImageFolder, even with lists beside them.
     """
-    if path.is_file() and (match := _NAME.fullmatch(path.name)):
-        return _of_prefix(path.parent, match["prefix"])
-    if not path.is_dir() or is_folder_dataset(path):
+    match = _NAME.fullmatch(path.name) if path.is_file() else None
+    if match is None and (not path.is_dir() or is_folder_dataset(path)):
         return {}
-    matches = list(filter(None, (_NAME.fullmatch(each.name) for each in path.iterdir())))
-    prefixes = sorted({match["prefix"] for match in matches})
-    if len(prefixes) > 1:
-        names = sorted(match.string for match in matches)
+    lists_of = defaultdict[str, dict[str, Path]](dict)
+    for file in sorted((path.parent if match else path).iterdir()):
+        if (name := _NAME.fullmatch(file.name)) and file.is_file():
+            lists_of[name["prefix"]][name["split"].lower()] = file
+    if match is None and len(lists_of) > 1:
+        names = sorted(file.name for lists in lists_of.values() for file in lists.values())
         raise DataError(
             f"{path} holds lists of several data sets: {first(names)}; name one of them"
         )
-    return _of_prefix(path, prefixes[0]) if prefixes else {}
+    lists = lists_of[match["prefix"] if match else next(iter(lists_of), "")]
+    return {split: lists[split] for split in SPLITS if split in lists}
 
 
 def list_lists(path: Path, source: str, splits: Sequence[str] | None) -> Listing | None:
@@ -56,45 +59,39 @@ def list_lists(path: Path, source: str, splits: Sequence[str] | None) -> Listing
 
     Raises:
         DataError: The folder holds lists of several data sets, a list does not consist of paths and
-            labels, or photos are missing. The message
-            names them, and where to download ImageNet and its lists.
+            labels, or photos are missing. The message names them, and where to download ImageNet
+            and its lists.
     """
     lists = _find_lists(path)
     if not lists:
         return None
     rows = {split: _read(file) for split, file in lists.items()}
-    folder = next(iter(lists.values())).parent
-    root = _root(folder, rows)
     all_rows = [row for split_rows in rows.values() for row in split_rows]
+    folder = next(iter(lists.values())).parent
+    root = next(  # the folder of the lists or its parent, whichever contains photos
+        (
+            each
+            for each in (folder, folder.resolve().parent)
+            if any((each / path).is_file() for path, _ in all_rows)
+        ),
+        folder,
+    )
     label_of: dict[str, str] = {}
     ambiguous = [path for path, label in all_rows if label_of.setdefault(path, label) != label]
     refuse(source, "photos with several labels", ambiguous)
     class_of = _class_ids(rows.get("train") or all_rows, all_rows)
+    records = {}
+    for split, pairs in rows.items():
+        paths = [path for path, _ in pairs]
+        class_ids = [class_of[label] for _, label in pairs]
+        records[split] = Records(class_ids=class_ids, names=paths, read=FileReader(root, paths))
+    listing = Listing(source=source, splits=records)
     ids = list(class_of.values())
-    listing = Listing(
-        source=source,
-        splits={split: _records(root, pairs, class_of) for split, pairs in rows.items()},
-    )
     if are_wordnet_ids(ids):
         infos = wordnet_names(ids, folder, root)
         listing = replace(listing, class_infos=infos, published=LISTS)
     demand_photos(listing, root, splits)
     return with_class_file(listing, folder)
-
-
-def _records(root: Path, pairs: Sequence[tuple[str, str]], class_of: Mapping[str, str]) -> Records:
-    paths = [path for path, _ in pairs]
-    class_ids = [class_of[label] for _, label in pairs]
-    return Records(class_ids=class_ids, names=paths, read=FileReader(root, paths))
-
-
-def _of_prefix(folder: Path, prefix: str) -> dict[str, Path]:
-    lists = {}
-    for path in sorted(folder.iterdir()):
-        match = _NAME.fullmatch(path.name)
-        if match and match["prefix"] == prefix and path.is_file():
-            lists[match["split"].lower()] = path
-    return {split: lists[split] for split in SPLITS if split in lists}
 
 
 def _read(path: Path) -> list[tuple[str, str]]:
@@ -110,14 +107,6 @@ def _read(path: Path) -> list[tuple[str, str]]:
                 f"class, got {line!r}"
             )
     return pairs
-
-
-def _root(folder: Path, rows: Mapping[str, Sequence[tuple[str, str]]]) -> Path:
-    """The folder of the lists or its parent, whichever contains photos."""
-    for root in (folder, folder.resolve().parent):
-        if any((root / path).is_file() for pairs in rows.values() for path, _ in pairs):
-            return root
-    return folder
 
 
 def _class_ids(

@@ -107,16 +107,6 @@ def test_the_seed_rules_the_draw_and_the_order_of_rows_does_not() -> None:
     assert backwards[::-1] == first
 
 
-def test_shares_and_seeds_out_of_range_are_refused() -> None:
-    for val, test in ((-0.1, 0.1), (0.5, 0.5), (float("nan"), 0.1)):
-        with pytest.raises(ValueError, match="their sum below 1"):
-            draw_splits(["a"], ["x"], val=val, test=test, seed=0)
-    with pytest.raises(ValueError, match="seed must be 0 or more"):
-        draw_splits(["a"], ["x"], val=0.1, test=0.1, seed=-1)
-    with pytest.raises(ValueError, match="groups must have 1"):
-        draw_splits(["a"], [], val=0.1, test=0.1, seed=0)
-
-
 def _split(source: Path, out: Path) -> list[dict[str, str]]:
     write_table(out, split_source(str(source), out, val=0.25, test=0.25, seed=0))
     with out.open(newline="") as file:

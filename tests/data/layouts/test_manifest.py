@@ -88,7 +88,10 @@ def test_semicolons_and_tabs_do_as_well_as_commas(
         ("path,class_id,split\n,a,train\n", ": empty paths: 'row 1'"),
         ("path,class_id,split\n0.png,a,dev\n", ": unknown splits .*'0.png: dev'"),
         ("path,class_id,split\n0.png,a,train\n./0.png,b,val\n", ": paths given twice: '0.png'"),
-        ("path,class_id,split\n0.png,a,train\nno.png,b,train\n", ": missing files .*'no.png'"),
+        (
+            "path,class_id,split\n0.png,a,train\nno.png,b,train\n",
+            "1 of 2 photos of train are missing from .*: 'no.png'",
+        ),
         (
             "path,class_id,split,genus\n0.png,a,train,A\n1.png,a,train,B\n",
             ": classes with contradictory columns: 'a: genus'",
@@ -102,7 +105,7 @@ def test_every_fault_is_named(tmp_path: Path, text: str, message: str) -> None:
 
 def test_only_the_first_five_of_many_are_named(tmp_path: Path) -> None:
     rows = "".join(f"no{index}.png,a,train\n" for index in range(9))
-    with pytest.raises(DataError, match=r": missing files .*'no4.png' and 4 more$"):
+    with pytest.raises(DataError, match=r": 9 of 9 photos of train .*'no4.png' and 4 more$"):
         open_dataset(_write(tmp_path, "path,class_id,split\n" + rows))
 
 
@@ -110,7 +113,7 @@ def test_files_of_splits_that_are_not_used_may_be_missing(tmp_path: Path) -> Non
     text = "path,class_id,split\ngone.png,a,train\n0.png,a,val\n1.png,b,val\n"
     path = _write(tmp_path, text)
     assert open_dataset(path, splits=["cal"]).split("val").labels.tolist() == [0, 1]
-    with pytest.raises(DataError, match="missing files"):
+    with pytest.raises(DataError, match="1 of 1 photo of train"):
         open_dataset(path, splits=["train"])
 
 
