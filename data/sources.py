@@ -97,10 +97,10 @@ def _list_path(path: Path, source: str, splits: Sequence[str] | None) -> Listing
 
 
 class _OwnPictures(NamedTuple):
-    """The common size of all pictures, and their statistics."""
+    """The common side of all pictures in pixels, and statistics of red, green and blue."""
 
-    side: int  # pixels
-    mean: tuple[float, float, float] | None = None  # of red, green and blue, from 0 to 1
+    side: int
+    mean: tuple[float, float, float] | None = None
     std: tuple[float, float, float] | None = None
 
 

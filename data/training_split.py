@@ -13,8 +13,8 @@ from math import inf
 from florilege.data.hash_random import shuffled
 from florilege.data.label_noise import noisy_ids
 from florilege.data.options import TrainingOptions
-from florilege.data.records import Listing, Records, count_of, sort_ids
-from florilege.errors import DataError, first
+from florilege.data.records import Listing, Records, count_of, refuse, sort_ids
+from florilege.errors import DataError
 
 _HOLD_OUT_SEED = 0
 
@@ -109,10 +109,8 @@ def _held_out_rows(listing: Listing, train: Records, per_class: int) -> list[int
         )
     rows_of = _rows_by_class(train.class_ids, train.names)
     small = [class_id for class_id, rows in rows_of.items() if len(rows) <= per_class]
-    if small:
-        raise DataError(
-            f"{listing.source}: hold_out={per_class} leaves no training picture in "
-            f"{count_of(len(small), 'class', 'classes')}: {first(sort_ids(small))}; hold out fewer"
-        )
+    classes = count_of(len(small), "class", "classes")
+    fault = f"hold_out={per_class} leaves no training picture in {classes}"
+    refuse(listing.source, fault, sort_ids(small), "; hold out fewer")
     samples = ((rows, shuffled(rows, _HOLD_OUT_SEED)[:per_class]) for rows in rows_of.values())
     return [rows[name] for rows, names in samples for name in names]

@@ -208,7 +208,7 @@ def test_contradicting_or_missing_groups_matter_only_where_noise_is_asked_for(
     text = "path,class_id,split,group\n0.png,a,train,x\n1.png,a,train,y\n2.png,b,train,\n"
     source = _write(tmp_path, text)
     assert len(open_dataset(source).classes) == 2
-    with pytest.raises(DataError, match="one group, but 'a' has several"):
+    with pytest.raises(DataError, match="several groups, but a class belongs to one: 'a'"):
         open_dataset(f"{source}:noise=0.1")
     source = _write(tmp_path, text.replace(",y", ",x"))
     with pytest.raises(DataError, match="no group is known for 1 class of 2: 'b'"):
