@@ -89,7 +89,6 @@ def draw_splits(
 
     A group, such as the photos of one observation, is never divided. A group with several classes
     counts as its most frequent one. Shares and seed are those of `split_source`.
-
     """
     counts_of = defaultdict[str, Counter[str]](Counter)
     groups_of = defaultdict[str, set[str]](set)
