@@ -58,11 +58,6 @@ def test_hidden_entries_are_passed_over_and_stray_ones_listed(tmp_path: Path) ->
     ]
 
 
-def test_whole_numbers_sort_by_value(tmp_path: Path) -> None:
-    root = write_folder(tmp_path, {"train": {"100": 1, "9": 1, "10": 1}})
-    assert open_dataset(str(root)).classes.ids == ("9", "10", "100")
-
-
 def test_two_folders_for_one_split_are_refused(tmp_path: Path) -> None:
     root = write_folder(tmp_path, {"train": {"a": 1, "b": 1}, "val": {"a": 1}, "cal": {"a": 1}})
     with pytest.raises(DataError, match="'cal' and 'val' both mean the split 'val'"):

@@ -123,13 +123,6 @@ def test_a_manifest_with_one_split_serves_a_given_class_table(tmp_path: Path) ->
     assert open_dataset(path, splits=["test"], classes=table).split("test").labels.tolist() == [1]
 
 
-def test_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "m.csv"
-    path.write_bytes("path,class_id,split\n0.png,é,train\n".encode("latin1"))
-    with pytest.raises(DataError, match="not a CSV file in UTF-8"):
-        open_dataset(str(path))
-
-
 def test_parquet_holds_the_same_as_csv(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     csv = _write(tmp_path, GOOD)
@@ -153,12 +146,18 @@ def test_whole_numbers_and_empty_cells_of_parquet_become_text(tmp_path: Path) ->
     assert [item.genus for item in classes] == [None, "Acer"]
 
 
-def test_a_damaged_parquet_file_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("m.csv", "path,class_id,split\n0.png,é,train\n".encode("latin1"), "CSV file in UTF-8"),
+        ("m.parquet", b"PAR1 and nothing more", "not a Parquet file"),
+    ],
+)
+def test_a_damaged_file_is_refused(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     pytest.importorskip("pyarrow")
-    path = tmp_path / "m.parquet"
-    path.write_bytes(b"PAR1 and nothing more")
-    with pytest.raises(DataError, match="not a Parquet file"):
-        open_dataset(str(path))
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        open_dataset(str(tmp_path / name))
 
 
 def test_parquet_without_its_extra_says_which(
