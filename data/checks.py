@@ -190,8 +190,7 @@ def _same_file(identical: Sequence[Sequence[_Picture]]) -> Finding:
 
 def _split_observations(listing: Listing) -> Finding:
     """Observations whose photos are in several splits, another leak."""
-    splits = [(name, listing.splits[name]) for name in SPLITS if name in listing.splits]
-    plants_of = {name: records.observations for name, records in splits if records.observations}
+    plants_of = _observations(listing)
     splits_of = defaultdict[str, dict[str, None]](dict)
     for name, plants in plants_of.items():
         for plant in plants:
@@ -208,6 +207,12 @@ def _split_observations(listing: Listing) -> Finding:
     )
     items = [f"{plant}: {', '.join(names)}" for plant, names in leaks.items()]
     return Finding("observation_across_splits", message, items)
+
+
+def _observations(listing: Listing) -> dict[str, Sequence[str]]:
+    """The observation of each picture, by split."""
+    splits = [(name, listing.splits[name]) for name in SPLITS if name in listing.splits]
+    return {name: records.observations for name, records in splits if records.observations}
 
 
 def _table_warnings(listing: Listing) -> list[Finding]:

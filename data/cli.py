@@ -86,10 +86,8 @@ def _split_command(
     """
     if val + test >= 1:
         raise UsageError(f"--val and --test must leave something for train, got {val} and {test}")
-    sources = {name: context.get_parameter_source(name) for name in ("val", "test", "seed")}
-    unused = [name for name, place in sources.items() if place and place.name != "DEFAULT"]
-    if keep and unused:
-        raise UsageError(f"--keep draws no splits: leave out --{' and --'.join(unused)}")
+    if keep:
+        _refuse_shares(context)
     with _manifest(out):
         if keep:
             table = mend_source(source, out)
@@ -128,6 +126,13 @@ def _import_feedback_command(
     lines = [f"left out: {count:,} {reason}" for reason, count in left_out.items()]
     report = {"photos": photos, "answers": answers, "left_out": left_out} if as_json else None
     _conclude(out, _counts(imported.table), [f"{out}: {total}{others}", *lines], report)
+
+
+def _refuse_shares(context: typer.Context) -> None:
+    sources = {name: context.get_parameter_source(name) for name in ("val", "test", "seed")}
+    unused = [name for name, place in sources.items() if place and place.name != "DEFAULT"]
+    if unused:
+        raise UsageError(f"--keep draws no splits: leave out --{' and --'.join(unused)}")
 
 
 @contextmanager

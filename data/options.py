@@ -25,13 +25,13 @@ class TrainingOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    noise: float = Field(0.0, ge=0, le=1)  # probability that a label is drawn from its group
-    noise_seed: int = Field(0, ge=0)  # chooses the noisy labels
-    fraction: float = Field(1.0, gt=0, le=1)  # share of each class's pictures to keep
-    per_class: int | None = Field(None, ge=1)  # most pictures to keep of each class
-    imbalance: float = Field(1.0, ge=1)  # ratio of the largest class to the smallest
-    sample_seed: int = Field(0, ge=0)  # chooses the pictures to keep and the classes in the tail
-    hold_out: int | None = Field(None, ge=1)  # pictures of each class that become val
+    noise: float = Field(default=0.0, ge=0, le=1)  # share of labels drawn from their group
+    noise_seed: int = Field(default=0, ge=0)  # chooses the noisy labels
+    fraction: float = Field(default=1.0, gt=0, le=1)  # share of each class's pictures to keep
+    per_class: int | None = Field(default=None, ge=1)  # most pictures to keep of each class
+    imbalance: float = Field(default=1.0, ge=1)  # ratio of the largest class to the smallest
+    sample_seed: int = Field(default=0, ge=0)  # chooses the pictures to keep, and the tail
+    hold_out: int | None = Field(default=None, ge=1)  # pictures of each class that become val
 
     @property
     def thins(self) -> bool:
@@ -49,10 +49,10 @@ class TrainingOptions(BaseModel):
 class FloraOptions(TrainingOptions):
     """Options of the flora: pictures per split, and the seed."""
 
-    train: int = Field(20_000, ge=0, le=MOST_PICTURES)
-    val: int = Field(8_000, ge=0, le=MOST_PICTURES)
-    test: int = Field(8_000, ge=0, le=MOST_PICTURES)
-    seed: int = Field(0, ge=0)
+    train: int = Field(default=20_000, ge=0, le=MOST_PICTURES)
+    val: int = Field(default=8_000, ge=0, le=MOST_PICTURES)
+    test: int = Field(default=8_000, ge=0, le=MOST_PICTURES)
+    seed: int = Field(default=0, ge=0)
 
 
 Options = TypeVar("Options", bound=TrainingOptions)

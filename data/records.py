@@ -100,16 +100,19 @@ def assemble(
         raise DataError(f"{listing.source} has {classes_text}; a classifier needs at least 2")
     names = _split_names(listing, splits)
     if classes is None and "train" in names and listing.order is None:
-        for name, ids in listing.missing_in_train().items():
-            raise DataError(
-                f"{listing.source}: {count_of(len(ids), 'class', 'classes')} of {name} without a "
-                f"picture in train: {first(ids)}; add training pictures or remove them from {name}"
-            )
+        _demand_training_pictures(listing)
     where = "the class table" if classes is None else "the model's class table"
     parts = {name: _split(listing, name, table, where) for name in names}
     return Dataset(
         source=listing.source, classes=table, splits=parts, thumbnails=listing.thumbnails
     )
+
+
+def _demand_training_pictures(listing: Listing) -> None:
+    for name, ids in listing.missing_in_train().items():
+        fault = f"{count_of(len(ids), 'class', 'classes')} of {name} without a picture in train"
+        remedy = f"; add training pictures or remove them from {name}"
+        refuse(listing.source, fault, ids, remedy)
 
 
 def sort_ids(ids: Iterable[str]) -> list[str]:

@@ -22,7 +22,7 @@ from florilege.data.layouts.manifest import (
     observation_ids,
 )
 from florilege.data.options import parse_options
-from florilege.data.records import Listing, count_of
+from florilege.data.records import Listing, Records, count_of
 from florilege.data.sources import list_source
 from florilege.errors import DataError
 from florilege.tables import Table, read_table
@@ -158,16 +158,23 @@ def _table(source: str) -> tuple[Table, Path]:
     readers = [part.read for part in parts.values() if isinstance(part.read, FileReader)]
     if len(readers) < len(parts):
         raise DataError(f"{source} has no picture files that a manifest could list")
-    columns = {
-        "path": [name for part in parts.values() for name in part.names],
-        "class_id": [class_id for part in parts.values() for class_id in part.class_ids],
-        "split": [split for split, part in parts.items() for _ in part.names],
-    }
-    observations = [name for part in parts.values() for name in part.observations or ()]
-    if observations:
-        columns["observation_id"] = observations
+    columns = _columns(parts)
     root = readers[0].root.resolve()
     return {**columns, **class_columns(listing, columns["class_id"])}, root
+
+
+def _columns(parts: Mapping[str, Records]) -> dict[str, list[str]]:
+    """The pictures of all splits, one split after the other."""
+    columns = {"path": list[str](), "class_id": list[str](), "split": list[str]()}
+    observations = list[str]()
+    for split, part in parts.items():
+        columns["path"] += part.names
+        columns["class_id"] += part.class_ids
+        columns["split"] += [split] * len(part.names)
+        observations += part.observations or ()
+    if observations:
+        columns["observation_id"] = observations
+    return columns
 
 
 def _listing(source: str, path: Path) -> Listing:

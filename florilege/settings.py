@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 import typer
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
 
 from florilege.errors import UsageError
 from florilege.suggestions import did_you_mean, nearest, suggestion
@@ -101,22 +102,28 @@ def _parameters(model: type[BaseModel]) -> Iterator[tuple[str, inspect.Parameter
     for name, field in model.model_fields.items():
         flag = next((part for part in field.metadata if isinstance(part, Flag)), Flag())
         declare = typer.Argument if flag.argument else typer.Option
-        long = flag.name or (f"--{name.replace('_', '-')}" if flag.short else None)
         declaration = declare(
-            *filter(None, (long, flag.short)),
+            *_flag_names(name, flag),
             help=flag.help or field.description,
             metavar=flag.metavar,
             show_default=flag.default or True,
             hidden=flag.hidden,
         )
         own = (flag.name or name).lstrip("-").replace("-", "_")
-        default = field.get_default(call_default_factory=True)
-        if isinstance(default, tuple | list):
-            default = list(default) or None
-        if field.is_required():
-            default = inspect.Parameter.empty
+        default = inspect.Parameter.empty if field.is_required() else _default(field)
         kind: Any = Annotated[flag.type or field.annotation, declaration]
         yield name, inspect.Parameter(own, _KEYWORD, default=default, annotation=kind)
+
+
+def _flag_names(name: str, flag: Flag) -> list[str]:
+    """The names to declare; none if the flag has the name of the field."""
+    long = flag.name or (f"--{name.replace('_', '-')}" if flag.short else None)
+    return [each for each in (long, flag.short) if each is not None]
+
+
+def _default(field: FieldInfo) -> Any:
+    default = field.get_default(call_default_factory=True)
+    return list(default) or None if isinstance(default, tuple | list) else default
 
 
 def _complaint(error: ValidationError) -> str:

@@ -133,7 +133,8 @@ def _observe(
     trait: str, labels: NDArray[np.int64], uniform: NDArray[np.float64]
 ) -> NDArray[np.int64]:
     """The observed value: the true one or, with probability ``MISREAD``, any other."""
-    true, count = getattr(species_traits(), trait)[labels], len(TRAITS[trait])
+    true: NDArray[np.int64] = getattr(species_traits(), trait)[labels]
+    count = len(TRAITS[trait])
     step = 1 + (uniform[:, 1] * (count - 1)).astype(np.int64)  # 1 .. count - 1
     return np.where(uniform[:, 0] < MISREAD, (true + step) % count, true)
 

@@ -145,4 +145,5 @@ def _checked(observed: Observed) -> Observed:
 def _half_hidden(observed: Observed) -> NDArray[np.bool_]:
     """Rows where only one of the form and colour of a flower or leaf is hidden."""
     hidden = observed == HIDDEN
-    return np.any(hidden[:, [0, 2]] != hidden[:, [1, 3]], axis=1)
+    half: NDArray[np.bool_] = np.any(hidden[:, [0, 2]] != hidden[:, [1, 3]], axis=1)
+    return half

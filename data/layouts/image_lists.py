@@ -7,8 +7,9 @@ recognition in an open world", CVPR 2019.
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -34,20 +35,28 @@ def _find_lists(path: Path) -> dict[str, Path]:
 
     A folder that contains split folders is an ImageFolder, even with lists beside them.
     """
-    match = _NAME.fullmatch(path.name) if path.is_file() else None
-    if match is None and (not path.is_dir() or is_folder_dataset(path)):
+    if path.is_file() and (match := _NAME.fullmatch(path.name)):
+        return _lists_by_prefix(path.parent)[match["prefix"]]
+    if not path.is_dir() or is_folder_dataset(path):
         return {}
-    lists_of = defaultdict[str, dict[str, Path]](dict)
-    for file in sorted((path.parent if match else path).iterdir()):
-        if (name := _NAME.fullmatch(file.name)) and file.is_file():
-            lists_of[name["prefix"]][name["split"].lower()] = file
-    if match is None and len(lists_of) > 1:
+    lists_of = _lists_by_prefix(path)
+    if len(lists_of) > 1:
         names = sorted(file.name for lists in lists_of.values() for file in lists.values())
         raise DataError(
             f"{path} holds lists of several data sets: {first(names)}; name one of them"
         )
-    lists = lists_of[match["prefix"] if match else next(iter(lists_of), "")]
-    return {split: lists[split] for split in SPLITS if split in lists}
+    return next(iter(lists_of.values()), {})
+
+
+def _lists_by_prefix(folder: Path) -> dict[str, dict[str, Path]]:
+    """The lists of each data set in a folder, by the beginning of their names and by split."""
+    lists_of = defaultdict[str, dict[str, Path]](dict)
+    for split in SPLITS:
+        for file in sorted(folder.iterdir()):
+            name = _NAME.fullmatch(file.name)
+            if name and name["split"].lower() == split and file.is_file():
+                lists_of[name["prefix"]][split] = file
+    return lists_of
 
 
 def list_lists(path: Path, source: str, splits: Sequence[str] | None) -> Listing | None:
@@ -66,32 +75,37 @@ def list_lists(path: Path, source: str, splits: Sequence[str] | None) -> Listing
     if not lists:
         return None
     rows = {split: _read(file) for split, file in lists.items()}
-    all_rows = [row for split_rows in rows.values() for row in split_rows]
+    all_rows = list(chain.from_iterable(rows.values()))
     folder = next(iter(lists.values())).parent
-    root = next(  # the folder of the lists or its parent, whichever contains photos
-        (
-            each
-            for each in (folder, folder.resolve().parent)
-            if any((each / path).is_file() for path, _ in all_rows)
-        ),
-        folder,
-    )
+    root = _root(folder, [path for path, _ in all_rows])
     label_of: dict[str, str] = {}
     ambiguous = [path for path, label in all_rows if label_of.setdefault(path, label) != label]
     refuse(source, "photos with several labels", ambiguous)
     class_of = _class_ids(rows.get("train") or all_rows, all_rows)
-    records = {}
-    for split, pairs in rows.items():
-        paths = [path for path, _ in pairs]
-        class_ids = [class_of[label] for _, label in pairs]
-        records[split] = Records(class_ids=class_ids, names=paths, read=FileReader(root, paths))
-    listing = Listing(source=source, splits=records)
+    listing = Listing(
+        source=source,
+        splits={split: _records(root, pairs, class_of) for split, pairs in rows.items()},
+    )
     ids = list(class_of.values())
     if are_wordnet_ids(ids):
         infos = wordnet_names(ids, folder, root)
         listing = replace(listing, class_infos=infos, published=LISTS)
     demand_photos(listing, root, splits)
     return with_class_file(listing, folder)
+
+
+def _records(root: Path, pairs: Sequence[tuple[str, str]], class_of: Mapping[str, str]) -> Records:
+    paths = [path for path, _ in pairs]
+    class_ids = [class_of[label] for _, label in pairs]
+    return Records(class_ids=class_ids, names=paths, read=FileReader(root, paths))
+
+
+def _root(folder: Path, paths: Sequence[str]) -> Path:
+    """The folder of the lists or its parent, whichever contains photos."""
+    for root in (folder, folder.resolve().parent):
+        if any((root / path).is_file() for path in paths):
+            return root
+    return folder
 
 
 def _read(path: Path) -> list[tuple[str, str]]:

@@ -35,13 +35,17 @@ def _find_lists(path: Path) -> dict[str, Path]:
         lists_of[_split_of(file)].append(file)
     if own_split:
         lists_of[own_split] = [path]
-    for split in SPLITS:
-        if len(lists := lists_of[split]) > 1:
-            raise DataError(
-                f"{path} holds several lists of {split}: {first([each.name for each in lists])}; "
-                f"name one of them, such as {lists[0]}"
-            )
-    return {split: lists_of[split][0] for split in SPLITS if lists_of[split]}
+    return {split: _only(lists_of[split], split, path) for split in SPLITS if lists_of[split]}
+
+
+def _only(lists: Sequence[Path], split: str, path: Path) -> Path:
+    """The list of a split; a `DataError` if there are several."""
+    if len(lists) > 1:
+        names = first([each.name for each in lists])
+        raise DataError(
+            f"{path} holds several lists of {split}: {names}; name one of them, such as {lists[0]}"
+        )
+    return lists[0]
 
 
 def _split_of(path: Path) -> str | None:
@@ -70,6 +74,24 @@ def list_inaturalist(path: Path, source: str, splits: Sequence[str] | None) -> L
     if not lists:
         return None
     root = next(iter(lists.values())).parent
+    records, class_infos = _read_lists(lists, root)
+    if all(info.scientific_name.isdigit() for info in class_infos.values()):
+        class_infos = {}  # numbers hide the species, as in 2018 and 2019
+    listing = Listing(
+        source=source,
+        splits=records,
+        class_infos=class_infos,
+        ignored=[file.name for split, file in lists.items() if split not in records],
+        published=PLACE,
+    )
+    demand_photos(listing, root, splits)
+    return with_class_file(listing, root)
+
+
+def _read_lists(
+    lists: Mapping[str, Path], root: Path
+) -> tuple[dict[str, Records], dict[str, ClassInfo]]:
+    """The photos of each split whose list has annotations, and the species of all."""
     records: dict[str, Records] = {}
     class_infos: dict[str, ClassInfo] = {}
     for split, file in lists.items():
@@ -82,17 +104,7 @@ def list_inaturalist(path: Path, source: str, splits: Sequence[str] | None) -> L
         fault = "other lists name these categories differently"
         refuse(str(file), fault, contradicted, "; the lists are of different years")
         class_infos |= infos
-    if all(info.scientific_name.isdigit() for info in class_infos.values()):
-        class_infos = {}  # numbers hide the species, as in 2018 and 2019
-    listing = Listing(
-        source=source,
-        splits=records,
-        class_infos=class_infos,
-        ignored=[file.name for split, file in lists.items() if split not in records],
-        published=PLACE,
-    )
-    demand_photos(listing, root, splits)
-    return with_class_file(listing, root)
+    return records, class_infos
 
 
 def _read_list(

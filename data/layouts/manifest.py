@@ -120,13 +120,19 @@ def class_infos_of(source: str, table: Table, class_ids: Sequence[str]) -> dict[
 
 
 def _class_info(class_id: str, cells: dict[str, str]) -> ClassInfo:
-    taxon = {name: cells[name] for name in TAXON if name in cells}
     common = {
         name.removeprefix(COMMON_NAME): tuple(filter(None, map(str.strip, text.split("|"))))
         for name, text in cells.items()
         if name.startswith(COMMON_NAME)
     }
-    return ClassInfo(id=class_id, common_names=common, **{"scientific_name": class_id, **taxon})
+    return ClassInfo(
+        id=class_id,
+        scientific_name=cells.get("scientific_name", class_id),
+        genus=cells.get("genus"),
+        family=cells.get("family"),
+        gbif=cells.get("gbif"),
+        common_names=common,
+    )
 
 
 def class_columns(listing: Listing, class_ids: Sequence[str]) -> dict[str, list[str]]:

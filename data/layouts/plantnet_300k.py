@@ -10,6 +10,7 @@ species. Neither holds GBIF keys.
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any, Final
 
@@ -72,9 +73,7 @@ def list_plantnet(path: Path, source: str) -> Listing | None:
     root = _plantnet_root(path)
     if root is None:
         return None
-    is_version_2 = (root / METADATA_2).is_file() or (root / SPECIES_2).is_file()
-    read = _read_2 if is_version_2 and not (root / METADATA).is_file() else _read_1
-    tables = read(root, source)
+    tables = _read_tables(root, source)
     places = (root / "images", root / "images" / "images", root)
     folder = next(filter(is_folder_dataset, places), None)
     if folder is None:
@@ -83,16 +82,15 @@ def list_plantnet(path: Path, source: str) -> Listing | None:
             f"test; {tables.place}"
         )
     listing = list_folder(folder, source)
-    stems = {_stem(name) for each in listing.splits.values() for name in each.names}
+    splits, photos = listing.splits, tables.photos
+    stems = set(map(_stem, chain.from_iterable(each.names for each in splits.values())))
     listing = replace(
         listing,
-        splits={
-            split: _with_observations(each, tables.photos) for split, each in listing.splits.items()
-        },
-        unlisted=sorted(stems - tables.photos.keys()),
+        splits={name: _with_observations(each, photos) for name, each in splits.items()},
+        unlisted=sorted(stems - photos.keys()),
         class_infos=tables.class_infos,
         ignored=[name for name in listing.ignored if folder != root or name not in tables.files],
-        missing=[path for name, (path, _) in tables.photos.items() if name not in stems],
+        missing=[path for name, (path, _) in photos.items() if name not in stems],
         published=tables.place,
     )
     return with_class_file(listing, root)
@@ -101,6 +99,13 @@ def list_plantnet(path: Path, source: str) -> Listing | None:
 def _stem(name: str) -> str:
     """The name of a photo in the tables: without folders and suffix."""
     return PurePath(name).stem
+
+
+def _read_tables(root: Path, source: str) -> _Tables:
+    is_version_2 = (root / METADATA_2).is_file() or (root / SPECIES_2).is_file()
+    if is_version_2 and not (root / METADATA).is_file():
+        return _read_2(root, source)
+    return _read_1(root, source)
 
 
 def _with_observations(records: Records, photos: Mapping[str, tuple[str, str]]) -> Records:
@@ -137,10 +142,10 @@ def _read_2(root: Path, source: str) -> _Tables:
         _stem(photo): (f"{split}/{_folder(species)}/{photo}.jpg", observation.strip())
         for photo, species, observation, split in _rows(root / METADATA_2, columns)
     }
-    columns = ("species_id", "species", "full_species", "genus", "family")
+    names = ("species_id", "species", "full_species", "genus", "family")
     rows = {
         _folder(species): tuple(map(str.strip, cells))
-        for species, *cells in _rows(root / SPECIES_2, columns)
+        for species, *cells in _rows(root / SPECIES_2, names)
     }
     short = {class_id: cells[0] for class_id, cells in rows.items()}
     full = {class_id: cells[1] for class_id, cells in rows.items()}

@@ -9,14 +9,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_each_error_has_its_exit_code() -> None:
-    names = [
-        "FlorilegeError",
-        "UsageError",
-        "DataError",
-        "BundleError",
-        "GateFailed",
-        "SomeInputsFailed",
-    ]
+    names = ["FlorilegeError", "UsageError", "DataError"]
+    names += ["BundleError", "GateFailed", "SomeInputsFailed"]
     classes = [getattr(errors, name) for name in names]
     assert [each.exit_code for each in classes] == [1, 2, 3, 4, 5, 6]
     assert all(issubclass(each, errors.FlorilegeError) for each in classes)
