@@ -6,7 +6,7 @@ plant in several splits are an error, but only a warning if the splits are publi
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -14,14 +14,10 @@ from typing import NamedTuple
 from florilege.cores import in_order
 from florilege.data.dataset import SPLITS
 from florilege.data.label_noise import noise_groups
-from florilege.data.records import (
-    Listing,
-    Records,
-    count_of,
-    sort_ids,
-)
+from florilege.data.options import parse_options
+from florilege.data.records import Listing, Records, count_of, sort_ids
 from florilege.data.sources import list_whole
-from florilege.data.training_split import parse_options, with_options
+from florilege.data.training_split import with_options
 from florilege.models.images import ImageError, Preprocess, load
 from florilege.progress import progress
 
@@ -72,58 +68,44 @@ def check(source: str, *, threads: int | None = None) -> Report:
     listing = with_options(whole, options)
     pictures = list(_read_pictures(listing, threads))
     counts = _counts(listing)
-    leaks = list(_leaks(listing, pictures))
+    identical = _identical(pictures)
+    leaks = [_same_file(identical), _split_observations(listing)]
+    lost = "they cannot be learnt"
+    lacking = [
+        Finding("missing_in_train", f"classes of {name} without a picture in train: {lost}", ids)
+        for name, ids in listing.missing_in_train().items()
+    ]
     published = listing.published is not None  # published results use these splits
+    fixed = listing.order is not None  # otherwise a missing class is usually a misspelt name
+    train = listing.splits.get("train")
+    thinned = None
+    if options.thins and train is not None:
+        thinned = {"pictures": len(whole.splits["train"].names), "kept": len(train.names)}
     return Report(
         source=source,
         rows={name: len(listing.splits[name].names) for name in SPLITS if name in listing.splits},
         counts=counts,
         errors=[
             *_class_errors(listing),
+            *([] if fixed else lacking),
             *_picture_errors(pictures, listing.download_hint),
-            *([] if published else leaks),
+            *([] if published else _with_items(*leaks)),
         ],
         warnings=[
-            *(leaks if published else []),
+            *(_with_items(*leaks) if published else []),
             *_table_warnings(listing),
+            *(lacking if fixed else []),
             *_class_warnings(listing, counts),
-            *_picture_warnings(pictures),
-            *_name_warnings(listing, counts),
+            *_duplicates(identical),
+            *_name_warnings(listing, list(counts)),
         ],
-        thinned=_thinned(whole, listing) if options.thins else None,
+        thinned=thinned,
         noise=_noise(listing),
     )
 
 
-def _finding(kind: str, message: str, items: Sequence[str]) -> list[Finding]:
-    """One finding, or none if ``items`` is empty."""
-    return [Finding(kind, message, items)] if items else []
-
-
-def _table_warnings(listing: Listing) -> Iterator[Finding]:
-    """Photos that only the tables or only the folders of a published data set contain."""
-    missing = f"photos named in the tables of the data set but missing{listing.download_hint}"
-    unlisted = (
-        "photos that the tables of the data set do not name, so their plant is unknown"
-        f"{listing.download_hint}"
-    )
-    yield from _finding("missing", missing, listing.missing)
-    yield from _finding("unlisted", unlisted, listing.unlisted)
-
-
-def _name_warnings(listing: Listing, class_ids: Iterable[str]) -> Iterator[Finding]:
-    ignored = "neither pictures nor class folders; move them elsewhere if they do not belong here"
-    yield from _finding("ignored", ignored, list(listing.ignored))
-    if listing.published and not listing.class_infos:
-        unnamed = "classes without a name; docs/data.md says which table of the data set names them"
-        yield from _finding("unnamed", unnamed, sort_ids(class_ids))
-
-
-def _thinned(whole: Listing, listing: Listing) -> dict[str, int] | None:
-    if "train" not in listing.splits:
-        return None
-    pictures, sample = whole.splits["train"].names, listing.splits["train"].names
-    return {"pictures": len(pictures), "kept": len(sample)}
+def _with_items(*findings: Finding) -> list[Finding]:
+    return [finding for finding in findings if finding.items]
 
 
 def _noise(listing: Listing) -> dict[str, int] | None:
@@ -179,15 +161,6 @@ def _class_errors(listing: Listing) -> Iterator[Finding]:
     for name, records in listing.splits.items():
         if not records.names:
             yield Finding("empty_split", f"{name} holds no pictures")
-    if listing.order is None:
-        yield from _missing_in_train(listing)
-
-
-def _missing_in_train(listing: Listing) -> Iterator[Finding]:
-    """An error if folders or a manifest define the classes: usually a misspelt name."""
-    for name, ids in listing.missing_in_train().items():
-        message = f"classes of {name} without a picture in train: they cannot be learnt"
-        yield Finding("missing_in_train", message, ids)
 
 
 def _picture_errors(pictures: Sequence[_Picture], download_hint: str) -> Iterator[Finding]:
@@ -205,20 +178,19 @@ def _picture_errors(pictures: Sequence[_Picture], download_hint: str) -> Iterato
         yield Finding(problem, messages.get(problem, "pictures that cannot be used"), items)
 
 
-def _leaks(listing: Listing, pictures: Sequence[_Picture]) -> Iterator[Finding]:
-    """Leaks that make val or test easier than new photos, so that results are too optimistic."""
-    identical = [
+def _same_file(identical: Sequence[Sequence[_Picture]]) -> Finding:
+    """A leak: it makes val or test easier than new photos, and results too optimistic."""
+    items = [
         " = ".join(f"{picture.name} ({picture.split})" for picture in same)
-        for same in _identical(pictures)
+        for same in identical
         if len({picture.split for picture in same}) > 1
     ]
-    yield from _finding("same_file_across_splits", "the same file in several splits", identical)
-    yield from _split_observations(listing)
+    return Finding("same_file_across_splits", "the same file in several splits", items)
 
 
-def _split_observations(listing: Listing) -> list[Finding]:
-    """Observations whose photos are in several splits."""
-    plants_of = dict(_observations(listing))
+def _split_observations(listing: Listing) -> Finding:
+    """Observations whose photos are in several splits, another leak."""
+    plants_of = _observations(listing)
     splits_of = defaultdict[str, dict[str, None]](dict)
     for name, plants in plants_of.items():
         for plant in plants:
@@ -234,51 +206,71 @@ def _split_observations(listing: Listing) -> list[Finding]:
         "`florilege data split --keep` writes a manifest that moves them all to train"
     )
     items = [f"{plant}: {', '.join(names)}" for plant, names in leaks.items()]
-    return _finding("observation_across_splits", message, items)
+    return Finding("observation_across_splits", message, items)
 
 
-def _observations(listing: Listing) -> Iterator[tuple[str, Sequence[str]]]:
-    """Each split that has observations, with one observation per picture."""
-    for name in SPLITS:
-        records = listing.splits.get(name)
-        if records is not None and records.observations is not None:
-            yield name, records.observations
+def _observations(listing: Listing) -> dict[str, Sequence[str]]:
+    """The observation of each picture, by split."""
+    splits = [(name, listing.splits[name]) for name in SPLITS if name in listing.splits]
+    return {name: records.observations for name, records in splits if records.observations}
+
+
+def _table_warnings(listing: Listing) -> list[Finding]:
+    """Photos that only the tables or only the folders of a published data set contain."""
+    missing = f"photos named in the tables of the data set but missing{listing.download_hint}"
+    unlisted = (
+        "photos that the tables of the data set do not name, so their plant is unknown"
+        f"{listing.download_hint}"
+    )
+    return _with_items(
+        Finding("missing", missing, listing.missing),
+        Finding("unlisted", unlisted, listing.unlisted),
+    )
 
 
 def _class_warnings(listing: Listing, counts: Mapping[str, Mapping[str, int]]) -> Iterator[Finding]:
-    if listing.order is not None:
-        yield from _missing_in_train(listing)
     single = [class_id for class_id, each in counts.items() if each.get("train") == 1]
-    yield from _finding("one_picture", "classes with a single picture in train", single)
+    yield from _with_items(Finding("one_picture", "classes with a single picture in train", single))
     for name in ("val", "test"):
         absent = [class_id for class_id, each in counts.items() if each.get(name, 1) == 0]
         message = f"classes without a picture in {name}: it measures nothing for them"
-        yield from _finding(f"missing_in_{name}", message, absent)
+        yield from _with_items(Finding(f"missing_in_{name}", message, absent))
     for name in SPLITS:
         if name not in listing.splits:
             yield Finding("no_split", f"there is no {name} split")
 
 
-def _picture_warnings(pictures: Sequence[_Picture]) -> Iterator[Finding]:
-    identical = list(_identical(pictures))
+def _duplicates(identical: Sequence[Sequence[_Picture]]) -> list[Finding]:
     within = [
         " = ".join(picture.name for picture in same)
         for same in identical
         if len({picture.split for picture in same}) == 1
     ]
-    yield from _finding("duplicates", "identical files in one split", within)
     contradicting = [
         " = ".join(f"{picture.name} ({picture.class_id})" for picture in same)
         for same in identical
         if len({picture.class_id for picture in same}) > 1
     ]
     message = "identical files in different classes: one of the labels may be wrong"
-    yield from _finding("duplicates_across_classes", message, contradicting)
+    return _with_items(
+        Finding("duplicates", "identical files in one split", within),
+        Finding("duplicates_across_classes", message, contradicting),
+    )
 
 
-def _identical(pictures: Sequence[_Picture]) -> Iterator[list[_Picture]]:
+def _identical(pictures: Sequence[_Picture]) -> list[list[_Picture]]:
     same = defaultdict[str, list[_Picture]](list)
     for picture in pictures:
         if picture.sha256:
             same[picture.sha256].append(picture)
-    return (group for group in same.values() if len(group) > 1)
+    return [group for group in same.values() if len(group) > 1]
+
+
+def _name_warnings(listing: Listing, class_ids: Sequence[str]) -> list[Finding]:
+    ignored = "neither pictures nor class folders; move them elsewhere if they do not belong here"
+    unnamed = "classes without a name; docs/data.md says which table of the data set names them"
+    nameless = class_ids if listing.published and not listing.class_infos else ()
+    return _with_items(
+        Finding("ignored", ignored, list(listing.ignored)),
+        Finding("unnamed", unnamed, sort_ids(nameless)),
+    )

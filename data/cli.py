@@ -2,10 +2,11 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -14,10 +15,9 @@ from rich.text import Text
 
 from florilege.data.checks import Finding, Report, check
 from florilege.data.dataset import SPLITS, split_name
-from florilege.data.feedback_conversion import convert_feedback
 from florilege.data.feedback_import import import_feedback
-from florilege.data.flora import is_flora
 from florilege.data.occurrence_archive import import_occurrences
+from florilege.data.options import is_flora
 from florilege.data.records import count_of
 from florilege.data.sources import own_pictures
 from florilege.data.splits import mend_source, split_source
@@ -29,14 +29,6 @@ app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Check data sets and cut them into splits."
 )
 
-Source = Annotated[
-    str,
-    typer.Argument(
-        metavar="DATA",
-        help="ImageFolder, Pl@ntNet-300K folder, iNaturalist or ImageNet-LT lists, manifest, "
-        "cifar-100-python folder, or flora; options such as :noise=0.2 may follow.",
-    ),
-]
 Manifest = Annotated[Path, typer.Option(help="Manifest to write, .csv or .parquet.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 MOST_CLASSES = 40  # rows of the printed table; --json lists all
@@ -46,10 +38,15 @@ MOST_ITEMS = 20  # per warning; errors are listed in full
 
 @app.command("check")
 def _check_command(
-    source: Source,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the full report as one JSON object.")
-    ] = False,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA",
+            help="ImageFolder, Pl@ntNet-300K folder, iNaturalist or ImageNet-LT lists, manifest, "
+            "cifar-100-python folder, or flora; options such as :noise=0.2 may follow.",
+        ),
+    ],
+    as_json: AsJson = False,
 ) -> None:
     """Count pictures and classes; list damaged files, duplicates and leaks between splits.
 
@@ -90,22 +87,18 @@ def _split_command(
     """
     if val + test >= 1:
         raise UsageError(f"--val and --test must leave something for train, got {val} and {test}")
-    _check_manifest(out)
     if keep:
-        unused = [name for name in ("val", "test", "seed") if _is_explicit(context, name)]
-        if unused:
-            raise UsageError(f"--keep draws no splits: leave out --{' and --'.join(unused)}")
-        table = mend_source(source, out)
-    else:
-        table = split_source(source, out, val=val, test=test, seed=seed)
-    _write_manifest(out, table)
+        _refuse_shares(context)
+    with _manifest(out):
+        if keep:
+            table = mend_source(source, out)
+        else:
+            table = split_source(source, out, val=val, test=test, seed=seed)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_table(out, table)
     counts = _counts(table)
-    if as_json:
-        typer.echo(json.dumps({"manifest": str(out), "rows": counts}))
-        return
-    typer.echo(f"{out}: " + ", ".join(f"{name} {count:,}" for name, count in counts.items()))
-    if counts["train"] and counts["val"]:
-        conclude(then=[_train_on(str(out))])
+    listed = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+    _conclude(out, counts, [f"{out}: {listed}"], {} if as_json else None)
 
 
 @app.command("import-occurrences")
@@ -121,8 +114,8 @@ def _import_occurrences_command(
 
     ``florilege calibrate --occurrences`` takes the table.
     """
-    _check_manifest(out)
-    imported = import_occurrences(archive, out, degrees=cell)
+    with _manifest(out):
+        imported = import_occurrences(archive, out, degrees=cell)
     if as_json:
         typer.echo(json.dumps({"occurrences": str(out), **asdict(imported)}))
         return
@@ -153,45 +146,47 @@ def _import_feedback_command(
 
     The photos are written to the folder FILE-feedback beside the manifest.
     """
-    _check_manifest(out)
-    imported = import_feedback(store, out, data)
-    counts, photos, answers = _counts(imported.table), imported.photos, imported.answers
-    if as_json:
-        feedback = {"photos": photos, "answers": answers, "left_out": imported.left_out}
-        typer.echo(json.dumps({"manifest": str(out), "rows": counts, **feedback}))
-        return
+    with _manifest(out):
+        imported = import_feedback(store, out, data)
+    photos, answers, left_out = imported.photos, imported.answers, imported.left_out
     total = f"{count_of(photos, 'photo', 'photos')} of {count_of(answers, 'answer', 'answers')}"
     others = f", plus {len(imported.table['path']) - photos:,}" if data else ""
-    typer.echo(f"{out}: {total}{others}")
-    for reason, count in imported.left_out.items():
-        typer.echo(f"left out: {count:,} {reason}")
-    if counts["train"] and counts["val"]:
-        conclude(then=[_train_on(str(out))])
+    lines = [f"left out: {count:,} {reason}" for reason, count in left_out.items()]
+    report = {"photos": photos, "answers": answers, "left_out": left_out} if as_json else None
+    _conclude(out, _counts(imported.table), [f"{out}: {total}{others}", *lines], report)
 
 
-@app.command("convert-feedback", hidden=True)  # for one version
-def _convert_feedback_command(
-    store: Annotated[
-        Path, typer.Argument(metavar="STORE", help="Folder of an older serve --feedback-store.")
-    ],
-) -> None:
-    """Move feedback that an earlier version stored as JSON lines into a database."""
-    typer.echo(f"{store}: {count_of(convert_feedback(store), 'row', 'rows')} moved")
+def _refuse_shares(context: typer.Context) -> None:
+    sources = {name: context.get_parameter_source(name) for name in ("val", "test", "seed")}
+    unused = [name for name, place in sources.items() if place and place.name != "DEFAULT"]
+    if unused:
+        raise UsageError(f"--keep draws no splits: leave out --{' and --'.join(unused)}")
 
 
-def _check_manifest(out: Path) -> None:
+@contextmanager
+def _manifest(out: Path) -> Iterator[None]:
+    """Refuse another suffix, and errors of writing inside the block."""
     if out.suffix.lower() not in SUFFIXES:
         raise UsageError(f"--out must end in .csv or .parquet, got {out}")
-
-
-def _write_manifest(out: Path, table: Table) -> None:
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_table(out, table)
+        yield
     except OSError as error:
         raise DataError(
             f"{out} cannot be written: {error.strerror or error}; an existing file is unchanged"
         ) from error
+
+
+def _conclude(
+    out: Path, counts: Mapping[str, int], lines: Sequence[str], report: Mapping[str, Any] | None
+) -> None:
+    """Print ``report`` as JSON, or ``lines`` if it is None, and how to train on the manifest."""
+    if report is not None:
+        typer.echo(json.dumps({"manifest": str(out), "rows": counts, **report}))
+        return
+    for line in lines:
+        typer.echo(line)
+    if counts["train"] and counts["val"]:
+        conclude(then=[_train_on(str(out))])
 
 
 def _counts(table: Table) -> dict[str, int]:
@@ -208,11 +203,6 @@ def _train_on(source: str) -> Sequence[str]:
     folders = ("runs/first", *(f"runs/{number}" for number in range(2, 100)))
     new_run = next((name for name in folders if not Path(name).exists()), "RUN")
     return ("train", "--data", source, *flags, "--out", new_run)
-
-
-def _is_explicit(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name != "DEFAULT"
 
 
 def _print_report(report: Report) -> None:

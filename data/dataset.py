@@ -1,8 +1,10 @@
 """A data set as other packages see it: class table, labels, and pictures read on demand."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,18 +29,39 @@ def split_name(text: str) -> str | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Split:
-    """The pictures of one split, read on demand.
+class Pictures:
+    """Pictures read on demand.
 
     ``read(row)`` returns the bytes of an encoded picture. Workers can unpickle it. It raises
     ``OSError`` if a file cannot be read.
     """
 
+    names: Sequence[str]  # the name of each picture in messages, such as its path
+    observations: Sequence[str] | None = None  # one per picture; photos of one plant share it
+    read: Callable[[int], bytes]
+
+    def select(self, rows: Sequence[int], **columns: Any) -> Self:
+        """Some pictures, in the given order; ``columns`` are those that a subclass adds."""
+        plants = self.observations
+        return replace(
+            self,
+            names=[self.names[row] for row in rows],
+            observations=None if plants is None else [plants[row] for row in rows],
+            read=partial(_read_selected, self.read, tuple(rows)),
+            **columns,
+        )
+
+
+def _read_selected(read: Callable[[int], bytes], rows: Sequence[int], row: int) -> bytes:
+    return read(rows[row])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split(Pictures):
+    """The pictures of one split, with labels."""
+
     name: str  # train, val or test
     labels: NDArray[np.int64]  # indices into the data set's class table, (rows,)
-    names: Sequence[str]  # the name of each picture in messages, such as its path
-    observations: Sequence[str] | None  # one id per picture; photos of one plant share it
-    read: Callable[[int], bytes]
 
     def __post_init__(self) -> None:
         for column, values in (("names", self.names), ("observations", self.observations)):

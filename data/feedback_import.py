@@ -36,7 +36,8 @@ def import_feedback(store: Path, out: Path, data: str | None = None) -> _Feedbac
 
     Raises:
         DataError: ``store`` has no feedback, or none with a usable photo; ``data`` cannot be
-            listed, or has pictures without a split; or a file cannot be written.
+            listed, or has pictures without a split.
+        OSError: A file cannot be written.
     """
     left_out, folder = Counter[str](), out.with_name(f"{out.stem}-feedback")
     with open_feedback(store) as feedback:
@@ -46,14 +47,14 @@ def import_feedback(store: Path, out: Path, data: str | None = None) -> _Feedbac
         if not feedback_rows:
             counts = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items())
             raise DataError(f"{store} holds no photo to train on; left out: {counts or 'nothing'}")
-        try:
-            rows = _write_photos(feedback, feedback_rows, folder)
-            cells = dict(zip(COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
-            table = _joined(base, cells)
-            write_table(out, table)
-            _delete_others(folder, {Path(path).name for path in cells["path"]})
-        except OSError as error:
-            raise DataError(f"{out} cannot be written: {error.strerror or error}") from error
+        rows = _write_photos(feedback, feedback_rows, folder)
+    cells = dict(zip(COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
+    table = _joined(base, cells)
+    write_table(out, table)
+    names = {Path(path).name for path in cells["path"]}
+    for path in folder.iterdir():
+        if _PHOTO_NAME.fullmatch(path.name) and path.name not in names:
+            path.unlink()
     answers = len(set(cells["observation_id"]))
     return _FeedbackImport(table=table, photos=len(rows), answers=answers, left_out=left_out)
 
@@ -89,12 +90,6 @@ def _write_photos(
     return rows
 
 
-def _delete_others(folder: Path, names: set[str]) -> None:
-    for path in folder.iterdir():
-        if _PHOTO_NAME.fullmatch(path.name) and path.name not in names:
-            path.unlink()
-
-
 def _base(data: str, answer_ids: set[str], out: Path) -> Table:
     """The pictures of ``data`` except those of an earlier import."""
     table, _ = pictures_of(data, out)
@@ -108,13 +103,11 @@ def _base(data: str, answer_ids: set[str], out: Path) -> Table:
 
 def _joined(first: Table, second: Table) -> Table:
     """The rows of both tables; cells of a column that one table lacks are empty."""
-    columns = dict.fromkeys([*first, *second])
-    rows = [len(table["path"]) if table else 0 for table in (first, second)]
     return {
         name: [
             cell
-            for table, count in zip((first, second), rows, strict=True)
-            for cell in table.get(name, [""] * count)
+            for table in (first, second)
+            for cell in table.get(name, [""] * len(table.get("path", ())))
         ]
-        for name in columns
+        for name in dict.fromkeys([*first, *second])
     }

@@ -8,11 +8,10 @@ calibrated hinge loss for deep imbalanced classification", ICML 2022, section 4.
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
 
 from florilege.data.hash_random import fraction
-from florilege.data.records import Listing, Records, count_of, sort_ids
-from florilege.errors import DataError, first
+from florilege.data.records import Listing, Records, count_of, refuse, sort_ids
+from florilege.errors import DataError
 
 _GENUS = re.compile(r"(?P<genus>[A-Z][a-z-]+)[ _](?:[x\u00d7][ _])?\u00d7?[a-z][\w-]+")
 
@@ -54,30 +53,25 @@ def noise_groups(listing: Listing) -> dict[str, str]:
     """
     train = listing.splits["train"]
     ids = sort_ids(set(train.class_ids)) if listing.order is None else listing.order
-    _refuse_several_groups(listing, ids)
+    several = [name for name in ids if len(listing.groups.get(name, ())) > 1]
+    remedy = "; keep one in the column 'group'"
+    refuse(listing.source, "classes of several groups, but a class belongs to one", several, remedy)
     group_of = {name: _group(listing, name) for name in ids}
-    if ungrouped := [name for name in ids if not group_of[name]]:
-        raise DataError(
-            f"{listing.source}: noise stays within groups of classes, and no group is known for "
-            f"{count_of(len(ungrouped), 'class', 'classes')} of {len(ids):,}: {first(ungrouped)}; "
-            "add a column 'group' to the manifest or to a file classes.csv beside the splits, or "
-            "give every class a genus or a scientific name such as 'Rosa canina'"
-        )
+    ungrouped = [name for name in ids if not group_of[name]]
+    refuse(
+        listing.source,
+        "noise stays within groups of classes, and no group is known for "
+        f"{count_of(len(ungrouped), 'class', 'classes')} of {len(ids):,}",
+        ungrouped,
+        "; add a column 'group' to the manifest or to a file classes.csv beside the splits, or "
+        "give every class a genus or a scientific name such as 'Rosa canina'",
+    )
     if len(set(group_of.values())) == len(group_of):
         raise DataError(
             f"{listing.source}: every class is alone in its group, so noise changes nothing; "
             "define groups of several classes"
         )
     return group_of
-
-
-def _refuse_several_groups(listing: Listing, class_ids: Sequence[str]) -> None:
-    several = [name for name in class_ids if len(listing.groups.get(name, ())) > 1]
-    if several:
-        raise DataError(
-            f"{listing.source}: a class belongs to one group, but {first(several)} "
-            f"{'has' if len(several) == 1 else 'have'} several; keep one in the column 'group'"
-        )
 
 
 def _group(listing: Listing, class_id: str) -> str:

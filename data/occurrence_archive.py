@@ -50,8 +50,8 @@ def import_occurrences(archive: Path, out: Path, *, degrees: float = 1.0) -> Imp
         degrees: Side of a cell.
 
     Raises:
-        DataError: The archive is unreadable, lacks a column, or has no usable record; or ``out``
-            cannot be written.
+        DataError: The archive is unreadable, lacks a column, or has no usable record.
+        OSError: ``out`` cannot be written.
     """
     if not 0.01 <= degrees <= 90:
         raise DataError(f"a grid cell must have 0.01 to 90 degrees, got {degrees:g}")
@@ -61,10 +61,7 @@ def import_occurrences(archive: Path, out: Path, *, degrees: float = 1.0) -> Imp
     if not counts:
         raise DataError(f"{archive} holds no usable record; left out: {_listed(left_out)}")
     regions, _, names = zip(*counts, strict=True)
-    try:
-        write_table(out, _table_of(counts))
-    except OSError as error:
-        raise DataError(f"{out} cannot be written: {error.strerror or error}") from error
+    write_table(out, _table_of(counts))
     return ImportedOccurrences(
         records=sum(counts.values()),
         left_out=left_out,

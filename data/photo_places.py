@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from florilege.data.layouts.manifest import is_manifest
-from florilege.data.training_split import parse_options
+from florilege.data.options import parse_options
 from florilege.errors import DataError
 from florilege.models.occurrences import ALL_MONTHS, Place, cell_name, month_of
 from florilege.tables import read_table

@@ -2,33 +2,34 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from florilege.data.dataset import SPLITS, Dataset, Split, split_name
+from florilege.data.dataset import SPLITS, Dataset, Pictures, Split, split_name
 from florilege.errors import DataError, first
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.suggestions import suggestion
 
 
 @dataclass(frozen=True, kw_only=True)
-class Records:
-    """One split as its source lists it: a :class:`Split` with class ids instead of labels."""
+class Records(Pictures):
+    """One split as its source lists it: with class ids instead of labels."""
 
     class_ids: Sequence[str]  # one per picture
-    names: Sequence[str]
-    observations: Sequence[str] | None = None
-    read: Callable[[int], bytes]
     noisy_ids: Sequence[str] | None = None  # one per picture; None without label noise
 
     @property
     def taught_ids(self) -> Sequence[str]:
         """The class ids that become labels."""
         return self.class_ids if self.noisy_ids is None else self.noisy_ids
+
+    def select_rows(self, rows: Sequence[int]) -> "Records":
+        """Some pictures of a split without noise, in the given order."""
+        return self.select(rows, class_ids=[self.class_ids[row] for row in rows])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +42,7 @@ class Listing:
 
     source: str  # the ``--data`` argument
     splits: Mapping[str, Records]  # existing splits by normalised name
-    class_infos: Mapping[str, ClassInfo] = field(
-        default_factory=dict
-    )  # may lack classes or hold others
+    class_infos: Mapping[str, ClassInfo] = field(default_factory=dict)  # of these or other classes
     ignored: Sequence[str] = ()  # stray files and folders
     order: Sequence[str] | None = None  # all class ids
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)  # groups by class id
@@ -95,7 +94,7 @@ def assemble(
             but lacks a class of val or test (unless the source fixes its classes, as flora does);
             or ``classes`` lacks a class.
     """
-    table = classes if classes is not None else listing.class_table()
+    table = listing.class_table() if classes is None else classes
     if classes is None and len(table) < 2:
         classes_text = f"{count_of(len(table), 'class', 'classes')} ({first(table.ids) or 'none'})"
         raise DataError(f"{listing.source} has {classes_text}; a classifier needs at least 2")
@@ -111,10 +110,9 @@ def assemble(
 
 def _demand_training_pictures(listing: Listing) -> None:
     for name, ids in listing.missing_in_train().items():
-        raise DataError(
-            f"{listing.source}: {count_of(len(ids), 'class', 'classes')} of {name} without a "
-            f"picture in train: {first(ids)}; add training pictures or remove them from {name}"
-        )
+        fault = f"{count_of(len(ids), 'class', 'classes')} of {name} without a picture in train"
+        remedy = f"; add training pictures or remove them from {name}"
+        refuse(listing.source, fault, ids, remedy)
 
 
 def sort_ids(ids: Iterable[str]) -> list[str]:
@@ -130,29 +128,19 @@ def sort_ids(ids: Iterable[str]) -> list[str]:
     return names
 
 
-def missing_photos(
-    records: Mapping[str, Records], root: Path, splits: Sequence[str] | None
-) -> Iterator[tuple[str, list[str]]]:
-    """The photos of each of ``splits`` (all by default) that are not files in ``root``."""
-    for name, each in records.items():
-        if splits is None or name in splits:
-            missing = [photo for photo in each.names if not (root / photo).is_file()]
-            if missing:
-                yield name, missing
-
-
 def demand_photos(listing: Listing, root: Path, splits: Sequence[str] | None) -> None:
     """Refuse a listing whose ``splits`` (all by default) name missing photos.
 
     Raises:
         DataError: The message counts them, names the first five, and says where to download them.
     """
-    for name, missing in missing_photos(listing.splits, root, splits):
-        photos = count_of(len(listing.splits[name].names), "photo", "photos")
-        raise DataError(
-            f"{listing.source}: {len(missing):,} of {photos} of {name} are missing from "
-            f"{root}: {first(missing)}{listing.download_hint}"
-        )
+    for name, records in listing.splits.items():
+        if splits is not None and name not in splits:
+            continue
+        missing = [photo for photo in records.names if not (root / photo).is_file()]
+        photos = count_of(len(records.names), "photo", "photos")
+        fault = f"{len(missing):,} of {photos} of {name} are missing from {root}"
+        refuse(listing.source, fault, missing, listing.download_hint)
 
 
 def read_lines(path: Path) -> list[str]:
@@ -171,10 +159,10 @@ def read_json(path: Path, published: str) -> Any:
         raise DataError(f"{path} is not a JSON file: {error}; {published}") from error
 
 
-def refuse(source: str, fault: str, items: Sequence[str]) -> None:
+def refuse(source: str, fault: str, items: Sequence[str], remedy: str = "") -> None:
     """Raise a `DataError` that names the first of ``items``, if there are any."""
     if items:
-        raise DataError(f"{source}: {fault}: {first(items)}")
+        raise DataError(f"{source}: {fault}: {first(items)}{remedy}")
 
 
 def count_of(number: int, one: str, many: str) -> str:
@@ -200,11 +188,8 @@ def _split_names(listing: Listing, splits: Sequence[str] | None) -> list[str]:
 def _split(listing: Listing, name: str, table: ClassTable, where: str) -> Split:
     records = listing.splits[name]
     unknown = sort_ids(set(records.class_ids) - set(table.ids))
-    if unknown:
-        raise DataError(
-            f"{listing.source}: {count_of(len(unknown), 'class id', 'class ids')} of {name} "
-            f"missing from {where} ({len(table)} classes): {first(unknown)}"
-        )
+    fault = f"{count_of(len(unknown), 'class id', 'class ids')} of {name} missing from {where}"
+    refuse(listing.source, f"{fault} ({len(table)} classes)", unknown)
     labels = [table.index_of[class_id] for class_id in records.taught_ids]
     return Split(
         name=name,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from florilege.data.dataset import Dataset, split_name
-from florilege.data.flora import is_flora, list_flora
+from florilege.data.flora import list_flora
 from florilege.data.flora import renderer as flora_drawing
 from florilege.data.layouts import cifar100
 from florilege.data.layouts.folder import list_images
@@ -14,9 +14,9 @@ from florilege.data.layouts.image_lists import list_lists
 from florilege.data.layouts.inaturalist import list_inaturalist
 from florilege.data.layouts.manifest import list_manifest
 from florilege.data.layouts.plantnet_300k import list_plantnet
+from florilege.data.options import TrainingOptions, is_flora, parse_options
 from florilege.data.records import Listing, assemble
-from florilege.data.subset import hold_out
-from florilege.data.training_split import TrainingOptions, parse_options, with_options
+from florilege.data.training_split import hold_out, with_options
 from florilege.errors import DataError
 from florilege.models.classes import ClassTable
 from florilege.suggestions import did_you_mean, nearest, nearest_paths
@@ -34,7 +34,7 @@ def open_dataset(
 
     Args:
         source: Path of a folder or a manifest, or ``flora[:train=..,val=..,test=..,seed=..]``.
-            Options such as ``:noise=..`` may follow; see `florilege.data.training_split`.
+            Options such as ``:noise=..`` may follow; see `florilege.data.options`.
         splits: The required splits; all existing ones by default. The others are not checked.
         classes: A bundle's class table, which labels then index.
 
@@ -97,10 +97,10 @@ def _list_path(path: Path, source: str, splits: Sequence[str] | None) -> Listing
 
 
 class _OwnPictures(NamedTuple):
-    """The common size of all pictures, and their statistics."""
+    """The common side of all pictures in pixels, and statistics of red, green and blue."""
 
-    side: int  # pixels
-    mean: tuple[float, float, float] | None = None  # of red, green and blue, from 0 to 1
+    side: int
+    mean: tuple[float, float, float] | None = None
     std: tuple[float, float, float] | None = None
 
 

@@ -5,10 +5,9 @@
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,17 +81,4 @@ class Part:
 
 def select(split: Split, rows: NDArray[np.intp], *, name: str) -> Split:
     """Some rows of a split, in the given order, under another name."""
-    indices, plants = rows.tolist(), split.observations
-    return replace(
-        split,
-        name=name,
-        labels=split.labels[rows],
-        names=[split.names[row] for row in indices],
-        observations=None if plants is None else [plants[row] for row in indices],
-        read=partial(read_row, split.read, tuple(indices)),
-    )
-
-
-def read_row(read: Callable[[int], bytes], rows: Sequence[int], row: int) -> bytes:
-    """``read`` for a selection of rows: the picture of the ``row``-th selected row."""
-    return read(rows[row])
+    return split.select(rows.tolist(), name=name, labels=split.labels[rows])

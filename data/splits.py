@@ -8,6 +8,7 @@ hash of the seed and the observation, so photos added later move few of the old 
 import os
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from florilege.data.dataset import SPLITS, FileReader, split_name
@@ -20,9 +21,9 @@ from florilege.data.layouts.manifest import (
     is_manifest,
     observation_ids,
 )
+from florilege.data.options import parse_options
 from florilege.data.records import Listing, Records, count_of
 from florilege.data.sources import list_source
-from florilege.data.training_split import parse_options
 from florilege.errors import DataError
 from florilege.tables import Table, read_table
 
@@ -44,7 +45,6 @@ def split_source(source: str, out: Path, *, val: float, test: float, seed: int) 
     Raises:
         DataError: See `florilege.data.sources.list_source`; or the pictures are not files, or
             ``source`` has options.
-        ValueError: A share or the seed is out of range.
     """
     table, groups = pictures_of(source, out)
     return {**table, "split": draw_splits(table["class_id"], groups, val=val, test=test, seed=seed)}
@@ -89,11 +89,7 @@ def draw_splits(
 
     A group, such as the photos of one observation, is never divided. A group with several classes
     counts as its most frequent one. Shares and seed are those of `split_source`.
-
-    Raises:
-        ValueError: A share or the seed is out of range, or the lengths differ.
     """
-    _check_shares(class_ids, groups, val, test, seed)
     counts_of = defaultdict[str, Counter[str]](Counter)
     groups_of = defaultdict[str, set[str]](set)
     for class_id, group in zip(class_ids, groups, strict=True):
@@ -109,17 +105,6 @@ def draw_splits(
         if "train" not in {split_of[group] for group in members}:
             split_of[shuffled(members, seed)[0]] = "train"
     return [split_of[group] for group in groups]
-
-
-def _check_shares(
-    class_ids: Sequence[str], groups: Sequence[str], val: float, test: float, seed: int
-) -> None:
-    if len(class_ids) != len(groups):
-        raise ValueError(f"groups must have {len(class_ids)} entries, got {len(groups)}")
-    if not (val >= 0 and test >= 0 and val + test < 1):
-        raise ValueError(f"val and test must be 0 or more, their sum below 1, got {val}, {test}")
-    if seed < 0:
-        raise ValueError(f"seed must be 0 or more, got {seed}")
 
 
 def _cut(
@@ -187,7 +172,7 @@ def _columns(parts: Mapping[str, Records]) -> dict[str, list[str]]:
         columns["class_id"] += part.class_ids
         columns["split"] += [split] * len(part.names)
         observations += part.observations or ()
-    if all(part.observations is not None for part in parts.values()):
+    if observations:
         columns["observation_id"] = observations
     return columns
 
@@ -197,7 +182,8 @@ def _listing(source: str, path: Path) -> Listing:
     try:
         return list_source(source)
     except DataError:
-        records = list_classes(path) if path.is_dir() else None
-        if records is None or not records.names:
-            raise
-        return Listing(source=source, splits={"": records})
+        with suppress(OSError):
+            records = list_classes(path, path, [])
+            if records.names:
+                return Listing(source=source, splits={"": records})
+        raise

@@ -38,10 +38,7 @@ VERBS = {
         "florilege.training.cli",
         "Turn a run folder into a bundle, the folder that the server opens.",
     ),
-    "import": (
-        "florilege.import_cli",
-        "Make a bundle from a classifier trained elsewhere.",
-    ),
+    "import": ("florilege.import_cli", "Make a bundle from a classifier trained elsewhere."),
     "calibrate": (
         "florilege.calibration.cli",
         "Set the thresholds of a bundle on validation photos.",
@@ -150,10 +147,13 @@ def _load(verb: str, module: str) -> Any:
         return command
     command = getattr(command, "commands", {}).get(verb, command)
     if all(parameter.name != "config" for parameter in command.params):
-        command.params.extend(_config_option().params[:1])
+        command.params.extend(typer.main.get_command(_config_app).params[:1])
     _prepare_flags(command, verb)
-    if verb in _OPEN_RUNS:
-        _accept_runs(command)
+    if verb in _OPEN_RUNS:  # they take a run folder, which is first exported and calibrated
+        run = command.callback
+        command.callback = lambda **arguments: run(
+            **arguments | {"bundle": _bundle_of(Path(arguments["bundle"]))}
+        )
     return command
 
 
@@ -165,18 +165,8 @@ def _prepare_flags(command: Any, name: str) -> None:
     accept_old_flags(command, name)
 
 
-def _accept_runs(command: Any) -> None:
-    """Let a verb take a run folder, which is first exported to ``RUN/bundle`` and calibrated."""
-    original = command.callback
-
-    def callback(**arguments: Any) -> Any:
-        return original(**arguments | {"bundle": _bundle_of(Path(arguments["bundle"]))})
-
-    command.callback = callback
-
-
 def _bundle_of(path: Path) -> Path:
-    """The bundle to open: ``path`` itself, or the bundle made from a run folder."""
+    """The bundle to open: ``path`` itself, or ``RUN/bundle`` made from a run folder."""
     if (path / "bundle.json").exists() or not (path / "config.yaml").exists():
         return path
     try:
@@ -202,7 +192,12 @@ def _read_config(ctx: typer.Context, path: Path | None) -> None:
     """Use a YAML file of flag names and values instead of the defaults."""
     if path is None:
         return
-    content = _read_yaml(path)
+    try:
+        content = yaml.safe_load(path.read_text("utf-8")) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(f"--config {path} cannot be read as YAML: {error}") from error
+    if not isinstance(content, dict):
+        raise UsageError(f"--config {path} must hold lines `flag: value`; see the README")
     parameters = {parameter.name: parameter for parameter in ctx.command.params if parameter.name}
     del parameters["config"]
     typed = {str(name).replace("-", "_"): value for name, value in content.items()}
@@ -214,16 +209,6 @@ def _read_config(ctx: typer.Context, path: Path | None) -> None:
     ctx.default_map = {name: _flag_value(parameters[name], value) for name, value in names.items()}
 
 
-def _read_yaml(path: Path) -> dict[Any, Any]:
-    try:
-        content = yaml.safe_load(path.read_text("utf-8")) or {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UsageError(f"--config {path} cannot be read as YAML: {error}") from error
-    if not isinstance(content, dict):
-        raise UsageError(f"--config {path} must hold lines `flag: value`; see the README")
-    return content
-
-
 def _flag_value(parameter: Any, value: Any) -> Any:
     """The value of a line: a list if the flag may be repeated, otherwise one value."""
     if getattr(parameter, "multiple", False) or parameter.nargs != 1:
@@ -231,24 +216,22 @@ def _flag_value(parameter: Any, value: Any) -> Any:
     return ",".join(map(str, value)) if isinstance(value, list) else value  # [1, 2] as --k 1,2
 
 
-def _config_option() -> Any:
-    """A Typer command whose only parameter is ``--config``."""
+_config_app = typer.Typer(add_completion=False)
 
-    def command(
-        config: Annotated[
-            Path | None,
-            typer.Option(
-                callback=_read_config,
-                expose_value=False,
-                is_eager=True,
-                help="YAML file of flag names and values; flags and FLORILEGE_* override it.",
-            ),
-        ] = None,
-    ) -> None: ...
 
-    app = typer.Typer(add_completion=False)
-    app.command()(command)
-    return typer.main.get_command(app)
+@_config_app.command()
+def _config_option(
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            callback=_read_config,
+            expose_value=False,
+            is_eager=True,
+            help="YAML file of flag names and values; flags and FLORILEGE_* override it.",
+        ),
+    ] = None,
+) -> None:
+    """Declare ``--config``, which every verb takes."""
 
 
 def _show_version(requested: bool) -> None:

@@ -16,7 +16,6 @@ from typing import Any
 from florilege.errors import DataError
 
 FILE = "feedback.sqlite3"
-JSON_LINES = "feedback-*.jsonl"  # files of earlier versions
 NOT_LISTED = "not_listed"
 NOT_AN_ORGANISM = "not_an_organism"
 _ANSWER_ID = re.compile("[0-9a-f]{32}")
@@ -136,7 +135,6 @@ def open_feedback(folder: Path) -> Iterator["FeedbackReader"]:
     Raises:
         DataError: There is no feedback, or it cannot be read; also inside the block.
     """
-    refuse_json_lines(folder)
     path = folder / FILE
     if not path.is_file() or path.is_symlink():
         raise DataError(f"{folder} holds no {FILE}; name the folder of serve --feedback-store")
@@ -149,15 +147,6 @@ def open_feedback(folder: Path) -> Iterator["FeedbackReader"]:
             yield FeedbackReader(db)
     except sqlite3.Error as error:
         raise DataError(f"{path} cannot be read: {error}") from error
-
-
-def refuse_json_lines(folder: Path) -> None:
-    """Raise `DataError` if a folder holds feedback in the format of earlier versions."""
-    if any(folder.glob(JSON_LINES)):
-        raise DataError(
-            f"{folder} holds feedback of an earlier version; convert it once: "
-            f"florilege data convert-feedback {folder}"
-        )
 
 
 class FeedbackReader:

@@ -4,6 +4,7 @@ import errno
 import importlib
 import importlib.metadata
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -205,21 +206,23 @@ def test_flags_win_over_the_environment_and_that_over_the_file_and_that_over_the
     assert parse("--config", str(file), "--port", "3", environment={name: "2"})["port"] == 3
 
 
-def test_a_config_file_with_an_unknown_name_says_which_are_allowed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("prot: 1\n", "has prot; allowed are .* port,.*; did you mean port"),
+        ("- port\n", "flag: value"),
+        ("config: other.yaml\n", "has config; allowed are "),
+        ("port: [\n", "cannot be read as YAML"),
+    ],
+)
+def test_a_config_file_that_cannot_be_used_is_refused(
+    tmp_path: Path, content: str, message: str
+) -> None:
     file = tmp_path / "serve.yaml"
-    file.write_text("prot: 1\n")
+    file.write_text(content)
     result = run("serve", "B", "--config", str(file))
     assert result.exit_code == 2
-    assert "prot" in result.output
-    assert "port" in result.output
-
-
-def test_a_config_file_that_is_no_mapping_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "serve.yaml"
-    file.write_text("- port\n")
-    result = run("serve", "B", "--config", str(file))
-    assert result.exit_code == 2
-    assert "flag: value" in result.output
+    assert re.search(message, result.output)
 
 
 def test_numbers_of_a_config_file_may_be_a_list(tmp_path: Path) -> None:
@@ -250,14 +253,6 @@ def test_a_config_file_may_name_the_photos_too(tmp_path: Path) -> None:
     for paths, value in (("[a.png, b.png]", ["a.png", "b.png"]), ("c", ["c"])):
         file.write_text(f"bundle: B\npaths: {paths}\n")
         assert parsed("predict", "--config", str(file))["paths"] == value
-
-
-def test_a_config_file_cannot_name_another(tmp_path: Path) -> None:
-    file = tmp_path / "serve.yaml"
-    file.write_text("config: other.yaml\n")
-    result = run("serve", "B", "--config", str(file))
-    assert result.exit_code == 2
-    assert "has config; allowed are " in result.output
 
 
 def completions(words: str, *code: str) -> list[str]:

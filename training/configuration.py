@@ -14,8 +14,8 @@ from typing import Any, Final
 import yaml
 from pydantic import ValidationError
 
+from florilege.data.options import add_options
 from florilege.data.sources import own_pictures
-from florilege.data.training_split import add_options
 from florilege.errors import UsageError
 from florilege.models.backbones import normalises, own_preprocess, side_taken
 from florilege.settings import complaint

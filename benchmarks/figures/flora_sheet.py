@@ -17,7 +17,7 @@ from PIL import Image, ImageDraw, ImageFont
 from florilege.data.flora import Flora
 from florilege.data.flora.posterior import bayes_threshold, posterior_of
 from florilege.data.flora.renderer import SIDE, draw
-from florilege.data.flora.species import GENERA, flora_classes, prior, species_traits
+from florilege.data.flora.species import TRAITS, flora_classes, prior, species_traits
 
 ZOOM = 2
 CELL = SIDE * ZOOM
@@ -64,13 +64,14 @@ def main(
 
 def _species_part(flora: Flora) -> Image.Image:
     """Two genera a line: from the front of the list on the left, from its end on the right."""
-    lines = len(GENERA) // 2
+    sizes = np.bincount(species_traits().genus).tolist()
+    lines = len(sizes) // 2
     canvas, pen = _canvas(26 + lines * BLOCK)
     _text(pen, 0, 4, "85 invented species in 16 invented genera; share of the pictures", 14, INK)
-    for index, genus in enumerate(GENERA):
+    for index, size in enumerate(sizes):
         left = index < lines
-        line = index if left else len(GENERA) - 1 - index
-        column = 0 if left else COLUMNS - len(genus.ranks)
+        line = index if left else len(sizes) - 1 - index
+        column = 0 if left else COLUMNS - size
         _genus(canvas, pen, flora, index, column * (CELL + MARGIN), 28 + line * BLOCK)
     return canvas
 
@@ -78,12 +79,15 @@ def _species_part(flora: Flora) -> Image.Image:
 def _genus(
     canvas: Image.Image, pen: ImageDraw.ImageDraw, flora: Flora, index: int, x: int, y: int
 ) -> None:
-    genus, traits = GENERA[index], species_traits()
-    about = f"{genus.name}: {genus.petal_form} flowers, {genus.leaf_form} leaves"
-    _text(pen, x, y, about, 12, INK)
-    for species in np.flatnonzero(traits.genus == index).tolist():
-        columns = (traits.petal_form, traits.flower, traits.leaf_form, traits.leaf, traits.fruit)
-        organs = [int(column[species]) for column in columns]
+    rows = np.flatnonzero(species_traits().genus == index).tolist()
+    traits = [getattr(species_traits(), name) for name in TRAITS]
+    petal_form, _, leaf_form, *_ = (
+        values[column[rows[0]]] for values, column in zip(TRAITS.values(), traits, strict=True)
+    )
+    name = flora_classes()[rows[0]].genus
+    _text(pen, x, y, f"{name}: {petal_form} flowers, {leaf_form} leaves", 12, INK)
+    for species in rows:
+        organs = [int(column[species]) for column in traits]
         _paste(canvas, draw(organs, np.random.default_rng((flora.seed, species))), x, y + 16)
         epithet = flora_classes()[species].scientific_name.split()[1]
         _text(pen, x, y + 17 + CELL, epithet, 11, INK)

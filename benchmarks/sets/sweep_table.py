@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from florilege.data.training_split import parse_options
+from florilege.data.options import parse_options
 from florilege.training.recipes import RECIPES, PublishedFigure
 from florilege.training.sweep.sweep_record import Mean, Record
 

@@ -1,6 +1,5 @@
 """The flora: pictures of invented plants whose true P(species | picture) is known exactly."""
 
 from florilege.data.flora.flora import Flora as Flora
-from florilege.data.flora.flora import is_flora as is_flora
 from florilege.data.flora.flora import list_flora as list_flora
 from florilege.data.flora.flora import parse_flora as parse_flora

@@ -99,6 +99,7 @@ def draw_leaf(brush: Brush, x: float, y: float, radius: float, form: int, patter
 def draw_fruit(brush: Brush, x: float, y: float, radius: float, colour: int) -> None:
     """Draw three berries in this colour inside a circle."""
     fill = BERRIES[FRUIT_COLOURS[colour]]
+    r, g, b = (int(channel + (255 - channel) * 0.75) for channel in fill)
     angles = brush.chance.uniform(0, 2 * np.pi) + 2 * np.pi / 3 * np.arange(3)
     centres = [(x + 0.5 * radius * np.cos(a), y + 0.5 * radius * np.sin(a)) for a in angles]
     for berry in centres:
@@ -106,7 +107,7 @@ def draw_fruit(brush: Brush, x: float, y: float, radius: float, colour: int) -> 
     for bx, by in centres:
         brush.disc(bx, by, 0.48 * radius, _shade(fill, 0.6))
         brush.disc(bx, by, 0.42 * radius, fill)
-        brush.disc(bx - 0.14 * radius, by - 0.16 * radius, 0.1 * radius, _mix(fill, 0.75))
+        brush.disc(bx - 0.14 * radius, by - 0.16 * radius, 0.1 * radius, (r, g, b))
 
 
 def _petals(brush: Brush, x: float, y: float, radius: float, fill: Colour, name: str) -> None:
@@ -279,9 +280,4 @@ def _turn(angle: float) -> Points:
 
 def _shade(colour: Colour, factor: float) -> Colour:
     r, g, b = (min(255, int(channel * factor)) for channel in colour)
-    return r, g, b
-
-
-def _mix(colour: Colour, white: float) -> Colour:
-    r, g, b = (int(channel + (255 - channel) * white) for channel in colour)
     return r, g, b

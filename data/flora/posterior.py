@@ -7,37 +7,25 @@ optimum exactly, without drawing anything.
 """
 
 from functools import cache
-from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.data.flora.species import (
-    FLOWER_COLOURS,
-    FRUIT_COLOURS,
-    LEAF_FORMS,
-    LEAF_PATTERNS,
-    PETAL_FORMS,
-    SPECIES,
-    prior,
-    species_traits,
-)
+from florilege.data.flora.species import SPECIES, TRAITS, prior, species_traits
 
 VISIBLE = (0.70, 0.65, 0.40)  # P(flower), P(leaf), P(fruit) in the picture, whatever the species
 MISREAD = 0.10  # P(a visible colour or pattern is not that of the species), independently
 HIDDEN = -1
 
-COLUMNS = ("petal_form", "flower", "leaf_form", "leaf", "fruit")
-Observed = NDArray[np.int64]  # (rows, 5), columns as above, HIDDEN if the organ is missing
+Observed = NDArray[np.int64]  # (rows, 5), columns as TRAITS, HIDDEN if the organ is missing
 
 
 def posterior_of(observed: Observed) -> NDArray[np.float64]:
     """P(species | observed traits), shape ``(rows, species)``; each row sums to 1.
 
     Args:
-        observed: Shape ``(rows, 5)``: petal form, flower colour, leaf form, leaf pattern, fruit
-            colour, as indices of the tuples in `florilege.data.flora.species`, -1 for a hidden
-            organ.
+        observed: Shape ``(rows, 5)``: indices of the values of ``species.TRAITS``
+            in this order, -1 for a hidden organ.
 
     Raises:
         ValueError: The shape is wrong, an organ is half hidden, or no species can show the traits.
@@ -96,12 +84,9 @@ def bayes_threshold(k: float) -> float:
 @cache
 def _patterns() -> NDArray[np.float64]:
     """P(pattern and species) for all combinations of traits that a picture can show; sums to 1."""
-    hidden = [(HIDDEN, HIDDEN)]
-    flowers = hidden + list(product(range(len(PETAL_FORMS)), range(len(FLOWER_COLOURS))))
-    leaves = hidden + list(product(range(len(LEAF_FORMS)), range(len(LEAF_PATTERNS))))
-    fruits = range(HIDDEN, len(FRUIT_COLOURS))
-    rows = [(*flower, *leaf, fruit) for flower, leaf, fruit in product(flowers, leaves, fruits)]
-    joint = _joint(np.array(rows, dtype=np.int64))
+    axes = np.meshgrid(*(range(HIDDEN, len(names)) for names in TRAITS.values()), indexing="ij")
+    rows = np.stack(axes, axis=-1).reshape(-1, len(TRAITS))
+    joint = _joint(rows[~_half_hidden(rows)])
     possible: NDArray[np.float64] = joint[joint.sum(axis=1) > 0]  # (patterns, species)
     return possible
 
@@ -128,9 +113,9 @@ def _joint(observed: Observed) -> NDArray[np.float64]:
     """P(observed and species), shape ``(rows, species)``."""
     traits = species_traits()
     petal, flower, leaf_form, leaf, fruit = (column[:, None] for column in observed.T)
-    flower_match = (petal == traits.petal_form) * _reading(flower, traits.flower, FLOWER_COLOURS)
-    leaf_match = (leaf_form == traits.leaf_form) * _reading(leaf, traits.leaf, LEAF_PATTERNS)
-    fruit_match = _reading(fruit, traits.fruit, FRUIT_COLOURS)
+    flower_match = (petal == traits.petal_form) * _reading("flower", flower)
+    leaf_match = (leaf_form == traits.leaf_form) * _reading("leaf", leaf)
+    fruit_match = _reading("fruit", fruit)
     joint = np.tile(prior(), (len(observed), 1))
     for match, column, visible in zip(
         (flower_match, leaf_match, fruit_match), (flower, leaf, fruit), VISIBLE, strict=True
@@ -139,22 +124,26 @@ def _joint(observed: Observed) -> NDArray[np.float64]:
     return joint
 
 
-def _reading(
-    value: NDArray[np.int64], true: NDArray[np.int64], values: tuple[str, ...]
-) -> NDArray[np.float64]:
+def _reading(trait: str, value: NDArray[np.int64]) -> NDArray[np.float64]:
     """P(observed value | true value) for a visible organ."""
-    return np.where(value == true, 1 - MISREAD, MISREAD / (len(values) - 1))
+    true = getattr(species_traits(), trait)
+    return np.where(value == true, 1 - MISREAD, MISREAD / (len(TRAITS[trait]) - 1))
 
 
 def _checked(observed: Observed) -> Observed:
     observed = np.asarray(observed)
-    if observed.ndim != 2 or observed.shape[1] != len(COLUMNS):
-        raise ValueError(f"observed must have shape (rows, {len(COLUMNS)}), got {observed.shape}")
-    values = (PETAL_FORMS, FLOWER_COLOURS, LEAF_FORMS, LEAF_PATTERNS, FRUIT_COLOURS)
-    limits = [len(names) for names in values]
-    if np.any(observed < HIDDEN) or np.any(observed >= limits):
-        raise ValueError(f"observed traits must be in [-1, {[n - 1 for n in limits]}]")
-    hidden = observed == HIDDEN
-    if np.any(hidden[:, 0] != hidden[:, 1]) or np.any(hidden[:, 2] != hidden[:, 3]):
+    if observed.ndim != 2 or observed.shape[1] != len(TRAITS):
+        raise ValueError(f"observed must have shape (rows, {len(TRAITS)}), got {observed.shape}")
+    limits = [len(names) - 1 for names in TRAITS.values()]
+    if np.any(observed < HIDDEN) or np.any(observed > limits):
+        raise ValueError(f"observed traits must be in [-1, {limits}]")
+    if _half_hidden(observed).any():
         raise ValueError("form and colour of a flower or leaf must be hidden together")
     return observed
+
+
+def _half_hidden(observed: Observed) -> NDArray[np.bool_]:
+    """Rows where only one of the form and colour of a flower or leaf is hidden."""
+    hidden = observed == HIDDEN
+    half: NDArray[np.bool_] = np.any(hidden[:, [0, 2]] != hidden[:, [1, 3]], axis=1)
+    return half

@@ -27,8 +27,6 @@ _GROUNDS = np.array(
     [[134, 156, 92], [184, 166, 116], [124, 156, 172], [160, 138, 114], [154, 176, 132]],
     dtype=np.float64,
 )
-FEW = np.full(len(_GROUNDS), 0.6)  # below 1, so that a few grounds dominate a picture
-ALL = np.ones(len(_GROUNDS))
 
 _ACROSS = np.linspace(-1.0, 1.0, SIDE, dtype=np.float32)
 _T = np.linspace(0.0, 1.0, 9)
@@ -59,7 +57,8 @@ def draw(observed: Sequence[int], rng: np.random.Generator) -> NDArray[np.uint8]
 
 def background(rng: np.random.Generator) -> Image.Image:
     """Soft spots in the colours of the ground, ``SIDE * SCALE`` pixels square."""
-    mix = 0.6 * rng.dirichlet(FEW) + 0.4 * rng.dirichlet(ALL, size=(3, 3))
+    few = rng.dirichlet([0.6] * len(_GROUNDS))  # below 1, so that a few grounds dominate a picture
+    mix = 0.6 * few + 0.4 * rng.dirichlet([1.0] * len(_GROUNDS), size=(3, 3))
     spots = mix @ _GROUNDS + rng.normal(0.0, 5.0, size=(3, 3, 1))
     small = Image.fromarray(spots.clip(0, 255).astype(np.uint8))
     fine = small.resize((SIDE, SIDE), Image.Resampling.BICUBIC)

@@ -8,7 +8,7 @@ import pickle
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -57,21 +57,28 @@ def list_cifar100(path: Path, source: str) -> Listing | None:
     root = find_cifar100(path)
     if root is None:
         return None
-    names = _names(root / "meta", "fine_label_names")
-    train, test = (_labels(root / name, len(names)) for name in ("train", "test"))
+    meta = _load(root / "meta")
+    names = _names(meta, "fine_label_names")
+    train_file, test_file = _load(root / "train"), _load(root / "test")
+    train, test = (_labels(file, "fine_labels", len(names)) for file in (train_file, test_file))
     val = _val_rows(train)
     others = np.setdiff1d(np.arange(len(train)), val)
-    splits = {
-        "train": _records(root / "train", others, train, names),
-        "val": _records(root / "train", val, train, names),
-        "test": _records(root / "test", np.arange(len(test)), test, names),
-    }
-    infos = {name: ClassInfo(id=name, scientific_name=name.replace("_", " ")) for name in names}
-    groups = _groups(root, [names[label] for label in train])
+    groups = defaultdict[str, list[str]](list)
+    if "coarse_labels" in train_file.fields:
+        group_names = _names(meta, "coarse_label_names")
+        coarse = _labels(train_file, "coarse_labels", len(group_names))
+        for label, group in sorted(set(zip(train, coarse, strict=True))):
+            groups[names[label]].append(group_names[group])
     return Listing(
         source=source,
-        splits=splits,
-        class_infos=infos,
+        splits={
+            "train": _records(root / "train", others, train, names),
+            "val": _records(root / "train", val, train, names),
+            "test": _records(root / "test", np.arange(len(test)), test, names),
+        },
+        class_infos={
+            name: ClassInfo(id=name, scientific_name=name.replace("_", " ")) for name in names
+        },
         order=names,
         groups=groups,
         published=PLACE,
@@ -87,16 +94,10 @@ def _val_rows(labels: Sequence[int]) -> NDArray[np.int64]:
     return np.array(sorted(int(row) for rows in samples for row in rows), dtype=np.int64)
 
 
-@dataclass(frozen=True)
-class _CifarReader:
-    """``read`` for one split; each process loads the pixels once, at the first picture."""
-
-    path: Path
-    rows: NDArray[np.int64]  # rows of the pickle that belong to the split
-
-    def __call__(self, row: int) -> bytes:
-        pixels = _pixels(self.path)[self.rows[row]]  # three planes of 32 x 32
-        return encode_png(pixels.reshape(3, SIDE, SIDE).transpose(1, 2, 0))
+def _read(path: Path, rows: NDArray[np.int64], row: int) -> bytes:
+    """A picture of the split with these ``rows``; a process loads the pixels at the first one."""
+    pixels = _pixels(path)[rows[row]]  # three planes of 32 x 32
+    return encode_png(pixels.reshape(3, SIDE, SIDE).transpose(1, 2, 0))
 
 
 def _records(
@@ -105,41 +106,34 @@ def _records(
     return Records(
         class_ids=[names[labels[row]] for row in rows],
         names=[f"{path.name}/{row:05d}" for row in rows],
-        read=_CifarReader(path, rows),
+        read=partial(_read, path, rows),
     )
 
 
-def _names(path: Path, field: str) -> list[str]:
-    names = _field(path, field)
+@dataclass(frozen=True)
+class _Pickle:
+    """One file of the archive."""
+
+    path: Path
+    fields: Mapping[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.fields:
+            raise DataError(f"{self.path} is not a CIFAR-100 file: it has no {name!r}")
+        return self.fields[name]
+
+
+def _names(file: _Pickle, field: str) -> list[str]:
+    names = file[field]
     if not isinstance(names, list) or not all(isinstance(name, bytes | str) for name in names):
         raise DataError(
-            f"{path} is not a CIFAR-100 meta file: its class names are not a list of strings"
+            f"{file.path} is not a CIFAR-100 meta file: its class names are not a list of strings"
         )
     return [name.decode() if isinstance(name, bytes) else name for name in names]
 
 
-def _groups(root: Path, class_ids: Sequence[str]) -> dict[str, list[str]]:
-    """The coarse labels of each class of train; empty if the archive has none."""
-    labels = _field(root / "train", "coarse_labels", required=False)
-    if labels is None:
-        return {}
-    names = _names(root / "meta", "coarse_label_names")
-    _check_labels(root / "train", labels, len(names), len(class_ids))
-    pairs = sorted(set(zip(class_ids, labels, strict=True)))
-    groups = defaultdict[str, list[str]](list)
-    for class_id, label in pairs:
-        groups[class_id].append(names[label])
-    return groups
-
-
-def _labels(path: Path, classes: int) -> list[int]:
-    labels = _field(path, "fine_labels")
-    _check_labels(path, labels, classes, len(_pixels(path)))
-    assert isinstance(labels, list)
-    return labels
-
-
-def _check_labels(path: Path, labels: Any, classes: int, pictures: int) -> None:
+def _labels(file: _Pickle, field: str, classes: int) -> list[int]:
+    labels, pictures, path = file[field], len(_pixels(file.path)), file.path
     if not isinstance(labels, list) or not all(
         isinstance(label, int) and 0 <= label < classes for label in labels
     ):
@@ -149,12 +143,12 @@ def _check_labels(path: Path, labels: Any, classes: int, pictures: int) -> None:
             f"{path}: {count_of(len(labels), 'label', 'labels')} for "
             f"{count_of(pictures, 'picture', 'pictures')}; unpack the archive again"
         )
+    return labels
 
 
 @lru_cache(maxsize=2)
 def _pixels(path: Path) -> NDArray[np.uint8]:
-    pixels = _field(path, "data")
-    values = 3 * SIDE * SIDE
+    pixels, values = _load(path)["data"], 3 * SIDE * SIDE
     if (
         not isinstance(pixels, np.ndarray)
         or pixels.dtype != np.uint8
@@ -164,7 +158,7 @@ def _pixels(path: Path) -> NDArray[np.uint8]:
     return pixels
 
 
-def _field(path: Path, name: str, *, required: bool = True) -> Any:
+def _load(path: Path) -> _Pickle:
     try:
         with path.open("rb") as file:
             content = _PlainUnpickler(file, encoding="bytes").load()
@@ -172,12 +166,8 @@ def _field(path: Path, name: str, *, required: bool = True) -> Any:
         raise DataError(f"{path} is damaged or not a CIFAR-100 file: {error}") from error
     if not isinstance(content, dict):
         raise DataError(f"{path} is not a CIFAR-100 file: it holds a {type(content).__name__}")
-    for key in (name.encode(), name):
-        if key in content:
-            return content[key]
-    if not required:
-        return None
-    raise DataError(f"{path} is not a CIFAR-100 file: it has no {name!r}")
+    fields = {key.decode() if isinstance(key, bytes) else key: content[key] for key in content}
+    return _Pickle(path, fields)
 
 
 def _latin1(text: str, encoding: str) -> bytes:

@@ -6,7 +6,6 @@ URL of a page; ``thumbnail``, the path of a picture relative to the table's fold
 ``thumbnail_author`` and ``thumbnail_licence``. Other columns are ignored.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import path as os_path
@@ -22,7 +21,7 @@ from florilege.data.layouts.manifest import (
     demand_columns,
 )
 from florilege.data.records import Listing
-from florilege.errors import DataError
+from florilege.errors import DataError, repeated
 from florilege.models.classes import ClassInfo, Thumbnail
 from florilege.tables import Table, read_table
 
@@ -40,28 +39,18 @@ class ClassFile(NamedTuple):
     ignored: Sequence[str]  # unknown columns
 
 
-def read_class_file(root: Path) -> ClassFile | None:
-    """Read the ``classes.csv`` of a folder; None if there is none or it has no ``class_id`` column.
-
-    Raises:
-        DataError: As `read_classes`.
-    """
-    path = root / NAME
-    if not path.is_file():
-        return None
-    table = read_table(path)
-    return _read(path, table) if "class_id" in table else None
-
-
 def with_class_file(listing: Listing, root: Path) -> Listing:
     """Add ``classes.csv`` of ``root`` to a listing; the table overrides the listing.
+
+    A file without the column ``class_id`` is something else.
 
     Raises:
         DataError: The table is damaged.
     """
-    class_file = read_class_file(root)
-    if class_file is None:
+    path = root / NAME
+    if not path.is_file() or "class_id" not in (table := read_table(path)):
         return listing
+    class_file = _read(path, table)
     pictures = (os_path.relpath(path, root) for path in class_file.thumbnails.values())
     used = {NAME, *(PurePath(path).parts[0] for path in pictures)}
     return replace(
@@ -106,32 +95,26 @@ def _read(path: Path, table: Table) -> ClassFile:
         name: replace(info, link=links[name], thumbnail=thumbnails.get(name))
         for name, info in class_infos_of(str(path), columns, ids).items()
     }
-    return ClassFile(
-        classes=classes,
-        groups=class_groups(columns, ids),
-        thumbnails=pictures,
-        ignored=[
-            name
-            for name in table
-            if not _as_in_manifest(name).startswith(COMMON_NAME) and name not in _COLUMNS
-        ],
-    )
+    unknown = [
+        name
+        for name in table
+        if name not in _COLUMNS and not _as_in_manifest(name).startswith(COMMON_NAME)
+    ]
+    return ClassFile(classes, class_groups(columns, ids), pictures, unknown)
 
 
 def _refuse_faults(path: Path, ids: Sequence[str], links: Mapping[str, str | None]) -> None:
     """Refuse a table with faults; the message lists each on its own line."""
     if not ids:
         raise DataError(f"{path} names no class: add one line per class below the header")
-    faults = [f"row {row}: no class id" for row, name in enumerate(ids, 1) if not name]
-    faults += [
-        f"{name}: {count} rows instead of one"
-        for name, count in Counter(filter(None, ids)).items()
-        if count > 1
-    ]
-    faults += [
-        f"{name}: the link {link} does not begin with https:// or http://"
-        for name, link in links.items()
-        if link and not link.lower().startswith(("https://", "http://"))
+    faults = [
+        *(f"row {row}: no class id" for row, name in enumerate(ids, 1) if not name),
+        *(f"{name}: {ids.count(name)} rows instead of one" for name in repeated(filter(None, ids))),
+        *(
+            f"{name}: the link {link} does not begin with https:// or http://"
+            for name, link in links.items()
+            if link and not link.lower().startswith(("https://", "http://"))
+        ),
     ]
     if faults:
         raise DataError(f"{path} has faults:\n  " + "\n  ".join(faults))

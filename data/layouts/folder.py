@@ -8,7 +8,7 @@ small tables that accompany the photos, if it is beside the splits. Each line de
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -22,11 +22,45 @@ from florilege.models.images.sniff import ENDINGS
 
 # The decoder refuses the last four; `data check` then lists these files.
 SUFFIXES = ENDINGS | {".gif", ".bmp", ".tif", ".tiff"}
+IMAGENET_PLACE: Final = (
+    "the photos of ImageNet (ILSVRC 2012) are at image-net.org, after registration"
+)
+# From the Kaggle challenge, Caffe and ImageNet itself.
+NAME_TABLES: Final = ("LOC_synset_mapping.txt", "synset_words.txt", "words.txt")
+_WORDNET_ID = re.compile(r"n\d{8}")
+_UNSORTED = re.compile(r"\w+[/\\]ILSVRC2012_val_\d{8}\.JPEG")
 
 
 def is_folder_dataset(root: Path) -> bool:
     """Whether ``root`` holds a folder named like a split."""
     return root.is_dir() and any(split_name(one.name) and one.is_dir() for one in root.iterdir())
+
+
+def list_images(root: Path, source: str) -> Listing | None:
+    """List an ImageFolder, with ImageNet's class names; None if ``root`` is no ImageFolder.
+
+    Raises:
+        DataError: As `list_folder`; or photos of val are outside class folders, as in the archive;
+            or a table of names is not in UTF-8.
+    """
+    if not is_folder_dataset(root):
+        return None
+    listing = list_folder(root, source)
+    ids = {class_id for each in listing.splits.values() for class_id in each.class_ids}
+    if not are_wordnet_ids(ids):
+        return listing
+    if any(map(_UNSORTED.fullmatch, listing.ignored)):
+        raise DataError(
+            f"{source}: photos of val are outside class folders, as in the archive; move them to "
+            "folders such as val/n01440764 (torchvision.datasets.ImageNet does so, and "
+            "LOC_val_solution.csv names the class of each)"
+        )
+    return replace(
+        listing,
+        class_infos=update_class_infos(wordnet_names(ids, root), listing.class_infos),
+        ignored=[name for name in listing.ignored if name not in NAME_TABLES],
+        published=IMAGENET_PLACE,
+    )
 
 
 def list_folder(root: Path, source: str) -> Listing:
@@ -41,24 +75,6 @@ def list_folder(root: Path, source: str) -> Listing:
         OSError: A folder cannot be listed.
     """
     ignored: list[str] = []
-    folders = _split_folders(root, source, ignored)
-    records = {name: _records(root, path, ignored) for name, path in folders.items()}
-    return with_class_file(Listing(source=source, splits=records, ignored=ignored), root)
-
-
-def list_classes(root: Path) -> Records:
-    """List a folder of class folders without splits: ``<class id>/<photo>``.
-
-    Raises:
-        DataError: The folder cannot be listed.
-    """
-    try:
-        return _records(root, root, [])
-    except OSError as error:
-        raise DataError(f"{root} cannot be listed: {error}") from error
-
-
-def _split_folders(root: Path, source: str, ignored: list[str]) -> dict[str, Path]:
     folders: dict[str, Path] = {}
     for entry in _visible(root):
         name = split_name(entry.name)
@@ -71,13 +87,21 @@ def _split_folders(root: Path, source: str, ignored: list[str]) -> dict[str, Pat
             )
         else:
             folders[name] = Path(entry.path)
-    return folders
+    records = {name: list_classes(path, root, ignored) for name, path in folders.items()}
+    return with_class_file(Listing(source=source, splits=records, ignored=ignored), root)
 
 
-def _records(root: Path, split: Path, ignored: list[str]) -> Records:
+def list_classes(folder: Path, root: Path, ignored: list[str]) -> Records:
+    """List class folders, ``<class id>/<photo>``, with paths relative to ``root``.
+
+    Everything else is appended to ``ignored``.
+
+    Raises:
+        OSError: A folder cannot be listed.
+    """
     class_ids: list[str] = []
     paths: list[str] = []
-    for entry in _visible(split):
+    for entry in _visible(folder):
         if not entry.is_dir():
             ignored.append(os.path.relpath(entry.path, root))
             continue
@@ -105,42 +129,6 @@ def _visible(folder: Path) -> list[os.DirEntry[str]]:
     return sorted(visible, key=lambda entry: entry.name)
 
 
-IMAGENET_PLACE: Final = (
-    "the photos of ImageNet (ILSVRC 2012) are at image-net.org, after registration"
-)
-# From the Kaggle challenge, Caffe and ImageNet itself.
-NAME_TABLES: Final = ("LOC_synset_mapping.txt", "synset_words.txt", "words.txt")
-_WORDNET_ID = re.compile(r"n\d{8}")
-_UNSORTED = re.compile(r"\w+[/\\]ILSVRC2012_val_\d{8}\.JPEG")
-
-
-def list_images(root: Path, source: str) -> Listing | None:
-    """List an ImageFolder, with ImageNet's class names; None if ``root`` is no ImageFolder.
-
-    Raises:
-        DataError: As `list_folder`; or photos of val are outside
-            class folders, as in the archive; or a table of names is not in UTF-8.
-    """
-    if not is_folder_dataset(root):
-        return None
-    listing = list_folder(root, source)
-    ids = {class_id for each in listing.splits.values() for class_id in each.class_ids}
-    if not are_wordnet_ids(ids):
-        return listing
-    if any(map(_UNSORTED.fullmatch, listing.ignored)):
-        raise DataError(
-            f"{source}: photos of val are outside class folders, as in the archive; move them to "
-            "folders such as val/n01440764 (torchvision.datasets.ImageNet does so, and "
-            "LOC_val_solution.csv names the class of each)"
-        )
-    return replace(
-        listing,
-        class_infos=update_class_infos(wordnet_names(ids, root), listing.class_infos),
-        ignored=[name for name in listing.ignored if name not in NAME_TABLES],
-        published=IMAGENET_PLACE,
-    )
-
-
 def are_wordnet_ids(ids: Iterable[str]) -> bool:
     """Whether there are class ids and all are WordNet ids, as in ImageNet."""
     return bool(ids) and all(map(_WORDNET_ID.fullmatch, ids))
@@ -158,23 +146,18 @@ def wordnet_names(ids: Iterable[str], *folders: Path) -> dict[str, ClassInfo]:
     """
     tables = (folder / name for folder in folders for name in NAME_TABLES)
     table = next(filter(Path.is_file, tables), None)
-    names_of = _read_names(table) if table else {}
-    used = {class_id: names_of[class_id] for class_id in ids if class_id in names_of}
-    uses = Counter(names[0] for names in used.values())
+    names_of, known_ids = dict[str, tuple[str, ...]](), set(ids)
+    for line in read_lines(table) if table else ():
+        match line.split(maxsplit=1):
+            case [class_id, text] if class_id in known_ids:
+                names = tuple(filter(None, map(str.strip, text.split(","))))
+                names_of[class_id] = names or (class_id,)
+    uses = Counter(names[0] for names in names_of.values())
     return {
         class_id: ClassInfo(
             id=class_id,
             scientific_name=names[0] if uses[names[0]] == 1 else f"{names[0]} ({class_id})",
             common_names={"en": names},
         )
-        for class_id, names in used.items()
-    }
-
-
-def _read_names(path: Path) -> Mapping[str, tuple[str, ...]]:
-    """The names of each class, at least one."""
-    parts = [line.split(maxsplit=1) for line in read_lines(path) if len(line.split()) > 1]
-    return {
-        class_id: tuple(filter(None, map(str.strip, names.split(",")))) or (class_id,)
-        for class_id, names in parts
+        for class_id, names in names_of.items()
     }

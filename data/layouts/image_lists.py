@@ -6,8 +6,10 @@ recognition in an open world", CVPR 2019.
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -34,17 +36,27 @@ def _find_lists(path: Path) -> dict[str, Path]:
     A folder that contains split folders is an ImageFolder, even with lists beside them.
     """
     if path.is_file() and (match := _NAME.fullmatch(path.name)):
-        return _of_prefix(path.parent, match["prefix"])
+        return _lists_by_prefix(path.parent)[match["prefix"]]
     if not path.is_dir() or is_folder_dataset(path):
         return {}
-    matches = list(filter(None, (_NAME.fullmatch(each.name) for each in path.iterdir())))
-    prefixes = sorted({match["prefix"] for match in matches})
-    if len(prefixes) > 1:
-        names = sorted(match.string for match in matches)
+    lists_of = _lists_by_prefix(path)
+    if len(lists_of) > 1:
+        names = sorted(file.name for lists in lists_of.values() for file in lists.values())
         raise DataError(
             f"{path} holds lists of several data sets: {first(names)}; name one of them"
         )
-    return _of_prefix(path, prefixes[0]) if prefixes else {}
+    return next(iter(lists_of.values()), {})
+
+
+def _lists_by_prefix(folder: Path) -> dict[str, dict[str, Path]]:
+    """The lists of each data set in a folder, by the beginning of their names and by split."""
+    lists_of = defaultdict[str, dict[str, Path]](dict)
+    for split in SPLITS:
+        for file in sorted(folder.iterdir()):
+            name = _NAME.fullmatch(file.name)
+            if name and name["split"].lower() == split and file.is_file():
+                lists_of[name["prefix"]][split] = file
+    return lists_of
 
 
 def list_lists(path: Path, source: str, splits: Sequence[str] | None) -> Listing | None:
@@ -56,25 +68,25 @@ def list_lists(path: Path, source: str, splits: Sequence[str] | None) -> Listing
 
     Raises:
         DataError: The folder holds lists of several data sets, a list does not consist of paths and
-            labels, or photos are missing. The message
-            names them, and where to download ImageNet and its lists.
+            labels, or photos are missing. The message names them, and where to download ImageNet
+            and its lists.
     """
     lists = _find_lists(path)
     if not lists:
         return None
     rows = {split: _read(file) for split, file in lists.items()}
+    all_rows = list(chain.from_iterable(rows.values()))
     folder = next(iter(lists.values())).parent
-    root = _root(folder, rows)
-    all_rows = [row for split_rows in rows.values() for row in split_rows]
+    root = _root(folder, [path for path, _ in all_rows])
     label_of: dict[str, str] = {}
     ambiguous = [path for path, label in all_rows if label_of.setdefault(path, label) != label]
     refuse(source, "photos with several labels", ambiguous)
     class_of = _class_ids(rows.get("train") or all_rows, all_rows)
-    ids = list(class_of.values())
     listing = Listing(
         source=source,
         splits={split: _records(root, pairs, class_of) for split, pairs in rows.items()},
     )
+    ids = list(class_of.values())
     if are_wordnet_ids(ids):
         infos = wordnet_names(ids, folder, root)
         listing = replace(listing, class_infos=infos, published=LISTS)
@@ -88,13 +100,12 @@ def _records(root: Path, pairs: Sequence[tuple[str, str]], class_of: Mapping[str
     return Records(class_ids=class_ids, names=paths, read=FileReader(root, paths))
 
 
-def _of_prefix(folder: Path, prefix: str) -> dict[str, Path]:
-    lists = {}
-    for path in sorted(folder.iterdir()):
-        match = _NAME.fullmatch(path.name)
-        if match and match["prefix"] == prefix and path.is_file():
-            lists[match["split"].lower()] = path
-    return {split: lists[split] for split in SPLITS if split in lists}
+def _root(folder: Path, paths: Sequence[str]) -> Path:
+    """The folder of the lists or its parent, whichever contains photos."""
+    for root in (folder, folder.resolve().parent):
+        if any((root / path).is_file() for path in paths):
+            return root
+    return folder
 
 
 def _read(path: Path) -> list[tuple[str, str]]:
@@ -110,14 +121,6 @@ def _read(path: Path) -> list[tuple[str, str]]:
                 f"class, got {line!r}"
             )
     return pairs
-
-
-def _root(folder: Path, rows: Mapping[str, Sequence[tuple[str, str]]]) -> Path:
-    """The folder of the lists or its parent, whichever contains photos."""
-    for root in (folder, folder.resolve().parent):
-        if any((root / path).is_file() for pairs in rows.values() for path, _ in pairs):
-            return root
-    return folder
 
 
 def _class_ids(

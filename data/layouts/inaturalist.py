@@ -7,7 +7,7 @@ the names of the species, which are in ``categories.json``. The lists name no ob
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,13 +30,12 @@ def _find_lists(path: Path) -> dict[str, Path]:
     own_split = _split_of(path)
     if own_split is None and not path.is_dir():
         return {}
-    folder = path.parent if own_split else path
     lists_of = defaultdict[str | None, list[Path]](list)
-    for file in sorted(folder.iterdir()):
+    for file in sorted((path.parent if own_split else path).iterdir()):
         lists_of[_split_of(file)].append(file)
     if own_split:
         lists_of[own_split] = [path]
-    return {split: _only(lists_of[split], split, path) for split in SPLITS if split in lists_of}
+    return {split: _only(lists_of[split], split, path) for split in SPLITS if lists_of[split]}
 
 
 def _only(lists: Sequence[Path], split: str, path: Path) -> Path:
@@ -47,6 +46,15 @@ def _only(lists: Sequence[Path], split: str, path: Path) -> Path:
             f"{path} holds several lists of {split}: {names}; name one of them, such as {lists[0]}"
         )
     return lists[0]
+
+
+def _split_of(path: Path) -> str | None:
+    """The split of a list, from its name and its first bytes; None for any other file."""
+    name = _NAME.fullmatch(path.name)
+    if name is None or not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return name["split"] if _BEGINNING.match(file.read(200)) else None
 
 
 def list_inaturalist(path: Path, source: str, splits: Sequence[str] | None) -> Listing | None:
@@ -66,6 +74,24 @@ def list_inaturalist(path: Path, source: str, splits: Sequence[str] | None) -> L
     if not lists:
         return None
     root = next(iter(lists.values())).parent
+    records, class_infos = _read_lists(lists, root)
+    if all(info.scientific_name.isdigit() for info in class_infos.values()):
+        class_infos = {}  # numbers hide the species, as in 2018 and 2019
+    listing = Listing(
+        source=source,
+        splits=records,
+        class_infos=class_infos,
+        ignored=[file.name for split, file in lists.items() if split not in records],
+        published=PLACE,
+    )
+    demand_photos(listing, root, splits)
+    return with_class_file(listing, root)
+
+
+def _read_lists(
+    lists: Mapping[str, Path], root: Path
+) -> tuple[dict[str, Records], dict[str, ClassInfo]]:
+    """The photos of each split whose list has annotations, and the species of all."""
     records: dict[str, Records] = {}
     class_infos: dict[str, ClassInfo] = {}
     for split, file in lists.items():
@@ -74,37 +100,11 @@ def list_inaturalist(path: Path, source: str, splits: Sequence[str] | None) -> L
         if "annotations" not in content or (split == "test" and not content["annotations"]):
             continue
         records[split], infos = _read_list(content, root, file)
-        _demand_same_names(class_infos, infos, file)
+        contradicted = [name for name, info in infos.items() if class_infos.get(name, info) != info]
+        fault = "other lists name these categories differently"
+        refuse(str(file), fault, contradicted, "; the lists are of different years")
         class_infos |= infos
-    listing = Listing(
-        source=source,
-        splits=records,
-        class_infos={} if _are_hidden(class_infos) else class_infos,
-        ignored=[file.name for split, file in lists.items() if split not in records],
-        published=PLACE,
-    )
-    demand_photos(listing, root, splits)
-    return with_class_file(listing, root)
-
-
-def _split_of(path: Path) -> str | None:
-    """The split of a list, from its name and its first bytes; None for any other file."""
-    name = _NAME.fullmatch(path.name)
-    if name is None or not path.is_file():
-        return None
-    with path.open("rb") as file:
-        return name["split"] if _BEGINNING.match(file.read(200)) else None
-
-
-def _demand_same_names(
-    old: Mapping[str, ClassInfo], new: Mapping[str, ClassInfo], path: Path
-) -> None:
-    contradicted = [name for name, info in new.items() if old.get(name, info) != info]
-    if contradicted:
-        raise DataError(
-            f"{path}: other lists name these categories differently: {first(contradicted)}; the "
-            "lists are of different years"
-        )
+    return records, class_infos
 
 
 def _read_list(
@@ -122,32 +122,19 @@ def _read_list(
 
 
 def _records(content: Mapping[str, Any], root: Path, path: Path) -> Records:
-    category_of = _categories(content["annotations"], path)
-    photos = [(str(each["file_name"]), category_of.get(each["id"])) for each in content["images"]]
-    unlabelled = [name for name, class_id in photos if class_id is None]
-    refuse(str(path), "photos without an annotation", unlabelled)
-    names, class_ids = [name for name, _ in photos], [class_id or "" for _, class_id in photos]
-    refuse(str(path), "photos listed twice", repeated(names))
-    return Records(class_ids=class_ids, names=names, read=FileReader(root, names))
-
-
-def _categories(annotations: Iterable[Mapping[str, Any]], path: Path) -> dict[Any, str]:
-    """The category of each photo by its id."""
     category_of: dict[Any, str] = {}
     ambiguous = []
-    for each in annotations:
+    for each in content["annotations"]:
         category = str(each["category_id"])
         if category_of.setdefault(each["image_id"], category) != category:
             ambiguous.append(str(each["image_id"]))
     refuse(str(path), "photos with several categories", ambiguous)
-    return category_of
-
-
-def _are_hidden(class_infos: Mapping[str, ClassInfo]) -> bool:
-    """Whether the names are numbers instead of species, as in 2018 and 2019."""
-    return bool(class_infos) and all(
-        each.scientific_name.isdigit() for each in class_infos.values()
-    )
+    names = [str(each["file_name"]) for each in content["images"]]
+    class_ids = [category_of.get(each["id"], "") for each in content["images"]]
+    unlabelled = [name for name, class_id in zip(names, class_ids, strict=True) if not class_id]
+    refuse(str(path), "photos without an annotation", unlabelled)
+    refuse(str(path), "photos listed twice", repeated(names))
+    return Records(class_ids=class_ids, names=names, read=FileReader(root, names))
 
 
 def _class_info(category: Mapping[str, Any]) -> ClassInfo:

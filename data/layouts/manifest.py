@@ -8,18 +8,16 @@ language; ``|`` separates several names). Other columns are ignored.
 
 import os
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from florilege.data.dataset import SPLITS, FileReader, split_name
-from florilege.data.records import Listing, Records, missing_photos, refuse
+from florilege.data.records import Listing, Records, demand_photos, refuse
 from florilege.errors import DataError, first, repeated
 from florilege.models.classes import ClassInfo
 from florilege.suggestions import suggestion
 from florilege.tables import SUFFIXES, Table, read_table
 
-_REQUIRED = ("path", "class_id", "split")
 TAXON = ("scientific_name", "genus", "family", "gbif")
 COMMON_NAME = "common_name:"
 GROUP = "group"
@@ -41,34 +39,32 @@ def list_manifest(path: Path, source: str, splits: Sequence[str] | None) -> List
     if not is_manifest(path):
         return None
     table, root = read_table(path), path.parent
-    demand_columns(source, table, _REQUIRED)
+    demand_columns(source, table, ("path", "class_id", "split"))
     paths, class_ids = demand_pictures(source, table)
-    split_names = list(map(split_name, table["split"]))
-    unknown = [row for row, name in enumerate(split_names) if name is None]
-    details = [f"{paths[row]}: {table['split'][row]}" for row in unknown]
-    refuse(source, "unknown splits (use train, val or test)", details)
-    observations = observation_ids(table, paths)
     rows_of = defaultdict[str | None, list[int]](list)
-    for row, name in enumerate(split_names):
-        rows_of[name].append(row)
-    columns = {"class_ids": class_ids, "names": paths, "observations": observations}
-    records = {name: _records(columns, rows_of[name], root) for name in SPLITS if name in rows_of}
-    for _, missing in missing_photos(records, root, splits):
-        refuse(source, f"missing files (paths are relative to {root})", missing)
-    return Listing(
+    for row, cell in enumerate(table["split"]):
+        rows_of[split_name(cell)].append(row)
+    unknown = [f"{paths[row]}: {table['split'][row]}" for row in rows_of[None]]
+    refuse(source, "unknown splits (use train, val or test)", unknown)
+    observations = observation_ids(table, paths)
+    records = {}
+    for name in filter(rows_of.__contains__, SPLITS):
+        rows = rows_of[name]
+        names = [paths[row] for row in rows]
+        records[name] = Records(
+            class_ids=[class_ids[row] for row in rows],
+            names=names,
+            observations=observations and [observations[row] for row in rows],
+            read=FileReader(root, names),
+        )
+    listing = Listing(
         source=source,
         splits=records,
         class_infos=class_infos_of(source, table, class_ids),
         groups=class_groups(table, class_ids),
     )
-
-
-def _records(columns: Mapping[str, Sequence[str] | None], rows: list[int], root: Path) -> Records:
-    """The rows of one split."""
-    cells: dict[str, Any] = {
-        name: column and [column[row] for row in rows] for name, column in columns.items()
-    }
-    return Records(**cells, read=FileReader(root, cells["names"]))
+    demand_photos(listing, root, splits)
+    return listing
 
 
 def demand_columns(source: str, table: Table, columns: Sequence[str]) -> None:
@@ -123,6 +119,22 @@ def class_infos_of(source: str, table: Table, class_ids: Sequence[str]) -> dict[
     return {class_id: _class_info(class_id, cells) for class_id, cells in values.items()}
 
 
+def _class_info(class_id: str, cells: dict[str, str]) -> ClassInfo:
+    common = {
+        name.removeprefix(COMMON_NAME): tuple(filter(None, map(str.strip, text.split("|"))))
+        for name, text in cells.items()
+        if name.startswith(COMMON_NAME)
+    }
+    return ClassInfo(
+        id=class_id,
+        scientific_name=cells.get("scientific_name", class_id),
+        genus=cells.get("genus"),
+        family=cells.get("family"),
+        gbif=cells.get("gbif"),
+        common_names=common,
+    )
+
+
 def class_columns(listing: Listing, class_ids: Sequence[str]) -> dict[str, list[str]]:
     """The manifest columns about the classes, one row for each of ``class_ids``.
 
@@ -144,28 +156,8 @@ def _class_cells(info: ClassInfo) -> dict[str, str]:
 
 def class_groups(table: Table, class_ids: Sequence[str]) -> dict[str, list[str]]:
     """The distinct groups of each class in the column ``group``."""
-    if GROUP not in table:
-        return {}
     groups_of = defaultdict[str, dict[str, None]](dict)
-    for class_id, text in zip(class_ids, table[GROUP], strict=True):
+    for class_id, text in zip(class_ids, table.get(GROUP, [""] * len(class_ids)), strict=True):
         if group := text.strip():
             groups_of[class_id][group] = None
     return {class_id: list(groups) for class_id, groups in groups_of.items()}
-
-
-def _class_info(class_id: str, cells: dict[str, str]) -> ClassInfo:
-    common = {
-        name.removeprefix(COMMON_NAME): tuple(
-            part.strip() for part in text.split("|") if part.strip()
-        )
-        for name, text in cells.items()
-        if name.startswith(COMMON_NAME)
-    }
-    return ClassInfo(
-        id=class_id,
-        scientific_name=cells.get("scientific_name", class_id),
-        genus=cells.get("genus"),
-        family=cells.get("family"),
-        gbif=cells.get("gbif"),
-        common_names=common,
-    )

@@ -9,10 +9,10 @@ species. Neither holds GBIF keys.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path, PurePath
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from florilege.data.layouts.class_file import with_class_file
 from florilege.data.layouts.folder import is_folder_dataset, list_folder
@@ -20,7 +20,7 @@ from florilege.data.layouts.manifest import demand_columns
 from florilege.data.records import Listing, Records, read_json
 from florilege.errors import DataError
 from florilege.models.classes import ClassInfo, without_author
-from florilege.tables import Table, read_table
+from florilege.tables import read_table
 
 METADATA: Final = "plantnet300K_metadata.json"
 # The second is in old copies.
@@ -32,20 +32,14 @@ SPECIES_2: Final = "species_metadata.csv"
 _PLACE_2: Final = "Pl@ntNet-300K version 2 is at Zenodo, DOI 10.5281/zenodo.10419064"
 
 
-class _TablePhoto(NamedTuple):
-    """One photo in the tables."""
-
-    path: str  # split, species and name
-    observation: str | None
-
-
-class _Tables(NamedTuple):
+@dataclass(frozen=True)
+class _Tables:
     """The content of both tables."""
 
-    photos: Mapping[str, _TablePhoto]  # by name without suffix
-    class_infos: Mapping[str, ClassInfo]
-    files: tuple[str, ...]
+    files: tuple[str, str]
     place: str
+    photos: Mapping[str, tuple[str, str]]  # path and observation or "", by name without suffix
+    class_infos: Mapping[str, ClassInfo]
 
 
 def _is_plantnet(root: Path) -> bool:
@@ -89,15 +83,14 @@ def list_plantnet(path: Path, source: str) -> Listing | None:
         )
     listing = list_folder(folder, source)
     splits, photos = listing.splits, tables.photos
-    names = chain.from_iterable(each.names for each in splits.values())
-    stems = set(map(_stem, names))
+    stems = set(map(_stem, chain.from_iterable(each.names for each in splits.values())))
     listing = replace(
         listing,
         splits={name: _with_observations(each, photos) for name, each in splits.items()},
         unlisted=sorted(stems - photos.keys()),
         class_infos=tables.class_infos,
         ignored=[name for name in listing.ignored if folder != root or name not in tables.files],
-        missing=[photo.path for name, photo in photos.items() if name not in stems],
+        missing=[path for name, (path, _) in photos.items() if name not in stems],
         published=tables.place,
     )
     return with_class_file(listing, root)
@@ -115,62 +108,57 @@ def _read_tables(root: Path, source: str) -> _Tables:
     return _read_1(root, source)
 
 
-def _with_observations(records: Records, photos: Mapping[str, _TablePhoto]) -> Records:
-    observations = []
-    for name in records.names:
-        photo = photos.get(_stem(name))
-        observations.append(photo.observation or name if photo else name)
+def _with_observations(records: Records, photos: Mapping[str, tuple[str, str]]) -> Records:
+    observations = [photos.get(_stem(name), ("", ""))[1] or name for name in records.names]
     return replace(records, observations=observations)
 
 
 def _read_1(root: Path, source: str) -> _Tables:
-    names = next((name for name in NAMES if (root / name).is_file()), NAMES[0])
-    _demand(root, source, (METADATA, names), PLACE)
-    entries = _read_object(root / METADATA).items()
-    photos = {name: _photo_1(name, entry) for name, entry in entries if isinstance(entry, dict)}
+    files = (METADATA, next((name for name in NAMES if (root / name).is_file()), NAMES[0]))
+    _demand(root, source, files, PLACE)
+    photos = {}
+    for photo, entry in _read_object(root / METADATA).items():
+        if isinstance(entry, dict):
+            path = f"{entry.get('split')}/{entry.get('species_id')}/{photo}.jpg"
+            observation = entry.get("obs_id")
+            photos[photo] = (path, "" if observation is None else str(observation).strip())
     full = {
         class_id: str(name).replace("_", " ").strip()
-        for class_id, name in _read_object(root / names).items()
+        for class_id, name in _read_object(root / files[1]).items()
     }
     short = {class_id: without_author(name) for class_id, name in full.items()}
     class_infos = {
         class_id: ClassInfo(id=class_id, scientific_name=name, genus=name.split(" ")[0] or None)
         for class_id, name in _distinct_names(short, full).items()
     }
-    return _Tables(photos, class_infos, (METADATA, names), PLACE)
-
-
-def _photo_1(name: str, entry: Mapping[str, Any]) -> _TablePhoto:
-    observation = entry.get("obs_id")
-    return _TablePhoto(
-        path=f"{entry.get('split')}/{entry.get('species_id')}/{name}.jpg",
-        observation=None if observation is None else str(observation).strip() or None,
-    )
+    return _Tables(files, PLACE, photos, class_infos)
 
 
 def _read_2(root: Path, source: str) -> _Tables:
-    _demand(root, source, (METADATA_2, SPECIES_2), _PLACE_2)
-    table = _table(root / METADATA_2, ("species_id", "PN_observation_id", "split", "PN_hash"))
-    columns = (table[name] for name in ("PN_hash", "species_id", "PN_observation_id", "split"))
+    files = (METADATA_2, SPECIES_2)
+    _demand(root, source, files, _PLACE_2)
+    columns = ("PN_hash", "species_id", "PN_observation_id", "split")
     photos = {
-        _stem(name): _TablePhoto(
-            f"{split}/{_folder(species)}/{name}.jpg", observation.strip() or None
-        )
-        for name, species, observation, split in zip(*columns, strict=True)
+        _stem(photo): (f"{split}/{_folder(species)}/{photo}.jpg", observation.strip())
+        for photo, species, observation, split in _rows(root / METADATA_2, columns)
     }
-    names = ("species", "full_species", "genus", "family")
-    table = _table(root / SPECIES_2, ("species_id", *names))
-    short, full, genera, families = (_by_species(table, name) for name in names)
+    names = ("species_id", "species", "full_species", "genus", "family")
+    rows = {
+        _folder(species): tuple(map(str.strip, cells))
+        for species, *cells in _rows(root / SPECIES_2, names)
+    }
+    short = {class_id: cells[0] for class_id, cells in rows.items()}
+    full = {class_id: cells[1] for class_id, cells in rows.items()}
     class_infos = {
         class_id: ClassInfo(
             id=class_id,
             scientific_name=name or class_id,
-            genus=genera[class_id] or None,
-            family=families[class_id] or None,
+            genus=rows[class_id][2] or None,
+            family=rows[class_id][3] or None,
         )
         for class_id, name in _distinct_names(short, full).items()
     }
-    return _Tables(photos, class_infos, (METADATA_2, SPECIES_2), _PLACE_2)
+    return _Tables(files, _PLACE_2, photos, class_infos)
 
 
 def _demand(root: Path, source: str, tables: Iterable[str], place: str) -> None:
@@ -186,12 +174,6 @@ def _folder(species_id: str) -> str:
     return species_id.strip().zfill(4)
 
 
-def _by_species(table: Table, column: str) -> dict[str, str]:
-    """The cells of a column by species folder."""
-    cells = zip(table["species_id"], table[column], strict=True)
-    return {_folder(species): cell.strip() for species, cell in cells}
-
-
 def _distinct_names(short: Mapping[str, str], full: Mapping[str, str]) -> dict[str, str]:
     """Names without authors, except where only the authors tell names apart."""
     uses = Counter(short.values())
@@ -200,10 +182,11 @@ def _distinct_names(short: Mapping[str, str], full: Mapping[str, str]) -> dict[s
     }
 
 
-def _table(path: Path, columns: tuple[str, ...]) -> Table:
+def _rows(path: Path, columns: tuple[str, ...]) -> Iterable[tuple[str, ...]]:
+    """The cells of these columns, row by row."""
     table = read_table(path)
     demand_columns(str(path), table, columns)
-    return table
+    return zip(*(table[name] for name in columns), strict=True)
 
 
 def _read_object(path: Path) -> Mapping[str, Any]:

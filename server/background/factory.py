@@ -7,7 +7,7 @@ from pathlib import Path
 
 from florilege.calibration.monitoring.score_log import ScoreLogWriter, Scorer
 from florilege.errors import UsageError
-from florilege.feedback_store import FILE, FeedbackStore, refuse_json_lines
+from florilege.feedback_store import FILE, FeedbackStore
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.background.drift_watch import DriftWatch
 from florilege.server.background.feedback import Feedback
@@ -23,12 +23,10 @@ def open_feedback_service(settings: Settings, metrics: Metrics) -> Feedback | No
 
     Raises:
         UsageError: The folder cannot be written, or its database is not ours.
-        DataError: It holds feedback of an earlier version.
     """
     if settings.feedback_store is None:
         return None
     folder = _writable(settings.feedback_store, "--feedback-store")
-    refuse_json_lines(folder)
     try:
         store = FeedbackStore(folder, max_bytes=settings.feedback_max_bytes)
     except (OSError, sqlite3.Error) as error:

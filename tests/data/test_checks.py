@@ -65,22 +65,23 @@ def test_every_picture_that_cannot_be_used_is_listed(tmp_path: Path) -> None:
     }
 
 
-def test_the_same_file_in_two_splits_is_an_error_and_within_one_a_warning(tmp_path: Path) -> None:
+def test_copies_across_splits_are_an_error_and_copies_and_stray_files_warnings(
+    tmp_path: Path,
+) -> None:
     root = write_folder(tmp_path, GOOD)
+    (root / "notes.txt").write_text("x")
     (root / "val/a/copy.png").write_bytes((root / "train/a/000.png").read_bytes())
     (root / "train/b/copy.png").write_bytes((root / "train/b/000.png").read_bytes())
+    (root / "train/b/other.png").write_bytes((root / "train/a/001.png").read_bytes())
     report = _check(root)
     assert _kinds(report.errors) == {
         "same_file_across_splits": ["train/a/000.png (train) = val/a/copy.png (val)"]
     }
-    assert _kinds(report.warnings) == {"duplicates": ["train/b/000.png = train/b/copy.png"]}
-
-
-def test_the_same_file_in_two_classes_is_a_warning(tmp_path: Path) -> None:
-    root = write_folder(tmp_path, GOOD)
-    (root / "train/b/copy.png").write_bytes((root / "train/a/000.png").read_bytes())
-    warnings = _kinds(_check(root).warnings)
-    assert warnings["duplicates_across_classes"] == ["train/a/000.png (a) = train/b/copy.png (b)"]
+    assert _kinds(report.warnings) == {
+        "duplicates": ["train/a/001.png = train/b/other.png", "train/b/000.png = train/b/copy.png"],
+        "duplicates_across_classes": ["train/a/001.png (a) = train/b/other.png (b)"],
+        "ignored": ["notes.txt"],
+    }
 
 
 def test_observations_across_splits_are_an_error(tmp_path: Path) -> None:
@@ -101,32 +102,40 @@ def test_missing_files_of_a_manifest_are_listed_like_unreadable_ones(tmp_path: P
     assert errors == {"unreadable_file": ["no.png: No such file or directory"]}
 
 
-def test_classes_of_val_that_train_lacks_are_an_error(tmp_path: Path) -> None:
-    root = write_folder(tmp_path, {"train": {"a": 2, "b": 2}, "val": {"c": 2, "a": 1, "b": 1}})
-    assert _kinds(_check(root).errors) == {"missing_in_train": ["c"]}
-
-
-def test_rare_and_absent_classes_and_splits_are_warnings(tmp_path: Path) -> None:
-    root = write_folder(tmp_path, {"train": {"a": 2, "b": 2, "c": 1}, "val": {"a": 1}})
-    report = _check(root)
-    assert report.errors == []
-    assert _kinds(report.warnings) == {
-        "one_picture": ["c"],
-        "missing_in_val": ["b", "c"],
-        "no_split": [],
-    }
-
-
-def test_one_picture_to_learn_from_is_a_warning_however_many_are_elsewhere(tmp_path: Path) -> None:
-    root = write_folder(
-        tmp_path, {"train": {"a": 1, "b": 2}, "val": {"a": 3, "b": 1}, "test": GOOD["test"]}
-    )
-    assert _kinds(_check(root).warnings) == {"one_picture": ["a"]}
-
-
-def test_one_picture_to_measure_on_is_none(tmp_path: Path) -> None:
-    root = write_folder(tmp_path, {"val": {"a": 1, "b": 2}})
-    assert set(_kinds(_check(root).warnings)) == {"no_split"}
+@pytest.mark.parametrize(
+    ("counts", "errors", "warnings"),
+    [
+        pytest.param(
+            {"train": {"a": 2, "b": 2}, "val": {"c": 2, "a": 1, "b": 1}, "test": {"a": 1, "b": 1}},
+            {"missing_in_train": ["c"]},
+            {"missing_in_test": ["c"]},
+            id="classes of val that train lacks are an error",
+        ),
+        pytest.param(
+            {"train": {"a": 2, "b": 2, "c": 1}, "val": {"a": 1}},
+            {},
+            {"one_picture": ["c"], "missing_in_val": ["b", "c"], "no_split": []},
+            id="rare and absent classes and splits are warnings",
+        ),
+        pytest.param(
+            {"train": {"a": 1, "b": 2}, "val": {"a": 3, "b": 1}, "test": GOOD["test"]},
+            {},
+            {"one_picture": ["a"]},
+            id="one picture to learn from is a warning however many are elsewhere",
+        ),
+        pytest.param(
+            {"val": {"a": 1, "b": 2}}, {}, {"no_split": []}, id="one picture to measure on is none"
+        ),
+    ],
+)
+def test_classes_and_splits_without_pictures(
+    tmp_path: Path,
+    counts: dict[str, dict[str, int]],
+    errors: dict[str, list[str]],
+    warnings: dict[str, list[str]],
+) -> None:
+    report = _check(write_folder(tmp_path, counts))
+    assert (_kinds(report.errors), _kinds(report.warnings)) == (errors, warnings)
 
 
 @pytest.mark.parametrize("classes", [{}, {"only": 2}])
@@ -137,12 +146,6 @@ def test_fewer_than_two_classes_are_an_error(tmp_path: Path, classes: dict[str, 
     errors = _kinds(_check(tmp_path).errors)
     assert errors["too_few_classes"] == list(classes)
     assert "empty_split" in errors
-
-
-def test_stray_files_are_a_warning(tmp_path: Path) -> None:
-    root = write_folder(tmp_path, GOOD)
-    (root / "notes.txt").write_text("x")
-    assert _kinds(_check(root).warnings) == {"ignored": ["notes.txt"]}
 
 
 def test_the_flora_is_sound_but_for_its_rarest_species() -> None:

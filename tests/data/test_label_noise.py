@@ -129,7 +129,9 @@ def test_groups_for_some_classes_only_are_refused_even_where_the_rest_have_a_gen
 
 
 def test_a_class_of_two_groups_is_refused() -> None:
-    with pytest.raises(DataError, match=r"belongs to one group, but 'b' has several"):
+    with pytest.raises(
+        DataError, match=r"a class belongs to one: 'b'; keep one in the column 'group'"
+    ):
         noise_groups(listing(records(["a", "b"]), {"a": ["x"], "b": ["x", "y"]}))
 
 

@@ -45,8 +45,10 @@ def test_a_folder_called_flora_is_reached_by_its_path(
 
 
 def test_pictures_of_one_size_are_known_unopened(tmp_path: Path) -> None:
-    assert own_pictures("flora") == own_pictures("flora:train=1,seed=3") == (48, None, None)
-    assert own_pictures(str(tmp_path)) is own_pictures("nowhere.csv") is None
+    for source in ("flora", "flora:train=1,seed=3", "flora:train=4,fraction=0.5,noise=0.2"):
+        assert own_pictures(source) == (48, None, None)
+    for source in (str(tmp_path), "nowhere.csv", f"{tmp_path}:noise=0.2", "flora:noise=2"):
+        assert own_pictures(source) is None
     (tmp_path / "cifar-100-python").mkdir()
     assert own_pictures(str(tmp_path)) is None
     for name in ("train", "test", "meta"):
@@ -54,4 +56,5 @@ def test_pictures_of_one_size_are_known_unopened(tmp_path: Path) -> None:
     cifar = own_pictures(str(tmp_path))
     assert cifar is not None
     assert cifar.side == 32
-    assert cifar == own_pictures(str(tmp_path / "cifar-100-python"))
+    for source in (f"{tmp_path}/cifar-100-python", f"{tmp_path}:noise=0.2,noise_seed=1"):
+        assert own_pictures(source) == cifar

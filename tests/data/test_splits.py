@@ -46,15 +46,7 @@ def test_each_class_is_cut_in_proportion() -> None:
         assert abs(counts["test"] - 0.2 * size) <= 1
 
 
-def test_over_many_small_classes_the_shares_come_true() -> None:
-    class_ids = [str(index // 3) for index in range(3000)]
-    groups = [str(index) for index in range(3000)]
-    counts = Counter(draw_splits(class_ids, groups, val=0.1, test=0.1, seed=0))
-    assert abs(counts["val"] - 300) < 80  # five standard deviations
-    assert abs(counts["test"] - 300) < 80
-
-
-@pytest.mark.parametrize(("photos", "together"), [(8, 2), (10, 5), (12, 3), (6, 6)])
+@pytest.mark.parametrize(("photos", "together"), [(3, 1), (8, 2), (10, 5), (12, 3), (6, 6)])
 def test_over_many_classes_of_a_few_plants_the_shares_come_true(photos: int, together: int) -> None:
     class_ids = [str(row // photos) for row in range(500 * photos)]
     groups = [str(row // together) for row in range(500 * photos)]
@@ -105,16 +97,6 @@ def test_the_seed_rules_the_draw_and_the_order_of_rows_does_not() -> None:
     assert first != draw_splits(class_ids, groups, val=0.2, test=0.2, seed=1)
     backwards = draw_splits(class_ids[::-1], groups[::-1], val=0.2, test=0.2, seed=0)
     assert backwards[::-1] == first
-
-
-def test_shares_and_seeds_out_of_range_are_refused() -> None:
-    for val, test in ((-0.1, 0.1), (0.5, 0.5), (float("nan"), 0.1)):
-        with pytest.raises(ValueError, match="their sum below 1"):
-            draw_splits(["a"], ["x"], val=val, test=test, seed=0)
-    with pytest.raises(ValueError, match="seed must be 0 or more"):
-        draw_splits(["a"], ["x"], val=0.1, test=0.1, seed=-1)
-    with pytest.raises(ValueError, match="groups must have 1"):
-        draw_splits(["a"], [], val=0.1, test=0.1, seed=0)
 
 
 def _split(source: Path, out: Path) -> list[dict[str, str]]:

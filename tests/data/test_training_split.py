@@ -1,15 +1,19 @@
-"""Options of the training split after a source: parsing and effect."""
+"""The training split: thinned, with a long tail, with label noise, or with val held out."""
 
-from dataclasses import fields
+import pickle
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from florilege.data.dataset import Dataset
 from florilege.data.layouts.plantnet_300k import METADATA, NAMES
-from florilege.data.sources import open_dataset, own_pictures
-from florilege.data.training_split import TrainingOptions, add_options, parse_options
+from florilege.data.options import TrainingOptions
+from florilege.data.records import Records
+from florilege.data.sources import open_dataset
+from florilege.data.training_split import sample_rows
 from florilege.errors import DataError
 from tests.data.pictures import write_folder
 
@@ -52,27 +56,6 @@ def changed(clean: Dataset, noisy: Dataset) -> dict[str, float]:
         name: float(np.mean(split.labels != noisy.split(name).labels))
         for name, split in clean.splits.items()
     }
-
-
-def test_options_follow_any_source_and_leave_its_own() -> None:
-    assert parse_options("flora: train=40, noise=.5 ,seed=3,fraction=0.5") == (
-        "flora: train=40,seed=3",
-        TrainingOptions(noise=0.5, fraction=0.5),
-    )
-    assert parse_options("flora:noise=0.5,noise_seed=2") == (
-        "flora",
-        TrainingOptions(noise=0.5, noise_seed=2),
-    )
-    assert parse_options("photos.csv:imbalance=100,sample_seed=7") == (
-        "photos.csv",
-        TrainingOptions(imbalance=100, sample_seed=7),
-    )
-    assert parse_options("photos:imbalance=1,fraction=1,noise=1") == (
-        "photos",
-        TrainingOptions(noise=1.0),
-    )
-    for plain in ("flora", "photos", "flora:train=4,val=2,seed=1", ""):
-        assert parse_options(plain) == (plain, TrainingOptions())
 
 
 @pytest.mark.parametrize("layout", ["folder", "manifest", "plantnet"])
@@ -159,98 +142,169 @@ def test_data_without_train_are_read_whatever_is_asked_of_it(tmp_path: Path) -> 
     assert len(open_dataset(f"{tmp_path}:noise=0.5,fraction=0.1").split("test")) == 2
 
 
-@pytest.mark.parametrize("name", ["photos:noise=0.2", "a=b", "c:d", "x:y=1,z=2"])
-def test_a_path_that_exists_wins_over_options(tmp_path: Path, name: str) -> None:
-    write_folder(tmp_path / name, {"train": {"Rosa alba": 30, "Rosa bella": 30}})
-    path = str(tmp_path / name)
-    assert parse_options(path) == (path, TrainingOptions())
-    assert parse_options(f"{path}:noise=1") == (path, TrainingOptions(noise=1))
-    assert changed(open_dataset(path), open_dataset(f"{path}:noise=1"))["train"] > 0
+CLASSES = [f"c{number:02d}" for number in range(20)]
+IDS = [CLASSES[row % 20] for row in range(2000)]
+NAMES_OF_ROWS = [f"{row}.png" for row in range(2000)]
 
 
-@pytest.mark.parametrize("path", [r"C:\photos\a=b", "C:/photos/noise=1", "nowhere:0.2", "a:b:c"])
-def test_what_does_not_look_like_options_is_a_path(path: str) -> None:
-    assert parse_options(path) == (path, TrainingOptions())
-    with pytest.raises(DataError, match="no such file or folder"):
-        open_dataset(path)
+def sample(**options: Any) -> list[int]:
+    """The rows kept of 2,000 pictures of 20 classes."""
+    return sample_rows(IDS, NAMES_OF_ROWS, TrainingOptions(**options))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("noise=0.2,noise=0.3", "noise is given twice"),
-        ("noise=1.5", r"noise must be a number from 0 to 1, got '1\.5'"),
-        ("noise=nan", "noise must be"),
-        ("noise=", "noise must be .* got ''"),
-        ("fraction=0", "fraction must be a number above 0 and at most 1"),
-        ("imbalance=0.5", "imbalance must be a finite number of 1 or more"),
-        ("imbalance=inf", "imbalance must be"),
-        ("noise=0.1,noise_seed=-1", "noise_seed must be a whole number of 0 or more, got '-1'"),
-        ("sample_seed=1.5", "sample_seed must be a whole number"),
-    ],
-)
-@pytest.mark.parametrize("source", ["nowhere", "flora"])
-def test_a_value_that_an_option_does_not_take_is_refused(
-    source: str, options: str, message: str
-) -> None:
-    with pytest.raises(DataError, match=message):
-        open_dataset(f"{source}:{options}")
+def sizes(counts: dict[str, int], **options: Any) -> Counter[str]:
+    """How many of each class are kept."""
+    ids = list(Counter(counts).elements())
+    rows = sample_rows(ids, list(map(str, range(len(ids)))), TrainingOptions(**options))
+    return Counter(ids[row] for row in rows)
 
 
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        (
-            "nowhere:nois=0.2",
-            "unknown option .nois.; a source takes noise=, .*; did you mean noise?",
-        ),
-        ("nowhere:noise=0.2,imbalanced=2", "did you mean imbalance"),
-        ("nowhere:size=3", "unknown option 'size'; a source takes"),
-        (
-            "flora:nois=1",
-            "unknown option 'nois'; flora takes train=.* the options of any source, noise=",
-        ),
-    ],
-)
-def test_an_unknown_option_is_refused_with_those_there_are(source: str, message: str) -> None:
-    with pytest.raises(DataError, match=message) as refused:
-        open_dataset(source)
-    for field in fields(TrainingOptions):
-        assert f"{field.name}=" in str(refused.value)
+def photo(row: int) -> bytes:
+    return str(row).encode()
 
 
-def test_a_source_with_options_tells_its_picture_size(tmp_path: Path) -> None:
-    assert (
-        own_pictures("flora:noise=0.2")
-        == own_pictures("flora:train=4,fraction=0.5")
-        == (48, None, None)
+@pytest.mark.parametrize("fraction", [0.004, 0.1, 0.5, 1.0])
+def test_the_same_share_of_each_class_is_kept_and_at_least_one(fraction: float) -> None:
+    rows = sample(fraction=fraction)
+    assert rows == sorted(rows)
+    assert set(Counter(IDS[row] for row in rows).values()) == {max(1, round(100 * fraction))}
+    assert len({IDS[row] for row in rows}) == 20
+
+
+def test_a_number_of_each_class_is_kept_after_its_share_and_before_the_tail() -> None:
+    counts = {"a": 100, "b": 40, "c": 6}
+    few = sizes(counts, per_class=10)
+    assert few == {"a": 10, "b": 10, "c": 6}
+    assert sizes(counts, fraction=0.5, per_class=25) == {
+        "a": 25,
+        "b": 20,
+        "c": 3,
+    }
+    tail = sizes(dict.fromkeys(CLASSES, 500), per_class=100, imbalance=10)
+    assert (max(tail.values()), min(tail.values())) == (100, 10)
+    rows = sample(per_class=7)
+    assert set(Counter(IDS[row] for row in rows).values()) == {7}
+    assert set(rows) < set(sample(per_class=8))
+
+
+def test_a_smaller_share_is_part_of_a_larger_one_and_a_seed_draws_another() -> None:
+    assert set(sample(fraction=0.2)) < set(sample(fraction=0.5))
+    assert sample(fraction=0.5, sample_seed=1) != sample(fraction=0.5, sample_seed=2)
+    backwards = sample_rows(IDS[::-1], NAMES_OF_ROWS[::-1], TrainingOptions(fraction=0.5))
+    assert {1999 - row for row in backwards} == set(sample(fraction=0.5))
+
+
+@pytest.mark.parametrize("imbalance", [10.0, 100.0])
+def test_a_long_tail_falls_by_the_same_factor_from_class_to_class(imbalance: float) -> None:
+    counts = sizes(dict.fromkeys(CLASSES, 500), imbalance=imbalance)
+    falling = sorted(counts.values(), reverse=True)
+    assert falling == [round(500 * imbalance ** (-place / 19)) for place in range(20)]
+    assert falling[0] == 500
+    assert falling[-1] == 500 / imbalance
+
+
+def test_which_class_is_where_in_the_tail_is_drawn_by_the_seed() -> None:
+    first, second = (
+        sizes(dict.fromkeys(CLASSES, 500), imbalance=100, sample_seed=seed).most_common()
+        for seed in (0, 1)
     )
-    assert own_pictures(f"{tmp_path}:noise=0.2") is own_pictures("flora:noise=2") is None
-    (tmp_path / "cifar-100-python").mkdir()
-    for name in ("train", "test", "meta"):
-        (tmp_path / "cifar-100-python" / name).touch()
-    cifar = own_pictures(f"{tmp_path}:noise=0.2,noise_seed=1")
-    assert cifar is not None
-    assert cifar.side == 32
+    assert [count for _, count in first] == [count for _, count in second]
+    assert [name for name, _ in first] != [name for name, _ in second]
+    assert [name for name, _ in first] != CLASSES
 
 
-@pytest.mark.parametrize(
-    ("source", "found"),
-    [
-        ("photos", "photos:noise=0.2,hold_out=5"),
-        ("photos:fraction=0.5", "photos:fraction=0.5,noise=0.2,hold_out=5"),
-        ("photos: noise =0", "photos: noise =0,hold_out=5"),
-        ("photos:hold_out=1,noise=1", "photos:hold_out=1,noise=1"),
-        ("flora:train=4000", "flora:train=4000,noise=0.2,hold_out=5"),
-        ("a:b/photos", "a:b/photos:noise=0.2,hold_out=5"),
-        ("x" * 5000, "x" * 5000 + ":noise=0.2,hold_out=5"),
-    ],
-)
-def test_options_are_added_but_for_those_that_are_named(source: str, found: str) -> None:
-    assert add_options(source, "noise=0.2,hold_out=5") == found
-    assert add_options(found, "noise=0.2,hold_out=5") == found
+def test_a_class_with_fewer_pictures_than_its_place_allows_keeps_them_all() -> None:
+    counts = {"a": 400, "b": 3, "c": 90, "d": 1}
+    tail = sizes(counts, imbalance=4)
+    assert (tail["b"], tail["d"]) == (3, 1)
+    assert all(tail[name] >= 400 / 4 or tail[name] == counts[name] for name in counts)
+    assert sizes({"a": 7}, imbalance=100) == {"a": 7}
+    assert sizes({}, imbalance=100) == {}
 
 
-def test_a_folder_that_is_called_like_options_has_none(tmp_path: Path) -> None:
-    (tmp_path / "x:noise=1").mkdir()
-    assert add_options(f"{tmp_path}/x:noise=1", "noise=0.2") == f"{tmp_path}/x:noise=1:noise=0.2"
+def test_the_rarest_class_keeps_one_picture_whatever_the_tail() -> None:
+    few = sizes(dict.fromkeys(CLASSES, 10), fraction=0.5, imbalance=1000)
+    assert (max(few.values()), min(few.values())) == (5, 1)
+
+
+def test_the_tail_begins_at_what_the_share_leaves() -> None:
+    both = sizes(dict.fromkeys("abc", 100), fraction=0.5, imbalance=25)
+    assert sorted(both.values()) == [2, 10, 50]
+
+
+def test_selected_pictures_bring_their_columns_and_bytes() -> None:
+    records = Records(
+        class_ids=["a", "b", "c"], names=NAMES_OF_ROWS[:3], observations="xyz", read=photo
+    )
+    choice = records.select_rows([2, 0])
+    assert choice.class_ids == ["c", "a"]
+    assert choice.names == ["2.png", "0.png"]
+    assert choice.observations == ["z", "x"]
+    assert pickle.loads(pickle.dumps(choice.read))(0) == b"2"
+
+
+HELD = {"train": {"a": 30, "b": 20, "c": 12}, "val": {"a": 2, "b": 2, "c": 2}}
+
+
+@pytest.fixture(scope="module")
+def held(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_folder(tmp_path_factory.mktemp("photos"), HELD)
+
+
+def test_val_is_a_balanced_part_of_train_and_the_val_there_was_is_test(held: Path) -> None:
+    whole, cut = open_dataset(str(held)), open_dataset(f"{held}:hold_out=5")
+    train, val = cut.split("train"), cut.split("val")
+    assert Counter(val.labels.tolist()) == {0: 5, 1: 5, 2: 5}
+    assert Counter(train.labels.tolist()) == {0: 25, 1: 15, 2: 7}
+    assert sorted([*train.names, *val.names]) == sorted(whole.split("train").names)
+    assert [name for name in val.names if name < "train/a/005"] != val.names[:5]  # not the first
+    assert cut.split("test").names == whole.split("val").names
+    assert [each.training_count for each in cut.classes] == [25, 15, 7]
+    for split in (train, val):
+        assert split.read(3) == (held / split.names[3]).read_bytes()
+
+
+def test_subsets_have_as_many_of_each_class_and_the_same_val(held: Path) -> None:
+    whole = open_dataset(f"{held}:hold_out=2")
+    small, large = (open_dataset(f"{held}:hold_out=2,per_class={n}") for n in (4, 12))
+    assert Counter(small.split("train").labels.tolist()) == {0: 4, 1: 4, 2: 4}
+    assert Counter(large.split("train").labels.tolist()) == {0: 12, 1: 12, 2: 10}
+    assert set(small.split("train").names) < set(large.split("train").names)
+    other = open_dataset(f"{held}:hold_out=2,per_class=4,sample_seed=1")
+    assert other.split("train").names != small.split("train").names
+    for cut in (small, large, other):
+        assert cut.split("val").names == whole.split("val").names
+        assert cut.split("test").names == whole.split("test").names
+
+
+def test_test_photos_are_found_where_there_are_no_others(tmp_path: Path) -> None:
+    write_folder(tmp_path, {"val": {"a": 2, "b": 2}})
+    assert len(open_dataset(f"{tmp_path}:hold_out=5", splits=["test"]).split("test")) == 4
+
+
+def test_only_the_photos_that_wanted_splits_come_from_must_be_there(tmp_path: Path) -> None:
+    write_folder(tmp_path, HELD)
+    lines = [
+        f"{file.relative_to(tmp_path)},{file.parent.name},{file.parts[-3]}"
+        for file in sorted(tmp_path.rglob("*.png"))
+    ]
+    manifest = tmp_path / "m.csv"
+    manifest.write_text("\n".join(["path,class_id,split", *lines]))
+    source = f"{manifest}:hold_out=5"
+    (tmp_path / "train/a/000.png").unlink()
+    assert len(open_dataset(source, splits=["test"]).split("test")) == 6
+    with pytest.raises(DataError, match="photos of train are missing"):
+        open_dataset(source, splits=["valid"])
+
+
+def test_what_cannot_be_held_out_is_refused(tmp_path: Path, held: Path) -> None:
+    with pytest.raises(DataError, match=r"hold_out=12 leaves no training picture in 1 class: 'c'"):
+        open_dataset(f"{held}:hold_out=12")
+    with pytest.raises(DataError, match="already has val and test"):
+        open_dataset("flora:train=9,val=9,test=9,hold_out=1")
+    manifest = tmp_path / "m.csv"
+    manifest.write_text("path,class_id,split,observation_id\n1,a,train,x\n2,b,train,y\n")
+    for name in "12":
+        (tmp_path / name).touch()
+    with pytest.raises(DataError, match=r"photos of one plant .* `florilege data split`"):
+        open_dataset(f"{manifest}:hold_out=1")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from florilege.data.training_split import parse_options
+from florilege.data.options import parse_options
 from florilege.training.recipes.recipe import Recipe, read_yaml
 
 COSTS: Final = read_yaml("costs.yaml")

@@ -3,13 +3,12 @@
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from itertools import product
 from typing import Any, Final
 
 import yaml
 
-from florilege.data.training_split import parse_options
+from florilege.data.options import parse_options
 from florilege.errors import UsageError
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import parse_values, resolve
@@ -107,7 +106,7 @@ def _values(config: TrainConfig) -> dict[str, Any]:
     plain = {name: value for name, value in config.to_plain().items() if name not in PER_RUN}
     _, options = parse_options(plain.pop("data"))
     del plain["recipe"]
-    return dict(_flat(plain)) | asdict(options)
+    return dict(_flat(plain)) | options.model_dump()
 
 
 def _flat(plain: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

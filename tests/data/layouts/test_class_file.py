@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from florilege.data.layouts.class_file import read_class_file, read_classes
+from florilege.data.layouts.class_file import read_classes
 from florilege.data.sources import list_source, open_dataset
 from florilege.errors import DataError
 from florilege.models.classes import Thumbnail
@@ -63,12 +63,11 @@ def test_its_groups_are_those_of_label_noise(tmp_path: Path) -> None:
 
 
 def test_without_one_or_with_another_table_of_that_name_nothing_changes(tmp_path: Path) -> None:
-    assert read_class_file(_folder(tmp_path / "none", None)) is None
-    root = _folder(tmp_path / "other", "number,name\n1,a\n")
-    listing = list_source(str(root))
-    assert listing.ignored == ["classes.csv"]
-    assert not listing.groups
-    assert not listing.class_infos
+    for name, text in (("none", None), ("other", "number,name\n1,a\n")):
+        listing = list_source(str(_folder(tmp_path / name, text)))
+        assert listing.ignored == ([] if text is None else ["classes.csv"])
+        assert not listing.groups
+        assert not listing.class_infos
 
 
 def test_columns_that_say_nothing_are_told(tmp_path: Path) -> None:

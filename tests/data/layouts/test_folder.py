@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from florilege.data.checks import check
-from florilege.data.layouts.folder import NAME_TABLES, list_classes, list_folder
+from florilege.data.layouts.folder import NAME_TABLES, list_folder
 from florilege.data.sources import list_source, open_dataset
 from florilege.errors import DataError
 from tests.data.pictures import png, write_folder
@@ -58,20 +58,10 @@ def test_hidden_entries_are_passed_over_and_stray_ones_listed(tmp_path: Path) ->
     ]
 
 
-def test_whole_numbers_sort_by_value(tmp_path: Path) -> None:
-    root = write_folder(tmp_path, {"train": {"100": 1, "9": 1, "10": 1}})
-    assert open_dataset(str(root)).classes.ids == ("9", "10", "100")
-
-
 def test_two_folders_for_one_split_are_refused(tmp_path: Path) -> None:
     root = write_folder(tmp_path, {"train": {"a": 1, "b": 1}, "val": {"a": 1}, "cal": {"a": 1}})
     with pytest.raises(DataError, match="'cal' and 'val' both mean the split 'val'"):
         open_dataset(str(root))
-
-
-def test_class_folders_without_splits_are_listed_for_splitting(tmp_path: Path) -> None:
-    root = write_folder(tmp_path, {"": {"a": 2, "b": 1}})
-    assert list_classes(root).class_ids == ["a", "a", "b"]
 
 
 FISH, CRANE, MACHINE = "n01440764", "n02012849", "n03126707"

@@ -91,14 +91,6 @@ def test_a_missing_first_photo_is_one_of_all_and_a_byte_order_mark_is_none(tmp_p
         open_dataset(str(place))
 
 
-def test_a_photo_with_two_labels_is_refused(tmp_path: Path) -> None:
-    place = _imagenet_lt(tmp_path)
-    with (place / "ImageNet_LT_train.txt").open("a") as file:
-        file.write(f"train/{FISH}/001.png 1\n")
-    with pytest.raises(DataError, match=f"photos with several labels: 'train/{FISH}/001.png'"):
-        open_dataset(str(place))
-
-
 def test_a_path_may_hold_spaces(tmp_path: Path) -> None:
     write_folder(tmp_path, {"my photos": {"a": 1, "b": 1}})
     (tmp_path / "train.txt").write_text("my photos/a/000.png 0\nmy photos/b/000.png 1\n")
@@ -126,13 +118,6 @@ def test_photos_that_are_nowhere_are_said_where_to_get(tmp_path: Path) -> None:
         open_dataset(str(tmp_path))
 
 
-def test_a_missing_list_is_said_where_to_get(tmp_path: Path) -> None:
-    place = _imagenet_lt(tmp_path)
-    (place / "ImageNet_LT_val.txt").unlink()
-    with pytest.raises(DataError, match=r"no split 'val'; it has: train, test; .*OpenLongTail"):
-        open_dataset(str(place), splits=["val"])
-
-
 def test_lists_of_several_data_sets_in_one_folder_are_refused(tmp_path: Path) -> None:
     place = _imagenet_lt(tmp_path)
     (place / "Places_LT_train.txt").write_text("x/y.png 0\n")
@@ -141,16 +126,29 @@ def test_lists_of_several_data_sets_in_one_folder_are_refused(tmp_path: Path) ->
     assert len(open_dataset(str(place / "ImageNet_LT_test.txt")).split("val")) == 2
 
 
-@pytest.mark.parametrize("line", ["train/a.png", "train/a.png one", "train/a.png -1"])
-def test_a_line_that_is_no_path_and_label_is_named(tmp_path: Path, line: str) -> None:
-    place = _imagenet_lt(tmp_path)
-    (place / "ImageNet_LT_val.txt").write_text(LISTS["val"] + line)
-    with pytest.raises(DataError, match=rf"ImageNet_LT_val\.txt, line 3: .*got '{line}'"):
-        open_dataset(str(place))
-
-
-def test_a_list_that_is_no_text_is_named(tmp_path: Path) -> None:
-    place = _imagenet_lt(tmp_path)
-    (place / "ImageNet_LT_val.txt").write_bytes(b"\xff\xfe")
-    with pytest.raises(DataError, match=r"ImageNet_LT_val\.txt is not a text file in UTF-8"):
-        open_dataset(str(place))
+@pytest.mark.parametrize(
+    ("split", "content", "message"),
+    [
+        *(
+            ("val", LISTS["val"] + line, rf"ImageNet_LT_val\.txt, line 3: .*got '{line}'")
+            for line in ("train/a.png", "train/a.png one", "train/a.png -1")
+        ),
+        ("val", b"\xff\xfe", r"ImageNet_LT_val\.txt is not a text file in UTF-8"),
+        (
+            "train",
+            f"{LISTS['train']}train/{FISH}/001.png 1\n",
+            f"photos with several labels: 'train/{FISH}/001.png'",
+        ),
+        ("val", None, r"no split 'val'; it has: train, test; .*OpenLongTail"),
+    ],
+)
+def test_a_missing_or_damaged_list_is_named(
+    tmp_path: Path, split: str, content: str | bytes | None, message: str
+) -> None:
+    path = _imagenet_lt(tmp_path) / f"ImageNet_LT_{split}.txt"
+    if content is None:
+        path.unlink()
+    else:
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(DataError, match=message):
+        open_dataset(str(path.parent), splits=["train", "val"])

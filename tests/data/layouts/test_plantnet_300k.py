@@ -77,27 +77,6 @@ def test_names_that_differ_in_their_author_alone_keep_it(tmp_path: Path) -> None
     assert [item.scientific_name for item in classes] == ["Rosa alba L.", "Rosa alba Mill."]
 
 
-def test_missing_or_damaged_parts_are_named(tmp_path: Path) -> None:
-    root = _plantnet(tmp_path)
-    (root / NAMES[0]).write_text("[]")
-    with pytest.raises(DataError, match="must hold one JSON object, got list"):
-        open_dataset(str(root))
-    (root / NAMES[0]).unlink()
-    with pytest.raises(DataError, match=r"no plantnet300K_species_id_2_name.*zenodo\.5645731"):
-        open_dataset(str(root))
-    (root / NAMES[0]).write_text("{}")
-    (root / METADATA).write_text("{")
-    with pytest.raises(DataError, match=r"metadata\.json is not a JSON file"):
-        open_dataset(str(root))
-    (root / METADATA).unlink()
-    with pytest.raises(DataError, match=r"but no plantnet300K_metadata\.json; .*zenodo\.5645731"):
-        open_dataset(str(root))
-    (root / METADATA).write_text("{}")
-    (root / "images").rename(root / "pictures")
-    with pytest.raises(DataError, match=r"no folder 'images' with photos.*zenodo\.5645731"):
-        open_dataset(str(root))
-
-
 # As the README of version 2 describes its tables.
 PHOTOS_2 = """\
 species_id,PN_observation_id,organ,author,license,split,PN_hash
@@ -193,13 +172,32 @@ def test_photos_that_are_not_there_are_a_warning_and_said_where_to_get(tmp_path:
     assert list_source(str(old)).missing == ["val/1355868/w.jpg"]
 
 
-def test_missing_or_damaged_tables_of_version_2_are_named(tmp_path: Path) -> None:
-    root = _version_2(tmp_path)
-    (root / METADATA_2).write_text(PHOTOS_2.replace("PN_observation_id", "observation"))
-    with pytest.raises(DataError, match=r"metadata\.csv has no column 'PN_observation_id'"):
-        open_dataset(str(root))
-    (root / SPECIES_2).unlink()
-    with pytest.raises(DataError, match=r"no species_metadata\.csv; .*zenodo\.10419064"):
+@pytest.mark.parametrize(
+    ("layout", "damage", "message"),
+    [
+        (_plantnet, {NAMES[0]: "[]"}, "must hold one JSON object, got list"),
+        (_plantnet, {NAMES[0]: None}, r"no plantnet300K_species_id_2_name.*zenodo\.5645731"),
+        (_plantnet, {METADATA: "{"}, r"metadata\.json is not a JSON file"),
+        (_plantnet, {METADATA: None}, r"but no plantnet300K_metadata\.json; .*zenodo\.5645731"),
+        (_plantnet, {"images": None}, r"no folder 'images' with photos.*zenodo\.5645731"),
+        (
+            _version_2,
+            {METADATA_2: PHOTOS_2.replace("PN_observation_id", "observation")},
+            r"metadata\.csv has no column 'PN_observation_id'",
+        ),
+        (_version_2, {SPECIES_2: None}, r"no species_metadata\.csv; .*zenodo\.10419064"),
+    ],
+)
+def test_missing_or_damaged_parts_are_named(
+    tmp_path: Path, layout: Callable[[Path], Path], damage: dict[str, str | None], message: str
+) -> None:
+    root = layout(tmp_path)
+    for name, content in damage.items():
+        if content is None:
+            (root / name).rename(root / "elsewhere")
+        else:
+            (root / name).write_text(content)
+    with pytest.raises(DataError, match=message):
         open_dataset(str(root))
 
 
