@@ -84,5 +84,5 @@ def _fused(
         part = rows[start : start + step]
         logits = outputs.rows(source.head, part.reshape(-1)).reshape(*part.shape, -1)
         served = scale_logits(logits, source.temperature)
-        fused = fuse(served, score_kind=source.score_kind, fusion=source.fusion, k=k)
+        fused = fuse(served, score_kind=source.score_kind, k=k)
         yield fused, outputs.labels[part[:, 0]]

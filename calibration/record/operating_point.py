@@ -142,5 +142,4 @@ class OperatingPoint(SetRule):
         """
         values = self.scaled(logits)[np.newaxis]
         k = self.top_k if self.table.fusion == "mean_marginal" else None
-        rows = fuse(values, score_kind=self.table.score_kind, fusion=self.table.fusion, k=k)
-        return rows.reshape(-1)
+        return fuse(values, score_kind=self.table.score_kind, k=k).reshape(-1)
