@@ -2,8 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,8 +12,7 @@ FEWEST_GROUPS = 100
 """With fewer groups a threshold is too noisy."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class PhotoGroups:
+class PhotoGroups(NamedTuple):
     """Groups of photos, and what the photos of a group have in common.
 
     Groups made from ``observations`` show one plant each. Groups of the ``same_class`` show one
@@ -24,9 +22,6 @@ class PhotoGroups:
 
     rows: NDArray[np.int64]  # row of each photo, ``(groups, size)``; no photo is in two groups
     made_from: MadeFrom
-
-    def __len__(self) -> int:
-        return len(self.rows)
 
 
 def plants_of(observations: Sequence[str]) -> NDArray[np.int64]:
@@ -116,9 +111,9 @@ def groups_of(
     if observations is not None:
         groups = _of_one_plant(classes, observations, size, np.random.default_rng(seed))
         if len(groups) >= fewest:
-            return PhotoGroups(rows=groups, made_from="observations")
+            return PhotoGroups(groups, "observations")
     groups = _of_one_species(classes, size, np.random.default_rng(seed))
-    return PhotoGroups(rows=groups, made_from="same_class")
+    return PhotoGroups(groups, "same_class")
 
 
 def _of_one_plant(

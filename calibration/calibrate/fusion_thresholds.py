@@ -45,7 +45,7 @@ def group_tables(
     groups times classes.
     """
     groups = groups_of(outputs.labels, size=images, observations=outputs.observations)
-    if len(groups) < FEWEST_GROUPS:
+    if len(groups.rows) < FEWEST_GROUPS:
         return []
     rows = np.random.default_rng(0).permutation(groups.rows)  # (groups, images)
     marginal_rows = rows[:MARGINAL_GROUPS]

@@ -96,7 +96,7 @@ def test_more_photos_of_one_species_find_it_more_often() -> None:
         groups = groups_of(sample.labels, size=photos)
         fused = fuse(np.log(sample.scores)[groups.rows], score_kind="softmax")
         members = calibrate("average_k", fused, average_k=2, min_size=0).sets(fused)
-        rates.append(members[np.arange(len(groups)), sample.labels[groups.rows[:, 0]]].mean())
+        rates.append(members[np.arange(len(groups.rows)), sample.labels[groups.rows[:, 0]]].mean())
     assert (np.diff(rates) > 0.01).all()
     assert PRIOR.sum() == pytest.approx(1)
 
