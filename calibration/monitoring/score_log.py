@@ -14,6 +14,7 @@ import os
 import tempfile
 import threading
 from base64 import b64decode, b64encode
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -31,7 +32,6 @@ from florilege.models.bundle.bundle import MODEL, PREPROCESS, Bundle
 from florilege.models.runtime import Runtime
 
 NAME = "scores-*.jsonl"
-OLD_NAME = "scores-*.log"
 FILES = 16
 """A full log has this many files; the oldest is deleted first."""
 COUNTS = 64
@@ -154,8 +154,7 @@ class ScoreLog:
     """
 
     def __init__(self, scorer: Scorer, files: ExitStack) -> None:
-        self.scorer = scorer
-        self.requests: dict[int, int] = {}
+        self.scorer, self.requests = scorer, Counter[int]()
         self.repeated = self.others = self.damaged = 0
         self._copies: dict[int, IO[bytes]] = {}
         self._files, self._seen = files, set[bytes]()
@@ -167,7 +166,7 @@ class ScoreLog:
             float32, shape ``(requests, photos, classes)``, about 512 photos each.
         """
         step, width = max(1, PHOTOS_AT_ONCE // photos), photos * self.scorer.classes * 4
-        for start in range(0, self.requests.get(photos, 0), step):
+        for start in range(0, self.requests[photos], step):
             self._copies[photos].seek(start * width)
             content = self._copies[photos].read(step * width)
             yield np.frombuffer(content, "<f4").reshape(-1, photos, self.scorer.classes)
@@ -198,7 +197,7 @@ class ScoreLog:
             file = tempfile.TemporaryFile()  # noqa: SIM115  # closed by the stack
             self._copies[number] = self._files.enter_context(file)
         self._copies[number].write(content)
-        self.requests[number] = self.requests.get(number, 0) + 1
+        self.requests[number] += 1
 
 
 @contextmanager
@@ -206,13 +205,8 @@ def open_score_log(folder: str | Path, scorer: Scorer) -> Iterator[ScoreLog]:
     """Read the log in a folder, for use in the context; servers may write to it meanwhile.
 
     Raises:
-        DataError: No request of this scorer, a log of an earlier version, or an unreadable file.
+        DataError: No request of this scorer, or an unreadable file.
     """
-    if any(Path(folder).glob(OLD_NAME)):
-        raise DataError(
-            f"{Path(folder) / OLD_NAME}: these files of an earlier version cannot be read; remove "
-            "them, or have the server log to a new folder"
-        )
     with ExitStack() as copies:
         log = ScoreLog(scorer, copies)
         try:

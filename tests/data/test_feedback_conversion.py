@@ -60,9 +60,9 @@ def test_rows_and_photos_move_into_the_database(tmp_path: Path) -> None:
     assert (result.exit_code, result.stdout) == (0, f"{store}: 5 rows moved\n")
     assert sorted(path.name for path in store.rglob("*")) == [FILE, "photos"]
     audits = audit_file(store, calibration_id="c").audits
-    assert {name: each.rows for name, each in audits.items()} == {
-        "average_k k=3": 2,
-        "average_k k=5": 1,
+    assert {name: (each.rows, each.hits) for name, each in audits.items()} == {
+        "average_k k=3": (2, 2),
+        "average_k k=5": (1, 0),
     }
     outcome = import_feedback(store, out)
     assert outcome.table["class_id"] == ["b", "b"]

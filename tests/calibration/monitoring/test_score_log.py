@@ -300,16 +300,6 @@ def test_a_file_that_is_deleted_while_the_folder_is_read_or_counted(
     written(tmp_path, range(3), at_most=LINE)  # which counts, and deletes, for each request
 
 
-def test_a_log_of_an_earlier_version_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    written(tmp_path, range(1))
-    (tmp_path / "scores-000001.log").write_bytes(b"{}\n")
-    with (
-        pytest.raises(DataError, match=r"scores-\*\.log: .* of an earlier version .* remove them"),
-        open_score_log(tmp_path, SCORER),
-    ):
-        pass
-
-
 def test_a_folder_without_requests_or_that_cannot_be_read_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
