@@ -139,24 +139,20 @@ def effective_by(
     if clusters is None:
         return np.bincount(places, minlength=groups).astype(np.float64)
     masks = (places == group for group in range(groups))
-    return np.array(
-        [effective_rows(values[mask], clusters[mask]) if mask.any() else 0 for mask in masks]
-    )
+    rows = [effective_rows(values[mask], clusters[mask]) if mask.any() else 0 for mask in masks]
+    return np.array(rows)
 
 
 def effective_number(
     sizes: NDArray[np.int64], *, alone: float, together: float, share: bool
 ) -> float:
-    """:func:`effective_rows` from sums over rows and clusters.
+    """:func:`effective_rows` from the numbers of rows in each cluster, ``(clusters,)``, and sums.
+
+    ``alone`` sums the squared distance from the mean over rows, ``together`` the squared sum of
+    these distances over clusters. ``share`` says whether the values are 0 and 1.
 
     This adds one cluster of equal rows, so that a few rare rows cannot make clusters look
     independent. Its variance is that of the values, or of a share of one half.
-
-    Args:
-        sizes: Number of rows in each cluster, shape ``(clusters,)``.
-        alone: Sum over rows of the squared distance from the mean.
-        together: Sum over clusters of the squared sum of these distances.
-        share: Whether the values are 0 and 1.
     """
     rows, squares = int(sizes.sum()), float((sizes.astype(np.float64) ** 2).sum())
     mean_size = squares / rows  # mean over the rows of the size of their cluster

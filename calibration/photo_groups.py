@@ -13,11 +13,10 @@ FEWEST_GROUPS = 100
 
 
 class PhotoGroups(NamedTuple):
-    """Groups of photos, and what the photos of a group have in common.
+    """Groups of photos of one plant each (``observations``), or of one species (``same_class``).
 
-    Groups made from ``observations`` show one plant each. Groups of the ``same_class`` show one
-    species, often several plants. Their errors are less correlated, so hit rates measured on them
-    are optimistic, and a calibration record states which kind it used.
+    The latter often show several plants. Their errors are less correlated, so hit rates measured on
+    them are optimistic, and a calibration record states which kind it used.
     """
 
     rows: NDArray[np.int64]  # row of each photo, ``(groups, size)``; no photo is in two groups
@@ -128,7 +127,7 @@ def _of_one_plant(
         if len(rows) > len(largest.get(observation, ())):
             largest[observation] = rows
     groups = [random.permutation(rows)[:size] for rows in largest.values() if len(rows) >= size]
-    return _stacked(groups, size)
+    return np.array(groups, dtype=np.int64).reshape(-1, size)
 
 
 def _of_one_species(
@@ -136,8 +135,5 @@ def _of_one_species(
 ) -> NDArray[np.int64]:
     order = random.permutation(len(labels))
     parts = [order[labels[order] == label] for label in np.unique(labels)]
-    return _stacked([part[: len(part) // size * size].reshape(-1, size) for part in parts], size)
-
-
-def _stacked(parts: Sequence[NDArray[np.int64]], size: int) -> NDArray[np.int64]:
-    return np.concatenate([np.empty(0, dtype=np.int64), *map(np.ravel, parts)]).reshape(-1, size)
+    complete = [part[: len(part) // size * size] for part in parts]
+    return np.concatenate([np.empty(0, dtype=np.int64), *complete]).reshape(-1, size)

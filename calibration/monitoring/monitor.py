@@ -137,10 +137,16 @@ class Monitor:
         if not 0 < alpha < 1 or not 0 < z < np.inf:
             raise ValueError(f"alpha must be in (0, 1) and z above 0, got {alpha} and {z}")
         self.expected, self.rows = expected, 0
+        error = expected.size_deviation / sqrt(expected.rows)
+        tolerance = max(z * error, z * z / expected.rows)  # Wilson's if all sets have the same size
+        smallest, largest = max(0.0, expected.mean_size - tolerance), expected.mean_size + tolerance
+        clip = max(expected.largest_size, smallest + 1)
+        fewest, most = score_interval(expected.faint_rate, expected.rows, z=z)  # never empty
+        mean = partial(MeanTest, cluster_size=cluster_size)
         distribution = partial(DistributionTest, seed=seed, cluster_size=cluster_size)
         self._test_makers: dict[str, Callable[[], MeanTest | DistributionTest]] = {
-            "set_size": partial(_size_test, expected, z, cluster_size),
-            "faint_photos": partial(_faint_test, expected, z, cluster_size),
+            "set_size": partial(mean, low=smallest, high=largest, largest=clip),
+            "faint_photos": partial(mean, low=fewest, high=most, largest=1.0),
             "best_score": partial(distribution, expected.edges, expected.best_scores),
         }
         if edges := expected.logsumexp_edges:
@@ -251,17 +257,3 @@ class Monitor:
             raise BundleError(
                 f"the monitor's state is damaged ({error}): reset the monitor"
             ) from error
-
-
-def _size_test(expected: Expected, z: float, cluster_size: int) -> MeanTest:
-    error = expected.size_deviation / sqrt(expected.rows)
-    tolerance = max(z * error, z * z / expected.rows)  # Wilson's if all sets have the same size
-    low = max(0.0, expected.mean_size - tolerance)
-    high, largest = expected.mean_size + tolerance, max(expected.largest_size, low + 1)
-    return MeanTest(low=low, high=high, largest=largest, cluster_size=cluster_size)
-
-
-def _faint_test(expected: Expected, z: float, cluster_size: int) -> MeanTest:
-    """Tolerates the Wilson interval, which is never empty, even without faint photos."""
-    low, high = score_interval(expected.faint_rate, expected.rows, z=z)
-    return MeanTest(low=low, high=high, largest=1.0, cluster_size=cluster_size)

@@ -69,7 +69,7 @@ class ScoreLogWriter:
         self._file: int | None = None
         self._written = 0  # bytes in this file
         self._room = 0  # bytes that may be written before the next count of all files
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def append(self, logits: ArrayLike) -> None:
         """Add the photos of one request.
@@ -94,13 +94,15 @@ class ScoreLogWriter:
                 self._make_room(len(line))
                 self._write(line)
             except OSError:
-                self._close()
+                self.close()
                 raise
 
     def close(self) -> None:
         """Close the file; a later ``append`` starts a new one."""
         with self._lock:
-            self._close()
+            if self._file is not None:
+                os.close(self._file)
+                self._file = None
 
     def _make_room(self, size: int) -> None:
         """Delete the oldest files if ``size`` more bytes would exceed ``max_bytes``."""
@@ -122,7 +124,7 @@ class ScoreLogWriter:
         if self._file is not None:
             deleted = not os.fstat(self._file).st_nlink
             if deleted or self._written >= self.max_bytes // FILES:
-                self._close()
+                self.close()
         if self._file is None:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             suffix = f"{datetime.now(UTC):%Y%m%d-%H%M%S-%f}-{os.urandom(4).hex()}"
@@ -133,11 +135,6 @@ class ScoreLogWriter:
         self._written += byte_count
         if byte_count < len(line):
             raise OSError(f"only {byte_count} of {len(line)} bytes were written")
-
-    def _close(self) -> None:
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
 
 
 class ScoreLog:
