@@ -132,10 +132,7 @@ def effective_by(
     *,
     groups: int,
 ) -> NDArray[np.float64]:
-    """:func:`effective_rows` of each group of rows, shape ``(groups,)``; 0 for an empty one.
-
-    ``places`` is the group of each row, from 0, shape ``(rows,)``.
-    """
+    """:func:`effective_rows` of each group, ``(groups,)``; ``places`` are the rows' groups."""
     if clusters is None:
         return np.bincount(places, minlength=groups).astype(np.float64)
     masks = (places == group for group in range(groups))

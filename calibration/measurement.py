@@ -178,10 +178,6 @@ def _reaching(values: NDArray[np.float64], thresholds: NDArray[np.float64]) -> I
     """How many values of each row reach each threshold, shape ``(rows, thresholds)``.
 
     Only the few values that reach the lowest threshold are compared with the others.
-
-    Example:
-        >>> _reaching(np.array([[0.7, 0.2, 0.1]]), np.array([0.2, 0.5, 0.9]))
-        array([[2, 1, 0]])
     """
     if thresholds.size == 1:  # much faster where most values reach it
         return np.asarray((values >= thresholds).sum(axis=1, keepdims=True), dtype=np.int64)
@@ -197,10 +193,7 @@ def _reaching(values: NDArray[np.float64], thresholds: NDArray[np.float64]) -> I
 
 
 def _group_rules(rules: Sequence[SetRule]) -> list[list[int]]:
-    """Indices of the rules that differ only in the threshold, or in the k of ``top_k``.
-
-    The rules of a group share the work of ranking the classes of a photo.
-    """
+    """Indices of the rules that differ only in the threshold or k, and so rank classes alike."""
     groups: dict[Hashable, list[int]] = {}
     for index, rule in enumerate(rules):
         by_class = (rule.class_weights, rule.class_thresholds)

@@ -61,10 +61,7 @@ def interval_of_best(
 ) -> tuple[float, float]:
     """95 % interval of the hit rate of the best of several candidates, by Bonferroni's correction.
 
-    Args:
-        hits: Hits of the best candidate, shape ``(rows,)``.
-        candidates: Number of candidates.
-        plants: As in :func:`choose`.
+    ``hits`` are those of the best one, shape ``(rows,)``; ``plants`` are as in :func:`choose`.
     """
     z = NormalDist().inv_cdf(1 - 0.025 / candidates)
     return score_interval(float(hits.mean()), effective_rows(hits, plants), z=z)
@@ -82,9 +79,7 @@ def choose_simplest(
         hits: Whether each candidate's set holds the true class, shape
             ``(candidates, rows, sizes)`` for several mean set sizes, which count equally; the
             simplest candidate first.
-        folds: As in :func:`choose`.
-        seed: Seed of the split into folds.
-        plants: Plant of each row, shape ``(rows,)``; None where rows are independent.
+        folds, seed, plants: As in :func:`choose`.
 
     Returns:
         Index of the choice, and how much its hit rate exceeds that of the first candidate, shape

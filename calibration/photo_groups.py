@@ -47,12 +47,7 @@ def count_plants(plants: NDArray[np.int64] | None) -> int | None:
 def one_of_each(plants: ArrayLike, *, seed: int = 0) -> NDArray[np.bool_]:
     """Draw one photo of each plant at random; these are independent if the plants are.
 
-    Args:
-        plants: Plant of each photo, shape ``(rows,)``.
-        seed: The same seed draws the same photos.
-
-    Returns:
-        Mask of the drawn photos, shape ``(rows,)``.
+    Takes the plant of each photo and returns a mask of the photos, both of shape ``(rows,)``.
 
     Example:
         >>> mask = one_of_each([0, 1, 0, 2, 0])

@@ -72,10 +72,7 @@ class ScoreLogWriter:
         self._lock = threading.RLock()
 
     def append(self, logits: ArrayLike) -> None:
-        """Add the photos of one request.
-
-        Args:
-            logits: Logits of the served head, shape ``(photos, classes)``, at least one photo.
+        """Add one request: logits of the served head, ``(photos, classes)``, at least one photo.
 
         Raises:
             ValueError: A wrong shape.
@@ -159,8 +156,7 @@ class ScoreLog:
     def blocks(self, *, photos: int = 1) -> Iterator[NDArray[np.float32]]:
         """Logits of the requests with this many photos, in the order of the files.
 
-        Yields:
-            float32, shape ``(requests, photos, classes)``, about 512 photos each.
+        Blocks have the shape ``(requests, photos, classes)`` and hold about 512 photos.
         """
         step, width = max(1, PHOTOS_AT_ONCE // photos), photos * self.scorer.classes * 4
         for start in range(0, self.requests[photos], step):

@@ -104,12 +104,9 @@ class OperatingPoint(SetRule):
         return statement(self)
 
     def among(self, classes: NDArray[np.intp]) -> "OperatingPoint":
-        """The same threshold for the scores of some classes only.
+        """The same threshold for the scores of some classes only, given by ascending indices.
 
         It was not calibrated for these, so the mean size of sets differs.
-
-        Args:
-            classes: Output indices, ascending, shape ``(listed,)``.
         """
         arrays = (self.class_weights, self.class_thresholds)
         weights, thresholds = (None if each is None else each[classes] for each in arrays)

@@ -41,18 +41,15 @@ def measure_by_shots(
     largest: int | None = None,
     plants: ArrayLike | None = None,
 ) -> tuple[ShotGroup, ...]:
-    """Measure each group that has photos.
+    """Measure the groups ``few``, ``medium`` and ``many``, without those that have no photo.
 
     Args:
-        sizes: Set size of each photo, shape ``(rows,)``.
+        sizes: Set size of each photo, shape ``(rows,)``, as that of ``labels`` and ``plants``.
         hits: Whether its set holds the true class, bool, shape ``(rows,)``.
-        labels: True class indices, shape ``(rows,)``.
+        labels: True class indices.
         class_counts: Training images per class, shape ``(classes,)``.
         largest: The most classes that a set can hold, by default all.
-        plants: Plant of each photo, shape ``(rows,)``; None where photos are independent.
-
-    Returns:
-        ``few``, ``medium`` and ``many``, without those that have no photo.
+        plants: Plant of each photo; None where photos are independent.
 
     Raises:
         ValueError: The shapes differ.
