@@ -80,19 +80,24 @@ def audit_file(path: str | Path, *, calibration_id: str | None = None) -> AuditR
             ]
         if not any(row.get("class_id") is not None for row in requests):
             raise ValueError(f"no request of this calibration is labelled in {len(rows)} rows")
-        groups: dict[str, list[Row]] = {}
-        for row in requests:
-            groups.setdefault(_audit_name(row), []).append(row)
-        audits = {
-            name: audit(group)
-            for name, group in groups.items()
-            if any(row.get("class_id", "missing") is not None for row in group)
-        }
+        audits = _audit_rules(requests)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise DataError(f"{path}: {error}") from error
     return AuditReport(audits=audits, other_calibrations=len(rows) - len(requests), damaged=damaged)
+
+
+def _audit_rules(rows: Sequence[Row]) -> dict[str, Audit]:
+    """An audit for each rule and value with labelled requests."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(_audit_name(row), []).append(row)
+    return {
+        name: audit(group)
+        for name, group in groups.items()
+        if any(row.get("class_id", "missing") is not None for row in group)
+    }
 
 
 def audit(feedback: Iterable[Row], *, level: float = 0.95) -> Audit:

@@ -101,13 +101,7 @@ class CalibrationRecord:
             raise ValueError(f"a list holds a class index beyond the {self.classes} classes")
         if len(self._lists) != len(self.lists):
             raise ValueError("two lists have the same name")
-        if unknown := {table.list_name for table in self.tables} - {None, *self._lists}:
-            raise ValueError(f"tables for lists that do not exist: {unknown}")
-        by_class = [
-            table.by_class.thresholds for table in self.tables if table.by_class is not None
-        ]
-        if wrong := {len(each) for each in chain(*by_class)} - {self.classes}:
-            raise ValueError(f"{wrong} thresholds for {self.classes} classes")
+        self._check_tables()
 
     @property
     def default_k(self) -> float:
@@ -241,6 +235,13 @@ class CalibrationRecord:
         """The same record with the ``calibration_id`` of its content."""
         blank = replace(self, calibration_id="")
         return replace(blank, calibration_id=hashlib.sha256(blank.to_json().encode()).hexdigest())
+
+    def _check_tables(self) -> None:
+        if unknown := {table.list_name for table in self.tables} - {None, *self._lists}:
+            raise ValueError(f"tables for lists that do not exist: {unknown}")
+        by_class = chain(*(table.by_class.thresholds for table in self.tables if table.by_class))
+        if wrong := set(map(len, by_class)) - {self.classes}:
+            raise ValueError(f"{wrong} thresholds for {self.classes} classes")
 
     @cached_property
     def _weights(self) -> NDArray[np.float64]:

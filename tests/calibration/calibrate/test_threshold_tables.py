@@ -284,14 +284,6 @@ def test_memory_does_not_grow_with_the_classes() -> None:
     assert peak(1000) - peak(100) < 0.3 * 4000 * 1000 * 8  # of all scores; blocks take the most
 
 
-def test_a_record_with_a_policy_for_small_classes_still_opens(record: CalibrationRecord) -> None:
-    plain = json.loads(record.to_json())
-    for table in plain["tables"]:
-        if table["by_class"] is not None:
-            table["by_class"]["small_classes"] = "group"
-    assert CalibrationRecord.from_json(json.dumps(plain)).to_json() == record.to_json()
-
-
 def test_damaged_promises_are_refused(record: CalibrationRecord) -> None:
     plain = json.loads(record.to_json())
     (at,) = [i for i, table in enumerate(plain["tables"]) if table["by_class"] is not None]
