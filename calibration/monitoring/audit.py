@@ -187,9 +187,7 @@ def anytime_interval(hits: int, rows: int, *, level: float = 0.95) -> Interval:
         likelihood = (hits * log(p) if hits else 0.0) + (misses * _log1m(p) if misses else 0.0)
         return likelihood > limit
 
-    low = 0.0 if hits == 0 else _border(is_inside, hits / rows, 0.0)
-    high = 1.0 if misses == 0 else _border(is_inside, hits / rows, 1.0)
-    return low, high
+    return _border(is_inside, hits / rows, 0.0), _border(is_inside, hits / rows, 1.0)
 
 
 def _border(is_inside: Callable[[float], bool], inside: float, outside: float) -> float:
@@ -209,7 +207,7 @@ def _upper(hits: int, rows: int, tail: float) -> float:
     def is_inside(p: float) -> bool:  # the middle of p and 1 may be rounded to 1
         return p < 1 and float(binomial(rows, p)[: hits + 1].sum()) > tail
 
-    return 1.0 if hits == rows else _border(is_inside, hits / rows, 1.0)
+    return _border(is_inside, hits / rows, 1.0)
 
 
 def _log1m(p: float) -> float:

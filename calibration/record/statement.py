@@ -82,7 +82,7 @@ def _measured_on(point: "OperatingPoint", words: Phrases) -> str:
 def _promise(point: "OperatingPoint", words: Phrases) -> str:
     """The guarantee; without one a warning if the photos trained or chose anything."""
     if point.guarantee is None:
-        if point.row.hit_rate is None or not point.measured.selection_split:
+        if not point.measured.selection_split:
             return ""
         return " " + words["caution"].format(why=_selection(point.measured, words))
     promise, delta = _guarantee(point, words), point.table.delta
