@@ -107,13 +107,13 @@ def compare(
     error = _standard_error(hit_terms, counts, plants, adjusted=data_sha256)
     deviation = _standard_error(size_terms, counts, plants) * sqrt(rows - 1)
     low, high = growth
-    size_interval = mean_interval(float(growths.mean()), deviation, rows, lowest=low, highest=high)
-    hit_interval = (max(-1.0, centre - Z95 * error), min(1.0, centre + Z95 * error))
+    size_ci95 = mean_interval(float(growths.mean()), deviation, rows, lowest=low, highest=high)
+    hit_ci95 = (max(-1.0, centre - Z95 * error), min(1.0, centre + Z95 * error))
     return Comparison(
         rule=rule,
         rows=rows,
-        hit_rate=_change(old_hits, new_hits, hit_interval),
-        size=_change(old_sizes, new_sizes, size_interval),
+        hit_rate=_change(old_hits, new_hits, hit_ci95),
+        size=_change(old_sizes, new_sizes, size_ci95),
         gained=int((gain > 0).sum()),
         lost=int((gain < 0).sum()),
         p_value=erfc(abs(centre) / error / sqrt(2)),
@@ -139,9 +139,8 @@ def _standard_error(
 ) -> float:
     """Standard error of a sum of means over several sets of photos, each named by its hash.
 
-    ``counts`` are their numbers of photos. The photos that chose a threshold are not available, so
-    those of the comparison represent them. ``adjusted`` names the photos that get one gain and one
-    loss more (Bonett and Price).
+    The photos that chose a threshold are not available, so those of the comparison represent them.
+    ``adjusted`` names the photos that get one gain and one loss more (Bonett and Price).
     """
     variance = 0.0
     for photos, values in terms.items():
@@ -159,12 +158,7 @@ def _change(old: Floats, new: Floats, interval: tuple[float, float]) -> Change:
 
 def _checked(hits: ArrayLike, sizes: ArrayLike) -> tuple[Floats, Floats]:
     is_hit, classes = np.asarray(hits), np.asarray(sizes, dtype=np.float64)
-    if (
-        is_hit.ndim != 1
-        or not is_hit.size
-        or is_hit.dtype != np.bool_
-        or classes.shape != is_hit.shape
-    ):
+    if is_hit.dtype != np.bool_ or not is_hit.shape == classes.shape == (classes.size or 1,):
         raise ValueError(
             f"hits must be bool and sizes numbers, both of shape (rows,) with at least one row; "
             f"got {is_hit.dtype} {is_hit.shape} and {classes.shape}"

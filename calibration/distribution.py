@@ -41,8 +41,7 @@ class DistributionOf:
     """Builds a :class:`Distribution` batch by batch."""
 
     def __init__(self) -> None:
-        self._all = np.zeros(EDGES.size, dtype=np.int64)
-        self._best = np.zeros(EDGES.size, dtype=np.int64)
+        self._all, self._best = np.zeros((2, EDGES.size), dtype=np.int64)
         self._logsumexp: list[NDArray[np.float64]] = []
 
     def update(self, logits: NDArray[np.float32], scores: NDArray[np.float64]) -> None:

@@ -7,27 +7,20 @@ is calibrated on scores fused from exactly as many photos as it is used with:
 `florilege.calibration.rules` calibrates on them; its table says how each rule fuses.
 """
 
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from florilege.calibration.marginals import top_k_marginals
-from florilege.calibration.metrics import check_k
 from florilege.calibration.scores import ScoreKind, scores
 
-Fusion = Literal["mean_score", "mean_marginal", "mean_logit", "max_score"]
-"""``mean_score``: mean of the photos' scores. ``mean_marginal``: mean of their top-k marginals.
-``mean_logit``: scores of the mean logits; for softmax the geometric mean of the scores, scaled to
-sum to one. ``max_score``: the best of the photos' scores."""
-
-FUSIONS: tuple[Fusion, ...] = get_args(Fusion)
+Fusion = Literal["mean_score", "mean_marginal"]
+"""``mean_score``: mean of the photos' scores. ``mean_marginal``: mean of their top-k marginals."""
 
 
-def fuse(
-    logits: ArrayLike, *, score_kind: ScoreKind, fusion: Fusion = "mean_score", k: int | None = None
-) -> NDArray[np.float64]:
-    """Fuse the logits of all photos of each plant into one row of scores.
+def fuse(logits: ArrayLike, *, score_kind: ScoreKind, k: int | None = None) -> NDArray[np.float64]:
+    """Fuse the logits of all photos of each plant into one row of scores: their mean.
 
     A plant's scores depend neither on the other plants of the batch nor on the order of its photos,
     bit for bit: a request gets the same scores as a calibration group of the same photos.
@@ -35,16 +28,16 @@ def fuse(
     Args:
         logits: Shape ``(plants, photos, classes)``; ``-inf`` marks an impossible class.
         score_kind: How the logits of one photo become scores.
-        fusion: One of :data:`FUSIONS`.
-        k: Size of the sets, only for ``mean_marginal``; ``1 <= k <= min(20, classes)``.
+        k: If given, the mean is that of the photos' top-k marginals instead of their scores;
+            ``1 <= k <= min(20, classes)``.
 
     Returns:
-        Scores in [0, 1], float64, shape ``(plants, classes)``. A row of ``mean_score`` or
-        ``mean_logit`` sums to 1 for softmax, one of ``mean_marginal`` to ``k``.
+        Values in [0, 1], float64, shape ``(plants, classes)``. A row sums to ``k`` if it is given,
+        else to 1 for softmax.
 
     Raises:
-        ValueError: An unknown fusion or kind, a wrong shape, no photo, a ``k`` that is missing,
-            out of range or not allowed, or logits that are NaN or +inf.
+        ValueError: An unknown kind, a wrong shape, no photo, ``k`` out of range, or logits that are
+            NaN or +inf.
 
     References:
         Berrada, Zisserman and Kumar, "Smooth loss functions for deep top-k classification",
@@ -55,35 +48,15 @@ def fuse(
         >>> fuse(two_photos, score_kind="softmax").round(2)
         array([[0.6, 0.3, 0.1]])
     """
-    values = _checked(logits, fusion, k)
-    if fusion == "mean_logit":
-        return scores(_mean(values), score_kind)
-    plants, photos, classes = values.shape
-    rows = values.reshape(plants * photos, classes)
-    single = scores(rows, score_kind) if k is None else top_k_marginals(rows, k)
-    grouped = single.reshape(plants, photos, classes)
-    return grouped.max(axis=1) if fusion == "max_score" else _mean(grouped)
-
-
-def _checked(logits: ArrayLike, fusion: str, k: int | None) -> NDArray[np.float64]:
-    if fusion not in FUSIONS:
-        raise ValueError(f"fusion must be one of {', '.join(FUSIONS)}, got {fusion!r}")
     values = np.asarray(logits, dtype=np.float64)
     if values.ndim != 3 or 0 in values.shape:
         raise ValueError(
             "logits must have shape (plants, photos, classes) with at least one of each, "
             f"got {values.shape}"
         )
-    if (k is None) == (fusion == "mean_marginal"):
-        raise ValueError(f"mean_marginal needs k, other fusions take none, got {k} for {fusion}")
-    if k is not None:
-        check_k(k, classes=values.shape[2])
-    return values
-
-
-def _mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Mean over the photos, summed in ascending order so that their order changes no digit."""
-    ascending = np.sort(values, axis=1)  # (plants, photos, classes)
+    rows = values.reshape(-1, values.shape[2])
+    single = scores(rows, score_kind) if k is None else top_k_marginals(rows, k)
+    ascending = np.sort(single.reshape(values.shape), axis=1)  # their order changes no digit
     total = ascending[:, 0].copy()
     for photo in range(1, values.shape[1]):
         total += ascending[:, photo]

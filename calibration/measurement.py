@@ -48,10 +48,7 @@ class Measurement:
         self.rules, self.rows, self.labelled = tuple(rules), 0, True
         count = len(self.rules)
         self._groups, self._bins = _group_rules(self.rules), size_bins(classes)
-        self._size_sum = np.zeros(count, dtype=np.int64)
-        self._size_squares = np.zeros(count, dtype=np.int64)
-        self.hits = np.zeros(count, dtype=np.int64)
-        self.empty = np.zeros(count, dtype=np.int64)
+        self._size_sum, self._size_squares, self.hits, self.empty = np.zeros((4, count), np.int64)
         self.histogram = np.zeros((count, self._bins.size), dtype=np.int64)
         none, self._watched = np.empty((0, len(watched)), dtype=np.int64), list(watched)
         self._watched_rows = [(none, none.astype(np.bool_))]
@@ -100,11 +97,11 @@ class Measurement:
         """Effective sample sizes of one rule's mean size and of its hit rate."""
         if self._plants is None:
             return self.rows, self.rows
-        size, share = self.mean_size(index), int(self.hits[index]) / self.rows
-        deviation = self.size_deviation(index)
+        size, variance = self.mean_size(index), self.size_deviation(index) ** 2
+        share = int(self.hits[index]) / self.rows
         return (
-            self._plants.effective_rows(0, index, size, variance=deviation**2, share=False),
-            self._plants.effective_rows(1, index, share, variance=share * (1 - share), share=True),
+            self._plants.effective_rows(0, index, size, variance),
+            self._plants.effective_rows(1, index, share, share * (1 - share)),
         )
 
     def macro_hit_rate(self, index: int, among: Bools | None = None) -> float | None:
@@ -152,16 +149,14 @@ class _Plants:
             alone = values[~several]
             self._squares[kind] += np.stack([alone.sum(axis=0), (alone * alone).sum(axis=0)])
 
-    def effective_rows(
-        self, kind: int, index: int, mean: float, *, variance: float, share: bool
-    ) -> float:
+    def effective_rows(self, kind: int, index: int, mean: float, variance: float) -> float:
         """Effective rows of the sizes (``kind`` 0) or the hits (1) of one rule."""
         total, squares = self._squares[kind, :, index].tolist()
         alone = int((self._photos == 1).sum())
         together = squares - 2 * mean * total + alone * mean * mean
         together += float(((self._sums[kind, :, index] - mean * self._several) ** 2).sum())
-        rows = int(self._photos.sum())
-        return effective_number(self._photos, alone=rows * variance, together=together, share=share)
+        distances = int(self._photos.sum()) * variance
+        return effective_number(self._photos, alone=distances, together=together, share=kind == 1)
 
 
 def size_bins(classes: int) -> Ints:
@@ -183,10 +178,6 @@ def _reaching(values: NDArray[np.float64], thresholds: NDArray[np.float64]) -> I
     """How many values of each row reach each threshold, shape ``(rows, thresholds)``.
 
     Only the few values that reach the lowest threshold are compared with the others.
-
-    Example:
-        >>> _reaching(np.array([[0.7, 0.2, 0.1]]), np.array([0.2, 0.5, 0.9]))
-        array([[2, 1, 0]])
     """
     if thresholds.size == 1:  # much faster where most values reach it
         return np.asarray((values >= thresholds).sum(axis=1, keepdims=True), dtype=np.int64)
@@ -202,10 +193,7 @@ def _reaching(values: NDArray[np.float64], thresholds: NDArray[np.float64]) -> I
 
 
 def _group_rules(rules: Sequence[SetRule]) -> list[list[int]]:
-    """Indices of the rules that differ only in the threshold, or in the k of ``top_k``.
-
-    The rules of a group share the work of ranking the classes of a photo.
-    """
+    """Indices of the rules that differ only in the threshold or k, and so rank classes alike."""
     groups: dict[Hashable, list[int]] = {}
     for index, rule in enumerate(rules):
         by_class = (rule.class_weights, rule.class_thresholds)
@@ -235,9 +223,7 @@ def _measure_group(
     sizes = _reaching(values, thresholds)
     if labels is not None:
         hits = values[np.arange(len(labels)), labels][:, np.newaxis] >= thresholds
-    if first.max_size is None:
-        return sizes, hits
-    if labels is not None:
-        among = true_class_ranks(first.rank_by(scores), labels) < first.max_size
-        hits = hits & among[:, np.newaxis]
-    return np.minimum(sizes, first.max_size), hits
+        if first.max_size is not None:
+            ranks = true_class_ranks(first.rank_by(scores), labels)
+            hits = hits & (ranks < first.max_size)[:, np.newaxis]
+    return np.minimum(sizes, first.max_size or values.shape[1]), hits

@@ -128,6 +128,6 @@ def _threshold(lambda_val: float) -> np.float64:
 
 def _top_k_hits(scores: ArrayLike, labels: ArrayLike, k: int) -> NDArray[np.bool_]:
     array = as_scores(scores)
-    check_k(k, classes=array.shape[1])
-    true = as_labels(labels, rows=array.shape[0], classes=array.shape[1])
-    return true_class_ranks(array, true) < k
+    rows, classes = array.shape
+    check_k(k, classes=classes)
+    return true_class_ranks(array, as_labels(labels, rows=rows, classes=classes)) < k

@@ -3,11 +3,10 @@
 The best of ten equally good heads on 600 photos looks 1.5 points better on those photos than it
 is. Cross-validation removes this bias: it chooses on one part of the rows and measures on the rest.
 The choices of the folds depend on one another, so an interval for independent rows would hold in
-only 82 of 100 cases; :func:`choose` gives one that is valid whichever candidate it chooses.
+only 82 of 100 cases; :func:`interval_of_best` is valid whichever candidate is chosen.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
@@ -18,19 +17,9 @@ from florilege.calibration.intervals import effective_rows, score_interval
 FOLDS = 5
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Choice:
-    """The best of some candidates and its expected hit rate."""
-
-    best: int  # index of the candidate with the most hits on all rows; the first of equal ones
-    hit_rate: float  # of the best candidate on all rows, biased upwards by the choice
-    honest_hit_rate: float  # of a candidate chosen this way, on rows that did not choose it
-    honest_ci95: tuple[float, float]  # of the best candidate, with Bonferroni's correction
-
-
 def choose(
     hits: ArrayLike, *, folds: int = FOLDS, seed: int = 0, plants: ArrayLike | None = None
-) -> _Choice:
+) -> tuple[int, float]:
     """Choose the candidate with the most hits; measure it on rows that did not choose it.
 
     Each fold measures the candidate that is best on the other folds. Rows of one plant stay in the
@@ -42,12 +31,16 @@ def choose(
         seed: Seed of the split into folds.
         plants: Plant of each row, shape ``(rows,)``; None where rows are independent.
 
+    Returns:
+        Index of the candidate with the most hits on all rows, the first of equal ones; and the hit
+        rate of a candidate chosen this way, on rows that did not choose it.
+
     Raises:
         ValueError: A wrong shape, no candidate, no row, or fewer than two folds.
 
     Example:
-        >>> choose([[1, 0, 1, 0], [1, 1, 1, 0]]).best
-        1
+        >>> choose([[1, 1, 1, 1], [1, 0, 1, 0]])
+        (0, 1.0)
     """
     table = np.asarray(hits, dtype=np.bool_)
     if table.ndim != 2 or 0 in table.shape:
@@ -60,14 +53,7 @@ def choose(
     for among in _folds(table.shape[1], plants, folds, seed):
         others = totals - table[:, among].sum(axis=1)
         honest[among] = table[others.argmax(), among]
-    best, honest_hit_rate = int(totals.argmax()), float(honest.mean())
-    low, high = interval_of_best(table[best], len(table), plants=plants)
-    return _Choice(
-        best=best,
-        hit_rate=float(table[best].mean()),
-        honest_hit_rate=honest_hit_rate,
-        honest_ci95=(min(low, honest_hit_rate), high),
-    )
+    return int(totals.argmax()), float(honest.mean())
 
 
 def interval_of_best(
@@ -75,10 +61,7 @@ def interval_of_best(
 ) -> tuple[float, float]:
     """95 % interval of the hit rate of the best of several candidates, by Bonferroni's correction.
 
-    Args:
-        hits: Hits of the best candidate, shape ``(rows,)``.
-        candidates: Number of candidates.
-        plants: As in :func:`choose`.
+    ``hits`` are those of the best one, shape ``(rows,)``; ``plants`` are as in :func:`choose`.
     """
     z = NormalDist().inv_cdf(1 - 0.025 / candidates)
     return score_interval(float(hits.mean()), effective_rows(hits, plants), z=z)
@@ -96,9 +79,7 @@ def choose_simplest(
         hits: Whether each candidate's set holds the true class, shape
             ``(candidates, rows, sizes)`` for several mean set sizes, which count equally; the
             simplest candidate first.
-        folds: As in :func:`choose`.
-        seed: Seed of the split into folds.
-        plants: Plant of each row, shape ``(rows,)``; None where rows are independent.
+        folds, seed, plants: As in :func:`choose`.
 
     Returns:
         Index of the choice, and how much its hit rate exceeds that of the first candidate, shape

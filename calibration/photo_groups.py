@@ -2,8 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,20 +12,15 @@ FEWEST_GROUPS = 100
 """With fewer groups a threshold is too noisy."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class PhotoGroups:
-    """Groups of photos, and what the photos of a group have in common.
+class PhotoGroups(NamedTuple):
+    """Groups of photos of one plant each (``observations``), or of one species (``same_class``).
 
-    Groups made from ``observations`` show one plant each. Groups of the ``same_class`` show one
-    species, often several plants. Their errors are less correlated, so hit rates measured on them
-    are optimistic, and a calibration record states which kind it used.
+    The latter often show several plants. Their errors are less correlated, so hit rates measured on
+    them are optimistic, and a calibration record states which kind it used.
     """
 
     rows: NDArray[np.int64]  # row of each photo, ``(groups, size)``; no photo is in two groups
     made_from: MadeFrom
-
-    def __len__(self) -> int:
-        return len(self.rows)
 
 
 def plants_of(observations: Sequence[str]) -> NDArray[np.int64]:
@@ -53,12 +47,7 @@ def count_plants(plants: NDArray[np.int64] | None) -> int | None:
 def one_of_each(plants: ArrayLike, *, seed: int = 0) -> NDArray[np.bool_]:
     """Draw one photo of each plant at random; these are independent if the plants are.
 
-    Args:
-        plants: Plant of each photo, shape ``(rows,)``.
-        seed: The same seed draws the same photos.
-
-    Returns:
-        Mask of the drawn photos, shape ``(rows,)``.
+    Takes the plant of each photo and returns a mask of the photos, both of shape ``(rows,)``.
 
     Example:
         >>> mask = one_of_each([0, 1, 0, 2, 0])
@@ -116,9 +105,9 @@ def groups_of(
     if observations is not None:
         groups = _of_one_plant(classes, observations, size, np.random.default_rng(seed))
         if len(groups) >= fewest:
-            return PhotoGroups(rows=groups, made_from="observations")
+            return PhotoGroups(groups, "observations")
     groups = _of_one_species(classes, size, np.random.default_rng(seed))
-    return PhotoGroups(rows=groups, made_from="same_class")
+    return PhotoGroups(groups, "same_class")
 
 
 def _of_one_plant(
@@ -133,7 +122,7 @@ def _of_one_plant(
         if len(rows) > len(largest.get(observation, ())):
             largest[observation] = rows
     groups = [random.permutation(rows)[:size] for rows in largest.values() if len(rows) >= size]
-    return _stacked(groups, size)
+    return np.array(groups, dtype=np.int64).reshape(-1, size)
 
 
 def _of_one_species(
@@ -141,8 +130,5 @@ def _of_one_species(
 ) -> NDArray[np.int64]:
     order = random.permutation(len(labels))
     parts = [order[labels[order] == label] for label in np.unique(labels)]
-    return _stacked([part[: len(part) // size * size].reshape(-1, size) for part in parts], size)
-
-
-def _stacked(parts: Sequence[NDArray[np.int64]], size: int) -> NDArray[np.int64]:
-    return np.concatenate([np.empty(0, dtype=np.int64), *map(np.ravel, parts)]).reshape(-1, size)
+    complete = [part[: len(part) // size * size] for part in parts]
+    return np.concatenate([np.empty(0, dtype=np.int64), *complete]).reshape(-1, size)

@@ -41,8 +41,20 @@ def scores(logits: ArrayLike, kind: ScoreKind, *, temperature: float = 1.0) -> N
     values = np.ascontiguousarray(scaled, dtype=np.float64)  # contiguous: one order of summation
     if values.ndim != 2 or values.shape[1] == 0:
         raise ValueError(f"logits must have shape (rows, classes), got {values.shape}")
-    _check_logits(values, kind)
-    return _softmax(values) if kind == "softmax" else _sigmoid(values)
+    best = values.max(axis=1, keepdims=True)
+    bad = ~(best < np.inf) | ((best == -np.inf) & (kind == "softmax"))
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise ValueError(
+            f"logits must be finite or -inf, and not all -inf in a row, got {best[row, 0]} as the "
+            f"largest of row {row}"
+        )
+    if kind == "softmax":
+        powers: NDArray[np.float64] = np.exp(values - best)
+        powers /= powers.sum(axis=1, keepdims=True)
+        return powers
+    small = np.exp(-np.abs(values))  # never overflows
+    return np.where(values >= 0, 1.0, small) / (1.0 + small)
 
 
 def scale_logits(logits: ArrayLike, temperature: float) -> NDArray[Any]:
@@ -109,27 +121,3 @@ def score_name(kind: str, temperature: float) -> str:
         ('softmax', 'softmax at temperature 1.5')
     """
     return kind if temperature == 1 else f"{kind} at temperature {temperature:g}"
-
-
-def _softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
-    powers: NDArray[np.float64] = np.exp(logits - logits.max(axis=1, keepdims=True))
-    powers /= powers.sum(axis=1, keepdims=True)
-    return powers
-
-
-def _sigmoid(logits: NDArray[np.float64]) -> NDArray[np.float64]:
-    small = np.exp(-np.abs(logits))  # never overflows
-    return np.where(logits >= 0, 1.0, small) / (1.0 + small)
-
-
-def _check_logits(logits: NDArray[np.float64], kind: ScoreKind) -> None:
-    best = logits.max(axis=1)
-    bad = ~(best < np.inf)
-    if kind == "softmax":
-        bad |= best == -np.inf
-    if bad.any():
-        row = int(np.flatnonzero(bad)[0])
-        raise ValueError(
-            f"logits must be finite or -inf, and not all -inf in a row, got {best[row]} as the "
-            f"largest of row {row}"
-        )

@@ -20,18 +20,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.photo_outputs import outputs_of
-from florilege.calibration.fusion import FUSIONS, Fusion, fuse
+from florilege.calibration.fusion import fuse
 from florilege.calibration.intervals import wilson
 from florilege.calibration.photo_groups import groups_of
 from florilege.calibration.record.record_file import read_record
 from florilege.calibration.rules import calibrate
-from florilege.calibration.scores import ScoreKind
+from florilege.calibration.scores import ScoreKind, scores
 from florilege.data.sources import open_dataset
 from florilege.models.bundle import open_bundle
 from florilege.models.runtime import silence_telemetry
 from florilege.models.session import Session
 
 NUMBERS = (1, 2, 3, 5)
+FUSIONS = ("mean_score", "mean_marginal", "mean_logit", "max_score")
+"""The two that serve, the scores of the mean logits, and the best of the photos' scores."""
 
 Labels = NDArray[np.int64]
 
@@ -86,18 +88,27 @@ def _hits(
     rule: str,
     k: int,
     score_kind: ScoreKind,
-    fusion: Fusion,
+    fusion: str,
 ) -> NDArray[np.bool_]:
     """Whether the set of each group holds its species."""
-    marginal = k if fusion == "mean_marginal" else None
-    scores = fuse(logits[rows], score_kind=score_kind, fusion=fusion, k=marginal)
+    fused = _fused(logits[rows], score_kind, fusion, k)
     query = {"average_k": k} if rule == "average_k" else {"k": k}
-    sets = calibrate(rule, scores, **query).sets(scores)
+    sets = calibrate(rule, fused, **query).sets(fused)
     result: NDArray[np.bool_] = sets[np.arange(len(labels)), labels]
     return result
 
 
-def _cells(hits: dict[Fusion, NDArray[np.bool_]]) -> str:
+def _fused(logits: NDArray[Any], score_kind: ScoreKind, fusion: str, k: int) -> NDArray[np.float64]:
+    """Scores of each group, from the logits of its photos, ``(groups, photos, classes)``."""
+    if fusion == "mean_logit":
+        return scores(logits.astype(np.float64).mean(axis=1), score_kind)
+    if fusion == "max_score":
+        single = scores(logits.reshape(-1, logits.shape[2]), score_kind).reshape(logits.shape)
+        return np.asarray(single.max(axis=1))
+    return fuse(logits, score_kind=score_kind, k=k if fusion == "mean_marginal" else None)
+
+
+def _cells(hits: dict[str, NDArray[np.bool_]]) -> str:
     first, *others = hits.values()
     rate, groups = first.mean(), first.shape[1]
     low, high = wilson(round(rate * groups), groups)

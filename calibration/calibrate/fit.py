@@ -164,8 +164,9 @@ def _choose_source(outputs: SplitOutputs, plan: CalibrationPlan, advance: Advanc
     ]
     results = [tabulate(source, plan, plan.compared) for source in sources]
     eligible = comparable([float(each.sizes.mean()) for each in results], plan.default_k)
-    choice = choose([results[index].hits for index in eligible], plants=outputs.plants)
-    best = eligible[choice.best]
+    hits = [results[index].hits for index in eligible]
+    choice, honest_hit_rate = choose(hits, plants=outputs.plants)
+    best = eligible[choice]
     softmax = [index for index in eligible if sources[index].score_kind == "softmax"]
     temperatures = plan.temperatures_for(len(sources))[1:] if softmax else ()
     served, gain = sources[best], 0.0
@@ -177,7 +178,7 @@ def _choose_source(outputs: SplitOutputs, plan: CalibrationPlan, advance: Advanc
     return _SourceChoice(
         source=served,
         candidates=len(sources) + len(temperatures),
-        honest_hit_rate=min(1.0, choice.honest_hit_rate + gain),
+        honest_hit_rate=min(1.0, honest_hit_rate + gain),
         other_tables=[
             table
             for source, each in zip(sources, results, strict=True)

@@ -45,7 +45,7 @@ def group_tables(
     groups times classes.
     """
     groups = groups_of(outputs.labels, size=images, observations=outputs.observations)
-    if len(groups) < FEWEST_GROUPS:
+    if len(groups.rows) < FEWEST_GROUPS:
         return []
     rows = np.random.default_rng(0).permutation(groups.rows)  # (groups, images)
     marginal_rows = rows[:MARGINAL_GROUPS]
@@ -84,5 +84,5 @@ def _fused(
         part = rows[start : start + step]
         logits = outputs.rows(source.head, part.reshape(-1)).reshape(*part.shape, -1)
         served = scale_logits(logits, source.temperature)
-        fused = fuse(served, score_kind=source.score_kind, fusion=source.fusion, k=k)
+        fused = fuse(served, score_kind=source.score_kind, k=k)
         yield fused, outputs.labels[part[:, 0]]

@@ -7,6 +7,7 @@ its hit rate can be shown, but its intervals are meaningless.
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from math import inf, lgamma, log, log1p
 from pathlib import Path
@@ -15,12 +16,11 @@ from typing import Any
 from florilege.calibration.conformal import binomial
 from florilege.calibration.rules import usual_guarantee
 from florilege.errors import DataError
-from florilege.feedback_store import FILE, open_feedback
+from florilege.feedback_store import open_feedback
 
 Interval = tuple[float, float]
 Row = Mapping[str, Any]
 
-ANSWERED = ("rule", "k", "coverage", "guarantee", "images", "list", "calibration_id")
 HALVINGS = 60
 
 
@@ -63,9 +63,8 @@ def audit_file(path: str | Path, *, calibration_id: str | None = None) -> AuditR
     """Measure hit rates on the requests that a person has labelled.
 
     Args:
-        path: The folder of a server's feedback store; or a JSON Lines file, whose lines have
-            ``class_id`` and ``set`` as for :func:`audit`, or a folder of such files (``*.jsonl``).
-            The last of several lines with the same ``request_id`` and answer counts.
+        path: The folder of a server's feedback store, or a JSON Lines file, whose lines have
+            ``class_id`` and ``set`` as for :func:`audit`.
         calibration_id: Leave out rows with another ``calibration_id``.
 
     Raises:
@@ -157,9 +156,7 @@ def clopper_pearson(hits: int, rows: int, *, level: float = 0.95) -> Interval:
     """
     _check(hits, rows, level)
     tail = (1 - level) / 2
-    low = 0.0 if hits == 0 else 1 - _upper(rows - hits, rows, tail)
-    high = 1.0 if hits == rows else _upper(hits, rows, tail)
-    return low, high
+    return 1 - _upper(rows - hits, rows, tail), _upper(hits, rows, tail)
 
 
 def anytime_interval(hits: int, rows: int, *, level: float = 0.95) -> Interval:
@@ -190,9 +187,7 @@ def anytime_interval(hits: int, rows: int, *, level: float = 0.95) -> Interval:
         likelihood = (hits * log(p) if hits else 0.0) + (misses * _log1m(p) if misses else 0.0)
         return likelihood > limit
 
-    low = 0.0 if hits == 0 else _border(is_inside, hits / rows, 0.0)
-    high = 1.0 if misses == 0 else _border(is_inside, hits / rows, 1.0)
-    return low, high
+    return _border(is_inside, hits / rows, 0.0), _border(is_inside, hits / rows, 1.0)
 
 
 def _border(is_inside: Callable[[float], bool], inside: float, outside: float) -> float:
@@ -207,7 +202,7 @@ def _border(is_inside: Callable[[float], bool], inside: float, outside: float) -
 
 
 def _upper(hits: int, rows: int, tail: float) -> float:
-    """The probability of a hit at which ``hits`` or fewer have the probability ``tail``."""
+    """The probability of a hit at which ``hits`` or fewer have a probability of ``tail``."""
 
     def is_inside(p: float) -> bool:  # the middle of p and 1 may be rounded to 1
         return p < 1 and float(binomial(rows, p)[: hits + 1].sum()) > tail
@@ -228,36 +223,27 @@ def _check(hits: int, rows: int, level: float) -> None:
 
 
 def _read(path: Path) -> tuple[Sequence[Row], int]:
-    """Read the last row of each answer, and count damaged lines."""
-    if (path / FILE).exists():
+    """The rows of a store or a file, and the number of damaged lines."""
+    if path.is_dir():
         with open_feedback(path) as feedback:
             return feedback.latest_rows(), 0
-    files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
-    latest: dict[object, Row] = {}
-    damaged = 0
-    for file in files:
-        for line in filter(bytes.strip, file.read_bytes().splitlines()):
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError):
-                row = None
+    rows = []
+    lines = [line for line in path.read_bytes().splitlines() if line.strip()]
+    for line in lines:
+        with suppress(ValueError, RecursionError):
+            row = json.loads(line)
             if isinstance(row, dict):
-                latest[_answer_key(row) if "request_id" in row else len(latest)] = row
-            else:
-                damaged += 1
-    return list(latest.values()), damaged
-
-
-def _answer_key(row: Row) -> str:
-    """Identifies an answer, since callers may give two answers the same ``request_id``."""
-    return json.dumps([row.get(name) for name in ("request_id", "set", *ANSWERED)])
+                rows.append(row)
+    return rows, len(lines) - len(rows)
 
 
 def _audit_name(row: Row) -> str:
     if not isinstance(row.get("rule"), str):
         return "sets"
-    name = f"{row['rule']} {_requested_value(row)}"
-    guarantee = row.get("guarantee")
+    requested = "k" if row.get("coverage") is None else "coverage"
+    value, guarantee = row.get(requested), row.get("guarantee")
+    number = f"{value:g}" if isinstance(value, int | float) else value
+    name = f"{row['rule']} {requested}={number}"
     if guarantee not in (None, usual_guarantee(row["rule"])):
         name += f" guarantee={guarantee}"
     if (row.get("images") or 1) != 1:
@@ -265,9 +251,3 @@ def _audit_name(row: Row) -> str:
     if row.get("restricted"):  # its sets hold only some classes: any other class is a miss
         name += f", list {row['list']}" if row.get("list") else ", only some classes"
     return f"{name}, rejected" if row.get("verdict") == "rejected" else name
-
-
-def _requested_value(row: Row) -> str:
-    name = "k" if row.get("coverage") is None else "coverage"
-    value = row.get(name)
-    return f"{name}={value:g}" if isinstance(value, int | float) else f"{name}={value}"

@@ -49,14 +49,10 @@ class Capital:
         self.logs: Floats = np.full(players, -np.log(2.0))  # the share of row 1
 
     def play(self, log_gains: Floats) -> Floats:
-        """Play some rows.
+        """Play some rows; returns the log of the capital after each, ``(rows,)``; it started at 0.
 
-        Args:
-            log_gains: Log of the factor by which each player's stake changes at each row, shape
-                ``(rows, players)``. Under the hypothesis no factor may exceed 1 on average.
-
-        Returns:
-            Log of the capital after each row, shape ``(rows,)``; it started at 0.
+        ``log_gains`` are the logs of the factors by which each player's stake changes at each row,
+        ``(rows, players)``. Under the hypothesis no factor may exceed 1 on average.
         """
         count = self.rows + np.arange(1, len(log_gains) + 1)  # rows played after each
         entering = -np.log(count + 1.0) - np.log(count + 2.0)  # the share of the next row
@@ -74,11 +70,7 @@ class Capital:
         return {"rows": self.rows, "logs": self.logs.tolist()}
 
     def restore(self, plain: Mapping[str, Any]) -> None:
-        """Continue from a state of :meth:`to_plain`.
-
-        Raises:
-            ValueError: The number of players differs, or a value is not finite.
-        """
+        """Continue from a state of :meth:`to_plain`; ValueError if it is of another test."""
         logs = np.asarray(plain["logs"], dtype=np.float64)
         if logs.shape != self.logs.shape or not np.isfinite(logs).all():
             raise ValueError(
@@ -158,15 +150,13 @@ class DistributionTest(Capital):
     def update(self, values: ArrayLike) -> Floats:
         """Add values; returns the log of the capital after each, shape ``(rows,)``."""
         rows = np.asarray(values, dtype=np.float64)
-        starts = range(0, len(rows), ROWS_AT_ONCE)
-        parts = [rows[start : start + ROWS_AT_ONCE] for start in starts]
-        return np.concatenate([np.empty(0), *(self._bet(part) for part in parts)])
-
-    def _bet(self, values: Floats) -> Floats:
-        ranks = self.ranks(values)[:, np.newaxis]
-        waves = np.repeat(np.cos(np.pi * WAVES * ranks), SWINGS.size, axis=1)
-        bets = np.tile(SWINGS, WAVES.size) * waves
-        return self.play(np.log1p(np.concatenate([bets, -bets], axis=1)))
+        evidence = [np.empty(0)]
+        for start in range(0, len(rows), ROWS_AT_ONCE):
+            ranks = self.ranks(rows[start : start + ROWS_AT_ONCE])[:, np.newaxis]
+            waves = np.repeat(np.cos(np.pi * WAVES * ranks), SWINGS.size, axis=1)
+            bets = np.tile(SWINGS, WAVES.size) * waves
+            evidence.append(self.play(np.log1p(np.concatenate([bets, -bets], axis=1))))
+        return np.concatenate(evidence)
 
     def ranks(self, values: Floats) -> Floats:
         """Share of larger values among all so far, itself included; ties broken at random."""
@@ -176,19 +166,15 @@ class DistributionTest(Capital):
         counts[rows, bins] = 1
         counts = counts.cumsum(axis=0) + self.counts  # after each value
         larger = counts[:, ::-1].cumsum(axis=1)[:, ::-1][rows, bins] - counts[rows, bins]
-        tied = self._random(len(values)) * counts[rows, bins]
+        stream = np.random.PCG64(self.seed)
+        stream.advance(self.rows)  # a number depends only on the seed and the row
+        tied = np.random.Generator(stream).random(len(values)) * counts[rows, bins]
         total = counts.sum(axis=1)
         self.counts = counts[-1].copy()
         return np.asarray((larger + tied) / total)
 
-    def _random(self, rows: int) -> Floats:
-        """One random number per row, which depends only on the seed and the row."""
-        stream = np.random.PCG64(self.seed)
-        stream.advance(self.rows)
-        return np.random.Generator(stream).random(rows)
-
     def to_plain(self) -> dict[str, Any]:
-        """The state as plain data, for :meth:`restore`."""
+        """The state with the counts."""
         return {**super().to_plain(), "counts": self.counts.tolist()}
 
     def restore(self, plain: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
-from math import isfinite, log, sqrt
+from math import log, sqrt
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -137,17 +137,21 @@ class Monitor:
         if not 0 < alpha < 1 or not 0 < z < np.inf:
             raise ValueError(f"alpha must be in (0, 1) and z above 0, got {alpha} and {z}")
         self.expected, self.rows = expected, 0
+        error = expected.size_deviation / sqrt(expected.rows)
+        tolerance = max(z * error, z * z / expected.rows)  # Wilson's if all sets have the same size
+        smallest, largest = max(0.0, expected.mean_size - tolerance), expected.mean_size + tolerance
+        clip = max(expected.largest_size, smallest + 1)
+        fewest, most = score_interval(expected.faint_rate, expected.rows, z=z)  # never empty
+        mean = partial(MeanTest, cluster_size=cluster_size)
         distribution = partial(DistributionTest, seed=seed, cluster_size=cluster_size)
         self._test_makers: dict[str, Callable[[], MeanTest | DistributionTest]] = {
-            "set_size": partial(_size_test, expected, z, cluster_size),
-            "faint_photos": partial(_faint_test, expected, z, cluster_size),
+            "set_size": partial(mean, low=smallest, high=largest, largest=clip),
+            "faint_photos": partial(mean, low=fewest, high=most, largest=1.0),
             "best_score": partial(distribution, expected.edges, expected.best_scores),
         }
         if edges := expected.logsumexp_edges:
             self._test_makers["logsumexp"] = partial(distribution, edges, expected.logsumexp)
-        self.tests: dict[str, MeanTest | DistributionTest] = {
-            name: make_test() for name, make_test in self._test_makers.items()
-        }
+        self.tests = {name: make_test() for name, make_test in self._test_makers.items()}
         self._active = dict[str, Alarm]()
         self._alarm_at = log(len(self.tests) / alpha)
 
@@ -183,7 +187,12 @@ class Monitor:
             if logsumexp is None:
                 raise ValueError("logsumexp is watched, so every update needs it")
             values["logsumexp"] = np.asarray(logsumexp, dtype=np.float64)
-        _check(values)
+        shapes = [watched.shape for watched in values.values()]
+        if best.ndim != 1 or len(set(shapes)) > 1:
+            raise ValueError(f"sizes and scores must have the same shape (rows,), got {shapes}")
+        for name, watched in values.items():
+            if not np.isfinite(watched.sum()):
+                raise ValueError(f"{name} must be finite numbers, got a NaN or an infinity")
         alarms = [alarm for name in self.tests for alarm in self._follow(name, values[name])]
         self.rows += len(best)
         return sorted(alarms, key=lambda alarm: alarm.row)
@@ -248,26 +257,3 @@ class Monitor:
             raise BundleError(
                 f"the monitor's state is damaged ({error}): reset the monitor"
             ) from error
-
-
-def _size_test(expected: Expected, z: float, cluster_size: int) -> MeanTest:
-    error = expected.size_deviation / sqrt(expected.rows)
-    tolerance = max(z * error, z * z / expected.rows)  # Wilson's if all sets have the same size
-    low = max(0.0, expected.mean_size - tolerance)
-    high, largest = expected.mean_size + tolerance, max(expected.largest_size, low + 1)
-    return MeanTest(low=low, high=high, largest=largest, cluster_size=cluster_size)
-
-
-def _faint_test(expected: Expected, z: float, cluster_size: int) -> MeanTest:
-    """Tolerates the Wilson interval, which is never empty, even without faint photos."""
-    low, high = score_interval(expected.faint_rate, expected.rows, z=z)
-    return MeanTest(low=low, high=high, largest=1.0, cluster_size=cluster_size)
-
-
-def _check(watched_values: dict[str, NDArray[np.float64]]) -> None:
-    shapes = [values.shape for values in watched_values.values()]
-    if any(shape != shapes[0] or len(shape) != 1 for shape in shapes):
-        raise ValueError(f"sizes and scores must all have the same shape (rows,), got {shapes}")
-    for name, values in watched_values.items():
-        if not isfinite(float(np.sum(values))):
-            raise ValueError(f"{name} must be finite numbers, got a NaN or an infinity")

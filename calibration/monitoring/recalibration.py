@@ -20,12 +20,11 @@ import numpy as np
 from florilege.calibration.calibrate.calibration_settings import DEFAULT_DELTA, CalibrationPlan
 from florilege.calibration.calibrate.card_section import read_card_files, updated_files
 from florilege.calibration.calibrate.threshold_tables import (
-    Block,
     Source,
     promised_tables,
     tabulate,
 )
-from florilege.calibration.distribution import Distribution, DistributionOf
+from florilege.calibration.distribution import DistributionOf
 from florilege.calibration.monitoring.score_log import ScoreLog, Scorer, open_score_log
 from florilege.calibration.monitoring.traffic import FEWEST_REQUESTS, Traffic, TrafficThresholds
 from florilege.calibration.record import CalibrationRecord
@@ -61,7 +60,7 @@ class _Recalibration:
         outcome = "approved: the bundle now holds the new thresholds"
         if self.record is None:
             outcome = "nothing was changed: add --approve to store the new thresholds in the bundle"
-        not_restored = [f"not restored: {what}" for what in NOT_RESTORED]
+        not_restored = (f"not restored: {what}" for what in NOT_RESTORED)
         return [*self.thresholds.lines(), *self.notes, *not_restored, outcome]
 
     def to_plain(self) -> dict[str, Any]:
@@ -131,11 +130,7 @@ def _traffic(log: ScoreLog, record: CalibrationRecord) -> dict[int, Traffic]:
 def _record_from(
     traffic: Mapping[int, Traffic], thresholds: TrafficThresholds
 ) -> CalibrationRecord:
-    """The new record, with the approved thresholds of requests with one photo.
-
-    Keys of ``traffic`` are numbers of photos in a request. A number of several photos gets
-    thresholds if at least 500 of its requests are not left out.
-    """
+    """The new record; a number of several photos, a key of ``traffic``, needs 500 requests."""
     record = traffic[1].record
     guaranteed = record.point("average_k", guarantee="probability")
     settings = CalibrationPlan(
@@ -144,7 +139,7 @@ def _record_from(
         coverages=(),
         min_size=record.point("average_k").min_size,
         micro_weight=record.micro_weight,
-        delta=guaranteed.delta or DEFAULT_DELTA,
+        delta=guaranteed.table.delta or DEFAULT_DELTA,
         max_size=guaranteed.max_size,
     )
     tables = list[Table]()
@@ -152,7 +147,10 @@ def _record_from(
         rows, _ = requests.count()
         if rows >= FEWEST_REQUESTS:
             tables += _tables(requests, rows, images, settings)
-    distribution, sha256 = _distribution(traffic[1])
+    distribution, digest = DistributionOf(), hashlib.sha256()
+    for logits in (requests[:, 0] for requests in traffic[1].logits()):
+        distribution.update(logits, record.scores(logits))
+        digest.update(np.ascontiguousarray(logits).tobytes())
     return replace(
         record,
         created=datetime.now(UTC).isoformat(),
@@ -161,14 +159,14 @@ def _record_from(
             split=TRAFFIC,
             rows=thresholds.rows,
             classes_seen=None,
-            data_sha256=sha256,
+            data_sha256=digest.hexdigest(),
             model_sha256=record.measured.model_sha256,
             runtime=record.measured.runtime,
             precision=record.measured.precision,
             chose_checkpoint=False,
             chose_head=False,
         ),
-        distribution=distribution,
+        distribution=distribution.result(),
         shots=(),
         lists=tuple(replace(each, rows=0, classes_seen=0) for each in record.lists),
         tables=tuple(tables),
@@ -178,12 +176,8 @@ def _record_from(
 def _tables(traffic: Traffic, rows: int, images: int, settings: CalibrationPlan) -> list[Table]:
     """Tables of the rules that need no labels; hits are unknown."""
     record = traffic.record
-
-    def blocks() -> Iterator[Block]:
-        return ((values, None) for values in traffic.scores())
-
     source = Source(
-        blocks=blocks,
+        blocks=lambda: ((values, None) for values in traffic.scores()),
         rows=rows,
         head=record.head,
         score_kind=record.score_kind,
@@ -196,13 +190,3 @@ def _tables(traffic: Traffic, rows: int, images: int, settings: CalibrationPlan)
     plain = tabulate(source, settings, ks, fixed=images == 1).tables
     balanced = tabulate(source, settings, ks, weights=weights).tables
     return plain + balanced + promised_tables(source, settings)
-
-
-def _distribution(traffic: Traffic) -> tuple[Distribution, str]:
-    """The distribution of the scores of single photos, and the hash of their logits."""
-    distribution, digest = DistributionOf(), hashlib.sha256()
-    for requests in traffic.logits():
-        logits = requests[:, 0]
-        distribution.update(logits, traffic.record.scores(logits))
-        digest.update(np.ascontiguousarray(logits).tobytes())
-    return distribution.result(), digest.hexdigest()

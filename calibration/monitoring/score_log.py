@@ -14,6 +14,7 @@ import os
 import tempfile
 import threading
 from base64 import b64decode, b64encode
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -31,7 +32,6 @@ from florilege.models.bundle.bundle import MODEL, PREPROCESS, Bundle
 from florilege.models.runtime import Runtime
 
 NAME = "scores-*.jsonl"
-OLD_NAME = "scores-*.log"
 FILES = 16
 """A full log has this many files; the oldest is deleted first."""
 COUNTS = 64
@@ -69,13 +69,10 @@ class ScoreLogWriter:
         self._file: int | None = None
         self._written = 0  # bytes in this file
         self._room = 0  # bytes that may be written before the next count of all files
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def append(self, logits: ArrayLike) -> None:
-        """Add the photos of one request.
-
-        Args:
-            logits: Logits of the served head, shape ``(photos, classes)``, at least one photo.
+        """Add one request: logits of the served head, ``(photos, classes)``, at least one photo.
 
         Raises:
             ValueError: A wrong shape.
@@ -94,13 +91,15 @@ class ScoreLogWriter:
                 self._make_room(len(line))
                 self._write(line)
             except OSError:
-                self._close()
+                self.close()
                 raise
 
     def close(self) -> None:
         """Close the file; a later ``append`` starts a new one."""
         with self._lock:
-            self._close()
+            if self._file is not None:
+                os.close(self._file)
+                self._file = None
 
     def _make_room(self, size: int) -> None:
         """Delete the oldest files if ``size`` more bytes would exceed ``max_bytes``."""
@@ -122,7 +121,7 @@ class ScoreLogWriter:
         if self._file is not None:
             deleted = not os.fstat(self._file).st_nlink
             if deleted or self._written >= self.max_bytes // FILES:
-                self._close()
+                self.close()
         if self._file is None:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             suffix = f"{datetime.now(UTC):%Y%m%d-%H%M%S-%f}-{os.urandom(4).hex()}"
@@ -133,11 +132,6 @@ class ScoreLogWriter:
         self._written += byte_count
         if byte_count < len(line):
             raise OSError(f"only {byte_count} of {len(line)} bytes were written")
-
-    def _close(self) -> None:
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
 
 
 class ScoreLog:
@@ -154,8 +148,7 @@ class ScoreLog:
     """
 
     def __init__(self, scorer: Scorer, files: ExitStack) -> None:
-        self.scorer = scorer
-        self.requests: dict[int, int] = {}
+        self.scorer, self.requests = scorer, Counter[int]()
         self.repeated = self.others = self.damaged = 0
         self._copies: dict[int, IO[bytes]] = {}
         self._files, self._seen = files, set[bytes]()
@@ -163,11 +156,10 @@ class ScoreLog:
     def blocks(self, *, photos: int = 1) -> Iterator[NDArray[np.float32]]:
         """Logits of the requests with this many photos, in the order of the files.
 
-        Yields:
-            float32, shape ``(requests, photos, classes)``, about 512 photos each.
+        Blocks have the shape ``(requests, photos, classes)`` and hold about 512 photos.
         """
         step, width = max(1, PHOTOS_AT_ONCE // photos), photos * self.scorer.classes * 4
-        for start in range(0, self.requests.get(photos, 0), step):
+        for start in range(0, self.requests[photos], step):
             self._copies[photos].seek(start * width)
             content = self._copies[photos].read(step * width)
             yield np.frombuffer(content, "<f4").reshape(-1, photos, self.scorer.classes)
@@ -198,7 +190,7 @@ class ScoreLog:
             file = tempfile.TemporaryFile()  # noqa: SIM115  # closed by the stack
             self._copies[number] = self._files.enter_context(file)
         self._copies[number].write(content)
-        self.requests[number] = self.requests.get(number, 0) + 1
+        self.requests[number] += 1
 
 
 @contextmanager
@@ -206,13 +198,8 @@ def open_score_log(folder: str | Path, scorer: Scorer) -> Iterator[ScoreLog]:
     """Read the log in a folder, for use in the context; servers may write to it meanwhile.
 
     Raises:
-        DataError: No request of this scorer, a log of an earlier version, or an unreadable file.
+        DataError: No request of this scorer, or an unreadable file.
     """
-    if any(Path(folder).glob(OLD_NAME)):
-        raise DataError(
-            f"{Path(folder) / OLD_NAME}: these files of an earlier version cannot be read; remove "
-            "them, or have the server log to a new folder"
-        )
     with ExitStack() as copies:
         log = ScoreLog(scorer, copies)
         try:

@@ -28,11 +28,11 @@ Requests = Callable[[], Iterator[NDArray[Any]]]
 
 @dataclass(frozen=True, kw_only=True)
 class _NewThreshold:
-    """An old and a new threshold, with their mean set sizes on the traffic."""
+    """An old and a new threshold."""
 
     k: float  # requested mean size
     old_lambda: float
-    old_size: float
+    old_size: float  # mean set size on the traffic
     new_lambda: float
     new_size: float
 
@@ -83,9 +83,9 @@ class Traffic:
             yield fuse(scaled, score_kind=self.record.score_kind)
 
     def count(self) -> tuple[int, int]:
-        """The number of requests that are not left out, and of all requests."""
-        counts = [(int(self._familiar(logits).sum()), len(logits)) for logits in self.requests()]
-        return sum(passed for passed, _ in counts), sum(requests for _, requests in counts)
+        """The number of requests that are not left out, and of those that are."""
+        masks = np.concatenate([np.empty(0, np.bool_), *map(self._familiar, self.requests())])
+        return int(masks.sum()), int((~masks).sum())
 
     def thresholds(self, *, ks: Sequence[float] | None = None) -> TrafficThresholds:
         """Choose new thresholds of ``average_k`` on requests with one photo.
@@ -101,21 +101,17 @@ class Traffic:
             ValueError: Fewer than 500 photos.
             NotCalibrated: The record has no threshold for one of ``ks``.
         """
-        rows, requests = self.count()
+        rows, left_out = self.count()
         if rows < FEWEST_REQUESTS:
             raise ValueError(
-                f"{rows} photos are too few to choose thresholds ({requests - rows} left out): at "
-                f"least {FEWEST_REQUESTS} are needed"
+                f"{rows} photos are too few to choose thresholds ({left_out} left out): at least "
+                f"{FEWEST_REQUESTS} are needed"
             )
         requested_ks = sorted(self.record.asked_k if ks is None else ks)
         points = [self.record.point("average_k", k=k) for k in requested_ks]
-        old_sizes = np.zeros(len(points), dtype=np.int64)
-        evidence = Evidence(
-            rows=rows,
-            classes=self.record.classes,
-            max_average_k=max(requested_ks),
-            min_size=points[0].min_size,
-        )
+        old_sizes, largest_k = np.zeros(len(points), dtype=np.int64), max(requested_ks)
+        classes, min_size = self.record.classes, points[0].min_size
+        evidence = Evidence(rows=rows, classes=classes, max_average_k=largest_k, min_size=min_size)
         for scores in self.scores():
             old_sizes += [point.sets(scores).sum() for point in points]
             evidence.update(scores)
@@ -123,7 +119,7 @@ class Traffic:
         return TrafficThresholds(
             calibration_id=self.record.calibration_id,
             rows=rows,
-            left_out=requests - rows,
+            left_out=left_out,
             thresholds=tuple(
                 _NewThreshold(
                     k=float(k),

@@ -1,7 +1,6 @@
 """The content of a bundle, faults in its files, and differences of two bundles, as plain data."""
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +65,8 @@ def verification(path: Path) -> dict[str, Any]:
         UsageError: ONNX Runtime is missing or installed twice.
     """
     files = read_manifest(path).files
-    faults = {name: _fault(partial(find_file, path, name, sha)) for name, sha in files.items()}
-    error = None if any(faults.values()) else _fault(partial(_open, path))
+    faults = {name: _fault(find_file, path, name, sha) for name, sha in files.items()}
+    error = None if any(faults.values()) else _fault(_open, path)
     return {"ok": not any((*faults.values(), error)), "files": faults, "opening": error}
 
 
@@ -84,8 +83,12 @@ def difference(one: Bundle, other: Bundle) -> dict[str, Any]:
         "classes": _class_changes(one, other),
         "heads": [dict(one.heads), dict(other.heads)],
         "preprocess_changed": one.preprocess != other.preprocess,
-        "lambda": _lambda_changes(one, other),
-        "metrics": _number_changes(_plain(one, METRICS), _plain(other, METRICS)),
+        "lambda": _changes("k", _average_k(one), _average_k(other)),
+        "metrics": [
+            change
+            for change in _changes("name", _metrics(one), _metrics(other))
+            if change["a"] != change["b"]
+        ],
         "files": _file_changes(one.manifest.files, other.manifest.files),
     }
 
@@ -105,9 +108,9 @@ def _open(path: Path) -> None:
         open_reference(bundle, read_record(bundle, runtime), session.dimensions)
 
 
-def _fault(check: Callable[[], object]) -> str | None:
+def _fault(check: Callable[..., object], *arguments: object) -> str | None:
     try:
-        check()
+        check(*arguments)
     except BundleError as error:
         return str(error)
     return None
@@ -141,10 +144,11 @@ def _rules(record: CalibrationRecord) -> dict[str, list[dict[str, Any]]]:
     points_by_rule: dict[str, list[dict[str, Any]]] = {}
     for key, table in record.served.items():
         if key.usual:
-            rows = map(table.columns.row, range(len(table.columns.value)))
-            points = [{field: getattr(row, field) for field in SHOWN} for row in rows]
             name = f"{key.rule}, {key.guarantee}" if key.rule in points_by_rule else key.rule
-            points_by_rule[name] = points
+            columns = [getattr(table.columns, field) for field in SHOWN]
+            points_by_rule[name] = [
+                dict(zip(SHOWN, row, strict=True)) for row in zip(*columns, strict=True)
+            ]
     return points_by_rule
 
 
@@ -158,26 +162,23 @@ def _class_changes(one: Bundle, other: Bundle) -> dict[str, Any]:
     }
 
 
-def _lambda_changes(one: Bundle, other: Bundle) -> list[dict[str, Any]]:
-    """The thresholds of ``average_k`` at every K that either bundle offers."""
-    before, after = _average_k(one), _average_k(other)
-    return [{"k": k, "a": before.get(k), "b": after.get(k)} for k in sorted(before.keys() | after)]
+def _changes(key: str, one: Mapping[Any, Any], other: Mapping[Any, Any]) -> list[dict[str, Any]]:
+    """The values in both for each key of either; None where it is missing."""
+    return [
+        {key: each, "a": one.get(each), "b": other.get(each)} for each in sorted({**one, **other})
+    ]
 
 
 def _average_k(bundle: Bundle) -> dict[float, float | None]:
+    """The thresholds of ``average_k`` by K."""
     if not bundle.has(CALIBRATION):
         return {}
     record = parse_record(bundle)
     return {k: record.point("average_k", k=k).lambda_val for k in record.ks("average_k")}
 
 
-def _number_changes(one: Any, other: Any) -> list[dict[str, Any]]:
-    before, after = dict(_numbers(one)), dict(_numbers(other))
-    return [
-        {"name": name, "a": before.get(name), "b": after.get(name)}
-        for name in sorted(before.keys() | after)
-        if before.get(name) != after.get(name)
-    ]
+def _metrics(bundle: Bundle) -> dict[str, float]:
+    return dict(_numbers(_plain(bundle, METRICS)))
 
 
 def _numbers(value: Any, name: str = "") -> Iterator[tuple[str, float]]:

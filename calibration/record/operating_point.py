@@ -65,11 +65,6 @@ class OperatingPoint(SetRule):
     candidates: int | None = None
 
     @property
-    def delta(self) -> float | None:
-        """For ``probability``: the share of calibrations that may break the guarantee."""
-        return self.table.delta
-
-    @property
     def guarantee(self) -> Guarantee | None:
         """The kind of guarantee, of the coverage or of a mean size of at most ``k``."""
         return self.table.guarantee
@@ -136,12 +131,9 @@ class OperatingPoint(SetRule):
         return statement(self)
 
     def among(self, classes: NDArray[np.intp]) -> "OperatingPoint":
-        """The same threshold for the scores of some classes only.
+        """The same threshold for the scores of some classes only, given by ascending indices.
 
         It was not calibrated for these, so the mean size of sets differs.
-
-        Args:
-            classes: Output indices, ascending, shape ``(listed,)``.
         """
         arrays = (self.class_weights, self.class_thresholds)
         weights, thresholds = (None if each is None else each[classes] for each in arrays)
@@ -173,5 +165,4 @@ class OperatingPoint(SetRule):
         values = self.scaled(logits)[np.newaxis]
         values = values if lift is None else values + lift
         k = self.top_k if self.table.fusion == "mean_marginal" else None
-        rows = fuse(values, score_kind=self.table.score_kind, fusion=self.table.fusion, k=k)
-        return rows.reshape(-1)
+        return fuse(values, score_kind=self.table.score_kind, k=k).reshape(-1)

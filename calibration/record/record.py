@@ -6,6 +6,7 @@ Floats are written with all digits, so that reading the file gives exactly the c
 import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -190,7 +191,10 @@ class CalibrationRecord:
             NotCalibrated: There is no such threshold; ``allowed`` holds the calibrated values.
         """
         table = self._table(rule, guarantee, images, list_name, place)
-        conditions = _conditions(images, guarantee, list_name, place)
+        conditions = "" if guarantee is None else f" with guarantee={guarantee}"
+        conditions += "" if images == 1 else f" with {images} photos"
+        conditions += "" if place is None else f" for photos with {place.replace('_', ' ')}"
+        conditions += "" if list_name is None else f" for the list {list_name!r}"
         if table is None:
             raise NotCalibrated(f"rule {rule!r} is not calibrated{conditions}", allowed=[])
         asks = RULES[rule].asks
@@ -247,15 +251,9 @@ class CalibrationRecord:
     def _check_tables(self) -> None:
         if unknown := {table.list_name for table in self.tables} - {None, *self._lists}:
             raise ValueError(f"tables for lists that do not exist: {unknown}")
-        for table in self.tables:
-            for thresholds in () if table.by_class is None else table.by_class.thresholds:
-                if len(thresholds) != self.classes:
-                    raise ValueError(f"{len(thresholds)} thresholds for {self.classes} classes")
-
-    @property
-    def _independent(self) -> bool:
-        """Whether the photos trained and chose nothing; in traffic several may show one plant."""
-        return self.measured.selection_split is False and self.measured.split != TRAFFIC
+        by_class = chain(*(table.by_class.thresholds for table in self.tables if table.by_class))
+        if wrong := set(map(len, by_class)) - {self.classes}:
+            raise ValueError(f"{wrong} thresholds for {self.classes} classes")
 
     @cached_property
     def _weights(self) -> NDArray[np.float64]:
@@ -299,6 +297,8 @@ class CalibrationRecord:
     def _point(self, table: Table, index: int, weights: NDArray[np.float64]) -> OperatingPoint:
         spec, row, by_class = RULES[table.rule], table.columns.row(index), table.by_class
         promised = table.guarantee is not None and table.made_from != "same_class"
+        # in traffic several photos may show one plant
+        independent = self.measured.selection_split is False and self.measured.split != TRAFFIC
         return OperatingPoint(
             rule=table.rule,
             lambda_val=row.lambda_val,
@@ -314,15 +314,6 @@ class CalibrationRecord:
             table=table,
             row=row,
             measured=self.measured,
-            guaranteed=promised and self._independent,
+            guaranteed=promised and independent,
             candidates=None if self.selection is None else self.selection.candidates,
         )
-
-
-def _conditions(
-    images: int, guarantee: Guarantee | None, list_name: str | None, place: PlaceKind | None
-) -> str:
-    text = "" if guarantee is None else f" with guarantee={guarantee}"
-    text += "" if images == 1 else f" with {images} photos"
-    text += "" if place is None else f" for photos with {place.replace('_', ' ')}"
-    return text + ("" if list_name is None else f" for the list {list_name!r}")

@@ -8,8 +8,6 @@ from typing import Any
 from florilege.errors import BundleError
 
 SCHEMA_VERSION = 5
-_REMOVED = (b'"log_ratios"', b'"small_classes"')
-"""Keys that only older records of this schema have."""
 
 
 def dump(content: Any) -> str:
@@ -46,18 +44,19 @@ def parse(text: str | bytes, kind: Any) -> Any:
     from pydantic_core import from_json  # here, so that the library needs only NumPy
 
     try:
-        content = from_json(text)
-        if content["schema_version"] != SCHEMA_VERSION:
-            raise BundleError(_other_version(content["schema_version"]))
-        raw = text.encode() if isinstance(text, str) else text
-        if any(name in raw for name in _REMOVED):
-            text = _without_removed(content)
-        record = _reader(kind).validate_json(text)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        version = from_json(text)["schema_version"]
+        if version != SCHEMA_VERSION:
+            older = isinstance(version, int) and version < SCHEMA_VERSION
+            raise BundleError(
+                f"calibration.json has schema version {version}, this version reads "
+                f"{SCHEMA_VERSION}: "
+                + ("calibrate the bundle again" if older else "update florilege")
+            )
+        return _reader(kind).validate_json(text)
+    except (ValueError, TypeError, KeyError) as error:
         raise BundleError(
             f"calibration.json is damaged ({_fault(error)}): calibrate the bundle again"
         ) from error
-    return record
 
 
 @cache
@@ -70,25 +69,6 @@ def _reader(kind: Any) -> Any:
     return TypeAdapter(optional, config=strict)
 
 
-def _without_removed(content: dict[str, Any]) -> str:
-    """The JSON of an older record of this schema without the removed keys.
-
-    Raises:
-        BundleError: Its thresholds are of scores that were corrected for class frequencies.
-    """
-    if content.pop("log_ratios", None) is not None:
-        raise BundleError(
-            "calibration.json corrects scores for class frequencies, which this version does not "
-            "support: run `florilege calibrate BUNDLE --data DATA`"
-        )
-    for name in ("mean_scores", "class_logsumexp", "class_spread"):
-        content["distribution"].pop(name, None)
-    for table in content["tables"]:
-        if table["by_class"] is not None:
-            table["by_class"].pop("small_classes", None)
-    return json.dumps(content)
-
-
 def _fault(error: Exception) -> str:
     """The first fault and its place."""
     from pydantic import ValidationError
@@ -96,13 +76,4 @@ def _fault(error: Exception) -> str:
     if not isinstance(error, ValidationError):
         return str(error)
     first = error.errors(include_url=False)[0]
-    place = ".".join(map(str, first["loc"]))
-    return f"{place}: {first['msg']}" if place else first["msg"]
-
-
-def _other_version(version: object) -> str:
-    older = isinstance(version, int) and version < SCHEMA_VERSION
-    return (
-        f"calibration.json has schema version {version}, this version reads {SCHEMA_VERSION}: "
-        + ("calibrate the bundle again" if older else "update florilege")
-    )
+    return ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))

@@ -41,18 +41,15 @@ def measure_by_shots(
     largest: int | None = None,
     plants: ArrayLike | None = None,
 ) -> tuple[ShotGroup, ...]:
-    """Measure each group that has photos.
+    """Measure the groups ``few``, ``medium`` and ``many``, without those that have no photo.
 
     Args:
-        sizes: Set size of each photo, shape ``(rows,)``.
+        sizes: Set size of each photo, shape ``(rows,)``, as that of ``labels`` and ``plants``.
         hits: Whether its set holds the true class, bool, shape ``(rows,)``.
-        labels: True class indices, shape ``(rows,)``.
+        labels: True class indices.
         class_counts: Training images per class, shape ``(classes,)``.
         largest: The most classes that a set can hold, by default all.
-        plants: Plant of each photo, shape ``(rows,)``; None where photos are independent.
-
-    Returns:
-        ``few``, ``medium`` and ``many``, without those that have no photo.
+        plants: Plant of each photo; None where photos are independent.
 
     Raises:
         ValueError: The shapes differ.
@@ -70,24 +67,24 @@ def measure_by_shots(
             f"sizes, hits (bool) and labels must have the same shape (rows,), got {size.shape}, "
             f"{hit.shape} {hit.dtype} and {truth.shape}"
         )
-    groups, plant = [], None if plants is None else np.asarray(plants)
+    groups, most = list[ShotGroup](), largest or counts.size
     for name, classes in shot_groups(counts).items():
-        mask = classes[truth]
-        if not mask.any():
+        rows = np.flatnonzero(classes[truth])
+        if not rows.size:
             continue
-        rows, hits, mean = int(mask.sum()), int(hit[mask].sum()), float(size[mask].mean())
-        deviation, most = float(size[mask].std()), largest or counts.size
-        clusters = None if plant is None else plant[mask]
-        size_rows, hit_rows = (effective_rows(each[mask], clusters) for each in (size, hit))
+        clusters = None if plants is None else np.asarray(plants)[rows]
+        mean, deviation, hit_count = size[rows].mean(), size[rows].std(), int(hit[rows].sum())
+        size_rows, hit_rows = (effective_rows(each[rows], clusters) for each in (size, hit))
+        size_ci95 = mean_interval(float(mean), float(deviation), size_rows, lowest=0, highest=most)
         groups.append(
             ShotGroup(
                 name=name,
-                classes=np.unique(truth[mask]).size,
-                rows=rows,
-                mean_size=mean,
-                size_ci95=mean_interval(mean, deviation, size_rows, lowest=0, highest=most),
-                hit_rate=hits / rows,
-                hit_ci95=wilson(hits, rows, effective=hit_rows),
+                classes=np.unique(truth[rows]).size,
+                rows=rows.size,
+                mean_size=float(mean),
+                size_ci95=size_ci95,
+                hit_rate=hit_count / rows.size,
+                hit_ci95=wilson(hit_count, rows.size, effective=hit_rows),
             )
         )
     return tuple(groups)

@@ -85,22 +85,18 @@ def _measured_on(point: "OperatingPoint", words: Phrases) -> str:
 
 
 def _promise(point: "OperatingPoint", words: Phrases) -> str:
+    """The guarantee; without one a warning if the photos trained or chose anything."""
     if point.guarantee is None:
-        return _caution(point, words)
-    promise = _guarantee(point, words)
+        if not point.measured.selection_split:
+            return ""
+        return " " + words["caution"].format(why=_selection(point.measured, words))
+    promise, delta = _guarantee(point, words), point.table.delta
     if not point.guaranteed:
         return " " + words["not_guaranteed"].format(why=_why(point, words), wanted=promise)
     which = words["on_average"]
-    if point.delta is not None:
-        which = words["for_all_but"].format(delta=_percent(point.delta, words))
+    if delta is not None:
+        which = words["for_all_but"].format(delta=_percent(delta, words))
     return " " + words["guaranteed"].format(which=which, wanted=promise)
-
-
-def _caution(point: "OperatingPoint", words: Phrases) -> str:
-    """A warning that new photos may do worse, if the photos trained or chose anything."""
-    if point.row.hit_rate is None or not point.measured.selection_split:
-        return ""
-    return " " + words["caution"].format(why=_selection(point.measured, words))
 
 
 def _guarantee(point: "OperatingPoint", words: Phrases) -> str:

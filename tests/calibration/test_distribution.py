@@ -3,12 +3,7 @@
 import numpy as np
 import pytest
 
-from florilege.calibration.distribution import (
-    EDGES,
-    LOGSUMEXP_BINS,
-    DistributionOf,
-    logsumexp,
-)
+from florilege.calibration.distribution import EDGES, LOGSUMEXP_BINS, DistributionOf, logsumexp
 
 
 def test_bins_hold_their_lower_edge_and_nothing_is_left_out() -> None:
@@ -17,11 +12,9 @@ def test_bins_hold_their_lower_edge_and_nothing_is_left_out() -> None:
     gathered.update(np.zeros((scores.size, 1), np.float32), scores[:, np.newaxis])
     counts = np.array(gathered.result().all_scores)
     assert gathered.result().best_scores == gathered.result().all_scores
-    assert counts[0] == 2
-    assert counts[1] == 1
     assert EDGES[-5] == 0.5
-    assert counts[-5:].tolist() == [1, 0, 0, 0, 1]
-    assert counts[-6] == 1
+    assert counts[:2].tolist() == [2, 1]
+    assert counts[-6:].tolist() == [1, 1, 0, 0, 0, 1]
     assert counts.sum() == scores.size
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from florilege.calibration.fusion import FUSIONS, Fusion, fuse
+from florilege.calibration.fusion import fuse
 from florilege.calibration.marginals import top_k_marginals
 from florilege.calibration.photo_groups import groups_of
 from florilege.calibration.rules import calibrate
@@ -13,85 +13,62 @@ from florilege.calibration.scores import SCORE_KINDS, ScoreKind, scores
 from tests.calibration.simulation import PRIOR, draw
 
 RULE_ROWS = 4000
+both = pytest.mark.parametrize("k", [None, 2])
+shapes = st.tuples(st.integers(1, 4), st.integers(1, 5), st.integers(2, 5))
 
 
 def some_logits(seed: int, plants: int, photos: int, classes: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(0, 2, (plants, photos, classes))
 
 
-def k_for(fusion: Fusion) -> int | None:
-    return 2 if fusion == "mean_marginal" else None
-
-
-shapes = st.tuples(st.integers(1, 4), st.integers(1, 5), st.integers(2, 5))
-
-
 @pytest.mark.parametrize("kind", SCORE_KINDS)
 @settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 1000), shape=shapes)
-def test_each_fusion_is_its_loop(kind: ScoreKind, seed: int, shape: tuple[int, int, int]) -> None:
+def test_a_fusion_is_the_mean_over_photos(
+    kind: ScoreKind, seed: int, shape: tuple[int, int, int]
+) -> None:
     logits = some_logits(seed, *shape)
+    marginals = fuse(logits, score_kind=kind, k=2)
     for plant, scores_of_plant in enumerate(fuse(logits, score_kind=kind)):
         single = [scores(photo[np.newaxis], kind)[0] for photo in logits[plant]]
         assert scores_of_plant == pytest.approx(sum(single) / len(single))
-        largest = fuse(logits, score_kind=kind, fusion="max_score")[plant]
-        assert largest.tolist() == np.max(single, axis=0).tolist()
-        marginal = fuse(logits, score_kind=kind, fusion="mean_marginal", k=2)[plant]
-        assert marginal == pytest.approx(top_k_marginals(logits[plant], 2).mean(axis=0))
-        product = np.exp(np.log(single).mean(axis=0))
-        if kind == "sigmoid":
-            against = np.exp(np.log(1 - np.array(single)).mean(axis=0))
-            product = product / (product + against)
-        else:
-            product = product / product.sum()
-        assert fuse(logits, score_kind=kind, fusion="mean_logit")[plant] == pytest.approx(product)
+        assert marginals[plant] == pytest.approx(top_k_marginals(logits[plant], 2).mean(axis=0))
 
 
+@both
 @settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 1000), shape=shapes, fusion=st.sampled_from(FUSIONS))
+@given(seed=st.integers(0, 1000), shape=shapes)
 def test_the_order_of_photos_and_the_plants_beside_change_no_digit(
-    seed: int, shape: tuple[int, int, int], fusion: Fusion
+    k: int | None, seed: int, shape: tuple[int, int, int]
 ) -> None:
     logits, random = some_logits(seed, *shape), np.random.default_rng(seed)
-    fused = fuse(logits, score_kind="softmax", fusion=fusion, k=k_for(fusion))
+    fused = fuse(logits, score_kind="softmax", k=k)
     shuffled = logits[:, random.permutation(shape[1])]
-    again = fuse(shuffled, score_kind="softmax", fusion=fusion, k=k_for(fusion))
-    assert again.tolist() == fused.tolist()
-    alone = fuse(logits[-1:], score_kind="softmax", fusion=fusion, k=k_for(fusion))
-    assert alone[0].tolist() == fused[-1].tolist()
+    assert fuse(shuffled, score_kind="softmax", k=k).tolist() == fused.tolist()
+    assert fuse(logits[-1:], score_kind="softmax", k=k)[0].tolist() == fused[-1].tolist()
     classes = random.permutation(shape[2])
-    moved = fuse(logits[:, :, classes], score_kind="softmax", fusion=fusion, k=k_for(fusion))
+    moved = fuse(logits[:, :, classes], score_kind="softmax", k=k)
     assert moved == pytest.approx(fused[:, classes])
 
 
-@pytest.mark.parametrize("fusion", FUSIONS)
-def test_one_photo_is_itself_and_equal_photos_are_one(fusion: Fusion) -> None:
+@both
+def test_one_photo_is_itself_and_equal_photos_are_one(k: int | None) -> None:
     logits = some_logits(3, 6, 1, 5)
-    single = scores(logits[:, 0], "softmax")
-    if fusion == "mean_marginal":
-        single = top_k_marginals(logits[:, 0], 2)
+    single = scores(logits[:, 0], "softmax") if k is None else top_k_marginals(logits[:, 0], k)
     for photos in (1, 3):
-        repeated = np.repeat(logits, photos, axis=1)
-        fused = fuse(repeated, score_kind="softmax", fusion=fusion, k=k_for(fusion))
+        fused = fuse(np.repeat(logits, photos, axis=1), score_kind="softmax", k=k)
         assert fused == pytest.approx(single, rel=1e-14)
-    if fusion in ("mean_score", "max_score"):
-        assert fuse(logits, score_kind="softmax", fusion=fusion).tolist() == single.tolist()
+    assert fuse(logits, score_kind="softmax", k=k).tolist() == single.tolist()
 
 
-@pytest.mark.parametrize(
-    ("fusion", "total"), [("mean_score", 1), ("mean_logit", 1), ("mean_marginal", 2)]
-)
-def test_rows_sum_to_what_they_say(fusion: Fusion, total: int) -> None:
-    fused = fuse(some_logits(1, 7, 3, 6), score_kind="softmax", fusion=fusion, k=k_for(fusion))
-    assert fused.sum(axis=1) == pytest.approx(total)
-    assert (fused >= 0).all()
-    assert (fused <= 1).all()
-
-
-def test_a_class_that_cannot_be_stays_out() -> None:
-    logits = np.array([[[0.0, -np.inf, 1.0], [0.0, -np.inf, 2.0]]])
-    for fusion in FUSIONS:
-        assert fuse(logits, score_kind="softmax", fusion=fusion, k=k_for(fusion))[0, 1] == 0.0
+@both
+def test_rows_sum_to_one_or_k_and_an_impossible_class_stays_out(k: int | None) -> None:
+    logits = some_logits(1, 7, 3, 6)
+    logits[:, :, 4] = -np.inf
+    fused = fuse(logits, score_kind="softmax", k=k)
+    assert fused.sum(axis=1) == pytest.approx(k or 1)
+    assert ((fused >= 0) & (fused <= 1)).all()
+    assert not fused[:, 4].any()
 
 
 @pytest.mark.parametrize("photos", [2, 3, 5])
@@ -119,35 +96,30 @@ def test_more_photos_of_one_species_find_it_more_often() -> None:
         groups = groups_of(sample.labels, size=photos)
         fused = fuse(np.log(sample.scores)[groups.rows], score_kind="softmax")
         members = calibrate("average_k", fused, average_k=2, min_size=0).sets(fused)
-        rates.append(members[np.arange(len(groups)), sample.labels[groups.rows[:, 0]]].mean())
+        rates.append(members[np.arange(len(groups.rows)), sample.labels[groups.rows[:, 0]]].mean())
     assert (np.diff(rates) > 0.01).all()
     assert PRIOR.sum() == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("shape", "options", "message"),
     [
-        ({"fusion": "median"}, "fusion must be one of"),
-        ({"k": 2}, "mean_marginal needs k"),
-        ({"fusion": "mean_marginal"}, "mean_marginal needs k"),
-        ({"fusion": "mean_marginal", "k": 9}, r"k must be .* \[1, 3\]"),
-        ({"score_kind": "logit"}, "kind must be one of"),
+        ((1, 2, 3), {"k": 9}, r"k must be .* \[1, 3\]"),
+        ((1, 2, 3), {"score_kind": "logit"}, "kind must be one of"),
+        *((shape, {}, "plants, photos, classes") for shape in
+          [(2, 3), (0, 2, 3), (2, 0, 3), (2, 3, 0)]),
     ],
-)
-def test_wrong_arguments_are_named(arguments: dict[str, object], message: str) -> None:
+)  # fmt: skip
+def test_wrong_arguments_are_named(
+    shape: tuple[int, ...], options: dict[str, object], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
-        fuse(np.zeros((1, 2, 3)), **{"score_kind": "softmax", **arguments})  # type: ignore[arg-type]
+        fuse(np.zeros(shape), **{"score_kind": "softmax", **options})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("shape", [(2, 3), (0, 2, 3), (2, 0, 3), (2, 3, 0)])
-def test_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="plants, photos, classes"):
-        fuse(np.zeros(shape), score_kind="softmax")
-
-
-@pytest.mark.parametrize("fusion", FUSIONS)
-def test_a_nan_is_refused(fusion: Fusion) -> None:
+@both
+def test_a_nan_is_refused(k: int | None) -> None:
     logits = some_logits(0, 2, 2, 3)
     logits[1, 0, 2] = np.nan
     with pytest.raises(ValueError, match="logits must"):
-        fuse(logits, score_kind="softmax", fusion=fusion, k=k_for(fusion))
+        fuse(logits, score_kind="softmax", k=k)

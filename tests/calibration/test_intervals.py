@@ -1,12 +1,12 @@
 """Intervals against their definitions."""
 
-from math import sqrt
+from math import gamma, sqrt
 
 import numpy as np
 import pytest
 
 from florilege.calibration.intervals import (
-    MANY_DEGREES,
+    T975,
     Z95,
     effective_rows,
     mean_interval,
@@ -56,7 +56,14 @@ def test_the_quantile_of_student_is_that_of_the_tables(freedom: int, quantile: f
 
 
 def test_both_ways_to_the_quantile_of_student_agree() -> None:
-    assert quantile_of(MANY_DEGREES + 1e-9) == pytest.approx(quantile_of(MANY_DEGREES), abs=2e-4)
+    """Each entry of the table is the t that leaves 5 % of the density outside, as the sum says."""
+    for freedom, quantile in enumerate(T975, start=1):
+        angles = np.linspace(0, np.arctan(quantile / np.sqrt(freedom)), 20_001)
+        density = np.cos(angles) ** (freedom - 1)  # Student's t by t = sqrt(freedom) tan(angle)
+        factor = 2 * gamma((freedom + 1) / 2) / (np.sqrt(np.pi) * gamma(freedom / 2))
+        assert factor * np.trapezoid(density, angles) == pytest.approx(0.95, abs=1e-8)
+    assert quantile_of(2.9) == quantile_of(2)
+    assert quantile_of(30 + 1e-9) == pytest.approx(quantile_of(30), abs=2e-4)
 
 
 def test_the_interval_over_seeds_holds_the_mean_in_95_of_100_cases() -> None:

@@ -80,22 +80,13 @@ def test_one_dominant_class_is_in_every_set_and_leaves_the_rest_alike() -> None:
     assert np.delete(result[0], 7) == pytest.approx(np.full(100, 0.19), abs=1e-9)
 
 
-def test_one_is_the_softmax() -> None:
-    logits = np.random.default_rng(0).normal(size=(5, 9))
+def test_one_is_the_softmax_and_classes_are_permuted_and_ordered_like_their_logits() -> None:
+    logits = np.sort(np.random.default_rng(1).normal(0, 3, (4, 37)))
     powers = np.exp(logits)
     assert top_k_marginals(logits, 1) == pytest.approx(powers / powers.sum(axis=1, keepdims=True))
-
-
-def test_a_higher_logit_never_has_a_lower_marginal() -> None:
-    logits = np.sort(np.random.default_rng(1).normal(0, 3, (4, 37)))
-    assert (np.diff(top_k_marginals(logits, 5)) >= -1e-15).all()
-
-
-def test_permuting_classes_permutes_the_marginals() -> None:
-    logits = np.random.default_rng(2).normal(size=(2, 13))
-    order = np.random.default_rng(3).permutation(13)
-    expected = top_k_marginals(logits, 4)[:, order]
-    assert top_k_marginals(logits[:, order], 4) == pytest.approx(expected, abs=1e-13)
+    result, order = top_k_marginals(logits, 5), np.random.default_rng(3).permutation(37)
+    assert (np.diff(result) >= -1e-15).all()
+    assert top_k_marginals(logits[:, order], 5) == pytest.approx(result[:, order], abs=1e-13)
 
 
 @pytest.mark.parametrize("rows", [1, ROWS_AT_ONCE, ROWS_AT_ONCE + 1, 2 * ROWS_AT_ONCE + 6])
@@ -107,20 +98,16 @@ def test_a_class_at_minus_infinity_has_none_and_more_rows_than_a_block_are_fine(
     assert result[-1] == pytest.approx(top_k_marginals(logits[-1:], 2)[0], abs=1e-15)
 
 
-@pytest.mark.parametrize(("k", "classes"), [(0, 5), (6, 5), (LARGEST_K + 1, 50)])
-def test_a_k_out_of_range_is_refused(k: int, classes: int) -> None:
-    with pytest.raises(ValueError, match=r"k must be in \[1, "):
-        top_k_marginals(np.zeros((1, classes)), k)
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_logits_that_are_no_numbers_are_refused_with_their_row(bad: float) -> None:
-    logits = np.zeros((40, 5))
-    logits[38, 1] = bad
-    with pytest.raises(ValueError, match="row 38"):
-        top_k_marginals(logits, 2)
-
-
-def test_too_few_possible_classes_are_refused() -> None:
-    with pytest.raises(ValueError, match="2 finite values"):
-        top_k_marginals([[0.0, -np.inf, -np.inf]], 2)
+@pytest.mark.parametrize(
+    ("logits", "k", "message"),
+    [
+        *((np.zeros((1, classes)), k, r"k must be in \[1, ")
+          for k, classes in ((0, 5), (6, 5), (LARGEST_K + 1, 50))),
+        *((np.where(np.arange(200).reshape(40, 5) == 191, bad, 0.0), 2, "row 38")
+          for bad in (np.nan, np.inf)),
+        ([[0.0, -np.inf, -np.inf]], 2, "2 finite values"),
+    ],
+)  # fmt: skip
+def test_wrong_arguments_are_named(logits: np.ndarray, k: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        top_k_marginals(logits, k)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from florilege.calibration.intervals import effective_rows
 from florilege.calibration.measurement import EXACT_SIZES, Measurement, size_bins
 from florilege.calibration.rules import calibrate
 from florilege.calibration.sets import SetRule
@@ -61,6 +62,22 @@ def check(
         assert measurement.histogram[index].tolist() == counts.tolist()
         shares = [hits[labels == label].mean() for label in np.unique(labels)]
         assert measurement.macro_hit_rate(index) == pytest.approx(np.mean(shares))
+
+
+def test_effective_rows_are_those_of_the_sizes_and_hits_of_each_plant() -> None:
+    random = np.random.default_rng(5)
+    plants = random.integers(0, 120, 300)  # some with one photo, some with several
+    scores, labels = np.round(random.random((300, 4)), 1), random.integers(0, 4, 300)
+    scores += random.random(120)[plants, np.newaxis]  # photos of a plant are alike
+    rules = [threshold_rule(0.9, 0), threshold_rule(1.3, 1)]
+    measurement = Measurement(rules, 4, watched=[0, 1], plants=plants)
+    for part in (slice(0, 70), slice(70, 300)):
+        measurement.update(scores[part], labels[part])
+    sizes, hits = measurement.row_by_row()
+    for index in range(2):
+        expected = [effective_rows(values[:, index], plants) for values in (sizes, hits)]
+        assert measurement.effective_rows(index) == pytest.approx(expected)
+        assert expected[0] < 200
 
 
 def test_the_macro_rate_of_some_classes_only() -> None:

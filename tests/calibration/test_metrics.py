@@ -1,6 +1,7 @@
 """Accuracies and sizes against loops."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -100,23 +101,23 @@ def test_labels_that_are_none_are_refused(labels: list[int], message: str) -> No
         metrics.average_k_accuracy([[0.5, 0.5], [0.5, 0.5]], labels, 0.5)
 
 
-def test_counts_that_are_none_are_refused() -> None:
-    with pytest.raises(ValueError, match="at least 0"):
-        metrics.shot_groups([1, -1])
-    with pytest.raises(ValueError, match="shape"):
-        metrics.shot_groups([[1, 2]])
-
-
-def test_scores_that_are_no_numbers_are_refused() -> None:
-    for call in (metrics.mean_set_size, metrics.set_size_histogram):
-        with pytest.raises(ValueError, match="row 0"):
-            call([[np.nan, 0.5]], 0.5)
-
-
-@pytest.mark.parametrize("lambda_val", [math.nan, None])
+@pytest.mark.parametrize("lambda_val", [math.nan, None])  # None is the threshold of `top_k`
 def test_a_threshold_that_is_none_is_refused(lambda_val: Any) -> None:
-    scores, labels = [[0.7, 0.3]], [0]  # None is the threshold of `top_k`
     with pytest.raises(ValueError, match="lambda_val must be a number"):
-        metrics.average_k_accuracy(scores, labels, lambda_val)
+        metrics.average_k_accuracy([[0.7, 0.3]], [0], lambda_val)
     with pytest.raises(ValueError, match="lambda_val must be a number"):
-        metrics.mean_set_size(scores, lambda_val)
+        metrics.mean_set_size([[0.7, 0.3]], lambda_val)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: metrics.shot_groups([1, -1]), "at least 0"),
+        (lambda: metrics.shot_groups([[1, 2]]), "shape"),
+        (lambda: metrics.mean_set_size([[np.nan, 0.5]], 0.5), "row 0"),
+        (lambda: metrics.set_size_histogram([[np.nan, 0.5]], 0.5), "row 0"),
+    ],
+)
+def test_wrong_arguments_are_named(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()

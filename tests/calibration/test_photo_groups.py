@@ -51,7 +51,7 @@ def test_without_plants_every_species_is_used_up(labels: list[int], size: int, s
 def test_too_few_plants_give_groups_of_one_species_and_say_so() -> None:
     labels, plants = [0] * 20, ["one"] * 2 + [f"plant {row}" for row in range(18)]
     groups = groups_of(labels, size=2, observations=plants)
-    assert (groups.made_from, len(groups)) == ("same_class", 10)
+    assert (groups.made_from, len(groups.rows)) == ("same_class", 10)
     groups = groups_of(labels, size=2, observations=plants, fewest=1)
     assert (groups.made_from, groups.rows.tolist()) in [
         ("observations", [[0, 1]]),

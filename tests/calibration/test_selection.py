@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -118,70 +119,41 @@ def test_memory_stays_at_the_scores_that_can_matter() -> None:
     assert largest.ascending.size <= 1.5 * 2001 + 5
 
 
-def test_the_argument_of_update_may_be_changed_afterwards() -> None:
-    scores = np.array([[0.9, 0.1], [0.6, 0.2]])
-    top = TopScores(2, 2)
-    top.update(scores)
-    scores[:] = 0
-    assert top.threshold(1).lambda_val == 0.4
-
-
-def test_merging_leaves_the_other_worker_as_it_was() -> None:
+def test_neither_an_argument_nor_another_worker_is_changed_or_kept() -> None:
+    scores = np.array([[0.9, 0.1]])
     first, second = TopScores(2, 1), TopScores(2, 1)
-    first.update([[0.9, 0.1]])
+    first.update(scores)
+    scores[:] = 0
     second.update([[0.6, 0.2]])
     first.merge(second)
-    assert second.rows_seen == 1
-    assert second.threshold(1).lambda_val == 0.4
-    assert first.rows_seen == 2
+    first.merge(TopScores(2, 1))  # without rows
+    assert (first.rows_seen, second.rows_seen) == (2, 1)
+    assert (first.threshold(1).lambda_val, second.threshold(1).lambda_val) == (0.4, 0.4)
 
 
-def test_a_worker_without_rows_merges_as_nothing() -> None:
-    first = TopScores(1, 1)
-    first.update([[0.9, 0.1]])
-    first.merge(TopScores(1, 1))
-    assert first.threshold(1).lambda_val == 0.5
+def filled(*rows: list[float], max_average_k: float = 1) -> TopScores:
+    top = TopScores(2, max_average_k)
+    top.update(rows)
+    return top
 
 
-def test_more_rows_than_announced_are_refused() -> None:
-    top = TopScores(2, 1)
-    top.update([[0.9, 0.1], [0.6, 0.2]])
-    with pytest.raises(ValueError, match=r"3 rows .* only 2"):
-        top.update([[0.5, 0.5]])
-    other = TopScores(2, 1)
-    other.update([[0.5, 0.5]])
-    with pytest.raises(ValueError, match=r"3 rows .* only 2"):
-        other.merge(top)
-
-
-def test_a_k_above_the_announced_one_is_refused() -> None:
-    top = TopScores(1, 1.5)
-    top.update([[0.9, 0.1]])
-    with pytest.raises(ValueError, match=r"max_average_k = 1\.5, got 1\.6"):
-        top.threshold(1.6)
-
-
-def test_workers_made_for_different_data_do_not_merge() -> None:
-    with pytest.raises(ValueError, match="same rows and max_average_k"):
-        TopScores(2, 1).merge(TopScores(3, 1))
-    with pytest.raises(ValueError, match="same rows and max_average_k"):
-        TopScores(2, 1).merge(TopScores(2, 1.5))
-
-
-def test_another_number_of_classes_is_refused() -> None:
-    top = TopScores(2, 1)
-    top.update([[0.9, 0.1]])
-    with pytest.raises(ValueError, match="2 classes"):
-        top.update([[0.9, 0.1, 0.0]])
-
-
-def test_a_threshold_needs_rows_and_a_selection_sensible_numbers() -> None:
-    with pytest.raises(ValueError, match="no rows"):
-        TopScores(2, 1).threshold(1)
-    with pytest.raises(ValueError, match="rows"):
-        TopScores(0, 1)
-    with pytest.raises(ValueError, match="max_average_k"):
-        TopScores(1, -1)
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: filled([0.9, 0.1], [0.6, 0.2]).update([[0.5, 0.5]]), r"3 rows .* only 2"),
+        (lambda: filled([0.5, 0.5]).merge(filled([0.9, 0.1], [0.6, 0.2])), r"3 rows .* only 2"),
+        (lambda: filled([0.9, 0.1], max_average_k=1.5).threshold(1.6), r"= 1\.5, got 1\.6"),
+        (lambda: filled([0.9, 0.1]).update([[0.9, 0.1, 0.0]]), "2 classes"),
+        (lambda: TopScores(2, 1).merge(TopScores(3, 1)), "same rows and max_average_k"),
+        (lambda: TopScores(2, 1).merge(TopScores(2, 1.5)), "same rows and max_average_k"),
+        (lambda: TopScores(2, 1).threshold(1), "no rows"),
+        (lambda: TopScores(0, 1), "rows must be"),
+        (lambda: TopScores(1, -1), "max_average_k must be"),
+    ],
+)
+def test_wrong_arguments_are_named(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from florilege.calibration.threshold import Threshold, average_k_threshold, exact_rank
+from florilege.calibration.threshold import (
+    RealNumber,
+    Threshold,
+    average_k_threshold,
+    exact_rank,
+)
 from tests.calibration.oracles import average_k_cut
 from tests.calibration.strategies import Scores, average_ks, score_arrays
 
@@ -61,28 +66,22 @@ def test_a_larger_k_never_raises_the_threshold() -> None:
     assert steps == sorted(steps, reverse=True)
 
 
-def test_rank_zero_gives_the_next_number_above_the_largest_score() -> None:
-    scores = np.array([[0.25, 0.5], [0.125, 0.0]])
-    for average_k in (0, 0.49):
-        threshold = average_k_threshold(scores, average_k)
-        assert threshold == Threshold(
-            lambda_val=math.nextafter(0.5, 1.0), achieved=0.0, rows=2, ties=0
-        )
-
-
-def test_where_nothing_is_cut_the_threshold_is_the_smallest_score() -> None:
-    threshold = average_k_threshold(np.array([[0.25, 0.5], [0.125, 0.75]]), 2)
-    assert threshold == Threshold(lambda_val=0.125, achieved=2.0, rows=2, ties=0)
-
-
-def test_classes_at_minus_infinity_are_never_kept() -> None:
-    threshold = average_k_threshold(np.array([[0.25, -np.inf], [-np.inf, -np.inf]]), 2)
-    assert threshold == Threshold(lambda_val=0.25, achieved=0.5, rows=2, ties=0)
-
-
-def test_scores_tied_at_the_cut_are_all_kept_and_counted() -> None:
-    threshold = average_k_threshold(np.array([[0.5, 0.3], [0.3, 0.3]]), 1)
-    assert threshold == Threshold(lambda_val=0.3, achieved=2.0, rows=2, ties=2)
+@pytest.mark.parametrize(
+    ("scores", "average_k", "lambda_val", "achieved", "ties"),
+    [
+        ([[0.25, 0.5], [0.125, 0.0]], 0, math.nextafter(0.5, 1.0), 0.0, 0),  # above the largest
+        ([[0.25, 0.5], [0.125, 0.0]], 0.49, math.nextafter(0.5, 1.0), 0.0, 0),
+        ([[0.25, 0.5], [0.125, 0.75]], 2, 0.125, 2.0, 0),  # nothing is cut: the smallest
+        ([[0.25, -np.inf], [-np.inf, -np.inf]], 2, 0.25, 0.5, 0),  # -inf is never kept
+        ([[0.5, 0.3], [0.3, 0.3]], 1, 0.3, 2.0, 2),  # ties at the cut are kept and counted
+        ([[3, 1], [2, 0]], 1, 1.5, 1.0, 0),  # whole numbers are scores too
+    ],
+)
+def test_the_threshold_at_the_ends_and_at_ties(
+    scores: list[list[float]], average_k: float, lambda_val: float, achieved: float, ties: int
+) -> None:
+    expected = Threshold(lambda_val=lambda_val, achieved=achieved, rows=2, ties=ties)
+    assert average_k_threshold(scores, average_k) == expected
 
 
 def test_a_midpoint_that_rounds_down_onto_the_cut_score_becomes_the_kept_one() -> None:
@@ -108,16 +107,13 @@ def test_the_midpoint_of_huge_scores_does_not_overflow() -> None:
 
 @pytest.mark.parametrize(
     ("average_k", "rows", "rank"),
-    [(0.7, 700, 490), (2.3, 100, 230), (1.1, 10, 11), (0.29, 100, 29), (3, 7, 21), (1 / 3, 3, 0)],
-)
-def test_the_rank_is_that_of_the_number_as_written(average_k: float, rows: int, rank: int) -> None:
+    [(0.7, 700, 490), (2.3, 100, 230), (1.1, 10, 11), (0.29, 100, 29), (3, 7, 21), (1 / 3, 3, 0),
+     (Fraction(1, 3), 3, 1), (Decimal("0.7"), 700, 490), (np.float32(0.7), 700, 490)],
+)  # fmt: skip
+def test_the_rank_is_that_of_the_number_as_written(
+    average_k: RealNumber, rows: int, rank: int
+) -> None:
     assert exact_rank(average_k, rows) == rank
-
-
-def test_fractions_and_decimals_and_small_floats_are_taken_at_their_word() -> None:
-    assert exact_rank(Fraction(1, 3), 3) == 1
-    assert exact_rank(Decimal("0.7"), 700) == 490
-    assert exact_rank(np.float32(0.7), 700) == 490
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -128,25 +124,21 @@ def test_nan_and_infinity_are_refused_with_their_row(bad: float) -> None:
         average_k_threshold(scores, 1)
 
 
-@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (3,), (2, 2, 2)])
-def test_arrays_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="shape"):
-        average_k_threshold(np.zeros(shape), 1)
+@pytest.mark.parametrize(
+    ("scores", "average_k", "message"),
+    [
+        *((np.zeros(shape), 1, "shape") for shape in ((0, 3), (3, 0), (3,), (2, 2, 2))),
+        *((np.zeros((2, 3)), k, r"average_k must be in \[0, 3\]") for k in (-0.1, 3.1, np.nan)),
+        (np.array([[np.finfo(np.float64).max]]), 0, "largest float64"),  # no room above
+    ],
+)
+def test_wrong_arguments_are_named(scores: Scores, average_k: float, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        average_k_threshold(scores, average_k)
 
 
-@pytest.mark.parametrize("average_k", [-0.1, 3.1, np.nan])
-def test_a_mean_size_that_cannot_be_is_refused(average_k: float) -> None:
-    with pytest.raises(ValueError, match=r"average_k must be in \[0, 3\]"):
-        average_k_threshold(np.zeros((2, 3)), average_k)
-
-
-def test_the_largest_number_there_is_leaves_no_room_for_a_threshold() -> None:
-    with pytest.raises(ValueError, match="largest float64"):
-        average_k_threshold(np.array([[np.finfo(np.float64).max]]), 0)
-
-
-def test_whole_numbers_are_scores_too_and_the_input_is_left_alone() -> None:
-    scores = np.array([[3, 1], [2, 0]])
+def test_the_input_is_left_alone() -> None:
+    scores = np.array([[3.0, 1.0], [2.0, 0.0]])
     before = scores.copy()
-    assert average_k_threshold(scores, 1).lambda_val == 1.5
+    average_k_threshold(scores, 1)
     assert (scores == before).all()

@@ -93,21 +93,18 @@ def test_blocks_are_bounded(tmp_path: Path) -> None:
         assert read(log, 5) == expected(range(PHOTOS_AT_ONCE + 1), 5)
 
 
-def test_restarts_lose_nothing(tmp_path: Path) -> None:
+def test_restarts_and_many_writers_in_one_folder_lose_nothing(tmp_path: Path) -> None:
     written(tmp_path, range(2000))
-    for restart in range(8):
-        written(tmp_path, range(2000 + restart, 2001 + restart))
-    with open_score_log(tmp_path, SCORER) as log:
-        assert read(log) == expected(range(2008))
-
-
-def test_many_writers_in_one_folder_keep_everything(tmp_path: Path) -> None:
+    for restart in range(2000, 2008):
+        written(tmp_path, range(restart, restart + 1))
     writers = [ScoreLogWriter(tmp_path, SCORER, max_bytes=MUCH) for _ in range(12)]
-    for request in range(600):
+    for request in range(2008, 2600):
         writers[request % 12].append(logits_of(request))
-    assert len(log_files(tmp_path)) == 12
+    assert len(log_files(tmp_path)) == 21
     with open_score_log(tmp_path, SCORER) as log:
-        assert sorted(read(log)) == sorted(expected(range(600)))
+        requests = read(log)
+    assert requests[:2008] == expected(range(2008))
+    assert sorted(requests) == sorted(expected(range(2600)))
 
 
 def test_many_threads_may_write(tmp_path: Path) -> None:
@@ -298,16 +295,6 @@ def test_a_file_that_is_deleted_while_the_folder_is_read_or_counted(
     with open_score_log(tmp_path, SCORER) as log:
         assert read(log) == expected(range(1, 2))
     written(tmp_path, range(3), at_most=LINE)  # which counts, and deletes, for each request
-
-
-def test_a_log_of_an_earlier_version_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    written(tmp_path, range(1))
-    (tmp_path / "scores-000001.log").write_bytes(b"{}\n")
-    with (
-        pytest.raises(DataError, match=r"scores-\*\.log: .* of an earlier version .* remove them"),
-        open_score_log(tmp_path, SCORER),
-    ):
-        pass
 
 
 def test_a_folder_without_requests_or_that_cannot_be_read_says_what_to_do(
