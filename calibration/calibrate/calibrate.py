@@ -14,7 +14,7 @@ from florilege.calibration.calibrate.fit import SIZE_TOLERANCE, fit_record, pass
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, outputs_of, photos_for
 from florilege.calibration.calibrate.photo_overlap import overlap_warnings, photo_overlap
 from florilege.calibration.calibrate.set_agreement import compare_runtimes
-from florilege.calibration.calibrate.training_features import training_features, training_photos
+from florilege.calibration.calibrate.training_features import training_photos, training_reference
 from florilege.calibration.conformal import fewest_rows
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import CALIBRATIONS, REFERENCES
@@ -117,10 +117,11 @@ def _calibrated(
     stack: ExitStack,
 ) -> _Calibrated:
     bundle = session.bundle
-    features = None if training is None else training_features(session, training, workers)
-    outputs = outputs_of(session, photos, features=features is not None, workers=workers)
+    outputs = outputs_of(session, photos, features=training is not None, workers=workers)
     stack.enter_context(closing(outputs))
-    reference = None if features is None else features.reference(outputs)
+    reference = None
+    if training is not None:
+        reference = training_reference(session, training, outputs, workers)
     rows = passes(outputs, plan) * len(outputs.labels)
     with progress(rows, "choosing thresholds") as advance:
         record = fit_record(
@@ -142,18 +143,13 @@ def _compare(
     say: Callable[[str], None],
 ) -> None:
     """Raise GateFailed if the sets of the second runtime differ from those of the first."""
-    measured = [each for each, _ in calibrated]
-    if split_name(part.name) != "test" and "test" in list_source(data, splits=[]).splits:
-        photos = photos_for(measured[0].bundle, data, "test")
-        with ExitStack() as stack:
+    (old, _), (new, _) = calibrated
+    with ExitStack() as stack:
+        if split_name(part.name) != "test" and "test" in list_source(data, splits=[]).splits:
+            photos = photos_for(old.bundle, data, "test")
             outputs = [stack.enter_context(closing(outputs_of(s, photos))) for s in sessions]
-            old, new = (
-                each._replace(outputs=test_outputs, photos=photos)
-                for each, test_outputs in zip(measured, outputs, strict=True)
-            )
-            sentence, reasons = compare_runtimes(new, old)
-    else:
-        sentence, reasons = compare_runtimes(measured[1], measured[0])
+            old, new = old._replace(outputs=outputs[0]), new._replace(outputs=outputs[1])
+        sentence, reasons = compare_runtimes(new, old)
     if reasons:
         raise GateFailed(f"{sentence}: {'; '.join(reasons)}; the bundle is not changed")
     say(sentence)
@@ -161,16 +157,8 @@ def _compare(
 
 def cautions(record: CalibrationRecord) -> list[str]:
     """Warnings about a calibration, one sentence each."""
-    classes_seen = record.measured.classes_seen
-    absent = 0 if classes_seen is None else record.classes - classes_seen
-    return [
-        *_photo_cautions(record),
-        *_size_cautions(record),
-        *_guarantee_cautions(record),
-        *_class_cautions(record),
-        *([f"{absent} of {record.classes} classes have no photo in this split"] if absent else []),
-        *(caution for each in record.lists for caution in _list_cautions(each)),
-    ]
+    lists = (caution for each in record.lists for caution in _list_cautions(each))
+    return [*_photo_cautions(record), *_size_cautions(record), *_class_cautions(record), *lists]
 
 
 def _photo_cautions(record: CalibrationRecord) -> Iterator[str]:
@@ -194,7 +182,7 @@ def _photo_cautions(record: CalibrationRecord) -> Iterator[str]:
 
 
 def _size_cautions(record: CalibrationRecord) -> Iterator[str]:
-    """Warnings about mean sizes that exceed K because scores tie at the threshold."""
+    """Warnings about mean sizes far from K: too large by ties, or too small by a guarantee."""
     for k in record.asked_k:
         size = record.point("average_k", k=k).row.size
         if size > SIZE_TOLERANCE * k:
@@ -202,10 +190,19 @@ def _size_cautions(record: CalibrationRecord) -> Iterator[str]:
                 f"K = {k:g} gives sets of {size:.1f}: many scores are equal; train longer, or try "
                 "another --head and --score-kind"
             )
+    for guarantee in [each for rule, each in record.promises if rule == "average_k"]:
+        values = record.ks("average_k", guarantee=guarantee)
+        points = [record.point("average_k", k=k, guarantee=guarantee) for k in values]
+        ks = [f"{each.k:g}" for each in points if each.row.size <= each.min_size < each.row.value]
+        if ks:
+            yield (
+                f"guarantee={guarantee} at K = {', '.join(ks)} needs more photos or a "
+                "smaller --max-size: its sets hold at most the best class"
+            )
 
 
 def _class_cautions(record: CalibrationRecord) -> Iterator[str]:
-    """Warnings about classes with too few photos for a threshold of their own."""
+    """Warnings about classes with few photos or none."""
     for level in record.asked_coverage:
         point = record.point("class_coverage", coverage=level)
         if point.small_classes:
@@ -214,37 +211,24 @@ def _class_cautions(record: CalibrationRecord) -> Iterator[str]:
                 f"{fewest_rows(level)} photos that class_coverage {level:g} needs: it guarantees "
                 "nothing for each of them"
             )
+    classes_seen = record.measured.classes_seen
+    if classes_seen is not None and classes_seen < record.classes:
+        absent = record.classes - classes_seen
+        yield f"{absent} of {record.classes} classes have no photo in this split"
 
 
-def _list_cautions(each: CalibratedList) -> list[str]:
+def _list_cautions(each: CalibratedList) -> Iterator[str]:
     name, absent = f"list {each.name!r}", len(each.classes) - each.classes_seen
     if not each.rows:
-        return [f"{name} has no photo in this split: its answers are not calibrated"]
-    sentences = []
+        yield f"{name} has no photo in this split: its answers are not calibrated"
+        return
     if each.rows < FEW_LISTED:
-        sentences.append(
+        yield (
             f"{name} has only {each.rows} photos: its thresholds are coarse, {FEW_LISTED} or more "
             "are better"
         )
     if absent:
-        sentences.append(f"{absent} of the {len(each.classes)} classes of {name} have no photo")
-    return sentences
-
-
-def _guarantee_cautions(record: CalibrationRecord) -> list[str]:
-    """Warnings about guaranteed mean sizes whose sets hold at most the best class."""
-    sentences = []
-    for guarantee in [each for rule, each in record.promises if rule == "average_k"]:
-        values = record.ks("average_k", guarantee=guarantee)
-        points = [record.point("average_k", k=k, guarantee=guarantee) for k in values]
-        ks = [f"{point.k:g}" for point in points
-              if point.row.size <= point.min_size < (point.k or 0)]  # fmt: skip
-        if ks:
-            sentences.append(
-                f"guarantee={guarantee} at K = {', '.join(ks)} needs more photos or a smaller "
-                "--max-size: its sets hold at most the best class"
-            )
-    return sentences
+        yield f"{absent} of the {len(each.classes)} classes of {name} have no photo"
 
 
 def _plan(

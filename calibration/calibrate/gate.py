@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from florilege.calibration.calibrate.evaluate import requested_points
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, photos_for
+from florilege.calibration.calibrate.score_sources import served_scores
+from florilege.calibration.calibrate.threshold_tables import measure
 from florilege.calibration.comparison import Change, Comparison, ThresholdOrigin, compare
 from florilege.calibration.intervals import Z95
 from florilege.calibration.measurement import Measurement
@@ -26,9 +28,6 @@ from florilege.models.bundle import open_bundle
 from florilege.models.session import Session
 from florilege.settings import complaint
 
-Proof = Literal["worse", "no_worse"]
-Sets = tuple[NDArray[np.bool_], NDArray[np.int64]]
-"""Whether each set holds the true class, and its size, each ``(rows,)``."""
 WIDTH_RATIO = 2.241402727604947 / Z95
 """Width of a 97.5 % interval divided by that of a 95 % interval."""
 NEARBY = (0.8, 1.25)
@@ -48,7 +47,7 @@ class Gate(BaseModel):
 
     hit_rate_loss: float = Field(default=0.0, ge=0)  # allowed loss, 0.01 for one point
     size_growth: float = Field(default=0.0, ge=0)  # allowed growth of the mean set size, in classes
-    proof: Proof = "worse"
+    proof: Literal["worse", "no_worse"] = "worse"
     min_rows: int = Field(default=1, ge=1)  # with fewer photos the bundle fails
 
     def reasons(self, comparison: Comparison) -> list[str]:
@@ -104,11 +103,9 @@ def check_comparable(
     device: str = "auto",
     gated: bool = False,
 ) -> None:
-    """Check that two bundles can be compared, before any photo is scored.
+    """Check that the bundle ``path`` can be compared with an older one, before any photo is scored.
 
-    Arguments are those of :func:`florilege.calibration.calibrate.photo_outputs.bundle_outputs`, for
-    the new bundle, and the folder of the old one; ``gated`` says whether a gate compares
-    ``average_k`` at the new bundle's default K.
+    ``gated`` says whether a gate compares ``average_k`` at the new bundle's default K.
 
     Raises:
         DataError: The data cannot be opened, or hold a class that one of the two lacks.
@@ -121,7 +118,7 @@ def check_comparable(
     if not pairs:
         raise UsageError(f"{against} shares no calibrated rule and value with {path}")
     gated_name = _point_name(record.point("average_k"))
-    if gated and _point_name(pairs[0][0]) != gated_name:
+    if gated and gated_name not in pairs:
         raise UsageError(f"--gate compares {gated_name}, but {against} is not calibrated for it")
     photos_for(new, data, split)
     try:
@@ -144,45 +141,43 @@ def compare_outputs(new: BundleOutputs, old: BundleOutputs) -> list[Comparison]:
     """
     if new.outputs.data_sha256 != old.outputs.data_sha256:
         raise DataError("the two bundles were measured on different photos: did the data change?")
-    common = _common_points(new.record, old.record)
-    points = [each for each, _ in common]
-    old_results, new_results = _measure(old, [each for _, each in common]), _measure(new, points)
+    pairs = _common_points(new.record, old.record)
+    new_results = _measure(new, [point for point, _ in pairs.values()])
+    old_results = _measure(old, [point for _, point in pairs.values()])
     return [
         compare(
             before.sets,
             after.sets,
-            rule=_point_name(point),
+            rule=name,
             data_sha256=new.outputs.data_sha256,
             thresholds=(before.origin, after.origin),
             plants=new.outputs.plants,
             growth=(after.bounds[0] - before.bounds[1], after.bounds[1] - before.bounds[0]),
         )
-        for point, before, after in zip(points, old_results, new_results, strict=True)
+        for name, before, after in zip(pairs, old_results, new_results, strict=True)
     ]
 
 
 def _common_points(
     record: CalibrationRecord, older: CalibrationRecord
-) -> list[tuple[OperatingPoint, OperatingPoint]]:
-    """The points last requested of ``record`` that ``older`` has too, in pairs."""
-    points = [record.point("average_k"), *requested_points(record)]
+) -> dict[str, tuple[OperatingPoint, OperatingPoint]]:
+    """By name, the points last requested of ``record`` that ``older`` has too, in pairs."""
     pairs = dict[str, tuple[OperatingPoint, OperatingPoint]]()
-    for point in points:
+    for point in (record.point("average_k"), *requested_points(record)):
         with suppress(NotCalibrated):
             same = older.point(point.rule, k=point.k, coverage=point.coverage)
             pairs.setdefault(_point_name(point), (point, same))
-    return list(pairs.values())
+    return pairs
 
 
 def _point_name(point: OperatingPoint) -> str:
-    name, value = point.requested_value
-    return f"{point.rule} {'k' if name == 'k' else 'coverage'}={value:g}"
+    return f"{point.rule} {RULES[point.rule].asks}={point.row.value:g}"
 
 
 class _RuleResult(NamedTuple):
     """The sets of a bundle by one rule."""
 
-    sets: Sets
+    sets: tuple[NDArray[np.bool_], NDArray[np.int64]]  # hits and sizes, both (rows,)
     origin: ThresholdOrigin
     bounds: tuple[int, int]  # smallest and largest size of a set
 
@@ -191,9 +186,7 @@ def _measure(bundle: BundleOutputs, points: Sequence[OperatingPoint]) -> list[_R
     """Measure the sets of each rule on each photo, in one pass."""
     record, count = bundle.record, len(points)
     nearby = [_scale_threshold(factor, point) for factor in NEARBY for point in points]
-    measurement = Measurement([*points, *nearby], record.classes, watched=range(count))
-    for (logits,), labels in bundle.outputs.blocks(record.head):
-        measurement.update(record.scores(logits), labels)
+    measurement = measure(served_scores(bundle), [*points, *nearby], watched=range(count))
     sizes, hits = measurement.row_by_row()
     return [
         _RuleResult(

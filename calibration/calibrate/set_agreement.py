@@ -8,6 +8,7 @@ from typing import Final
 
 from florilege.calibration.calibrate.gate import compare_outputs
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs
+from florilege.calibration.calibrate.score_sources import served_scores
 from florilege.calibration.comparison import Comparison
 
 HIT_RATE_LOSS: Final = 0.002
@@ -19,10 +20,9 @@ LEAST_NESTED: Final = 0.99
 
 
 def compare_runtimes(new: BundleOutputs, old: BundleOutputs) -> tuple[str, list[str]]:
-    """Whether the runtime of ``new`` may replace that of ``old``; both are of the same photos.
+    """How the sets of two runtimes compare on the same photos, in one sentence.
 
-    Returns:
-        How the sets compare, in one sentence; and the :func:`differences` that are too large.
+    With it come the differences that are too large for ``new`` to replace ``old``.
     """
     change, (equal, nested) = compare_outputs(new, old)[0], _agreement(new, old)
     ours, theirs = new.record, old.record
@@ -43,19 +43,13 @@ def compare_runtimes(new: BundleOutputs, old: BundleOutputs) -> tuple[str, list[
 
 
 def _agreement(new: BundleOutputs, old: BundleOutputs) -> tuple[float, float]:
-    """Shares of photos whose sets of ``average_k`` at the default K of ``old`` are equal or nested.
-
-    Sets are nested if one contains the other, or both are equal.
-    """
+    """Shares of photos whose sets at the default K of ``old`` are equal; equal or nested."""
     equal = nested = 0
-    points = [each.record.point("average_k", k=old.record.default_k) for each in (new, old)]
-    blocks = (each.outputs.blocks(each.record.head) for each in (new, old))
-    for both in zip(*blocks, strict=True):
-        ours, theirs = (
-            point.sets(each.record.scores(logits))
-            for point, each, ((logits,), _) in zip(points, (new, old), both, strict=True)
-        )
-        added, removed = (ours & ~theirs).any(axis=1), (theirs & ~ours).any(axis=1)
+    ours, theirs = (each.record.point("average_k", k=old.record.default_k) for each in (new, old))
+    blocks = (served_scores(each).blocks() for each in (new, old))
+    for (our_scores, _), (their_scores, _) in zip(*blocks, strict=True):
+        our_sets, their_sets = ours.sets(our_scores), theirs.sets(their_scores)
+        added, removed = (our_sets & ~their_sets).any(axis=1), (their_sets & ~our_sets).any(axis=1)
         equal += int((~added & ~removed).sum())
         nested += int((~added | ~removed).sum())
     rows = len(new.outputs.labels)

@@ -1,7 +1,7 @@
 """Choose and measure the thresholds of every rule, on scores read block by block."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
 from typing import NamedTuple
 
@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
-from florilege.calibration.fusion import Fusion
+from florilege.calibration.calibrate.score_sources import Source
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.intervals import mean_interval, wilson
 from florilege.calibration.measurement import Measurement
-from florilege.calibration.photo_groups import MadeFrom, one_of_each
+from florilege.calibration.photo_groups import one_of_each
 from florilege.calibration.record.schema import ByClass, Columns, Row, Table
 from florilege.calibration.rules import RULES
 from florilege.calibration.rules.class_conditional import class_coverage_of
@@ -22,28 +22,8 @@ from florilege.calibration.scores import ScoreKind
 from florilege.calibration.sets import SetRule, size_bounds
 from florilege.calibration.threshold import next_above
 
-Advance = Callable[[int], object]
-"""Called with the number of rows after each block."""
-Block = tuple[NDArray[np.float64], NDArray[np.int64] | None]
-"""Scores ``(batch, classes)``, and labels ``(batch,)`` where they are known."""
 NO_SCORE = next_above(1.0)
 """No softmax or sigmoid score reaches it, so that sets hold only the best class."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """Scores of one head, kind and temperature, of single photos or of groups, or of a list."""
-
-    blocks: Callable[[], Iterator[Block]]  # starts a new pass over the scores; called twice
-    rows: int  # total number of rows
-    head: str  # head of the logits
-    score_kind: ScoreKind  # how its logits become scores
-    temperature: float  # the logits are divided by this first
-    images: int = 1  # photos in a group
-    fusion: Fusion = "mean_score"  # how the scores of a group become one row
-    made_from: MadeFrom | None = None  # what its photos have in common; None for single photos
-    list_name: str | None = None  # the list whose classes are scored; None for all classes
-    plants: NDArray[np.int64] | None = None  # the plant of each row; None where all are independent
 
 
 class _RuleGroup(NamedTuple):
@@ -76,16 +56,12 @@ def tabulate(
 ) -> _Tabulated:
     """Calibrate and measure every rule: the balanced ones if there are weights, else the others.
 
-    Where K exceeds the number of classes, sets hold all classes.
-
-    Args:
-        ks: Mean set sizes, including the default K; ascending.
-        weights: A factor for each class, shape ``(classes,)``, or None.
-        fixed: Whether to measure ``top_k`` on these scores too.
+    Where K exceeds the number of classes, sets hold all classes. ``ks`` are ascending and include
+    the default K, ``weights`` have the shape ``(classes,)``; ``fixed`` measures ``top_k`` too.
     """
     balanced = weights is not None
-    evidence, _ = _evidence(source, plan, min(max(ks), plan.classes), class_weights=weights)
-    reachable = [min(k, plan.classes) for k in ks]
+    reachable = [min(k, source.classes) for k in ks]
+    evidence, _ = _evidence(source, plan, reachable[-1], class_weights=weights)
     groups = [
         _RuleGroup([spec.choose(evidence, value) for value in possible], values)
         for spec in RULES.values()
@@ -96,7 +72,7 @@ def tabulate(
     ]  # average_k or its balanced form, which is watched, comes first
     del evidence  # frees memory before the measurement
     if fixed and not balanced:
-        groups.append(top_k_rules(ks, source.rows, classes=plan.classes))
+        groups.append(top_k_rules(source, ks))
     return _measure_groups(source, plan, groups, watched=[ks.index(plan.default_k)])
 
 
@@ -105,12 +81,10 @@ def sets_by_k(source: Source, plan: CalibrationPlan) -> tuple[NDArray[np.int64],
 
     Both have shape ``(rows, ks)``.
     """
-    evidence, _ = _evidence(source, plan, min(plan.compared[-1], plan.classes))
-    rules = [evidence.average_k(min(k, plan.classes)) for k in plan.compared]
-    measurement = Measurement(rules, plan.classes, watched=range(len(rules)))
-    for scores, labels in source.blocks():
-        measurement.update(scores, labels)
-    return measurement.row_by_row()
+    reachable = [min(k, plan.classes) for k in plan.compared]
+    evidence, _ = _evidence(source, plan, reachable[-1])
+    rules = [evidence.average_k(k) for k in reachable]
+    return measure(source, rules, watched=range(len(rules))).row_by_row()
 
 
 def promised_tables(source: Source, plan: CalibrationPlan) -> list[Table]:
@@ -118,22 +92,30 @@ def promised_tables(source: Source, plan: CalibrationPlan) -> list[Table]:
     photos, ``class_coverage``; at the requested K and coverages.
 
     Their thresholds are chosen on one photo of each plant, since these guarantees need independent
-    photos, and measured on all photos.
-
-    Memory is that of :class:`florilege.calibration.rules.score_summary.Evidence` for the largest K,
-    plus two bytes for each of the ``max_size`` best scores of a row.
+    photos, and measured on all photos. Memory grows by two bytes for each of the ``max_size`` best
+    scores of a row.
     """
     return _measure_groups(source, plan, _guaranteed_rules(source, plan)).tables
 
 
-def top_k_rules(ks: Sequence[float], rows: int, *, classes: int) -> _RuleGroup:
+def top_k_rules(source: Source, ks: Sequence[float]) -> _RuleGroup:
     """Rules for sets of exactly K classes, or all classes, for the whole numbers among ``ks``."""
     whole = [int(k) for k in ks if k >= 1 and k == int(k)]
+    sizes = [min(k, source.classes) for k in whole]
     rules = [
-        SetRule(rule="top_k", lambda_val=None, min_size=1, top_k=min(k, classes), rows=rows)
-        for k in whole
+        SetRule(rule="top_k", lambda_val=None, min_size=1, top_k=k, rows=source.rows) for k in sizes
     ]
     return _RuleGroup(rules, whole)
+
+
+def measure(
+    source: Source, rules: Sequence[SetRule], *, watched: Sequence[int] = ()
+) -> Measurement:
+    """Measure the sets of some rules in one pass; ``watched`` as in :class:`Measurement`."""
+    measurement = Measurement(rules, source.classes, watched=watched, plants=source.plants)
+    for scores, labels in source.blocks():
+        measurement.update(scores, labels)
+    return measurement
 
 
 def table_of(
@@ -195,14 +177,10 @@ def _measure_groups(
 ) -> _Tabulated:
     """Measure all rules in one pass; groups without rules get no table."""
     rules = [rule for group in groups for rule in group.rules]
-    measurement = Measurement(rules, plan.classes, watched=watched, plants=source.plants)
-    for scores, labels in source.blocks():
-        measurement.update(scores, labels)
+    measurement = measure(source, rules, watched=watched)
     index, tables = count(), list[Table]()
     for group in groups:
-        rows = [
-            row_of(measurement, next(index), value, source.score_kind) for value in group.values
-        ]
+        rows = [row_of(measurement, next(index), k, source.score_kind) for k in group.values]
         tables += [table_of(source, plan, group, rows)] if rows else []
     sizes, hits = measurement.row_by_row()
     return _Tabulated(tables, sizes.reshape(-1), hits.reshape(-1))
@@ -211,10 +189,13 @@ def _measure_groups(
 def _guaranteed_rules(source: Source, plan: CalibrationPlan) -> list[_RuleGroup]:
     """The rules with a guarantee; the evidence for them is freed on return."""
     mask = None if source.plants is None else one_of_each(source.plants)
-    largest_k, largest_set = plan.compared[-1], plan.largest_set
-    evidence, labels = _evidence(source, plan, largest_k, max_size=largest_set, mask=mask)
-    groups = [_size_rules(evidence, plan, "mean"), _size_rules(evidence, plan, "probability")]
-    levels = sorted(plan.coverages)
+    ks, levels = plan.compared, sorted(plan.coverages)
+    evidence, labels = _evidence(source, plan, ks[-1], max_size=plan.largest_set, mask=mask)
+    groups = list[_RuleGroup]()
+    for guarantee in ("mean", "probability"):
+        rules = [evidence.guaranteed_average_k(k, guarantee, delta=plan.delta) for k in ks]
+        rules = [replace(rule, lambda_val=min(rule.lambda_val or 0.0, NO_SCORE)) for rule in rules]
+        groups.append(_RuleGroup(rules, ks, guarantee))
     if levels:
         rules = [evidence.coverage(level, delta=plan.delta) for level in levels]
         groups.append(_RuleGroup(rules, levels, "probability"))
@@ -239,7 +220,7 @@ def _evidence(
         largest_plant = int(np.unique(source.plants, return_counts=True)[1].max())
     evidence = Evidence(
         rows=int(used.sum()),
-        classes=plan.classes,
+        classes=source.classes,
         max_average_k=largest_k,
         min_size=plan.min_size,
         class_weights=class_weights,
@@ -256,13 +237,6 @@ def _evidence(
         if true is not None:
             true_labels.append(true)
     return evidence, np.concatenate(true_labels)
-
-
-def _size_rules(evidence: Evidence, plan: CalibrationPlan, guarantee: Guarantee) -> _RuleGroup:
-    ks = plan.compared
-    rules = [evidence.guaranteed_average_k(k, guarantee, delta=plan.delta) for k in ks]
-    clipped = [replace(rule, lambda_val=min(rule.lambda_val or 0.0, NO_SCORE)) for rule in rules]
-    return _RuleGroup(clipped, ks, guarantee)
 
 
 def _class_rules(

@@ -19,9 +19,8 @@ import numpy as np
 
 from florilege.calibration.calibrate.calibration_settings import DEFAULT_DELTA, CalibrationPlan
 from florilege.calibration.calibrate.card_section import read_card_files, updated_files
+from florilege.calibration.calibrate.score_sources import Block, Source
 from florilege.calibration.calibrate.threshold_tables import (
-    Block,
-    Source,
     promised_tables,
     tabulate,
 )
@@ -185,6 +184,7 @@ def _tables(traffic: Traffic, rows: int, images: int, settings: CalibrationPlan)
     source = Source(
         blocks=blocks,
         rows=rows,
+        classes=record.classes,
         head=record.head,
         score_kind=record.score_kind,
         temperature=record.temperature,

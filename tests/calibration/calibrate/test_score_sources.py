@@ -11,8 +11,9 @@ from florilege.calibration.calibrate import photo_outputs as outputs_module
 from florilege.calibration.calibrate.calibrate import FEW_LISTED, calibrate_bundle, cautions
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
-from florilege.calibration.calibrate.fit import fit_record, passes, single_photos
-from florilege.calibration.calibrate.list_thresholds import list_tables
+from florilege.calibration.calibrate.fit import fit_record, passes
+from florilege.calibration.calibrate.score_sources import photos_of_list, single_photos
+from florilege.calibration.calibrate.threshold_tables import tabulate
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.operating_point import NotCalibrated
 from florilege.calibration.record.record_file import read_record
@@ -190,15 +191,16 @@ def test_the_mean_size_on_fresh_photos_of_the_list_is_k_within_its_error() -> No
         scoring = scoring_of(
             {"a": np.log(calibration.scores).astype(np.float32)}, calibration.labels
         )
-        single = single_photos(scoring, "a", "softmax", 1.0, advance=lambda rows: None)
-        result, tables = list_tables(
-            scoring, plan, single, region, class_counts=COUNTS, advance=lambda rows: None
-        )
-        [row] = [t.columns.row(0) for t in tables if t.rule == "average_k"]
+        source = photos_of_list(scoring, single_photos(scoring, "a", "softmax", 1.0), region)
+        [row] = [
+            table.columns.row(0)
+            for table in tabulate(source, plan, plan.ks).tables
+            if table.rule == "average_k"
+        ]
         values, _ = among(np.log(fresh.scores).astype(np.float32), fresh.labels, region)
         sizes = sizes_at(row.lambda_val, values)
-        error = sizes.std() * np.sqrt(1 / len(sizes) + 1 / result.rows)
-        gaps.append((sizes.mean() - 3 - row.ties / result.rows) / error)
+        error = sizes.std() * np.sqrt(1 / len(sizes) + 1 / source.rows)
+        gaps.append((sizes.mean() - 3 - row.ties / source.rows) / error)
         old = calibrate("average_k", calibration.scores, average_k=3)
         shrunk.append(sizes_at(old.lambda_val, values).mean())
     assert abs(np.mean(gaps)) < 3 / np.sqrt(len(gaps))
