@@ -273,7 +273,8 @@ def test_memory_does_not_grow_with_the_classes() -> None:
                 yield random.random((100, classes)) ** 8, np.zeros(100, dtype=np.int64)
 
         source = Source(blocks=blocks, rows=4000, classes=classes, head="h",
-                        score_kind="sigmoid", temperature=1.0, images=2, made_from="observations")  # fmt: skip
+                        score_kind="sigmoid", temperature=1.0, images=2,
+                        made_from="observations")  # fmt: skip
         plan = CalibrationPlan(classes=classes, ks=(3.0,), coverages=())
         tracemalloc.start()
         promised_tables(source, plan)

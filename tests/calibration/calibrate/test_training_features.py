@@ -228,7 +228,7 @@ def test_what_was_asked_for_by_name_and_cannot_be_had_is_refused_with_the_way_ou
 def test_a_setting_out_of_range_is_told_before_any_photo_is_read(
     bundle: Bundle, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("florilege.calibration.calibrate.calibrate.training_features", None)
+    monkeypatch.setattr("florilege.calibration.calibrate.calibrate.outputs_of", None)
     with pytest.raises(UsageError, match="rejection_method must be one of"):
         calibrate_bundle(bundle.path, str(data), rejection_method="guess")
     with pytest.raises(UsageError):
