@@ -10,7 +10,7 @@ from florilege.calibration.calibrate.calibration_settings import (
     CalibrationSettings,
 )
 from florilege.calibration.calibrate.card_section import read_card_files, updated_files
-from florilege.calibration.calibrate.fit import SIZE_TOLERANCE, fit_record, passes
+from florilege.calibration.calibrate.fit import SIZE_TOLERANCE, fit_record, steps
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, outputs_of, photos_for
 from florilege.calibration.calibrate.photo_overlap import overlap_warnings, photo_overlap
 from florilege.calibration.calibrate.set_agreement import compare_runtimes
@@ -122,8 +122,7 @@ def _calibrated(
     reference = None
     if training is not None:
         reference = training_reference(session, training, outputs, workers)
-    rows = passes(outputs, plan) * len(outputs.labels)
-    with progress(rows, "choosing thresholds") as advance:
+    with progress(steps(outputs, plan), "choosing thresholds") as advance:
         record = fit_record(
             outputs,
             plan,

@@ -1,6 +1,6 @@
 """Evaluate a bundle: measure its sets on photos that it was not calibrated on."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -120,15 +120,15 @@ def evaluate_outputs(measured: BundleOutputs) -> Evaluation:
     requested, promised = requested_points(record), promised_points(record)
     trained_counts = record.class_counts_from == "train"
     groups = shot_groups(record.class_counts) if trained_counts else {}
-    passes = 1 + len(record.lists)
-    with progress(passes * len(outputs.labels), "measuring sets") as advance:
-        source = served_scores(measured, advance=advance)
-        results = _results(source, [*requested, *promised], groups)
+    source = served_scores(measured)
+    regions = [(each, photos_of_list(outputs, source, each)) for each in record.lists]
+    rows = source.rows + sum(listed.rows for _, listed in regions)
+    with progress(rows, "measuring sets") as advance:
+        results = _results(source, [*requested, *promised], groups, advance)
         lists = list[EvaluatedList]()
-        for region in record.lists:
-            listed = photos_of_list(outputs, source, region, advance=advance)
+        for region, listed in regions:
             points = requested_points(record, list_name=region.name)
-            rules = _results(listed, points, {}) if points and listed.rows else []
+            rules = _results(listed, points, {}, advance) if points and listed.rows else []
             lists.append(EvaluatedList(region, listed.rows, rules))
     return Evaluation(
         bundle=f"{bundle.manifest.name} {bundle.manifest.version}",
@@ -175,10 +175,13 @@ def _points(
 
 
 def _results(
-    source: Source, points: Sequence[OperatingPoint], groups: Mapping[str, NDArray[np.bool_]]
+    source: Source,
+    points: Sequence[OperatingPoint],
+    groups: Mapping[str, NDArray[np.bool_]],
+    advance: Callable[[int], object],
 ) -> list[Evaluated]:
     """The figures of some thresholds; ``groups`` are masks of classes, ``(classes,)``."""
-    measurement = measure(source, points)
+    measurement = measure(source, points, advance=advance)
     return [
         Evaluated(
             point,

@@ -1,6 +1,6 @@
 """Fit a calibration record to the logits of a split."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 import numpy as np
@@ -10,13 +10,13 @@ from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.photo_outputs import FEATURES, SplitOutputs
 from florilege.calibration.calibrate.photo_overlap import PhotoOverlap
 from florilege.calibration.calibrate.score_sources import (
-    Advance,
     Source,
     fused_photos,
     photos_of_list,
     single_photos,
 )
 from florilege.calibration.calibrate.threshold_tables import (
+    Tabulated,
     measure,
     promised_tables,
     row_of,
@@ -54,8 +54,6 @@ TEMPERATURE_ROWS = 5000
 """As many rows at most choose the temperature; more would only cost time."""
 MARGINAL_GROUPS = 2000
 """Groups that ``top_k`` is measured on: its marginals are slow, and it needs no threshold."""
-PASSES_OF_LIST = 4
-"""Passes over all rows for a list: to choose and to measure, plain and balanced."""
 
 
 def fit_record(
@@ -65,13 +63,13 @@ def fit_record(
     class_counts: NDArray[np.int64] | None,
     overlap: PhotoOverlap = PhotoOverlap(),  # noqa: B008  # unknown overlap; immutable
     reference: Reference | None = None,
-    advance: Advance = lambda rows: None,
+    advance: Callable[[], object] = lambda: None,
 ) -> CalibrationRecord:
     """Choose the head and scores to serve, calibrate every rule, and measure all of them.
 
     ``class_counts`` are training images, ``(classes,)``; None counts the photos of the split. The
     rejection methods that need a ``reference`` also need outputs with features. ``advance`` is
-    called with rows, in total ``passes(outputs, plan)`` times those of the split.
+    called ``steps(outputs, plan)`` times.
     """
     labels, counts = outputs.labels, class_counts
     if counts is None:
@@ -79,18 +77,23 @@ def fit_record(
     served, candidates, honest_hit_rate, other_tables = _choose_source(outputs, plan, advance)
     weights = class_weights(counts, plan.micro_weight)
     single = tabulate(served, plan, plan.grid)
+    advance()
     tables = single.tables
     threshold = tables[0].columns.lambda_val[plan.grid.index(plan.default_k)]  # of average_k
     tables += tabulate(served, plan, plan.grid, weights=weights).tables
+    advance()
     tables += promised_tables(served, plan)
+    advance()
     for images in plan.images:
         tables += _group_tables(outputs, plan, served, images, weights)
-        advance(len(labels))
+        advance()
     for region in plan.lists:
-        tables += _list_tables(outputs, plan, served, region, counts, advance)
+        tables += _list_tables(outputs, plan, served, region, counts)
+        advance()
     tables += other_tables
     low, high = interval_of_best(single.hits, candidates, plants=outputs.plants)
-    distribution, rejection = _fit_familiarity(outputs, served, plan, reference, advance)
+    distribution, rejection = _fit_familiarity(outputs, served, plan, reference)
+    advance()
     return CalibrationRecord(
         calibration_id="",
         created=datetime.now(UTC).isoformat(),
@@ -141,7 +144,7 @@ def fit_record(
 
 
 def _choose_source(
-    outputs: SplitOutputs, plan: CalibrationPlan, advance: Advance
+    outputs: SplitOutputs, plan: CalibrationPlan, advance: Callable[[], object]
 ) -> tuple[Source, int, float, list[Table]]:
     """Choose head and kind of score by their hits, then the temperature.
 
@@ -149,11 +152,12 @@ def _choose_source(
         The scores to serve, among how many candidates they were chosen, the hit rate of such a
         choice on other photos, and the tables of the candidates that do not serve.
     """
-    sources = [
-        single_photos(outputs, *candidate, advance=advance)
-        for candidate in plan.candidates(outputs.heads)
-    ]
-    results = [tabulate(source, plan, plan.compared) for source in sources]
+    candidates = plan.candidates(outputs.heads)
+    sources = [single_photos(outputs, *candidate) for candidate in candidates]
+    results = list[Tabulated]()
+    for source in sources:
+        results.append(tabulate(source, plan, plan.compared))
+        advance()
     sizes = [float(each.sizes.mean()) for each in results]
     eligible = [
         place for place, size in enumerate(sizes) if size <= SIZE_TOLERANCE * plan.default_k
@@ -168,7 +172,7 @@ def _choose_source(
         head = sources[max(softmax, key=lambda index: results[index].hits.sum())].head
         temperature, gain = _choose_temperature(outputs, plan, served, head, temperatures)
         if temperature is not None:
-            served = single_photos(outputs, head, "softmax", temperature, advance=advance)
+            served = single_photos(outputs, head, "softmax", temperature)
     others = [
         table
         for source, each in zip(sources, results, strict=True)
@@ -205,10 +209,9 @@ def _choose_temperature(
     return (None if index == 0 else candidates[index][2]), gain
 
 
-def passes(outputs: SplitOutputs, plan: CalibrationPlan) -> int:
-    """How often :func:`fit_record` reads all rows; each entry of ``plan.images`` counts once."""
-    candidates = plan.candidates(outputs.heads)
-    return 2 * len(candidates) + 7 + len(plan.images) + PASSES_OF_LIST * len(plan.lists)
+def steps(outputs: SplitOutputs, plan: CalibrationPlan) -> int:
+    """How often :func:`fit_record` says that it advances."""
+    return len(plan.candidates(outputs.heads)) + 4 + len(plan.images) + len(plan.lists)
 
 
 def _group_tables(
@@ -246,16 +249,14 @@ def _list_tables(
     single: Source,
     region: RegionList,
     class_counts: NDArray[np.int64],
-    advance: Advance,
 ) -> list[Table]:
     """Tables of every rule without further guarantees, at the requested K and coverages.
 
     They are for single photos. There are none without photos of the list. Where K exceeds the size
     of the list, sets hold the whole list.
     """
-    source = photos_of_list(outputs, single, region, advance=advance)
+    source = photos_of_list(outputs, single, region)
     if not source.rows:
-        advance(PASSES_OF_LIST * len(outputs.labels))
         return []
     weights = class_weights(class_counts[list(region.classes)], plan.micro_weight)
     plain = tabulate(source, plan, plan.compared)
@@ -277,21 +278,19 @@ def _fit_familiarity(
     served: Source,
     plan: CalibrationPlan,
     reference: Reference | None,
-    advance: Advance,
 ) -> tuple[Distribution, RejectionRule | None]:
     """The distribution of the scores, and the rule that marks unfamiliar photos as suspect."""
     distribution, kind = DistributionOf(), served.score_kind
     familiarity = list[NDArray[np.float64]]()
     method = plan.rejection_method
     names = (served.head, FEATURES) if method in FEATURE_METHODS else (served.head,)
-    for (logits, *features), labels in outputs.blocks(*names):
+    for (logits, *features), _ in outputs.blocks(*names):
         distribution.update(logits, scores(logits, kind, temperature=served.temperature))
         if features:
             assert reference is not None  # the plan provides one where features are needed
             familiarity.append(parts(logits, kind, features[0], reference))
         elif method is not None:
             familiarity.append(METHODS[method](logits, kind)[:, np.newaxis])
-        advance(len(labels))
     if method is None:
         return distribution.result(), None
     return distribution.result(), fit_rejection(

@@ -18,8 +18,6 @@ from florilege.calibration.rules import RULES
 from florilege.calibration.scores import ScoreKind, logits_among, scale_logits, scores
 from florilege.models.class_lists import RegionList
 
-Advance = Callable[[int], object]
-"""Called with the number of rows after each block."""
 Block = tuple[NDArray[np.float64], NDArray[np.int64] | None]
 """Scores ``(batch, classes)``, and labels ``(batch,)`` where they are known."""
 
@@ -48,7 +46,6 @@ def single_photos(
     temperature: float,
     *,
     step: int = 1,
-    advance: Advance = lambda rows: None,
 ) -> Source:
     """The scores of every ``step``-th photo alone."""
 
@@ -58,7 +55,6 @@ def single_photos(
             rows = slice(-first % step, None, step)
             yield scores(logits[rows], kind, temperature=temperature), labels[rows]
             first += len(labels)
-            advance(len(labels))
 
     return Source(
         blocks=blocks,
@@ -71,24 +67,16 @@ def single_photos(
     )
 
 
-def served_scores(measured: BundleOutputs, *, advance: Advance = lambda rows: None) -> Source:
+def served_scores(measured: BundleOutputs) -> Source:
     """The scores of every photo as the bundle serves them."""
     served = measured.record
-    return single_photos(
-        measured.outputs, served.head, served.score_kind, served.temperature, advance=advance
-    )
+    return single_photos(measured.outputs, served.head, served.score_kind, served.temperature)
 
 
-def photos_of_list(
-    outputs: SplitOutputs,
-    single: Source,
-    region: RegionList,
-    *,
-    advance: Advance = lambda rows: None,
-) -> Source:
+def photos_of_list(outputs: SplitOutputs, single: Source, region: RegionList) -> Source:
     """The photos of a list's classes, scored among these alone, as ``single`` is.
 
-    Labels are indices among the classes of the list. Every pass advances by all photos.
+    Labels are indices among the classes of the list.
     """
     classes = np.array(region.classes)  # ascending
     mask = np.isin(outputs.labels, classes)
@@ -100,7 +88,6 @@ def photos_of_list(
                 listed = logits_among(logits[rows], classes)
                 values = scores(listed, single.score_kind, temperature=single.temperature)
                 yield values, np.searchsorted(classes, labels[rows])
-            advance(len(labels))
 
     return replace(
         single,

@@ -1,6 +1,6 @@
 """Choose and measure the thresholds of every rule, on scores read block by block."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import NamedTuple
@@ -38,7 +38,7 @@ class _RuleGroup(NamedTuple):
     by_class: ByClass | None = None
 
 
-class _Tabulated(NamedTuple):
+class Tabulated(NamedTuple):
     """A table for each rule, and the sets of ``average_k`` at the default K."""
 
     tables: list[Table]
@@ -53,7 +53,7 @@ def tabulate(
     *,
     weights: NDArray[np.float64] | None = None,
     fixed: bool = True,
-) -> _Tabulated:
+) -> Tabulated:
     """Calibrate and measure every rule: the balanced ones if there are weights, else the others.
 
     Where K exceeds the number of classes, sets hold all classes. ``ks`` are ascending and include
@@ -109,12 +109,17 @@ def top_k_rules(source: Source, ks: Sequence[float]) -> _RuleGroup:
 
 
 def measure(
-    source: Source, rules: Sequence[SetRule], *, watched: Sequence[int] = ()
+    source: Source,
+    rules: Sequence[SetRule],
+    *,
+    watched: Sequence[int] = (),
+    advance: Callable[[int], object] = lambda rows: None,
 ) -> Measurement:
     """Measure the sets of some rules in one pass; ``watched`` as in :class:`Measurement`."""
     measurement = Measurement(rules, source.classes, watched=watched, plants=source.plants)
     for scores, labels in source.blocks():
         measurement.update(scores, labels)
+        advance(len(scores))
     return measurement
 
 
@@ -174,7 +179,7 @@ def _measure_groups(
     groups: Sequence[_RuleGroup],
     *,
     watched: Sequence[int] = (),
-) -> _Tabulated:
+) -> Tabulated:
     """Measure all rules in one pass; groups without rules get no table."""
     rules = [rule for group in groups for rule in group.rules]
     measurement = measure(source, rules, watched=watched)
@@ -183,7 +188,7 @@ def _measure_groups(
         rows = [row_of(measurement, next(index), k, source.score_kind) for k in group.values]
         tables += [table_of(source, plan, group, rows)] if rows else []
     sizes, hits = measurement.row_by_row()
-    return _Tabulated(tables, sizes.reshape(-1), hits.reshape(-1))
+    return Tabulated(tables, sizes.reshape(-1), hits.reshape(-1))
 
 
 def _guaranteed_rules(source: Source, plan: CalibrationPlan) -> list[_RuleGroup]:

@@ -1,6 +1,9 @@
 """Features of the training photos that a bundle compares new photos with."""
 
+from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import closing
+from itertools import count
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -78,13 +81,11 @@ def balanced_rows(labels: ArrayLike, most: int) -> NDArray[np.intp]:
         >>> np.bincount(labels[balanced_rows(labels, 20)]).tolist()
         [10, 7, 3]
     """
-    shuffled = np.random.default_rng(0).permutation(len(np.asarray(labels)))
-    of_class = np.asarray(labels)[shuffled]
-    by_class = np.argsort(of_class, kind="stable")
-    first = np.searchsorted(of_class[by_class], of_class[by_class])  # start of the class
-    turn = np.empty(len(shuffled), dtype=np.intp)
-    turn[by_class] = np.arange(len(shuffled)) - first
-    return np.sort(shuffled[np.argsort(turn, kind="stable")][:most])
+    of_class = np.asarray(labels)
+    shuffled = np.random.default_rng(0).permutation(len(of_class))
+    taken = defaultdict[int, Iterator[int]](count)
+    turns = [next(taken[label]) for label in of_class[shuffled].tolist()]
+    return np.sort(shuffled[np.argsort(turns, kind="stable")][:most])
 
 
 def _training_photos(session: Session, data: str, part: Part) -> Split:

@@ -104,8 +104,8 @@ def calibration_tables(
             for point, entry in zip(points, _plain(points), strict=True)
         ]
         about = f"{FIRST} with several photos of one plant, K = {points[0].k:g}"
-        headings = ("photos", "lambda", "size", "hits", "95 %", "groups", "made from")
-        tables.append((about, _figures_table(headings, entries)))
+        columns = ("photos", "lambda", "size", "hits", "95 %", "groups", "made from")
+        tables.append((about, _figures_table(columns, entries)))
     return [*tables, *_lists_tables(content)]
 
 

@@ -1,17 +1,15 @@
 """Calibrating and evaluating a bundle, on files, through the commands."""
 
-import errno
 import json
 import re
 import shlex
-import sys
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 import florilege.calibration.calibrate.calibrate
 import florilege.calibration.cli
@@ -25,7 +23,7 @@ from florilege.calibration.record.record_file import read_record
 from florilege.calibration.rules import RULES
 from florilege.calibration.scores import scores
 from florilege.data.sources import open_dataset
-from florilege.errors import BundleError, DataError, FlorilegeError, UsageError
+from florilege.errors import BundleError, DataError, UsageError
 from florilege.models.bundle import Bundle, open_bundle, replace_files
 from florilege.models.images import load
 from florilege.models.session import Session
@@ -44,6 +42,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture
 def bundle(tmp_path: Path) -> Bundle:
     return make_bundle(tmp_path / "b")
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 def test_what_is_calibrated_is_what_is_served(bundle: Bundle, data: str) -> None:
@@ -300,9 +302,8 @@ def test_no_other_name_of_a_split_makes_a_guarantee_of_what_is_none(
 
 
 def test_the_commands_print_one_json_object_each(bundle: Bundle, data: str) -> None:
-    run = CliRunner()
-    arguments = ["calibrate", str(bundle.path), "--data", data, "--k", "1,2.5", "--json"]
-    result = run.invoke(app, [*arguments, "--coverage", "0.8", "--min-size", "0"])
+    flags = ("--k", "1,2.5", "--coverage", "0.8", "--min-size", "0", "--json")
+    result = run("calibrate", bundle.path, "--data", data, *flags)
     assert result.exit_code == 0
     calibrated = json.loads(result.stdout)
     assert "only 72 photos" in result.stderr
@@ -313,7 +314,9 @@ def test_the_commands_print_one_json_object_each(bundle: Bundle, data: str) -> N
     assert [rule["guarantee"] for rule in calibrated["guaranteed"]] == [
         "mean", "mean", "probability", "probability", "probability",
     ]  # fmt: skip
-    result = run.invoke(app, ["evaluate", str(bundle.path), "--data", data, "--json"])
+    assert "next:" not in result.output
+    result = run("evaluate", bundle.path, "--data", data, "--json")
+    assert "next:" not in result.output
     evaluated = json.loads(result.stdout)
     assert [("k" in rule, "level" in rule) for rule in evaluated["rules"]] == [
         ("k" in rule, "level" in rule) for rule in calibrated["rules"]
@@ -324,14 +327,12 @@ def test_the_commands_print_one_json_object_each(bundle: Bundle, data: str) -> N
 
 
 def test_the_commands_print_tables_for_people(bundle: Bundle, data: str) -> None:
-    run = CliRunner()
-    arguments = ["calibrate", str(bundle.path), "--data", data]
-    result = run.invoke(app, arguments)
-    assert "balanced_average_k" not in result.stdout
-    result = run.invoke(app, [*arguments, "--all"])
+    calibrate = ("calibrate", bundle.path, "--data", data)
+    assert "balanced_average_k" not in run(*calibrate).stdout
+    result = run(*calibrate, "--all")
     assert "balanced_average_k" in result.stdout
     assert re.search(r"class_coverage +0\.9 +by class ", result.stdout)
-    result = run.invoke(app, ["evaluate", str(bundle.path), "--data", data, "--all"])
+    result = run("evaluate", bundle.path, "--data", data, "--all")
     assert "medium" in result.stdout
     assert "squares 1 on 72 photos of test" in result.stdout
     rules, mean, probability = result.stdout.split("\n\n")
@@ -356,8 +357,7 @@ def test_the_commands_end_with_those_that_come_next(
     tmp_path: Path, data: str, split: str, measured: str | None
 ) -> None:
     path = make_bundle(tmp_path / "my bundle").path
-    arguments = [str(path), "--data", data]
-    result = CliRunner().invoke(app, ["calibrate", *arguments, "--split", split])
+    result = run("calibrate", path, "--data", data, "--split", split)
     evaluate = f"florilege evaluate '{path}' --data {data}"
     steps = [] if measured is None else [evaluate + measured]
     listed = [line[6:] for line in result.stderr.splitlines() if line[:6] in ("next: ", "  or: ")]
@@ -365,38 +365,30 @@ def test_the_commands_end_with_those_that_come_next(
     assert f"rules are in {path}; to list them: florilege bundle inspect '{path}'" in result.stderr
     assert set(result.stdout) & set("\x1b━│┃┏") == set()
     for command in steps:
-        again = CliRunner().invoke(app, shlex.split(command)[1:])
+        again = run(*shlex.split(command)[1:])
         assert again.exit_code == 0
         assert again.stderr == (
             f"5 more rules are shown with --all\nnext: florilege serve '{path}'\n"
         )
 
 
-def test_json_is_all_that_is_printed_of_a_result(bundle: Bundle, data: str) -> None:
-    for verb in ("calibrate", "evaluate"):
-        result = CliRunner().invoke(app, [verb, str(bundle.path), "--data", data, "--json"])
-        assert "next:" not in result.output
-
-
 @pytest.mark.parametrize("flags", [["--k", "1,x"], ["--k", "7"], ["--coverage", "2"]])
 def test_flags_that_cannot_be_are_usage_errors(bundle: Bundle, data: str, flags: list[str]) -> None:
-    result = CliRunner().invoke(app, ["calibrate", str(bundle.path), "--data", data, *flags])
-    assert isinstance(result.exception, FlorilegeError)
-    assert result.exception.exit_code == 2
+    error = run("calibrate", bundle.path, "--data", data, *flags).exception
+    assert isinstance(error, UsageError)
+    assert error.exit_code == 2
 
 
-def test_an_unknown_device_is_a_usage_error(bundle: Bundle, data: str) -> None:
-    for verb in ("calibrate", "evaluate"):
-        arguments = [verb, str(bundle.path), "--data", data, "--device", "tpu"]
-        result = CliRunner().invoke(app, arguments)
-        assert result.exit_code == 2
-        assert "Invalid value for '--device'" in result.stderr
+@pytest.mark.parametrize("verb", ["calibrate", "evaluate"])
+def test_an_unknown_device_is_a_usage_error(bundle: Bundle, data: str, verb: str) -> None:
+    result = run(verb, bundle.path, "--data", data, "--device", "tpu")
+    assert result.exit_code == 2
+    assert "Invalid value for '--device'" in result.stderr
 
 
 def test_a_report_is_one_page_about_the_sets(bundle: Bundle, data: str, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    arguments = ["calibrate", str(bundle.path), "--data", data, "--report", str(page)]
-    result = CliRunner().invoke(app, arguments)
+    result = run("calibrate", bundle.path, "--data", data, "--report", page)
     assert result.exit_code == 0
     assert f"the report is {page}" in result.stderr
     text = page.read_text()
@@ -407,56 +399,13 @@ def test_a_report_is_one_page_about_the_sets(bundle: Bundle, data: str, tmp_path
         assert sha256[:16] in text
 
 
-def test_a_report_without_its_extra_is_a_usage_error_before_anything_is_done(
-    bundle: Bundle, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in list(sys.modules):
-        if name.startswith("florilege.calibration.report."):
-            monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    arguments = ["calibrate", str(bundle.path), "--data", data, "--report", str(tmp_path / "r")]
-    result = CliRunner().invoke(app, arguments)
-    assert isinstance(result.exception, UsageError)
-    assert "pip install '.[report]'" in str(result.exception)
-    assert open_bundle(bundle.path).sha256 == bundle.sha256
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [("", "is a folder: name an HTML file"), ("no/r.html", "cannot be written")],
-)
-def test_a_report_that_cannot_be_written_is_a_usage_error_before_anything_is_done(
-    bundle: Bundle, data: str, tmp_path: Path, name: str, message: str
-) -> None:
-    arguments = ["calibrate", str(bundle.path), "--data", data, "--report", str(tmp_path / name)]
-    result = CliRunner().invoke(app, arguments)
-    assert isinstance(result.exception, UsageError)
-    assert message in str(result.exception)
-    assert open_bundle(bundle.path).sha256 == bundle.sha256
-
-
-def test_a_full_disk_leaves_the_old_report_and_the_new_calibration(
-    bundle: Bundle, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(path: Path, content: bytes) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", str(path))
-
-    (tmp_path / "r.html").write_text("old")
-    monkeypatch.setattr(florilege.calibration.cli, "write_atomic", full)
-    page = str(tmp_path / "r.html")
-    arguments = ["calibrate", str(bundle.path), "--data", data, "--report", page]
-    assert isinstance(CliRunner().invoke(app, arguments).exception, OSError)
-    assert (tmp_path / "r.html").read_text() == "old"
-    assert read_record(open_bundle(bundle.path)).measured.rows == ROWS * CLASSES
-
-
 def test_a_bundle_that_another_process_changes_is_refused_before_any_photo_is_scored(
     bundle: Bundle, data: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(florilege.calibration.calibrate.calibrate, "outputs_of", None)
     with holder(bundle.path) as other:
         for flags in (["--data", data], ["--score-log", "log", "--approve"]):
-            error = CliRunner().invoke(app, ["calibrate", str(bundle.path), *flags]).exception
+            error = run("calibrate", bundle.path, *flags).exception
             assert isinstance(error, UsageError)
             assert f"process ({other.pid}) is writing to {bundle.path}" in str(error)
         assert open_bundle(bundle.path) == bundle
@@ -472,26 +421,25 @@ def test_a_bundle_that_cannot_be_written_is_refused_before_any_photo_is_scored(
 
 
 def test_the_method_and_share_of_suspects_are_the_callers(bundle: Bundle, data: str) -> None:
-    arguments = ["calibrate", str(bundle.path), "--data", data, "--json"]
-    flags = ["--rejection-method", "generalised_entropy", "--suspect-share", "0.25"]
-    content = json.loads(CliRunner().invoke(app, [*arguments, *flags]).stdout)
+    calibrate = ("calibrate", bundle.path, "--data", data, "--json")
+    flags = ("--rejection-method", "generalised_entropy", "--suspect-share", "0.25")
+    content = json.loads(run(*calibrate, *flags).stdout)
     record = read_record(open_bundle(bundle.path))
     assert record.rejection is not None
     assert (record.rejection.method, record.rejection.share) == ("generalised_entropy", 0.25)
     assert content["rejection"] == {
         "method": "generalised_entropy", "threshold": record.rejection.threshold, "share": 0.25,
     }  # fmt: skip
-    content = json.loads(CliRunner().invoke(app, [*arguments, "--rejection-method", "none"]).stdout)
+    content = json.loads(run(*calibrate, "--rejection-method", "none").stdout)
     assert content["rejection"] is None
     assert read_record(open_bundle(bundle.path)).rejection is None
     for wrong in (["--rejection-method", "guess"], ["--suspect-share", "1"]):
-        result = CliRunner().invoke(app, [*arguments, *wrong])
-        assert isinstance(result.exception, UsageError)
+        assert isinstance(run(*calibrate, *wrong).exception, UsageError)
 
 
 def test_several_photos_are_calibrated_and_shown(tmp_path: Path, bundle: Bundle) -> None:
     data = str(make_data(tmp_path / "many", rows=40, splits=("val",)))
-    result = CliRunner().invoke(app, ["calibrate", str(bundle.path), "--data", data])
+    result = run("calibrate", bundle.path, "--data", data)
     assert "several photos of one plant, K = 3" in result.stdout
     assert "same_class" in result.stdout
     assert read_record(open_bundle(bundle.path)).images == (1, 2)
@@ -514,10 +462,8 @@ def test_a_threshold_just_above_zero_is_shown_in_words_and_kept_exactly(
     tmp_path: Path, data: str
 ) -> None:
     bundle = make_bundle(tmp_path / "b", sharper=1e5)  # all but the best class score 0
-    arguments = ["calibrate", str(bundle.path), "--data", data, "--score-kind", "softmax"]
-    result = CliRunner().invoke(
-        app, [*arguments, "--head", "sccp", "--k", "1,2", "--coverage", "0.9"]
-    )
+    flags = ("--score-kind", "softmax", "--head", "sccp", "--k", "1,2", "--coverage", "0.9")
+    result = run("calibrate", bundle.path, "--data", data, *flags)
     assert "> 0" in result.stdout
     assert "e-3" not in result.stdout
     opened = open_bundle(bundle.path)

@@ -44,6 +44,7 @@ def test_a_large_k_widens_the_grid_and_the_largest_set(k: float, largest_set: in
     plan = CalibrationPlan(classes=100, ks=(k,))
     assert plan.grid[-2:] == (GRID_END, k)
     assert plan.largest_set == largest_set
+    assert CalibrationPlan(classes=100, ks=(k,), max_size=70).largest_set == 70
 
 
 def test_every_setting_is_a_flag_of_calibrate() -> None:

@@ -11,7 +11,7 @@ from florilege.calibration.calibrate import photo_outputs as outputs_module
 from florilege.calibration.calibrate.calibrate import FEW_LISTED, calibrate_bundle, cautions
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
-from florilege.calibration.calibrate.fit import fit_record, passes
+from florilege.calibration.calibrate.fit import fit_record, steps
 from florilege.calibration.calibrate.score_sources import photos_of_list, single_photos
 from florilege.calibration.calibrate.threshold_tables import tabulate
 from florilege.calibration.record import CalibrationRecord
@@ -161,17 +161,14 @@ def test_more_photos_than_a_block_give_the_same_thresholds(
     assert fitted(logits, labels).tables == whole.tables
 
 
-def test_progress_counts_the_passes_of_lists() -> None:
+def test_progress_ends_at_the_announced_number_of_steps() -> None:
     logits, labels = sample_logits()
     nobody = RegionList(name="nobody", classes=(0,))
     selection = labels != 0
     scoring = scoring_of({"a": logits[selection]}, labels[selection])
-    plan, counts = (
-        CalibrationPlan(classes=CLASSES, ks=(3.0,), lists=(ALPS, nobody)),
-        list[int](),
-    )
-    fit_record(scoring, plan, class_counts=COUNTS, advance=counts.append)
-    assert sum(counts) == passes(scoring, plan) * int(selection.sum())
+    plan, calls = CalibrationPlan(classes=CLASSES, ks=(3.0,), lists=(ALPS, nobody)), list[None]()
+    fit_record(scoring, plan, class_counts=COUNTS, advance=lambda: calls.append(None))
+    assert len(calls) == steps(scoring, plan) == 2 + 4 + 4 + 2
 
 
 def sizes_at(lambda_val: float | None, values: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -231,14 +231,6 @@ def test_too_few_photos_leave_the_best_class_at_a_threshold_that_json_readers_ca
         assert point.row.size == 1.0
 
 
-def test_the_largest_set_is_50_or_twice_the_largest_k_as_far_as_there_are_classes() -> None:
-    assert CalibrationPlan(classes=1000, ks=(1.0, 10.0)).largest_set == 50
-    assert CalibrationPlan(classes=1000, ks=(1.0, 40.5)).largest_set == 81
-    assert CalibrationPlan(classes=60, ks=(1.0, 40.5)).largest_set == 60
-    assert CalibrationPlan(classes=6, ks=(1.0,)).largest_set == 6
-    assert CalibrationPlan(classes=1000, ks=(1.0, 40.5), max_size=41).largest_set == 41
-
-
 @pytest.mark.parametrize(("batch", "at_once"), [(7, 20), (200, 20), (200, 1 << 16)])
 @pytest.mark.parametrize("ties", [False, True])
 def test_the_search_is_that_of_a_loop_over_thresholds_for_any_batches(
