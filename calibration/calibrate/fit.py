@@ -231,7 +231,7 @@ def _group_tables(
         return []
     rows = np.random.default_rng(0).permutation(groups.rows)  # (groups, images)
     source = fused_photos(outputs, single, rows, groups.made_from)
-    tables = tabulate(source, plan, plan.compared, fixed=False).tables
+    tables = tabulate(source, plan, plan.compared).tables
     tables += tabulate(source, plan, plan.compared, weights=weights).tables
     tables += promised_tables(source, plan)
     top_k_rows = []

@@ -15,7 +15,7 @@ from florilege.calibration.calibrate.evaluate import requested_points
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, photos_for
 from florilege.calibration.calibrate.score_sources import served_scores
 from florilege.calibration.calibrate.threshold_tables import measure
-from florilege.calibration.comparison import Change, Comparison, ThresholdOrigin, compare
+from florilege.calibration.comparison import Comparison, ThresholdOrigin, compare
 from florilege.calibration.intervals import Z95
 from florilege.calibration.measurement import Measurement
 from florilege.calibration.record import CalibrationRecord
@@ -56,24 +56,23 @@ class Gate(BaseModel):
         if comparison.rows < self.min_rows:
             return [f"{prefix}{comparison.rows:,} photos, the gate needs {self.min_rows:,}"]
         hits, size = comparison.hit_rate, comparison.size
-        reasons = []
-        if self._fails((-hits.ci95[1], -hits.ci95[0]), self.hit_rate_loss):
-            change = f"{hits.old:.4f} -> {hits.new:.4f}, change {_change_text(hits)}"
-            reasons.append(f"{prefix}hit rate {change}, {self._why(self.hit_rate_loss, 'loss')}")
-        if self._fails(size.ci95, self.size_growth):
-            change = f"{size.old:.3f} -> {size.new:.3f}, change {_change_text(size)}"
-            growth = self._why(self.size_growth, "growth")
-            reasons.append(f"{prefix}mean set size {change}, {growth}")
-        return reasons
+        loss = (-hits.ci95[1], -hits.ci95[0])
+        proven = "is certain" if self.proof == "worse" else "cannot be ruled out"
+        return [
+            f"{prefix}{name} {change.old:.{digits}f} -> {change.new:.{digits}f}, change "
+            f"{change.difference:+.4f} ({change.ci95[0]:+.4f} to {change.ci95[1]:+.4f}), a {what} "
+            f"of more than the allowed {allowed:g} {proven}"
+            for name, digits, change, what, bounds, allowed in (
+                ("hit rate", 4, hits, "loss", loss, self.hit_rate_loss),
+                ("mean set size", 3, size, "growth", size.ci95, self.size_growth),
+            )
+            if self._fails(bounds, allowed)
+        ]
 
     def _fails(self, loss: tuple[float, float], allowed: float) -> bool:
         low, high = loss
         margin = (high - low) / 2 * (WIDTH_RATIO - 1)  # half the risk for each of two figures
         return low - margin > allowed if self.proof == "worse" else high > allowed
-
-    def _why(self, allowed: float, what: str) -> str:
-        proven = "is certain" if self.proof == "worse" else "cannot be ruled out"
-        return f"a {what} of more than the allowed {allowed:g} {proven}"
 
 
 def read_gate(path: str | Path) -> Gate:
@@ -223,8 +222,3 @@ def _hits_per_class(measurement: Measurement, lower: int, higher: int) -> float:
     classes = measurement.mean_size(lower) - measurement.mean_size(higher)
     hits = int(measurement.hits[lower] - measurement.hits[higher]) / measurement.rows
     return hits / classes if classes else 0.0
-
-
-def _change_text(change: Change) -> str:
-    low, high = change.ci95
-    return f"{change.difference:+.4f} ({low:+.4f} to {high:+.4f})"

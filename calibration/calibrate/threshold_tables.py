@@ -52,12 +52,12 @@ def tabulate(
     ks: Sequence[float],
     *,
     weights: NDArray[np.float64] | None = None,
-    fixed: bool = True,
 ) -> Tabulated:
     """Calibrate and measure every rule: the balanced ones if there are weights, else the others.
 
     Where K exceeds the number of classes, sets hold all classes. ``ks`` are ascending and include
-    the default K, ``weights`` have the shape ``(classes,)``; ``fixed`` measures ``top_k`` too.
+    the default K, ``weights`` have the shape ``(classes,)``. For groups of photos ``top_k`` is left
+    out, since it uses marginals.
     """
     balanced = weights is not None
     reachable = [min(k, source.classes) for k in ks]
@@ -71,7 +71,7 @@ def tabulate(
         ]
     ]  # average_k or its balanced form, which is watched, comes first
     del evidence  # frees memory before the measurement
-    if fixed and not balanced:
+    if source.images == 1 and not balanced:
         groups.append(top_k_rules(source, ks))
     return _measure_groups(source, plan, groups, watched=[ks.index(plan.default_k)])
 
