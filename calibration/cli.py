@@ -11,7 +11,7 @@ from florilege.calibration.calibrate.calibrate import calibrate_bundle, cautions
 from florilege.calibration.calibrate.calibration_settings import CalibrationSettings
 from florilege.calibration.calibrate.card_section import selection_note
 from florilege.calibration.calibrate.evaluate import evaluate_outputs
-from florilege.calibration.calibrate.gate import check_comparable, read_gate
+from florilege.calibration.calibrate.gate import Gate, check_comparable, read_gate
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, bundle_outputs
 from florilege.calibration.commands.console import (
     EvaluationOutput,
@@ -90,22 +90,12 @@ def calibrate(
             raise UsageError("--score-log calibrates from traffic: leave out --data and --report")
         if others := ", ".join(sorted(_typed_flags(ctx) - WITH_SCORE_LOG)):
             raise UsageError(f"--score-log takes its settings from the bundle: leave out {others}")
-        outcome = recalibrate_bundle(bundle, score_log, approve=approve)
-        if as_json:
-            print_json(outcome.to_plain())
-            return
-        typer.echo("\n".join(outcome.lines()))
-        if approve:
-            conclude(then=[("serve", bundle)])
+        _recalibrate(bundle, score_log, approve=approve, as_json=as_json)
         return
     if data is None:
         raise UsageError("--data is missing: name the photos to calibrate on, or --score-log LOG")
     if approve:
         raise UsageError("--approve needs --score-log LOG")
-    if ray_workers is not None and not ray:
-        raise UsageError("--ray-workers needs --ray")
-    if ray:
-        demand_ray()
     write_page = None
     if report is not None:
         write_page = partial(_write_page, report, _page_maker(report))
@@ -114,7 +104,7 @@ def calibrate(
         data,
         split,
         device=device,
-        workers=Workers(number=ray_workers) if ray else None,
+        workers=_workers(ray, ray_workers),
         report=write_page,
         say=warn,
         **dict(settings),
@@ -122,8 +112,7 @@ def calibrate(
     for caution in cautions(record):
         warn(caution)
     content = summary(record)
-    several = [record.point("average_k", images=images) for images in record.images if images > 1]
-    _print_result(content, calibration_tables(content, several, all_rules=all_rules), as_json)
+    _print_result(content, calibration_tables(record, content, all_rules=all_rules), as_json)
     if not as_json:
         every = f"; to list them: {command('bundle', 'inspect', bundle)}"
         conclude(
@@ -163,14 +152,7 @@ def evaluate(
 
     With --gate, the exit code is 5 if the bundle is worse than --baseline by more than allowed.
     """
-    if data is None and feedback_store is None:
-        raise UsageError("--data is missing: name photos to measure on, or --feedback-store DIR")
-    for flag, value in (("--baseline", baseline), ("--report", report)):
-        if data is None and value is not None:
-            raise UsageError(f"{flag} needs photos: name them with --data")
-    if gate is not None and baseline is None:
-        raise UsageError("--gate needs a comparison: name the older bundle with --baseline")
-    limits = None if gate is None else read_gate(gate)
+    limits = _gate(data, feedback_store, baseline, report, gate)
     make_page, audit = None if report is None else _page_maker(report), None
     if feedback_store is not None:
         record = read_record(open_bundle(bundle), runtime)
@@ -196,6 +178,45 @@ def evaluate(
             *([] if report is None else [f"the report is {report}"]),
             then=[("serve", bundle)],
         )
+
+
+def _recalibrate(bundle: Path, score_log: Path, *, approve: bool, as_json: bool) -> None:
+    """Choose thresholds on traffic and print the changes."""
+    outcome = recalibrate_bundle(bundle, score_log, approve=approve)
+    if as_json:
+        print_json(outcome.to_plain())
+        return
+    typer.echo("\n".join(outcome.lines()))
+    if approve:
+        conclude(then=[("serve", bundle)])
+
+
+def _workers(ray: bool, number: int | None) -> Workers | None:
+    """The Ray workers that run the network; None to run it in this process."""
+    if ray:
+        demand_ray()
+        return Workers(number=number)
+    if number is not None:
+        raise UsageError("--ray-workers needs --ray")
+    return None
+
+
+def _gate(
+    data: str | None,
+    feedback_store: Path | None,
+    baseline: Path | None,
+    report: Path | None,
+    gate: Path | None,
+) -> Gate | None:
+    """The gate of ``--gate``, or None; refuses flags that conflict."""
+    if data is None and feedback_store is None:
+        raise UsageError("--data is missing: name photos to measure on, or --feedback-store DIR")
+    for flag, value in (("--baseline", baseline), ("--report", report)):
+        if data is None and value is not None:
+            raise UsageError(f"{flag} needs photos: name them with --data")
+    if gate is not None and baseline is None:
+        raise UsageError("--gate needs a comparison: name the older bundle with --baseline")
+    return None if gate is None else read_gate(gate)
 
 
 def _typed_flags(ctx: typer.Context) -> set[str]:

@@ -11,9 +11,9 @@ from florilege.calibration.calibrate.calibration_settings import (
 )
 from florilege.calibration.calibrate.card_section import read_card_files, updated_files
 from florilege.calibration.calibrate.fit import SIZE_TOLERANCE, fit_record, steps
+from florilege.calibration.calibrate.gate import compare_runtimes
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, outputs_of, photos_for
 from florilege.calibration.calibrate.photo_overlap import overlap_warnings, photo_overlap
-from florilege.calibration.calibrate.set_agreement import compare_runtimes
 from florilege.calibration.calibrate.training_features import training_photos, training_reference
 from florilege.calibration.conformal import fewest_rows
 from florilege.calibration.record import CalibrationRecord

@@ -158,11 +158,9 @@ def _choose_source(
     for source in sources:
         results.append(tabulate(source, plan, plan.compared))
         advance()
-    sizes = [float(each.sizes.mean()) for each in results]
-    eligible = [
-        place for place, size in enumerate(sizes) if size <= SIZE_TOLERANCE * plan.default_k
-    ]
-    eligible = eligible or [int(np.argmin(sizes))]  # where ties enlarge the sets of all
+    sizes = np.array([each.sizes.mean() for each in results])
+    eligible = np.flatnonzero(sizes <= SIZE_TOLERANCE * plan.default_k).tolist()
+    eligible = eligible or [int(sizes.argmin())]  # where ties enlarge the sets of all
     choice = choose([results[index].hits for index in eligible], plants=outputs.plants)
     best = eligible[choice.best]
     softmax = [index for index in eligible if sources[index].score_kind == "softmax"]
@@ -173,12 +171,8 @@ def _choose_source(
         temperature, gain = _choose_temperature(outputs, plan, served, head, temperatures)
         if temperature is not None:
             served = single_photos(outputs, head, "softmax", temperature)
-    others = [
-        table
-        for source, each in zip(sources, results, strict=True)
-        for table in each.tables
-        if source is not served
-    ]
+    pairs = zip(sources, results, strict=True)
+    others = [table for source, each in pairs if source is not served for table in each.tables]
     honest_hit_rate = min(1.0, choice.honest_hit_rate + gain)
     return served, len(sources) + len(temperatures), honest_hit_rate, others
 

@@ -1,4 +1,7 @@
-"""Compare two bundles on the same photos, rule by rule, with a gate that stops a worse one."""
+"""Compare two bundles on the same photos, rule by rule, with a gate that stops a worse one.
+
+Two runtimes of one bundle are compared too: whether their sets are the same, photo by photo.
+"""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -32,6 +35,12 @@ WIDTH_RATIO = 2.241402727604947 / Z95
 """Width of a 97.5 % interval divided by that of a 95 % interval."""
 NEARBY = (0.8, 1.25)
 """Factors of a threshold, between which the hits per additional class are estimated."""
+MOST_HIT_RATE_LOST = 0.002
+"""Largest allowed loss by another runtime, as a share of the photos; any gain is allowed."""
+MOST_SIZE_CHANGE = 0.01
+"""Largest allowed change in either direction, as a share of the original mean set size."""
+LEAST_NESTED = 0.99
+"""Least share of the photos whose two sets are equal, or one within the other."""
 
 
 class Gate(BaseModel):
@@ -222,3 +231,64 @@ def _hits_per_class(measurement: Measurement, lower: int, higher: int) -> float:
     classes = measurement.mean_size(lower) - measurement.mean_size(higher)
     hits = int(measurement.hits[lower] - measurement.hits[higher]) / measurement.rows
     return hits / classes if classes else 0.0
+
+
+def compare_runtimes(new: BundleOutputs, old: BundleOutputs) -> tuple[str, list[str]]:
+    """How the sets of two runtimes compare on the same photos, in one sentence.
+
+    With it come the differences that are too large for ``new`` to replace ``old``.
+    """
+    change, (equal, nested) = compare_outputs(new, old)[0], _agreement(new, old)
+    ours, theirs = new.record, old.record
+    reasons = differences(change, nested)
+    if reasons and (ours.head, ours.score_kind) != (theirs.head, theirs.score_kind):
+        reasons.append(
+            f"{ours.head} {ours.score_kind} serves in place of {theirs.head} {theirs.score_kind}"
+        )
+    hits, size = change.hit_rate, change.size
+    sentence = (
+        f"on the {change.rows:,} photos of {new.outputs.split}, {change.rule}, "
+        f"{' '.join(ours.measured.served_by)} gives the sets of "
+        f"{' '.join(theirs.measured.served_by)} for {100 * equal:.1f} %, "
+        f"equal or one within the other for {100 * nested:.1f} %; hit rate "
+        f"{hits.old:.4f} -> {hits.new:.4f}, mean size {size.old:.3f} -> {size.new:.3f}"
+    )
+    return sentence, reasons
+
+
+def _agreement(new: BundleOutputs, old: BundleOutputs) -> tuple[float, float]:
+    """Shares of photos whose sets at the default K of ``old`` are equal; equal or nested."""
+    equal = nested = 0
+    ours, theirs = (each.record.point("average_k", k=old.record.default_k) for each in (new, old))
+    blocks = (served_scores(each).blocks() for each in (new, old))
+    for (our_scores, _), (their_scores, _) in zip(*blocks, strict=True):
+        our_sets, their_sets = ours.sets(our_scores), theirs.sets(their_scores)
+        added, removed = (our_sets & ~their_sets).any(axis=1), (their_sets & ~our_sets).any(axis=1)
+        equal += int((~added & ~removed).sum())
+        nested += int((~added | ~removed).sum())
+    rows = len(new.outputs.labels)
+    return equal / rows, nested / rows
+
+
+def differences(change: Comparison, nested: float) -> list[str]:
+    """Differences that are too large, one sentence each; empty if one may replace the other.
+
+    ``nested`` is the share of the photos whose two sets are equal, or one within the other.
+    """
+    hits, size, sentences = change.hit_rate, change.size, list[str]()
+    if (change.lost - change.gained) / change.rows > MOST_HIT_RATE_LOST:
+        sentences.append(
+            f"hit rate {hits.old:.4f} -> {hits.new:.4f}, which may lose {MOST_HIT_RATE_LOST:g} at "
+            "most"
+        )
+    if abs(size.difference) > MOST_SIZE_CHANGE * size.old:
+        sentences.append(
+            f"mean set size {size.old:.3f} -> {size.new:.3f}, which may change by "
+            f"{MOST_SIZE_CHANGE * 100:g} % at most"
+        )
+    if nested < LEAST_NESTED:
+        sentences.append(
+            f"{nested * 100:.1f} % of the sets are equal or one within the other, "
+            f"{LEAST_NESTED * 100:g} % must be"
+        )
+    return sentences

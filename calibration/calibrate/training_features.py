@@ -83,8 +83,8 @@ def balanced_rows(labels: ArrayLike, most: int) -> NDArray[np.intp]:
     """
     of_class = np.asarray(labels)
     shuffled = np.random.default_rng(0).permutation(len(of_class))
-    taken = defaultdict[int, Iterator[int]](count)
-    turns = [next(taken[label]) for label in of_class[shuffled].tolist()]
+    numbers = defaultdict[int, Iterator[int]](count)
+    turns = [next(numbers[label]) for label in of_class[shuffled].tolist()]
     return np.sort(shuffled[np.argsort(turns, kind="stable")][:most])
 
 

@@ -86,7 +86,7 @@ def _plain(points: Iterable[OperatingPoint]) -> list[dict[str, Any]]:
 
 
 def calibration_tables(
-    content: Plain, several: Iterable[OperatingPoint], *, all_rules: bool
+    record: CalibrationRecord, content: Plain, *, all_rules: bool
 ) -> list[Titled]:
     """Tables of the thresholds: those of ``calibrate --json``, and some for several photos."""
     rejection = content["rejection"]
@@ -97,13 +97,13 @@ def calibration_tables(
     )
     headings = ("rule", "asked", "lambda", "size", "hits", "95 %")
     tables = _by_guarantee(title, headings, content, all_rules=all_rules)
-    points = list(several)
+    points = [record.point("average_k", images=images) for images in record.images if images > 1]
     if points:
         entries = [
             {**entry, "images": point.table.images, "made_from": point.table.made_from}
             for point, entry in zip(points, _plain(points), strict=True)
         ]
-        about = f"{FIRST} with several photos of one plant, K = {points[0].k:g}"
+        about = f"{FIRST} with several photos of one plant, K = {record.default_k:g}"
         columns = ("photos", "lambda", "size", "hits", "95 %", "groups", "made from")
         tables.append((about, _figures_table(columns, entries)))
     return [*tables, *_lists_tables(content)]

@@ -7,8 +7,8 @@ import pytest
 from onnx import numpy_helper
 
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate.gate import compare_runtimes, differences
 from florilege.calibration.calibrate.photo_outputs import bundle_outputs
-from florilege.calibration.calibrate.set_agreement import compare_runtimes, differences
 from florilege.calibration.comparison import Comparison, compare
 from florilege.models.bundle import replace_files
 from tests.calibration.small_bundle import CLASSES, make_bundle, make_data

@@ -96,8 +96,9 @@ def test_a_calibration_shows_average_k_and_on_request_all(
     monkeypatch.setattr(console, "_plain", lambda points: [several])
     content = {**EVALUATION, "rejection": None, "head": "multi_label", "score_kind": "softmax",
                "temperature": 1.0, "rows": 31_112}  # fmt: skip
-    point: Any = SimpleNamespace(k=3.0, table=SimpleNamespace(images=5, made_from="observations"))
-    tables = console.calibration_tables(content, [point], all_rules=all_rules)
+    point = SimpleNamespace(table=SimpleNamespace(images=5, made_from="observations"))
+    record: Any = SimpleNamespace(images=[1, 5], default_k=3.0, point=lambda *_, **__: point)
+    tables = console.calibration_tables(record, content, all_rules=all_rules)
     single, (title, plants) = printed(tables[:-1], capsys), tables[-1]
     assert rules_of(single) == (set(RULES) if all_rules else {"average_k"})
     assert single[1].split() == ["average_k", "1", "1.23456e-05", "1.000", "0.900", "0.800-1.000"]
