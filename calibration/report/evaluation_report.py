@@ -33,7 +33,6 @@ from florilege.calibration.report.html_page import (
 from florilege.calibration.rules import usual_guarantee
 from florilege.calibration.scores import score_name
 from florilege.models.images import ImageError, load
-from florilege.progress import progress
 
 PHOTO_SIDE: Final = 128  # pixels of a small photo
 
@@ -71,14 +70,9 @@ def evaluation_report(
     """
     diagnostics = diagnose(measured.record, measured.outputs)
     content = _ReportContent(measured, evaluation, diagnostics, baseline)
-    sections = []
-    with progress(len(SECTIONS), "drawing the report") as advance:
-        for name, parts_of in SECTIONS.items():
-            if parts := list(parts_of(content)):
-                sections.append(section(name, *parts))
-            advance(1, name)
+    parts = {name: list(parts_of(content)) for name, parts_of in SECTIONS.items()}
     title = f"{evaluation.bundle} on {evaluation.rows:,} photos of {evaluation.split}"
-    return page(title, sections)
+    return page(title, (section(name, *each) for name, each in parts.items() if each))
 
 
 def _summary(content: _ReportContent) -> Iterator[Markup]:
