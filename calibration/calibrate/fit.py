@@ -16,14 +16,10 @@ from florilege.calibration.calibrate.score_sources import (
     single_photos,
 )
 from florilege.calibration.calibrate.threshold_tables import (
-    Tabulated,
-    measure,
     promised_tables,
-    row_of,
     sets_by_k,
-    table_of,
     tabulate,
-    top_k_rules,
+    top_k_tables,
 )
 from florilege.calibration.distribution import Distribution, DistributionOf
 from florilege.calibration.marginals import LARGEST_K
@@ -154,7 +150,7 @@ def _choose_source(
     """
     candidates = plan.candidates(outputs.heads)
     sources = [single_photos(outputs, *candidate) for candidate in candidates]
-    results = list[Tabulated]()
+    results = []
     for source in sources:
         results.append(tabulate(source, plan, plan.compared))
         advance()
@@ -228,13 +224,13 @@ def _group_tables(
     tables = tabulate(source, plan, plan.compared).tables
     tables += tabulate(source, plan, plan.compared, weights=weights).tables
     tables += promised_tables(source, plan)
-    top_k_rows = []
-    for k in [int(k) for k in plan.compared if k <= LARGEST_K and k >= 1 and k == int(k)]:
-        few = rows[:MARGINAL_GROUPS]
-        source = fused_photos(outputs, single, few, groups.made_from, k=k)  # marginals depend on k
-        group = top_k_rules(source, [k])
-        top_k_rows.append(row_of(measure(source, group.rules), 0, k, source.score_kind))
-    return [*tables, table_of(source, plan, group, top_k_rows)] if top_k_rows else tables
+    few, ks = rows[:MARGINAL_GROUPS], (k for k in plan.compared if k <= LARGEST_K)
+    marginals = {
+        int(k): fused_photos(outputs, single, few, groups.made_from, k=int(k))
+        for k in ks
+        if k >= 1 and k == int(k)
+    }
+    return tables + top_k_tables(marginals, plan)
 
 
 def _list_tables(

@@ -1,6 +1,6 @@
 """Choose and measure the thresholds of every rule, on scores read block by block."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import NamedTuple
@@ -38,7 +38,7 @@ class _RuleGroup(NamedTuple):
     by_class: ByClass | None = None
 
 
-class Tabulated(NamedTuple):
+class _Tabulated(NamedTuple):
     """A table for each rule, and the sets of ``average_k`` at the default K."""
 
     tables: list[Table]
@@ -52,7 +52,7 @@ def tabulate(
     ks: Sequence[float],
     *,
     weights: NDArray[np.float64] | None = None,
-) -> Tabulated:
+) -> _Tabulated:
     """Calibrate and measure every rule: the balanced ones if there are weights, else the others.
 
     Where K exceeds the number of classes, sets hold all classes. ``ks`` are ascending and include
@@ -72,7 +72,7 @@ def tabulate(
     ]  # average_k or its balanced form, which is watched, comes first
     del evidence  # frees memory before the measurement
     if source.images == 1 and not balanced:
-        groups.append(top_k_rules(source, ks))
+        groups.append(_top_k_rules(source, ks))
     return _measure_groups(source, plan, groups, watched=[ks.index(plan.default_k)])
 
 
@@ -98,7 +98,16 @@ def promised_tables(source: Source, plan: CalibrationPlan) -> list[Table]:
     return _measure_groups(source, plan, _guaranteed_rules(source, plan)).tables
 
 
-def top_k_rules(source: Source, ks: Sequence[float]) -> _RuleGroup:
+def top_k_tables(sources: Mapping[int, Source], plan: CalibrationPlan) -> list[Table]:
+    """The table of ``top_k``, if there is any K, where each K has its own source of scores."""
+    rows = []
+    for k, source in sources.items():
+        group = _top_k_rules(source, [k])
+        rows.append(row_of(measure(source, group.rules), 0, k, source.score_kind))
+    return [_table_of(source, plan, group, rows)] if rows else []
+
+
+def _top_k_rules(source: Source, ks: Sequence[float]) -> _RuleGroup:
     """Rules for sets of exactly K classes, or all classes, for the whole numbers among ``ks``."""
     whole = [int(k) for k in ks if k >= 1 and k == int(k)]
     sizes = [min(k, source.classes) for k in whole]
@@ -123,7 +132,7 @@ def measure(
     return measurement
 
 
-def table_of(
+def _table_of(
     source: Source, plan: CalibrationPlan, group: _RuleGroup, rows: Sequence[Row]
 ) -> Table:
     """A table of the record from the measured rows of a group of rules."""
@@ -179,16 +188,16 @@ def _measure_groups(
     groups: Sequence[_RuleGroup],
     *,
     watched: Sequence[int] = (),
-) -> Tabulated:
+) -> _Tabulated:
     """Measure all rules in one pass; groups without rules get no table."""
     rules = [rule for group in groups for rule in group.rules]
     measurement = measure(source, rules, watched=watched)
     index, tables = count(), list[Table]()
     for group in groups:
         rows = [row_of(measurement, next(index), k, source.score_kind) for k in group.values]
-        tables += [table_of(source, plan, group, rows)] if rows else []
+        tables += [_table_of(source, plan, group, rows)] if rows else []
     sizes, hits = measurement.row_by_row()
-    return Tabulated(tables, sizes.reshape(-1), hits.reshape(-1))
+    return _Tabulated(tables, sizes.reshape(-1), hits.reshape(-1))
 
 
 def _guaranteed_rules(source: Source, plan: CalibrationPlan) -> list[_RuleGroup]:
