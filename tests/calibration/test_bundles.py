@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-import florilege.calibration.calibrate.calibrate
-import florilege.calibration.cli
+from florilege.calibration.calibrate import calibrate as calibration
 from florilege.calibration.calibrate.calibrate import calibrate_bundle, cautions
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
 from florilege.calibration.calibrate.photo_overlap import photo_overlap
@@ -84,7 +83,7 @@ NO_OBJECTS = (b"", b"[", b"[]", b"3", b"null", b"\xff", b"[" * 100_000)
 def test_damaged_papers_are_refused_before_any_photo_is_scored(
     bundle: Bundle, data: str, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes
 ) -> None:
-    monkeypatch.setattr(florilege.calibration.calibrate.calibrate, "outputs_of", None)
+    monkeypatch.setattr(calibration, "outputs_of", None)
     replace_files(bundle.path, {name: content})
     with pytest.raises(BundleError, match=rf"{name} is damaged: .* again"):
         calibrate_bundle(bundle.path, data)
@@ -131,7 +130,7 @@ def test_enough_photos_are_no_caution(
 ) -> None:
     record = calibrate_bundle(bundle.path, data)
     for few in (CLASSES * ROWS, CLASSES * ROWS + 1):
-        monkeypatch.setattr(florilege.calibration.calibrate.calibrate, "FEW_ROWS", few)
+        monkeypatch.setattr(calibration, "FEW_ROWS", few)
         coarse = any(
             "thresholds and intervals are coarse" in messages for messages in cautions(record)
         )
@@ -402,7 +401,7 @@ def test_a_report_is_one_page_about_the_sets(bundle: Bundle, data: str, tmp_path
 def test_a_bundle_that_another_process_changes_is_refused_before_any_photo_is_scored(
     bundle: Bundle, data: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(florilege.calibration.calibrate.calibrate, "outputs_of", None)
+    monkeypatch.setattr(calibration, "outputs_of", None)
     with holder(bundle.path) as other:
         for flags in (["--data", data], ["--score-log", "log", "--approve"]):
             error = run("calibrate", bundle.path, *flags).exception
@@ -414,7 +413,7 @@ def test_a_bundle_that_another_process_changes_is_refused_before_any_photo_is_sc
 def test_a_bundle_that_cannot_be_written_is_refused_before_any_photo_is_scored(
     bundle: Bundle, data: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(florilege.calibration.calibrate.calibrate, "outputs_of", None)
+    monkeypatch.setattr(calibration, "outputs_of", None)
     (bundle.path / ".lock").mkdir()  # even an administrator cannot write this
     with pytest.raises(BundleError, match=r"writing .* failed: .*; existing files are unchanged"):
         calibrate_bundle(bundle.path, data)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-import florilege.calibration.calibrate.fit
+from florilege.calibration.calibrate import fit
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.fusion import FUSIONS, fuse
@@ -156,8 +156,8 @@ def test_too_few_groups_are_not_calibrated() -> None:
 def test_top_k_is_measured_on_so_many_groups_and_up_to_so_large_a_k(
     monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    monkeypatch.setattr(florilege.calibration.calibrate.fit, "MARGINAL_GROUPS", most)
-    monkeypatch.setattr(florilege.calibration.calibrate.fit, "LARGEST_K", 3)
+    monkeypatch.setattr(fit, "MARGINAL_GROUPS", most)
+    monkeypatch.setattr(fit, "LARGEST_K", 3)
     record = fitted_pairs()
     groups = record.point("average_k", images=2).rows
     assert groups > 100
@@ -166,13 +166,11 @@ def test_top_k_is_measured_on_so_many_groups_and_up_to_so_large_a_k(
     assert record.ks("top_k", images=2) == [3.0]
 
 
-def test_the_fewest_groups_are_enough_and_one_fewer_is_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_fewest_groups_are_enough_and_one_fewer_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     groups = fitted_pairs().point("average_k", images=2).rows
-    monkeypatch.setattr(florilege.calibration.calibrate.fit, "FEWEST_GROUPS", groups)
+    monkeypatch.setattr(fit, "FEWEST_GROUPS", groups)
     assert fitted_pairs().images == (1, 2)
-    monkeypatch.setattr(florilege.calibration.calibrate.fit, "FEWEST_GROUPS", groups + 1)
+    monkeypatch.setattr(fit, "FEWEST_GROUPS", groups + 1)
     assert fitted_pairs().images == (1,)
 
 

@@ -152,13 +152,22 @@ def test_few_photos_and_absent_classes_are_cautions() -> None:
     assert warnings(FEW_LISTED, 6) == ["2 of the 8 classes of list 'alps' have no photo"]
 
 
-def test_more_photos_than_a_block_give_the_same_thresholds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_more_photos_than_a_block_give_the_same_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
     logits, labels = sample_logits()
     whole = fitted(logits, labels)
     monkeypatch.setattr(outputs_module, "ROWS_AT_ONCE", 7)  # most blocks hold no photo of the list
     assert fitted(logits, labels).tables == whole.tables
+
+
+def test_photos_of_a_list_keep_their_plants() -> None:
+    logits, labels = sample_logits()
+    plants = [str(row // 5) for row in range(len(labels))]
+    outputs = scoring_of({"a": logits}, labels, observations=plants)
+    source = photos_of_list(outputs, single_photos(outputs, "a", "softmax", 1.0), ALPS)
+    expected = [row // 5 for row, label in enumerate(labels) if label in ALPS.classes]
+    assert source.plants is not None
+    assert source.plants.tolist() == expected
+    assert (source.rows, source.classes) == (len(expected), len(ALPS.classes))
 
 
 def test_progress_ends_at_the_announced_number_of_steps() -> None:

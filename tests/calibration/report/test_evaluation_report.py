@@ -83,9 +83,7 @@ def percent(share: float) -> str:
     return f"{share * 100:.1f} %"
 
 
-def test_every_section_is_there_but_that_of_an_older_bundle(
-    page_and_json: PageAndJson,
-) -> None:
+def test_every_section_is_there_but_that_of_an_older_bundle(page_and_json: PageAndJson) -> None:
     page, _ = page_and_json
     expected = [html.escape(name) for name in SECTIONS if name != "Beside the older bundle"]
     assert re.findall(r"<h2>(.*?)</h2>", page) == expected
@@ -110,9 +108,7 @@ def test_the_figures_are_those_of_the_command(page_and_json: PageAndJson) -> Non
         ]  # fmt: skip
 
 
-def test_the_sentences_repeat_the_figures_of_the_default_k(
-    page_and_json: PageAndJson,
-) -> None:
+def test_the_sentences_repeat_the_figures_of_the_default_k(page_and_json: PageAndJson) -> None:
     page, content = page_and_json
     at = {(rule["rule"], rule.get("k")): rule for rule in content["rules"]}
     average, top = at["average_k", 3.0], at["top_k", 3.0]
@@ -124,9 +120,7 @@ def test_the_sentences_repeat_the_figures_of_the_default_k(
     assert f"alone is right for {percent(at['top_k', 1.0]['hit_rate'])}" in page
 
 
-def test_groups_by_training_photos_are_those_of_the_command(
-    page_and_json: PageAndJson,
-) -> None:
+def test_groups_by_training_photos_are_those_of_the_command(page_and_json: PageAndJson) -> None:
     page, content = page_and_json
     groups, by_k = cells(page, "Rare and common classes")[:3], {}
     assert [row[:3] for row in groups] == [
