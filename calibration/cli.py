@@ -18,7 +18,6 @@ from florilege.calibration.commands.console import (
     PageMaker,
     Titled,
     calibration_tables,
-    lists_tables,
     measure,
     print_json,
     summary,
@@ -97,10 +96,9 @@ def calibrate(
         raise UsageError("--data is missing: name the photos to calibrate on, or --score-log LOG")
     if approve:
         raise UsageError("--approve needs --score-log LOG")
-    page_file, write_page = None, None
+    write_page = None
     if report is not None:
-        make_page, page_file = _page_maker(), _page_file(report)
-        write_page = partial(_write_page, page_file, make_page)
+        write_page = partial(_write_page, report, _page_maker(report))
     record = calibrate_bundle(
         bundle,
         data,
@@ -114,14 +112,13 @@ def calibrate(
     for caution in cautions(record):
         warn(caution)
     content = summary(record)
-    tables = [*calibration_tables(record, all_rules=all_rules), *lists_tables(content)]
-    _print_result(content, tables, as_json)
+    _print_result(content, calibration_tables(record, content, all_rules=all_rules), as_json)
     if not as_json:
         every = f"; to list them: {command('bundle', 'inspect', bundle)}"
         conclude(
             f"thresholds of {len(record.rules)} rules are in {bundle}{'' if all_rules else every}",
             *filter(None, [selection_note(record)]),
-            *([] if page_file is None else [f"the report is {page_file}"]),
+            *([] if report is None else [f"the report is {report}"]),
             then=[*_evaluate_command(bundle, data, split), ("serve", bundle)],
         )
 
@@ -155,13 +152,8 @@ def evaluate(
 
     With --gate, the exit code is 5 if the bundle is worse than --baseline by more than allowed.
     """
-    limits = _gate(data, baseline, gate, feedback_store)
-    make_page, audit = None, None
-    if report is not None:  # fail early if the report cannot be made or written
-        if data is None:
-            raise UsageError("--report needs photos: name them with --data")
-        make_page = _page_maker()
-        _check_writable(report)
+    limits = _gate(data, feedback_store, baseline, report, gate)
+    make_page, audit = None if report is None else _page_maker(report), None
     if feedback_store is not None:
         record = read_record(open_bundle(bundle), runtime)
         audit = audit_file(feedback_store, calibration_id=record.calibration_id)
@@ -199,14 +191,32 @@ def _recalibrate(bundle: Path, score_log: Path, *, approve: bool, as_json: bool)
         conclude(then=[("serve", bundle)])
 
 
-def _workers(ray: bool, count: int | None) -> Workers | None:
+def _workers(ray: bool, number: int | None) -> Workers | None:
     """The Ray workers that run the network; None to run it in this process."""
-    if not ray:
-        if count is not None:
-            raise UsageError("--ray-workers needs --ray")
-        return None
-    demand_ray()
-    return Workers(number=count)
+    if ray:
+        demand_ray()
+        return Workers(number=number)
+    if number is not None:
+        raise UsageError("--ray-workers needs --ray")
+    return None
+
+
+def _gate(
+    data: str | None,
+    feedback_store: Path | None,
+    baseline: Path | None,
+    report: Path | None,
+    gate: Path | None,
+) -> Gate | None:
+    """The gate of ``--gate``, or None; refuses flags that conflict."""
+    if data is None and feedback_store is None:
+        raise UsageError("--data is missing: name photos to measure on, or --feedback-store DIR")
+    for flag, value in (("--baseline", baseline), ("--report", report)):
+        if data is None and value is not None:
+            raise UsageError(f"{flag} needs photos: name them with --data")
+    if gate is not None and baseline is None:
+        raise UsageError("--gate needs a comparison: name the older bundle with --baseline")
+    return None if gate is None else read_gate(gate)
 
 
 def _typed_flags(ctx: typer.Context) -> set[str]:
@@ -242,54 +252,25 @@ def _evaluate_command(bundle: Path, data: str, split: str) -> Iterator[tuple[str
         yield (*words, "--split", f"{part.name}:0-{part.start:g}")
 
 
-def _page_file(report: Path) -> Path:
-    """The report file; ``report.html`` in it where ``--report`` names a folder."""
-    if report.suffix and not report.is_dir():
-        _check_writable(report)
-        return report
-    page_file = report / "report.html"
-    warn(f"--report takes an HTML file: writing {page_file}")
-    try:
-        report.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--report {report} cannot be a folder: {error.strerror}") from error
-    _check_writable(page_file)
-    return page_file
+def _write_page(file: Path, make_page: PageMaker, outputs: BundleOutputs) -> None:
+    write_atomic(file, make_page(outputs, evaluate_outputs(outputs), None).encode())
 
 
-def _check_writable(report: Path) -> None:
+def _page_maker(report: Path) -> PageMaker:
+    """The function that makes the report; UsageError if it cannot be made or written."""
+    if report.is_dir():
+        raise UsageError(f"--report {report} is a folder: name an HTML file to write")
     try:
+        from florilege.calibration.report.evaluation_report import evaluation_report
+
         check_writable(report)
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"--report needs {error.name}; leave it out, or {install_hint('report')}"
+        ) from error
     except OSError as error:
         raise UsageError(
             f"--report {report} cannot be written: {error.strerror}; name a file in an existing "
             "folder"
         ) from error
-
-
-def _page_maker() -> PageMaker:
-    """The function that makes the report; UsageError if its extra is not installed."""
-    try:
-        from florilege.calibration.report.evaluation_report import evaluation_report
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"--report needs {error.name}; leave it out, or {install_hint('report')}"
-        ) from error
     return evaluation_report
-
-
-def _write_page(file: Path, make_page: PageMaker, outputs: BundleOutputs) -> None:
-    write_atomic(file, make_page(outputs, evaluate_outputs(outputs), None).encode())
-
-
-def _gate(
-    data: str | None, baseline: Path | None, gate: Path | None, feedback_store: Path | None
-) -> Gate | None:
-    """The gate of ``--gate``, or None; refuses flags that conflict."""
-    if data is None and feedback_store is None:
-        raise UsageError("--data is missing: name photos to measure on, or --feedback-store DIR")
-    if data is None and baseline is not None:
-        raise UsageError("--baseline needs photos: name them with --data")
-    if gate is not None and baseline is None:
-        raise UsageError("--gate needs a comparison: name the older bundle with --baseline")
-    return None if gate is None else read_gate(gate)

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.calibration.calibrate.list_thresholds import listed
 from florilege.calibration.calibrate.photo_outputs import bundle_outputs
 from florilege.calibration.intervals import mean_interval, wilson
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.schema import CalibratedList
+from florilege.calibration.scores import logits_among
 
 Sets = NDArray[np.bool_]
 
@@ -58,7 +58,7 @@ def ways(
 ) -> Iterator[tuple[str, Sets, NDArray[np.int64]]]:
     """Each way to make sets for photos of a list: its name, the sets, and labels among these."""
     classes = np.array(each.classes)
-    few, places = listed(classes, logits, labels)
+    few, places = logits_among(logits, classes), np.searchsorted(classes, labels)
     point = record.point("average_k", k=k)
     sets = point.sets(record.scores(logits))
     yield "of all classes", sets, labels

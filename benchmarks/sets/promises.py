@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
+from florilege.calibration.calibrate.score_sources import Source
 from florilege.calibration.calibrate.threshold_tables import (
-    Source,
     promised_tables,
     row_of,
     tabulate,
@@ -225,6 +225,7 @@ class Plants:
         return Source(
             blocks=lambda: iter([(self.scores, self.labels)]),
             rows=len(self.labels),
+            classes=self.scores.shape[1],
             head="linear",
             score_kind="softmax",
             temperature=1.0,

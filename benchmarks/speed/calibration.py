@@ -29,7 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
-from florilege.calibration.calibrate.threshold_tables import Source, promised_tables, tabulate
+from florilege.calibration.calibrate.score_sources import Source
+from florilege.calibration.calibrate.threshold_tables import promised_tables, tabulate
 from florilege.calibration.rules import calibrate, class_weights
 from florilege.calibration.selection import TopScores
 from florilege.calibration.threshold import average_k_threshold
@@ -194,7 +195,12 @@ def _all_tables() -> int:
         return ((batch.astype(np.float64), labels) for batch, labels in _stream())
 
     source = Source(
-        blocks=blocks, rows=STREAM_ROWS, head="linear", score_kind="sigmoid", temperature=1.0
+        blocks=blocks,
+        rows=STREAM_ROWS,
+        classes=STREAM_CLASSES,
+        head="linear",
+        score_kind="sigmoid",
+        temperature=1.0,
     )
     weights = class_weights(np.arange(1, STREAM_CLASSES + 1), plan.micro_weight)
     tables = tabulate(source, plan, plan.grid).tables

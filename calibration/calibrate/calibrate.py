@@ -6,21 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from florilege.calibration.calibrate.calibration_settings import (
-    NO_METHOD,
     CalibrationPlan,
     CalibrationSettings,
 )
 from florilege.calibration.calibrate.card_section import read_card_files, updated_files
-from florilege.calibration.calibrate.fit import SIZE_TOLERANCE, fit_record, passes
+from florilege.calibration.calibrate.fit import SIZE_TOLERANCE, fit_record, steps
+from florilege.calibration.calibrate.gate import compare_runtimes
 from florilege.calibration.calibrate.occurrence_file import read_occurrences
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, outputs_of, photos_for
 from florilege.calibration.calibrate.photo_overlap import overlap_warnings, photo_overlap
-from florilege.calibration.calibrate.place_thresholds import (
-    PhotoPlaces,
-    photo_places,
-)
-from florilege.calibration.calibrate.set_agreement import compare_runtimes
-from florilege.calibration.calibrate.training_features import training_features, training_photos
+from florilege.calibration.calibrate.place_thresholds import PhotoPlaces, photo_places
+from florilege.calibration.calibrate.training_features import training_photos, training_reference
 from florilege.calibration.conformal import fewest_rows
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.origin import PlacePrior
@@ -130,12 +126,12 @@ def _calibrated(
     stack: ExitStack,
 ) -> _Calibrated:
     bundle = session.bundle
-    features = None if training is None else training_features(session, training, workers)
-    outputs = outputs_of(session, photos, features=features is not None, workers=workers)
+    outputs = outputs_of(session, photos, features=training is not None, workers=workers)
     stack.enter_context(closing(outputs))
-    reference = None if features is None else features.reference(outputs)
-    rows = passes(outputs, plan) * len(outputs.labels)
-    with progress(rows, "choosing thresholds") as advance:
+    reference = None
+    if training is not None:
+        reference = training_reference(session, training, outputs, workers)
+    with progress(steps(outputs, plan), "choosing thresholds") as advance:
         record = fit_record(
             outputs,
             plan,
@@ -167,7 +163,7 @@ def _places(
     bundle: Bundle, data: str, photos: Split, file: str | None, say: Callable[[str], None]
 ) -> PhotoPlaces | None:
     """The table of occurrences, of ``file`` or else of the bundle, and the places of the photos."""
-    if file == NO_METHOD:
+    if file == "none":
         return None
     if file is None:
         occurrences = open_occurrences(bundle)
@@ -189,18 +185,13 @@ def _compare(
     say: Callable[[str], None],
 ) -> None:
     """Raise GateFailed if the sets of the second runtime differ from those of the first."""
-    measured = [each for each, _ in calibrated]
-    if split_name(part.name) != "test" and "test" in list_source(data, splits=[]).splits:
-        photos = photos_for(measured[0].bundle, data, "test")
-        with ExitStack() as stack:
+    (old, _), (new, _) = calibrated
+    with ExitStack() as stack:
+        if split_name(part.name) != "test" and "test" in list_source(data, splits=[]).splits:
+            photos = photos_for(old.bundle, data, "test")
             outputs = [stack.enter_context(closing(outputs_of(s, photos))) for s in sessions]
-            old, new = (
-                each._replace(outputs=test_outputs, photos=photos)
-                for each, test_outputs in zip(measured, outputs, strict=True)
-            )
-            sentence, reasons = compare_runtimes(new, old)
-    else:
-        sentence, reasons = compare_runtimes(measured[1], measured[0])
+            old, new = old._replace(outputs=outputs[0]), new._replace(outputs=outputs[1])
+        sentence, reasons = compare_runtimes(new, old)
     if reasons:
         raise GateFailed(f"{sentence}: {'; '.join(reasons)}; the bundle is not changed")
     say(sentence)
@@ -208,17 +199,9 @@ def _compare(
 
 def cautions(record: CalibrationRecord) -> list[str]:
     """Warnings about a calibration, one sentence each."""
-    classes_seen = record.measured.classes_seen
-    absent = 0 if classes_seen is None else record.classes - classes_seen
-    return [
-        *_photo_cautions(record),
-        *_size_cautions(record),
-        *_guarantee_cautions(record),
-        *_class_cautions(record),
-        *([f"{absent} of {record.classes} classes have no photo in this split"] if absent else []),
-        *(caution for each in record.lists for caution in _list_cautions(each)),
-        *_place_cautions(record.place_prior),
-    ]
+    lists = (caution for each in record.lists for caution in _list_cautions(each))
+    general = (*_photo_cautions(record), *_size_cautions(record), *_class_cautions(record))
+    return [*general, *lists, *_place_cautions(record.place_prior)]
 
 
 def _photo_cautions(record: CalibrationRecord) -> Iterator[str]:
@@ -242,7 +225,7 @@ def _photo_cautions(record: CalibrationRecord) -> Iterator[str]:
 
 
 def _size_cautions(record: CalibrationRecord) -> Iterator[str]:
-    """Warnings about mean sizes that exceed K because scores tie at the threshold."""
+    """Warnings about mean sizes far from K: too large by ties, or too small by a guarantee."""
     for k in record.asked_k:
         size = record.point("average_k", k=k).row.size
         if size > SIZE_TOLERANCE * k:
@@ -250,10 +233,19 @@ def _size_cautions(record: CalibrationRecord) -> Iterator[str]:
                 f"K = {k:g} gives sets of {size:.1f}: many scores are equal; train longer, or try "
                 "another --head and --score-kind"
             )
+    for guarantee in [each for rule, each in record.promises if rule == "average_k"]:
+        values = record.ks("average_k", guarantee=guarantee)
+        points = [record.point("average_k", k=k, guarantee=guarantee) for k in values]
+        ks = [f"{each.k:g}" for each in points if each.row.size <= each.min_size < each.row.value]
+        if ks:
+            yield (
+                f"guarantee={guarantee} at K = {', '.join(ks)} needs more photos or a "
+                "smaller --max-size: its sets hold at most the best class"
+            )
 
 
 def _class_cautions(record: CalibrationRecord) -> Iterator[str]:
-    """Warnings about classes with too few photos for a threshold of their own."""
+    """Warnings about classes with few photos or none."""
     for level in record.asked_coverage:
         point = record.point("class_coverage", coverage=level)
         if point.small_classes:
@@ -262,51 +254,35 @@ def _class_cautions(record: CalibrationRecord) -> Iterator[str]:
                 f"{fewest_rows(level)} photos that class_coverage {level:g} needs: it guarantees "
                 "nothing for each of them"
             )
+    classes_seen = record.measured.classes_seen
+    if classes_seen is not None and classes_seen < record.classes:
+        absent = record.classes - classes_seen
+        yield f"{absent} of {record.classes} classes have no photo in this split"
 
 
-def _list_cautions(each: CalibratedList) -> list[str]:
+def _list_cautions(each: CalibratedList) -> Iterator[str]:
     name, absent = f"list {each.name!r}", len(each.classes) - each.classes_seen
     if not each.rows:
-        return [f"{name} has no photo in this split: its answers are not calibrated"]
-    sentences = []
+        yield f"{name} has no photo in this split: its answers are not calibrated"
+        return
     if each.rows < FEW_LISTED:
-        sentences.append(
+        yield (
             f"{name} has only {each.rows} photos: its thresholds are coarse, {FEW_LISTED} or more "
             "are better"
         )
     if absent:
-        sentences.append(f"{absent} of the {len(each.classes)} classes of {name} have no photo")
-    return sentences
+        yield f"{absent} of the {len(each.classes)} classes of {name} have no photo"
 
 
-def _place_cautions(prior: PlacePrior | None) -> list[str]:
-    if prior is None:
-        return []
-    if not prior.strength:
-        return ["the place of a photo gains no hits on these photos and will not be used"]
-    if prior.simulated:
-        return [
+def _place_cautions(prior: PlacePrior | None) -> Iterator[str]:
+    if prior is not None and not prior.strength:
+        yield "the place of a photo gains no hits on these photos and will not be used"
+    elif prior is not None and prior.simulated:
+        yield (
             "fewer than 100 of these photos have a place with records (columns region, or latitude "
             "and longitude, and month or date): places were drawn from the records of each "
             "species, which looks better than real photos"
-        ]
-    return []
-
-
-def _guarantee_cautions(record: CalibrationRecord) -> list[str]:
-    """Warnings about guaranteed mean sizes whose sets hold at most the best class."""
-    sentences = []
-    for guarantee in [each for rule, each in record.promises if rule == "average_k"]:
-        values = record.ks("average_k", guarantee=guarantee)
-        points = [record.point("average_k", k=k, guarantee=guarantee) for k in values]
-        ks = [f"{point.k:g}" for point in points
-              if point.row.size <= point.min_size < (point.k or 0)]  # fmt: skip
-        if ks:
-            sentences.append(
-                f"guarantee={guarantee} at K = {', '.join(ks)} needs more photos or a smaller "
-                "--max-size: its sets hold at most the best class"
-            )
-    return sentences
+        )
 
 
 def _plan(

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from florilege.calibration.conformal import check_coverage
 from florilege.calibration.guarantees import DEFAULT_MAX_SIZE
 from florilege.calibration.record.record import PREFERRED_K
 from florilege.calibration.rejection.ood_scores import (
@@ -15,10 +14,8 @@ from florilege.calibration.rejection.ood_scores import (
     FEATURE_METHODS,
     LOGITS_METHOD,
     METHODS,
-    check_share,
 )
-from florilege.calibration.rules import class_weights
-from florilege.calibration.scores import SCORE_KINDS, ScoreKind, check_temperature
+from florilege.calibration.scores import SCORE_KINDS, ScoreKind
 from florilege.calibration.threshold import check_average_k
 from florilege.models.class_lists import RegionList
 from florilege.models.runtime import Precision, Runtime, RuntimeName
@@ -27,14 +24,12 @@ from florilege.suggestions import suggestion
 
 DEFAULT_KS = (1.0, 2.0, 3.0, 5.0, 10.0)
 GRID_END = 20
-DEFAULT_IMAGES = (2, 3, 4, 5)
 DEFAULT_DELTA = 0.1
 TEMPERATURES = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0)
-NO_METHOD = "none"
 
 
 def _numbers(text: Any) -> Any:
-    """The numbers in a text such as ``1,2.5`` or in a sequence, in order and without repeats."""
+    """The numbers in a text such as ``1,2.5`` or in a sequence, without repeats."""
     try:
         parts = text.split(",") if isinstance(text, str) else text
         return text if text is None else tuple(dict.fromkeys(float(part) for part in parts))
@@ -42,80 +37,61 @@ def _numbers(text: Any) -> Any:
         raise ValueError("takes numbers separated by commas") from error
 
 
-Numbers = Annotated[tuple[float, ...], BeforeValidator(_numbers)]
-Method = Annotated[str | None, BeforeValidator(lambda name: None if name == NO_METHOD else name)]
+_Numbers = Annotated[tuple[float, ...], BeforeValidator(_numbers)]
+_Coverages = Annotated[tuple[Annotated[float, Field(gt=0, lt=1)], ...], BeforeValidator(_numbers)]
+_Temperatures = Annotated[  # no float32 logit can overflow
+    tuple[Annotated[float, Field(ge=0.01, le=100)], ...], BeforeValidator(_numbers)
+]
+_Method = Annotated[str | None, BeforeValidator(lambda name: None if name == "none" else name)]
 
 
 class CalibrationSettings(FlagSettings):
     """Settings of a calibration of any bundle; :class:`CalibrationPlan` is for one bundle."""
 
-    ks: Annotated[Numbers | None, Flag(name="--k", type=str | None)] = Field(
-        default=None,
-        description="Mean set sizes to calibrate; by default 1,2,3,5,10, up to the classes.",
+    ks: Annotated[_Numbers | None, Flag(name="--k", type=str | None)] = None
+    """Mean set sizes to calibrate; by default 1,2,3,5,10, up to the classes."""
+    coverages: Annotated[_Coverages, Flag(name="--coverage", type=str)] = Field(
+        default="0.9,0.95", validate_default=True
     )
-    coverages: Annotated[Numbers, Flag(name="--coverage", type=str)] = Field(
-        default="0.9,0.95", validate_default=True, description="Coverages to calibrate."
+    """Coverages to calibrate."""
+    min_size: int = Field(default=1, ge=0, le=1)
+    """1: every set holds its best class; 0: not."""
+    micro_weight: float = Field(default=0.5, ge=0, le=1)
+    """For the balanced rules: 1 counts photos, 0 counts classes."""
+    head: str | None = None
+    """Head to serve; by default the best on these photos."""
+    score_kind: ScoreKind | None = None
+    """Scores to serve; by default the better on these photos."""
+    temperatures: Annotated[_Temperatures | None, Flag(name="--temperature", type=str | None)] = (
+        None
     )
-    min_size: int = Field(default=1, description="1: every set holds its best class; 0: not.")
-    micro_weight: float = Field(
-        default=0.5, description="For the balanced rules: 1 counts photos, 0 counts classes."
-    )
-    head: str | None = Field(
-        default=None, description="Head to serve; by default the best on these photos."
-    )
-    score_kind: ScoreKind | None = Field(
-        default=None, description="Scores to serve; by default the better on these photos."
-    )
-    temperatures: Annotated[Numbers | None, Flag(name="--temperature", type=str | None)] = Field(
-        default=None,
-        description="Temperatures of softmax to compare; by default 0.25 to 2, or 1 where head and "
-        "scores are given.",
-    )
-    rejection_method: Annotated[Method, Flag(type=str)] = Field(
-        default=DEFAULT_METHOD,
-        description="How to detect photos of something else: auto, a method, or none.",
-    )
-    suspect_share: float = Field(
-        default=DEFAULT_SHARE, description="Share of these photos to treat as suspect."
-    )
-    delta: float = Field(
-        default=DEFAULT_DELTA,
-        description="Share of calibrations that may break guarantee=probability.",
-    )
-    max_size: int | None = Field(
-        default=None, description="Largest set under a guaranteed mean size; by default 50, or 2 K."
-    )
+    """Temperatures of softmax to compare; by default 0.25 to 2, or 1 where head and scores are
+    given."""
+    rejection_method: Annotated[_Method, Flag(type=str)] = DEFAULT_METHOD
+    """How to detect photos of something else: auto, a method, or none."""
+    suspect_share: float = Field(default=DEFAULT_SHARE, ge=0, lt=1)
+    """Share of these photos to treat as suspect."""
+    delta: float = Field(default=DEFAULT_DELTA, gt=0, lt=1)
+    """Share of calibrations that may break guarantee=probability."""
+    max_size: int | None = None
+    """Largest set under a guaranteed mean size; by default 50, or 2 K."""
     small_classes: Annotated[str | None, Flag(hidden=True)] = None
     list_files: Annotated[
         tuple[str, ...], Flag(name="--list", type=list[str] | None, metavar="[NAME=]FILE")
-    ] = Field(
-        default=(),
-        description="List of class ids, one per line, or folder of lists; each gets its own "
-        "thresholds; may be repeated.",
-    )
-    occurrences: Annotated[str | None, Flag(metavar="FILE|none")] = Field(
-        default=None,
-        description="Table region,month,class_id,weight of where and when each class was recorded; "
-        "none removes the one in the bundle.",
-    )
-    runtime: RuntimeName = Field(
-        default="onnxruntime",
-        description="Runtime of the network; openvino adds a second calibration to the bundle.",
-    )
-    precision: Precision | None = Field(
-        default=None, description="float32, or bf16 at half the cost; openvino defaults to bf16."
-    )
+    ] = ()
+    """List of class ids, one per line, or folder of lists; each gets its own thresholds; may be
+    repeated."""
+    occurrences: Annotated[str | None, Flag(metavar="FILE|none")] = None
+    """Table region,month,class_id,weight of where and when each class was recorded; none removes
+    the one in the bundle."""
+    runtime: RuntimeName = "onnxruntime"
+    """Runtime of the network; openvino adds a second calibration to the bundle."""
+    precision: Precision | None = None
+    """float32, or bf16 at half the cost; openvino defaults to bf16."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         Runtime.of(self.runtime, self.precision)
-        if self.min_size not in (0, 1):
-            raise ValueError(f"min_size must be 0 or 1, got {self.min_size}")
-        for coverage in self.coverages:
-            check_coverage(coverage)
-        class_weights([1], self.micro_weight)
-        for temperature in self.temperatures or ():
-            check_temperature(temperature)
         if self.temperatures == () or (
             self.score_kind == "sigmoid" and self.temperatures not in (None, (1.0,))
         ):
@@ -123,18 +99,15 @@ class CalibrationSettings(FlagSettings):
                 f"temperatures must hold a number, and only 1 for sigmoid, got {self.temperatures}"
             )
         if self.rejection_method not in (None, DEFAULT_METHOD, *FEATURE_METHODS, *METHODS):
-            methods = (DEFAULT_METHOD, *FEATURE_METHODS, *METHODS, NO_METHOD)
+            methods = (DEFAULT_METHOD, *FEATURE_METHODS, *METHODS, "none")
             raise ValueError(
                 f"rejection_method must be one of {', '.join(methods)}, got "
                 f"{self.rejection_method!r}{suggestion(str(self.rejection_method), methods)}"
             )
-        check_share(self.suspect_share)
         if self.small_classes not in (None, "marginal"):
             raise ValueError(
                 "small_classes was removed: classes with few photos get the threshold of all photos"
             )
-        if not 0 < self.delta < 1:
-            raise ValueError(f"delta must be in (0, 1), got {self.delta}")
         return self
 
 
@@ -142,10 +115,10 @@ class CalibrationPlan(CalibrationSettings):
     """Settings for one bundle: checked against its classes, with a definite rejection method."""
 
     classes: int
-    ks: Numbers = ()  # by default those of 1, 2, 3, 5 and 10 that do not exceed the classes
-    images: tuple[int, ...] = DEFAULT_IMAGES  # numbers of photos of one plant, besides 1
+    ks: _Numbers = ()  # by default those of 1, 2, 3, 5 and 10 that do not exceed the classes
+    images: tuple[int, ...] = (2, 3, 4, 5)  # numbers of photos of one plant, besides 1
     lists: tuple[RegionList, ...] = ()  # the content of `list_files`
-    rejection_method: Method = LOGITS_METHOD
+    rejection_method: _Method = LOGITS_METHOD
 
     @model_validator(mode="before")
     @classmethod
@@ -173,10 +146,8 @@ class CalibrationPlan(CalibrationSettings):
     def candidates(self, heads: Sequence[str]) -> list[tuple[str, ScoreKind, float]]:
         """Heads and kinds of score to compare, each at the temperature nearest to 1.
 
-        For ``sigmoid`` this is 1, since others do not change a set of ``average_k``.
-
-        Raises:
-            ValueError: There is no head of the requested name.
+        For ``sigmoid`` this is 1, since others do not change a set of ``average_k``. A ValueError
+        says that there is no head of the requested name.
         """
         if self.head not in (None, *heads):
             near = suggestion(str(self.head), heads)

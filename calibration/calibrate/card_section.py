@@ -7,8 +7,8 @@ from typing import Any
 
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.inspection import METRICS
-from florilege.calibration.record.operating_point import OperatingPoint
 from florilege.calibration.record.record_file import CALIBRATIONS
+from florilege.calibration.record.schema import Row
 from florilege.calibration.scores import score_name
 from florilege.calibration.threshold import threshold_text
 from florilege.errors import BundleError
@@ -35,16 +35,12 @@ def updated_files(
     card: str, metrics: Mapping[str, Any], record: CalibrationRecord
 ) -> dict[str, bytes]:
     """The files that a new calibration changes, with the rest of their content unchanged."""
-    points = [record.point("average_k", k=k) for k in sorted(record.asked_k)]
+    rows = [record.point("average_k", k=k).row for k in sorted(record.asked_k)]
     measured = record.measured
-    figures = {
-        "split": measured.split,
-        "rows": measured.rows,
-        "average_k": [
-            {"k": point.k, "mean_set_size": point.row.size, "hit_rate": point.row.hit_rate}
-            for point in points
-        ],
-    }  # fmt: skip
+    figures = [
+        {"k": row.value, "mean_set_size": row.size, "hit_rate": row.hit_rate} for row in rows
+    ]
+    calibration = {"split": measured.split, "rows": measured.rows, "average_k": figures}
     section = [
         TITLE,
         f"\nCalibrated on the {measured.rows:,} photos of the split `{measured.split}`, head "
@@ -52,14 +48,14 @@ def updated_files(
         "",
         "| K | lambda | mean size | hit rate | 95 % interval |",
         "|---|---|---|---|---|",
-        *map(_line, points),
+        *map(_line, rows),
     ]
     if note := selection_note(record):
         section += ["", f"{note}."]
     return {
         CALIBRATIONS[measured.runtime]: record.to_json().encode(),
         CARD: _with_section(card, "\n".join(section)).encode(),
-        METRICS: json.dumps({**metrics, "calibration": figures}, indent=1).encode(),
+        METRICS: json.dumps({**metrics, "calibration": calibration}, indent=1).encode(),
     }
 
 
@@ -85,8 +81,7 @@ def _with_section(card: str, section: str) -> str:
     return f"{card.rstrip()}\n\n{section}".strip() + "\n"
 
 
-def _line(point: OperatingPoint) -> str:
-    row = point.row
+def _line(row: Row) -> str:
     threshold, hits = threshold_text(row.lambda_val), "not measured | "
     if row.hit_rate is not None:
         hits = f"{row.hit_rate:.4f} | {row.hit_low:.4f} to {row.hit_high:.4f}"

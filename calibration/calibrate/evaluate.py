@@ -1,6 +1,6 @@
 """Evaluate a bundle: measure its sets on photos that it was not calibrated on."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,31 +8,26 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.calibration.calibrate.list_thresholds import listed
-from florilege.calibration.calibrate.photo_outputs import (
-    BundleOutputs,
-    SplitOutputs,
-    bundle_outputs,
-)
+from florilege.calibration.calibrate.photo_outputs import BundleOutputs, bundle_outputs
 from florilege.calibration.calibrate.photo_overlap import (
     PhotoOverlap,
     overlap_warnings,
     photo_overlap,
 )
-from florilege.calibration.calibrate.threshold_tables import row_of
+from florilege.calibration.calibrate.score_sources import Source, photos_of_list, served_scores
+from florilege.calibration.calibrate.threshold_tables import measure, row_of
 from florilege.calibration.guarantees import Guarantee
-from florilege.calibration.measurement import Measurement
 from florilege.calibration.metrics import shot_groups
 from florilege.calibration.photo_groups import count_plants
 from florilege.calibration.record.operating_point import OperatingPoint
 from florilege.calibration.record.record import CalibrationRecord
-from florilege.calibration.record.schema import CalibratedList, Row
+from florilege.calibration.record.schema import CalibratedList, Row, Verb
 from florilege.calibration.rules import RULES
 from florilege.progress import progress
 
 
 class Evaluated(NamedTuple):
-    """The figures of one calibrated threshold on other photos.
+    """A calibrated threshold, its figures on some photos, and their mean hit rate by class.
 
     ``shots`` are ``row.macro_hit_rate`` over classes with few, a medium number and many training
     images; None where there are none, empty where their counts are unknown.
@@ -41,6 +36,41 @@ class Evaluated(NamedTuple):
     point: OperatingPoint  # the threshold, with its figures on the calibration photos
     row: Row  # its figures on these photos
     shots: dict[str, float | None]
+
+    def to_plain(self, verb: Verb, rows: int) -> dict[str, Any]:
+        """The JSON object of ``calibrate --json`` or ``evaluate --json``, for so many photos."""
+        point, (name, value) = self.point, self.point.requested_value
+        content: dict[str, Any] = {"rule": point.rule, name: value, "guarantee": point.guarantee}
+        if verb == "calibrate":
+            by_class = RULES[point.rule].by_class
+            content |= {
+                "guaranteed": point.guaranteed,
+                "delta": point.table.delta,
+                "max_size": point.max_size,
+                "small_classes": point.small_classes if by_class else None,
+                "least_coverage": point.least_coverage,
+            }
+        content |= {"lambda_val": point.lambda_val, **self.row.figures(verb)}
+        if verb == "evaluate":
+            content["shots"] = self.shots
+        return {**content, "rows": rows}
+
+
+class EvaluatedList(NamedTuple):
+    """The figures of a list on the photos of its classes; no rules without photos."""
+
+    region: CalibratedList
+    rows: int
+    rules: Sequence[Evaluated]
+
+    def to_plain(self, verb: Verb) -> dict[str, Any]:
+        """The JSON object of a list."""
+        return {
+            "list": self.region.name,
+            "classes": len(self.region.classes),
+            "rows": self.rows,
+            "rules": [each.to_plain(verb, self.rows) for each in self.rules],
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,31 +87,19 @@ class Evaluation:
     overlap: PhotoOverlap  # how many of its photos trained or chose the network
     rules: tuple[Evaluated, ...]  # one result for each rule and value
     guaranteed: tuple[Evaluated, ...]  # the same for guarantees that a rule gives only on request
-    lists: tuple["_ListMeasurement", ...]
+    lists: tuple[EvaluatedList, ...]
 
     def to_plain(self) -> dict[str, Any]:
         """The evaluation as plain data for JSON."""
-        rules = [_plain(result, self.rows) for result in self.rules]
-        guaranteed = [_plain(result, self.rows) for result in self.guaranteed]
-        lists = [
-            {
-                "list": each.region.name,
-                "classes": len(each.region.classes),
-                "rows": each.rows,
-                "rules": [_plain(result, each.rows) for result in each.rules],
-            }
-            for each in self.lists
-        ]
         omitted = ("rows", "overlap")
-        fields = {name: value for name, value in vars(self).items() if name not in omitted}
         return {
-            **fields,
+            **{name: value for name, value in vars(self).items() if name not in omitted},
+            "rules": [each.to_plain("evaluate", self.rows) for each in self.rules],
+            "guaranteed": [each.to_plain("evaluate", self.rows) for each in self.guaranteed],
+            "lists": [each.to_plain("evaluate") for each in self.lists],
             "train_photos": self.overlap.train_photos,
             "selection_photos": self.overlap.selection_photos,
             "warnings": overlap_warnings(self.overlap, self.rows),
-            "rules": rules,
-            "guaranteed": guaranteed,
-            "lists": lists,
         }
 
 
@@ -101,18 +119,18 @@ def evaluate_outputs(measured: BundleOutputs) -> Evaluation:
     """Measure every rule like :func:`evaluate_bundle`, on outputs that are already computed."""
     bundle, record, outputs, _ = measured
     requested, promised = requested_points(record), promised_points(record)
-    points = [*requested, *promised]
-    measurement = Measurement(points, record.classes, plants=outputs.plants)
-    lists = [_ListMeasurement(record, each, outputs) for each in record.lists]
-    with progress(len(outputs.labels), "measuring sets") as advance:
-        for (logits,), labels in outputs.blocks(record.head):
-            measurement.update(record.scores(logits), labels)
-            for each in lists:
-                each.update(logits, labels)
-            advance(len(labels))
     trained_counts = record.class_counts_from == "train"
     groups = shot_groups(record.class_counts) if trained_counts else {}
-    results = _results(measurement, points, groups)
+    source = served_scores(measured)
+    regions = [(each, photos_of_list(outputs, source, each)) for each in record.lists]
+    rows = source.rows + sum(listed.rows for _, listed in regions)
+    with progress(rows, "measuring sets") as advance:
+        results = _results(source, [*requested, *promised], groups, advance)
+        lists = list[EvaluatedList]()
+        for region, listed in regions:
+            points = requested_points(record, list_name=region.name)
+            rules = _results(listed, points, {}, advance) if points and listed.rows else []
+            lists.append(EvaluatedList(region, listed.rows, rules))
     return Evaluation(
         bundle=f"{bundle.manifest.name} {bundle.manifest.version}",
         bundle_sha256=bundle.sha256,
@@ -158,41 +176,14 @@ def _points(
     ]
 
 
-class _ListMeasurement:
-    """Measures the photos of a list's classes, scored like requests for the list.
-
-    Attributes:
-        region: The list.
-        rows: Number of photos of its classes.
-    """
-
-    def __init__(
-        self, record: CalibrationRecord, region: CalibratedList, outputs: SplitOutputs
-    ) -> None:
-        self._record, self.region = record, region
-        self._classes = np.array(region.classes)
-        among = np.isin(outputs.labels, self._classes)
-        self.rows = int(among.sum())
-        self._points = requested_points(record, list_name=region.name) if self.rows else []
-        plants = None if outputs.plants is None else outputs.plants[among]
-        self._measurement = Measurement(self._points, len(region.classes), plants=plants)
-
-    def update(self, logits: NDArray[np.float32], labels: NDArray[np.int64]) -> None:
-        list_logits, places = listed(self._classes, logits, labels)
-        if self._points and len(list_logits):
-            self._measurement.update(self._record.scores(list_logits), places)
-
-    @property
-    def rules(self) -> list[Evaluated]:
-        """One result for each rule and value; empty without photos."""
-        return _results(self._measurement, self._points, {})
-
-
 def _results(
-    measurement: Measurement,
+    source: Source,
     points: Sequence[OperatingPoint],
     groups: Mapping[str, NDArray[np.bool_]],
+    advance: Callable[[int], object],
 ) -> list[Evaluated]:
+    """The figures of some thresholds; ``groups`` are masks of classes, ``(classes,)``."""
+    measurement = measure(source, points, advance=advance)
     return [
         Evaluated(
             point,
@@ -201,17 +192,3 @@ def _results(
         )
         for index, point in enumerate(points)
     ]
-
-
-def _plain(result: Evaluated, rows: int) -> dict[str, Any]:
-    point, row, shots = result
-    name, value = point.requested_value
-    return {
-        "rule": point.rule,
-        name: value,
-        "guarantee": point.guarantee,
-        "lambda_val": row.lambda_val,
-        **row.figures("evaluate"),
-        "shots": shots,
-        "rows": rows,
-    }

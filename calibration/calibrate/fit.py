@@ -1,49 +1,56 @@
 """Fit a calibration record to the logits of a split."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
-from florilege.calibration.calibrate.fusion_thresholds import group_tables
-from florilege.calibration.calibrate.list_thresholds import PASSES, list_tables
 from florilege.calibration.calibrate.photo_outputs import FEATURES, SplitOutputs
 from florilege.calibration.calibrate.photo_overlap import PhotoOverlap
 from florilege.calibration.calibrate.place_thresholds import PhotoPlaces, place_tables
-from florilege.calibration.calibrate.threshold_tables import (
-    Advance,
-    Block,
+from florilege.calibration.calibrate.score_sources import (
     Source,
+    fused_photos,
+    photos_of_list,
+    single_photos,
+)
+from florilege.calibration.calibrate.threshold_tables import (
     promised_tables,
     sets_by_k,
     tabulate,
+    top_k_tables,
 )
 from florilege.calibration.distribution import Distribution, DistributionOf
+from florilege.calibration.marginals import LARGEST_K
 from florilege.calibration.measurement import size_bins
 from florilege.calibration.nested_cross_validation import (
     choose,
     choose_simplest,
     interval_of_best,
 )
-from florilege.calibration.photo_groups import count_plants
+from florilege.calibration.photo_groups import FEWEST_GROUPS, count_plants, groups_of
 from florilege.calibration.record.origin import Origin, Selection
 from florilege.calibration.record.record import CalibrationRecord
-from florilege.calibration.record.schema import Table
+from florilege.calibration.record.schema import CalibratedList, Table
 from florilege.calibration.record.shot_groups import measure_by_shots
 from florilege.calibration.rejection.ood_scores import FEATURE_METHODS, METHODS
 from florilege.calibration.rejection.reference import Reference
 from florilege.calibration.rejection.rejection_rule import RejectionRule, fit_rejection, parts
 from florilege.calibration.rules import class_weights
-from florilege.calibration.scores import ScoreKind, scores
+from florilege.calibration.scores import scores
 from florilege.calibration.sets import largest_set
+from florilege.models.class_lists import RegionList
 
 SIZE_TOLERANCE = 1.05
-"""Sets larger than this times K hit more because of their size, not because of their scores."""
+"""Sets larger than this times K hit more because of their size, not because of their scores.
+
+Where many scores are equal, as in a barely trained network, ties at the cut enlarge the sets."""
 TEMPERATURE_ROWS = 5000
 """As many rows at most choose the temperature; more would only cost time."""
+MARGINAL_GROUPS = 2000
+"""Groups that ``top_k`` is measured on: its marginals are slow, and it needs no threshold."""
 
 
 def fit_record(
@@ -54,49 +61,42 @@ def fit_record(
     overlap: PhotoOverlap = PhotoOverlap(),  # noqa: B008  # unknown overlap; immutable
     reference: Reference | None = None,
     places: PhotoPlaces | None = None,
-    advance: Advance = lambda rows: None,
+    advance: Callable[[], object] = lambda: None,
 ) -> CalibrationRecord:
     """Choose the head and scores to serve, calibrate every rule, and measure all of them.
 
-    Args:
-        outputs: Outputs for the calibration split.
-        plan: Settings of the calibration.
-        class_counts: Training images per class, shape ``(classes,)``; None to count the photos of
-            the split itself.
-        overlap: How many of its photos trained or chose the network.
-        reference: The features to compare with, for the rejection methods that need them; the
-            outputs must then hold features.
-        places: Places of the photos, and the table of occurrences; None without one.
-        advance: Called with the number of rows after each block; in total with
-            ``passes(outputs, plan)`` times the rows.
+    ``class_counts`` are training images, ``(classes,)``; None counts the photos of the split. The
+    rejection methods that need a ``reference`` also need outputs with features. ``advance`` is
+    called ``steps(outputs, plan)`` times. ``places`` are those of the photos, with the table of
+    occurrences.
     """
     labels, counts = outputs.labels, class_counts
     if counts is None:
         counts = np.bincount(labels, minlength=plan.classes)
-    choice = _choose_source(outputs, plan, advance)
-    served = choice.source
+    served, candidates, honest_hit_rate, other_tables = _choose_source(outputs, plan, advance)
     weights = class_weights(counts, plan.micro_weight)
     single = tabulate(served, plan, plan.grid)
+    advance()
     tables = single.tables
     threshold = tables[0].columns.lambda_val[plan.grid.index(plan.default_k)]  # of average_k
     tables += tabulate(served, plan, plan.grid, weights=weights).tables
+    advance()
     tables += promised_tables(served, plan)
+    advance()
     for images in plan.images:
-        tables += group_tables(outputs, plan, served, images=images, weights=weights)
-        advance(len(labels))
-    lists = [
-        list_tables(outputs, plan, served, region, class_counts=counts, advance=advance)
-        for region in plan.lists
-    ]
-    for _, tables_of_list in lists:
-        tables += tables_of_list
-    tables += choice.other_tables
+        tables += _group_tables(outputs, plan, served, images, weights)
+        advance()
+    for region in plan.lists:
+        tables += _list_tables(outputs, plan, served, region, counts)
+        advance()
+    tables += other_tables
     prior = None
     if places is not None:
         prior, of_places = place_tables(outputs, plan, served, places, weights=weights)
         tables += of_places
-    low, high = interval_of_best(single.hits, choice.candidates, plants=outputs.plants)
-    distribution, rejection = _fit_familiarity(outputs, served, plan, reference, advance)
+    low, high = interval_of_best(single.hits, candidates, plants=outputs.plants)
+    distribution, rejection = _fit_familiarity(outputs, served, plan, reference)
+    advance()
     return CalibrationRecord(
         calibration_id="",
         created=datetime.now(UTC).isoformat(),
@@ -116,14 +116,14 @@ def fit_record(
             precision=outputs.runtime.precision,
             observations=count_plants(outputs.plants),
             **overlap._asdict(),
-            chose_head=choice.candidates > 1,
+            chose_head=candidates > 1,
         ),
         selection=Selection(
             k=plan.default_k,
-            candidates=choice.candidates,
+            candidates=candidates,
             hit_rate=float(single.hits.mean()),
-            honest_hit_rate=choice.honest_hit_rate,
-            honest_ci95=(min(low, choice.honest_hit_rate), high),
+            honest_hit_rate=honest_hit_rate,
+            honest_ci95=(min(low, honest_hit_rate), high),
         ),
         class_counts=tuple(counts.tolist()),
         class_counts_from=outputs.split if class_counts is None else "train",
@@ -141,29 +141,30 @@ def fit_record(
             largest=largest_set(plan.classes, served.score_kind, threshold),
             plants=outputs.plants,
         ),
-        lists=tuple(calibrated for calibrated, _ in lists),
+        lists=tuple(_calibrated_list(region, labels) for region in plan.lists),
         tables=tuple(tables),
         place_prior=prior,
     ).with_id()
 
 
-class _SourceChoice(NamedTuple):
-    """The scores to serve, and how they were chosen."""
+def _choose_source(
+    outputs: SplitOutputs, plan: CalibrationPlan, advance: Callable[[], object]
+) -> tuple[Source, int, float, list[Table]]:
+    """Choose head and kind of score by their hits, then the temperature.
 
-    source: Source
-    candidates: int
-    honest_hit_rate: float
-    other_tables: list[Table]  # of the candidates that do not serve
-
-
-def _choose_source(outputs: SplitOutputs, plan: CalibrationPlan, advance: Advance) -> _SourceChoice:
-    """Choose head and kind of score by their hits, then the temperature."""
-    sources = [
-        single_photos(outputs, *candidate, advance=advance)
-        for candidate in plan.candidates(outputs.heads)
-    ]
-    results = [tabulate(source, plan, plan.compared) for source in sources]
-    eligible = comparable([float(each.sizes.mean()) for each in results], plan.default_k)
+    Returns:
+        The scores to serve, among how many candidates they were chosen, the hit rate of such a
+        choice on other photos, and the tables of the candidates that do not serve.
+    """
+    candidates = plan.candidates(outputs.heads)
+    sources = [single_photos(outputs, *candidate) for candidate in candidates]
+    results = []
+    for source in sources:
+        results.append(tabulate(source, plan, plan.compared))
+        advance()
+    sizes = np.array([each.sizes.mean() for each in results])
+    eligible = np.flatnonzero(sizes <= SIZE_TOLERANCE * plan.default_k).tolist()
+    eligible = eligible or [int(sizes.argmin())]  # where ties enlarge the sets of all
     hits = [results[index].hits for index in eligible]
     choice, honest_hit_rate = choose(hits, plants=outputs.plants)
     best = eligible[choice]
@@ -174,18 +175,11 @@ def _choose_source(outputs: SplitOutputs, plan: CalibrationPlan, advance: Advanc
         head = sources[max(softmax, key=lambda index: results[index].hits.sum())].head
         temperature, gain = _choose_temperature(outputs, plan, served, head, temperatures)
         if temperature is not None:
-            served = single_photos(outputs, head, "softmax", temperature, advance=advance)
-    return _SourceChoice(
-        source=served,
-        candidates=len(sources) + len(temperatures),
-        honest_hit_rate=min(1.0, honest_hit_rate + gain),
-        other_tables=[
-            table
-            for source, each in zip(sources, results, strict=True)
-            for table in each.tables
-            if source is not served
-        ],
-    )
+            served = single_photos(outputs, head, "softmax", temperature)
+    pairs = zip(sources, results, strict=True)
+    others = [table for source, each in pairs if source is not served for table in each.tables]
+    candidates_count = len(sources) + len(temperatures)
+    return served, candidates_count, min(1.0, honest_hit_rate + gain), others
 
 
 def _choose_temperature(
@@ -195,9 +189,10 @@ def _choose_temperature(
     head: str,
     temperatures: Sequence[float],
 ) -> tuple[float | None, float]:
-    """The temperature of softmax that clearly hits more than ``base``, or None, and the gain.
+    """The temperature of softmax that clearly hits more than ``base``, or None.
 
-    The gain is in the hit rate at the default K. Scores whose ties enlarge sets are left out.
+    With it comes the gain in the hit rate at the default K. Scores whose ties enlarge sets are left
+    out.
     """
     step = -(-base.rows // TEMPERATURE_ROWS)
     candidates = [(base.head, base.score_kind, base.temperature)]
@@ -213,54 +208,68 @@ def _choose_temperature(
     return (None if index == 0 else candidates[index][2]), gain
 
 
-def passes(outputs: SplitOutputs, plan: CalibrationPlan) -> int:
-    """How often :func:`fit_record` reads all rows; each entry of ``plan.images`` counts once."""
-    candidates = plan.candidates(outputs.heads)
-    return 2 * len(candidates) + 7 + len(plan.images) + PASSES * len(plan.lists)
+def steps(outputs: SplitOutputs, plan: CalibrationPlan) -> int:
+    """How often :func:`fit_record` says that it advances."""
+    return len(plan.candidates(outputs.heads)) + 4 + len(plan.images) + len(plan.lists)
 
 
-def single_photos(
+def _group_tables(
     outputs: SplitOutputs,
-    head: str,
-    kind: ScoreKind,
-    temperature: float,
-    *,
-    step: int = 1,
-    advance: Advance = lambda rows: None,
-) -> Source:
-    """The scores of every ``step``-th photo alone, as a source that can be read repeatedly."""
+    plan: CalibrationPlan,
+    single: Source,
+    images: int,
+    weights: NDArray[np.float64],
+) -> list[Table]:
+    """Tables of every rule for groups of photos, at the requested K and coverages.
 
-    def blocks() -> Iterator[Block]:
-        first = 0
-        for (logits,), labels in outputs.blocks(head):
-            rows = slice(-first % step, None, step)
-            yield scores(logits[rows], kind, temperature=temperature), labels[rows]
-            first += len(labels)
-            advance(len(labels))
-
-    return Source(
-        blocks=blocks,
-        rows=len(outputs.labels[::step]),
-        head=head,
-        score_kind=kind,
-        temperature=temperature,
-        plants=None if outputs.plants is None else outputs.plants[::step],
-    )
-
-
-def comparable(sizes: Sequence[float], average_k: float) -> list[int]:
-    """The candidates whose hits may be compared: the mean size of their sets is about K.
-
-    Where many scores are equal, as in a barely trained network, ties at the cut enlarge the sets,
-    and larger sets hit more. If the sets of all candidates are too large, the one with the smallest
-    sets remains.
-
-    Example:
-        >>> comparable([38.1, 3.0, 3.02], 3.0)
-        [1, 2]
+    Groups show one plant where the data name plants, else one species; the tables say which. With
+    fewer than 100 groups there are no tables. Memory does not grow with groups times classes.
     """
-    eligible = [index for index, size in enumerate(sizes) if size <= SIZE_TOLERANCE * average_k]
-    return eligible or [int(np.argmin(sizes))]
+    groups = groups_of(outputs.labels, size=images, observations=outputs.observations)
+    if len(groups.rows) < FEWEST_GROUPS:
+        return []
+    rows = np.random.default_rng(0).permutation(groups.rows)  # (groups, images)
+    source = fused_photos(outputs, single, rows, groups.made_from)
+    tables = tabulate(source, plan, plan.compared).tables
+    tables += tabulate(source, plan, plan.compared, weights=weights).tables
+    tables += promised_tables(source, plan)
+    few, ks = rows[:MARGINAL_GROUPS], (k for k in plan.compared if k <= LARGEST_K)
+    marginals = {
+        int(k): fused_photos(outputs, single, few, groups.made_from, k=int(k))
+        for k in ks
+        if k >= 1 and k == int(k)
+    }
+    return tables + top_k_tables(marginals, plan)
+
+
+def _list_tables(
+    outputs: SplitOutputs,
+    plan: CalibrationPlan,
+    single: Source,
+    region: RegionList,
+    class_counts: NDArray[np.int64],
+) -> list[Table]:
+    """Tables of every rule without further guarantees, at the requested K and coverages.
+
+    They are for single photos. There are none without photos of the list. Where K exceeds the size
+    of the list, sets hold the whole list.
+    """
+    source = photos_of_list(outputs, single, region)
+    if not source.rows:
+        return []
+    weights = class_weights(class_counts[list(region.classes)], plan.micro_weight)
+    plain = tabulate(source, plan, plan.compared)
+    return plain.tables + tabulate(source, plan, plan.compared, weights=weights).tables
+
+
+def _calibrated_list(region: RegionList, labels: NDArray[np.int64]) -> CalibratedList:
+    listed = labels[np.isin(labels, region.classes)]
+    return CalibratedList(
+        name=region.name,
+        classes=region.classes,
+        rows=len(listed),
+        classes_seen=np.unique(listed).size,
+    )
 
 
 def _fit_familiarity(
@@ -268,21 +277,19 @@ def _fit_familiarity(
     served: Source,
     plan: CalibrationPlan,
     reference: Reference | None,
-    advance: Advance,
 ) -> tuple[Distribution, RejectionRule | None]:
     """The distribution of the scores, and the rule that marks unfamiliar photos as suspect."""
     distribution, kind = DistributionOf(), served.score_kind
     familiarity = list[NDArray[np.float64]]()
     method = plan.rejection_method
     names = (served.head, FEATURES) if method in FEATURE_METHODS else (served.head,)
-    for (logits, *features), labels in outputs.blocks(*names):
+    for (logits, *features), _ in outputs.blocks(*names):
         distribution.update(logits, scores(logits, kind, temperature=served.temperature))
         if features:
             assert reference is not None  # the plan provides one where features are needed
             familiarity.append(parts(logits, kind, features[0], reference))
         elif method is not None:
             familiarity.append(METHODS[method](logits, kind)[:, np.newaxis])
-        advance(len(labels))
     if method is None:
         return distribution.result(), None
     return distribution.result(), fit_rejection(

@@ -1,4 +1,7 @@
-"""Compare two bundles on the same photos, rule by rule, with a gate that stops a worse one."""
+"""Compare two bundles on the same photos, rule by rule, with a gate that stops a worse one.
+
+Two runtimes of one bundle are compared too: whether their sets are the same, photo by photo.
+"""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,7 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from florilege.calibration.calibrate.evaluate import requested_points
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, photos_for
-from florilege.calibration.comparison import Change, Comparison, ThresholdOrigin, compare
+from florilege.calibration.calibrate.score_sources import served_scores
+from florilege.calibration.calibrate.threshold_tables import measure
+from florilege.calibration.comparison import Comparison, ThresholdOrigin, compare
 from florilege.calibration.intervals import Z95
 from florilege.calibration.measurement import Measurement
 from florilege.calibration.record import CalibrationRecord
@@ -26,13 +31,16 @@ from florilege.models.bundle import open_bundle
 from florilege.models.session import Session
 from florilege.settings import complaint
 
-Proof = Literal["worse", "no_worse"]
-Sets = tuple[NDArray[np.bool_], NDArray[np.int64]]
-"""Whether each set holds the true class, and its size, each ``(rows,)``."""
 WIDTH_RATIO = 2.241402727604947 / Z95
 """Width of a 97.5 % interval divided by that of a 95 % interval."""
 NEARBY = (0.8, 1.25)
 """Factors of a threshold, between which the hits per additional class are estimated."""
+MOST_HIT_RATE_LOST = 0.002
+"""Largest allowed loss by another runtime, as a share of the photos; any gain is allowed."""
+MOST_SIZE_CHANGE = 0.01
+"""Largest allowed change in either direction, as a share of the original mean set size."""
+LEAST_NESTED = 0.99
+"""Least share of the photos whose two sets are equal, or one within the other."""
 
 
 class Gate(BaseModel):
@@ -48,7 +56,7 @@ class Gate(BaseModel):
 
     hit_rate_loss: float = Field(default=0.0, ge=0)  # allowed loss, 0.01 for one point
     size_growth: float = Field(default=0.0, ge=0)  # allowed growth of the mean set size, in classes
-    proof: Proof = "worse"
+    proof: Literal["worse", "no_worse"] = "worse"
     min_rows: int = Field(default=1, ge=1)  # with fewer photos the bundle fails
 
     def reasons(self, comparison: Comparison) -> list[str]:
@@ -57,24 +65,23 @@ class Gate(BaseModel):
         if comparison.rows < self.min_rows:
             return [f"{prefix}{comparison.rows:,} photos, the gate needs {self.min_rows:,}"]
         hits, size = comparison.hit_rate, comparison.size
-        reasons = []
-        if self._fails((-hits.ci95[1], -hits.ci95[0]), self.hit_rate_loss):
-            change = f"{hits.old:.4f} -> {hits.new:.4f}, change {_change_text(hits)}"
-            reasons.append(f"{prefix}hit rate {change}, {self._why(self.hit_rate_loss, 'loss')}")
-        if self._fails(size.ci95, self.size_growth):
-            change = f"{size.old:.3f} -> {size.new:.3f}, change {_change_text(size)}"
-            growth = self._why(self.size_growth, "growth")
-            reasons.append(f"{prefix}mean set size {change}, {growth}")
-        return reasons
+        loss = (-hits.ci95[1], -hits.ci95[0])
+        proven = "is certain" if self.proof == "worse" else "cannot be ruled out"
+        return [
+            f"{prefix}{name} {change.old:.{digits}f} -> {change.new:.{digits}f}, change "
+            f"{change.difference:+.4f} ({change.ci95[0]:+.4f} to {change.ci95[1]:+.4f}), a {what} "
+            f"of more than the allowed {allowed:g} {proven}"
+            for name, digits, change, what, bounds, allowed in (
+                ("hit rate", 4, hits, "loss", loss, self.hit_rate_loss),
+                ("mean set size", 3, size, "growth", size.ci95, self.size_growth),
+            )
+            if self._fails(bounds, allowed)
+        ]
 
     def _fails(self, loss: tuple[float, float], allowed: float) -> bool:
         low, high = loss
         margin = (high - low) / 2 * (WIDTH_RATIO - 1)  # half the risk for each of two figures
         return low - margin > allowed if self.proof == "worse" else high > allowed
-
-    def _why(self, allowed: float, what: str) -> str:
-        proven = "is certain" if self.proof == "worse" else "cannot be ruled out"
-        return f"a {what} of more than the allowed {allowed:g} {proven}"
 
 
 def read_gate(path: str | Path) -> Gate:
@@ -104,11 +111,9 @@ def check_comparable(
     device: str = "auto",
     gated: bool = False,
 ) -> None:
-    """Check that two bundles can be compared, before any photo is scored.
+    """Check that the bundle ``path`` can be compared with an older one, before any photo is scored.
 
-    Arguments are those of :func:`florilege.calibration.calibrate.photo_outputs.bundle_outputs`, for
-    the new bundle, and the folder of the old one; ``gated`` says whether a gate compares
-    ``average_k`` at the new bundle's default K.
+    ``gated`` says whether a gate compares ``average_k`` at the new bundle's default K.
 
     Raises:
         DataError: The data cannot be opened, or hold a class that one of the two lacks.
@@ -121,7 +126,7 @@ def check_comparable(
     if not pairs:
         raise UsageError(f"{against} shares no calibrated rule and value with {path}")
     gated_name = _point_name(record.point("average_k"))
-    if gated and _point_name(pairs[0][0]) != gated_name:
+    if gated and gated_name not in pairs:
         raise UsageError(f"--gate compares {gated_name}, but {against} is not calibrated for it")
     photos_for(new, data, split)
     try:
@@ -144,45 +149,43 @@ def compare_outputs(new: BundleOutputs, old: BundleOutputs) -> list[Comparison]:
     """
     if new.outputs.data_sha256 != old.outputs.data_sha256:
         raise DataError("the two bundles were measured on different photos: did the data change?")
-    common = _common_points(new.record, old.record)
-    points = [each for each, _ in common]
-    old_results, new_results = _measure(old, [each for _, each in common]), _measure(new, points)
+    pairs = _common_points(new.record, old.record)
+    new_results = _measure(new, [point for point, _ in pairs.values()])
+    old_results = _measure(old, [point for _, point in pairs.values()])
     return [
         compare(
             before.sets,
             after.sets,
-            rule=_point_name(point),
+            rule=name,
             data_sha256=new.outputs.data_sha256,
             thresholds=(before.origin, after.origin),
             plants=new.outputs.plants,
             growth=(after.bounds[0] - before.bounds[1], after.bounds[1] - before.bounds[0]),
         )
-        for point, before, after in zip(points, old_results, new_results, strict=True)
+        for name, before, after in zip(pairs, old_results, new_results, strict=True)
     ]
 
 
 def _common_points(
     record: CalibrationRecord, older: CalibrationRecord
-) -> list[tuple[OperatingPoint, OperatingPoint]]:
-    """The points last requested of ``record`` that ``older`` has too, in pairs."""
-    points = [record.point("average_k"), *requested_points(record)]
+) -> dict[str, tuple[OperatingPoint, OperatingPoint]]:
+    """By name, the points last requested of ``record`` that ``older`` has too, in pairs."""
     pairs = dict[str, tuple[OperatingPoint, OperatingPoint]]()
-    for point in points:
+    for point in (record.point("average_k"), *requested_points(record)):
         with suppress(NotCalibrated):
             same = older.point(point.rule, k=point.k, coverage=point.coverage)
             pairs.setdefault(_point_name(point), (point, same))
-    return list(pairs.values())
+    return pairs
 
 
 def _point_name(point: OperatingPoint) -> str:
-    name, value = point.requested_value
-    return f"{point.rule} {'k' if name == 'k' else 'coverage'}={value:g}"
+    return f"{point.rule} {RULES[point.rule].asks}={point.row.value:g}"
 
 
 class _RuleResult(NamedTuple):
     """The sets of a bundle by one rule."""
 
-    sets: Sets
+    sets: tuple[NDArray[np.bool_], NDArray[np.int64]]  # hits and sizes, both (rows,)
     origin: ThresholdOrigin
     bounds: tuple[int, int]  # smallest and largest size of a set
 
@@ -191,9 +194,7 @@ def _measure(bundle: BundleOutputs, points: Sequence[OperatingPoint]) -> list[_R
     """Measure the sets of each rule on each photo, in one pass."""
     record, count = bundle.record, len(points)
     nearby = [_scale_threshold(factor, point) for factor in NEARBY for point in points]
-    measurement = Measurement([*points, *nearby], record.classes, watched=range(count))
-    for (logits,), labels in bundle.outputs.blocks(record.head):
-        measurement.update(record.scores(logits), labels)
+    measurement = measure(served_scores(bundle), [*points, *nearby], watched=range(count))
     sizes, hits = measurement.row_by_row()
     return [
         _RuleResult(
@@ -232,6 +233,62 @@ def _hits_per_class(measurement: Measurement, lower: int, higher: int) -> float:
     return hits / classes if classes else 0.0
 
 
-def _change_text(change: Change) -> str:
-    low, high = change.ci95
-    return f"{change.difference:+.4f} ({low:+.4f} to {high:+.4f})"
+def compare_runtimes(new: BundleOutputs, old: BundleOutputs) -> tuple[str, list[str]]:
+    """How the sets of two runtimes compare on the same photos, in one sentence.
+
+    With it come the differences that are too large for ``new`` to replace ``old``.
+    """
+    change, (equal, nested) = compare_outputs(new, old)[0], _agreement(new, old)
+    ours, theirs = new.record, old.record
+    reasons = differences(change, nested)
+    if reasons and (ours.head, ours.score_kind) != (theirs.head, theirs.score_kind):
+        reasons.append(
+            f"{ours.head} {ours.score_kind} serves in place of {theirs.head} {theirs.score_kind}"
+        )
+    hits, size = change.hit_rate, change.size
+    sentence = (
+        f"on the {change.rows:,} photos of {new.outputs.split}, {change.rule}, "
+        f"{' '.join(ours.measured.served_by)} gives the sets of "
+        f"{' '.join(theirs.measured.served_by)} for {100 * equal:.1f} %, "
+        f"equal or one within the other for {100 * nested:.1f} %; hit rate "
+        f"{hits.old:.4f} -> {hits.new:.4f}, mean size {size.old:.3f} -> {size.new:.3f}"
+    )
+    return sentence, reasons
+
+
+def _agreement(new: BundleOutputs, old: BundleOutputs) -> tuple[float, float]:
+    """Shares of photos whose sets at the default K of ``old`` are equal; equal or nested."""
+    equal = nested = 0
+    ours, theirs = (each.record.point("average_k", k=old.record.default_k) for each in (new, old))
+    blocks = (served_scores(each).blocks() for each in (new, old))
+    for (our_scores, _), (their_scores, _) in zip(*blocks, strict=True):
+        our_sets, their_sets = ours.sets(our_scores), theirs.sets(their_scores)
+        added, removed = (our_sets & ~their_sets).any(axis=1), (their_sets & ~our_sets).any(axis=1)
+        equal += int((~added & ~removed).sum())
+        nested += int((~added | ~removed).sum())
+    rows = len(new.outputs.labels)
+    return equal / rows, nested / rows
+
+
+def differences(change: Comparison, nested: float) -> list[str]:
+    """Differences that are too large, one sentence each; empty if one may replace the other.
+
+    ``nested`` is the share of the photos whose two sets are equal, or one within the other.
+    """
+    hits, size, sentences = change.hit_rate, change.size, list[str]()
+    if (change.lost - change.gained) / change.rows > MOST_HIT_RATE_LOST:
+        sentences.append(
+            f"hit rate {hits.old:.4f} -> {hits.new:.4f}, which may lose {MOST_HIT_RATE_LOST:g} at "
+            "most"
+        )
+    if abs(size.difference) > MOST_SIZE_CHANGE * size.old:
+        sentences.append(
+            f"mean set size {size.old:.3f} -> {size.new:.3f}, which may change by "
+            f"{MOST_SIZE_CHANGE * 100:g} % at most"
+        )
+    if nested < LEAST_NESTED:
+        sentences.append(
+            f"{nested * 100:.1f} % of the sets are equal or one within the other, "
+            f"{LEAST_NESTED * 100:g} % must be"
+        )
+    return sentences

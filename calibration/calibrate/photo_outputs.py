@@ -45,6 +45,21 @@ NUMBERS_AT_ONCE = 1 << 19
 NAMES_SHOWN = 10
 
 
+@contextmanager
+def _storage_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        try:
+            folder = tempfile.gettempdir()
+        except OSError:
+            folder = "a temporary folder"
+        raise DataError(
+            f"scores cannot be stored in {folder} ({error.strerror or error}): free space there, "
+            "or set the environment variable TMPDIR to another folder"
+        ) from error
+
+
 class SplitOutputs:
     """Outputs of a network for the photos of a split, such as the logits of each head.
 
@@ -52,7 +67,8 @@ class SplitOutputs:
     classes. ``close()`` deletes the files, as does garbage collection.
 
     Attributes:
-        labels: True class indices, shape ``(rows,)``.
+        columns: Width of each output, by name: the heads, and :data:`FEATURES` if needed.
+        labels: True class indices, shape ``(rows,)``, also of rows to come.
         split: Name of the split.
         model_sha256: Hash of ``model.onnx``.
         runtime: The runtime of the network.
@@ -60,12 +76,8 @@ class SplitOutputs:
         data_sha256: Hash of the bytes and class ids of all photos, in order.
         photos: Hash of each photo's bytes, in order.
 
-    Args:
-        columns: Width of each output, by name: the heads, and :data:`FEATURES` if needed.
-        labels: Labels of the rows to come.
-
     Raises:
-        DataError: There is no temporary folder to write to.
+        DataError: There is no temporary folder to write to, or it is full.
     """
 
     def __init__(
@@ -82,14 +94,12 @@ class SplitOutputs:
         self.model_sha256, self.runtime = model_sha256, runtime
         self.observations = observations
         self.data_sha256, self.photos = "", list[bytes]()
-        self._columns, self._files, files = dict(columns), dict[str, IO[bytes]](), ExitStack()
+        self.columns, self._files, files = columns, dict[str, IO[bytes]](), ExitStack()
         self.close = weakref.finalize(self, files.close)
-        try:
+        with _storage_errors():
             for name in columns:
                 file = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `files`
                 self._files[name] = files.enter_context(file)
-        except OSError as error:
-            raise _storage_error(error) from error
 
     @cached_property
     def plants(self) -> NDArray[np.int64] | None:
@@ -99,19 +109,13 @@ class SplitOutputs:
     @property
     def heads(self) -> tuple[str, ...]:
         """Names of the heads."""
-        return tuple(name for name in self._columns if name != FEATURES)
+        return tuple(name for name in self.columns if name != FEATURES)
 
     def append(self, outputs: Mapping[str, FloatRows]) -> None:
-        """Append rows, ``(batch, columns)`` of each output.
-
-        Raises:
-            DataError: The temporary folder is full.
-        """
-        try:
+        """Append rows, ``(batch, columns)`` of each output."""
+        with _storage_errors():
             for name, file in self._files.items():
                 file.write(np.ascontiguousarray(outputs[name], dtype=np.float32).tobytes())
-        except OSError as error:
-            raise _storage_error(error) from error
 
     def blocks(self, *names: str) -> Iterator[tuple[tuple[FloatRows, ...], Labels]]:
         """Blocks of all rows in order: the named outputs, ``(batch, columns)``, and the labels."""
@@ -122,18 +126,18 @@ class SplitOutputs:
 
     def rows_at_once(self, *names: str) -> int:
         """How many rows of these outputs are read together, at least one."""
-        columns = max(self._columns[name] for name in names)
+        columns = max(self.columns[name] for name in names)
         return min(ROWS_AT_ONCE, max(1, NUMBERS_AT_ONCE // columns))
 
     def rows(self, name: str, rows: NDArray[np.int64]) -> FloatRows:
         """Some rows of an output, in the given order, ``(rows, columns)``."""
-        values = np.empty((len(rows), self._columns[name]), dtype=np.float32)
+        values = np.empty((len(rows), self.columns[name]), dtype=np.float32)
         for index, row in enumerate(rows.tolist()):
             values[index] = self._read(name, row, 1)
         return values
 
     def _read(self, name: str, first: int, count: int) -> FloatRows:
-        file, width = self._files[name], self._columns[name]
+        file, width = self._files[name], self.columns[name]
         file.seek(first * width * 4)
         return np.frombuffer(file.read(count * width * 4), np.float32).reshape(count, width)
 
@@ -143,11 +147,8 @@ def outputs_of(
 ) -> SplitOutputs:
     """Run the network on every photo of a split, in as many threads as there are cores.
 
-    Args:
-        session: The network.
-        split: The photos; labels index the classes of its bundle.
-        features: Whether to store features too; the graph must have them as an output.
-        workers: Ray processes that run the network instead; the outputs are the same.
+    ``features`` are stored too on request; the graph must have them as an output. Ray ``workers``
+    give the same outputs.
 
     Raises:
         DataError: The split is empty, or photos cannot be read; the message lists them.
@@ -206,12 +207,7 @@ def bundle_outputs(
 ) -> Iterator[BundleOutputs]:
     """Run a calibrated bundle on a split or a part of it; the context keeps the outputs.
 
-    Args:
-        path: The bundle's folder.
-        data: Value of ``--data``.
-        split: Such as ``test`` or ``test:0.3-1``.
-        device: ``auto``, ``cpu`` or ``cuda``.
-        runtime: Runtime of the calibration to measure; by default the one that serves.
+    ``runtime`` is that of the calibration to measure, by default the one that serves.
 
     Raises:
         DataError: The data cannot be opened, or photos cannot be read.
@@ -242,12 +238,11 @@ def _fill(
                 outputs.photos.append(photo)
                 digest.update(photo + ids[label].encode() + b"\0")
     if failures:
-        lines = "\n".join(f"  {failure}" for failure in failures[:NAMES_SHOWN])
         hidden = len(failures) - NAMES_SHOWN
-        more = f"\n  and {hidden} more" if hidden > 0 else ""
+        lines = [*failures[:NAMES_SHOWN], *([f"and {hidden} more"] if hidden > 0 else [])]
         raise DataError(
             f"{len(failures)} of {len(split)} photos cannot be read; repair or remove them and "
-            f"run it again (`florilege data check` lists all):\n{lines}{more}"
+            "run it again (`florilege data check` lists all):\n  " + "\n  ".join(lines)
         )
     outputs.data_sha256 = digest.hexdigest()
 
@@ -288,14 +283,3 @@ def _open_inference(
     with unpacked_bundle(packed) as folder:
         session = Session(open_bundle(folder), device=device, runtime=runtime)
     return partial(_infer, session, split, features)
-
-
-def _storage_error(error: OSError) -> DataError:
-    try:
-        folder = tempfile.gettempdir()
-    except OSError:
-        folder = "a temporary folder"
-    return DataError(
-        f"scores cannot be stored in {folder} ({error.strerror or error}): free space there, or "
-        "set the environment variable TMPDIR to another folder"
-    )

@@ -15,12 +15,8 @@ from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
-from florilege.calibration.calibrate.threshold_tables import (
-    Block,
-    Source,
-    sets_by_k,
-    tabulate,
-)
+from florilege.calibration.calibrate.score_sources import Block, Source
+from florilege.calibration.calibrate.threshold_tables import sets_by_k, tabulate
 from florilege.calibration.nested_cross_validation import choose_simplest
 from florilege.calibration.record.origin import PlacePrior
 from florilege.calibration.record.schema import Table

@@ -1,7 +1,7 @@
 """Choose and measure the thresholds of every rule, on scores read block by block."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import NamedTuple
 
@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
-from florilege.calibration.fusion import Fusion
+from florilege.calibration.calibrate.score_sources import Source
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.intervals import mean_interval, wilson
 from florilege.calibration.measurement import Measurement
-from florilege.calibration.photo_groups import MadeFrom, one_of_each
+from florilege.calibration.photo_groups import one_of_each
 from florilege.calibration.record.schema import ByClass, Columns, Row, Table
 from florilege.calibration.rules import RULES
 from florilege.calibration.rules.class_conditional import class_coverage_of
@@ -21,31 +21,9 @@ from florilege.calibration.rules.score_summary import Evidence
 from florilege.calibration.scores import ScoreKind
 from florilege.calibration.sets import SetRule, size_bounds
 from florilege.calibration.threshold import next_above
-from florilege.models.occurrences import PlaceKind
 
-Advance = Callable[[int], object]
-"""Called with the number of rows after each block."""
-Block = tuple[NDArray[np.float64], NDArray[np.int64] | None]
-"""Scores ``(batch, classes)``, and labels ``(batch,)`` where they are known."""
 NO_SCORE = next_above(1.0)
 """No softmax or sigmoid score reaches it, so that sets hold only the best class."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """Scores of one head, kind and temperature, of single photos or of groups, or of a list."""
-
-    blocks: Callable[[], Iterator[Block]]  # starts a new pass over the scores; called twice
-    rows: int  # total number of rows
-    head: str  # head of the logits
-    score_kind: ScoreKind  # how its logits become scores
-    temperature: float  # the logits are divided by this first
-    images: int = 1  # photos in a group
-    fusion: Fusion = "mean_score"  # how the scores of a group become one row
-    made_from: MadeFrom | None = None  # what its photos have in common; None for single photos
-    place: PlaceKind | None = None  # what is known of the place of each photo
-    list_name: str | None = None  # the list whose classes are scored; None for all classes
-    plants: NDArray[np.int64] | None = None  # the plant of each row; None where all are independent
 
 
 class _RuleGroup(NamedTuple):
@@ -74,20 +52,16 @@ def tabulate(
     ks: Sequence[float],
     *,
     weights: NDArray[np.float64] | None = None,
-    fixed: bool = True,
 ) -> _Tabulated:
     """Calibrate and measure every rule: the balanced ones if there are weights, else the others.
 
-    Where K exceeds the number of classes, sets hold all classes.
-
-    Args:
-        ks: Mean set sizes, including the default K; ascending.
-        weights: A factor for each class, shape ``(classes,)``, or None.
-        fixed: Whether to measure ``top_k`` on these scores too.
+    Where K exceeds the number of classes, sets hold all classes. ``ks`` are ascending and include
+    the default K, ``weights`` have the shape ``(classes,)``. For groups of photos ``top_k`` is left
+    out, since it uses marginals.
     """
     balanced = weights is not None
-    evidence, _ = _evidence(source, plan, min(max(ks), plan.classes), class_weights=weights)
-    reachable = [min(k, plan.classes) for k in ks]
+    reachable = [min(k, source.classes) for k in ks]
+    evidence, _ = _evidence(source, plan, reachable[-1], class_weights=weights)
     groups = [
         _RuleGroup([spec.choose(evidence, value) for value in possible], values)
         for spec in RULES.values()
@@ -97,8 +71,8 @@ def tabulate(
         ]
     ]  # average_k or its balanced form, which is watched, comes first
     del evidence  # frees memory before the measurement
-    if fixed and not balanced:
-        groups.append(top_k_rules(ks, source.rows, classes=plan.classes))
+    if source.images == 1 and not balanced:
+        groups.append(_top_k_rules(source, ks))
     return _measure_groups(source, plan, groups, watched=[ks.index(plan.default_k)])
 
 
@@ -107,12 +81,10 @@ def sets_by_k(source: Source, plan: CalibrationPlan) -> tuple[NDArray[np.int64],
 
     Both have shape ``(rows, ks)``.
     """
-    evidence, _ = _evidence(source, plan, min(plan.compared[-1], plan.classes))
-    rules = [evidence.average_k(min(k, plan.classes)) for k in plan.compared]
-    measurement = Measurement(rules, plan.classes, watched=range(len(rules)))
-    for scores, labels in source.blocks():
-        measurement.update(scores, labels)
-    return measurement.row_by_row()
+    reachable = [min(k, plan.classes) for k in plan.compared]
+    evidence, _ = _evidence(source, plan, reachable[-1])
+    rules = [evidence.average_k(k) for k in reachable]
+    return measure(source, rules, watched=range(len(rules))).row_by_row()
 
 
 def promised_tables(source: Source, plan: CalibrationPlan) -> list[Table]:
@@ -120,25 +92,47 @@ def promised_tables(source: Source, plan: CalibrationPlan) -> list[Table]:
     photos, ``class_coverage``; at the requested K and coverages.
 
     Their thresholds are chosen on one photo of each plant, since these guarantees need independent
-    photos, and measured on all photos.
-
-    Memory is that of :class:`florilege.calibration.rules.score_summary.Evidence` for the largest K,
-    plus two bytes for each of the ``max_size`` best scores of a row.
+    photos, and measured on all photos. Memory grows by two bytes for each of the ``max_size`` best
+    scores of a row.
     """
     return _measure_groups(source, plan, _guaranteed_rules(source, plan)).tables
 
 
-def top_k_rules(ks: Sequence[float], rows: int, *, classes: int) -> _RuleGroup:
+def top_k_tables(sources: Mapping[int, Source], plan: CalibrationPlan) -> list[Table]:
+    """The table of ``top_k``, if there is any K, where each K has its own source of scores."""
+    rows = []
+    for k, source in sources.items():
+        group = _top_k_rules(source, [k])
+        rows.append(row_of(measure(source, group.rules), 0, k, source.score_kind))
+    return [_table_of(source, plan, group, rows)] if rows else []
+
+
+def _top_k_rules(source: Source, ks: Sequence[float]) -> _RuleGroup:
     """Rules for sets of exactly K classes, or all classes, for the whole numbers among ``ks``."""
     whole = [int(k) for k in ks if k >= 1 and k == int(k)]
+    sizes = [min(k, source.classes) for k in whole]
     rules = [
-        SetRule(rule="top_k", lambda_val=None, min_size=1, top_k=min(k, classes), rows=rows)
-        for k in whole
+        SetRule(rule="top_k", lambda_val=None, min_size=1, top_k=k, rows=source.rows) for k in sizes
     ]
     return _RuleGroup(rules, whole)
 
 
-def table_of(
+def measure(
+    source: Source,
+    rules: Sequence[SetRule],
+    *,
+    watched: Sequence[int] = (),
+    advance: Callable[[int], object] = lambda rows: None,
+) -> Measurement:
+    """Measure the sets of some rules in one pass; ``watched`` as in :class:`Measurement`."""
+    measurement = Measurement(rules, source.classes, watched=watched, plants=source.plants)
+    for scores, labels in source.blocks():
+        measurement.update(scores, labels)
+        advance(len(scores))
+    return measurement
+
+
+def _table_of(
     source: Source, plan: CalibrationPlan, group: _RuleGroup, rows: Sequence[Row]
 ) -> Table:
     """A table of the record from the measured rows of a group of rules."""
@@ -198,15 +192,11 @@ def _measure_groups(
 ) -> _Tabulated:
     """Measure all rules in one pass; groups without rules get no table."""
     rules = [rule for group in groups for rule in group.rules]
-    measurement = Measurement(rules, plan.classes, watched=watched, plants=source.plants)
-    for scores, labels in source.blocks():
-        measurement.update(scores, labels)
+    measurement = measure(source, rules, watched=watched)
     index, tables = count(), list[Table]()
     for group in groups:
-        rows = [
-            row_of(measurement, next(index), value, source.score_kind) for value in group.values
-        ]
-        tables += [table_of(source, plan, group, rows)] if rows else []
+        rows = [row_of(measurement, next(index), k, source.score_kind) for k in group.values]
+        tables += [_table_of(source, plan, group, rows)] if rows else []
     sizes, hits = measurement.row_by_row()
     return _Tabulated(tables, sizes.reshape(-1), hits.reshape(-1))
 
@@ -214,10 +204,13 @@ def _measure_groups(
 def _guaranteed_rules(source: Source, plan: CalibrationPlan) -> list[_RuleGroup]:
     """The rules with a guarantee; the evidence for them is freed on return."""
     mask = None if source.plants is None else one_of_each(source.plants)
-    largest_k, largest_set = plan.compared[-1], plan.largest_set
-    evidence, labels = _evidence(source, plan, largest_k, max_size=largest_set, mask=mask)
-    groups = [_size_rules(evidence, plan, "mean"), _size_rules(evidence, plan, "probability")]
-    levels = sorted(plan.coverages)
+    ks, levels = plan.compared, sorted(plan.coverages)
+    evidence, labels = _evidence(source, plan, ks[-1], max_size=plan.largest_set, mask=mask)
+    groups = list[_RuleGroup]()
+    for guarantee in ("mean", "probability"):
+        rules = [evidence.guaranteed_average_k(k, guarantee, delta=plan.delta) for k in ks]
+        rules = [replace(rule, lambda_val=min(rule.lambda_val or 0.0, NO_SCORE)) for rule in rules]
+        groups.append(_RuleGroup(rules, ks, guarantee))
     if levels:
         rules = [evidence.coverage(level, delta=plan.delta) for level in levels]
         groups.append(_RuleGroup(rules, levels, "probability"))
@@ -242,7 +235,7 @@ def _evidence(
         largest_plant = int(np.unique(source.plants, return_counts=True)[1].max())
     evidence = Evidence(
         rows=int(used.sum()),
-        classes=plan.classes,
+        classes=source.classes,
         max_average_k=largest_k,
         min_size=plan.min_size,
         class_weights=class_weights,
@@ -259,13 +252,6 @@ def _evidence(
         if true is not None:
             true_labels.append(true)
     return evidence, np.concatenate(true_labels)
-
-
-def _size_rules(evidence: Evidence, plan: CalibrationPlan, guarantee: Guarantee) -> _RuleGroup:
-    ks = plan.compared
-    rules = [evidence.guaranteed_average_k(k, guarantee, delta=plan.delta) for k in ks]
-    clipped = [replace(rule, lambda_val=min(rule.lambda_val or 0.0, NO_SCORE)) for rule in rules]
-    return _RuleGroup(clipped, ks, guarantee)
 
 
 def _class_rules(

@@ -1,7 +1,9 @@
 """Features of the training photos that a bundle compares new photos with."""
 
+from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import closing
-from typing import NamedTuple
+from itertools import count
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,24 +28,6 @@ MOST_PHOTOS = 1000
 """The most training photos to compare with; one per class, if there are more classes. With 2,000 or
 4,000 photos the area under the ROC curve grows by .002 or .006 on average over eight networks; the
 work of a server, 0.1 ms per photo with 1,000, grows in proportion."""
-SEED = 0
-
-
-class _TrainingFeatures(NamedTuple):
-    """Features of training photos."""
-
-    features: NDArray[np.float32]  # (photos, dimensions)
-    photos: list[bytes]  # the hash of each
-
-    def reference(self, calibrated: SplitOutputs) -> Reference:
-        """The reference of these photos, without those that are also calibration photos."""
-        hashes = set(calibrated.photos)
-        rows = [row for row, photo in enumerate(self.photos) if photo not in hashes]
-        if not rows:
-            raise DataError(
-                f"every training photo is also in {calibrated.split!r}: name another --split"
-            )
-        return Reference.of(self.features[rows])
 
 
 def training_photos(
@@ -70,13 +54,23 @@ def training_photos(
     return (COMBINED if method == DEFAULT_METHOD else method), photos
 
 
-def training_features(
-    session: Session, photos: Split, workers: Workers | None = None
-) -> _TrainingFeatures:
-    """Features of training photos, computed as the server computes them."""
+def training_reference(
+    session: Session, photos: Split, calibrated: SplitOutputs, workers: Workers | None = None
+) -> Reference:
+    """The reference of training photos, without those that are also calibration photos.
+
+    Raises:
+        DataError: Photos cannot be read, or all of them are also calibration photos.
+    """
     with closing(outputs_of(session, photos, features=True, workers=workers)) as outputs:
+        hashes = set(calibrated.photos)
+        rows = [row for row, photo in enumerate(outputs.photos) if photo not in hashes]
+        if not rows:
+            raise DataError(
+                f"every training photo is also in {calibrated.split!r}: name another --split"
+            )
         blocks = [values for (values,), _ in outputs.blocks(FEATURES)]
-        return _TrainingFeatures(np.concatenate(blocks), outputs.photos)
+    return Reference.of(np.concatenate(blocks)[rows])
 
 
 def balanced_rows(labels: ArrayLike, most: int) -> NDArray[np.intp]:
@@ -87,13 +81,11 @@ def balanced_rows(labels: ArrayLike, most: int) -> NDArray[np.intp]:
         >>> np.bincount(labels[balanced_rows(labels, 20)]).tolist()
         [10, 7, 3]
     """
-    shuffled = np.random.default_rng(SEED).permutation(len(np.asarray(labels)))
-    of_class = np.asarray(labels)[shuffled]
-    by_class = np.argsort(of_class, kind="stable")
-    first = np.searchsorted(of_class[by_class], of_class[by_class])  # start of the class
-    turn = np.empty(len(shuffled), dtype=np.intp)
-    turn[by_class] = np.arange(len(shuffled)) - first
-    return np.sort(shuffled[np.argsort(turn, kind="stable")][:most])
+    of_class = np.asarray(labels)
+    shuffled = np.random.default_rng(0).permutation(len(of_class))
+    numbers = defaultdict[int, Iterator[int]](count)
+    turns = [next(numbers[label]) for label in of_class[shuffled].tolist()]
+    return np.sort(shuffled[np.argsort(turns, kind="stable")][:most])
 
 
 def _training_photos(session: Session, data: str, part: Part) -> Split:

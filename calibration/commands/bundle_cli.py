@@ -1,7 +1,7 @@
 """``florilege bundle inspect``, ``verify``, ``diff`` and ``set-names``."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,7 +38,10 @@ def inspect(bundle: BundlePath, as_json: AsJson = False) -> None:
 def verify(bundle: BundlePath, as_json: AsJson = False) -> None:
     """Check the hash of every file and that the bundle opens; the exit code is 4 if it fails."""
     content = verification(bundle)
-    _print(content, _verify_lines(content), as_json=as_json)
+    lines = [f"{'WRONG' if fault else 'ok':<6} {name}" for name, fault in content["files"].items()]
+    if content["opening"]:
+        lines.append("WRONG  the files are right, but the bundle does not open")
+    _print(content, lines, as_json=as_json)
     if not content["ok"]:
         faults = (*content["files"].values(), content["opening"])
         raise BundleError("; ".join(filter(None, faults)))
@@ -84,15 +87,8 @@ def set_names(
         conclude(then=[("serve", bundle)])
 
 
-def _print(content: Mapping[str, Any], lines: Iterator[str], *, as_json: bool) -> None:
+def _print(content: Mapping[str, Any], lines: Iterable[str], *, as_json: bool) -> None:
     typer.echo(json.dumps(content, ensure_ascii=False) if as_json else "\n".join(lines))
-
-
-def _verify_lines(content: Mapping[str, Any]) -> Iterator[str]:
-    for name, fault in content["files"].items():
-        yield f"{'WRONG' if fault else 'ok':<6} {name}"
-    if content["opening"]:
-        yield "WRONG  the files are right, but the bundle does not open"
 
 
 def _names_report(bundle: Bundle, class_file: ClassFile) -> dict[str, Any]:
@@ -129,9 +125,6 @@ def _names_lines(content: Mapping[str, Any]) -> Iterator[str]:
     yield _line("bundle_sha256", content["bundle_sha256"])
 
 
-# The card --------------------------------------------------------------------------------------
-
-
 def _card_lines(content: Mapping[str, Any]) -> Iterator[str]:
     classes = content["classes"]
     images = classes["training_images"]
@@ -166,16 +159,15 @@ def _calibration_lines(calibration: Mapping[str, Any] | None) -> Iterator[str]:
         yield _line(rule, spread, width=22)
         for point in points:
             if point["value"] in (*calibration["asked_k"], *calibration["asked_coverage"]):
-                yield _point_line(point, by_class=rule in RULES and RULES[rule].by_class)
+                threshold = "" if point["lambda_val"] is None else f"{point['lambda_val']:.6g}"
+                by_class = rule in RULES and RULES[rule].by_class
+                yield _point_line(point, "by class" if by_class else threshold)
 
 
-def _point_line(point: Mapping[str, Any], *, by_class: bool) -> str:
-    threshold = "" if point["lambda_val"] is None else f"lambda {point['lambda_val']:.6g}"
-    threshold = "lambda by class" if by_class else threshold
+def _point_line(point: Mapping[str, Any], threshold: str) -> str:
     hits = "not measured" if point["hit_rate"] is None else f"{point['hit_rate']:.4f}"
-    return (
-        f"  {point['value']:>6g}  mean size {point['size']:6.3f}  hit rate {hits}  {threshold}"
-    ).rstrip()
+    figures = f"  {point['value']:>6g}  mean size {point['size']:6.3f}  hit rate {hits}"
+    return f"{figures}  lambda {threshold}" if threshold else figures
 
 
 def _plain_lines(name: str, content: Any) -> Iterator[str]:
@@ -190,9 +182,6 @@ def _plain_lines(name: str, content: Any) -> Iterator[str]:
         nested = isinstance(value, Mapping | list)
         text = f"({len(value)} entries, see --json)" if nested else value
         yield f"  {_line(str(key), text, width=width)}"
-
-
-# The difference --------------------------------------------------------------------------------
 
 
 def _difference_lines(content: Mapping[str, Any]) -> Iterator[str]:

@@ -17,6 +17,8 @@ from rich.table import Table
 
 from florilege.calibration.calibrate.calibrate import cautions
 from florilege.calibration.calibrate.evaluate import (
+    Evaluated,
+    EvaluatedList,
     Evaluation,
     evaluate_outputs,
     promised_points,
@@ -29,7 +31,6 @@ from florilege.calibration.monitoring.audit import AuditReport
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.operating_point import OperatingPoint
 from florilege.calibration.report.diagnostics import Diagnostics, diagnose
-from florilege.calibration.rules import RULES
 from florilege.calibration.scores import score_name
 from florilege.calibration.threshold import threshold_text
 from florilege.terminal import new_table, warn
@@ -38,18 +39,26 @@ Plain = Mapping[str, Any]
 Titled = tuple[str, Table]
 PageMaker = Callable[[BundleOutputs, Evaluation, Diagnostics | None], str]
 """Makes the page of ``--report``; the last argument describes the baseline."""
-MEASURED = ("split", "rows", "observations", "train_photos", "selection_photos", "selection_split")
 FIRST = "average_k"  # the rule that tables show first, and alone without --all
 
 
 def summary(record: CalibrationRecord) -> dict[str, Any]:
     """What ``calibrate --json`` prints."""
-    rejection, k = record.rejection, record.default_k
+    rejection, k, measured = record.rejection, record.default_k, record.measured
     names = ("head", "score_kind", "temperature")
+    lists = []
+    for each in record.lists:
+        results = _calibrated(requested_points(record, list_name=each.name))
+        lists.append(EvaluatedList(each, each.rows, results).to_plain("calibrate"))
     return {
         "calibration_id": record.calibration_id,
         **{name: getattr(record, name) for name in names},
-        **{name: getattr(record.measured, name) for name in MEASURED},
+        "split": measured.split,
+        "rows": measured.rows,
+        "observations": measured.observations,
+        "train_photos": measured.train_photos,
+        "selection_photos": measured.selection_photos,
+        "selection_split": measured.selection_split,
         "images": list(record.images),
         "compared": [
             {**dict(zip(names, candidate, strict=True)), "k": k, "hit_rate": rate}
@@ -60,43 +69,44 @@ def summary(record: CalibrationRecord) -> dict[str, Any]:
         "rejection": None
         if rejection is None
         else {name: getattr(rejection, name) for name in ("method", "threshold", "share")},
-        "rules": [_plain(point) for point in requested_points(record)],
-        "guaranteed": [_plain(point) for point in promised_points(record)],
-        "lists": [
-            {
-                "list": each.name,
-                "classes": len(each.classes),
-                "rows": each.rows,
-                "rules": [_plain(point) for point in requested_points(record, list_name=each.name)],
-            }
-            for each in record.lists
-        ],
+        "rules": _plain(requested_points(record)),
+        "guaranteed": _plain(promised_points(record)),
+        "lists": lists,
         "warnings": cautions(record),
     }
 
 
-def calibration_tables(record: CalibrationRecord, *, all_rules: bool) -> list[Titled]:
-    """Tables of the thresholds: for single photos, and for several photos if calibrated."""
-    rejection, measured = record.rejection, record.measured
-    images = [images for images in record.images if images > 1]
+def _calibrated(points: Iterable[OperatingPoint]) -> list[Evaluated]:
+    """Thresholds with their figures on the photos that chose them."""
+    return [Evaluated(point, point.row, {}) for point in points]
+
+
+def _plain(points: Iterable[OperatingPoint]) -> list[dict[str, Any]]:
+    return [each.to_plain("calibrate", each.point.rows) for each in _calibrated(points)]
+
+
+def calibration_tables(
+    record: CalibrationRecord, content: Plain, *, all_rules: bool
+) -> list[Titled]:
+    """Tables of the thresholds: those of ``calibrate --json``, and some for several photos."""
+    rejection = content["rejection"]
     title = (
-        f"{_photos(measured.rows, measured.observations)} of {measured.split}, head {record.head}, "
-        f"{score_name(record.score_kind, record.temperature)}, "
-        f"rejection by {rejection.method if rejection else 'nothing'}"
+        f"{_photos(content)} of {content['split']}, head {content['head']}, "
+        f"{score_name(content['score_kind'], content['temperature'])}, "
+        f"rejection by {rejection['method'] if rejection else 'nothing'}"
     )
-    single = _by_guarantee(
-        title,
-        ("rule", "asked", "lambda", "size", "hits", "95 %"),
-        list(map(_plain, requested_points(record))),
-        list(map(_plain, promised_points(record))),
-        all_rules=all_rules,
-    )
-    several = _figures_table(
-        ("photos", "lambda", "size", "hits", "95 %", "groups", "made from"),
-        (_of_several(record.point("average_k", images=number)) for number in images),
-    )
-    about = f"{FIRST} with several photos of one plant, K = {record.default_k:g}"
-    return [*single, (about, several)] if images else single
+    headings = ("rule", "asked", "lambda", "size", "hits", "95 %")
+    tables = _by_guarantee(title, headings, content, all_rules=all_rules)
+    points = [record.point("average_k", images=images) for images in record.images if images > 1]
+    if points:
+        entries = [
+            {**entry, "images": point.table.images, "made_from": point.table.made_from}
+            for point, entry in zip(points, _plain(points), strict=True)
+        ]
+        about = f"{FIRST} with several photos of one plant, K = {record.default_k:g}"
+        columns = ("photos", "lambda", "size", "hits", "95 %", "groups", "made from")
+        tables.append((about, _figures_table(columns, entries)))
+    return [*tables, *_lists_tables(content)]
 
 
 @dataclass
@@ -134,7 +144,7 @@ def measure(
         content = evaluation.to_plain()
         for warning in content["warnings"]:
             warn(warning)
-        tables = [*_evaluation_tables(content, all_rules=all_rules), *lists_tables(content)]
+        tables = _evaluation_tables(content, all_rules=all_rules)
         output, older = EvaluationOutput(content, tables), None
         if baseline is not None:
             with photos(baseline) as old:
@@ -152,29 +162,25 @@ def measure(
     return output
 
 
-def _evaluation_tables(evaluation: Plain, *, all_rules: bool) -> list[Titled]:
+def _evaluation_tables(content: Plain, *, all_rules: bool) -> list[Titled]:
     """Tables of the output of ``evaluate --json``."""
-    rules, guaranteed = evaluation["rules"], evaluation["guaranteed"]
-    entries: list[Plain] = [*rules, *guaranteed]
+    entries: list[Plain] = [*content["rules"], *content["guaranteed"]]
     first = entries[0]
     empty = ["empty"] if any(entry["empty_rate"] for entry in entries) else []
-    return _by_guarantee(
-        f"{evaluation['bundle']} on {_photos(first['rows'], evaluation['observations'])} of "
-        f"{evaluation['split']}",
-        ("rule", "asked", "size", "hits", "95 %", "macro", *empty, *first["shots"]),
-        rules,
-        guaranteed,
-        all_rules=all_rules,
-    )
+    photos = _photos({"rows": first["rows"], "observations": content["observations"]})
+    headings = ("rule", "asked", "size", "hits", "95 %", "macro", *empty, *first["shots"])
+    title = f"{content['bundle']} on {photos} of {content['split']}"
+    tables = _by_guarantee(title, headings, content, all_rules=all_rules)
+    return [*tables, *_lists_tables(content)]
 
 
-def _photos(rows: int, observations: int | None) -> str:
+def _photos(content: Plain) -> str:
     """Such as ``1,000 photos of 250 plants``; omits plants if each has one photo or is unknown."""
-    plants = "" if observations in (None, rows) else f" of {observations:,} plants"
-    return f"{rows:,} photos{plants}"
+    rows, plants = content["rows"], content["observations"]
+    return f"{rows:,} photos" + ("" if plants in (None, rows) else f" of {plants:,} plants")
 
 
-def lists_tables(content: Plain) -> list[Titled]:
+def _lists_tables(content: Plain) -> list[Titled]:
     """A table of the lists in the JSON output of either command, if there are any."""
     entries = [
         {**rule, "list": each["list"]}
@@ -226,21 +232,13 @@ def _figures_table(headings: Sequence[str], entries: Iterable[Plain]) -> Table:
 
 
 def _by_guarantee(
-    title: str,
-    headings: Sequence[str],
-    rules: Sequence[Plain],
-    guaranteed: Sequence[Plain],
-    *,
-    all_rules: bool,
+    title: str, headings: Sequence[str], content: Plain, *, all_rules: bool
 ) -> list[Titled]:
     """A table of the first rule or of all rules; with all, also one for each further guarantee."""
-    first_rules = [entry for entry in rules if all_rules or entry["rule"] == FIRST]
-    tables = [(title, _figures_table(headings, first_rules))]
-    if all_rules:
-        for guarantee in dict.fromkeys(entry["guarantee"] for entry in guaranteed):
-            entries = [entry for entry in guaranteed if entry["guarantee"] == guarantee]
-            tables.append((f"guarantee={guarantee}", _figures_table(headings, entries)))
-    return tables
+    entries = {title: [each for each in content["rules"] if all_rules or each["rule"] == FIRST]}
+    for entry in content["guaranteed"] if all_rules else ():
+        entries.setdefault(f"guarantee={entry['guarantee']}", []).append(entry)
+    return [(name, _figures_table(headings, each)) for name, each in entries.items()]
 
 
 def print_json(content: object) -> None:
@@ -255,28 +253,6 @@ def _finite(content: object) -> object:
     if isinstance(content, list | tuple):
         return [_finite(entry) for entry in content]
     return None if isinstance(content, float) and isinf(content) else content
-
-
-def _plain(point: OperatingPoint) -> dict[str, Any]:
-    """The JSON object of a threshold."""
-    name, value = point.requested_value
-    return {
-        "rule": point.rule,
-        name: value,
-        "guarantee": point.guarantee,
-        "guaranteed": point.guaranteed,
-        "delta": point.table.delta,
-        "max_size": point.max_size,
-        "small_classes": point.small_classes if RULES[point.rule].by_class else None,
-        "lambda_val": point.lambda_val,
-        **point.row.figures("calibrate"),
-        "least_coverage": point.least_coverage,
-        "rows": point.rows,
-    }
-
-
-def _of_several(point: OperatingPoint) -> dict[str, Any]:
-    return {**_plain(point), "images": point.table.images, "made_from": point.table.made_from}
 
 
 def _lambda(entry: Plain) -> str:

@@ -19,11 +19,8 @@ import numpy as np
 
 from florilege.calibration.calibrate.calibration_settings import DEFAULT_DELTA, CalibrationPlan
 from florilege.calibration.calibrate.card_section import read_card_files, updated_files
-from florilege.calibration.calibrate.threshold_tables import (
-    Source,
-    promised_tables,
-    tabulate,
-)
+from florilege.calibration.calibrate.score_sources import Source
+from florilege.calibration.calibrate.threshold_tables import promised_tables, tabulate
 from florilege.calibration.distribution import DistributionOf
 from florilege.calibration.monitoring.score_log import ScoreLog, Scorer, open_score_log
 from florilege.calibration.monitoring.traffic import FEWEST_REQUESTS, Traffic, TrafficThresholds
@@ -179,6 +176,7 @@ def _tables(traffic: Traffic, rows: int, images: int, settings: CalibrationPlan)
     source = Source(
         blocks=lambda: ((values, None) for values in traffic.scores()),
         rows=rows,
+        classes=record.classes,
         head=record.head,
         score_kind=record.score_kind,
         temperature=record.temperature,
@@ -187,6 +185,6 @@ def _tables(traffic: Traffic, rows: int, images: int, settings: CalibrationPlan)
     )
     ks = settings.grid if images == 1 else settings.compared
     weights = class_weights(record.class_counts, record.micro_weight)
-    plain = tabulate(source, settings, ks, fixed=images == 1).tables
+    plain = tabulate(source, settings, ks).tables
     balanced = tabulate(source, settings, ks, weights=weights).tables
     return plain + balanced + promised_tables(source, settings)

@@ -1,7 +1,7 @@
 """Detailed figures of the sets of a bundle on a split."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,8 @@ from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.schema import Row
 from florilege.calibration.sets import best_class
 from florilege.progress import progress
+
+Floats = NDArray[np.float64]
 
 SCORE_BINS = 10
 """Scores are counted in bins of a tenth."""
@@ -31,9 +33,9 @@ class Reliability:
     """Scores in bins of equal width, and how often they are of the true class; all ``(bins,)``."""
 
     counts: Ints  # scores in each bin
-    mean_scores: NDArray[np.float64]  # their mean; NaN in an empty bin
+    mean_scores: Floats  # their mean; NaN in an empty bin
     hits: Ints  # how many of them are of the true class
-    effective: NDArray[np.float64] | None = None  # effective sample sizes; None without plants
+    effective: Floats | None = None  # effective sample sizes; None without plants
 
     @property
     def gap(self) -> float:
@@ -72,10 +74,8 @@ class Diagnostics:
     average_k: tuple[Row, ...]  # one row for each K of the calibration, ascending
     top_k: tuple[Row, ...]  # likewise
     k: float  # the K of all following fields, the default K
-    labels: Ints  # true class indices, (rows,)
     sizes: Ints  # set sizes, (rows,)
     hits: Bools  # whether each set holds the true class, (rows,)
-    plants: Ints | None = None  # plant of each photo, (rows,); None where unknown
     best_scores: Reliability  # of the best score of each photo
     all_scores: Reliability  # of the scores of all classes
     pairs: tuple[_Pair, ...]  # pairs of classes that share the most sets, most first
@@ -90,103 +90,94 @@ def diagnose(record: CalibrationRecord, outputs: SplitOutputs) -> Diagnostics:
     assert point.k is not None  # average_k has a K
     plants = outputs.plants
     measurement = Measurement(points, record.classes, watched=[ks.index(point.k)], plants=plants)
-    best, every, pairs = _Bins(), _Bins(), _Pairs(record.classes)
+    binned, best_scores, best_true = np.zeros((3, SCORE_BINS)), list[Floats](), list[Bools]()
+    pairs, labels_of_pairs = list[Ints](), list[Ints]()
     with progress(len(outputs.labels), "computing diagnostics") as advance:
         for (logits,), labels in outputs.blocks(record.head):
             scores = record.scores(logits)
             measurement.update(scores, labels)
             true = labels[:, np.newaxis] == np.arange(record.classes)
-            every.update(scores, true)
-            first = best_class(scores)[:, np.newaxis]
-            best.update(np.take_along_axis(scores, first, 1), np.take_along_axis(true, first, 1))
-            pairs.update(point, scores, labels)
+            binned += _binned(scores.ravel(), true.ravel())
+            rows, best = np.arange(len(scores)), best_class(scores)
+            best_scores.append(scores[rows, best])
+            best_true.append(true[rows, best])
+            for members, label in zip(_best_members(point, scores), labels, strict=True):
+                first, second = np.triu_indices(members.size, 1)
+                pairs.append(members[first] * record.classes + members[second])
+                labels_of_pairs.append(np.full(first.size, label))
             advance(len(labels))
     watched_sizes, watched_hits = measurement.row_by_row()  # (rows, 1)
-    rows = [row_of(measurement, index, k, record.score_kind) for index, (_, k) in enumerate(rules)]
+    figures = [
+        row_of(measurement, index, k, record.score_kind) for index, (_, k) in enumerate(rules)
+    ]
+    best_score, is_true = np.concatenate(best_scores), np.concatenate(best_true)
+    effective = None
+    if plants is not None:
+        effective = effective_by(_bins(best_score), is_true, plants, groups=SCORE_BINS)
     return Diagnostics(
-        average_k=tuple(rows[: len(ks)]),
-        top_k=tuple(rows[len(ks) :]),
+        average_k=tuple(figures[: len(ks)]),
+        top_k=tuple(figures[len(ks) :]),
         k=point.k,
-        labels=outputs.labels,
         sizes=watched_sizes[:, 0],
         hits=watched_hits[:, 0],
-        plants=plants,
-        best_scores=best.result(plants),
-        all_scores=every.result(),
-        pairs=pairs.most(),
+        best_scores=_reliability(_binned(best_score, is_true), effective),
+        all_scores=_reliability(binned),
+        pairs=_most_common(
+            np.concatenate(pairs), np.concatenate(labels_of_pairs), classes=record.classes
+        ),
         largest=tuple(_largest(point, record, outputs, watched_sizes[:, 0])),
     )
 
 
-@dataclass
-class _Bins:
-    """Builds a :class:`Reliability`."""
+def _bins(scores: Floats) -> Ints:
+    return np.minimum((scores * SCORE_BINS).astype(np.int64), SCORE_BINS - 1)
 
-    counts: Ints = field(default_factory=lambda: np.zeros(SCORE_BINS, dtype=np.int64))
-    hits: Ints = field(default_factory=lambda: np.zeros(SCORE_BINS, dtype=np.int64))
-    sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros(SCORE_BINS))
-    places: list[Ints] = field(default_factory=list)  # the bin of each photo with one score
-    true: list[Bools] = field(default_factory=list)
 
-    def update(self, scores: NDArray[np.float64], true: Bools) -> None:
-        """Add scores in [0, 1] and whether each is of the true class, in the same shape."""
-        values = scores.ravel()
-        bins = np.minimum((values * SCORE_BINS).astype(np.int64), SCORE_BINS - 1)
-        self.counts += np.bincount(bins, minlength=SCORE_BINS)
-        self.sums += np.bincount(bins, weights=values, minlength=SCORE_BINS)
-        self.hits += np.bincount(bins[true.ravel()], minlength=SCORE_BINS)
-        if scores.shape[1] == 1:
-            self.places.append(bins)
-            self.true.append(true.ravel())
+def _binned(scores: Floats, true: Bools) -> Floats:
+    """Number of scores in each bin, their sum, and how many are of the true class, (3, bins)."""
+    bins = _bins(scores)
+    weights = (None, scores, true)
+    return np.stack([np.bincount(bins, each, minlength=SCORE_BINS) for each in weights])
 
-    def result(self, plants: Ints | None = None) -> Reliability:
-        means = np.full(SCORE_BINS, np.nan)
-        np.divide(self.sums, self.counts, out=means, where=self.counts > 0)
-        effective = None
-        if plants is not None:
-            places, true = np.concatenate(self.places), np.concatenate(self.true)
-            effective = effective_by(places, true, plants, groups=SCORE_BINS)
-        return Reliability(
-            counts=self.counts, mean_scores=means, hits=self.hits, effective=effective
+
+def _reliability(binned: Floats, effective: Floats | None = None) -> Reliability:
+    counts, sums, hits = binned
+    means = np.full(SCORE_BINS, np.nan)
+    np.divide(sums, counts, out=means, where=counts > 0)
+    return Reliability(
+        counts=counts.astype(np.int64),
+        mean_scores=means,
+        hits=hits.astype(np.int64),
+        effective=effective,
+    )
+
+
+def _best_members(point: OperatingPoint, scores: Floats) -> Iterator[Ints]:
+    """The classes of each photo's set, ascending, or the best of them; scores (batch, classes)."""
+    for inside, values in zip(point.sets(scores), point.rank_by(scores), strict=True):
+        members = np.flatnonzero(inside)
+        if members.size > MOST_MEMBERS:
+            best = np.argsort(-values[members], kind="stable")[:MOST_MEMBERS]
+            members = np.sort(members[best])
+        yield members
+
+
+def _most_common(pairs: Ints, labels: Ints, *, classes: int) -> tuple[_Pair, ...]:
+    """The pairs in the most sets, the first classes among equal ones.
+
+    A pair of classes is the number ``first * classes + second``; ``labels`` are of its photos.
+    """
+    keys, places, counts = np.unique(pairs, return_inverse=True, return_counts=True)
+    both = np.stack(np.divmod(keys, classes))  # (2, pairs)
+    true = [np.bincount(places[labels == side[places]], minlength=keys.size) for side in both]
+    return tuple(
+        _Pair(
+            classes=(int(both[0, place]), int(both[1, place])),
+            sets=int(counts[place]),
+            true=(int(true[0][place]), int(true[1][place])),
         )
-
-
-class _Pairs:
-    """Counts the sets that two classes share."""
-
-    def __init__(self, classes: int) -> None:
-        self._classes = classes
-        self._keys, self._labels = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-
-    def update(self, point: OperatingPoint, scores: NDArray[np.float64], labels: Ints) -> None:
-        """Add the sets of some photos, ``scores`` of shape ``(batch, classes)``."""
-        ranked = point.rank_by(scores)
-        for inside, values, label in zip(point.sets(scores), ranked, labels, strict=True):
-            members = np.flatnonzero(inside)
-            if members.size > MOST_MEMBERS:
-                best = np.argsort(-values[members], kind="stable")[:MOST_MEMBERS]
-                members = np.sort(members[best])
-            first, second = np.triu_indices(members.size, 1)
-            self._keys.append(members[first] * self._classes + members[second])
-            self._labels.append(np.full(first.size, label))
-
-    def most(self) -> tuple[_Pair, ...]:
-        """The pairs with the most sets; the first classes among equal ones."""
-        labels = np.concatenate(self._labels)
-        keys, places, counts = np.unique(
-            np.concatenate(self._keys), return_inverse=True, return_counts=True
-        )
-        first, second = np.divmod(keys, self._classes)
-        true = [np.bincount(places[labels == side[places]], minlength=keys.size)
-                for side in (first, second)]  # fmt: skip
-        return tuple(
-            _Pair(
-                classes=(int(first[place]), int(second[place])),
-                sets=int(counts[place]),
-                true=(int(true[0][place]), int(true[1][place])),
-            )
-            for place in np.argsort(-counts, kind="stable")[:MOST_PAIRS].tolist()
-        )
+        for place in np.argsort(-counts, kind="stable")[:MOST_PAIRS].tolist()
+    )
 
 
 def _largest(

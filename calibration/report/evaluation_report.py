@@ -10,11 +10,13 @@ from typing import Final, NamedTuple
 import numpy as np
 from PIL import Image
 
-from florilege.calibration.calibrate.evaluate import Evaluated, Evaluation
+from florilege.calibration.calibrate.evaluate import Evaluation
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs
+from florilege.calibration.measurement import Ints
 from florilege.calibration.metrics import shot_groups
 from florilege.calibration.record.record import CalibrationRecord
-from florilege.calibration.record.shot_groups import ShotGroup, measure_by_shots
+from florilege.calibration.record.schema import Row
+from florilege.calibration.record.shot_groups import measure_by_shots
 from florilege.calibration.report import diagnostic_plots as charts
 from florilege.calibration.report.diagnostics import Diagnostics, LargeSet, diagnose
 from florilege.calibration.report.html_page import (
@@ -31,7 +33,6 @@ from florilege.calibration.report.html_page import (
 from florilege.calibration.rules import usual_guarantee
 from florilege.calibration.scores import score_name
 from florilege.models.images import ImageError, load
-from florilege.progress import progress
 
 PHOTO_SIDE: Final = 128  # pixels of a small photo
 
@@ -49,9 +50,15 @@ class _ReportContent(NamedTuple):
         """The calibration of the bundle."""
         return self.measured.record
 
-    def name(self, label: int) -> str:
-        """The scientific name of a class."""
-        return str(self.measured.bundle.classes[label].scientific_name)
+    @property
+    def labels(self) -> Ints:
+        """True class indices, ``(rows,)``."""
+        return self.measured.outputs.labels
+
+    @property
+    def row(self) -> Row:
+        """The figures of ``average_k`` at the default K."""
+        return next(row for row in self.diagnostics.average_k if row.value == self.diagnostics.k)
 
 
 def evaluation_report(
@@ -63,26 +70,20 @@ def evaluation_report(
     """
     diagnostics = diagnose(measured.record, measured.outputs)
     content = _ReportContent(measured, evaluation, diagnostics, baseline)
-    sections = []
-    with progress(len(SECTIONS), "drawing the report") as advance:
-        for name, parts_of in SECTIONS.items():
-            if parts := list(parts_of(content)):
-                sections.append(section(name, *parts))
-            advance(1, name)
+    parts = {name: list(parts_of(content)) for name, parts_of in SECTIONS.items()}
     title = f"{evaluation.bundle} on {evaluation.rows:,} photos of {evaluation.split}"
-    return page(title, sections)
+    return page(title, (section(name, *each) for name, each in parts.items() if each))
 
 
 def _summary(content: _ReportContent) -> Iterator[Markup]:
-    diagnostics, record = content.diagnostics, content.record
-    row = next(row for row in diagnostics.average_k if row.value == diagnostics.k)
+    row, record = content.row, content.record
     yield words(
-        f"Asked for {diagnostics.k:g} classes on average, the sets hold {row.size:.2f} "
+        f"Asked for {row.value:g} classes on average, the sets hold {row.size:.2f} "
         f"(95 %: {row.size_low:.2f}-{row.size_high:.2f}), and {percent(row.hit_rate)} of them "
         f"hold the right class (95 %: {interval(row.hit_low, row.hit_high)})."
         + (f" {percent(row.empty_rate)} are empty." if row.empty_rate else "")
     )
-    absent = record.classes - np.unique(diagnostics.labels).size
+    absent = record.classes - np.unique(content.labels).size
     measured = record.measured
     chosen_on = f"{measured.rows:,} photos of {measured.split}"
     if content.evaluation.data_sha256 == measured.data_sha256:
@@ -101,22 +102,22 @@ def _over_k(content: _ReportContent) -> Iterator[Markup]:
     random = (ks / len(counts)).tolist()
     baselines, guesses = {"K at random": random}, "K classes drawn at random"
     if content.record.class_counts_from == "train":
-        photos = np.bincount(diagnostics.labels, minlength=len(counts))
+        photos = np.bincount(content.labels, minlength=len(counts))
         commonest = np.argsort(-counts, kind="stable")
         shares = photos[commonest].cumsum() / photos.sum()  # (classes,), for each K from 1
         guesses = f"the K classes most common in training, and {guesses}"
         baselines = {"the K commonest": shares[ks - 1].tolist(), **baselines}
     picture = charts.accuracy_over_k(diagnostics.average_k, diagnostics.top_k, baselines)
-    k, best = diagnostics.k, diagnostics.top_k[0] if diagnostics.top_k else None
-    exact = next((row for row in diagnostics.top_k if row.value == k), None)
-    average = next(row for row in diagnostics.average_k if row.value == k)
+    average, k = content.row, diagnostics.k
+    rates = {row.value: percent(row.hit_rate) for row in diagnostics.top_k}
     accuracy = ""
-    if best is not None:
-        accuracy += f" The best class alone is right for {percent(best.hit_rate)} of the photos."
-    if exact is not None:
+    if rates:
+        best_alone = next(iter(rates.values()))
+        accuracy += f" The best class alone is right for {best_alone} of the photos."
+    if k in rates:
         accuracy += (
             f" At K = {k:g}, sets of that size on average hold the right class for "
-            f"{percent(average.hit_rate)}, sets of exactly that size for {percent(exact.hit_rate)}."
+            f"{percent(average.hit_rate)}, sets of exactly that size for {rates[k]}."
         )
     yield side_by_side(
         drawing(
@@ -135,26 +136,22 @@ def _over_k(content: _ReportContent) -> Iterator[Markup]:
 
 
 def _rules(content: _ReportContent) -> Iterator[Markup]:
-    evaluation = content.evaluation
-    yield table(
-        ("rule", "asked", "mean size", "hit rate", "95 %", "mean over classes", "empty"),
-        map(_rule, (*evaluation.rules, *evaluation.guaranteed)),
-    )
-
-
-def _rule(result: Evaluated) -> tuple[str, ...]:
-    point, row, _ = result
-    promise = "" if point.guarantee == usual_guarantee(point.rule) else f", {point.guarantee}"
-    name, value = point.requested_value
-    return (
-        f"{point.rule}{promise}",
-        f"K = {value:g}" if name == "k" else percent(value),
-        f"{row.size:.3f}",
-        percent(row.hit_rate),
-        interval(row.hit_low, row.hit_high),
-        percent(row.macro_hit_rate),
-        percent(row.empty_rate),
-    )
+    rows = []
+    for point, row, _ in (*content.evaluation.rules, *content.evaluation.guaranteed):
+        promise = "" if point.guarantee == usual_guarantee(point.rule) else f", {point.guarantee}"
+        rows.append(
+            (
+                f"{point.rule}{promise}",
+                percent(point.coverage) if point.k is None else f"K = {point.k:g}",
+                f"{row.size:.3f}",
+                percent(row.hit_rate),
+                interval(row.hit_low, row.hit_high),
+                percent(row.macro_hit_rate),
+                percent(row.empty_rate),
+            )
+        )
+    head = ("rule", "asked", "mean size", "hit rate", "95 %", "mean over classes", "empty")
+    yield table(head, rows)
 
 
 def _sizes(content: _ReportContent) -> Iterator[Markup]:
@@ -173,7 +170,7 @@ def _sizes(content: _ReportContent) -> Iterator[Markup]:
             f"{median:,}, the largest {int(diagnostics.sizes.max()):,}.",
         ),
         drawing(
-            charts.hits_of_sizes(bars, diagnostics.hits, diagnostics.plants),
+            charts.hits_of_sizes(bars, diagnostics.hits, content.measured.outputs.plants),
             "How often sets of each size hold the right class, with 95 % intervals: "
             f"sets of one class {small}, larger ones {large}.",
         ),
@@ -184,20 +181,15 @@ def _comparison(content: _ReportContent) -> Iterator[Markup]:
     diagnostics, baseline = content.diagnostics, content.baseline
     if baseline is None:
         return
-    before = {row.value: row for row in baseline.average_k}
+    older = {row.value: row for row in baseline.average_k}
     asked_for = {result.point.k for result in content.evaluation.rules}
+    rows = [row for row in diagnostics.average_k if row.value in asked_for & older.keys()]
+    pairs = [(f"{row.value:g}", older[row.value], row) for row in rows]
     yield table(
         ("K", "mean size, older", "this one", "hit rate, older", "this one"),
         (
-            (
-                f"{row.value:g}",
-                f"{before[row.value].size:.3f}",
-                f"{row.size:.3f}",
-                percent(before[row.value].hit_rate),
-                percent(row.hit_rate),
-            )
-            for row in diagnostics.average_k
-            if row.value in before and row.value in asked_for
+            (k, *(f"{each.size:.3f}" for each in pair), *(percent(each.hit_rate) for each in pair))
+            for k, *pair in pairs
         ),
     )
     if baseline.k != diagnostics.k:
@@ -219,36 +211,40 @@ def _shots(content: _ReportContent) -> Iterator[Markup]:
         return
     counts = np.array(record.class_counts)
     groups = measure_by_shots(
-        diagnostics.sizes, diagnostics.hits, diagnostics.labels, counts, plants=diagnostics.plants
+        diagnostics.sizes,
+        diagnostics.hits,
+        content.labels,
+        counts,
+        plants=content.measured.outputs.plants,
     )
-    among = {name: mask[diagnostics.labels] for name, mask in shot_groups(counts).items()}
+    among = {name: mask[content.labels] for name, mask in shot_groups(counts).items()}
     present = {group.name: among[group.name] for group in groups}
+    cells = (
+        (
+            group.name,
+            f"{group.classes:,}",
+            f"{group.rows:,}",
+            f"{group.mean_size:.2f}",
+            percent(group.hit_rate),
+            interval(*group.hit_ci95),
+        )
+        for group in groups
+    )
     yield side_by_side(
         drawing(
             charts.sizes_of_groups(charts.size_bars(diagnostics.sizes), present),
             f"Set sizes at K = {diagnostics.k:g} of photos whose class has few training photos "
             "(fewer than 20), a medium number, or many (more than 100).",
         ),
-        table(("group", "classes", "photos", "mean size", "hit rate", "95 %"), map(_group, groups)),
+        table(("group", "classes", "photos", "mean size", "hit rate", "95 %"), cells),
     )
-    sized = [result for result in evaluation.rules if result.point.rule == "average_k"]
     yield words("Mean over the classes of a group of the hit rate of average_k:")
     rows = (
         (f"{point.k:g}", *(percent(shots[name]) for name in present), percent(row.macro_hit_rate))
-        for point, row, shots in sized
+        for point, row, shots in evaluation.rules
+        if point.rule == "average_k"
     )
     yield table(("K", *present, "all classes"), rows)
-
-
-def _group(group: ShotGroup) -> tuple[str, ...]:
-    return (
-        group.name,
-        f"{group.classes:,}",
-        f"{group.rows:,}",
-        f"{group.mean_size:.2f}",
-        percent(group.hit_rate),
-        interval(*group.hit_ci95),
-    )
 
 
 def _reliability(content: _ReportContent) -> Iterator[Markup]:
@@ -308,7 +304,7 @@ def _pairs(content: _ReportContent) -> Iterator[Markup]:
     if not content.diagnostics.pairs:
         yield words("No set holds two classes.")
         return
-    k = content.diagnostics.k
+    k, classes = content.diagnostics.k, content.measured.bundle.classes
     yield words(
         f"The pairs of classes that share the most sets at K = {k:g}, and what these photos show."
     )
@@ -316,7 +312,7 @@ def _pairs(content: _ReportContent) -> Iterator[Markup]:
         ("classes", "sets with both", "shows the first", "the second", "another"),
         (
             (
-                " + ".join(map(content.name, pair.classes)),
+                " + ".join(classes[label].scientific_name for label in pair.classes),
                 f"{pair.sets:,}",
                 *(percent(true / pair.sets) for true in (*pair.true, pair.sets - sum(pair.true))),
             )

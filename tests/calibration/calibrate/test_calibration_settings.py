@@ -44,6 +44,7 @@ def test_a_large_k_widens_the_grid_and_the_largest_set(k: float, largest_set: in
     plan = CalibrationPlan(classes=100, ks=(k,))
     assert plan.grid[-2:] == (GRID_END, k)
     assert plan.largest_set == largest_set
+    assert CalibrationPlan(classes=100, ks=(k,), max_size=70).largest_set == 70
 
 
 def test_every_setting_is_a_flag_of_calibrate() -> None:
@@ -70,15 +71,16 @@ def test_text_and_numbers_make_the_same_settings() -> None:
     ("values", "message"),
     [
         ({"ks": "1,x"}, "ks: takes numbers separated by commas, got '1,x'"),
-        ({"coverages": [0.9, 1.5]}, r"coverage must be in \(0, 1\), got 1.5"),
-        ({"min_size": 3}, "min_size must be 0 or 1, got 3"),
-        ({"micro_weight": -1}, r"micro_weight must be in \[0, 1\], got -1"),
+        ({"coverages": [0.9, 1.5]}, "coverages: .* less than 1, got 1.5"),
+        ({"coverages": [0]}, "coverages: .* greater than 0, got 0"),
+        ({"min_size": 3}, "min_size: .* less than or equal to 1, got 3"),
+        ({"micro_weight": -1}, "micro_weight: .* greater than or equal to 0, got -1"),
         ({"score_kind": "odds"}, "score_kind: .*'softmax' or 'sigmoid'"),
-        ({"temperatures": [0]}, r"temperature must be in \[0.01, 100\], got 0"),
+        ({"temperatures": [0]}, "temperatures: .* greater than or equal to 0.01, got 0"),
         ({"temperatures": []}, "temperatures must hold a number"),
         ({"rejection_method": "guess"}, "rejection_method must be one of auto, combined"),
-        ({"suspect_share": 1}, r"share must be in \[0, 1\), got 1"),
-        ({"delta": 0}, r"delta must be in \(0, 1\), got 0"),
+        ({"suspect_share": 1}, "suspect_share: .* less than 1, got 1"),
+        ({"delta": 0}, "delta: .* greater than 0, got 0"),
         ({"small_classes": "group"}, "small_classes was removed: classes with few photos get the"),
         ({"kay": 1}, "kay"),
     ],

@@ -7,14 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import numpy_helper
 from typer.testing import CliRunner
 
-import florilege.calibration.calibrate.photo_outputs
 from benchmarks.sets import false_alarms
 from florilege.calibration.calibrate import gate as gate_module
+from florilege.calibration.calibrate import photo_outputs
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
-from florilege.calibration.calibrate.gate import Gate, compare_outputs, read_gate
+from florilege.calibration.calibrate.gate import (
+    Gate,
+    compare_outputs,
+    compare_runtimes,
+    differences,
+    read_gate,
+)
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs, bundle_outputs, outputs_of
 from florilege.calibration.cli import app
 from florilege.calibration.comparison import Comparison, compare
@@ -60,7 +68,7 @@ def test_each_bundle_scores_the_photos_once(folder: Path, monkeypatch: pytest.Mo
         looked.append(session.bundle.path.name)
         return outputs_of(session, *args, **options)
 
-    monkeypatch.setattr(florilege.calibration.calibrate.photo_outputs, "outputs_of", counted)
+    monkeypatch.setattr(photo_outputs, "outputs_of", counted)
     alone = [
         json.loads(evaluate(folder, "bad", *flags, "--json")[1])
         for flags in ([], ["--baseline", str(folder / "good")])
@@ -88,7 +96,7 @@ def test_bundles_that_cannot_be_compared_are_refused_before_any_photo_is_scored(
     replace_files(
         foreign.path, {"calibration.json": (folder / "good/calibration.json").read_bytes()}
     )
-    monkeypatch.setattr(florilege.calibration.calibrate.photo_outputs, "outputs_of", None)
+    monkeypatch.setattr(photo_outputs, "outputs_of", None)
     for name, kind, message in (
         ("bare", BundleError, "is not calibrated"),
         ("broken", BundleError, "cannot be loaded"),
@@ -249,17 +257,6 @@ def test_the_gate_of_too_few_photos_is_closed(folder: Path, tmp_path: Path) -> N
     assert "the gate needs 1,000" in str(error)
 
 
-@pytest.mark.parametrize("text", ["hit_rate: 1\n", "[1", "- 1\n", "hit_rate_loss: -1\n"])
-def test_a_gate_file_that_is_none_is_a_usage_error(tmp_path: Path, text: str) -> None:
-    with pytest.raises(UsageError, match="gate file"):
-        read_gate(gate_file(tmp_path / "gate.yaml", text))
-
-
-def test_an_empty_gate_file_allows_no_loss(tmp_path: Path) -> None:
-    gate = read_gate(gate_file(tmp_path / "gate.yaml", ""))
-    assert (gate.hit_rate_loss, gate.size_growth, gate.proof) == (0.0, 0.0, "worse")
-
-
 def test_flags_that_do_not_go_together_are_usage_errors(folder: Path, tmp_path: Path) -> None:
     gate = gate_file(tmp_path / "gate.yaml", "")
     for flags in (("--gate", gate), ("--baseline", "x", "--gate", "missing")):
@@ -353,24 +350,101 @@ def test_a_gate_file_is_read(tmp_path: Path) -> None:
     assert read_gate(gate_file(tmp_path / "gate.yaml", text)) == Gate(
         hit_rate_loss=0.005, size_growth=0, proof="no_worse", min_rows=500
     )
-    assert read_gate(gate_file(tmp_path / "gate.yaml", "{}")) == Gate()
+    for empty in ("{}", ""):
+        assert read_gate(gate_file(tmp_path / "gate.yaml", empty)) == Gate()
+    assert vars(Gate()) == {"hit_rate_loss": 0, "size_growth": 0, "proof": "worse", "min_rows": 1}
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[1]", "must be a mapping with any of hit_rate_loss, size_growth, proof, min_rows"),
-        ("{hit_loss: 1}", "unknown setting hit_loss; allowed: hit_rate_loss, size_growth, proof, "),
-        ("{3: 4}", "must be a mapping with any of hit_rate_loss, .*"),
-        ("{hit_rate_loss: -0.1}", "hit_rate_loss must be a number >= 0, got -0.1"),
-        ("{hit_rate_loss: yes}", "hit_rate_loss must be a number >= 0, got True"),
-        ("{size_growth: much}", "size_growth must be a number >= 0, got 'much'"),
-        ("{size_growth: .nan}", "size_growth must be finite and a number >= 0, got nan"),
-        ("{proof: no_wors}", "proof must be one of worse, no_worse, got 'no_wors'.*no_worse"),
-        ("{min_rows: 0}", "min_rows must be a whole number >= 1, got 0"),
-        ("{min_rows: 1.5}", "min_rows must be a whole number"),
+        ("[1", " cannot be read"),
+        ("[1]", ": must be a mapping with any of hit_rate_loss, size_growth, proof, min_rows"),
+        (
+            "{hit_loss: 1}",
+            ": unknown setting hit_loss; allowed: hit_rate_loss, size_growth, proof, ",
+        ),
+        ("{3: 4}", ": must be a mapping with any of hit_rate_loss, .*"),
+        ("{hit_rate_loss: -0.1}", ": hit_rate_loss must be a number >= 0, got -0.1"),
+        ("{hit_rate_loss: yes}", ": hit_rate_loss must be a number >= 0, got True"),
+        ("{size_growth: much}", ": size_growth must be a number >= 0, got 'much'"),
+        ("{size_growth: .nan}", ": size_growth must be finite and a number >= 0, got nan"),
+        ("{proof: no_wors}", ": proof must be one of worse, no_worse, got 'no_wors'.*no_worse"),
+        ("{min_rows: 0}", ": min_rows must be a whole number >= 1, got 0"),
+        ("{min_rows: 1.5}", ": min_rows must be a whole number"),
     ],
 )
 def test_mistakes_in_a_gate_file_are_named(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(UsageError, match=rf"gate file .*gate.yaml: {message}"):
+    with pytest.raises(UsageError, match=rf"gate file .*gate.yaml{message}"):
         read_gate(gate_file(tmp_path / "gate.yaml", text))
+
+
+# Two runtimes ------------------------------------------------------------------------------
+
+
+def changed(gained: int = 0, lost: int = 0, size: float = 3.0) -> Comparison:
+    """Two bundles on 1,000 photos; sets of 3 become ``size`` on average."""
+    result = compare(*pair(gained, lost, 900, 100 - gained - lost))
+    return replace(
+        result, size=replace(result.size, old=3.0, new=size, difference=size - result.size.old)
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "nested", "word"),
+    [
+        (changed(lost=3), 1.0, "hit rate 0.9030 -> 0.9000"),
+        (changed(size=3.031), 1.0, "mean set size 3.000 -> 3.031"),
+        (changed(size=2.969), 1.0, "mean set size 3.000 -> 2.969"),
+        (changed(), 0.989, "98.9 % of the sets are equal or one"),
+    ],
+)
+def test_each_figure_alone_refuses(change: Comparison, nested: float, word: str) -> None:
+    (sentence,) = differences(change, nested)
+    assert sentence.startswith(word)
+
+
+def test_what_is_allowed_is_allowed() -> None:
+    assert differences(changed(), 1.0) == []
+    assert differences(changed(lost=2, size=3.029), 0.99) == []
+    assert differences(changed(gained=50), 1.0) == []  # more hits are no reason
+
+
+def test_sets_are_compared_photo_by_photo(tmp_path: Path) -> None:
+    data = str(make_data(tmp_path / "d", rows=9))
+    make_bundle(tmp_path / "old")
+    shaken = make_bundle(tmp_path / "new")
+    graph = onnx.load_from_string(shaken.read("model.onnx"))
+    (offsets,) = (each for each in graph.graph.initializer if each.name == "offsets")
+    moved = numpy_helper.to_array(offsets) + np.array([0, 5, -5, 9, -9, 2], np.float32) * 900
+    offsets.CopyFrom(numpy_helper.from_array(moved, "offsets"))
+    replace_files(shaken.path, {"model.onnx": graph.SerializeToString()})
+    calibrate_bundle(tmp_path / "old", data, ks=[2, 3])
+    calibrate_bundle(tmp_path / "new", data, ks=[2])
+    with (
+        bundle_outputs(tmp_path / "old", data, "test") as old,
+        bundle_outputs(tmp_path / "new", data, "test") as new,
+    ):
+        result, _ = compare_runtimes(new, old)
+        mirrored, _ = compare_runtimes(old, new)
+        same, reasons = compare_runtimes(old, old)
+        agreements = []
+        for each in (new, old):
+            ((logits,), _), = each.outputs.blocks(each.record.head)  # fmt: skip
+            scores = each.record.scores(logits)
+            point = each.record.point("average_k", k=3)
+            rows = [{c for c in range(CLASSES) if s[c] >= point.lambda_val} for s in scores]
+            agreements.append(
+                [row | {int(np.argmax(s))} for row, s in zip(rows, scores, strict=True)]
+            )
+    pairs = list(zip(*agreements, strict=True))
+    photos = 9 * CLASSES
+    equal = sum(ours == theirs for ours, theirs in pairs)
+    nested = sum(ours <= theirs or theirs <= ours for ours, theirs in pairs)
+    assert len(pairs) == photos > nested > equal
+    shares = f"{100 * equal / photos:.1f} %, equal or one within the other for "
+    for sentence in (result, mirrored):
+        assert f"the {photos} photos" in sentence
+        assert shares + f"{100 * nested / photos:.1f} %;" in sentence
+    assert "for 100.0 %, equal or one within the other for 100.0 %;" in same
+    assert reasons == []

@@ -59,9 +59,7 @@ def ends(row: Row) -> list[float]:
     return [getattr(row, name) for name in INTERVALS]
 
 
-def test_four_copies_of_each_photo_say_no_more_than_one(
-    measured: Measured,
-) -> None:
+def test_four_copies_of_each_photo_say_no_more_than_one(measured: Measured) -> None:
     (one, evaluated), (four, again) = measured[1], measured[COPIES]
     assert (one.measured.rows, one.measured.observations) == (PLANTS, PLANTS)
     assert (four.measured.rows, four.measured.observations) == (COPIES * PLANTS, PLANTS)
@@ -78,9 +76,7 @@ def test_four_copies_of_each_photo_say_no_more_than_one(
     assert four.selection.honest_hit_rate == hits_of(four.point("average_k")).value
 
 
-def test_what_is_promised_is_chosen_on_one_photo_of_each_plant(
-    measured: Measured,
-) -> None:
+def test_what_is_promised_is_chosen_on_one_photo_of_each_plant(measured: Measured) -> None:
     one, four = (record for record, _ in measured.values())
     promises: list[tuple[str, Guarantee, dict[str, Any]]] = [
         ("coverage", "probability", {"coverage": 0.8}),

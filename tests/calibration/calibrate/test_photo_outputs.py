@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import florilege.calibration.calibrate.photo_outputs
+from florilege.calibration.calibrate import photo_outputs
 from florilege.calibration.calibrate.photo_outputs import FEATURES, SplitOutputs, outputs_of
 from florilege.data.dataset import Split
 from florilege.data.sources import open_dataset
@@ -47,8 +47,8 @@ def filled(rows: int = ROWS) -> tuple[SplitOutputs, dict[str, np.ndarray]]:
 def test_blocks_hold_the_same_rows_of_every_output(
     monkeypatch: pytest.MonkeyPatch, rows: int, numbers: int, alone: list[int], together: list[int]
 ) -> None:
-    monkeypatch.setattr(florilege.calibration.calibrate.photo_outputs, "ROWS_AT_ONCE", rows)
-    monkeypatch.setattr(florilege.calibration.calibrate.photo_outputs, "NUMBERS_AT_ONCE", numbers)
+    monkeypatch.setattr(photo_outputs, "ROWS_AT_ONCE", rows)
+    monkeypatch.setattr(photo_outputs, "NUMBERS_AT_ONCE", numbers)
     store, expected = filled()
     for names, lengths in ((("sccp",), alone), ((FEATURES, "sccp"), together)):
         for _ in range(2):  # as often as wanted
@@ -98,9 +98,13 @@ def split(tmp_path_factory: pytest.TempPathFactory, bundle: Bundle) -> Split:
     return open_dataset(str(data), splits=["val"], classes=bundle.classes).split("val")
 
 
+def scored(bundle: Bundle, split: Split) -> SplitOutputs:
+    return outputs_of(Session(bundle, device="cpu"), split)
+
+
 def test_logits_are_those_of_one_photo_at_a_time_in_order(bundle: Bundle, split: Split) -> None:
     session = Session(bundle, device="cpu")
-    scoring = outputs_of(Session(bundle, device="cpu"), split)
+    scoring = scored(bundle, split)
     for head in bundle.heads:
         result = np.concatenate([logits for (logits,), _ in scoring.blocks(head)])
         labels = np.concatenate([labels for _, labels in scoring.blocks(head)])
@@ -114,7 +118,7 @@ def test_logits_are_those_of_one_photo_at_a_time_in_order(bundle: Bundle, split:
 
 def test_the_data_hash_covers_bytes_order_and_classes(bundle: Bundle, split: Split) -> None:
     def hashed(changed: Split) -> str:
-        return outputs_of(Session(bundle, device="cpu"), changed).data_sha256
+        return scored(bundle, changed).data_sha256
 
     first = hashed(split)
     assert first == hashed(split)
@@ -134,7 +138,7 @@ def test_photos_that_cannot_be_read_are_listed(bundle: Bundle, split: Split) -> 
         return b"no picture" if row == 5 else split.read(row)
 
     with pytest.raises(DataError) as refused:
-        outputs_of(Session(bundle, device="cpu"), replace(split, read=read))
+        scored(bundle, replace(split, read=read))
     message = str(refused.value)
     assert "2 of 24 photos" in message
     assert split.names[3] in message
@@ -145,13 +149,11 @@ def test_many_failures_are_listed_in_part(
     bundle: Bundle, split: Split, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(DataError, match="and 14 more"):
-        outputs_of(Session(bundle, device="cpu"), replace(split, read=lambda row: b"no picture"))
+        scored(bundle, replace(split, read=lambda row: b"no picture"))
     for limit, rest in ((23, "and 1 more"), (24, "")):
-        monkeypatch.setattr(florilege.calibration.calibrate.photo_outputs, "NAMES_SHOWN", limit)
+        monkeypatch.setattr(photo_outputs, "NAMES_SHOWN", limit)
         with pytest.raises(DataError) as refused:
-            outputs_of(
-                Session(bundle, device="cpu"), replace(split, read=lambda row: b"no picture")
-            )
+            scored(bundle, replace(split, read=lambda row: b"no picture"))
         assert str(refused.value).count(".png: ") == limit
         assert ("more" in str(refused.value).splitlines()[-1]) == bool(rest)
 
@@ -159,4 +161,4 @@ def test_many_failures_are_listed_in_part(
 def test_a_split_without_photos_is_refused(bundle: Bundle, split: Split) -> None:
     empty = replace(split, labels=split.labels[:0], names=[], observations=None)
     with pytest.raises(DataError, match="'val' has no photos"):
-        outputs_of(Session(bundle, device="cpu"), empty)
+        scored(bundle, empty)

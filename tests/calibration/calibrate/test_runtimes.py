@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from florilege.calibration.calibrate import set_agreement
+from florilege.calibration.calibrate import gate
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
 from florilege.calibration.cli import app
@@ -71,7 +71,7 @@ def test_sets_that_differ_change_nothing(
 ) -> None:
     calibrate_bundle(bundle, str(data))
     before = (bundle / "bundle.json").read_bytes()
-    monkeypatch.setattr(set_agreement, "differences", lambda *_: ["not today"])
+    monkeypatch.setattr(gate, "differences", lambda *_: ["not today"])
     with pytest.raises(GateFailed, match=r"photos of test.*not today; the bundle is not changed"):
         calibrate_bundle(bundle, str(data), **OPENVINO)
     assert (bundle / "bundle.json").read_bytes() == before

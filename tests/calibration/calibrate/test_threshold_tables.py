@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 import florilege.calibration.validation
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.fit import fit_record
+from florilege.calibration.calibrate.score_sources import Source
 from florilege.calibration.calibrate.threshold_tables import (
     NO_SCORE,
-    Source,
     promised_tables,
     row_of,
     tabulate,
@@ -231,14 +231,6 @@ def test_too_few_photos_leave_the_best_class_at_a_threshold_that_json_readers_ca
         assert point.row.size == 1.0
 
 
-def test_the_largest_set_is_50_or_twice_the_largest_k_as_far_as_there_are_classes() -> None:
-    assert CalibrationPlan(classes=1000, ks=(1.0, 10.0)).largest_set == 50
-    assert CalibrationPlan(classes=1000, ks=(1.0, 40.5)).largest_set == 81
-    assert CalibrationPlan(classes=60, ks=(1.0, 40.5)).largest_set == 60
-    assert CalibrationPlan(classes=6, ks=(1.0,)).largest_set == 6
-    assert CalibrationPlan(classes=1000, ks=(1.0, 40.5), max_size=41).largest_set == 41
-
-
 @pytest.mark.parametrize(("batch", "at_once"), [(7, 20), (200, 20), (200, 1 << 16)])
 @pytest.mark.parametrize("ties", [False, True])
 def test_the_search_is_that_of_a_loop_over_thresholds_for_any_batches(
@@ -272,8 +264,9 @@ def test_memory_does_not_grow_with_the_classes() -> None:
             for _ in range(40):
                 yield random.random((100, classes)) ** 8, np.zeros(100, dtype=np.int64)
 
-        source = Source(blocks=blocks, rows=4000, head="h", score_kind="sigmoid", temperature=1.0,
-                        images=2, made_from="observations")  # fmt: skip
+        source = Source(blocks=blocks, rows=4000, classes=classes, head="h",
+                        score_kind="sigmoid", temperature=1.0, images=2,
+                        made_from="observations")  # fmt: skip
         plan = CalibrationPlan(classes=classes, ks=(3.0,), coverages=())
         tracemalloc.start()
         promised_tables(source, plan)
@@ -314,8 +307,8 @@ def test_scores_without_labels_give_the_same_tables_without_hits() -> None:
     plan = CalibrationPlan(classes=CLASSES, ks=(1.0, 3.0), coverages=())
 
     def tables(labels: NDArray[np.int64] | None) -> list[Table]:
-        source = Source(blocks=lambda: iter([(values, labels)]), rows=ROWS, head="h",
-                        score_kind="softmax", temperature=1.0)  # fmt: skip
+        source = Source(blocks=lambda: iter([(values, labels)]), rows=ROWS, classes=CLASSES,
+                        head="h", score_kind="softmax", temperature=1.0)  # fmt: skip
         weighted = tabulate(source, plan, plan.grid, weights=np.arange(1.0, CLASSES + 1))
         plain = tabulate(source, plan, plan.grid)
         return [*plain.tables, *weighted.tables, *promised_tables(source, plan)]

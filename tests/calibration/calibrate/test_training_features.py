@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typer.testing import CliRunner
 
 import florilege.calibration.calibrate.training_features as module
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate.photo_outputs import photos_for
 from florilege.calibration.calibrate.training_features import balanced_rows
 from florilege.calibration.cli import app
 from florilege.calibration.monitoring.recalibration import recalibrate_bundle
@@ -24,8 +24,6 @@ from florilege.calibration.record.inspection import verification
 from florilege.calibration.record.record_file import open_reference, read_record
 from florilege.calibration.rejection.ood_scores import FEATURE_METHODS, METHODS
 from florilege.calibration.rejection.reference import Reference
-from florilege.data.sources import open_dataset
-from florilege.data.split_parts import Part
 from florilege.errors import BundleError, DataError, UsageError
 from florilege.models.bundle import Bundle, open_bundle, replace_files
 from florilege.models.images import load
@@ -58,15 +56,23 @@ def judged(record: CalibrationRecord) -> Any:
     return record.rejection
 
 
-def features_of(bundle: Bundle, data: Path, split: str, rows: Sequence[int]) -> Any:
+def features_of(bundle: Bundle, data: Path, split: str) -> list[tuple[Any, Any]]:
     """Logits of the served head and features, one photo at a time."""
-    photos = open_dataset(str(data), splits=[split], classes=bundle.classes).split(split)
+    photos = photos_for(bundle, str(data), split)
     session, head = Session(bundle, device="cpu"), read_record(bundle).head
     results = [
         session.outputs(load(photos.read(row), bundle.preprocess)[np.newaxis], features=True)
-        for row in rows
+        for row in range(len(photos))
     ]
     return [(outputs.logits[head], outputs.features) for outputs in results]
+
+
+def referred(path: Path) -> Reference:
+    """The reference of a calibrated bundle."""
+    bundle = open_bundle(path)
+    reference = open_reference(bundle, read_record(bundle), 3)
+    assert reference is not None
+    return reference
 
 
 # What is stored --------------------------------------------------------------------------------
@@ -78,8 +84,7 @@ def test_the_threshold_is_that_of_what_is_served_photo_by_photo(
     bundle = open_bundle(calibrated)
     judge = judged(read_record(bundle))
     assert (judge.method, judge.rows) == ("combined", ROWS * CLASSES)
-    reference = open_reference(bundle, read_record(bundle), 3)
-    photos = features_of(bundle, data, "val", range(ROWS * CLASSES))
+    photos, reference = features_of(bundle, data, "val"), referred(calibrated)
     values = sorted(judge.verdict(*outputs, reference)[0] for outputs in photos)
     assert judge.threshold == values[1]  # 1 % of 120 photos: one lies below
     by_logits = [judge.by_logits.verdict(logits)[0] for logits, _ in photos]
@@ -89,7 +94,7 @@ def test_the_threshold_is_that_of_what_is_served_photo_by_photo(
 def test_the_reference_is_of_the_training_photos(calibrated: Path, data: Path) -> None:
     bundle = open_bundle(calibrated)
     stored = bundle.read("reference.npy")
-    reference = [row for _, row in features_of(bundle, data, "train", range(ROWS * CLASSES))]
+    reference = [row for _, row in features_of(bundle, data, "train")]
     assert stored == Reference.of(np.concatenate(reference)).to_bytes()
     assert judged(read_record(bundle)).reference_sha256 == bundle.manifest.files["reference.npy"]
     report = verification(calibrated)
@@ -126,23 +131,14 @@ def test_another_method_takes_the_reference_out_again(bundle: Bundle, data: Path
 
 
 def test_no_photo_is_calibrated_on_and_compared_with(bundle: Bundle, data: Path) -> None:
-    record = calibrate_bundle(bundle.path, str(data), "train:0-0.5")
-    reference = open_reference(open_bundle(bundle.path), record, 3)
-    assert reference is not None
-    assert len(reference.directions) == ROWS * CLASSES // 2
-    train = open_dataset(str(data), splits=["train"], classes=bundle.classes).split("train")
-    rest = Part.parse("train:0.5-1").of(train)
-    assert len(rest) == len(reference.directions)
-    features = [
-        Session(bundle, device="cpu").outputs(
-            load(rest.read(row), bundle.preprocess)[np.newaxis], features=True
-        )
-        for row in range(len(rest))
-    ]
-    rows = np.concatenate(
-        [outputs.features for outputs in features if outputs.features is not None]
+    calibrate_bundle(bundle.path, str(data), "train:0-0.5")
+    reference, rest = (
+        referred(bundle.path),
+        features_of(open_bundle(bundle.path), data, "train:0.5-1"),
     )
-    assert reference.to_bytes() == Reference.of(rows).to_bytes()
+    assert len(reference.directions) == len(rest) == ROWS * CLASSES // 2
+    expected = Reference.of(np.concatenate([features for _, features in rest]))
+    assert reference.to_bytes() == expected.to_bytes()
 
 
 def test_a_copy_of_a_calibration_photo_is_not_compared_with(
@@ -153,10 +149,8 @@ def test_a_copy_of_a_calibration_photo_is_not_compared_with(
         shutil.copy(
             copied / "val" / "c1" / f"{number:03}.png", copied / "train" / "c4" / f"x{number}.png"
         )
-    record = calibrate_bundle(bundle.path, str(copied))
-    reference = open_reference(open_bundle(bundle.path), record, 3)
-    assert reference is not None
-    assert len(reference.directions) == ROWS * CLASSES
+    calibrate_bundle(bundle.path, str(copied))
+    assert len(referred(bundle.path).directions) == ROWS * CLASSES
 
 
 def test_a_training_split_of_copies_alone_is_refused(
@@ -173,10 +167,8 @@ def test_so_many_photos_are_kept_from_every_class(
 ) -> None:
     for most, expected in ((2 * CLASSES, 2 * CLASSES), (1, CLASSES)):  # one a class at least
         monkeypatch.setattr(module, "MOST_PHOTOS", most)
-        record = calibrate_bundle(bundle.path, str(data))
-        reference = open_reference(open_bundle(bundle.path), record, 3)
-        assert reference is not None
-        assert len(reference.directions) == expected
+        calibrate_bundle(bundle.path, str(data))
+        assert len(referred(bundle.path).directions) == expected
 
 
 @given(st.lists(st.integers(0, 5), max_size=60), st.integers(0, 70))
@@ -228,7 +220,7 @@ def test_what_was_asked_for_by_name_and_cannot_be_had_is_refused_with_the_way_ou
 def test_a_setting_out_of_range_is_told_before_any_photo_is_read(
     bundle: Bundle, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("florilege.calibration.calibrate.calibrate.training_features", None)
+    monkeypatch.setattr("florilege.calibration.calibrate.calibrate.outputs_of", None)
     with pytest.raises(UsageError, match="rejection_method must be one of"):
         calibrate_bundle(bundle.path, str(data), rejection_method="guess")
     with pytest.raises(UsageError):
@@ -236,13 +228,9 @@ def test_a_setting_out_of_range_is_told_before_any_photo_is_read(
 
 
 def test_the_command_line_tells_the_method_and_takes_another(bundle: Bundle, data: Path) -> None:
-    for flags, method in (
-        ([], "combined"),
-        (["--rejection-method", "auto"], "combined"),
-        (["--rejection-method", "generalised_entropy"], "generalised_entropy"),
-    ):
-        words = ["calibrate", str(bundle.path), "--data", str(data), "--json", *flags]
-        result = CliRunner().invoke(app, words)
+    for flag, method in (("auto", "combined"), ("generalised_entropy",) * 2):
+        words = ["calibrate", str(bundle.path), "--data", str(data), "--rejection-method", flag]
+        result = CliRunner().invoke(app, [*words, "--json"])
         assert result.exit_code == 0, result.output
         assert json.loads(result.stdout)["rejection"]["method"] == method
 
@@ -255,11 +243,6 @@ def copy(tmp_path: Path, calibrated: Path) -> Path:
     return Path(shutil.copytree(calibrated, tmp_path / "copy"))
 
 
-def opened(path: Path) -> Reference | None:
-    bundle = open_bundle(path)
-    return open_reference(bundle, read_record(bundle), Session(bundle, device="cpu").dimensions)
-
-
 def test_a_changed_file_is_refused_by_its_hash(copy: Path) -> None:
     content = (copy / "reference.npy").read_bytes()
     (copy / "reference.npy").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
@@ -269,14 +252,12 @@ def test_a_changed_file_is_refused_by_its_hash(copy: Path) -> None:
 
 
 def test_a_reference_of_another_calibration_or_none_is_refused(copy: Path) -> None:
-    replace_files(copy, {"reference.npy": Reference.of(np.ones((2, 3))).to_bytes()})
-    with pytest.raises(BundleError, match=r"lacks the reference\.npy of its calibration"):
-        opened(copy)
-    assert "calibrate it again" in str(verification(copy)["opening"])
-    replace_files(copy, {}, without=["reference.npy"])
-    with pytest.raises(BundleError, match=r"lacks the reference\.npy of its calibration"):
-        opened(copy)
-    assert "calibrate it again" in str(verification(copy)["opening"])
+    other = {"reference.npy": Reference.of(np.ones((2, 3))).to_bytes()}
+    for files, without in ((other, ()), ({}, ("reference.npy",))):
+        replace_files(copy, files, without=without)
+        with pytest.raises(BundleError, match=r"lacks the reference\.npy of its calibration"):
+            referred(copy)
+        assert "calibrate it again" in str(verification(copy)["opening"])
 
 
 @pytest.mark.parametrize(
@@ -319,7 +300,7 @@ def test_traffic_is_guarded_by_logits_and_keeps_the_rejection(
     judge = judged(record)
     writer = ScoreLogWriter(tmp_path / "log", Scorer.of(bundle, record), max_bytes=2**30)
     left_out = 0
-    photos = features_of(bundle, data, "test", range(ROWS * CLASSES))
+    photos = features_of(bundle, data, "test")
     for logits, _features in [*photos, (np.zeros((1, CLASSES), np.float32), None)]:
         writer.append(logits)
         left_out += judge.by_logits.verdict(logits)[1]
@@ -327,4 +308,4 @@ def test_traffic_is_guarded_by_logits_and_keeps_the_rejection(
     outcome = recalibrate_bundle(copy, tmp_path / "log", approve=True)
     assert outcome.thresholds.left_out == left_out >= 1
     assert judged(read_record(open_bundle(copy))) == judge
-    assert opened(copy) is not None
+    referred(copy)

@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 from florilege.calibration.commands.bundle_cli import app
 from florilege.calibration.distribution import DistributionOf
-from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.record.origin import Origin, Selection
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.schema import Columns, Row, Table
@@ -40,11 +39,7 @@ def calibration(factor: float = 1.0, head: str = "linear", *, labelled: bool = T
     """A calibration.json with tables that do not serve beside those that do."""
 
     def table(
-        rule: str,
-        head: str,
-        values: list[float],
-        images: int = 1,
-        guarantee: Guarantee | None = None,
+        rule: str, head: str, values: list[float], images: int = 1, guarantee: Any = None
     ) -> Table:
         lambdas = [None if rule == "top_k" else factor / (10 * value) for value in values]
         rows = [
@@ -61,35 +56,19 @@ def calibration(factor: float = 1.0, head: str = "linear", *, labelled: bool = T
 
     gathered = DistributionOf()
     gathered.update(np.zeros((1, 2), np.float32), np.full((1, 2), 0.5))
+    measured = Origin(
+        split="val", rows=80, classes_seen=2, data_sha256="d" * 64, chose_checkpoint=False,
+        model_sha256=hashlib.sha256(NETWORK).hexdigest(), chose_head=False,
+    )  # fmt: skip
+    selection = Selection(
+        k=2.0, candidates=1, hit_rate=0.9, honest_hit_rate=0.9, honest_ci95=(0.8, 0.95)
+    )
     record = CalibrationRecord(
-        calibration_id="abc",
-        created="2026-01-01T00:00:00+00:00",
-        classes=2,
-        head=head,
-        score_kind="softmax",
-        temperature=1.0,
-        asked_k=(1.0, 2.0),
-        asked_coverage=(0.9,),
-        measured=Origin(
-            split="val",
-            rows=80,
-            classes_seen=2,
-            data_sha256="d" * 64,
-            model_sha256=hashlib.sha256(NETWORK).hexdigest(),
-            chose_checkpoint=False,
-            chose_head=False,
-        ),
-        selection=Selection(
-            k=2.0, candidates=1, hit_rate=0.9, honest_hit_rate=0.9, honest_ci95=(0.8, 0.95)
-        ),
-        class_counts=(7, 3),
-        class_counts_from="train",
-        micro_weight=0.5,
-        size_bins=(0, 1, 2),
-        distribution=gathered.result(),
-        rejection=None,
-        shots=(),
-        lists=(),
+        calibration_id="abc", created="2026-01-01T00:00:00+00:00", classes=2, head=head,
+        score_kind="softmax", temperature=1.0, asked_k=(1.0, 2.0), asked_coverage=(0.9,),
+        measured=measured, selection=selection, class_counts=(7, 3), class_counts_from="train",
+        micro_weight=0.5, size_bins=(0, 1, 2), distribution=gathered.result(), rejection=None,
+        shots=(), lists=(),
         tables=(
             table("average_k", "sccp", [1.0]),
             table("average_k", head, [1.0, 1.1, 2.0]),
@@ -99,7 +78,7 @@ def calibration(factor: float = 1.0, head: str = "linear", *, labelled: bool = T
             table("average_k", head, [2.0], guarantee="mean"),
             table("average_k", head, [2.0], images=2, guarantee="mean"),
         ),
-    )
+    )  # fmt: skip
     return record.to_json().encode()
 
 

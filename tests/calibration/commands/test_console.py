@@ -42,7 +42,7 @@ GUARANTEED = [
 ]
 EVALUATION: dict[str, Any] = {
     "bundle": "a name " * 20, "split": "test", "rules": RULE_ENTRIES, "guaranteed": GUARANTEED,
-    "observations": None,
+    "observations": None, "lists": [],
 }  # fmt: skip
 
 
@@ -92,17 +92,13 @@ def test_a_column_of_empty_sets_is_there_if_there_are_some(
 def test_a_calibration_shows_average_k_and_on_request_all(
     all_rules: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    several = {**entry("average_k", 3), "images": 5, "made_from": "observations", "rows": 1_234_567}
-    monkeypatch.setattr(console, "_plain", dict)
-    monkeypatch.setattr(console, "requested_points", lambda record: RULE_ENTRIES)
-    monkeypatch.setattr(console, "promised_points", lambda record: GUARANTEED)
-    monkeypatch.setattr(console, "_of_several", lambda point: several)
-    record: Any = SimpleNamespace(
-        rejection=None, images=[1, 5], head="multi_label", score_kind="softmax", temperature=1.0,
-        measured=SimpleNamespace(rows=31_112, observations=None, split="val"), default_k=3.0,
-        point=lambda *_, **__: None,
-    )  # fmt: skip
-    tables = console.calibration_tables(record, all_rules=all_rules)
+    several = {**entry("average_k", 3), "rows": 1_234_567}
+    monkeypatch.setattr(console, "_plain", lambda points: [several])
+    content = {**EVALUATION, "rejection": None, "head": "multi_label", "score_kind": "softmax",
+               "temperature": 1.0, "rows": 31_112}  # fmt: skip
+    point = SimpleNamespace(table=SimpleNamespace(images=5, made_from="observations"))
+    record: Any = SimpleNamespace(images=[1, 5], default_k=3.0, point=lambda *_, **__: point)
+    tables = console.calibration_tables(record, content, all_rules=all_rules)
     single, (title, plants) = printed(tables[:-1], capsys), tables[-1]
     assert rules_of(single) == (set(RULES) if all_rules else {"average_k"})
     assert single[1].split() == ["average_k", "1", "1.23456e-05", "1.000", "0.900", "0.800-1.000"]

@@ -18,7 +18,7 @@ from florilege.calibration.calibrate.card_section import (
     selection_note,
     updated_files,
 )
-from florilege.calibration.calibrate.fit import fit_record, passes
+from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.coverage_band import least_coverage
 from florilege.calibration.nested_cross_validation import choose, interval_of_best
@@ -427,15 +427,6 @@ def test_the_record_stays_small_for_a_thousand_classes_and_two_heads() -> None:
     worst = replace(record, tables=tuple(tables))
     assert worst.point("class_coverage", coverage=0.9).class_thresholds is not None
     assert len(worst.to_json()) < 300_000
-
-
-def test_progress_ends_at_the_announced_number_of_rows() -> None:
-    logits, labels = sample_logits()
-    scoring = scoring_of({"a": logits, "b": logits}, labels)
-    progress_rows: list[int] = []
-    settings = CalibrationPlan(classes=CLASSES, ks=(3.0,))
-    fit_record(scoring, settings, class_counts=COUNTS, advance=progress_rows.append)
-    assert sum(progress_rows) == passes(scoring, settings) * ROWS
 
 
 def test_the_distribution_counts_every_score(record: CalibrationRecord) -> None:

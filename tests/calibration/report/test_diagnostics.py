@@ -86,7 +86,7 @@ def test_the_gap_is_the_expected_calibration_error(findings: Diagnostics) -> Non
         for count, mean, hits in zip(best.counts, best.mean_scores, best.hits, strict=True)
         if count
     ]
-    assert best.gap == pytest.approx(sum(gaps) / len(findings.labels))
+    assert best.gap == pytest.approx(sum(gaps) / len(findings.hits))
 
 
 def test_pairs_are_counted_with_what_their_photos_show(

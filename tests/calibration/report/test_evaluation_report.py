@@ -31,6 +31,7 @@ from tests.calibration.estimates import UNMET
 from tests.calibration.record.test_record import scoring_of
 from tests.calibration.small_bundle import CLASSES, make_bundle, make_data
 
+PageAndJson = tuple[str, dict[str, Any]]
 BAD = "<script>alert('&')</script>"
 
 
@@ -49,15 +50,16 @@ def bundle(tmp_path_factory: pytest.TempPathFactory, data: str) -> Path:
     return result.path
 
 
+def run(*words: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
 def evaluate(bundle: Path, data: str, *more: object) -> Result:
-    words = ["evaluate", str(bundle), "--data", data, *map(str, more)]
-    return CliRunner().invoke(app, words)
+    return run("evaluate", bundle, "--data", data, *more)
 
 
 @pytest.fixture(scope="module")
-def page_and_json(
-    bundle: Path, data: str, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[str, dict[str, Any]]:
+def page_and_json(bundle: Path, data: str, tmp_path_factory: pytest.TempPathFactory) -> PageAndJson:
     file = tmp_path_factory.mktemp("report") / "report.html"
     result = evaluate(bundle, data, "--report", file, "--json")
     assert result.exit_code == 0, result.output
@@ -81,17 +83,16 @@ def percent(share: float) -> str:
     return f"{share * 100:.1f} %"
 
 
-def test_every_section_is_there_but_that_of_an_older_bundle(
-    page_and_json: tuple[str, dict[str, Any]],
-) -> None:
+def test_every_section_is_there_but_that_of_an_older_bundle(page_and_json: PageAndJson) -> None:
     page, _ = page_and_json
     expected = [html.escape(name) for name in SECTIONS if name != "Beside the older bundle"]
     assert re.findall(r"<h2>(.*?)</h2>", page) == expected
     assert page.count("<svg") == 6
     assert "<title>squares 1 on 72 photos of test</title>" in page
+    assert f"<p>{CLASSES} classes, head " in page
 
 
-def test_the_figures_are_those_of_the_command(page_and_json: tuple[str, dict[str, Any]]) -> None:
+def test_the_figures_are_those_of_the_command(page_and_json: PageAndJson) -> None:
     page, content = page_and_json
     entries = [*content["rules"], *content["guaranteed"]]
     rows = cells(page, "Every rule")
@@ -107,9 +108,7 @@ def test_the_figures_are_those_of_the_command(page_and_json: tuple[str, dict[str
         ]  # fmt: skip
 
 
-def test_the_sentences_repeat_the_figures_of_the_default_k(
-    page_and_json: tuple[str, dict[str, Any]],
-) -> None:
+def test_the_sentences_repeat_the_figures_of_the_default_k(page_and_json: PageAndJson) -> None:
     page, content = page_and_json
     at = {(rule["rule"], rule.get("k")): rule for rule in content["rules"]}
     average, top = at["average_k", 3.0], at["top_k", 3.0]
@@ -121,9 +120,7 @@ def test_the_sentences_repeat_the_figures_of_the_default_k(
     assert f"alone is right for {percent(at['top_k', 1.0]['hit_rate'])}" in page
 
 
-def test_groups_by_training_photos_are_those_of_the_command(
-    page_and_json: tuple[str, dict[str, Any]],
-) -> None:
+def test_groups_by_training_photos_are_those_of_the_command(page_and_json: PageAndJson) -> None:
     page, content = page_and_json
     groups, by_k = cells(page, "Rare and common classes")[:3], {}
     assert [row[:3] for row in groups] == [
@@ -137,7 +134,7 @@ def test_groups_by_training_photos_are_those_of_the_command(
 
 
 def test_the_page_needs_nothing_from_elsewhere_and_trusts_no_name(
-    page_and_json: tuple[str, dict[str, Any]],
+    page_and_json: PageAndJson,
 ) -> None:
     page, _ = page_and_json
     addresses = set(re.findall(r"https?://[^\s\"'<>]+", page))
@@ -149,7 +146,7 @@ def test_the_page_needs_nothing_from_elsewhere_and_trusts_no_name(
 
 
 def test_the_photos_with_the_largest_sets_are_shown_with_the_truth(
-    page_and_json: tuple[str, dict[str, Any]],
+    page_and_json: PageAndJson,
 ) -> None:
     page, _ = page_and_json
     tiles = re.findall(r'<div class="photo">.*?</ol>', page)
@@ -249,49 +246,55 @@ def test_an_older_bundle_stands_beside_the_new_one(bundle: Path, data: str, tmp_
                                    percent(hits["old"]), percent(hits["new"])]  # fmt: skip
 
 
-def test_a_page_that_cannot_be_written_is_refused_before_any_photo_is_scored(
-    bundle: Path, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+VERBS = pytest.mark.parametrize("verb", ["calibrate", "evaluate"])
+
+
+@VERBS
+def test_a_page_that_cannot_be_made_or_written_is_refused_before_any_photo_is_scored(
+    bundle: Path, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     monkeypatch.setattr(florilege.calibration.cli, "bundle_outputs", None)
-    error = evaluate(bundle, data, "--report", tmp_path / "no" / "r.html").exception
-    assert isinstance(error, UsageError)
-    assert f"{tmp_path / 'no' / 'r.html'} cannot be written: No such file" in str(error)
-    monkeypatch.delitem(sys.modules, "florilege.calibration.report.evaluation_report")
+    monkeypatch.setattr(florilege.calibration.cli, "calibrate_bundle", None)
+
+    def refused(page: Path) -> str:
+        error = run(verb, bundle, "--data", data, "--report", page).exception
+        assert isinstance(error, UsageError)
+        return str(error)
+
+    page = tmp_path / "no" / "r.html"
+    assert f"{page} cannot be written: No such file" in refused(page)
+    assert f"{tmp_path} is a folder: name an HTML file" in refused(tmp_path)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     for name in [name for name in sys.modules if name.startswith("florilege.calibration.report.")]:
-        if name.endswith(("plot_style", "html_page", "_plots")):
+        if name.endswith(("evaluation_report", "plot_style", "html_page", "_plots")):
             monkeypatch.delitem(sys.modules, name)
-    error = evaluate(bundle, data, "--report", tmp_path / "r.html").exception
-    assert isinstance(error, UsageError)
-    assert "needs matplotlib; leave it out, or in a checkout pip install '.[report]'" in str(error)
+    message = "needs matplotlib; leave it out, or in a checkout pip install '.[report]'"
+    assert message in refused(tmp_path / "r.html")
 
 
 def test_a_page_needs_photos(bundle: Path, tmp_path: Path) -> None:
-    words = [
-        "evaluate",
-        str(bundle),
-        "--feedback-store",
-        str(tmp_path),
-        "--report",
-        str(tmp_path / "r"),
-    ]
-    error = CliRunner().invoke(app, words).exception
+    error = run("evaluate", bundle, "--feedback-store", tmp_path, "--report", "r").exception
     assert isinstance(error, UsageError)
     assert "--report needs photos" in str(error)
 
 
+@VERBS
 def test_a_full_disk_loses_neither_the_figures_nor_the_old_page(
-    bundle: Path, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bundle: Path, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     def full(path: Path, content: bytes) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    (tmp_path / "r.html").write_text("old")
+    before, page = (bundle / "calibration.json").read_bytes(), tmp_path / "r.html"
+    page.write_text("old")
     monkeypatch.setattr(florilege.calibration.cli, "write_atomic", full)
-    result = evaluate(bundle, data, "--report", tmp_path / "r.html", "--json")
+    result = run(verb, bundle, "--data", data, "--report", page, "--json")
     assert isinstance(result.exception, OSError)
-    assert len(json.loads(result.stdout)["rules"]) > 5
-    assert (tmp_path / "r.html").read_text() == "old"
+    if verb == "evaluate":
+        assert len(json.loads(result.stdout)["rules"]) > 5
+    else:
+        assert (bundle / "calibration.json").read_bytes() != before
+    assert page.read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
 
 
@@ -300,9 +303,3 @@ def test_a_closed_gate_still_leaves_its_page(bundle: Path, data: str, tmp_path: 
     more = ("--baseline", bundle, "--gate", tmp_path / "gate.yaml", "--report", tmp_path / "r.html")
     assert isinstance(evaluate(bundle, data, *more).exception, GateFailed)
     assert "Beside the older bundle" in read(tmp_path / "r.html")
-
-
-def test_the_small_bundle_has_as_many_classes_as_its_page_says(
-    page_and_json: tuple[str, dict[str, Any]],
-) -> None:
-    assert f"<p>{CLASSES} classes, head " in page_and_json[0]

@@ -11,8 +11,9 @@ from florilege.calibration.calibrate import photo_outputs as outputs_module
 from florilege.calibration.calibrate.calibrate import FEW_LISTED, calibrate_bundle, cautions
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
-from florilege.calibration.calibrate.fit import fit_record, passes, single_photos
-from florilege.calibration.calibrate.list_thresholds import list_tables
+from florilege.calibration.calibrate.fit import fit_record, steps
+from florilege.calibration.calibrate.score_sources import photos_of_list, single_photos
+from florilege.calibration.calibrate.threshold_tables import tabulate
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.operating_point import NotCalibrated
 from florilege.calibration.record.record_file import read_record
@@ -151,26 +152,32 @@ def test_few_photos_and_absent_classes_are_cautions() -> None:
     assert warnings(FEW_LISTED, 6) == ["2 of the 8 classes of list 'alps' have no photo"]
 
 
-def test_more_photos_than_a_block_give_the_same_thresholds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_more_photos_than_a_block_give_the_same_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
     logits, labels = sample_logits()
     whole = fitted(logits, labels)
     monkeypatch.setattr(outputs_module, "ROWS_AT_ONCE", 7)  # most blocks hold no photo of the list
     assert fitted(logits, labels).tables == whole.tables
 
 
-def test_progress_counts_the_passes_of_lists() -> None:
+def test_photos_of_a_list_keep_their_plants() -> None:
+    logits, labels = sample_logits()
+    plants = [str(row // 5) for row in range(len(labels))]
+    outputs = scoring_of({"a": logits}, labels, observations=plants)
+    source = photos_of_list(outputs, single_photos(outputs, "a", "softmax", 1.0), ALPS)
+    expected = [row // 5 for row, label in enumerate(labels) if label in ALPS.classes]
+    assert source.plants is not None
+    assert source.plants.tolist() == expected
+    assert (source.rows, source.classes) == (len(expected), len(ALPS.classes))
+
+
+def test_progress_ends_at_the_announced_number_of_steps() -> None:
     logits, labels = sample_logits()
     nobody = RegionList(name="nobody", classes=(0,))
     selection = labels != 0
     scoring = scoring_of({"a": logits[selection]}, labels[selection])
-    plan, counts = (
-        CalibrationPlan(classes=CLASSES, ks=(3.0,), lists=(ALPS, nobody)),
-        list[int](),
-    )
-    fit_record(scoring, plan, class_counts=COUNTS, advance=counts.append)
-    assert sum(counts) == passes(scoring, plan) * int(selection.sum())
+    plan, calls = CalibrationPlan(classes=CLASSES, ks=(3.0,), lists=(ALPS, nobody)), list[None]()
+    fit_record(scoring, plan, class_counts=COUNTS, advance=lambda: calls.append(None))
+    assert len(calls) == steps(scoring, plan) == 2 + 4 + 4 + 2
 
 
 def sizes_at(lambda_val: float | None, values: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -190,15 +197,16 @@ def test_the_mean_size_on_fresh_photos_of_the_list_is_k_within_its_error() -> No
         scoring = scoring_of(
             {"a": np.log(calibration.scores).astype(np.float32)}, calibration.labels
         )
-        single = single_photos(scoring, "a", "softmax", 1.0, advance=lambda rows: None)
-        result, tables = list_tables(
-            scoring, plan, single, region, class_counts=COUNTS, advance=lambda rows: None
-        )
-        [row] = [t.columns.row(0) for t in tables if t.rule == "average_k"]
+        source = photos_of_list(scoring, single_photos(scoring, "a", "softmax", 1.0), region)
+        [row] = [
+            table.columns.row(0)
+            for table in tabulate(source, plan, plan.ks).tables
+            if table.rule == "average_k"
+        ]
         values, _ = among(np.log(fresh.scores).astype(np.float32), fresh.labels, region)
         sizes = sizes_at(row.lambda_val, values)
-        error = sizes.std() * np.sqrt(1 / len(sizes) + 1 / result.rows)
-        gaps.append((sizes.mean() - 3 - row.ties / result.rows) / error)
+        error = sizes.std() * np.sqrt(1 / len(sizes) + 1 / source.rows)
+        gaps.append((sizes.mean() - 3 - row.ties / source.rows) / error)
         old = calibrate("average_k", calibration.scores, average_k=3)
         shrunk.append(sizes_at(old.lambda_val, values).mean())
     assert abs(np.mean(gaps)) < 3 / np.sqrt(len(gaps))
