@@ -7,7 +7,7 @@ The first form calibrates on photos drawn from 60,000 of the flora, with their e
 prints, for numbers of photos and K, the promised coverage (``least_coverage``, delta 0.1), the true
 one of all 60,000, the gap, and how often any of 39 values of K broke its promise, or the one that
 was chosen after looking (the smallest K that hits 95 %). The interval of a fixed K (Wilson) stands
-beside it. The second simulates the table ``CRITICAL`` of ``florilege.calibration.coverage_band``.
+beside it. The second simulates the table ``BAND_CRITICAL`` of ``florilege.calibration.intervals``.
 """
 
 import argparse
@@ -15,8 +15,7 @@ import argparse
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.calibration.coverage_band import DELTAS, ROWS, least_coverage
-from florilege.calibration.intervals import wilson
+from florilege.calibration.intervals import BAND_DELTAS, BAND_ROWS, least_coverage, wilson
 from florilege.calibration.selection import TopScores
 from florilege.data.flora import Flora
 
@@ -35,8 +34,8 @@ def main() -> None:
     parser.add_argument("--critical", action="store_true")
     arguments = parser.parse_args()
     if arguments.critical:
-        for rows in ROWS:
-            print(rows, np.quantile(statistics(rows), 1 - np.array(DELTAS)).round(3).tolist())
+        for rows in BAND_ROWS:
+            print(rows, np.quantile(statistics(rows), 1 - np.array(BAND_DELTAS)).round(3).tolist())
         return
     flora = Flora(rows={"val": POOL})
     scores, labels = flora.posterior("val"), flora.labels("val")

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from florilege.calibration.coverage_band import LEAST_COVERAGE_DELTA, least_coverage
 from florilege.calibration.fusion import fuse
 from florilege.calibration.guarantees import Guarantee
+from florilege.calibration.intervals import LEAST_COVERAGE_DELTA, least_coverage
 from florilege.calibration.record.origin import Origin
 from florilege.calibration.record.schema import ANSWERED, Row, Table
 from florilege.calibration.record.statement import statement

@@ -20,7 +20,7 @@ from florilege.calibration.calibrate.card_section import (
 )
 from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
-from florilege.calibration.coverage_band import least_coverage
+from florilege.calibration.intervals import least_coverage
 from florilege.calibration.nested_cross_validation import choose, interval_of_best
 from florilege.calibration.record.operating_point import NotCalibrated
 from florilege.calibration.record.origin import TRAFFIC

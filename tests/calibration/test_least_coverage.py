@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from florilege.calibration.coverage_band import CRITICAL, critical_value, least_coverage
+from florilege.calibration.intervals import BAND_CRITICAL, critical_value, least_coverage
 
 
 def slow_bound(hits: int, rows: int, limit: float) -> float:
@@ -44,11 +44,11 @@ def test_more_candidates_and_a_smaller_delta_promise_less() -> None:
 
 
 def test_between_the_entries_of_the_table_the_safer_one_counts() -> None:
-    assert critical_value(101, 0.1) == critical_value(1000, 0.1) == CRITICAL[2, 1]
+    assert critical_value(101, 0.1) == critical_value(1000, 0.1) == BAND_CRITICAL[2, 1]
     assert critical_value(100, 0.15) == critical_value(100, 0.1)
-    assert critical_value(1, 0.9) == CRITICAL[0, 0]
-    assert (np.diff(CRITICAL, axis=0) > 0).all()
-    assert (np.diff(CRITICAL, axis=1) > 0).all()
+    assert critical_value(1, 0.9) == BAND_CRITICAL[0, 0]
+    assert (np.diff(BAND_CRITICAL, axis=0) > 0).all()
+    assert (np.diff(BAND_CRITICAL, axis=1) > 0).all()
 
 
 @pytest.mark.parametrize(("hits", "delta"), [(50, 0.1), (0, 0.1), (100, 0.0009)])
