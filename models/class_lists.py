@@ -8,10 +8,13 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from florilege.errors import DataError, UsageError, repeated
-from florilege.models.classes import ClassTable
 from florilege.suggestions import nearest
+
+if TYPE_CHECKING:  # the class table needs pydantic, the records of calibrations do not
+    from florilege.models.classes import ClassTable
 
 _COMMENT = re.compile(r"(^|\s)#.*")
 LONGEST_NAME = 100
@@ -31,7 +34,7 @@ class RegionList:
             raise ValueError(f"list {self.name!r} must hold distinct classes in ascending order")
 
 
-def _read_list(name: str | None, path: Path, classes: ClassTable) -> RegionList:
+def _read_list(name: str | None, path: Path, classes: "ClassTable") -> RegionList:
     name = _checked_name(path.stem if name is None else name, path)
     ids = _ids(path)
     if not ids:
@@ -55,7 +58,7 @@ def _checked_name(name: str, path: Path) -> str:
     return name
 
 
-def read_lists(words: Iterable[str], classes: ClassTable) -> tuple[RegionList, ...]:
+def read_lists(words: Iterable[str], classes: "ClassTable") -> tuple[RegionList, ...]:
     """Read the lists of some of ``classes`` that `list_files` finds for each of ``words``.
 
     A list without a name is called like its file without the suffix.
@@ -107,7 +110,7 @@ def _ids(path: Path) -> list[str]:
     return [line for line in lines if line]
 
 
-def _with_near_names(unknown: list[str], classes: ClassTable) -> str:
+def _with_near_names(unknown: list[str], classes: "ClassTable") -> str:
     """A line for each unknown id, with similar known ids for the first `NEAR_IDS_FOR`."""
     id_of = {info.scientific_name: info.id for info in classes}
     text = ""
