@@ -48,8 +48,8 @@ class _Bar(Progress):
 
 
 @contextmanager
-def progress(total: int, description: str) -> Iterator[Advance]:
-    """Show a bar of ``total`` steps on stderr while the block runs.
+def progress(total: int | None, description: str) -> Iterator[Advance]:
+    """Show a bar of ``total`` steps, None if unknown, on stderr while the block runs.
 
     Example:
         >>> with progress(3, "counting") as advance:

@@ -1,0 +1,194 @@
+"""Records of a Darwin Core archive, as GBIF provides it, as a table of occurrences.
+
+The table has a line for each region, month and species with its number of records; a region is a
+cell of a grid. ``florilege calibrate --occurrences`` reads it.
+"""
+
+import csv
+import io
+import zipfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+from xml.etree import ElementTree
+
+from florilege.errors import DataError, first
+from florilege.models.occurrences import ALL_MONTHS, MONTHS, cell_name
+from florilege.progress import progress
+from florilege.tables import write_table
+
+SPECIES = ("speciesKey", "taxonKey", "taxonID", "species", "scientificName")
+"""Columns that may name the species, the best first."""
+PLACE = ("decimalLatitude", "decimalLongitude")
+_LONGEST_CELL = 2**24
+_ROWS_AT_ONCE = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportedOccurrences:
+    """What an archive held."""
+
+    records: int  # in the table
+    left_out: Mapping[str, int]  # records by reason
+    species: int
+    regions: int
+    species_column: str  # what names them
+
+
+def import_occurrences(archive: Path, out: Path, *, degrees: float = 1.0) -> ImportedOccurrences:
+    """Count the records of an archive by grid cell, month and species, and write them to ``out``.
+
+    Args:
+        archive: A Darwin Core archive (a zip with ``meta.xml``), or a zip or text file of one table
+            separated by tabs whose first line names the columns, as GBIF's simple download.
+        out: The table, ``.csv`` or ``.parquet``, with columns ``region,month,class_id,weight``; the
+            month is empty for records without one.
+        degrees: Side of a cell.
+
+    Raises:
+        DataError: The archive is unreadable, lacks a column, or has no usable record; or ``out``
+            cannot be written.
+    """
+    if not 0.01 <= degrees <= 90:
+        raise DataError(f"a grid cell must have 0.01 to 90 degrees, got {degrees:g}")
+    counts, left_out = Counter[tuple[str, int, str]](), Counter[str]()
+    with _rows(archive) as rows:
+        species = _species_column(archive, rows)
+        with progress(None, f"reading {archive.name}") as advance:
+            for number, row in enumerate(rows, 1):
+                record = _record(row, species, degrees)
+                if isinstance(record, str):
+                    left_out[record] += 1
+                else:
+                    counts[record] += 1
+                if number % _ROWS_AT_ONCE == 0:
+                    advance(_ROWS_AT_ONCE)
+    if not counts:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items())
+        raise DataError(f"{archive} holds no usable record; left out: {reasons or 'nothing'}")
+    regions, months, names = zip(*sorted(counts), strict=True)
+    table = {
+        "region": regions,
+        "month": [str(month) if month else "" for month in months],
+        "class_id": names,
+        "weight": [str(counts[key]) for key in sorted(counts)],
+    }
+    try:
+        write_table(out, table)
+    except OSError as error:
+        raise DataError(f"{out} cannot be written: {error.strerror or error}") from error
+    return ImportedOccurrences(
+        records=counts.total(),
+        left_out=dict(left_out),
+        species=len(set(names)),
+        regions=len(set(regions)),
+        species_column=species,
+    )
+
+
+def _record(row: Mapping[str, str], species: str, degrees: float) -> tuple[str, int, str] | str:
+    """Region, month and species of a record, or why it is left out."""
+    name = row.get(species) or ""
+    if not name:
+        return "without a species"
+    if row.get("occurrenceStatus", "").upper() == "ABSENT":
+        return "of an absence"
+    try:
+        latitude, longitude = (float(row.get(column) or "nan") for column in PLACE)
+        return cell_name(latitude, longitude, degrees), _month(row), name
+    except ValueError:
+        return "without a usable place"
+
+
+def _month(row: Mapping[str, str]) -> int:
+    """The month of a record, from its month or date; ``ALL_MONTHS`` where it has none."""
+    date = (row.get("eventDate") or "").split("-")
+    text = row.get("month") or (date[1] if len(date) > 1 else "")
+    return int(text) if text.isdecimal() and 1 <= int(text) <= MONTHS else ALL_MONTHS
+
+
+class _Rows(Iterator[dict[str, str]]):
+    """The lines of a table, each by column."""
+
+    def __init__(self, columns: Mapping[int, str], lines: Iterator[list[str]]) -> None:
+        self.columns, self.lines = columns, lines
+
+    def __next__(self) -> dict[str, str]:
+        line = next(self.lines)
+        return {name: line[at].strip() for at, name in self.columns.items() if at < len(line)}
+
+
+def _species_column(archive: Path, rows: _Rows) -> str:
+    """The best column that names the species.
+
+    Raises:
+        DataError: There is none, or no place.
+    """
+    names = set(rows.columns.values())
+    if missing := [name for name in PLACE if name not in names]:
+        raise DataError(f"{archive}: the records lack the columns {first(missing)}")
+    for name in SPECIES:
+        if name in names:
+            return name
+    raise DataError(
+        f"{archive}: the records lack a column for the species, one of {first(SPECIES)}"
+    )
+
+
+@contextmanager
+def _rows(path: Path) -> Iterator[_Rows]:
+    """The records of an archive.
+
+    Raises:
+        DataError: It cannot be read.
+    """
+    limit = csv.field_size_limit(_LONGEST_CELL)
+    try:
+        if not zipfile.is_zipfile(path):
+            with path.open("rb") as file:
+                yield _table(file)
+            return
+        with zipfile.ZipFile(path) as archive:
+            if "meta.xml" in archive.namelist():
+                yield _core(archive)
+            else:
+                (name,) = (n for n in archive.namelist() if n.lower().endswith((".csv", ".txt")))
+                yield _table(archive.open(name))
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (zipfile.BadZipFile, ElementTree.ParseError, ValueError, KeyError, csv.Error) as error:
+        raise DataError(
+            f"{path} is not a Darwin Core archive or a table of records separated by tabs ({error})"
+        ) from error
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _table(file: IO[bytes]) -> _Rows:
+    """Lines separated by tabs, the first with the names of the columns."""
+    text = io.TextIOWrapper(file, "utf-8-sig", newline="")
+    lines = csv.reader(text, delimiter="\t", quoting=csv.QUOTE_NONE)
+    return _Rows(dict(enumerate(next(lines, []))), lines)
+
+
+def _core(archive: zipfile.ZipFile) -> _Rows:
+    """The core table that ``meta.xml`` describes."""
+    root = ElementTree.fromstring(archive.read("meta.xml"))
+    core = next(each for each in root if each.tag.endswith("core"))
+    location = next(each.text for each in core.iter() if each.tag.endswith("location"))
+    columns = {
+        int(each.attrib["index"]): each.attrib["term"].rpartition("/")[2]
+        for each in core
+        if each.tag.endswith("field") and "index" in each.attrib
+    }
+    delimiter = core.get("fieldsTerminatedBy", ",").encode().decode("unicode_escape")
+    quote = core.get("fieldsEnclosedBy", '"')
+    text = io.TextIOWrapper(archive.open(location or ""), core.get("encoding", "utf-8"), newline="")
+    style = {"quotechar": quote} if quote else {"quoting": csv.QUOTE_NONE}
+    lines = csv.reader(text, delimiter=delimiter, **style)
+    for _ in range(int(core.get("ignoreHeaderLines", "0"))):
+        next(lines, None)
+    return _Rows(columns, lines)

@@ -1,0 +1,147 @@
+"""Occurrences: shares by region and month against a slow loop, and what a request may ask."""
+
+import math
+
+import numpy as np
+import pytest
+
+from florilege.models.occurrences import (
+    NEIGHBOUR,
+    PSEUDO_RECORDS,
+    Occurrences,
+    cell_name,
+)
+
+ROWS = [  # region, month, class, weight
+    ("south", 6, 0, 30.0),
+    ("south", 7, 0, 10.0),
+    ("south", 1, 1, 8.0),
+    ("south", 0, 2, 24.0),
+    ("north", 6, 1, 50.0),
+    ("north", 12, 2, 5.0),
+    ("north", 0, 0, 1.0),
+]
+CLASSES = 4  # the last one was never recorded
+
+
+def table(rows: list[tuple[str, int, int, float]] = ROWS) -> Occurrences:
+    return Occurrences.of(*map(list, zip(*rows, strict=True)), classes=CLASSES)
+
+
+def slow_counts(region: str, month: int | None) -> list[float]:
+    result = [0.0] * CLASSES
+    for where, when, index, weight in ROWS:
+        if where != region:
+            continue
+        if month is None:
+            result[index] += weight
+        elif when == 0:
+            result[index] += weight * (1 + 2 * NEIGHBOUR) / 12
+        elif when == month:
+            result[index] += weight
+        elif when in ((month % 12) + 1, ((month - 2) % 12) + 1):
+            result[index] += weight * NEIGHBOUR
+    return result
+
+
+def slow_lift(region: str, month: int | None) -> list[float]:
+    totals = [sum(w for *_, index, w in ROWS if index == c) for c in range(CLASSES)]
+    overall = [(total + 1) / (sum(totals) + CLASSES) for total in totals]
+    share = overall
+    for when in [None] if month is None else [None, month]:
+        counts = slow_counts(region, when)
+        n = sum(counts) + PSEUDO_RECORDS
+        share = [(c + PSEUDO_RECORDS * s) / n for c, s in zip(counts, share, strict=True)]
+    lifts = [math.log(s / o) for s, o in zip(share, overall, strict=True)]
+    return [lift if total else 0.0 for lift, total in zip(lifts, totals, strict=True)]
+
+
+@pytest.mark.parametrize("region", ["south", "north", "nowhere"])
+@pytest.mark.parametrize("month", [None, *range(1, 13)])
+def test_counts_and_lifts_are_those_of_a_slow_loop(region: str, month: int | None) -> None:
+    occurrences = table()
+    assert occurrences.counts(region, month).tolist() == pytest.approx(slow_counts(region, month))
+    expected = slow_lift(region, month) if occurrences.knows(region) else [0.0] * CLASSES
+    assert occurrences.log_lift(region, month).tolist() == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_order_of_rows_does_not_matter() -> None:
+    shuffled = table([ROWS[i] for i in np.random.default_rng(0).permutation(len(ROWS))])
+    for month in (None, 6):
+        np.testing.assert_allclose(
+            shuffled.log_lift("south", month), table().log_lift("south", month)
+        )
+
+
+def test_a_class_is_in_range_where_it_was_recorded_at_that_season() -> None:
+    occurrences = table()
+    assert occurrences.in_range("south") == [True, True, True, None]
+    assert occurrences.in_range("south", 7) == [True, False, True, None]
+    assert occurrences.in_range("south", 12) == [False, True, True, None]  # January is beside it
+    assert occurrences.in_range("nowhere", 7) == [None] * CLASSES
+
+
+def test_a_photo_at_its_place_scores_as_bayes_says() -> None:
+    """With many records the lift turns the overall posterior into that of the region."""
+    rng = np.random.default_rng(1)
+    prior = rng.dirichlet(np.ones(CLASSES - 1), size=2)  # by region
+    rows = [
+        (name, 0, c, 1e7 * prior[r, c])
+        for r, name in enumerate(["north", "south"])
+        for c in range(CLASSES - 1)
+    ]
+    likelihood = rng.random(CLASSES - 1)
+    overall = prior.mean(axis=0) * likelihood
+    here = prior[1] * likelihood
+    logits = np.log(overall) + table(rows).log_lift("south")[:-1]
+    scores = np.exp(logits) / np.exp(logits).sum()
+    np.testing.assert_allclose(scores, here / here.sum(), rtol=1e-4)
+
+
+def test_a_table_survives_its_bytes() -> None:
+    copy = Occurrences.of_bytes(table().to_bytes())
+    assert copy.regions == ("north", "south")
+    assert copy.to_bytes() == table().to_bytes()
+    np.testing.assert_array_equal(copy.log_lift("south", 6), table().log_lift("south", 6))
+    for damaged in (b"", table().to_bytes()[:300], b"x" * 500):
+        with pytest.raises(ValueError, match="not a table of occurrences"):
+            Occurrences.of_bytes(damaged)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (("south", 13, 0, 1.0), "month"),
+        (("south", -1, 0, 1.0), "month"),
+        (("south", 1, CLASSES, 1.0), "class_index"),
+        (("south", 1, 0, 0.0), "weight"),
+        (("south", 1, 0, math.nan), "weight"),
+    ],
+)
+def test_values_out_of_range_are_refused(row: tuple[str, int, int, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        table([*ROWS, row])
+
+
+@pytest.mark.parametrize(
+    ("place", "cell"),
+    [
+        ((43.61, 3.88, 1), "cell1_43_3"),
+        ((-43.61, -3.88, 1), "cell1_-44_-4"),
+        ((90, 180, 5), "cell5_90_180"),
+        ((0.7, 0.2, 0.25), "cell0.25_0.5_0"),
+    ],
+)
+def test_a_place_lies_in_the_cell_south_west_of_it(
+    place: tuple[float, float, float], cell: str
+) -> None:
+    assert cell_name(*place) == cell
+    degrees = table([(cell, 1, 0, 1.0)]).cell_degrees
+    assert degrees == place[2]
+
+
+def test_named_regions_and_mixed_grids_have_no_cell() -> None:
+    assert table().cell_degrees is None
+    assert table([("cell1_0_0", 1, 0, 1.0), ("cell2_0_0", 1, 0, 1.0)]).cell_degrees is None
+    with pytest.raises(ValueError, match="latitude"):
+        cell_name(91, 0, 1)
