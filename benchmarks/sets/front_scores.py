@@ -1,0 +1,176 @@
+"""Scores that the front is measured on: three data sets, each with a head for every loss.
+
+Photos are those of ``benchmarks.sets.heads``: frozen features, heads trained by the code of the
+product. The third data set has 1,000 invented species in 200 genera with a Zipf tail, because the
+flora has 85 and no photos with as many may be downloaded. Its "features" are points around the
+centre of their species, so that a linear head can be right and errs only for lack of rows, most of
+all on rare species. Val, with 1 value of the weight decay of three, head, kind of score and
+sharpness, is chosen from as in ``benchmarks.sets.head_methods``, in the same way for every loss.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from benchmarks.sets.head_methods import DECAYS, FIRST_SEED, SHARPNESS, Bench, Choice, Fit
+from florilege.calibration.scores import scores
+from florilege.data.dataset import Dataset, Split
+from florilege.models.classes import ClassInfo, ClassTable
+from florilege.training.frozen.blend import train_head
+from florilege.training.frozen.feature_store import Features
+from florilege.training.network import start
+from florilege.training.objective import head_of, make_objective
+
+LOSSES: Final = (
+    "cross_entropy",
+    "focal",
+    "ldam",
+    "imbalanced_noised_top_k",
+    "two_head_average_k",
+)
+SPECIES, GENERA, DIMENSIONS = 1000, 200, 24
+GENUS_SPREAD, SPECIES_SPREAD = 1.2, 0.45  # a photo deviates from its species by 1
+INVENTED_DECAY: Final = 0.05  # the three values of the weight decay, for 24 features not 1,280
+ROWS: Final = {"train": 30_000, "val": 10_000, "test": 20_000}
+INVENTED: Final = "invented-1000"
+Floats = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """Scores ``(rows, classes)`` and labels of photos that trained no head, by split."""
+
+    val: tuple[Floats, Labels]
+    test: tuple[Floats, Labels]
+    counts: Labels  # training photos of each class
+    genus: Labels  # number of the genus, or the coarse class, of each class
+    means: Floats  # of the features of each class, (classes, dimensions)
+    choice: str  # what val chose
+
+    def save(self, path: Path) -> None:
+        """Write a file for :func:`load`; scores as float32, which is what a network gives."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        parts = {name: (x.astype(np.float32), y) for name, (x, y) in self.splits.items()}
+        arrays = {f"{name}_{i}": array for name, pair in parts.items() for i, array in enumerate(pair)}
+        others = {"counts": self.counts, "genus": self.genus, "means": self.means}
+        np.savez(path, choice=self.choice, **arrays, **others)
+
+    @property
+    def splits(self) -> dict[str, tuple[Floats, Labels]]:
+        """Val and test by name."""
+        return {"val": self.val, "test": self.test}
+
+
+def load(path: Path) -> Problem:
+    """Read what :meth:`Problem.save` wrote."""
+    with np.load(path) as file:
+        return Problem(
+            val=(file["val_0"].astype(np.float64), file["val_1"]),
+            test=(file["test_0"].astype(np.float64), file["test_1"]),
+            counts=file["counts"],
+            genus=file["genus"],
+            means=file["means"],
+            choice=str(file["choice"]),
+        )
+
+
+def problem(bench: Bench, loss: str, genus: Labels) -> Problem:
+    """Train the heads of a loss and take what does most on val."""
+    fits = [bench.fit(loss, decay, 0.0, FIRST_SEED) for decay in DECAYS]
+    choice, _ = bench.choose(fits, SHARPNESS)
+    train, classes = bench.features["train"], len(bench.dataset.classes)
+    return Problem(
+        val=_served(bench, choice, "val"),
+        test=_served(bench, choice, "test"),
+        counts=np.bincount(train.split.labels, minlength=classes),
+        genus=genus,
+        means=_class_means(train, classes),
+        choice=f"{choice.head} {choice.score_kind} {choice.sharpness:g} {choice.fit.weight_decay:g}",
+    )
+
+
+def _served(bench: Bench, choice: Choice, part: str) -> tuple[Floats, Labels]:
+    logits = bench.logits(choice.fit, part)[choice.head]
+    labels = bench.features[part].split.labels
+    return scores(choice.sharpness * logits, choice.score_kind), labels
+
+
+def _class_means(train: Features, classes: int) -> Floats:
+    sums = np.zeros((classes, train.values.shape[1]))
+    np.add.at(sums, train.split.labels, train.values[train.rows])
+    counts = np.bincount(train.split.labels, minlength=classes)
+    means: Floats = sums / np.maximum(counts, 1)[:, np.newaxis]
+    return means
+
+
+def coarse_classes(dataset: Dataset, table: Mapping[str, Any]) -> Labels:
+    """Coarse class of each class, from the ``classes.json`` of a data set."""
+    by_name = dict(zip(table["fine"], table["fine_to_coarse"], strict=True))
+    return np.array([by_name[name] for name in dataset.classes.ids], dtype=np.int64)
+
+
+class InventedSpecies(Bench):
+    """Points around the centres of invented species, in place of the features of photos."""
+
+    @classmethod
+    def draw(cls, folder: Path, seed: int = 0) -> "InventedSpecies":
+        """Species have a Zipf prior; those of a genus have centres near to each other."""
+        random = np.random.default_rng(seed)
+        prior = 1 / random.permutation(np.arange(1, SPECIES + 1))
+        spread_of = lambda scale, *shape: scale * random.standard_normal(shape)  # noqa: E731
+        centres = spread_of(GENUS_SPREAD, GENERA, DIMENSIONS)[genera()]
+        centres += spread_of(SPECIES_SPREAD, SPECIES, DIMENSIONS)
+        splits, features = dict[str, Split](), dict[str, Features]()
+        for part, rows in ROWS.items():
+            labels = random.choice(SPECIES, rows, p=prior / prior.sum())
+            if part == "train":
+                labels[:SPECIES] = np.arange(SPECIES)  # one row of each, as `ldam` needs
+            points = centres[labels] + spread_of(1, rows, DIMENSIONS)
+            splits[part] = Split(
+                name=part,
+                labels=labels,
+                names=[str(row) for row in range(rows)],
+                observations=None,
+                read=_no_photo,
+            )
+            features[part] = Features(splits[part], points.astype(np.float32), np.arange(rows))
+        counts = np.bincount(splits["train"].labels, minlength=SPECIES)
+        infos = [
+            ClassInfo(id=f"{i:04}", scientific_name=f"{i:04}", training_count=int(count))
+            for i, count in enumerate(counts)
+        ]
+        dataset = Dataset(source=INVENTED, classes=ClassTable(tuple(infos)), splits=splits)
+        flags = {"freeze": "backbone", "device": "cpu", "data": "flora", "weights": INVENTED}
+        return cls(flags, folder, dataset, features)
+
+    def fit(self, loss: str, weight_decay: float, noise: float, seed: int) -> Fit:
+        """A head as the product trains it on frozen features; trained once."""
+        decay = weight_decay * INVENTED_DECAY
+        config = self.config(loss, decay, seed)
+
+        def state() -> Mapping[str, torch.Tensor]:
+            torch.manual_seed(seed)
+            train = self.features["train"]
+            counts = np.bincount(train.split.labels, minlength=SPECIES).tolist()
+            objective = make_objective(config, counts)
+            network = self.network(objective.head)
+            start(network, config, objective, self.dataset, None)
+            return train_head(config, network, objective, train, self.features["val"])
+
+        path = self.place(noise, seed) / f"{loss}-{decay:g}.safetensors"
+        return self.kept(path, head_of(loss, config.head), decay, state)
+
+
+def genera() -> Labels:
+    """The genus of each invented species: five a genus."""
+    return np.arange(SPECIES) % GENERA
+
+
+def _no_photo(row: int) -> bytes:
+    raise OSError(f"row {row} has no photo")
