@@ -8,7 +8,7 @@ all on rare species. Val, with 1 value of the weight decay of three, head, kind 
 sharpness, is chosen from as in ``benchmarks.sets.head_methods``, in the same way for every loss.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from benchmarks.sets.head_methods import DECAYS, FIRST_SEED, SHARPNESS, Bench, Choice, Fit
 from florilege.calibration.scores import scores
 from florilege.data.dataset import Dataset, Split
+from florilege.data.flora import Flora
+from florilege.data.flora.species import flora_classes
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.training.frozen.blend import train_head
 from florilege.training.frozen.feature_store import Features
@@ -80,7 +82,7 @@ def load(path: Path) -> Problem:
         )
 
 
-def problem(bench: Bench, loss: str, genus: Labels) -> Problem:
+def problem(bench: Bench, genus: Labels, loss: str) -> Problem:
     """Train the heads of a loss and take what does most on val."""
     fits = [bench.fit(loss, decay, 0.0, FIRST_SEED) for decay in DECAYS]
     choice, _ = bench.choose(fits, SHARPNESS)
@@ -122,16 +124,13 @@ class InventedSpecies(Bench):
     def draw(cls, folder: Path, seed: int = 0) -> "InventedSpecies":
         """Species have a Zipf prior; those of a genus have centres near to each other."""
         random = np.random.default_rng(seed)
-        prior = 1 / random.permutation(np.arange(1, SPECIES + 1))
-        spread_of = lambda scale, *shape: scale * random.standard_normal(shape)  # noqa: E731
-        centres = spread_of(GENUS_SPREAD, GENERA, DIMENSIONS)[genera()]
-        centres += spread_of(SPECIES_SPREAD, SPECIES, DIMENSIONS)
+        prior, centres = _species(random)
         splits, features = dict[str, Split](), dict[str, Features]()
         for part, rows in ROWS.items():
-            labels = random.choice(SPECIES, rows, p=prior / prior.sum())
+            labels = random.choice(SPECIES, rows, p=prior)
             if part == "train":
                 labels[:SPECIES] = np.arange(SPECIES)  # one row of each, as `ldam` needs
-            points = centres[labels] + spread_of(1, rows, DIMENSIONS)
+            points = centres[labels] + random.standard_normal((rows, DIMENSIONS))
             splits[part] = Split(
                 name=part,
                 labels=labels,
@@ -165,6 +164,42 @@ class InventedSpecies(Bench):
 
         path = self.place(noise, seed) / f"{loss}-{decay:g}.safetensors"
         return self.kept(path, head_of(loss, config.head), decay, state)
+
+
+def _species(random: np.random.Generator) -> tuple[Floats, Floats]:
+    """Prior ``(species,)`` and centres ``(species, dimensions)``."""
+    prior = 1 / random.permutation(np.arange(1, SPECIES + 1))
+    centres = GENUS_SPREAD * random.standard_normal((GENERA, DIMENSIONS))[genera()]
+    centres += SPECIES_SPREAD * random.standard_normal((SPECIES, DIMENSIONS))
+    return prior / prior.sum(), centres
+
+
+def exact_problems(folder: Path) -> Iterator[tuple[str, Problem]]:
+    """The exact posterior of the flora and of the invented species, which need no head."""
+    flora = Flora(rows=ROWS)
+    names = flora_classes()
+    genus = np.unique([str(each.genus) for each in names], return_inverse=True)[1]
+    counts = np.bincount(flora.labels("train"), minlength=len(names))
+    posterior = {part: (flora.posterior(part), flora.labels(part)) for part in ("val", "test")}
+    yield "flora", _exact(posterior, counts, genus)
+    bench = InventedSpecies.draw(folder)
+    prior, centres = _species(np.random.default_rng(0))
+    posterior = {}
+    for part in ("val", "test"):
+        features = bench.features[part]
+        points = features.values.astype(np.float64)
+        logits = points @ centres.T - (centres**2).sum(axis=1) / 2 + np.log(prior)
+        posterior[part] = (scores(logits, "softmax"), features.split.labels)
+    counts = np.bincount(bench.features["train"].split.labels, minlength=SPECIES)
+    yield INVENTED, _exact(posterior, counts, genera())
+
+
+def _exact(posterior: dict[str, tuple[Floats, Labels]], counts: Labels, genus: Labels) -> Problem:
+    values, labels = posterior["val"]
+    means = np.zeros((len(counts), len(counts)))
+    np.add.at(means, labels, values)  # of posteriors, which are all that is known of a photo
+    means /= np.maximum(np.bincount(labels, minlength=len(counts)), 1)[:, np.newaxis]
+    return Problem(**posterior, counts=counts, genus=genus, means=means, choice="exact")
 
 
 def genera() -> Labels:
