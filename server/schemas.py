@@ -216,8 +216,8 @@ class Point(ResponseModel):
     coverage: float | None
     lambda_val: float | None = Field(serialization_alias="lambda")
     __annotations__.update(dict.fromkeys(FIGURES, Measured | None))
-    small_classes: int | None = Field(
-        description="For class_coverage: classes with too few photos for a threshold of their own."
+    macro_weight: float | None = Field(
+        description="For rules that favour rare species: 0 counts all photos alike, 1 all species."
     )
 
 

@@ -17,8 +17,8 @@ A class counts in a split if the measured half has photos of it. Sets have ``min
 import argparse
 import csv
 import json
-from contextlib import nullcontext, suppress
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final
 

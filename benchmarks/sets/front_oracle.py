@@ -23,7 +23,9 @@ from florilege.calibration.rules import calibrate
 from florilege.calibration.rules.class_conditional import class_quantiles
 
 
-def differences(theirs: Any, task: Task, new: Floats, labels: Labels) -> Iterator[tuple[str, float]]:
+def differences(
+    theirs: Any, task: Task, new: Floats, labels: Labels
+) -> Iterator[tuple[str, float]]:
     """What differs by how much, for thresholds on scores and for figures of ``new`` photos."""
     alpha, classes, counts = 1 - task.coverage, task.scores.shape[1], task.problem.counts
     wrong, prior = 1 - task.scores, counts / counts.sum()

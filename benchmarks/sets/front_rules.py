@@ -247,7 +247,8 @@ RULES: Final = (
     Rule(name="TorchCP saps", make=torchcp("SplitPredictor", "SAPS"), peer="torchcp", slow=True),
     Rule(name="TorchCP raps", peer="torchcp", slow=True,
          make=torchcp("SplitPredictor", "RAPS", penalty=0.01, kreg=2)),
-    Rule(name="TorchCP margin", make=torchcp("SplitPredictor", "Margin"), peer="torchcp", slow=True),
+    Rule(name="TorchCP margin", peer="torchcp", slow=True,
+         make=torchcp("SplitPredictor", "Margin")),
 )  # fmt: skip
 """Every rule of the front; parameters of the rivals are those of their papers or defaults."""
 

@@ -59,7 +59,9 @@ class Problem:
         """Write a file for :func:`load`; scores as float32, which is what a network gives."""
         path.parent.mkdir(parents=True, exist_ok=True)
         parts = {name: (x.astype(np.float32), y) for name, (x, y) in self.splits.items()}
-        arrays = {f"{name}_{i}": array for name, pair in parts.items() for i, array in enumerate(pair)}
+        arrays = {
+            f"{name}_{i}": array for name, pair in parts.items() for i, array in enumerate(pair)
+        }
         others = {"counts": self.counts, "genus": self.genus, "means": self.means}
         np.savez(path, choice=self.choice, **arrays, **others)
 
@@ -93,7 +95,7 @@ def problem(bench: Bench, genus: Labels, loss: str) -> Problem:
         counts=np.bincount(train.split.labels, minlength=classes),
         genus=genus,
         means=_class_means(train, classes),
-        choice=f"{choice.head} {choice.score_kind} {choice.sharpness:g} {choice.fit.weight_decay:g}",
+        choice=" ".join(map(str, (*choice[1:], choice.fit.weight_decay))),
     )
 
 

@@ -196,10 +196,10 @@ def _all_tables() -> int:
     source = Source(
         blocks=blocks, rows=STREAM_ROWS, head="linear", score_kind="sigmoid", temperature=1.0
     )
-    weights = class_weights(np.arange(1, STREAM_CLASSES + 1), plan.micro_weight)
+    weights = class_weights(np.arange(1, STREAM_CLASSES + 1), plan.macro_weight)
     tables = tabulate(source, plan, plan.grid).tables
     tables += tabulate(source, plan, plan.grid, weights=weights).tables
-    return len([*tables, *promised_tables(source, plan)])
+    return len([*tables, *promised_tables(source, plan, weights)])
 
 
 def _stream() -> Iterator[tuple[Scores, Labels]]:

@@ -5,6 +5,8 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from florilege.calibration.calibrate.calibration_settings import (
     CalibrationPlan,
     CalibrationSettings,
@@ -205,14 +207,15 @@ def _size_cautions(record: CalibrationRecord) -> Iterator[str]:
 
 
 def _class_cautions(record: CalibrationRecord) -> Iterator[str]:
-    """Warnings about classes with too few photos for a threshold of their own."""
+    """Warnings about classes that are in every set for lack of photos."""
     for level in record.asked_coverage:
-        point = record.point("class_coverage", coverage=level)
-        if point.small_classes:
+        thresholds = record.point("class_coverage", coverage=level).class_thresholds
+        everywhere = int((np.asarray(thresholds) <= 0).sum())
+        if everywhere:
             yield (
-                f"{point.small_classes:,} of {record.classes:,} classes have fewer than the "
-                f"{fewest_rows(level)} photos that class_coverage {level:g} needs: it guarantees "
-                "nothing for each of them"
+                f"{everywhere:,} of {record.classes:,} classes have fewer than the "
+                f"{fewest_rows(level)} photos that class_coverage {level:g} needs: they are in "
+                "every set; choose a --macro-weight below 1"
             )
 
 

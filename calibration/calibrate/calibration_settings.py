@@ -17,7 +17,7 @@ from florilege.calibration.rejection.ood_scores import (
     METHODS,
     check_share,
 )
-from florilege.calibration.rules import class_weights
+from florilege.calibration.rules import MACRO_WEIGHT, class_weights
 from florilege.calibration.scores import SCORE_KINDS, ScoreKind, check_temperature
 from florilege.calibration.threshold import check_average_k
 from florilege.models.class_lists import RegionList
@@ -57,8 +57,9 @@ class CalibrationSettings(FlagSettings):
         default="0.9,0.95", validate_default=True, description="Coverages to calibrate."
     )
     min_size: int = Field(default=1, description="1: every set holds its best class; 0: not.")
-    micro_weight: float = Field(
-        default=0.5, description="For the balanced rules: 1 counts photos, 0 counts classes."
+    macro_weight: float = Field(
+        default=MACRO_WEIGHT,
+        description="For the balanced rules and class_coverage: 0 counts photos, 1 counts classes.",
     )
     head: str | None = Field(
         default=None, description="Head to serve; by default the best on these photos."
@@ -85,6 +86,7 @@ class CalibrationSettings(FlagSettings):
     max_size: int | None = Field(
         default=None, description="Largest set under a guaranteed mean size; by default 50, or 2 K."
     )
+    micro_weight: Annotated[float | None, Flag(hidden=True)] = None
     small_classes: Annotated[str | None, Flag(hidden=True)] = None
     list_files: Annotated[
         tuple[str, ...], Flag(name="--list", type=list[str] | None, metavar="[NAME=]FILE")
@@ -109,7 +111,7 @@ class CalibrationSettings(FlagSettings):
             raise ValueError(f"min_size must be 0 or 1, got {self.min_size}")
         for coverage in self.coverages:
             check_coverage(coverage)
-        class_weights([1], self.micro_weight)
+        class_weights([1], self.macro_weight)
         for temperature in self.temperatures or ():
             check_temperature(temperature)
         if self.temperatures == () or (
@@ -125,9 +127,13 @@ class CalibrationSettings(FlagSettings):
                 f"{self.rejection_method!r}{suggestion(str(self.rejection_method), methods)}"
             )
         check_share(self.suspect_share)
-        if self.small_classes not in (None, "marginal"):
+        if self.micro_weight is not None:
             raise ValueError(
-                "small_classes was removed: classes with few photos get the threshold of all photos"
+                f"micro_weight was replaced: use macro_weight={1 - self.micro_weight:g}, 1 less it"
+            )
+        if self.small_classes is not None:
+            raise ValueError(
+                "small_classes was removed: macro_weight sets the room for classes with few photos"
             )
         if not 0 < self.delta < 1:
             raise ValueError(f"delta must be in (0, 1), got {self.delta}")

@@ -72,12 +72,12 @@ def fit_record(
         counts = np.bincount(labels, minlength=plan.classes)
     choice = _choose_source(outputs, plan, advance)
     served = choice.source
-    weights = class_weights(counts, plan.micro_weight)
+    weights = class_weights(counts, plan.macro_weight)
     single = tabulate(served, plan, plan.grid)
     tables = single.tables
     threshold = tables[0].columns.lambda_val[plan.grid.index(plan.default_k)]  # of average_k
     tables += tabulate(served, plan, plan.grid, weights=weights).tables
-    tables += promised_tables(served, plan)
+    tables += promised_tables(served, plan, weights)
     for images in plan.images:
         tables += group_tables(outputs, plan, served, images=images, weights=weights)
         advance(len(labels))
@@ -120,7 +120,7 @@ def fit_record(
         ),
         class_counts=tuple(counts.tolist()),
         class_counts_from=outputs.split if class_counts is None else "train",
-        micro_weight=plan.micro_weight,
+        macro_weight=plan.macro_weight,
         size_bins=tuple(size_bins(plan.classes).tolist()),
         distribution=distribution,
         rejection=rejection,
@@ -207,7 +207,7 @@ def _choose_temperature(
 def passes(outputs: SplitOutputs, plan: CalibrationPlan) -> int:
     """How often :func:`fit_record` reads all rows; each entry of ``plan.images`` counts once."""
     candidates = plan.candidates(outputs.heads)
-    return 2 * len(candidates) + 7 + len(plan.images) + PASSES * len(plan.lists)
+    return 2 * len(candidates) + 8 + len(plan.images) + PASSES * len(plan.lists)
 
 
 def single_photos(

@@ -62,7 +62,7 @@ def group_tables(
     ks = plan.compared
     tables = tabulate(source, plan, ks, fixed=False).tables
     tables += tabulate(source, plan, ks, weights=weights).tables
-    tables += promised_tables(source, plan)
+    tables += promised_tables(source, plan, weights)
     fixed = top_k_rules([k for k in ks if k <= LARGEST_K], len(marginal_rows), classes=plan.classes)
     top_k_rows = []
     for rule, k in zip(fixed.rules, fixed.values, strict=True):  # marginals depend on k

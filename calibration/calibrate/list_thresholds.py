@@ -63,7 +63,7 @@ def list_tables(
         single, blocks=blocks, rows=calibrated.rows, list_name=region.name, plants=plants
     )
     list_plan = plan.model_copy(update={"classes": len(classes)})  # a K may exceed their number
-    weights = class_weights(class_counts[classes], plan.micro_weight)
+    weights = class_weights(class_counts[classes], plan.macro_weight)
     tables = tabulate(source, list_plan, plan.compared).tables
     return calibrated, tables + tabulate(source, list_plan, plan.compared, weights=weights).tables
 

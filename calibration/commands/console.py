@@ -267,7 +267,7 @@ def _plain(point: OperatingPoint) -> dict[str, Any]:
         "guaranteed": point.guaranteed,
         "delta": point.delta,
         "max_size": point.max_size,
-        "small_classes": point.small_classes if RULES[point.rule].by_class else None,
+        "macro_weight": point.macro_weight,
         "lambda_val": point.lambda_val,
         **point.row.figures("calibrate"),
         "rows": point.rows,
@@ -279,7 +279,7 @@ def _of_several(point: OperatingPoint) -> dict[str, Any]:
 
 
 def _lambda(entry: Plain) -> str:
-    by_class = entry["small_classes"] is not None
+    by_class = RULES[entry["rule"]].by_class
     return "by class" if by_class else threshold_text(entry["lambda_val"])
 
 

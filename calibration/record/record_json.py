@@ -7,9 +7,7 @@ from typing import Any
 
 from florilege.errors import BundleError
 
-SCHEMA_VERSION = 5
-_REMOVED = (b'"log_ratios"', b'"small_classes"')
-"""Keys that only older records of this schema have."""
+SCHEMA_VERSION = 6
 
 
 def dump(content: Any) -> str:
@@ -49,9 +47,6 @@ def parse(text: str | bytes, kind: Any) -> Any:
         content = from_json(text)
         if content["schema_version"] != SCHEMA_VERSION:
             raise BundleError(_other_version(content["schema_version"]))
-        raw = text.encode() if isinstance(text, str) else text
-        if any(name in raw for name in _REMOVED):
-            text = _without_removed(content)
         record = _reader(kind).validate_json(text)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise BundleError(
@@ -68,25 +63,6 @@ def _reader(kind: Any) -> Any:
     strict = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
     optional: Any = kind | None  # pydantic takes no configuration for a plain dataclass
     return TypeAdapter(optional, config=strict)
-
-
-def _without_removed(content: dict[str, Any]) -> str:
-    """The JSON of an older record of this schema without the removed keys.
-
-    Raises:
-        BundleError: Its thresholds are of scores that were corrected for class frequencies.
-    """
-    if content.pop("log_ratios", None) is not None:
-        raise BundleError(
-            "calibration.json corrects scores for class frequencies, which this version does not "
-            "support: run `florilege calibrate BUNDLE --data DATA`"
-        )
-    for name in ("mean_scores", "class_logsumexp", "class_spread"):
-        content["distribution"].pop(name, None)
-    for table in content["tables"]:
-        if table["by_class"] is not None:
-            table["by_class"].pop("small_classes", None)
-    return json.dumps(content)
 
 
 def _fault(error: Exception) -> str:

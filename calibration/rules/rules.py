@@ -126,7 +126,8 @@ def balanced_average_k(
     """
     weights = class_weights(class_counts, macro_weight)
     evidence = _evidence(scores, largest=average_k, min_size=min_size, class_weights=weights)
-    return evidence.average_k(average_k, rule="balanced_average_k")
+    rule = evidence.average_k(average_k, rule="balanced_average_k")
+    return replace(rule, macro_weight=macro_weight)
 
 
 def balanced_coverage(
@@ -151,7 +152,8 @@ def balanced_coverage(
     """
     weights = class_weights(class_counts, macro_weight)
     evidence = _evidence(scores, labels, largest=min_size, min_size=min_size, class_weights=weights)
-    return evidence.coverage(coverage, rule="balanced_coverage")
+    rule = evidence.coverage(coverage, rule="balanced_coverage")
+    return replace(rule, macro_weight=macro_weight)
 
 
 def class_coverage(
@@ -191,7 +193,9 @@ def class_coverage(
     return class_coverage_of(evidence, true, coverage, macro_weight)
 
 
-def class_weights(class_counts: ArrayLike, macro_weight: float = MACRO_WEIGHT) -> NDArray[np.float64]:
+def class_weights(
+    class_counts: ArrayLike, macro_weight: float = MACRO_WEIGHT
+) -> NDArray[np.float64]:
     """Factor of each class's score in the balanced rules: ``1 - w + w / (classes * prior)``.
 
     With exact posteriors a threshold on ``p_j * factor_j`` maximises

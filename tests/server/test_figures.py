@@ -74,7 +74,7 @@ def test_each_figure_is_recorded_printed_and_answered(bundle: Path, client: Test
         lists=(),
     )
     alone: dict[Verb, set[str]] = {
-        "calibrate": {"guaranteed", "delta", "max_size", "small_classes"},
+        "calibrate": {"guaranteed", "delta", "max_size", "macro_weight"},
         "evaluate": {"shots"},
     }
     entries = {"calibrate": summary(record)["rules"], "evaluate": evaluation.to_plain()["rules"]}
@@ -94,4 +94,4 @@ def test_each_figure_is_recorded_printed_and_answered(bundle: Path, client: Test
                 {} if figure is None else {"selection_split": place[name]["selection_split"]}
             )
             assert place[name] == (figure and figure | selection)
-    assert view.keys() - answered(point) == {"k", "coverage", "lambda", "small_classes"}
+    assert view.keys() - answered(point) == {"k", "coverage", "lambda", "macro_weight"}

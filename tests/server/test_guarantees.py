@@ -212,9 +212,8 @@ def test_the_card_lists_guarantees_apart_from_those_of_the_rule(
     assert [point["k"] for point in mean["points"]] == [1.0, 3.0]
     point = promising.record.point("average_k", k=3, guarantee="mean")
     assert mean["points"][1]["lambda"] == point.lambda_val
-    points = rules["class_coverage"]["points"]
-    assert [point["small_classes"] for point in points] == [0, 12]
-    assert rules["coverage"]["points"][0]["small_classes"] is None
+    assert [point["macro_weight"] for point in rules["class_coverage"]["points"]] == [0.5, 0.5]
+    assert rules["coverage"]["points"][0]["macro_weight"] is None
 
 
 def test_predict_gives_the_same_sets(promising: Promising, tmp_path: Path) -> None:

@@ -288,8 +288,8 @@ class Point:
     lambda_val: float | None = field(metadata={"json": "lambda"})
     expected_size: Measured | None
     hit_rate: Measured | None
-    small_classes: int | None
-    """For class_coverage: classes with too few photos for a threshold of their own."""
+    macro_weight: float | None
+    """For rules that favour rare species: 0 counts all photos alike, 1 all species."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

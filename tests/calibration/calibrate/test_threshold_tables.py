@@ -120,16 +120,19 @@ def test_class_coverage_is_the_rule_of_the_library(
     record = fitted(min_size=min_size)
     for level in LEVELS:
         point = record.point("class_coverage", coverage=level)
-        rule = calibrate("class_coverage", values, labels, coverage=level, min_size=min_size)
+        rule = calibrate(
+            "class_coverage", values, labels, coverage=level, min_size=min_size,
+            class_counts=record.class_counts,
+        )  # fmt: skip
         assert point.lambda_val == 0.0
         assert point.class_thresholds is not None
         assert rule.class_thresholds is not None
         assert point.class_thresholds.tolist() == rule.class_thresholds.tolist()
-        assert point.small_classes == rule.small_classes > 0
+        assert point.macro_weight == rule.macro_weight == 0.5
         check_measured(point, rule.sets(values))
         reached = point.compare(values) >= 0.0
         if min_size:
-            reached[np.arange(ROWS), values.argmax(axis=1)] = True
+            reached[np.arange(ROWS), point.rank_by(values).argmax(axis=1)] = True
         assert (reached == rule.sets(values)).all()
 
 
@@ -214,13 +217,16 @@ def test_the_statement_says_what_is_promised(
     assert record.point(**arguments).statement.endswith(sentence)  # type: ignore[arg-type]  # mixed
 
 
-def test_the_statement_of_class_coverage_leaves_out_what_is_not_promised(
-    record: CalibrationRecord,
+@pytest.mark.parametrize(
+    ("macro_weight", "ending"),
+    [(0.0, "at least 80.0 %."), (0.5, "at least 60.0 %."), (1.0, "80.0 %, for each class.")],
+)
+def test_the_statement_of_class_coverage_depends_on_its_parameter(
+    macro_weight: float, ending: str
 ) -> None:
+    record = fitted(macro_weight=macro_weight)
     point = record.point("class_coverage", coverage=0.8)
-    assert point.small_classes > 0
-    ending = f"for each class but the {point.small_classes} with too few photos."
-    assert point.statement.endswith(ending)
+    assert point.statement.endswith(ending), point.statement
 
 
 def test_too_few_photos_leave_the_best_class_at_a_threshold_that_json_readers_can_hold() -> None:
@@ -276,20 +282,12 @@ def test_memory_does_not_grow_with_the_classes() -> None:
                         images=2, made_from="observations")  # fmt: skip
         plan = CalibrationPlan(classes=classes, ks=(3.0,), coverages=())
         tracemalloc.start()
-        promised_tables(source, plan)
+        promised_tables(source, plan, np.ones(classes))
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return most
 
     assert peak(1000) - peak(100) < 0.3 * 4000 * 1000 * 8  # of all scores; blocks take the most
-
-
-def test_a_record_with_a_policy_for_small_classes_still_opens(record: CalibrationRecord) -> None:
-    plain = json.loads(record.to_json())
-    for table in plain["tables"]:
-        if table["by_class"] is not None:
-            table["by_class"]["small_classes"] = "group"
-    assert CalibrationRecord.from_json(json.dumps(plain)).to_json() == record.to_json()
 
 
 def test_damaged_promises_are_refused(record: CalibrationRecord) -> None:
@@ -326,7 +324,7 @@ def test_scores_without_labels_give_the_same_tables_without_hits() -> None:
                         score_kind="softmax", temperature=1.0)  # fmt: skip
         weighted = tabulate(source, plan, plan.grid, weights=np.arange(1.0, CLASSES + 1))
         plain = tabulate(source, plan, plan.grid)
-        return [*plain.tables, *weighted.tables, *promised_tables(source, plan)]
+        return [*plain.tables, *weighted.tables, *promised_tables(source, plan, np.ones(CLASSES))]
 
     blind, seeing = tables(None), tables(sample_logits()[1])
     assert len(blind) == 2 + sum(spec.asks == "k" for spec in RULES.values())

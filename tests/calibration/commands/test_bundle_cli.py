@@ -84,7 +84,7 @@ def calibration(factor: float = 1.0, head: str = "linear", *, labelled: bool = T
         ),
         class_counts=(7, 3),
         class_counts_from="train",
-        micro_weight=0.5,
+        macro_weight=0.5,
         size_bins=(0, 1, 2),
         distribution=gathered.result(),
         rejection=None,
