@@ -80,5 +80,5 @@ def _other_version(version: object) -> str:
     older = isinstance(version, int) and version < SCHEMA_VERSION
     return (
         f"calibration.json has schema version {version}, this version reads {SCHEMA_VERSION}: "
-        + ("calibrate the bundle again" if older else "update florilege")
+        + ("run `florilege calibrate BUNDLE --data DATA`" if older else "update florilege")
     )
