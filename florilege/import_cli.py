@@ -1,7 +1,6 @@
 """``florilege import``."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Final
@@ -41,8 +40,7 @@ def _import_command(
         ),
     ],
     classes: Annotated[
-        Path,
-        typer.Option(help="Table of classes, classes.csv: row i describes output i."),
+        Path, typer.Option(help="Table of classes, classes.csv: row i describes output i.")
     ],
     out: Annotated[Path, typer.Option("--out", metavar="BUNDLE", help="Bundle to write.")],
     preprocess: Annotated[
@@ -86,7 +84,12 @@ def _import_command(
     pictures = read_thumbnails(str(classes), class_file.thumbnails)
     thumbnails = pack(table, pictures) if pictures else b""
     description = read_description(preprocess)
-    split = None if chosen_on is None else _split_chosen_on(chosen_on)
+    split = chosen_on
+    if chosen_on is not None:
+        split = NO_SPLIT if chosen_on.strip().lower() == NO_SPLIT else split_name(chosen_on)
+        if split is None:
+            names = f"{', '.join(SPLITS)} or {NO_SPLIT}"
+            raise UsageError(f"--chosen-on takes {names}, got {chosen_on!r}")
     with reserved(out):
         imported = _import(model, weights, description, len(table), photos or [])
         bundle = write_imported(imported, table, thumbnails, out, chosen_on=split)
@@ -106,19 +109,11 @@ def _import_command(
             "imported_from": dict(imported.files),
             "facts": dict(imported.facts),
             "agreement": asdict(imported.agreement),
-            "best": dict(_best_classes(imported, bundle)),
+            "best": _best_classes(imported, bundle),
         }
         typer.echo(json.dumps(result, ensure_ascii=False))
     else:
         _print_tables(imported, bundle)
-
-
-def _split_chosen_on(text: str) -> str:
-    """The normalised name of the split, or ``none``."""
-    name = NO_SPLIT if text.strip().lower() == NO_SPLIT else split_name(text)
-    if name is None:
-        raise UsageError(f"--chosen-on takes {', '.join(SPLITS)} or {NO_SPLIT}, got {text!r}")
-    return name
 
 
 def _import(
@@ -138,7 +133,7 @@ def _import(
     return import_checkpoint(model, weights, description, classes=classes, photos=photos)
 
 
-def _best_classes(imported: ImportedModel, bundle: Bundle) -> Mapping[str, str]:
+def _best_classes(imported: ImportedModel, bundle: Bundle) -> dict[str, str]:
     """The name of the best class of each compared picture."""
     best = imported.logits.argmax(axis=1)
     names = [bundle.classes[int(index)].scientific_name for index in best]
@@ -147,11 +142,8 @@ def _best_classes(imported: ImportedModel, bundle: Bundle) -> Mapping[str, str]:
 
 def _print_tables(imported: ImportedModel, bundle: Bundle) -> None:
     console = Console()
-    facts = Table(
-        title=escape(f"{bundle.path}: {len(bundle.classes):,} classes"),
-        title_justify="left",
-        show_header=False,
-    )
+    title = escape(f"{bundle.path}: {len(bundle.classes):,} classes")
+    facts = Table(title=title, title_justify="left", show_header=False)
     for name, fact in imported.facts.items():
         facts.add_row(name, escape(fact))
     console.print(facts)

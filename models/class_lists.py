@@ -26,14 +26,13 @@ class RegionList:
     classes: tuple[int, ...]  # output indices of its classes, ascending, at least one
 
     def __post_init__(self) -> None:
-        if not self.classes or list(self.classes) != sorted(set(self.classes)):
+        ascending = list(self.classes) == sorted(set(self.classes))
+        if not self.classes or self.classes[0] < 0 or not ascending:
             raise ValueError(f"list {self.name!r} must hold distinct classes in ascending order")
-        if self.classes[0] < 0:
-            raise ValueError(f"list {self.name!r} holds negative class {self.classes[0]}")
 
 
 def _read_list(name: str | None, path: Path, classes: ClassTable) -> RegionList:
-    list_name = _checked_name(path.stem if name is None else name, path)
+    name = _checked_name(path.stem if name is None else name, path)
     ids = _ids(path)
     if not ids:
         raise DataError(f"{path} holds no class id: write one per line")
@@ -44,7 +43,16 @@ def _read_list(name: str | None, path: Path, classes: ClassTable) -> RegionList:
             f"{path}: {len(unknown)} of {len(ids)} class ids are not among the {len(classes):,} of "
             f"the model; correct or remove them:{_with_near_names(unknown, classes)}"
         )
-    return RegionList(name=list_name, classes=tuple(sorted(classes.index_of[id_] for id_ in ids)))
+    return RegionList(name=name, classes=tuple(sorted(classes.index_of[id_] for id_ in ids)))
+
+
+def _checked_name(name: str, path: Path) -> str:
+    if not name or len(name) > LONGEST_NAME or not name.isprintable() or name != name.strip():
+        raise DataError(
+            f"{path}: a list cannot be named {name[:LONGEST_NAME]!r}: use 1 to {LONGEST_NAME} "
+            "printable characters without leading or trailing spaces"
+        )
+    return name
 
 
 def read_lists(words: Iterable[str], classes: ClassTable) -> tuple[RegionList, ...]:
@@ -108,12 +116,3 @@ def _with_near_names(unknown: list[str], classes: ClassTable) -> str:
         near = dict.fromkeys(id_of.get(each, each) for each in nearest(unknown_id, candidates))
         text += f"\n  {unknown_id}" + (f" (near: {', '.join(near)})" if near else "")
     return text
-
-
-def _checked_name(name: str, path: Path) -> str:
-    if not name or len(name) > LONGEST_NAME or not name.isprintable() or name != name.strip():
-        raise DataError(
-            f"{path}: a list cannot be named {name[:LONGEST_NAME]!r}: use 1 to {LONGEST_NAME} "
-            "printable characters without leading or trailing spaces"
-        )
-    return name

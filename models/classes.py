@@ -5,11 +5,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import BeforeValidator
 
 from florilege.errors import BundleError
+from florilege.models.json_file import read_json
 
 _OPTIONAL = ("genus", "family", "gbif", "link", "thumbnail")
 # Genus, hybrid sign, epithet, and epithet of a subspecies, variety or form; the authors follow.
@@ -30,8 +32,8 @@ class Thumbnail:
 class ClassInfo:
     """One class; unknown values are None. The best name in each language comes first."""
 
-    id: str  # stable: the folder's name or the manifest's ``class_id``
-    scientific_name: str  # shown to people; the id if nothing better is known
+    id: Annotated[str, BeforeValidator(str)]  # stable: the folder's name or ``class_id``
+    scientific_name: str = ""  # shown to people; by default the id
     genus: str | None = None
     family: str | None = None
     gbif: str | None = None  # key in the GBIF backbone
@@ -39,6 +41,9 @@ class ClassInfo:
     training_count: int | None = None
     link: str | None = None  # URL of a page about it
     thumbnail: Thumbnail | None = None  # None if there is no picture
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scientific_name", self.scientific_name or self.id)
 
     @cached_property
     def by_language(self) -> Mapping[str, tuple[str, ...]]:
@@ -103,24 +108,7 @@ class ClassTable(Sequence[ClassInfo]):
         Raises:
             BundleError: The text is not a list of classes.
         """
-        try:
-            return cls(tuple(_from_plain(entry) for entry in json.loads(text)))
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise BundleError(f"classes.json is damaged: {error!r}") from error
-
-
-def _from_plain(entry: Mapping[str, Any]) -> ClassInfo:
-    names = entry.get("common_names") or {}
-    thumbnail = entry.get("thumbnail")  # older bundles lack this key
-    if thumbnail is not None:
-        thumbnail = Thumbnail(author=thumbnail.get("author"), licence=thumbnail.get("licence"))
-    return ClassInfo(
-        id=str(entry["id"]),
-        scientific_name=str(entry.get("scientific_name") or entry["id"]),
-        common_names={language: tuple(values) for language, values in names.items()},
-        thumbnail=thumbnail,
-        **{key: entry.get(key) for key in ("genus", "family", "gbif", "training_count", "link")},
-    )
+        return cls(read_json(tuple[ClassInfo, ...], text, "classes.json"))
 
 
 def without_author(name: str) -> str:

@@ -8,11 +8,11 @@ Its last output, ``features``, is the input of the head and serves out-of-distri
 import copy
 import gc
 import logging
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -22,9 +22,9 @@ import torch
 from torch import Tensor, nn
 
 from florilege.errors import BundleError
-from florilege.files import write_atomic
 from florilege.models.backbones import Network
 from florilege.models.heads import output_names
+from florilege.models.images import Preprocess
 from florilege.models.onnx_graph import without_origins
 from florilege.models.session import FEATURES
 
@@ -95,32 +95,21 @@ class _ExportedNetwork(PictureNetwork):
         return (*(outputs if isinstance(outputs, tuple) else (outputs,)), features)
 
 
-def export_onnx(
-    network: Network, *, image_size: int, mean: Sequence[float], std: Sequence[float], path: Path
-) -> dict[str, float | int]:
-    """Write ``network`` to the ONNX file ``path`` and check it against torch.
+def export_onnx(network: Network, preprocess: Preprocess) -> tuple[bytes, dict[str, float | int]]:
+    """Export ``network`` for the pictures of ``preprocess`` and check it against torch.
 
     Leaves the network in evaluation mode on the CPU.
 
-    Args:
-        network: A network from ``florilege.models.backbones.build``.
-        image_size: Height and width of the pictures in pixels.
-        mean, std: See :class:`PictureNetwork`.
-        path: The file to write; any failure leaves it unchanged.
-
     Returns:
-        The fields of :class:`_Parity`.
+        The content of the ONNX file, and the fields of :class:`_Parity`.
 
     Raises:
-        BundleError: The file and torch differ by more than the tolerance.
-        ValueError: ``image_size`` is smaller than 1.
+        BundleError: The graph and torch differ by more than the tolerance.
     """
-    if image_size < 1:
-        raise ValueError(f"image_size must be at least 1, got {image_size}")
-    pictures = _ExportedNetwork(network, mean, std).cpu().eval()
-    content = without_origins(_export(pictures, network.head_name, image_size))
+    pictures = _ExportedNetwork(network, preprocess.mean, preprocess.std).cpu().eval()
+    content = without_origins(_export(pictures, network.head_name, preprocess.image_size))
     onnx.checker.check_model(content, full_check=True)
-    parity = _compare(pictures, content, image_size=image_size)
+    parity = _compare(pictures, content, image_size=preprocess.image_size)
     if not parity.holds:
         raise BundleError(
             f"the exported graph differs from torch by {parity.max_difference:.3g} (allowed "
@@ -128,8 +117,7 @@ def export_onnx(
             f"({parity.feature_tolerance:.3g}); nothing was written. An undertrained network "
             "amplifies rounding errors: train it longer, or at a larger --image-size"
         )
-    write_atomic(path, content)
-    return asdict(parity)
+    return content, asdict(parity)
 
 
 def _export(pictures: _ExportedNetwork, head: str, image_size: int) -> onnx.ModelProto:
@@ -198,12 +186,11 @@ def _compare(pictures: _ExportedNetwork, content: bytes, *, image_size: int) -> 
     """Run the ONNX file ``content`` and torch on the same pictures, in batches of 1, 2 and 5."""
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     batches = [_hard_pictures(count, image_size) for count in _PARITY_BATCHES]
-    float32 = [_outputs(pictures, batch) for batch in batches]
-    parity = _parity(float32, [session.run(None, {"image": batch}) for batch in batches])
+    float32 = _torch_outputs(pictures, batches)
+    parity = _parity(float32, _joined([session.run(None, {"image": each}) for each in batches]))
     if parity.holds:
         return parity
-    float64_network = copy.deepcopy(pictures).double()
-    rounding = _parity([_outputs(float64_network, batch) for batch in batches], float32)
+    rounding = _parity(_torch_outputs(copy.deepcopy(pictures).double(), batches), float32)
 
     def widened(tolerance: float, error: float) -> float:
         return min(tolerance + _ROUNDINGS * error, 100 * tolerance)  # more would check nothing
@@ -216,36 +203,31 @@ def _compare(pictures: _ExportedNetwork, content: bytes, *, image_size: int) -> 
 
 
 @torch.no_grad()
-def _outputs(pictures: _ExportedNetwork, batch: np.ndarray) -> list[np.ndarray]:
-    return [output.numpy() for output in pictures(torch.from_numpy(batch))]
+def _torch_outputs(pictures: _ExportedNetwork, batches: list[np.ndarray]) -> list[np.ndarray]:
+    return _joined([[each.numpy() for each in pictures(torch.from_numpy(b))] for b in batches])
 
 
-def _parity(reference: list[list[np.ndarray]], outputs: list[list[np.ndarray]]) -> _Parity:
-    """Compare outputs; both sides hold a list per batch, logits first and features last."""
-    batches = [list(zip(*sides, strict=True)) for sides in zip(reference, outputs, strict=True)]
-    difference, max_logit = _worst([pair for pairs in batches for pair in pairs[:-1]])
-    feature_difference, max_feature = _worst([pairs[-1] for pairs in batches])
+def _joined(batches: list[list[np.ndarray]]) -> list[np.ndarray]:
+    """Each output for all pictures, from the outputs of each batch."""
+    return [np.concatenate(parts) for parts in zip(*batches, strict=True)]
+
+
+def _parity(reference: list[np.ndarray], outputs: list[np.ndarray]) -> _Parity:
+    """Compare outputs, of which the last are the features."""
+    with np.errstate(invalid="ignore"):  # infinite - infinite
+        pairs = zip(reference, outputs, strict=True)
+        differences = [float(np.abs(expected - output).max()) for expected, output in pairs]
+    differences = [each if math.isfinite(each) else math.inf for each in differences]
+    largest = [float(np.abs(expected).max()) for expected in reference]
+    max_logit = max(largest[:-1])
     return _Parity(
-        max_difference=difference,
+        max_difference=max(differences[:-1]),
         max_logit=max_logit,
         tolerance=ABSOLUTE_TOLERANCE + RELATIVE_TOLERANCE * max_logit,
-        max_feature_difference=feature_difference,
-        feature_tolerance=ABSOLUTE_TOLERANCE + RELATIVE_TOLERANCE * max_feature,
-        pictures=sum(_PARITY_BATCHES),
+        max_feature_difference=differences[-1],
+        feature_tolerance=ABSOLUTE_TOLERANCE + RELATIVE_TOLERANCE * largest[-1],
+        pictures=len(reference[0]),
     )
-
-
-def _worst(pairs: list[tuple[np.ndarray, np.ndarray]]) -> tuple[float, float]:
-    """The largest absolute difference, and the largest absolute reference value."""
-    difference = max(_distance(reference, output) for reference, output in pairs)
-    return difference, max(float(np.abs(reference).max()) for reference, _ in pairs)
-
-
-def _distance(reference: np.ndarray, output: np.ndarray) -> float:
-    if reference.shape != output.shape or not np.isfinite(reference).all():
-        return float("inf")
-    distance = np.abs(reference - output).max()
-    return float(distance) if np.isfinite(distance) else float("inf")
 
 
 def _hard_pictures(count: int, image_size: int) -> np.ndarray:

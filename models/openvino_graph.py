@@ -24,14 +24,12 @@ class _Node(NamedTuple):
     shape: list[int]
 
 
-def open_in_openvino(
-    content: bytes, shapes: Mapping[str, Sequence[int]], *, bf16: bool
-) -> "_OpenVinoGraph":
+def open_in_openvino(content: bytes, side: int, *, bf16: bool) -> "_OpenVinoGraph":
     """Open a graph for one picture at a time; any number of threads may run it at once.
 
     Args:
         content: Content of an ONNX file.
-        shapes: Shapes of its inputs by name. A fixed shape saves about a fifth of the time.
+        side: Side of its pictures in pixels. A fixed shape saves about a fifth of the time.
         bf16: Whether to compute with 16 bits, of which 8 are the mantissa.
 
     Raises:
@@ -53,7 +51,7 @@ def open_in_openvino(
             "onnxruntime, or calibrate with --runtime openvino --precision float32"
         )
     model = core.read_model(content)
-    model.reshape({name: list(shape) for name, shape in shapes.items()})
+    model.reshape([1, side, side, 3])
     settings = {
         "INFERENCE_PRECISION_HINT": "bf16" if bf16 else "f32",
         "NUM_STREAMS": cores(),  # one thread per stream: photos run in parallel, one per core
@@ -63,7 +61,7 @@ def open_in_openvino(
     provider = f"OpenVINO {'bf16' if bf16 else 'float32'}"
     graph = _OpenVinoGraph(core.compile_model(model, "CPU", settings), provider)
     with _FIRST_RUN:  # two threads that both create the first tensor deadlock
-        graph.run([], {name: np.zeros(shape, np.uint8) for name, shape in shapes.items()})
+        graph.run([], {graph.get_inputs()[0].name: np.zeros((1, side, side, 3), np.uint8)})
     return graph
 
 

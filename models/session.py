@@ -12,14 +12,7 @@ from florilege.errors import BundleError, UsageError, install_hint
 from florilege.models.bundle.bundle import MODEL, Bundle
 from florilege.models.images import MAX_PIXELS, Header, load
 from florilege.models.openvino_graph import open_in_openvino
-from florilege.models.runtime import (
-    CPU,
-    CUDA,
-    DEVICES,
-    OPENVINO,
-    Runtime,
-    import_runtime,
-)
+from florilege.models.runtime import CPU, CUDA, DEVICES, OPENVINO, Runtime, import_runtime
 
 INPUT: Final = "image"
 FEATURES: Final = "features"  # input of the last layer, (batch, dimensions); may be absent
@@ -94,7 +87,7 @@ class Session:
         return outputs, perf_counter() - started
 
     def logits(self, images: npt.NDArray[np.uint8]) -> dict[str, Floats]:
-        """Only the logits; arguments and errors are those of :meth:`outputs`."""
+        """Only the logits of :meth:`outputs`."""
         return self.outputs(images).logits
 
     def outputs(self, images: npt.NDArray[np.uint8], *, features: bool = False) -> Outputs:
@@ -130,23 +123,21 @@ class Session:
             BundleError: They contain NaN or infinite numbers, or have the wrong shape.
         """
         logits = {head: arrays[output] for head, output in self.heads.items()}
-        for head, values in logits.items():
-            _check(f"head {head}", values, (rows, len(self.bundle.classes)))
-        if features:
-            _check(FEATURES, arrays[FEATURES], (rows, self.dimensions))
+        classes, widths = len(self.bundle.classes), list[tuple[str, Floats, int | None]]()
+        widths += [(f"head {head}", values, classes) for head, values in logits.items()]
+        widths += [(FEATURES, arrays[FEATURES], self.dimensions)] if features else []
+        for output, values, width in widths:
+            if values.shape != (rows, width):
+                raise BundleError(
+                    f"{MODEL}: {output} has shape {values.shape}, not {(rows, width)}: export the "
+                    "model again"
+                )
+            if not np.isfinite(values).all():
+                raise BundleError(
+                    f"{MODEL}: {output} contains NaN or infinite numbers: the network did not train"
+                    " well or is damaged; train and export it again"
+                )
         return Outputs(logits, arrays[FEATURES] if features else None)
-
-
-def _check(output: str, values: Floats, shape: tuple[int, int | None]) -> None:
-    if values.shape != shape:
-        raise BundleError(
-            f"{MODEL}: {output} has shape {values.shape}, not {shape}: export the model again"
-        )
-    if not np.isfinite(values).all():
-        raise BundleError(
-            f"{MODEL}: {output} contains NaN or infinite numbers: the network did not train well"
-            " or is damaged; train and export it again"
-        )
 
 
 def open_graph(
@@ -181,13 +172,13 @@ def open_graph(
 
 def _load(bundle: Bundle, runtime: Runtime, device: str, threads: int) -> Any:
     content = bundle.read(MODEL)  # exactly the bytes that were verified
-    side, bf16 = bundle.preprocess.image_size, runtime.precision == "bf16"
+    bf16 = runtime.precision == "bf16"
     if runtime.name == OPENVINO and device == "cuda":
         raise UsageError("device cuda needs ONNX Runtime: add --runtime onnxruntime")
     providers = [] if runtime.name == OPENVINO else _wanted_providers(import_runtime(), device)
     try:
         if runtime.name == OPENVINO:
-            return open_in_openvino(content, {INPUT: (1, side, side, 3)}, bf16=bf16)
+            return open_in_openvino(content, bundle.preprocess.image_size, bf16=bf16)
         return open_graph(content, threads=threads, providers=providers, bf16=bf16)
     except UsageError:
         raise

@@ -11,16 +11,15 @@ from florilege.models.runtime import installed
 from florilege.server.background.factory import open_feedback_service, open_listeners
 from florilege.server.background.publisher import Publisher
 from florilege.server.engine import Engine
-from florilege.server.http.api_keys import ApiKeys
+from florilege.server.http.api_keys import ApiKeys, RateCounter
 from florilege.server.http.body import UploadBudget
 from florilege.server.http.bundle_info import BundleInfo
+from florilege.server.http.cached_response import page_router
 from florilege.server.http.error_handlers import HANDLED, send_problem
 from florilege.server.http.middleware import RequestMiddleware
 from florilege.server.http.openapi import openapi_document
 from florilege.server.http.plantnet import plantnet_router, status_router
-from florilege.server.http.rates import RateCounter
 from florilege.server.http.tracing import open_traces
-from florilege.server.http.web_page import page_router
 from florilege.server.prometheus import Metrics
 from florilege.server.reload import Reloader, pipeline_of
 from florilege.server.routes import feedback_router, identify_router, operations, router
@@ -62,13 +61,7 @@ def create_app(settings: Settings) -> FastAPI:
         generate_unique_id_function=lambda route: route.name,
         lifespan=lifespan,
         # FastAPI's spans contain the query, and so keys of the Pl@ntNet routes; ours do not.
-        telemetry={
-            "tracing": False,
-            "metrics": False,
-            "logs": False,
-            "operation_spans": False,
-            "auto_configure": False,
-        },
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     app.state.engine = engine
     app.state.about = BundleInfo(pipeline, settings)

@@ -31,8 +31,6 @@ from florilege.terminal import conclude, say
 
 app = typer.Typer()
 
-BundlePath = Annotated[Path, typer.Argument(help="Folder of a calibrated bundle.")]
-
 
 @app.command()
 @flags_of(Settings)
@@ -56,7 +54,7 @@ def serve(
 @flags_of(IdentifyQuery)
 @flags_of(BatchSettings)
 def predict(
-    bundle: BundlePath,
+    bundle: Annotated[Path, typer.Argument(help="Folder of a calibrated bundle.")],
     paths: Annotated[
         list[str],
         typer.Argument(

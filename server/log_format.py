@@ -12,38 +12,32 @@ from datetime import UTC, datetime
 from florilege.server.settings import LogFormat, LogLevel
 
 
-class _TextFormatter(logging.Formatter):
-    """``TIME LEVEL message name=value ...``; the names and values are the record's ``fields``."""
+class _LineFormatter(logging.Formatter):
+    """``TIME LEVEL message name=value ...``, or all that as one JSON object a line.
+
+    The names and values are the record's ``fields``.
+    """
+
+    def __init__(self, form: LogFormat) -> None:
+        super().__init__()
+        self._form = form
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = "".join(f" {name}={value}" for name, value in _fields(record).items())
-        text = f"{_time(record)} {record.levelname} {record.getMessage()}{fields}"
-        return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
-
-
-class _JsonFormatter(logging.Formatter):
-    """One JSON object a line, with ``time``, ``level``, ``message`` and the record's ``fields``."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        entry: dict[str, object] = {"time": _time(record), "level": record.levelname.lower()}
-        entry |= {"message": record.getMessage(), **_fields(record)}
-        if record.exc_info:
-            entry["exception"] = self.formatException(record.exc_info)
-        return json.dumps(entry, ensure_ascii=False)
-
-
-def _fields(record: logging.LogRecord) -> dict[str, object]:
-    fields: dict[str, object] = getattr(record, "fields", {})
-    return fields
-
-
-def _time(record: logging.LogRecord) -> str:
-    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        """The line of a record; as text, a traceback adds lines."""
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        level, message = record.levelname, record.getMessage()
+        fields: dict[str, object] = getattr(record, "fields", {})
+        trace = self.formatException(record.exc_info) if record.exc_info else None
+        if self._form == "json":
+            entry = {"time": time, "level": level.lower(), "message": message, **fields}
+            return json.dumps(entry | ({"exception": trace} if trace else {}), ensure_ascii=False)
+        words = [time, level, message, *(f"{name}={value}" for name, value in fields.items())]
+        return " ".join(words) + (f"\n{trace}" if trace else "")
 
 
 def log_to_stderr(form: LogFormat, level: LogLevel) -> None:
     """Log this level and above to stderr; of uvicorn, only warnings and errors."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonFormatter() if form == "json" else _TextFormatter())
+    handler.setFormatter(_LineFormatter(form))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)

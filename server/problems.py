@@ -17,26 +17,6 @@ from florilege.server.schemas import ResponseModel
 MEDIA_TYPE: Final = "application/problem+json"
 
 
-class ProblemDocument(ResponseModel):
-    """Every error response, as `application/problem+json` (RFC 9457)."""
-
-    model_config = ConfigDict(json_schema_serialization_defaults_required=False)
-
-    type: str = Field(description="`/problems/` followed by the code.")
-    title: str
-    status: int
-    detail: str = Field(description="What is wrong with this request, for a person.")
-    instance: str = Field(description="The X-Request-Id of the request.")
-    code: str = Field(description="Stable identifier for programs.")
-    retryable: bool = Field(description="Whether the same request may succeed later.")
-    limit: float | SkipJsonSchema[None] = Field(
-        None, description="The limit that was exceeded; absent if there is none."
-    )
-    allowed: list[float | str] | SkipJsonSchema[None] = Field(
-        None, description="The accepted values; absent if they cannot be listed."
-    )
-
-
 class Code(StrEnum):
     """The stable codes of problems."""
 
@@ -83,6 +63,29 @@ class Code(StrEnum):
 
 OTHER_INTERFACES: Final = (Code.SPECIES_NOT_FOUND, Code.FILE_UNREADABLE)
 """Codes of the routes under `/v2` and of `florilege predict`; no other route has them."""
+
+
+class ProblemDocument(ResponseModel):
+    """Every error response, as `application/problem+json` (RFC 9457)."""
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=False)
+
+    type: str = Field(description="`/problems/` followed by the code.")
+    title: str
+    status: int
+    detail: str = Field(description="What is wrong with this request, for a person.")
+    instance: str = Field(description="The X-Request-Id of the request.")
+    code: str = Field(
+        description="Stable identifier for programs.",
+        json_schema_extra={"enum": [*sorted(set(Code) - set(OTHER_INTERFACES))]},
+    )
+    retryable: bool = Field(description="Whether the same request may succeed later.")
+    limit: float | SkipJsonSchema[None] = Field(
+        None, description="The limit that was exceeded; absent if there is none."
+    )
+    allowed: list[float | str] | SkipJsonSchema[None] = Field(
+        None, description="The accepted values; absent if they cannot be listed."
+    )
 
 
 class Problem(Exception):  # the word of RFC 9457

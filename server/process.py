@@ -5,7 +5,7 @@ Both affect the whole process, so only a program should call them, not a library
 
 import ctypes
 import os
-import sys
+from contextlib import suppress
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 LARGE_BYTES = 4 * 2**20
@@ -14,7 +14,7 @@ KEPT_BYTES = 16 * 2**20
 """Free bytes kept at the end of a heap, one heap per thread; a photo takes about half."""
 
 
-def tune_malloc() -> bool:
+def tune_malloc() -> None:
     """Return freed blocks of 4 MiB and more to the system, and keep smaller ones.
 
     Whenever glibc frees a block that it returns to the system, it raises the size from which it
@@ -23,34 +23,20 @@ def tune_malloc() -> bool:
     An explicit size stays fixed. But then glibc also returns the end of a heap as soon as 128 KiB
     of it are free, and each photo gets its memory page by page: 575 pages for a photo of 250 KB,
     2,200 for one of 12 megapixels, 3 and 5 % of its total time.
-
-    Returns:
-        Whether the C library accepted the settings; only glibc has them.
     """
-    if not sys.platform.startswith("linux"):
-        return False
-    try:
+    with suppress(OSError, AttributeError):  # only glibc has these settings
         mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):  # another C library
-        return False
-    return bool(mallopt(M_MMAP_THRESHOLD, LARGE_BYTES) and mallopt(M_TRIM_THRESHOLD, KEPT_BYTES))
+        mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
+        mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
 
 
-def schedule_as_batch() -> bool:
+def schedule_as_batch() -> None:
     """Set SCHED_BATCH for the calling thread and all threads and processes that it starts.
 
     Linux preempts a computing thread whenever another one wakes up. With many requests in progress
     that happens several times for each photo, and each time the CPU caches are refilled. Under this
     policy it preempts a thread at the end of its time slice, a few milliseconds at most. CPU shares
     stay the same, and no privilege is needed.
-
-    Returns:
-        Whether it is set: only Linux has this policy, and sandboxes may refuse it.
     """
-    if sys.platform != "linux":
-        return False
-    try:
+    with suppress(OSError, AttributeError):  # refused by a sandbox; unknown to other systems
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-    except OSError:
-        return False
-    return True

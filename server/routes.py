@@ -5,31 +5,33 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 from fastapi.routing import APIRoute
 from limits import parse
 from pydantic import ValidationError
+from pydantic.json_schema import SkipJsonSchema
 
 from florilege.server.answers.common_names import fallback_chain, request_languages
 from florilege.server.answers.query import IdentifyQuery
 from florilege.server.background.feedback import Feedback, FeedbackBody, FeedbackReceipt
-from florilege.server.http.api_keys import check_key
+from florilege.server.http.api_keys import check_key, client_of
 from florilege.server.http.body import read_body
 from florilege.server.http.bundle_info import BundleInfo
-from florilege.server.http.dependencies import PHOTO, BundleInfoOf, EngineOf, form_of_photos
-from florilege.server.http.etag import CachedResponse
+from florilege.server.http.cached_response import CachedResponse
 from florilege.server.http.identify import answer_request, render
-from florilege.server.http.openapi import COMMON_PROBLEMS, problem_responses
-from florilege.server.http.query_parameters import (
+from florilege.server.http.openapi import COMMON_PROBLEMS, PHOTO, form_of_photos, problem_responses
+from florilege.server.http.parameters import (
+    BundleInfoOf,
     ClassesQuery,
     ClassQuery,
+    EngineOf,
     NoQuery,
     ThumbnailQuery,
     parse_identify_query,
     refuse_repeated,
+    request_error,
 )
-from florilege.server.http.rates import client_of
 from florilege.server.problems import Code, Problem
 from florilege.server.schemas import Answer, ClassEntry, ClassList, Health, ModelCard
 
@@ -52,17 +54,16 @@ FEEDBACK: dict[str, Any] = {
         "required": True,
         "content": {"application/json": {"schema": FeedbackBody.model_json_schema()}},
     },
-    "parameters": [
-        {
-            "name": "Idempotency-Key",
-            "in": "header",
-            "required": False,
-            "description": "Any text; repeating a request with the same text stores nothing twice.",
-            "schema": {"type": "string", "minLength": 1, "maxLength": MAX_IDEMPOTENCY_KEY_LENGTH},
-        }
-    ],
 }
-
+_IdempotencyKey = Annotated[
+    str | SkipJsonSchema[None],
+    Header(
+        alias="Idempotency-Key",
+        description="Any text; repeating a request with the same text stores nothing twice.",
+        min_length=1,
+        max_length=MAX_IDEMPOTENCY_KEY_LENGTH,
+    ),
+]
 
 GUARDS = (check_key, refuse_repeated)
 
@@ -151,9 +152,6 @@ async def one_class(
     request: Request, class_id: str, about: BundleInfoOf, query: Annotated[ClassQuery, Query()]
 ) -> Response:
     """Return one class by its id."""
-    owner = class_id.removesuffix("/thumbnail")  # an older address of the picture
-    if class_id not in about.classes and owner in about.thumbnails:
-        return about.thumbnails[owner].answer(request)
     _check_class(about, class_id)
     entry = about.classes.entry(class_id, _chain(request, query.lang))
     return CachedResponse(entry).answer(request, vary="Accept-Language")
@@ -206,7 +204,10 @@ def _chain(request: Request, lang: str | None) -> list[str]:
     ),
 )
 async def feedback(
-    request: Request, query: Annotated[NoQuery, Query()], engine: EngineOf
+    request: Request,
+    query: Annotated[NoQuery, Query()],
+    engine: EngineOf,
+    idempotency_key: _IdempotencyKey = None,
 ) -> FeedbackReceipt:
     """Report what a photo really shows, for one of the last 10,000 answers to the same key.
 
@@ -220,23 +221,15 @@ async def feedback(
     store: Feedback = request.app.state.feedback
     rate = parse(engine.settings.feedback_rate)
     request.app.state.feedback_rates.count(rate, client_of(request))
-    idempotency_key = request.headers.get("idempotency-key")
-    if idempotency_key is not None and not 0 < len(idempotency_key) <= MAX_IDEMPOTENCY_KEY_LENGTH:
-        raise Problem(
-            Code.INVALID_PARAMETER,
-            f"Idempotency-Key may have 1 to {MAX_IDEMPOTENCY_KEY_LENGTH} characters",
-        )
     media_type = request.headers.get("content-type", "").partition(";")[0].strip()
     if media_type.lower() != "application/json":
         raise Problem(Code.MALFORMED_REQUEST, "send feedback as Content-Type: application/json")
     deadline_s = engine.settings.upload_deadline_s
-    body = await read_body(
-        request.receive, request.headers, limit=MAX_FEEDBACK_BYTES, deadline_s=deadline_s
-    )
+    body = await read_body(request, limit=MAX_FEEDBACK_BYTES, deadline_s=deadline_s)
     try:
         feedback_body = FeedbackBody.model_validate_json(body)
     except ValidationError as error:
-        raise _invalid_feedback(error) from error
+        raise request_error(error, "body") from error
     take = partial(
         store.take,
         feedback_body,
@@ -245,18 +238,6 @@ async def feedback(
         pipeline=engine.pipeline,
     )
     return await asyncio.get_running_loop().run_in_executor(store.thread, take)
-
-
-def _invalid_feedback(error: ValidationError) -> Problem:
-    first = error.errors()[0]
-    name = ".".join(str(part) for part in first["loc"])[:80]
-    if first["type"] == "extra_forbidden":
-        return Problem(Code.UNKNOWN_PARAMETER, f"feedback has no field `{name}`")
-    if not name:
-        return Problem(
-            Code.MALFORMED_REQUEST, f"the body is not a JSON object of feedback: {first['msg']}"
-        )
-    return Problem(Code.INVALID_PARAMETER, f"field `{name}`: {first['msg']}")
 
 
 @operations.get("/livez")

@@ -13,7 +13,6 @@ from florilege.calibration.record.origin import Selection
 from florilege.calibration.record.schema import ANSWERED
 from florilege.calibration.rules import RuleName
 
-Rule = RuleName
 Verdict = Literal["accepted", "suspect", "rejected", "not_judged"]
 ClassIds = list[str]
 
@@ -48,7 +47,7 @@ class Query(ResponseModel):
     """The query, with every default filled in."""
 
     images: int = Field(description="Photos in the request.")
-    rule: Rule
+    rule: RuleName
     k: float | None = Field(description="Requested average (for top_k: exact) set size.")
     coverage: float | None = Field(description="Share of sets that should contain the right class.")
     guarantee: Guarantee | None = Field(description="What is guaranteed for new photos.")
@@ -82,7 +81,7 @@ FIGURES: dict[str, Any] = {
 class SetInfo(ResponseModel):
     """How the set was drawn and what it guarantees."""
 
-    rule: Rule
+    rule: RuleName
     k: float | None
     coverage: float | None
     guarantee: Guarantee | None = Field(
@@ -253,7 +252,7 @@ class ListedClasses(ResponseModel):
 class RuleInfo(ResponseModel):
     """A rule with everything it is calibrated for."""
 
-    rule: Rule
+    rule: RuleName
     min_size: int
     guarantee: Guarantee | None = Field(description="What `points` guarantee.")
     points: list[Point] = Field(description="For one photo, by increasing k or coverage.")
@@ -296,7 +295,7 @@ class ModelCard(ResponseModel):
     provider: str = Field(description="Execution provider that runs the network.")
     head: str
     score_kind: str
-    default_rule: Rule
+    default_rule: RuleName
     default_k: float
     selection: Selection = Field(
         description="How head and kind of score were selected, and their expected hit rate."

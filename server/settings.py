@@ -80,7 +80,6 @@ class Settings(settings.FlagSettings):
     """Folder for the logits of answered photos; off without it."""
     score_log_max_bytes: Count = 512 * MEBIBYTE
     """Maximum bytes of the whole score log; beyond it the oldest file is deleted."""
-    score_log_files: Annotated[int | None, settings.Flag(hidden=True)] = None
     lists: Annotated[
         tuple[str, ...], settings.Flag(name="--list", type=list[str] | None, metavar="[NAME=]FILE")
     ] = ()
@@ -107,11 +106,6 @@ class Settings(settings.FlagSettings):
     def _check_combinations(self) -> Self:
         if self.watch_state is not None and not self.watch:
             raise ValueError("watch_state needs watch: there is nothing to keep without it")
-        if self.score_log_files is not None:
-            raise ValueError(
-                "score_log_files is gone: score_log_max_bytes bounds all files of the score log "
-                "together"
-            )
         if self.feedback_photos and self.feedback_store is None:
             raise ValueError("feedback_photos needs feedback_store: the folder to keep them in")
         return self

@@ -1,7 +1,6 @@
 """Export a finished run to a bundle, the folder that is calibrated and served."""
 
 import json
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
@@ -57,12 +56,8 @@ def export_run(run: Path, out: Path) -> Bundle:
     load_into(network, read_weights(folder.best), origin=str(folder.best))
     preprocess, started_from = config.preprocess, folder.read_provenance()
     row, blend_note = best_row(folder), note_of(folder.best)
-    with reserved(out), tempfile.TemporaryDirectory() as scratch:
-        model = Path(scratch) / "model.onnx"
-        mean, std = preprocess.mean, preprocess.std
-        parity = export_onnx(
-            network, image_size=preprocess.image_size, mean=mean, std=std, path=model
-        )
+    with reserved(out):
+        model, parity = export_onnx(network, preprocess)
         files: dict[str, bytes | Path] = {
             "model.onnx": model,
             "classes.json": classes.to_json().encode(),

@@ -29,9 +29,7 @@ def block_of(backbone: nn.Module) -> dict[str, int]:
         >>> numbers["conv1.weight"], numbers["layer1.0.conv1.weight"], numbers["layer4.1.bn2.bias"]
         (0, 1, 8)
     """
-    numbers, head = _timm_groups(backbone)
-    if head is None:
-        return numbers or _block_numbers(backbone)
+    numbers, head = _groups(backbone)
     after = [name for name, number in numbers.items() if number == head]
     if any(backbone.get_parameter(name).ndim > 1 for name in after):
         return numbers
@@ -44,10 +42,8 @@ def depths(backbone: nn.Module) -> dict[str, int]:
     It is at least 1, except for layers between the last block and the last layer of a timm network,
     such as a normalisation. These have depth 0, because timm gives them the rate of the last layer.
     """
-    numbers, head = _timm_groups(backbone)
-    numbers = numbers or _block_numbers(backbone)
-    above = 1 + max(numbers.values(), default=0) if head is None else head
-    return {name: above - number for name, number in numbers.items()}
+    numbers, head = _groups(backbone)
+    return {name: head - number for name, number in numbers.items()}
 
 
 def not_decayed(backbone: nn.Module) -> set[str]:
@@ -58,14 +54,12 @@ def not_decayed(backbone: nn.Module) -> set[str]:
     return {name for name in names if any(map(partial(fnmatch, name), patterns))}
 
 
-def _timm_groups(backbone: nn.Module) -> tuple[dict[str, int], int | None]:
-    """timm's group number of each parameter, and of the last layer, which our head replaces.
-
-    Empty and None for a network that declares no groups.
-    """
+def _groups(backbone: nn.Module) -> tuple[dict[str, int], int]:
+    """The group number of each parameter, and of the last layer, which our head replaces."""
     matcher: Any = getattr(backbone, "group_matcher", None)
-    if matcher is None:
-        return {}, None
+    if matcher is None:  # not of timm, or it declares no groups
+        numbers = _block_numbers(backbone)
+        return numbers, 1 + max(numbers.values(), default=0)
     from timm.models import group_parameters
 
     layers: Any = SimpleNamespace(
@@ -78,18 +72,11 @@ def _timm_groups(backbone: nn.Module) -> tuple[dict[str, int], int | None]:
 def _block_numbers(backbone: nn.Module) -> dict[str, int]:
     """The block number of each parameter, from the containers of the network."""
     numbers, last = dict[str, int](), -1
-    for name, module in _modules(backbone, ""):
+    for outer, module in _modules(backbone, ""):
         if last < 0 or _layers(module):
             last += 1
-        numbers[name] = last
-    return {name: _number(name, numbers) for name, _ in backbone.named_parameters()}
-
-
-def _number(parameter: str, numbers: dict[str, int]) -> int:
-    """The number of the innermost module around a parameter; 0 without one, as for embeddings."""
-    parts = parameter.split(".")
-    ancestors = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
-    return next((numbers[name] for name in ancestors if name in numbers), 0)
+        numbers |= {f"{outer}.{name}": last for name, _ in module.named_parameters()}
+    return {name: numbers.get(name, 0) for name, _ in backbone.named_parameters()}
 
 
 def _modules(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:

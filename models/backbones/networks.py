@@ -1,6 +1,7 @@
 """Build networks by name: a backbone that turns a picture into features, and a head."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 from torch import Tensor, nn
@@ -69,7 +70,10 @@ class Network(nn.Module):
         if not 0 <= last <= count:
             raise ValueError(f"must be in [0, {count}], the blocks of the network, got {last}")
         first = count - last
-        self._fixed += _fixed_modules(self.backbone, numbers, first)
+        for name, module in self.backbone.named_modules():
+            inside = [numbers[f"{name}.{each}"] for each, _ in module.named_parameters() if name]
+            if inside and max(inside) < first:
+                self._fixed.append(name)
         for name, parameter in self.backbone.named_parameters():
             parameter.requires_grad_(numbers[name] >= first)
 
@@ -90,17 +94,6 @@ class Network(nn.Module):
         return self
 
 
-def _fixed_modules(backbone: nn.Module, numbers: Mapping[str, int], first: int) -> list[str]:
-    """The outermost modules whose weights all belong to blocks before ``first``."""
-    fixed = list[str]()
-    for name, module in backbone.named_modules():
-        inside = [numbers[f"{name}.{each}"] for each, _ in module.named_parameters() if name]
-        above = any(name.startswith(f"{outer}.") for outer in fixed)
-        if inside and max(inside) < first and not above:
-            fixed.append(name)
-    return fixed
-
-
 def available() -> list[str]:
     """The names of our small networks and torchvision's classifiers, sorted."""
     from torchvision import models  # lazy: it takes seconds, and our own networks do not need it
@@ -119,17 +112,13 @@ def _check_known(name: str) -> None:
 
 
 def _nearest(name: str) -> list[str]:
-    names = available()
-    try:
+    names, prefix = available(), timm_networks.PREFIX
+    with suppress(UsageError):  # timm is not installed
         names += timm_networks.models()
         names += timm_networks.tagged(name) if "." in name else []
-    except UsageError:  # timm is not installed
-        pass
-    plain = [each.removeprefix(timm_networks.PREFIX) for each in names]
-    similar = nearest(name.removeprefix(timm_networks.PREFIX), plain, most=5)
-    return [
-        name for each in similar for name in names if name in (each, timm_networks.PREFIX + each)
-    ]
+    plain = [each.removeprefix(prefix) for each in names]
+    similar = nearest(name.removeprefix(prefix), plain, most=5)
+    return [name for each in similar for name in names if name in (each, prefix + each)]
 
 
 def own_preprocess(name: str, weights: str | None = None) -> Preprocess:
@@ -162,12 +151,9 @@ def side_taken(name: str, at_least: int) -> int:
     """
     if is_timm(name):
         return timm_networks.side_taken(name, at_least)
-    smallest, step = _side(name)
+    sides = (side for start, side in _SIDES.items() if name.startswith(start))
+    smallest, step = next(sides, (1, 1))
     return max(smallest, -(-at_least // step) * step)
-
-
-def _side(name: str) -> tuple[int, int]:
-    return next((side for start, side in _SIDES.items() if name.startswith(start)), (1, 1))
 
 
 def normalises(name: str) -> bool:
@@ -206,7 +192,7 @@ def build(
     _check_known(name)
     if image_size is not None and (side := side_taken(name, image_size)) != image_size:
         raise ValueError(
-            f"image_size must be {_fitting_side(name, side)} for {name}, got {image_size}"
+            f"image_size must be one that fits, such as {side}, for {name}, got {image_size}"
         )
     if is_timm(name):
         backbone, features, last_layers = timm_networks.build(name, image_size)
@@ -219,13 +205,6 @@ def build(
     if weights is not None:
         warm_start(network, open_weights(weights, name))
     return network
-
-
-def _fitting_side(name: str, side: int) -> str:
-    if is_timm(name):
-        return f"one that fits, such as {side},"
-    smallest, step = _side(name)
-    return f"at least {smallest}" if step == 1 else f"a multiple of {step} such as {side}"
 
 
 def _torchvision_backbone(

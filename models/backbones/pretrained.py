@@ -27,8 +27,8 @@ def own_preprocess(name: str) -> Preprocess | None:
         image_size=own.crop_size[0],
         crop_fraction=own.crop_size[0] / own.resize_size[0],
         resample=own.interpolation.value,
-        mean=tuple(own.mean),
-        std=tuple(own.std),
+        mean=own.mean,
+        std=own.std,
     )
 
 
@@ -48,9 +48,7 @@ def read_torchvision(name: str) -> tuple[Mapping[str, Tensor], Sequence[str], Pr
     """
     weights = _torchvision_weights(name)
     if weights is None:
-        raise BundleError(
-            f"there are no pretrained weights for {name}; leave weights out or name a file"
-        )
+        raise _none(name)
     licence, file = weights.meta.get("license"), weights.url.rpartition("/")[2]
     path = Path(torch.hub.get_dir()) / "checkpoints" / file
     if not path.is_file():
@@ -59,10 +57,7 @@ def read_torchvision(name: str) -> tuple[Mapping[str, Tensor], Sequence[str], Pr
         state = weights.get_state_dict(check_hash=True, progress=False)
     except (OSError, RuntimeError) as error:
         raise _unreachable(name, error, weights.url) from error
-    if path.is_file():
-        provenance = provenance_of(path, licence=licence, source=weights.url)
-    else:
-        provenance = Provenance(file=file, sha256=None, licence=licence, source=weights.url)
+    provenance = provenance_of(path, licence=licence, source=weights.url)
     return state, weights.meta["categories"], provenance
 
 
@@ -73,21 +68,19 @@ def fetch_timm(name: str) -> tuple[Path, Provenance]:
         BundleError: There are none for this network, or they cannot be downloaded.
     """
     own, folder = timm_networks.configuration(name), timm_networks.weights_folder(name)
-    licence, url = own.get("license"), own.get("url")
+    address: str | None = own.get("url")
     if folder is not None:
-        path = next((folder / file for file in _FILES if (folder / file).is_file()), None)
-        if path is None:
+        files = [folder / file for file in _FILES if (folder / file).is_file()]
+        if not files:
             raise BundleError(f"{folder} holds no {' and no '.join(_FILES)}")
-        return path, provenance_of(path, licence=licence)
-    if own.get("hf_hub_id"):
+        path, address = files[0], None
+    elif own.get("hf_hub_id"):
         path, address = _from_hub(name, own)
-    elif url:
-        path, address = _from_address(name, url), url
+    elif address:
+        path = _from_address(name, address)
     else:
-        raise BundleError(
-            f"there are no pretrained weights for {name}; leave weights out or name a file"
-        )
-    return path, provenance_of(path, licence=licence, source=address)
+        raise _none(name)
+    return path, provenance_of(path, licence=own.get("license"), source=address)
 
 
 def _from_hub(name: str, own: Mapping[str, Any]) -> tuple[Path, str]:
@@ -125,6 +118,12 @@ def _from_address(name: str, url: str) -> Path:
     except (OSError, RuntimeError) as error:
         raise _unreachable(name, error, url) from error
     return path
+
+
+def _none(name: str) -> BundleError:
+    return BundleError(
+        f"there are no pretrained weights for {name}; leave weights out or name a file"
+    )
 
 
 def _announce(name: str, address: str) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +17,7 @@ class Provenance:
     """The weights that a network started from, for its model card."""
 
     file: str
-    sha256: str | None  # None if the downloaded file is missing from the cache
+    sha256: str
     licence: str | None  # None if unknown
     source: str | None = None  # the URL that they were downloaded from
     made_from: dict[str, Any] | None = None  # the weights that these started from
@@ -46,16 +47,14 @@ def provenance_of(
 
 
 def _first_line(path: Path) -> str | None:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return None
-    return next((line.strip() for line in text.splitlines() if line.strip()), None)
+    with suppress(OSError, UnicodeDecodeError):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        return next((line.strip() for line in lines if line.strip()), None)
+    return None
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
+    with suppress(OSError, ValueError):
         content = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
+        return content if isinstance(content, dict) else {}
+    return {}

@@ -7,6 +7,7 @@ takes seconds.
 import sys
 from collections.abc import Mapping
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
@@ -90,8 +91,7 @@ def megabytes(name: str) -> float | None:
         return None
     with torch.device("meta"):
         network = _timm().create_model(name.removeprefix(PREFIX), pretrained=False)
-    tensors = network.state_dict().values()
-    return float(sum(tensor.numel() * tensor.element_size() for tensor in tensors)) / 1e6
+    return float(sum(tensor.nbytes for tensor in network.state_dict().values())) / 1e6
 
 
 def own_preprocess(name: str) -> Preprocess:
@@ -101,8 +101,8 @@ def own_preprocess(name: str) -> Preprocess:
         image_size=int(own["input_size"][-1]),
         crop_fraction=float(own["crop_pct"]),
         resample="bilinear" if own["interpolation"] == "bilinear" else "bicubic",
-        mean=_three(own["mean"]),
-        std=_three(own["std"]),
+        mean=own["mean"],
+        std=own["std"],
     )
 
 
@@ -177,19 +177,12 @@ def _last_layers(network: nn.Module, own: Mapping[str, Any]) -> tuple[str, ...]:
     """The layers, or the blocks around them, that timm removed, from its configuration."""
     default = _timm().get_pretrained_cfg(own["architecture"])  # a folder may not name them
     names = own.get("classifier") or default.classifier or ()
-    names = (names,) if isinstance(names, str) else names
-    return tuple(dict.fromkeys(_removed_block(network, name) for name in names))
-
-
-def _removed_block(network: nn.Module, name: str) -> str:
-    modules, parts = dict(network.named_modules()), name.split(".")
-    blocks = [".".join(parts[: length + 1]) for length in range(len(parts))]
-    return next((block for block in blocks if isinstance(modules.get(block), nn.Identity)), name)
-
-
-def _three(values: Any) -> tuple[float, float, float]:
-    red, green, blue = values
-    return float(red), float(green), float(blue)
+    modules, removed = dict(network.named_modules()), []
+    for name in (names,) if isinstance(names, str) else names:
+        blocks = accumulate(name.split("."), "{}.{}".format)  # from the outermost
+        identities = (each for each in blocks if isinstance(modules.get(each), nn.Identity))
+        removed.append(next(identities, name))
+    return tuple(dict.fromkeys(removed))
 
 
 def _timm() -> Any:

@@ -2,7 +2,7 @@
 
 import pickle
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 from torch import Tensor, nn
 
-from florilege.errors import BundleError
+from florilege.errors import BundleError, first
 from florilege.models.backbones import pretrained, timm_networks
 from florilege.models.backbones.provenance import Provenance, provenance_of
 from florilege.models.classes import ClassTable
@@ -59,7 +59,13 @@ def open_weights(weights: str, backbone: str) -> Weights:
         BundleError: They cannot be found, downloaded or read.
     """
     if weights == PRETRAINED:
-        return _open_pretrained(backbone)
+        origin, classes = f"the pretrained weights of {backbone}", None
+        if timm_networks.is_timm(backbone):
+            path, provenance = pretrained.fetch_timm(backbone)
+            state: State = read_weights(path)
+        else:
+            state, classes, provenance = pretrained.read_torchvision(backbone)
+        return Weights(origin=origin, state=state, classes=classes, provenance=provenance)
     path = Path(weights)
     if path.is_dir():
         files = [path / name for name in _INSIDE if (path / name).is_file()]
@@ -73,16 +79,6 @@ def open_weights(weights: str, backbone: str) -> Weights:
         provenance=provenance_of(path),
         photos=_photos_beside(path),
     )
-
-
-def _open_pretrained(backbone: str) -> Weights:
-    origin = f"the pretrained weights of {backbone}"
-    if timm_networks.is_timm(backbone):
-        path, provenance = pretrained.fetch_timm(backbone)
-        state = read_weights(path)
-        return Weights(origin=origin, state=state, classes=None, provenance=provenance)
-    downloaded, classes, provenance = pretrained.read_torchvision(backbone)
-    return Weights(origin=origin, state=downloaded, classes=classes, provenance=provenance)
 
 
 def _classes_beside(path: Path) -> tuple[str, ...] | None:
@@ -148,8 +144,7 @@ def load_into(network: nn.Module, state: State, *, origin: str) -> None:
             missing, unknown or of another shape.
     """
     expected = network.state_dict()
-    problems = _differences(expected, state)
-    if problems:
+    if problems := list(_differences(expected, state)):
         details = "; ".join(problems[:6]) + ("; ..." if len(problems) > 6 else "")
         raise BundleError(
             f"{origin} belongs to another architecture, {len(problems)} weights differ: {details}"
@@ -158,16 +153,12 @@ def load_into(network: nn.Module, state: State, *, origin: str) -> None:
         value.copy_(state[key])
 
 
-def _differences(expected: State, state: State) -> list[str]:
-    """The differences that keep a state from fitting, a few words for each weight."""
-    problems = [
-        f"{key} is {tuple(state[key].shape)} instead of {tuple(value.shape)}"
-        for key, value in expected.items()
-        if key in state and state[key].shape != value.shape
-    ]
-    problems += [f"{key} is missing" for key in expected if key not in state]
-    problems += [f"{key} is unknown" for key in state if key not in expected]
-    return problems
+def _differences(expected: State, state: State) -> Iterator[str]:
+    for key, value in expected.items():
+        if key in state and state[key].shape != value.shape:
+            yield f"{key} is {tuple(state[key].shape)} instead of {tuple(value.shape)}"
+    yield from (f"{key} is missing" for key in expected if key not in state)
+    yield from (f"{key} is unknown" for key in state if key not in expected)
 
 
 def warm_start(network: nn.Module, weights: Weights, classes: Sequence[str] | None = None) -> str:
@@ -204,17 +195,16 @@ def _our_names(state: State, last_layers: Sequence[str]) -> dict[str, Tensor]:
     for old, new in _OLD_NAMES:
         state = {re.sub(old, new, key): value for key, value in state.items()}
     if not any(key.startswith("backbone.") for key in state):
-        head = "head." if len(last_layers) == 1 else "head.several."
-        prefixes = {f"{layer}.": head for layer in last_layers}
-        state = {_with_prefix(key, prefixes): value for key, value in state.items()}
+        state = {_with_prefix(key, last_layers): value for key, value in state.items()}
     return {key: value for key, value in state.items() if not key.startswith(_AUXILIARY_HEADS)}
 
 
-def _with_prefix(key: str, prefixes: Mapping[str, str]) -> str:
+def _with_prefix(key: str, last_layers: Sequence[str]) -> str:
     """Our name for a weight of a plain network."""
-    for layer, head in prefixes.items():
-        if key.startswith(layer):
-            return f"{head}{key.removeprefix(layer)}"
+    head = "head." if len(last_layers) == 1 else "head.several."
+    for layer in last_layers:
+        if key.startswith(f"{layer}."):
+            return head + key.removeprefix(f"{layer}.")
     return f"backbone.{key}"
 
 
@@ -224,11 +214,10 @@ def _last_layer(
     """The head of ``expected`` with the matching rows of ``state``, and a note for the user."""
     head = {key: value.clone() for key, value in _head_of(expected).items()}
     layers = {key: value for key, value in head.items() if value.ndim}  # a scale has no rows
-    source = _head_of(state)
-    first = next(iter(layers))
+    source, name = _head_of(state), next(iter(layers))
     if source.keys() != head.keys() or not _same_kind(layers, source):
         return head, "the last layer starts from scratch: the file has none of this kind"
-    rows, classes = len(source[first]), len(head[first])
+    rows, classes = len(source[name]), len(head[name])
     if ours is None or theirs is None or len(theirs) != rows:
         source_row, note = _rows_in_order(rows, classes)
     else:
@@ -264,16 +253,11 @@ def _rows_by_class(theirs: Sequence[str], ours: Sequence[str]) -> tuple[dict[int
     source_row = {row: row_of[name] for row, name in enumerate(ours) if name in row_of}
     note = f"and the last layer for {len(source_row)} of {len(ours)} classes"
     if fresh := [name for name in ours if name not in row_of]:
-        note += f"; the others start from scratch: {_listed(fresh)}"
+        note += f"; the others start from scratch: {first(fresh, _SHOWN)}"
     own = set(ours)
     if unused := [name for name in theirs if name not in own]:
-        note += f"; classes you do not have are left out: {_listed(unused)}"
+        note += f"; classes you do not have are left out: {first(unused, _SHOWN)}"
     return source_row, note
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
 
 
 def _fit_positions(network: nn.Module, expected: State, state: dict[str, Tensor]) -> None:

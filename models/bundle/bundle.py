@@ -16,7 +16,7 @@ from typing import Any, Final
 from florilege.errors import BundleError, DataError
 from florilege.files import folder_lock
 from florilege.models.bundle import staging
-from florilege.models.bundle.bundle_manifest import MANIFEST, Manifest, sha256_of
+from florilege.models.bundle.bundle_manifest import MANIFEST, SCHEMA_VERSION, Manifest, sha256_of
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.models.images import Preprocess
 from florilege.models.thumbnails import pack, read_thumbnails, unpack
@@ -30,9 +30,8 @@ OPENVINO_CALIBRATION: Final = "calibration-openvino.json"  # for OpenVINO, which
 OPENVINO_REFERENCE: Final = "reference-openvino.npy"
 THUMBNAILS: Final = "thumbnails.zip"  # reference pictures of the classes that have one
 _REQUIRED: Final = (MODEL, CLASSES, PREPROCESS)
-Packed = Mapping[
-    str, bytes
-]  # a bundle as sent to another machine: content by file name, with ``bundle.json``
+Packed = Mapping[str, bytes]
+"""A bundle as sent to another machine: content by file name, with ``bundle.json``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +146,8 @@ def write_bundle(
         version=version,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         heads=dict(heads),
-        files=_hashes(files),
+        files={file: sha256_of(source) for file, source in files.items()},
+        schema_version=SCHEMA_VERSION,
     )
     if (folder / MANIFEST).exists():
         with staging.writing(folder):
@@ -195,8 +195,9 @@ def replace_files(
     staging.read_manifest(folder)  # fails if there is no bundle
     with staging.writing(folder):
         old = open_bundle(folder).manifest
-        remaining = {name: digest for name, digest in old.files.items() if name not in without}
-        new = replace(old, files={**remaining, **_hashes(files)})
+        digests = {name: digest for name, digest in old.files.items() if name not in without}
+        digests |= {name: sha256_of(content) for name, content in files.items()}
+        new = replace(old, files=digests)
         staging.exchange(folder, old, new, files)
     return open_bundle(folder)
 
@@ -206,19 +207,19 @@ def _verified(folder: Path, manifest: Manifest) -> Bundle:
         staging.find_file(folder, name, digest)
     if missing := [name for name in _REQUIRED if name not in manifest.files]:
         raise BundleError(f"{folder / MANIFEST} does not name {missing}: export the bundle again")
-    classes = ClassTable.from_json(staging.read_file(folder, CLASSES, manifest.files[CLASSES]))
-    preprocess = Preprocess.from_json(
-        staging.read_file(folder, PREPROCESS, manifest.files[PREPROCESS])
+    classes, preprocess = (
+        staging.read_file(folder, name, manifest.files[name]) for name in (CLASSES, PREPROCESS)
     )
-    return Bundle(path=folder, manifest=manifest, classes=classes, preprocess=preprocess)
+    return Bundle(
+        path=folder,
+        manifest=manifest,
+        classes=ClassTable.from_json(classes),
+        preprocess=Preprocess.from_json(preprocess),
+    )
 
 
 def _content(source: bytes | Path) -> bytes:
     return source if isinstance(source, bytes) else source.read_bytes()
-
-
-def _hashes(files: Mapping[str, bytes | Path]) -> dict[str, str]:
-    return {name: sha256_of(source) for name, source in files.items()}
 
 
 @contextmanager
@@ -234,10 +235,7 @@ def unpacked_bundle(files: Packed) -> Iterator[Path]:
 def name_classes(
     path: Path, infos: Mapping[str, ClassInfo], pictures: Mapping[str, Path], *, source: str
 ) -> Bundle:
-    """Merge class information from ``source`` into a bundle; see `ClassInfo.updated`.
-
-    The network, its calibration and the order of the classes do not change, so the calibration
-    stays valid. `Bundle.sha256` changes with the names.
+    """Merge class information into a bundle, whose calibration stays valid.
 
     Args:
         path: The bundle.

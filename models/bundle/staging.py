@@ -7,6 +7,7 @@ because a file is found under either name.
 """
 
 import fcntl
+import io
 import os
 import shutil
 import tempfile
@@ -18,6 +19,7 @@ from typing import Final
 from florilege.errors import BundleError
 from florilege.files import sync_folder, write_atomic
 from florilege.models.bundle.bundle_manifest import MANIFEST, Manifest, sha256_of
+from florilege.models.json_file import read_json
 from florilege.suggestions import did_you_mean, nearest_paths
 
 _STAGED: Final = ".new-"
@@ -35,7 +37,7 @@ def read_manifest(folder: Path) -> Manifest:
         ) from error
     except OSError as error:
         raise BundleError(f"{folder / MANIFEST} cannot be read: {error.strerror}") from error
-    return Manifest.from_json(text, where=folder / MANIFEST)
+    return read_json(Manifest, text, folder / MANIFEST)
 
 
 def old_manifest(folder: Path) -> Manifest | None:
@@ -173,10 +175,8 @@ def _holds(path: Path, digest: str) -> bool:
 
 def _write(path: Path, source: bytes | Path) -> None:
     with path.open("wb") as file:
-        if isinstance(source, bytes):
-            file.write(source)
-        else:
-            with source.open("rb") as origin:
-                shutil.copyfileobj(origin, file)
+        opened = io.BytesIO(source) if isinstance(source, bytes) else source.open("rb")
+        with opened as origin:
+            shutil.copyfileobj(origin, file)
         file.flush()
         os.fsync(file.fileno())

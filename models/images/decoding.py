@@ -9,17 +9,19 @@ import io
 import json
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Final, NamedTuple
+from dataclasses import asdict
+from typing import Annotated, Final, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pillow_heif
 from PIL import AvifImagePlugin, Image, ImageFile, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
 
-from florilege.errors import BundleError
 from florilege.models.images.headers import Header, orientation, read_header
 from florilege.models.images.sniff import DamagedImage, ImageError, Kind, OversizedImage
+from florilege.models.json_file import read_json
 
 MAX_PIXELS: Final = 50_000_000
 STRIP: Final = 64  # rows of the shrunk picture per step; all at once takes far more memory
@@ -44,7 +46,11 @@ _PLUGINS: Final[dict[Kind, Callable[[io.BytesIO], ImageFile.ImageFile]]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+@dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class Preprocess:
     """How a picture becomes the input of a network; the content of ``preprocess.json``.
 
@@ -53,28 +59,13 @@ class Preprocess:
     ``mean`` and ``std``, which are stored here only for information.
     """
 
-    image_size: int  # pixels of the side, 1 to 4096
-    crop_fraction: float = 1.0  # of the short side, in (0, 1]
-    resample: str = "bilinear"  # or bicubic
-    mean: tuple[float, float, float] = (0.485, 0.456, 0.406)  # per channel, for pixels in [0, 1]
-    std: tuple[float, float, float] = (0.229, 0.224, 0.225)
-    reducing_gap: float = 2.0  # shrinking before the resize keeps this times the final size, >= 1
-
-    def __post_init__(self) -> None:
-        if type(self.image_size) is not int or not 1 <= self.image_size <= 4096:
-            raise ValueError(f"image_size must be an integer in [1, 4096], got {self.image_size!r}")
-        if not 0.0 < self.crop_fraction <= 1.0:
-            raise ValueError(f"crop_fraction must be in (0, 1], got {self.crop_fraction!r}")
-        if self.resample not in _RESAMPLE:
-            raise ValueError(f"resample must be one of {list(_RESAMPLE)}, got {self.resample!r}")
-        for name in ("mean", "std"):
-            values = getattr(self, name)
-            if len(values) != 3 or not np.all(np.isfinite(values)):
-                raise ValueError(f"{name} must be three finite numbers, got {values!r}")
-        if min(self.std) <= 0.0:
-            raise ValueError(f"std must be positive, got {self.std!r}")
-        if not 1.0 <= self.reducing_gap <= 8.0:
-            raise ValueError(f"reducing_gap must be in [1, 8], got {self.reducing_gap!r}")
+    image_size: Annotated[int, Field(strict=True, ge=1, le=4096)]  # pixels of the side
+    crop_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0  # of the short side
+    resample: Literal["bilinear", "bicubic"] = "bilinear"
+    mean: tuple[Number, Number, Number] = (0.485, 0.456, 0.406)  # per channel, pixels in [0, 1]
+    std: tuple[Positive, Positive, Positive] = (0.229, 0.224, 0.225)
+    reducing_gap: Annotated[float, Field(ge=1, le=8)] = 2.0
+    """Shrinking before the resize keeps this times the final size."""
 
     @property
     def resize_side(self) -> int:
@@ -96,21 +87,7 @@ class Preprocess:
         Raises:
             BundleError: It is damaged or has an unknown key.
         """
-        try:
-            entry = json.loads(text)
-            if not isinstance(entry, dict):
-                raise ValueError(f"it must hold an object, got {type(entry).__name__}")
-            if unknown := sorted(set(entry) - {field.name for field in fields(cls)}):
-                raise ValueError(
-                    f"unknown keys {unknown}; a newer florilege may have written it: upgrade"
-                )
-            values: dict[str, Any] = {
-                key: tuple(value) if isinstance(value, list) else value
-                for key, value in entry.items()
-            }
-            return cls(**values)
-        except (ValueError, TypeError) as error:
-            raise BundleError(f"preprocess.json is damaged: {error}") from error
+        return read_json(cls, text, "preprocess.json")
 
 
 def load(

@@ -1,6 +1,5 @@
 """A graph exported elsewhere: its input, its outputs and the layers between."""
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +12,7 @@ import onnx
 from onnx import external_data_helper
 
 from florilege.errors import BundleError
+from florilege.models.bundle.bundle_manifest import sha256_of
 from florilege.models.session import open_graph
 
 _OLDEST_OPSET: Final = 7  # oldest in ONNX Runtime, and the first whose arithmetic broadcasts
@@ -60,24 +60,14 @@ class Graph:
         """The number of pictures that the graph takes at once; 1 if it takes any number."""
         return (self.shape or [None])[0] or 1
 
-    @cached_property
+    @property
     def few_bits(self) -> bool:
         """Whether the graph computes partly in eight bits or half precision."""
         kinds = {node.op_type for node in self.model.graph.node}
         return self.type == "float16" or any("Quantize" in k or "QLinear" in k for k in kinds)
 
     @cached_property
-    def outputs(self) -> list[str]:
-        """Names of the outputs."""
-        return [value.name for value in self.model.graph.output]
-
-    @cached_property
-    def session(self) -> Any:
-        """The unchanged graph in ONNX Runtime.
-
-        Raises:
-            BundleError: It does not load.
-        """
+    def _session(self) -> Any:
         try:
             content = self.model.SerializeToString()
         except Exception as error:  # protobuf's classes differ by version
@@ -91,30 +81,27 @@ class Graph:
             raise BundleError(f"ONNX Runtime cannot run this graph: {error}") from error
 
     def run(self, batch: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
-        """The outputs that are arrays, for a prepared input.
+        """The outputs of the unchanged graph that are arrays, for a prepared input.
 
         Raises:
-            BundleError: The graph does not take this input.
+            BundleError: The graph does not load, or does not take this input.
         """
+        session = self._session
         try:
-            values = self.session.run(None, {self.input.name: batch})
+            values = session.run(None, {self.input.name: batch})
         except Exception as error:  # as above
             raise BundleError(
                 f"the graph fails on an input of {batch.dtype} {batch.shape}, which follows from "
                 f"layout, type and size: {error}"
             ) from error
-        pairs = zip(self.outputs, values, strict=True)
+        names = [output.name for output in self.model.graph.output]
+        pairs = zip(names, values, strict=True)
         return {name: value for name, value in pairs if isinstance(value, np.ndarray)}
 
     @cached_property
     def _producers(self) -> dict[str, onnx.NodeProto]:
         """The node that computes each tensor."""
         return {name: node for node in self.model.graph.node for name in node.output}
-
-    @cached_property
-    def _constants(self) -> dict[str, tuple[int, ...]]:
-        """Shape of each constant in the graph."""
-        return {tensor.name: tuple(tensor.dims) for tensor in self.model.graph.initializer}
 
     def logits_behind(self, output: str) -> tuple[str, str | None]:
         """The tensor whose softmax or sigmoid is the output, and the name of that function.
@@ -149,13 +136,14 @@ class Graph:
         features, weights = node.input[0], node.input[1]
         if features not in self._variable_tensors or weights in self._variable_tensors:
             return False
-        attributes = {each.name: each.i for each in node.attribute}
-        kernel = self._constants.get(weights, ())[2:]
-        return not attributes.get("transA") and all(side == 1 for side in kernel)
+        transposed = any(each.name == "transA" and each.i for each in node.attribute)
+        constants = (each for each in self.model.graph.initializer if each.name == weights)
+        kernel = next((each.dims[2:] for each in constants), ())
+        return not transposed and all(side == 1 for side in kernel)
 
     @cached_property
     def _variable_tensors(self) -> set[str]:
-        """The tensors that depend on the picture; all others are constants."""
+        """The tensors that depend on the picture."""
         names = {self.input.name}
         for node in self.model.graph.node:  # in execution order
             if names.intersection(tensors_read([node])):
@@ -181,8 +169,8 @@ def tensors_read(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
 
 
 def _over_classes(node: onnx.NodeProto) -> bool:
-    axes = [each.i for each in node.attribute if each.name == "axis"]
-    return node.op_type == "Sigmoid" or not axes or axes[0] in (1, -1)
+    axes = (each.i for each in node.attribute if each.name == "axis")
+    return node.op_type == "Sigmoid" or next(axes, -1) in (1, -1)
 
 
 def read_graph(path: Path) -> Graph:
@@ -195,14 +183,12 @@ def read_graph(path: Path) -> Graph:
     try:
         content = path.read_bytes()
         model = _parsed(content)
-        hashes = {path.name: hashlib.sha256(content).hexdigest()} | _beside(model, path.parent)
+        hashes = {path.name: sha256_of(content)} | _beside(model, path.parent)
         external_data_helper.load_external_data_for_model(model, str(path.parent))
     except (onnx.checker.ValidationError, ValueError) as error:
         raise BundleError(f"{path} is damaged or not an ONNX file: {error}") from error
     except OSError as error:
         raise BundleError(f"{error.filename or path} cannot be read: {error.strerror}") from error
-    if not model.graph.node or not model.graph.output:
-        raise BundleError(f"{path} is damaged or not an ONNX file: it holds no graph")
     versions = {each.domain: each.version for each in model.opset_import}
     version = versions.get("", versions.get("ai.onnx", 0))
     if version < _OLDEST_OPSET:
@@ -211,16 +197,18 @@ def read_graph(path: Path) -> Graph:
             "export it again, or convert it with onnx.version_converter"
         )
     model.ir_version = max(model.ir_version, _OLDEST_IR)
-    _keep_inputs(path, model.graph)
-    drop_unused_constants(model.graph)
+    _drop_constant_inputs(path, model.graph)
     return Graph(model, hashes)
 
 
 def _parsed(content: bytes) -> onnx.ModelProto:
     try:
-        return onnx.load_from_string(content)
+        model = onnx.load_from_string(content)
     except Exception as error:  # protobuf's classes differ by version
         raise ValueError(str(error)) from error
+    if not model.graph.node or not model.graph.output:
+        raise ValueError("it holds no graph")
+    return model
 
 
 def _beside(model: onnx.ModelProto, folder: Path) -> dict[str, str]:
@@ -232,13 +220,12 @@ def _beside(model: onnx.ModelProto, folder: Path) -> dict[str, str]:
         path = folder / name
         if not path.resolve().is_relative_to(folder.resolve()):
             raise ValueError(f"its weight file {name} is outside its folder")
-        with path.open("rb") as file:
-            hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
+        hashes[name] = sha256_of(path)
     return hashes
 
 
-def _keep_inputs(path: Path, graph: onnx.GraphProto) -> None:
-    """Keep only the real inputs; old files also list their constants as inputs."""
+def _drop_constant_inputs(path: Path, graph: onnx.GraphProto) -> None:
+    """Keep only the one real input; old files also list their constants as inputs."""
     constants = {tensor.name for tensor in graph.initializer}
     inputs = [value for value in graph.input if value.name not in constants]
     del graph.input[:]
@@ -249,11 +236,3 @@ def _keep_inputs(path: Path, graph: onnx.GraphProto) -> None:
             f"{path} takes {len(inputs)} inputs ({names}); a classifier of single pictures must "
             "take one: export it with the others fixed"
         )
-
-
-def drop_unused_constants(graph: onnx.GraphProto) -> None:
-    """Remove the constants that no node reads and that are not outputs."""
-    needed = {*tensors_read(graph.node), *(value.name for value in graph.output)}
-    tensors = [tensor for tensor in graph.initializer if tensor.name in needed]
-    del graph.initializer[:]
-    graph.initializer.extend(tensors)

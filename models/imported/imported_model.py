@@ -61,11 +61,8 @@ def import_onnx(
 ) -> ImportedModel:
     """Wrap the graph so that it takes raw pictures and returns logits, and compare the two.
 
-    Args:
-        path: The ONNX file; its weight files are beside it.
-        description: The preprocess file.
-        classes: Number of rows of the class table.
-        photos: Photos or folders for the comparison; synthetic pictures if empty.
+    ``classes`` is the number of rows of the class table; ``photos`` are photos or folders for the
+    comparison, which otherwise takes synthetic pictures.
 
     Raises:
         UsageError: Neither the graph nor the preprocess file determines the input or output, or
@@ -75,10 +72,10 @@ def import_onnx(
     """
     graph = read_graph(path)
     input_format = infer_input_format(graph, description)
-    preprocess = input_format.preprocess(description)
+    preprocess = input_format.preprocess
     names, pixels = comparison_pictures(photos, preprocess)
     outputs = original_outputs(graph, input_format, pixels)
-    choice = choose_output(graph, outputs, description, classes=classes)
+    choice = choose_output(graph, outputs, input_format, classes=classes)
     original = outputs[choice.output].reshape(len(names), -1).astype(np.float64)
     wrapped_model = wrap_and_compare(graph, input_format, choice, pixels, original)
     return ImportedModel(
@@ -86,7 +83,7 @@ def import_onnx(
         model=without_origins(wrapped_model.model),
         preprocess=preprocess,
         files=graph.files,
-        facts=_onnx_facts(graph, input_format, choice, wrapped_model, description),
+        facts=_onnx_facts(graph, input_format, choice, wrapped_model),
         agreement=wrapped_model.comparison,
         pictures=names,
         synthetic=not photos,
@@ -95,11 +92,7 @@ def import_onnx(
 
 
 def _onnx_facts(
-    graph: Graph,
-    input_format: InputFormat,
-    choice: OutputChoice,
-    wrapped_model: WrappedModel,
-    description: Description,
+    graph: Graph, input_format: InputFormat, choice: OutputChoice, wrapped_model: WrappedModel
 ) -> dict[str, str]:
     size = f"{input_format.size} x {input_format.size} pixels"
     output = f"`{choice.output}`, {choice.kind}"
@@ -107,17 +100,13 @@ def _onnx_facts(
         output += ", served as logarithms"
     elif choice.logits != choice.output:
         output += f", the {choice.link} of the logits `{choice.logits}`, which are served"
-    features = "none found"
-    if wrapped_model.dimensions is not None:
-        features = f"`{choice.features}`, {wrapped_model.dimensions:,} numbers"
+    dimensions = wrapped_model.dimensions
     return {
         "input": f"`{graph.input.name}`, {input_format.type}, {input_format.layout}, "
         f"{input_format.channels}, {size}",
-        "normalisation": input_format.normalisation,
-        "photos": f"{description.resize}, centre square of {description.crop:.4g} of the short "
-        "side",
+        **input_format.facts,
         "output": output,
-        "features": features,
+        "features": f"`{choice.features}`, {dimensions:,} numbers" if dimensions else "none found",
         "batch": "any" if wrapped_model.batch else "one picture at a time",
     }
 
@@ -132,13 +121,8 @@ def write_imported(
 ) -> Bundle:
     """Write the bundle, which then needs calibration.
 
-    Args:
-        imported: The classifier.
-        classes: The classes of its outputs.
-        thumbnails: Content of ``thumbnails.zip``; may be empty.
-        out: The folder of the bundle.
-        chosen_on: The split whose photos chose the checkpoint, or :data:`NO_SPLIT` if none did;
-            None if unknown.
+    ``thumbnails`` is the content of ``thumbnails.zip`` or empty. ``chosen_on`` is the split whose
+    photos chose the checkpoint, or `NO_SPLIT`; None if unknown.
 
     Raises:
         BundleError: ``out`` is something else, or cannot be written.
@@ -158,9 +142,10 @@ def write_imported(
 
 def _provenance(imported: ImportedModel, chosen_on: str | None) -> bytes:
     """The content of ``provenance.json``; ``checkpoint_chosen_on`` is left out if unknown."""
-    selection = {"checkpoint_chosen_on": None if chosen_on == NO_SPLIT else chosen_on}
-    content: dict[str, Any] = {
-        **({} if chosen_on is None else selection),
+    content: dict[str, Any] = {}
+    if chosen_on is not None:
+        content["checkpoint_chosen_on"] = None if chosen_on == NO_SPLIT else chosen_on
+    content |= {
         "imported_from": dict(imported.files),
         "facts": dict(imported.facts),
         "agreement": {**asdict(imported.agreement), "made_up_pictures": imported.synthetic},

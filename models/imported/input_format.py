@@ -1,9 +1,8 @@
 """The input format of a graph, read from the graph and completed by the preprocess file."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -11,17 +10,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from florilege.errors import UsageError
 from florilege.models.images import Preprocess
+from florilege.models.images.decoding import Number, Positive
 from florilege.models.imported.graph import TYPES, Graph
+from florilege.models.json_file import first_fault
 
-Number = Annotated[float, Field(allow_inf_nan=False)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Layout = Literal["nchw", "nhwc"]
 Type = Literal["float32", "float16", "uint8"]
-Kind = Literal["logits", "probabilities"]
 
 
 class Description(BaseModel):
-    """The keys of the file; keys that the graph determines may be left out."""
+    """The keys of the preprocess file; keys that the graph determines may be left out."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True
@@ -47,8 +45,56 @@ class Description(BaseModel):
     """Divides the result; one number per channel."""
     output: str | None = None
     """Name of the output that holds one number per class."""
-    kind: Kind | None = None
+    kind: Literal["logits", "probabilities"] | None = None
     """Kind of these numbers; probabilities sum to one."""
+
+
+class InputFormat(Description):
+    """A complete description: ``(pixel * scale - mean) / std``, then type and layout.
+
+    For ``uint8``, pixels are unchanged: the scale is 1, mean and std are 0 and 1.
+    """
+
+    layout: Layout
+    type: Type
+    size: int
+    scale: Positive = 1.0
+    mean: tuple[Number, Number, Number] = (0.0, 0.0, 0.0)
+    std: tuple[Positive, Positive, Positive] = (1.0, 1.0, 1.0)
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """The preparation of a photo, for people."""
+        mean, std = (", ".join(f"{each:.4g}" for each in three) for three in (self.mean, self.std))
+        scaled = f"pixel x {self.scale:.6g}, minus {mean}, over {std}"
+        return {
+            "normalisation": "pixels as they are" if self.type == "uint8" else scaled,
+            "photos": f"{self.resize}, centre square of {self.crop:.4g} of the short side",
+        }
+
+    def prepare(self, pictures: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
+        """Convert RGB pictures ``(batch, size, size, 3)`` to this format, in plain NumPy."""
+        values: npt.NDArray[Any] = pictures if self.channels == "rgb" else pictures[..., ::-1]
+        if self.type != "uint8":
+            scale = np.float32(self.scale)
+            mean, std = np.array(self.mean, np.float32), np.array(self.std, np.float32)
+            values = ((values.astype(np.float32) * scale - mean) / std).astype(self.type)
+        if self.layout == "nchw":
+            values = values.transpose(0, 3, 1, 2)
+        return np.ascontiguousarray(values)
+
+    @property
+    def preprocess(self) -> Preprocess:
+        """The ``preprocess.json`` of the bundle: mean and std for values from 0 to 1, red first."""
+        order = slice(None) if self.channels == "rgb" else slice(None, None, -1)
+        mean, std = (np.array(each)[order] / (255 * self.scale) for each in (self.mean, self.std))
+        return Preprocess(
+            image_size=self.size,
+            crop_fraction=self.crop,
+            resample=self.resize,
+            mean=mean.tolist(),
+            std=std.tolist(),
+        )
 
 
 def read_description(path: Path | None) -> Description:
@@ -64,24 +110,13 @@ def read_description(path: Path | None) -> Description:
     except OSError as error:
         raise UsageError(f"--preprocess {path} cannot be read: {error.strerror}") from error
     except ValidationError as error:
-        raise UsageError(f"--preprocess {path}: {_complaint(error)}") from error
+        first, hint = error.errors()[0], ""
+        if first["type"] == "extra_forbidden":
+            hint = f"; keys are {', '.join(Description.model_fields)}"
+        elif first["loc"] == ("resize",) and isinstance(first["input"], int):
+            hint = "; use crop for a resize before the crop: 224 of 256 pixels is 0.875"
+        raise UsageError(f"--preprocess {path}: {first_fault(error)}{hint}") from error
 
-
-def _complaint(error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    name = ".".join(map(str, first["loc"]))
-    if first["type"] == "extra_forbidden":
-        return f"unknown key {name!r}; keys are {', '.join(Description.model_fields)}"
-    message = f"{first['msg'][0].lower()}{first['msg'][1:]}"
-    if not name:
-        return message
-    hint = ""
-    if name == "resize" and isinstance(first["input"], int):
-        hint = "; use crop for a resize before the crop: 224 of 256 pixels is 0.875"
-    return f"{name}: {message}, got {first['input']!r}{hint}"
-
-
-Three = tuple[float, float, float]
 
 _EXAMPLES: Final[Mapping[str, str]] = {
     "layout": '"layout": "nchw" or "nhwc"',
@@ -90,64 +125,9 @@ _EXAMPLES: Final[Mapping[str, str]] = {
     "mean": '"mean": [0.485, 0.456, 0.406]',
     "std": '"std": [0.229, 0.224, 0.225]',
 }
-_SCALING: Final = ("scale", "mean", "std")
+_SCALING: Final = {"scale", "mean", "std"}
 _AXIS: Final[Mapping[Layout, int]] = {"nchw": 1, "nhwc": 3}
 _SIDES: Final[Mapping[Layout, slice]] = {"nchw": slice(2, 4), "nhwc": slice(1, 3)}
-
-
-@dataclass(frozen=True, kw_only=True)
-class InputFormat:
-    """The input format of a network: ``(pixel * scale - mean) / std``, then type and layout.
-
-    ``mean`` and ``std`` are in the order of ``channels``. For ``uint8``, pixels are unchanged: the
-    scale is 1, mean and std are 0 and 1.
-    """
-
-    layout: Layout
-    type: Type
-    channels: str
-    size: int
-    scale: float = 1.0
-    mean: Three = (0.0, 0.0, 0.0)
-    std: Three = (1.0, 1.0, 1.0)
-
-    @property
-    def normalisation(self) -> str:
-        """The normalisation of a pixel, in words."""
-        if self.type == "uint8":
-            return "pixels as they are"
-        mean, std = format_numbers(self.mean), format_numbers(self.std)
-        return f"pixel x {self.scale:.6g}, minus {mean}, over {std}"
-
-    def prepare(self, pictures: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
-        """Convert RGB pictures ``(batch, size, size, 3)`` to this format, in plain NumPy."""
-        values: npt.NDArray[Any] = pictures if self.channels == "rgb" else pictures[..., ::-1]
-        if self.type != "uint8":
-            scale = np.float32(self.scale)
-            mean, std = np.array(self.mean, np.float32), np.array(self.std, np.float32)
-            values = ((values.astype(np.float32) * scale - mean) / std).astype(self.type)
-        if self.layout == "nchw":
-            values = values.transpose(0, 3, 1, 2)
-        return np.ascontiguousarray(values)
-
-    def preprocess(self, description: Description) -> Preprocess:
-        """The ``preprocess.json`` of the bundle: mean and std for values from 0 to 1, red first."""
-        unit = 255 * self.scale
-        mean, std = ([number / unit for number in three] for three in (self.mean, self.std))
-        if self.channels == "bgr":
-            mean, std = mean[::-1], std[::-1]
-        return Preprocess(
-            image_size=self.size,
-            crop_fraction=description.crop,
-            resample=description.resize,
-            mean=(mean[0], mean[1], mean[2]),
-            std=(std[0], std[1], std[2]),
-        )
-
-
-def format_numbers(numbers: Three) -> str:
-    """A number for each channel, formatted for people."""
-    return ", ".join(f"{number:.4g}" for number in numbers)
 
 
 def infer_input_format(graph: Graph, description: Description) -> InputFormat:
@@ -163,29 +143,32 @@ def infer_input_format(graph: Graph, description: Description) -> InputFormat:
         raise _refusal(graph, "it must be a batch of pictures, with four axes")
     layout = _layout(graph, shape, description)
     size = description.size if layout is None else _size(graph, shape[_SIDES[layout]], description)
-    scaling: dict[str, Any] = {}
-    if number_type != "uint8":
-        scaling = {key: getattr(description, key) for key in _SCALING}
-    values = {"layout": layout, "size": size, **scaling}
-    missing = [key for key, value in values.items() if value is None]
-    if layout is None or size is None or missing:
-        raise UsageError(_missing_keys(graph, missing))
-    return InputFormat(
-        layout=layout, type=number_type, channels=description.channels, size=size, **scaling
+    values = description.model_dump() | {"layout": layout, "type": number_type, "size": size}
+    optional = _SCALING if number_type == "uint8" else set()
+    if missing := [key for key in _EXAMPLES if values[key] is None and key not in optional]:
+        raise UsageError(f"{_input_text(graph)} does not determine {_missing_keys(missing)}")
+    return InputFormat(**{key: value for key, value in values.items() if value is not None})
+
+
+def _missing_keys(keys: list[str]) -> str:
+    example = ", ".join(_EXAMPLES[key] for key in keys)
+    usual = " (replace the numbers, which suit most networks trained on ImageNet)"
+    return (
+        f"{', '.join(keys)}. Add them to the file given with --preprocess, as JSON: {{{example}}}"
+        f"{usual if 'scale' in keys else ''}; docs/import.md explains each"
     )
 
 
-def _type(graph: Graph, description: Description) -> Type:
-    number_type: Any = graph.type
-    if number_type is None:
+def _type(graph: Graph, description: Description) -> str:
+    if graph.type is None:
         raise _refusal(graph, f"its type must be one of {', '.join(TYPES.values())}")
-    if description.type not in (None, number_type):
-        conflict = f"it is {number_type}, but the preprocess file says {description.type}"
+    if description.type not in (None, graph.type):
+        conflict = f"it is {graph.type}, but the preprocess file says {description.type}"
         raise _refusal(graph, conflict)
-    scaling = [name for name in _SCALING if getattr(description, name) is not None]
-    if number_type == "uint8" and scaling:
+    scaling = [name for name in description.model_dump(exclude_none=True) if name in _SCALING]
+    if graph.type == "uint8" and scaling:
         raise _refusal(graph, f"it takes unscaled pixels: leave out {', '.join(scaling)}")
-    return number_type  # type: ignore[no-any-return]  # one of TYPES
+    return graph.type
 
 
 def _layout(graph: Graph, shape: list[int | None], description: Description) -> Layout | None:
@@ -209,16 +192,6 @@ def _size(graph: Graph, sides: list[int | None], description: Description) -> in
         conflict = f"it takes {size} pixels, but the preprocess file says {description.size}"
         raise _refusal(graph, conflict)
     return size or description.size
-
-
-def _missing_keys(graph: Graph, keys: list[str]) -> str:
-    example = ", ".join(_EXAMPLES[key] for key in keys)
-    usual = " (replace the numbers, which suit most networks trained on ImageNet)"
-    return (
-        f"{_input_text(graph)} does not determine {', '.join(keys)}. Add them to the file given "
-        f"with --preprocess, as JSON: {{{example}}}{usual if 'scale' in keys else ''}; "
-        "docs/import.md explains each"
-    )
 
 
 def _refusal(graph: Graph, reason: str) -> UsageError:

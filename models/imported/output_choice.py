@@ -42,20 +42,17 @@ def choose_output(
 ) -> OutputChoice:
     """Choose the output and the tensor of its logits.
 
-    Args:
-        graph: The original graph.
-        outputs: Its outputs for a batch of pictures.
-        description: The preprocess file.
-        classes: Number of rows of the class table.
+    ``outputs`` are those for a batch of pictures; ``classes`` is the number of rows of the class
+    table.
 
     Raises:
         UsageError: No output or several outputs have one number per class, or the numbers
             contradict the preprocess file.
     """
-    output = _output_name(graph, outputs, description, classes)
+    output = _output_name(graph, outputs, description.output, classes)
     rows = outputs[output].reshape(len(outputs[output]), -1).astype(np.float64)
     logits, link = graph.logits_behind(output)
-    kind = _kind(output, rows, link, description)
+    kind = _kind(output, rows, link, description.kind)
     if link is None:
         logits, link = output, "softmax" if kind == "probabilities" else None
     return OutputChoice(
@@ -67,12 +64,15 @@ def choose_output(
     )
 
 
-def _output_name(graph: Graph, outputs: Arrays, description: Description, classes: int) -> str:
-    candidates = _candidates(outputs, description.output)
-    fits = [name for name, value in candidates.items() if _columns(value) == classes]
+def _output_name(graph: Graph, outputs: Arrays, name: str | None, classes: int) -> str:
+    numbers = _candidates(outputs, name)
+    fits = [name for name, value in numbers.items() if _columns(value) == classes]
     if not fits:
-        raise UsageError(_no_fit(candidates or outputs, classes))
-    fits = _without_softmax(graph, fits)
+        raise UsageError(_no_fit(numbers or outputs, classes))
+    logits = {tensor for each in fits if (tensor := graph.logits_behind(each)[0]) != each}
+    logits &= set(fits)
+    if len(logits) == 1:  # served instead of their softmax, which is an output too
+        return logits.pop()
     if len(fits) > 1:
         raise UsageError(
             f"several outputs hold a number for each of the {classes:,} classes: choose one in the "
@@ -82,18 +82,9 @@ def _output_name(graph: Graph, outputs: Arrays, description: Description, classe
     return fits[0]
 
 
-def _without_softmax(graph: Graph, names: list[str]) -> list[str]:
-    """Only the logits if both they and their softmax are outputs; otherwise all ``names``."""
-    logits_of = {name: graph.logits_behind(name)[0] for name in names}
-    logits = [name for name in names if any(logits_of[each] == name != each for each in names)]
-    return logits if len(logits) == 1 else names
-
-
 def _candidates(outputs: Arrays, name: str | None) -> Arrays:
     """The floating-point outputs, or only the one named ``name``."""
-    numbers = {
-        key: value for key, value in outputs.items() if np.issubdtype(value.dtype, np.floating)
-    }
+    numbers = {key: row for key, row in outputs.items() if np.issubdtype(row.dtype, np.floating)}
     if name is None:
         return numbers
     if name not in numbers:
@@ -129,10 +120,10 @@ def _listed(outputs: Arrays) -> str:
 
 
 def _kind(
-    output: str, rows: npt.NDArray[np.float64], link: str | None, description: Description
+    output: str, rows: npt.NDArray[np.float64], link: str | None, declared: str | None
 ) -> str:
     """``logits`` or ``probabilities``."""
-    declared = description.kind
+    sums = rows.sum(axis=1)
     tolerance = _DECLARED_SUM_TOLERANCE if declared == "probabilities" else _SUM_TOLERANCE
     likely = "probabilities" if link or _sum_to_one(rows, tolerance) else "logits"
     if declared is None and likely == "logits" and rows.min() >= 0 and rows.max() <= 1:
@@ -141,7 +132,6 @@ def _kind(
             'the file given with --preprocess, {"kind": "logits"} or {"kind": "probabilities"}'
         )
     if declared not in (None, likely):
-        sums = rows.sum(axis=1)
         fault = (
             'logits, but these are probabilities: leave out "kind"'
             if declared == "logits"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +15,8 @@ from florilege.models.images.sniff import ENDINGS
 from florilege.models.imported.graph import Graph
 from florilege.models.imported.input_format import InputFormat
 from florilege.models.imported.output_choice import OutputChoice
-from florilege.models.imported.wrapper import LOGITS, wrap_graph
-from florilege.models.session import FEATURES, INPUT, open_graph
+from florilege.models.imported.wrapper import wrap_graph
+from florilege.models.session import INPUT, open_graph
 
 Numbers = npt.NDArray[np.float64]
 Pictures = npt.NDArray[np.uint8]
@@ -42,8 +42,7 @@ class OutputComparison:
         return self.same_best_class == self.pictures and self.max_difference <= self.tolerance
 
 
-@dataclass(frozen=True, kw_only=True)
-class WrappedModel:
+class WrappedModel(NamedTuple):
     """A wrapped graph that agrees with the original."""
 
     model: onnx.ModelProto
@@ -90,19 +89,12 @@ def wrap_and_compare(
     pictures: Pictures,
     original: Numbers,
 ) -> WrappedModel:
-    """Wrap the graph and compare it with the original on pictures.
+    """Wrap the graph for any number of pictures, or for one at a time if batches fail or differ.
 
-    The wrapped graph takes any number of pictures at once, or only one if batches fail or differ.
-
-    Args:
-        graph: The original graph.
-        input_format: Its input format.
-        choice: Its tensors to serve.
-        pictures: RGB, ``(pictures, size, size, 3)``.
-        original: Its output for them, ``(pictures, classes)``.
+    ``original`` holds its output for ``pictures``, ``(pictures, classes)``.
 
     Raises:
-        BundleError: The two differ.
+        BundleError: The wrapped graph differs from the original.
     """
     try:
         return _wrap_and_compare(graph, input_format, choice, pictures, original, batch=True)
@@ -119,52 +111,34 @@ def _wrap_and_compare(
     *,
     batch: bool,
 ) -> WrappedModel:
-    classes = original.shape[1]
-    model = wrap_graph(graph, input_format, choice, classes=classes, one_at_a_time=not batch)
-    outputs = _outputs(model, pictures, batch=batch)
-    logits = outputs[LOGITS].astype(np.float64)
+    count, classes = original.shape
+    model = wrap_graph(graph, input_format, choice, classes=classes, batch=batch)
+    try:
+        session = open_graph(model.SerializeToString(), threads=1, quiet=True)
+        results = [session.run(None, {INPUT: picture[np.newaxis]}) for picture in pictures]
+        results += [session.run(None, {INPUT: pictures[:BATCH]})] if batch else []
+    except Exception as error:  # the runtime raises a different class for each kind of failure
+        raise BundleError(f"the bundle's graph does not run: {error}") from error
+    logits, *features = (np.concatenate(parts) for parts in zip(*results, strict=True))
+    ours = _apply_link(logits.astype(np.float64), choice.link)
     if choice.log:  # in few bits, probabilities do not sum exactly to one
         original = original / original.sum(axis=1, keepdims=True)
     relative = _FEW_BITS_TOLERANCE if graph.few_bits else TOLERANCE
-    comparison = _compare(original, _apply_link(logits, choice.link), relative)
+    comparison = compare_outputs(original, ours[:count], relative=relative)
+    if batch:
+        others = compare_outputs(original[:BATCH], ours[count:], relative=relative)
+        largest = max(comparison.max_difference, others.max_difference)
+        comparison = replace(comparison, max_difference=largest)
     if not comparison.holds:
         raise BundleError(
             f"the bundle's graph and the original differ by {comparison.max_difference:.3g} "
             f"(allowed {comparison.tolerance:.3g}), with the same best class for "
             f"{comparison.same_best_class} of {comparison.pictures} pictures; nothing was written"
         )
-    return WrappedModel(
-        model=model,
-        batch=batch,
-        comparison=comparison,
-        logits=logits[: len(pictures)],
-        dimensions=_declare_dimensions(model, outputs.get(FEATURES)),
-    )
-
-
-def _outputs(
-    model: onnx.ModelProto, pictures: Pictures, *, batch: bool
-) -> dict[str, npt.NDArray[Any]]:
-    """Outputs for single pictures, followed by those of one batch if ``batch``."""
-    parts = [row[np.newaxis] for row in pictures] + ([pictures[:BATCH]] if batch else [])
-    try:
-        session = open_graph(model.SerializeToString(), threads=1, quiet=True)
-        results = [session.run(None, {INPUT: part}) for part in parts]
-    except Exception as error:  # the runtime raises a different class for each kind of failure
-        raise BundleError(f"the bundle's graph does not run: {error}") from error
-    names = [value.name for value in session.get_outputs()]
-    columns = zip(*results, strict=True)
-    return {name: np.concatenate(rows) for name, rows in zip(names, columns, strict=True)}
-
-
-def _compare(original: Numbers, ours: Numbers, relative: float) -> OutputComparison:
-    """Compare single pictures; the difference of a batch counts if it is larger."""
-    count = len(original)
-    single = compare_outputs(original, ours[:count], relative=relative)
-    if len(ours) == count:
-        return single
-    batch = compare_outputs(original[: len(ours) - count], ours[count:], relative=relative)
-    return replace(single, max_difference=max(single.max_difference, batch.max_difference))
+    dimensions = features[0].shape[1] if features else None
+    if dimensions is not None:  # a session needs it
+        model.graph.output[1].type.tensor_type.shape.dim[1].dim_value = dimensions
+    return WrappedModel(model, batch, comparison, logits[:count].astype(np.float64), dimensions)
 
 
 def _apply_link(logits: Numbers, link: str | None) -> Numbers:
@@ -178,18 +152,6 @@ def _apply_link(logits: Numbers, link: str | None) -> Numbers:
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     shares: Numbers = powers / powers.sum(axis=1, keepdims=True)
     return shares
-
-
-def _declare_dimensions(
-    model: onnx.ModelProto, features: npt.NDArray[np.float32] | None
-) -> int | None:
-    """Declare the length of the feature vectors in the graph, which a session needs."""
-    if features is None:
-        return None
-    for value in model.graph.output:
-        if value.name == FEATURES:
-            value.type.tensor_type.shape.dim[1].dim_value = features.shape[1]
-    return int(features.shape[1])
 
 
 MOST_PHOTOS: Final = 32  # compared; of more, a sample spread evenly over the sorted list
@@ -211,8 +173,15 @@ def comparison_pictures(
         return list(pictures), np.stack(list(pictures.values()))
     paths = [path for photo_or_folder in photos for path in _photos_of(photo_or_folder)]
     rows = np.linspace(0, len(paths) - 1, min(len(paths), MOST_PHOTOS)).astype(int)
-    sample = [paths[row] for row in rows]
-    return list(map(str, sample)), np.stack([_load(path, preprocess) for path in sample])
+    pixels = []
+    for row in rows:
+        try:
+            pixels.append(load(paths[row].read_bytes(), preprocess))
+        except OSError as error:
+            raise DataError(f"--photos {paths[row]} cannot be read: {error.strerror}") from error
+        except ImageError as error:
+            raise DataError(f"--photos {paths[row]}: {error}") from error
+    return [str(paths[row]) for row in rows], np.stack(pixels)
 
 
 def _photos_of(path: Path) -> list[Path]:
@@ -222,15 +191,6 @@ def _photos_of(path: Path) -> list[Path]:
     if not photos:
         raise DataError(f"--photos {path} holds no photo: {', '.join(sorted(ENDINGS))}")
     return photos
-
-
-def _load(path: Path, preprocess: Preprocess) -> npt.NDArray[np.uint8]:
-    try:
-        return load(path.read_bytes(), preprocess)
-    except OSError as error:
-        raise DataError(f"--photos {path} cannot be read: {error.strerror}") from error
-    except ImageError as error:
-        raise DataError(f"--photos {path}: {error}") from error
 
 
 def _synthetic_pictures(side: int) -> Iterator[tuple[str, npt.NDArray[np.uint8]]]:

@@ -11,12 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from florilege.models.imported.graph import (
-    Graph,
-    drop_unused_constants,
-    subgraphs,
-    tensors_read,
-)
+from florilege.models.imported.graph import Graph, subgraphs, tensors_read
 from florilege.models.imported.input_format import InputFormat
 from florilege.models.imported.output_choice import OutputChoice
 from florilege.models.session import FEATURES, INPUT
@@ -24,134 +19,86 @@ from florilege.models.session import FEATURES, INPUT
 LOGITS: Final = "logits"
 _ADDED: Final = "florilege/"  # prefix of added nodes and tensors
 _ORIGINAL: Final = "original/"  # prefix of original tensors whose names we need
-_SMALLEST: Final = float(np.finfo(np.float32).tiny)  # makes the logarithm of 0 finite
+_SMALLEST: Final = np.finfo(np.float32).tiny  # makes the logarithm of 0 finite
+
+Step = tuple[str, Any, dict[str, Any]]  # an operation, its second operand or None, its attributes
 
 
 def wrap_graph(
-    graph: Graph,
-    input_format: InputFormat,
-    choice: OutputChoice,
-    *,
-    classes: int,
-    one_at_a_time: bool = False,
+    graph: Graph, input_format: InputFormat, choice: OutputChoice, *, classes: int, batch: bool
 ) -> onnx.ModelProto:
-    """Wrap the graph in our nodes.
-
-    Args:
-        graph: The original graph.
-        input_format: Its input format.
-        choice: Its tensors to serve.
-        classes: Number of logits.
-        one_at_a_time: Whether batches hold one picture; otherwise they hold any number.
-    """
+    """Wrap the graph for batches of any number of pictures, or of one if not ``batch``."""
     model = onnx.ModelProto()
     model.CopyFrom(graph.model)
-    names = {
-        name: _ORIGINAL + name if name in (INPUT, LOGITS, FEATURES) else name
-        for name in _names(graph)
-    }
-    _rename(model.graph, names)
-    if not one_at_a_time:
-        _free_batch(model.graph, graph.batch)
-    adapters = _Adapters(batch=1 if one_at_a_time else "batch")
-    adapters.add_input(input_format, into=names[graph.input.name])
-    inner = list(model.graph.node)
-    adapters.add_output(names[choice.logits], LOGITS, log=choice.log, columns=classes)
+    inner, ours = model.graph, (INPUT, LOGITS, FEATURES)
+    names = {name: _ORIGINAL + name if name in ours else name for name in _names(inner)}
+    _rename(inner, names)
+    if batch:
+        _free_batch(inner, graph.batch)
+    rows, side = "batch" if batch else 1, input_format.size
+    flat: list[Step] = [("Flatten", None, {"axis": 1}), ("Cast", None, {"to": TensorProto.FLOAT})]
+    log: list[Step] = [("Add", _SMALLEST, {}), ("Log", None, {})] if choice.log else []
+    nodes = [
+        *_chain(INPUT, _input_steps(input_format), names[graph.input.name]),
+        *inner.node,
+        *_chain(names[choice.logits], flat + log, LOGITS),
+    ]
+    outputs = [helper.make_tensor_value_info(LOGITS, TensorProto.FLOAT, [rows, classes])]
     if choice.features is not None:
-        adapters.add_output(names[choice.features], FEATURES, log=False, columns="dimensions")
-    outputs = [value.name for value in adapters.outputs]
-    nodes = _needed([*adapters.first, *inner, *adapters.last], outputs)
-    _replace(model.graph.node, nodes)
-    _replace(model.graph.input, adapters.inputs)
-    _replace(model.graph.output, adapters.outputs)
-    del model.graph.value_info[:]  # outdated shapes; ONNX Runtime infers the new ones
-    drop_unused_constants(model.graph)
-    model.graph.initializer.extend(adapters.constants)
+        nodes += _chain(names[choice.features], flat, FEATURES)
+        shape = [rows, "dimensions"]
+        outputs.append(helper.make_tensor_value_info(FEATURES, TensorProto.FLOAT, shape))
+    image = helper.make_tensor_value_info(INPUT, TensorProto.UINT8, [rows, side, side, 3])
+    _replace(inner.input, [image])
+    _replace(inner.node, _needed(nodes, [value.name for value in outputs]))
+    _replace(inner.output, outputs)
+    _replace(inner.value_info, [])  # outdated shapes; ONNX Runtime infers the new ones
+    tensors = set(tensors_read(inner.node))
+    _replace(inner.initializer, [each for each in inner.initializer if each.name in tensors])
     return model
 
 
-class _Adapters:
-    """Our nodes before and after the original ones."""
-
-    def __init__(self, batch: int | str) -> None:
-        self.batch = batch
-        self.first: list[onnx.NodeProto] = []
-        self.last: list[onnx.NodeProto] = []
-        self.constants: list[onnx.TensorProto] = []
-        self.inputs: list[onnx.ValueInfoProto] = []
-        self.outputs: list[onnx.ValueInfoProto] = []
-
-    def add_input(self, input_format: InputFormat, *, into: str) -> None:
-        """Convert ``image`` to the tensor ``into`` with the steps of ``InputFormat.prepare``."""
-        shape = [self.batch, input_format.size, input_format.size, 3]
-        self.inputs.append(helper.make_tensor_value_info(INPUT, TensorProto.UINT8, shape))
-        steps: list[tuple[str, list[str], dict[str, Any]]] = []
-        if input_format.type != "uint8":
-            steps.append(("Cast", [], {"to": TensorProto.FLOAT}))
-        if input_format.channels == "bgr":
-            steps.append(("Gather", [self._constant("colours", [2, 1, 0], np.int64)], {"axis": 3}))
-        if input_format.scale != 1:
-            steps.append(("Mul", [self._constant("scale", input_format.scale)], {}))
-        if any(input_format.mean):
-            steps.append(("Sub", [self._constant("mean", input_format.mean)], {}))
-        if set(input_format.std) != {1.0}:
-            steps.append(("Div", [self._constant("std", input_format.std)], {}))
-        if input_format.type == "float16":
-            steps.append(("Cast", [], {"to": TensorProto.FLOAT16}))
-        if input_format.layout == "nchw":
-            steps.append(("Transpose", [], {"perm": [0, 3, 1, 2]}))
-        self.first = _chain(INPUT, steps or [("Identity", [], {})], into, "front")
-
-    def add_output(self, name: str, output: str, *, log: bool, columns: int | str) -> None:
-        """Convert the tensor ``name`` to ``output``, float32 with one row per picture."""
-        steps: list[tuple[str, list[str], dict[str, Any]]] = [
-            ("Flatten", [], {"axis": 1}),
-            ("Cast", [], {"to": TensorProto.FLOAT}),
-        ]
-        if log:
-            steps += [("Add", [self._constant("smallest", _SMALLEST)], {}), ("Log", [], {})]
-        self.last += _chain(name, steps, output, output)
-        shape = [self.batch, columns]
-        self.outputs.append(helper.make_tensor_value_info(output, TensorProto.FLOAT, shape))
-
-    def _constant(self, name: str, numbers: Any, kind: Any = np.float32) -> str:
-        self.constants.append(numpy_helper.from_array(np.asarray(numbers, kind), _ADDED + name))
-        return _ADDED + name
-
-
-def _chain(
-    start: str, steps: Sequence[tuple[str, list[str], dict[str, Any]]], end: str, name: str
-) -> list[onnx.NodeProto]:
-    """A chain of nodes from the tensor ``start`` to the tensor ``end``."""
-    between = [f"{_ADDED}{name}/{number}" for number in range(1, len(steps))]
-    ends = zip([start, *between], [*between, end], strict=True)
-    return [
-        helper.make_node(
-            kind, [source, *more], [target], name=f"{_ADDED}{name}/{number}", **settings
-        )
-        for number, ((source, target), (kind, more, settings)) in enumerate(
-            zip(ends, steps, strict=True)
-        )
+def _input_steps(input_format: InputFormat) -> list[Step]:
+    """The steps of ``InputFormat.prepare``."""
+    mean, std = (np.array(each, np.float32) for each in (input_format.mean, input_format.std))
+    steps: list[tuple[bool, Step]] = [
+        (input_format.type != "uint8", ("Cast", None, {"to": TensorProto.FLOAT})),
+        (input_format.channels == "bgr", ("Gather", np.array([2, 1, 0]), {"axis": 3})),
+        (input_format.scale != 1, ("Mul", np.float32(input_format.scale), {})),
+        (any(input_format.mean), ("Sub", mean, {})),
+        (set(input_format.std) != {1.0}, ("Div", std, {})),
+        (input_format.type == "float16", ("Cast", None, {"to": TensorProto.FLOAT16})),
+        (input_format.layout == "nchw", ("Transpose", None, {"perm": [0, 3, 1, 2]})),
     ]
+    return [step for applies, step in steps if applies]
 
 
-# The original graph ----------------------------------------------------------------------------
+def _chain(start: str, steps: Sequence[Step], end: str) -> Iterator[onnx.NodeProto]:
+    """Nodes from the tensor ``start`` to the tensor ``end``."""
+    source = start
+    for number, (kind, operand, attributes) in enumerate(steps):
+        name = f"{_ADDED}{start}-{end}/{number}"
+        if operand is not None:
+            constant = numpy_helper.from_array(np.asarray(operand))
+            yield helper.make_node("Constant", [], [f"{name}/operand"], value=constant)
+        inputs = [source] if operand is None else [source, f"{name}/operand"]
+        yield helper.make_node(kind, inputs, [name], name=name, **attributes)
+        source = name
+    yield helper.make_node("Identity", [source], [end])
 
 
-def _names(graph: Graph) -> Iterator[str]:
+def _names(graph: onnx.GraphProto) -> Iterator[str]:
     """Every tensor of the outermost graph."""
-    inside = graph.model.graph
-    yield from (value.name for value in inside.input)
-    yield from (tensor.name for tensor in inside.initializer)
-    yield from (name for node in inside.node for name in node.output)
+    yield from (value.name for value in graph.input)
+    yield from (tensor.name for tensor in graph.initializer)
+    yield from (name for node in graph.node for name in node.output)
 
 
 def _rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:
     """Rename tensors, also inside loops and branches, where no name shadows another."""
-    for tensor in (*graph.initializer, *graph.input, *graph.output):
+    sparse = (each.values for each in graph.sparse_initializer)
+    for tensor in (*graph.initializer, *sparse, *graph.input, *graph.output):
         tensor.name = names.get(tensor.name, tensor.name)
-    for sparse in graph.sparse_initializer:
-        sparse.values.name = names.get(sparse.values.name, sparse.values.name)
     for node in graph.node:
         for tensors in (node.input, node.output):
             tensors[:] = [names.get(name, name) for name in tensors]
@@ -164,14 +111,13 @@ def _free_batch(graph: onnx.GraphProto, batch: int) -> None:
 
     ``parity`` runs batches to check that this was the meaning of each reshape.
     """
-    shapes = {tensor.name: tensor for tensor in graph.initializer}
-    weights = set(shapes)
-    shapes |= {node.output[0]: _value(node) for node in graph.node if node.op_type == "Constant"}
-    reshapes = [node for node in graph.node if node.op_type == "Reshape"]
-    for node in reshapes:
-        tensor = shapes.get(node.input[1])
-        if tensor is None or node.input[0] in weights:
+    weights = {tensor.name: tensor for tensor in graph.initializer}
+    constants = [node for node in graph.node if node.op_type == "Constant"]
+    shapes = weights | {node.output[0]: _value(node) for node in constants}
+    for node in graph.node:
+        if node.op_type != "Reshape" or node.input[1] not in shapes or node.input[0] in weights:
             continue
+        tensor = shapes[node.input[1]]
         sides = numpy_helper.to_array(tensor)
         if sides.size > 1 and sides[0] in (0, batch):
             shape = np.array([0, *sides[1:]], np.int64)

@@ -4,7 +4,7 @@ The fields are those that https://my.plantnet.org/doc/api/identify shows and app
 fields are `florilege` and `inSet`, which apps ignore.
 """
 
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from pydantic import AliasGenerator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -19,7 +19,7 @@ from florilege.server.schemas import (
     ResponseModel,
     Result,
     SetInfo,
-    Taxon,
+    ThumbnailInfo,
     Warned,
 )
 
@@ -32,12 +32,17 @@ UNLIMITED: Final = 2**31 - 1
 
 
 class _PlantNetModel(ResponseModel):
-    """Base of these schemas: names as in Pl@ntNet's API, without unset fields."""
+    """Base of these schemas: names as in Pl@ntNet's API."""
 
     model_config = ConfigDict(
         alias_generator=AliasGenerator(serialization_alias=to_camel),
         json_schema_serialization_defaults_required=False,
     )
+
+
+def _if_known(description: str) -> Any:
+    """A field that is left out if it is None."""
+    return Field(default=None, description=description, exclude_if=lambda value: value is None)
 
 
 class PlantNetQuery(_PlantNetModel):
@@ -58,6 +63,25 @@ class PlantNetName(_PlantNetModel):
     scientific_name_authorship: str
     scientific_name: str
 
+    @classmethod
+    def parse(cls, full: str, **fields: Any) -> Self:
+        """Separate a name from its authors, if it seems to have any.
+
+        Example:
+            >>> PlantNetName.parse("Mentha aquatica L.").scientific_name_authorship
+            'L.'
+        """
+        short = without_author(full)
+        author = full[len(short) :].strip()
+        if author and not (author[0].isupper() or author[0] == "("):
+            short, author = full, ""
+        return cls(
+            scientific_name_without_author=short,
+            scientific_name_authorship=author,
+            scientific_name=full,
+            **fields,
+        )
+
 
 class PlantNetSpecies(PlantNetName):
     """A species."""
@@ -70,11 +94,11 @@ class PlantNetSpecies(PlantNetName):
 class PlantNetImage(_PlantNetModel):
     """The reference picture of a species."""
 
-    organ: str
+    organ: str = UNDETECTED
     author: str
     license: str
     citation: str
-    date: dict[str, int | str] = Field(description="Always 0 and empty: bundles hold no dates.")
+    date: dict[str, int | str] = Field(default={"timestamp": 0, "string": ""})
     url: dict[str, str] = Field(description="Its addresses; the three sizes are the same here.")
 
 
@@ -83,11 +107,9 @@ class PlantNetResult(_PlantNetModel):
 
     score: float
     species: PlantNetSpecies
-    gbif: dict[str, str] | SkipJsonSchema[None] = Field(
-        None, description="Its `id` at GBIF; absent if unknown."
-    )
-    images: list[PlantNetImage] | SkipJsonSchema[None] = Field(
-        None, description="Only with include-related-images: its reference picture, if any."
+    gbif: dict[str, str] | SkipJsonSchema[None] = _if_known("Its `id` at GBIF.")
+    images: list[PlantNetImage] | SkipJsonSchema[None] = _if_known(
+        "Only with include-related-images: its reference picture, if any."
     )
     in_set: bool = Field(description="Extension: whether it is in the calibrated set.")
 
@@ -106,15 +128,13 @@ class PlantNetAnswer(_PlantNetModel):
     """Species that the photos may show, best first."""
 
     query: PlantNetQuery
-    predicted_organs: list[str] = Field(description="Always empty: organs are not recognised.")
+    predicted_organs: list[str] = Field(default=[], description="Always empty.")
     language: str
     prefered_referential: str = Field(description="The list that was used, or all.")
     best_match: str
     results: list[PlantNetResult]
     version: str = Field(description="Name and version of the bundle.")
-    remaining_identification_requests: int = Field(
-        description="How many the key may still send; 2147483647 if there is no limit."
-    )
+    remaining_identification_requests: int = Field(description="2147483647 if there is no limit.")
     florilege: PlantNetExtension
 
 
@@ -135,8 +155,8 @@ class PlantNetListedSpecies(_PlantNetModel):
     scientific_name_without_author: str
     scientific_name_authorship: str
     gbif_id: int | None
-    powo_id: str | None = Field(description="Always null.")
-    iucn_category: str | None = Field(description="Always null.")
+    powo_id: str | None = None
+    iucn_category: str | None = None
 
 
 class PlantNetCount(_PlantNetModel):
@@ -175,85 +195,56 @@ def plantnet_answer(answer: Answer, query: PlantNetQuery, *, root: str, remainin
     list_name = answer.query.list or EVERYTHING
     warnings = answer.warnings
     if query.project != list_name:
-        detail = (
-            f"this server has no list named {query.project[:80]!r}: all its species were scored"
-        )
+        detail = f"there is no list named {query.project[:80]!r}: all species were scored"
         warnings = [Warned(code="project_unknown", detail=detail), *warnings]
     return PlantNetAnswer(
         query=query,
-        predicted_organs=[],
         language=answer.query.lang,
         prefered_referential=list_name,
         best_match=answer.results[0].taxon.scientific_name,
-        results=[
-            _result(each, root if query.include_related_images else None) for each in answer.results
-        ],
+        results=[_result(each, root, query.include_related_images) for each in answer.results],
         version=f"{answer.model.name} {answer.model.version}",
         remaining_identification_requests=remaining,
         florilege=PlantNetExtension.of(answer, warnings=warnings),
-    ).model_dump_json(by_alias=True, exclude_unset=True)
+    ).model_dump_json(by_alias=True)
 
 
-def _result(result: Result, root: str | None) -> PlantNetResult:
-    """One species, with its pictures if ``root`` is given."""
-    taxon = result.taxon
-    optional: dict[str, Any] = {}
-    if taxon.ids["gbif"] is not None:
-        optional["gbif"] = {"id": taxon.ids["gbif"]}
-    if root is not None:
-        optional["images"] = _images(taxon, root)
-    species = PlantNetSpecies(
-        **dict(plantnet_name(taxon.scientific_name)),
-        genus=plantnet_name(taxon.genus or ""),
-        family=plantnet_name(taxon.family or ""),
-        common_names=[each.name for each in taxon.common_names],
+def _result(result: Result, root: str, with_images: bool) -> PlantNetResult:
+    taxon, gbif = result.taxon, result.taxon.ids["gbif"]
+    return PlantNetResult(
+        score=result.score,
+        species=PlantNetSpecies.parse(
+            taxon.scientific_name,
+            genus=PlantNetName.parse(taxon.genus or ""),
+            family=PlantNetName.parse(taxon.family or ""),
+            common_names=[each.name for each in taxon.common_names],
+        ),
+        gbif=None if gbif is None else {"id": gbif},
+        images=_images(taxon.thumbnail, root) if with_images else None,
+        in_set=result.in_set,
     )
-    return PlantNetResult(score=result.score, species=species, in_set=result.in_set, **optional)
 
 
-def plantnet_name(full: str) -> PlantNetName:
-    """A name and its authors, if it seems to have any.
-
-    Example:
-        >>> plantnet_name("Mentha aquatica L.").scientific_name_authorship
-        'L.'
-    """
-    short = without_author(full)
-    author = full[len(short) :].strip()
-    if author and not (author[0].isupper() or author[0] == "("):
-        short, author = full, ""
-    return PlantNetName(
-        scientific_name_without_author=short,
-        scientific_name_authorship=author,
-        scientific_name=full,
+def _images(picture: ThumbnailInfo | None, root: str) -> list[PlantNetImage]:
+    if picture is None:
+        return []
+    image = PlantNetImage(
+        author=picture.author or "",
+        license=picture.licence or "",
+        citation=", ".join(word for word in (picture.author, picture.licence) if word),
+        url=dict.fromkeys(("o", "m", "s"), root + picture.url),
     )
+    return [image]
 
 
 def listed_species(item: ClassInfo, taxa: TaxonTable, language: str) -> PlantNetListedSpecies:
     """A species in the format of that API's lists."""
-    name = plantnet_name(item.scientific_name)
     names = taxa.taxon(item, fallback_chain([language])).common_names
+    name = PlantNetName.parse(item.scientific_name)
     return PlantNetListedSpecies(
         id=item.id,
-        common_names=[each.name for each in names],
         scientific_name_without_author=name.scientific_name_without_author,
         scientific_name_authorship=name.scientific_name_authorship,
+        common_names=[each.name for each in names],
         gbif_id=int(item.gbif) if item.gbif and item.gbif.isdecimal() else None,
-        powo_id=None,
-        iucn_category=None,
     )
-
-
-def _images(taxon: Taxon, root: str) -> list[PlantNetImage]:
-    picture = taxon.thumbnail
-    if picture is None:
-        return []
-    image = PlantNetImage(
-        organ=UNDETECTED,
-        author=picture.author or "",
-        license=picture.licence or "",
-        citation=", ".join(word for word in (picture.author, picture.licence) if word),
-        date={"timestamp": 0, "string": ""},
-        url=dict.fromkeys(("o", "m", "s"), root + picture.url),
-    )
-    return [image]

@@ -5,13 +5,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, FailFast, Field
 
 from florilege.calibration.guarantees import Guarantee
+from florilege.calibration.rules import RuleName
 from florilege.server.answers.common_names import (
     FALLBACK,
     LANGUAGE_TAG,
     MAX_TAG_LENGTH,
     request_languages,
 )
-from florilege.server.schemas import RequestModel, Rule
+from florilege.server.schemas import RequestModel
 from florilege.settings import Flag
 
 Include = Literal["scores", "marginals", "rollup"]
@@ -39,7 +40,7 @@ def _split(value: Any) -> Any:
 class IdentifyQuery(RequestModel):
     """A query as given."""
 
-    rule: Rule = Field(default="average_k", description="How the set is drawn.")
+    rule: RuleName = Field(default="average_k", description="How the set is drawn.")
     k: float | None = Field(
         default=None,
         description="Average (for top_k: exact) set size, one of the calibrated values; "

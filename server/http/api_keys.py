@@ -1,7 +1,10 @@
 """API keys: who may send requests, and how many. The server holds only their hashes."""
 
 import hashlib
+import ipaddress
+import math
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,14 +12,51 @@ from typing import Final
 
 from fastapi import Request
 from limits import RateLimitItem, parse
+from limits.storage import MemoryStorage
+from limits.strategies import MovingWindowRateLimiter
 
 from florilege.errors import UsageError
-from florilege.server.http.rates import RateCounter
 from florilege.server.problems import Code, Problem
 
 NAME: Final = re.compile(r"[\w.@-]{1,64}")
 SHA256: Final = re.compile(r"[0-9a-fA-F]{64}")
 KEY_HINT: Final = "send it as `Authorization: Bearer KEY` or `X-API-Key: KEY`"
+SITE_BITS: Final = 64  # of an IPv6 address; one client has all addresses of this network
+
+
+class RateCounter:
+    """Counts the requests of each client in a moving window, in this process.
+
+    ``what`` names the client in messages and headers.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._limiter = MovingWindowRateLimiter(MemoryStorage())
+
+    def count(self, rate: RateLimitItem, client: str) -> dict[str, str]:
+        """Count one request, and return the rate limit headers.
+
+        Raises:
+            Problem: There are too many requests for this rate.
+        """
+        within_rate = self._limiter.hit(rate, client)
+        reset, remaining = self._limiter.get_window_stats(rate, client)
+        seconds = max(1, math.ceil(reset - time.time()))
+        headers = {
+            "RateLimit-Policy": f'"{self._what}";q={rate.amount};w={rate.get_expiry()}',
+            "RateLimit": f'"{self._what}";r={remaining};t={seconds}',
+        }
+        if not within_rate:
+            raise Problem(
+                Code.RATE_LIMITED,
+                f"this {self._what} may send {rate.amount} requests in {rate.get_expiry()} "
+                f"seconds; try again in {seconds}",
+                limit=rate.amount,
+                retry_after=seconds,
+                headers=headers,
+            )
+        return headers
 
 
 @dataclass(frozen=True)
@@ -51,19 +91,22 @@ class ApiKeys:
         """Read the file again. If that fails, the keys stay as they are. Counts are kept."""
         self._by_hash = _read(self._path)
 
-    def check(self, headers: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    def check(
+        self, headers: Mapping[str, str], address_key: str = ""
+    ) -> tuple[str, dict[str, str]]:
         """Count one request; returns the name of its key and its rate limit headers.
 
-        Raises:
-            Problem: There is no key in the headers, or it is not in the file, or there are too many
-                requests for its rate.
-        """
-        scheme, _, key_text = headers.get("authorization", "").partition(" ")
-        key_text = key_text.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
-        return self.check_key_text(key_text.encode("latin-1", "replace"))
+        Args:
+            headers: Of the request; they may hold the key.
+            address_key: A key in the address of the request, which goes first.
 
-    def check_key_text(self, key_text: bytes) -> tuple[str, dict[str, str]]:
-        """As `check`, with the key itself; empty for none."""
+        Raises:
+            Problem: There is no key, or it is not in the file, or there are too many requests for
+                its rate.
+        """
+        scheme, _, bearer = headers.get("authorization", "").partition(" ")
+        in_header = bearer.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+        key_text = address_key.encode() or in_header.encode("latin-1", "replace")
         if not key_text:
             raise Problem(
                 Code.KEY_MISSING,
@@ -73,9 +116,7 @@ class ApiKeys:
         key = self._by_hash.get(hashlib.sha256(key_text).hexdigest())
         if key is None:
             raise Problem(Code.KEY_UNKNOWN, f"this key is wrong or no longer valid; {KEY_HINT}")
-        if key.rate is None:
-            return key.name, {}
-        return key.name, self._rates.count(key.rate, key.name)
+        return key.name, {} if key.rate is None else self._rates.count(key.rate, key.name)
 
 
 def _read(path: Path) -> Mapping[str, _ApiKey]:
@@ -122,6 +163,29 @@ async def check_key(request: Request) -> None:
     Raises:
         Problem: As `ApiKeys.check`.
     """
+    _check(request)
+
+
+async def check_key_in_address(request: Request) -> None:
+    """As `check_key`, but the key may also be the parameter ``api-key``."""
+    _check(request, request.query_params.get("api-key", ""))
+
+
+def _check(request: Request, address_key: str = "") -> None:
     keys: ApiKeys | None = request.app.state.keys
     if keys is not None:
-        request.state.key, request.state.rate_limit = keys.check(request.headers)
+        request.state.key, request.state.rate_limit = keys.check(request.headers, address_key)
+
+
+def client_of(request: Request) -> str:
+    """The client: its key if keys are required, else its address, of IPv6 the network."""
+    if request.state.key is not None:
+        return f"key {request.state.key}"
+    host = "" if request.client is None else request.client.host
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if address.version == 4:
+        return host
+    return str(ipaddress.ip_network((address, SITE_BITS), strict=False))

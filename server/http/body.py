@@ -5,12 +5,11 @@ counted while they arrive, and they must arrive before a deadline.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
-from starlette.requests import ClientDisconnect
-from starlette.types import Receive
+from fastapi import Request
 
 from florilege.server.http.multipart import images_of_form
 from florilege.server.problems import Code, Problem
@@ -34,21 +33,34 @@ class UploadBudget:
     limit: int
     now: int = 0
 
-    def take(self, size: int) -> None:
-        """Count ``size`` more bytes, or raise a `Problem` if they do not fit."""
-        if self.now + size > self.limit:
-            raise Problem(
-                Code.OVERLOADED,
-                f"uploads fill the {self.limit} bytes set aside for them; try again shortly",
-                retry_after=1,
-            )
-        self.now += size
+    @contextmanager
+    def hold(self) -> Iterator[Callable[[int], None]]:
+        """Yield a function that counts more bytes, or raises a `Problem` if they do not fit.
+
+        They count until the block ends.
+        """
+        total = 0
+
+        def count(size: int) -> None:
+            nonlocal total
+            if self.now + size > self.limit:
+                raise Problem(
+                    Code.OVERLOADED,
+                    f"uploads fill the {self.limit} bytes set aside for them; try again shortly",
+                    retry_after=1,
+                )
+            self.now += size
+            total += size
+
+        try:
+            yield count
+        finally:
+            self.now -= total
 
 
 @asynccontextmanager
 async def read_images(
-    receive: Receive,
-    headers: Mapping[str, str],
+    request: Request,
     settings: Settings,
     upload_budget: UploadBudget,
     find: FindPhotos = images_of_form,
@@ -65,27 +77,17 @@ async def read_images(
         Problem: As `read_body`; or the form is damaged, there is no photo or more than allowed, or
             too many bytes are held already.
     """
-    size_read = 0
-
-    def count(size: int) -> None:
-        nonlocal size_read
-        upload_budget.take(size)
-        size_read += size
-
     limit, deadline_s = settings.max_body_bytes, settings.upload_deadline_s
-    try:
+    with upload_budget.hold() as count:
         # A name for the body would hold it in memory beside its photos.
         yield await _find_images(
-            await read_body(receive, headers, limit=limit, deadline_s=deadline_s, count=count),
-            *(headers.get("content-type", ""), settings.max_images, find, in_thread),
+            await read_body(request, limit=limit, deadline_s=deadline_s, count=count),
+            *(request.headers.get("content-type", ""), settings.max_images, find, in_thread),
         )
-    finally:
-        upload_budget.now -= size_read
 
 
 async def read_body(
-    receive: Receive,
-    headers: Mapping[str, str],
+    request: Request,
     *,
     limit: int,
     deadline_s: float,
@@ -98,10 +100,21 @@ async def read_body(
         Problem: The declared or actual size exceeds ``limit`` bytes, the body is not complete at
             the deadline, or the Content-Length is invalid.
     """
-    _check_declared(headers.get("content-length"), limit)
+    declared = request.headers.get("content-length", "0")
+    if not declared.isdecimal():
+        raise Problem(
+            Code.MALFORMED_REQUEST, f"Content-Length must be a number, got {declared[:40]!r}"
+        )
+    if len(declared) > MAX_DIGITS or int(declared) > limit:
+        raise _too_large(limit)
+    body = bytearray()
     try:
-        async with asyncio.timeout(deadline_s):
-            return await _read(receive, limit, count)
+        async with asyncio.timeout(deadline_s), aclosing(request.stream()) as chunks:
+            async for chunk in chunks:
+                if len(body) + len(chunk) > limit:
+                    raise _too_large(limit)
+                count(len(chunk))
+                body += chunk
     except TimeoutError as error:
         raise Problem(
             Code.UPLOAD_TOO_SLOW,
@@ -109,17 +122,7 @@ async def read_body(
             "send a smaller photo or try again on a better connection",
             limit=deadline_s,
         ) from error
-
-
-def _check_declared(length: str | None, limit: int) -> None:
-    if length is None:
-        return
-    if not length.isdecimal():
-        raise Problem(
-            Code.MALFORMED_REQUEST, f"Content-Length must be a number, got {length[:40]!r}"
-        )
-    if len(length) > MAX_DIGITS or int(length) > limit:
-        raise _too_large(limit)
+    return bytes(body)
 
 
 def _too_large(limit: int) -> Problem:
@@ -129,21 +132,6 @@ def _too_large(limit: int) -> Problem:
         "are plenty) or send fewer",
         limit=limit,
     )
-
-
-async def _read(receive: Receive, limit: int, count: Callable[[int], None]) -> bytes:
-    body = bytearray()
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        chunk: bytes = message.get("body", b"")
-        if len(body) + len(chunk) > limit:
-            raise _too_large(limit)
-        count(len(chunk))
-        body += chunk
-        if not message.get("more_body", False):
-            return bytes(body)
 
 
 async def _find_images(

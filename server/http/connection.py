@@ -14,13 +14,13 @@ import h11
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from florilege.server.engine import Engine
 from florilege.server.http.error_handlers import problem_response
 from florilege.server.http.middleware import LINGER_S, SAFETY, encode_headers
 from florilege.server.problems import Code, Problem
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 """Limit of a request's address and header lines, of its trailer and of a chunk's head."""
+_HEAD_TOO_LARGE: Final = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
 MANY_CHUNKS: Final = 1000
 SMALL_CHUNK_BYTES: Final = 64
 """Many chunks that are smaller on average are refused: reading one takes 3 us, whatever its size,
@@ -54,39 +54,29 @@ class Connection(H11Protocol):
         if self.cycle is not None:  # tell the reader of its body that it ended
             self.cycle.disconnected = True
             self.cycle.message_event.set()
-        problem = _problem(sys.exception())
+        problem, request_id = _problem(sys.exception()), uuid.uuid4().hex
         assert isinstance(self.config.app, FastAPI)
-        engine: Engine = self.config.app.state.engine
-        engine.metrics.rejected.labels(problem.code).inc()
+        self.config.app.state.engine.metrics.rejected.labels(problem.code).inc()
+        response = problem_response(problem, request_id)
+        own = encode_headers({"X-Request-Id": request_id, "Connection": "close"})
+        headers = [*self.server_state.default_headers, *response.raw_headers, *SAFETY, *own]
+        reason = HTTPStatus(problem.code.status).phrase
         try:
-            self._answer(problem)
+            for event in (
+                h11.Response(status_code=problem.code.status, headers=headers, reason=reason),
+                h11.Data(data=bytes(response.body)),
+                h11.EndOfMessage(),
+            ):
+                self.transport.write(self.conn.send(event))
         except h11.LocalProtocolError:  # another response has started
             self.transport.close()
-
-    def _answer(self, problem: Problem) -> None:
-        request_id = uuid.uuid4().hex
-        response = problem_response(problem, request_id)
-        own = encode_headers({**SAFETY, "X-Request-Id": request_id, "Connection": "close"})
-        headers = [*self.server_state.default_headers, *response.raw_headers, *own]
-        reason = HTTPStatus(problem.code.status).phrase
-        for event in (
-            h11.Response(status_code=problem.code.status, headers=headers, reason=reason),
-            h11.Data(data=bytes(response.body)),
-            h11.EndOfMessage(),
-        ):
-            self.transport.write(self.conn.send(event))
+            return
         self.transport.write_eof()
         self.flow.resume_reading()  # closing on unread bytes would reset the connection
         self.loop.call_later(LINGER_S, self.transport.close)
 
     def _should_upgrade(self) -> bool:
         return False
-
-
-class _Refused(h11.RemoteProtocolError):
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem.detail)
-        self.problem = problem
 
 
 class _LimitedConnection(h11.Connection):
@@ -108,14 +98,12 @@ class _LimitedConnection(h11.Connection):
         if isinstance(event, h11.Request):
             self._chunks = self._bytes = 0
             if _head_bytes(event) > MAX_HEAD_BYTES:
-                raise _Refused(_head_too_large())
+                raise h11.RemoteProtocolError("too long", error_status_hint=_HEAD_TOO_LARGE)
         elif isinstance(event, h11.Data):
             self._chunks += event.chunk_end
             self._bytes += len(event.data)
             if self._chunks > MANY_CHUNKS and self._bytes < SMALL_CHUNK_BYTES * self._chunks:
-                raise _Refused(
-                    Problem(Code.MALFORMED_REQUEST, "the chunks are too small; send larger ones")
-                )
+                raise h11.RemoteProtocolError("too small")
         return event
 
 
@@ -127,14 +115,12 @@ def _head_bytes(request: h11.Request) -> int:
 
 
 def _problem(error: BaseException | None) -> Problem:
-    if isinstance(error, _Refused):
-        return error.problem
-    if getattr(error, "error_status_hint", None) == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
-        return _head_too_large()
-    return Problem(Code.MALFORMED_REQUEST, "the request is not valid HTTP/1.1")
-
-
-def _head_too_large() -> Problem:
+    if getattr(error, "error_status_hint", None) != _HEAD_TOO_LARGE:
+        return Problem(
+            Code.MALFORMED_REQUEST,
+            "the request is not valid HTTP/1.1, or it has "
+            f"many chunks of less than {SMALL_CHUNK_BYTES} bytes",
+        )
     return Problem(
         Code.HEADERS_TOO_LARGE,
         f"the address and the header lines of a request may have {MAX_HEAD_BYTES} bytes; send less",

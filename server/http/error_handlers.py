@@ -22,7 +22,7 @@ async def send_problem(request: Request, error: Exception) -> Response:
 def counted_problem(request: Request, error: Exception) -> Problem:
     """The problem of a `HANDLED` exception; it is counted, and its code passed to the log."""
     if isinstance(error, RequestValidationError):
-        error = _problem_of_query(error)
+        error = _problem_of_validation(error)
     elif isinstance(error, HTTPException):
         error = _problem_of_route(request, error)
     assert isinstance(error, Problem)
@@ -58,18 +58,21 @@ def _problem_of_route(request: Request, error: HTTPException) -> Problem:
             Code.NOT_FOUND, "this address does not exist; /openapi.json lists those that do"
         )
     if error.status_code == 405:
-        allowed = headers.get("Allow", headers.get("allow", ""))
+        allowed = headers.get("Allow", "")
         message = f"{request.method[:20]} is not allowed here; use {allowed}"
         return Problem(Code.METHOD_NOT_ALLOWED, message, headers=headers)
     return Problem(Code.MALFORMED_REQUEST, str(error.detail), headers=headers)
 
 
-def _problem_of_query(error: RequestValidationError) -> Problem:
+def _problem_of_validation(error: RequestValidationError) -> Problem:
     first = error.errors()[0]
-    name = ".".join(str(part) for part in first["loc"][1:])[:80]
+    part, *path = first["loc"]
+    what, name = "field" if part == "body" else "parameter", ".".join(map(str, path))[:80]
     if first["type"] == "extra_forbidden":
         return Problem(
             Code.UNKNOWN_PARAMETER,
-            f"there is no parameter `{name}` here; /openapi.json lists those that exist",
+            f"there is no {what} `{name}` here; /openapi.json lists those that exist",
         )
-    return Problem(Code.INVALID_PARAMETER, f"parameter `{name}`: {first['msg']}")
+    if not path:
+        return Problem(Code.MALFORMED_REQUEST, f"the {part} is not a JSON object: {first['msg']}")
+    return Problem(Code.INVALID_PARAMETER, f"{what} `{name}`: {first['msg']}")

@@ -40,8 +40,7 @@ async def answer_request(
         await engine.in_side_thread(engine.pipeline.check_query, query)
     upload_budget: UploadBudget = request.app.state.upload_budget
     received = read_images(
-        *(request.receive, request.headers, engine.settings, upload_budget, find),
-        in_thread=engine.in_side_thread,
+        request, engine.settings, upload_budget, find, in_thread=engine.in_side_thread
     )
     async with received as photos:
         engine.metrics.http_bytes.observe(sum(len(photo) for photo in photos))

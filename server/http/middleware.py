@@ -28,31 +28,25 @@ REFUSED_EARLY = frozenset({401, 403, 408, 413, 429, 503})
 LINGER_S = 2.0
 LINGER_BYTES = 512 * 2**20
 
-SAFETY = {
-    "Cache-Control": "no-store",  # unless a route says otherwise
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
-        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    ),
-}
-
 
 def encode_headers(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
     """Headers as ASGI and h11 take them."""
     return [(name.lower().encode(), value.encode()) for name, value in headers.items()]
 
 
-_SAFETY = encode_headers(SAFETY)
-
-
-def _callers_request_id(headers: Headers) -> str | None:
-    """The ``X-Request-Id`` of the caller, if it is short and plain."""
-    request_id = headers.get("x-request-id", "")
-    return request_id if REQUEST_ID.fullmatch(request_id) else None
+SAFETY = encode_headers(
+    {
+        "Cache-Control": "no-store",  # unless a route says otherwise
+        "X-Content-Type-Options": "nosniff",
+        "X-Frame-Options": "DENY",
+        "Referrer-Policy": "no-referrer",
+        "Cross-Origin-Opener-Policy": "same-origin",
+        "Content-Security-Policy": (
+            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
+            "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        ),
+    }
+)
 
 
 class RequestMiddleware:
@@ -86,27 +80,27 @@ class _Exchange:
     def __init__(
         self, outer: RequestMiddleware, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        self.app, self.metrics, self.access_log = outer.app, outer.metrics, outer.access_log
-        self.traces = outer.traces
-        self.method = scope["method"]
+        self.outer, self.method = outer, scope["method"]
         if self.method == "HEAD":  # answered like GET; the HTTP server omits the body
             scope = {**scope, "method": "GET"}
         scope["path"] = _path_of(scope["path"])
         self.scope, self._receive, self._send = scope, receive, send
-        headers = Headers(scope=scope)
+        self.headers = headers = Headers(scope=scope)
         self.id = uuid.uuid4().hex  # ours: two callers may send the same X-Request-Id
-        self.request_id = _callers_request_id(headers) or self.id
+        callers_id = headers.get("x-request-id", "")
+        self.request_id = callers_id if REQUEST_ID.fullmatch(callers_id) else self.id
         scope.setdefault("state", {}).update(id=self.id, request_id=self.request_id, key=None)
         self.status: int | None = None
-        self.body_ended = not _announces_body(headers)
+        announced = "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
+        self.body_ended = not announced
         self.closes = False
 
     async def run(self) -> None:
         started = perf_counter()
         try:
-            await self.app(self.scope, self.receive, self.send)
+            await self.outer.app(self.scope, self.receive, self.send)
         except ClientDisconnect:
-            self.metrics.rejected.labels("client_left").inc()
+            self.outer.metrics.rejected.labels("client_left").inc()
         except asyncio.CancelledError:  # the time to drain is over
             await self._answer(
                 Problem(Code.DRAINING, "this server had to stop; try again", retry_after=1)
@@ -150,7 +144,7 @@ class _Exchange:
         headers = list(message["headers"])
         names = {name for name, _ in headers}
         message["headers"] = headers + [
-            h for h in (*_SAFETY, *encode_headers(own)) if h[0] not in names
+            h for h in (*SAFETY, *encode_headers(own)) if h[0] not in names
         ]
 
     async def _linger(self) -> None:
@@ -166,46 +160,32 @@ class _Exchange:
             remaining -= len(message.get("body", b""))
 
     def _count(self, seconds: float) -> None:
+        """Count, log and trace the request."""
+        metrics, state = self.outer.metrics, self.scope["state"]
         route = getattr(self.scope.get("route"), "path", "unknown")
         method = self.method if self.method in METHODS else "other"
         status = "client_left" if self.status is None else str(self.status)
-        self.metrics.http_requests.labels(route, method, status).inc()
-        self.metrics.http_seconds.labels(route).observe(seconds)
+        metrics.http_requests.labels(route, method, status).inc()
+        metrics.http_seconds.labels(route).observe(seconds)
         failed = self.status is not None and self.status >= 500
-        if failed or self.access_log:
-            self._log_request(route, method, seconds, logging.WARNING if failed else logging.INFO)
-        if self.traces is not None:
-            self._trace(self.traces, route, method, seconds)
-
-    def _log_request(self, route: str, method: str, seconds: float, level: int) -> None:
         fields = {
             "id": self.id,
             "request_id": self.request_id,
             "method": method,
             "route": route,
             "status": self.status,
-            "code": self.scope["state"].get("code"),
+            "code": state.get("code"),
             "ms": round(1000 * seconds, 1),
         }
-        log.log(level, "request", extra={"fields": fields})
-
-    def _trace(self, traces: RequestTracer, route: str, method: str, seconds: float) -> None:
-        attributes = {
-            "http.request.method": method,
-            "http.route": route,
-            "http.response.status_code": self.status,
-            "florilege.request_id": self.request_id,
-            "florilege.code": self.scope["state"].get("code"),
-        }
-        stages = dict(self.scope["state"].get("stages", {}))  # a thread may still be adding some
-        traces.add(attributes, seconds, stages, Headers(scope=self.scope))
+        if failed or self.outer.access_log:
+            level = logging.WARNING if failed else logging.INFO
+            log.log(level, "request", extra={"fields": fields})
+        if self.outer.traces is not None:
+            stages = dict(state.get("stages", {}))  # a thread may still be adding some
+            self.outer.traces.add(fields, seconds, stages, self.headers)
 
 
 def _path_of(target: str) -> str:
     """The path of a request target, which may be a whole URL (RFC 9112, section 3.2.2)."""
     scheme, _, rest = target.partition("://")
     return "/" + rest.partition("/")[2] if scheme in ("http", "https") else target
-
-
-def _announces_body(headers: Headers) -> bool:
-    return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"

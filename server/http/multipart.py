@@ -1,5 +1,7 @@
 """Find the photos in a ``multipart/form-data`` body that is already in memory."""
 
+from typing import Any
+
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
@@ -7,6 +9,10 @@ from florilege.server.problems import Code, Problem
 
 FIELD = "images"
 MAX_PARTS = 100
+_CALLBACKS = (
+    *("on_part_begin", "on_header_field", "on_header_value", "on_header_end"),
+    *("on_part_data", "on_part_end", "on_end"),
+)
 
 
 class _Parts:
@@ -63,25 +69,22 @@ def images_of_form(body: bytes, content_type: str) -> list[bytes]:
     """
     parts = parts_of_form(body, content_type)
     others = sorted({name for name, _ in parts if name != FIELD})
+    quoted = ", ".join(f"`{name[:40]}`" for name in others[:5])
     images = [content for name, content in parts if name == FIELD]
     if others and not images:
         raise Problem(
             Code.WRONG_NUMBER_OF_IMAGES,
-            f"no part is named `{FIELD}`; the form has {_quoted(others)}",
+            f"no part is named `{FIELD}`; the form has {quoted}",
             allowed=[FIELD],
         )
     if others:
         raise Problem(
             Code.UNKNOWN_PARAMETER,
-            f"the form may only hold parts named `{FIELD}`; it also has {_quoted(others)}; "
+            f"the form may only hold parts named `{FIELD}`; it also has {quoted}; "
             "put options in the query",
             allowed=[FIELD],
         )
     return images
-
-
-def _quoted(names: list[str]) -> str:
-    return ", ".join(f"`{name[:40]}`" for name in names[:5])
 
 
 def parts_of_form(body: bytes, content_type: str) -> list[tuple[str, bytes]]:
@@ -98,20 +101,8 @@ def parts_of_form(body: bytes, content_type: str) -> list[tuple[str, bytes]]:
         )
     parts = _Parts()
     try:
-        parser = MultipartParser(
-            boundary,
-            {
-                "on_part_begin": parts.on_part_begin,
-                "on_header_field": parts.on_header_field,
-                "on_header_value": parts.on_header_value,
-                "on_header_end": parts.on_header_end,
-                "on_part_data": parts.on_part_data,
-                "on_part_end": parts.on_part_end,
-                "on_end": parts.on_end,
-            },
-        )
-        parser.write(body)
-        parser.finalize()
+        callbacks: Any = {name: getattr(parts, name) for name in _CALLBACKS}
+        MultipartParser(boundary, callbacks).write(body)
     except FormParserError as error:
         raise Problem(Code.MALFORMED_REQUEST, f"the multipart body is damaged: {error}") from error
     if not parts.complete:

@@ -5,7 +5,7 @@ that API. Unlike our other routes they ignore unknown parameters and accept the 
 """
 
 import re
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import md5
@@ -15,10 +15,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, Field, TypeAdapter
 
-from florilege.models.classes import ClassInfo
-from florilege.server.answers.common_names import FALLBACK, TaxonTable
+from florilege.server.answers.common_names import FALLBACK, request_languages
+from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.plantnet_schema import (
     EVERYTHING,
     UNDETECTED,
@@ -34,12 +34,13 @@ from florilege.server.answers.plantnet_schema import (
     plantnet_answer,
 )
 from florilege.server.answers.query import Language, LocalizedQuery
-from florilege.server.http.api_keys import ApiKeys
-from florilege.server.http.dependencies import EngineOf, form_of_photos
+from florilege.server.http.api_keys import check_key_in_address
+from florilege.server.http.cached_response import CachedResponse
 from florilege.server.http.error_handlers import HANDLED, counted_problem
-from florilege.server.http.etag import CachedResponse
 from florilege.server.http.identify import answer_request, render
 from florilege.server.http.multipart import FIELD, parts_of_form
+from florilege.server.http.openapi import form_of_photos
+from florilege.server.http.parameters import EngineOf
 from florilege.server.problems import Code, Problem
 
 MAX_ORGAN_LENGTH = 40
@@ -56,8 +57,6 @@ ERRORS: dict[int | str, Any] = {
 class _IdentifyParameters(BaseModel):
     """The parameters of the Pl@ntNet API that have an effect here."""
 
-    model_config = ConfigDict(frozen=True)
-
     nb_results: int = Field(20, ge=1, alias="nb-results", description="Maximum number of species.")
     lang: Language = FALLBACK
     no_reject: bool = Field(
@@ -73,37 +72,14 @@ class _IdentifyParameters(BaseModel):
     )
     type: str | None = Field(None, description="Repeated in the answer.", max_length=40)
 
-    def localized(self, list_name: str | None) -> LocalizedQuery:
-        """The query for the pipeline: the default set, then the next best species."""
-        language = self.lang or FALLBACK
-        return LocalizedQuery(
-            lang=language,
-            languages=(language,),
-            max_results=self.nb_results,
-            include=["scores"],
-            reject=not self.no_reject,
-            list=list_name,
-        )
-
 
 class _SpeciesParameters(BaseModel):
     """The parameters of the lists of species."""
-
-    model_config = ConfigDict(frozen=True)
 
     lang: Language = FALLBACK
     prefix: str = Field("", description="Only species whose name starts with this.", max_length=200)
     page: int | None = Field(None, ge=1, description="From 1, together with pageSize.")
     page_size: int | None = Field(None, ge=1, alias="pageSize")
-
-    def select(self, classes: Sequence[ClassInfo], taxa: TaxonTable) -> list[PlantNetListedSpecies]:
-        """The requested species among ``classes``."""
-        start = self.prefix.casefold()
-        matches = [item for item in classes if item.scientific_name.casefold().startswith(start)]
-        if self.page is not None and self.page_size is not None:
-            first = (self.page - 1) * self.page_size
-            matches = matches[first : first + self.page_size]
-        return [listed_species(item, taxa, self.lang or FALLBACK) for item in matches]
 
 
 class _PlantNetRoute(APIRoute):
@@ -132,19 +108,8 @@ def _refusal(problem: Problem) -> JSONResponse:
     return JSONResponse(document.model_dump(by_alias=True), status, problem.headers)
 
 
-async def _check_key(request: Request) -> None:
-    """As `check_key`, but the key may also be the parameter ``api-key``."""
-    keys: ApiKeys | None = request.app.state.keys
-    if keys is None:
-        return
-    key_text = request.query_params.get("api-key", "")
-    request.state.key, request.state.rate_limit = (
-        keys.check_key_text(key_text.encode()) if key_text else keys.check(request.headers)
-    )
-
-
 plantnet_router = APIRouter(
-    route_class=_PlantNetRoute, dependencies=[Depends(_check_key)], responses=ERRORS
+    route_class=_PlantNetRoute, dependencies=[Depends(check_key_in_address)], responses=ERRORS
 )
 status_router = APIRouter(route_class=_PlantNetRoute)
 
@@ -177,12 +142,18 @@ async def plantnet_identify(
         organs.extend(word.decode("utf-8", "replace") for word in words)
         return photos
 
-    query = parameters.localized(list_name)
+    query = LocalizedQuery(
+        lang=parameters.lang,
+        languages=request_languages(parameters.lang, ""),
+        max_results=parameters.nb_results,
+        include=["scores"],  # the set, then the next best species
+        reject=not parameters.no_reject,
+        list=list_name,
+    )
     answer, headers = await answer_request(request, engine, query, find_photos)
     if answer.rejection.verdict == "rejected":  # the engine has counted it already
-        code = Code.SPECIES_NOT_FOUND
-        request.state.code = code
-        return _refusal(Problem(code, code.summary))
+        request.state.code = Code.SPECIES_NOT_FOUND
+        return _refusal(Problem(Code.SPECIES_NOT_FOUND, Code.SPECIES_NOT_FOUND.summary))
     shape = partial(
         plantnet_answer,
         query=PlantNetQuery(
@@ -224,16 +195,20 @@ async def plantnet_project_species(
     request: Request, project: str, query: Annotated[_SpeciesParameters, Query()], engine: EngineOf
 ) -> Response:
     """Return the species of a list; for any other project, every species that the model knows."""
-    pipeline = engine.pipeline
+    response = await engine.in_side_thread(_species, engine.pipeline, project, query)
+    return response.answer(request)
+
+
+def _species(pipeline: Pipeline, project: str, query: _SpeciesParameters) -> CachedResponse:
     restriction = pipeline.lists.by_name.get(project)
     classes = pipeline.bundle.classes if restriction is None else restriction.infos
-
-    def listed() -> CachedResponse:
-        return CachedResponse(
-            SPECIES.dump_json(query.select(classes, pipeline.taxa), by_alias=True)
-        )
-
-    return (await engine.in_side_thread(listed)).answer(request)
+    start = query.prefix.casefold()
+    matches = [item for item in classes if item.scientific_name.casefold().startswith(start)]
+    if query.page is not None and query.page_size is not None:
+        first = (query.page - 1) * query.page_size
+        matches = matches[first : first + query.page_size]
+    species = [listed_species(item, pipeline.taxa, query.lang or FALLBACK) for item in matches]
+    return CachedResponse(SPECIES.dump_json(species, by_alias=True))
 
 
 @plantnet_router.get("/v2/languages", response_model=list[str])
@@ -262,8 +237,6 @@ async def plantnet_status(engine: EngineOf) -> dict[str, str]:
 def _rate_of(request: Request) -> tuple[int, int]:
     """How many requests the key may send, and how many of them are left."""
     headers: Mapping[str, str] = getattr(request.state, "rate_limit", {})
-    total = re.search(r";q=(\d+)", headers.get("RateLimit-Policy", ""))
-    remaining = re.search(r";r=(\d+)", headers.get("RateLimit", ""))
-    if total is None or remaining is None:
-        return UNLIMITED, UNLIMITED
-    return int(total[1]), int(remaining[1])
+    numbers = re.findall(r";[qr]=(\d+)", "".join(headers.values()))
+    total, remaining = numbers or (UNLIMITED, UNLIMITED)
+    return int(total), int(remaining)

@@ -16,6 +16,14 @@ log = logging.getLogger("florilege.server")
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 UNTRACED = frozenset({"/livez", "/readyz", "/metrics"})
+_ATTRIBUTES = {
+    "method": "http.request.method",
+    "route": "http.route",
+    "status": "http.response.status_code",
+    "request_id": "florilege.request_id",
+    "code": "florilege.code",
+}
+"""Attributes of a span by field of a request."""
 
 
 class RequestTracer:
@@ -34,23 +42,28 @@ class RequestTracer:
 
     def add(
         self,
-        attributes: Mapping[str, Any],
+        fields: Mapping[str, Any],
         seconds: float,
         stages: Mapping[str, float],
         headers: Mapping[str, str],
     ) -> None:
         """Add a request that ends now; ``stages`` are the seconds of its last stages, in order."""
-        if attributes["http.route"] in UNTRACED:
+        method, route, status = fields["method"], fields["route"], fields["status"]
+        if route in UNTRACED:
             return
         end = time_ns()
         span = self._tracer.start_span(
-            f"{attributes['http.request.method']} {attributes['http.route']}",
+            f"{method} {route}",
             context=self._extract(headers),  # the caller's span, from `traceparent`
             kind=self._server,
-            attributes={name: value for name, value in attributes.items() if value is not None},
+            attributes={
+                _ATTRIBUTES[name]: value
+                for name, value in fields.items()
+                if name in _ATTRIBUTES and value is not None
+            },
             start_time=end - round(1e9 * seconds),
         )
-        if (attributes["http.response.status_code"] or 0) >= 500:
+        if status is not None and status >= 500:
             span.set_status(self._failed)
         start, context = end - round(1e9 * sum(stages.values())), self._within(span)
         for stage, stage_s in stages.items():

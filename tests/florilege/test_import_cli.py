@@ -22,6 +22,9 @@ from florilege.calibration.calibrate.evaluate import evaluate_bundle
 from florilege.errors import BundleError, DataError, FlorilegeError, UsageError
 from florilege.import_cli import app
 from florilege.models.bundle import open_bundle
+from florilege.models.images import Preprocess
+from florilege.models.imported.input_format import Description
+from florilege.models.imported.torch_checkpoint import _input_format
 from florilege.models.session import Session
 from tests.florilege.test_files import holder
 from tests.models.imported.graphs import SCALED, foreign, oracle, random_pictures, save
@@ -250,6 +253,17 @@ def test_a_checkpoint_of_timm_answers_as_in_timm(state: Path, tmp_path: Path) ->
     assert papers["imported_from"] == {
         "w.safetensors": hashlib.sha256(state.read_bytes()).hexdigest()
     }
+
+
+def test_a_scale_alone_leaves_the_normalisation_of_the_network() -> None:
+    own = Preprocess(image_size=32, crop_fraction=0.9, resample="bicubic")
+    for description in (Description(), Description(scale=1.0), Description(scale=0.5)):
+        result = _input_format(own, description).preprocess
+        assert (*result.mean, *result.std) == pytest.approx((*own.mean, *own.std))
+        assert (result.image_size, result.crop_fraction, result.resample) == (32, 0.9, "bicubic")
+    changed = _input_format(own, Description(scale=1.0, mean=(51.0, 0.0, 0.0))).preprocess
+    assert changed.mean == pytest.approx((0.2, 0.0, 0.0))
+    assert changed.std == pytest.approx(own.std)
 
 
 def test_a_checkpoint_that_does_not_fit_is_refused(state: Path, tmp_path: Path) -> None:

@@ -14,35 +14,37 @@ from florilege.models import export
 from florilege.models.backbones import Network, build
 from florilege.models.export import _compare, _ExportedNetwork, export_onnx
 from florilege.models.heads import HEADS, CosineHead
+from florilege.models.images import Preprocess
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
 
 
-def _export(head: str, path: Path, *, classes: int = 6) -> dict[str, float | int]:
+PREPROCESS = Preprocess(image_size=24, mean=MEAN, std=STD)
+
+
+def _network(head: str) -> Network:
     torch.manual_seed(0)
-    network = build("tiny", classes, head)
+    network = build("tiny", 6, head).eval()
     if isinstance(network.head, CosineHead):
         network.head.scale.fill_(30.0)
-    return export_onnx(network, image_size=24, mean=MEAN, std=STD, path=path)
+    return network
+
+
+def _pictures(head: str = "linear") -> _ExportedNetwork:
+    return _ExportedNetwork(_network(head), MEAN, STD).eval()
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("onnx")
-    for head in HEADS:
-        _export(head, folder / f"{head}.onnx")
-    return {head: folder / f"{head}.onnx" for head in HEADS}
+def files() -> dict[str, bytes]:
+    return {head: export_onnx(_network(head), PREPROCESS)[0] for head in HEADS}
 
 
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("batch", [1, 2, 5, 17])
 def test_the_exported_graph_gives_logits_and_features_of_torch(
-    files: dict[str, Path], head: str, batch: int
+    files: dict[str, bytes], head: str, batch: int
 ) -> None:
-    torch.manual_seed(0)
-    network = build("tiny", 6, head).eval()
-    if isinstance(network.head, CosineHead):
-        network.head.scale.fill_(30.0)
+    network = _network(head)
     pictures = np.random.default_rng(1).integers(0, 256, (batch, 24, 24, 3), dtype=np.uint8)
     normalised = (torch.from_numpy(pictures) / 255.0 - torch.tensor(MEAN)) / torch.tensor(STD)
     with torch.no_grad():
@@ -58,7 +60,7 @@ def test_the_exported_graph_gives_logits_and_features_of_torch(
 
 @pytest.mark.parametrize("head", HEADS)
 def test_input_and_outputs_have_the_documented_names_and_shapes(
-    files: dict[str, Path], head: str
+    files: dict[str, bytes], head: str
 ) -> None:
     session = onnxruntime.InferenceSession(files[head], providers=["CPUExecutionProvider"])
     (image,) = session.get_inputs()
@@ -72,7 +74,7 @@ def test_input_and_outputs_have_the_documented_names_and_shapes(
 
 @pytest.mark.parametrize("head", HEADS)
 def test_logits_are_the_same_bits_with_and_without_features(
-    files: dict[str, Path], head: str
+    files: dict[str, bytes], head: str
 ) -> None:
     session = onnxruntime.InferenceSession(files[head], providers=["CPUExecutionProvider"])
     *names, features = (output.name for output in session.get_outputs())
@@ -86,9 +88,9 @@ def test_logits_are_the_same_bits_with_and_without_features(
 
 @pytest.mark.parametrize("head", HEADS)
 def test_no_source_path_and_no_note_of_the_exporter_is_left(
-    files: dict[str, Path], head: str
+    files: dict[str, bytes], head: str
 ) -> None:
-    content = files[head].read_bytes()
+    content = files[head]
     model = onnx.load_from_string(content)
     for weights in model.graph.initializer:
         weights.ClearField("raw_data")  # random bytes may spell anything
@@ -99,14 +101,8 @@ def test_no_source_path_and_no_note_of_the_exporter_is_left(
     assert not any(node.metadata_props or node.doc_string for node in model.graph.node)
 
 
-def test_one_file_holds_everything(files: dict[str, Path]) -> None:
-    assert {path.name for path in files["linear"].parent.iterdir()} == {
-        f"{head}.onnx" for head in HEADS
-    }
-
-
-def test_the_figures_of_the_comparison_are_returned(tmp_path: Path) -> None:
-    figures = _export("linear", tmp_path / "m.onnx")
+def test_the_figures_of_the_comparison_are_returned() -> None:
+    _, figures = export_onnx(_network("linear"), PREPROCESS)
     assert set(figures) == {
         "max_difference",
         "max_logit",
@@ -121,91 +117,81 @@ def test_the_figures_of_the_comparison_are_returned(tmp_path: Path) -> None:
     assert figures["tolerance"] == pytest.approx(1e-4 + 1e-4 * figures["max_logit"])
 
 
-def test_a_graph_that_differs_from_torch_is_not_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_graph_that_differs_from_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export, "ABSOLUTE_TOLERANCE", -1.0)
     with pytest.raises(BundleError, match=r"differs from torch by .* nothing was written"):
-        _export("linear", tmp_path / "m.onnx")
-    assert list(tmp_path.iterdir()) == []
+        export_onnx(_network("linear"), PREPROCESS)
 
 
-def test_the_comparison_sees_a_changed_weight(files: dict[str, Path]) -> None:
-    torch.manual_seed(0)
-    network = build("tiny", 6, "linear").eval()
+@pytest.mark.parametrize(
+    ("head", "bias"),
+    [
+        ("linear", "head.bias"),
+        ("two_head", "head.multi_label.bias"),
+        ("two_head", "head.sccp.bias"),
+    ],
+)
+def test_the_comparison_sees_a_changed_weight_of_each_head(
+    files: dict[str, bytes], head: str, bias: str
+) -> None:
+    pictures = _pictures(head)
     with torch.no_grad():
-        network.get_parameter("head.bias")[3] += 0.01
-    pictures = _ExportedNetwork(network, MEAN, STD).eval()
-    parity = _compare(pictures, files["linear"].read_bytes(), image_size=24)
+        pictures.network.get_parameter(bias)[3] += 0.01
+    parity = _compare(pictures, files[head], image_size=24)
     assert parity.max_difference == pytest.approx(0.01, rel=0.01)
     assert parity.max_difference > parity.tolerance
-
-
-@pytest.mark.parametrize("head", ["multi_label", "sccp"])
-def test_the_comparison_looks_at_each_head(files: dict[str, Path], head: str) -> None:
-    torch.manual_seed(0)
-    network = build("tiny", 6, "two_head").eval()
-    with torch.no_grad():
-        network.get_parameter(f"head.{head}.bias")[3] += 0.01
-    pictures = _ExportedNetwork(network, MEAN, STD).eval()
-    parity = _compare(pictures, files["two_head"].read_bytes(), image_size=24)
-    assert parity.max_difference == pytest.approx(0.01, rel=0.01)
     assert not parity.holds
 
 
 def test_the_comparison_sees_changed_features_behind_the_same_logits(
-    files: dict[str, Path],
+    files: dict[str, bytes],
 ) -> None:
-    torch.manual_seed(0)
-    network = build("tiny", 6, "linear").eval()
-    pictures = _ExportedNetwork(network, MEAN, STD).eval()
+    pictures = _pictures()
     forward = pictures.forward
     pictures.forward = lambda image: (forward(image)[0], forward(image)[1] + 0.01)  # type: ignore[method-assign]
-    parity = _compare(pictures, files["linear"].read_bytes(), image_size=24)
+    parity = _compare(pictures, files["linear"], image_size=24)
     assert parity.max_difference <= parity.tolerance
     assert parity.max_feature_difference == pytest.approx(0.01, rel=0.01)
     assert not parity.holds
 
 
 def test_a_graph_as_near_to_torch_as_torch_is_to_exact_numbers_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(export, "ABSOLUTE_TOLERANCE", 5e-9)  # as if ill-conditioned
     monkeypatch.setattr(export, "RELATIVE_TOLERANCE", 0.0)
-    figures = _export("linear", tmp_path / "m.onnx")
+    _, figures = export_onnx(_network("linear"), PREPROCESS)
     assert 5e-9 < figures["max_difference"] <= figures["tolerance"] < 1e-6
     assert 5e-9 < figures["max_feature_difference"] <= figures["feature_tolerance"] < 1e-6
     monkeypatch.setattr(export, "ABSOLUTE_TOLERANCE", 5e-11)  # beyond a hundred times that
     with pytest.raises(BundleError, match=r"nothing was written.*train it longer"):
-        _export("linear", tmp_path / "m.onnx")
+        export_onnx(_network("linear"), PREPROCESS)
 
 
-def test_a_network_of_nan_is_refused(tmp_path: Path) -> None:
-    network = build("tiny", 6, "linear")
+def test_a_network_of_nan_is_refused() -> None:
+    network = _network("linear")
     with torch.no_grad():
         network.get_parameter("head.bias").fill_(float("nan"))
     with pytest.raises(BundleError, match="differs from torch by inf"):
-        export_onnx(network, image_size=24, mean=MEAN, std=STD, path=tmp_path / "m.onnx")
+        export_onnx(network, PREPROCESS)
 
 
 def test_a_graph_that_gives_nan_where_torch_does_not_is_infinitely_far_away(
-    files: dict[str, Path],
+    files: dict[str, bytes],
 ) -> None:
-    torch.manual_seed(0)
-    pictures = _ExportedNetwork(build("tiny", 6, "linear"), MEAN, STD).eval()
-    model = onnx.load(files["linear"])
+    model = onnx.load_from_string(files["linear"])
     (bias,) = (item for item in model.graph.initializer if list(item.dims) == [6])
     bias.CopyFrom(onnx.numpy_helper.from_array(np.full(6, np.nan, np.float32), bias.name))
-    parity = _compare(pictures, model.SerializeToString(), image_size=24)
+    parity = _compare(_pictures(), model.SerializeToString(), image_size=24)
     assert parity.max_difference == float("inf")
     assert not parity.holds
 
 
-def test_the_comparison_takes_black_white_and_extreme_pictures(files: dict[str, Path]) -> None:
+def test_the_comparison_takes_black_white_and_extreme_pictures(files: dict[str, bytes]) -> None:
     batches: list[Tensor] = []
-    pictures = _ExportedNetwork(build("tiny", 6, "linear"), MEAN, STD).eval()
+    pictures = _pictures()
     pictures.register_forward_pre_hook(lambda _, images: batches.append(images[0]))
-    _compare(pictures, files["linear"].read_bytes(), image_size=24)
+    _compare(pictures, files["linear"], image_size=24)
     assert [len(batch) for batch in batches[:3]] == [1, 2, 5]
     batch = batches[2]
     assert batch[1].max() == 0
@@ -214,16 +200,8 @@ def test_the_comparison_takes_black_white_and_extreme_pictures(files: dict[str, 
     assert len(np.unique(batch[4].numpy())) > 50
 
 
-def test_a_picture_size_of_nothing_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="image_size must be at least 1, got 0"):
-        export_onnx(
-            build("tiny", 6, "linear"), image_size=0, mean=MEAN, std=STD, path=tmp_path / "m.onnx"
-        )
-
-
-def test_exporting_twice_gives_the_same_bytes(tmp_path: Path, files: dict[str, Path]) -> None:
-    _export("linear", tmp_path / "m.onnx")
-    assert (tmp_path / "m.onnx").read_bytes() == files["linear"].read_bytes()
+def test_exporting_twice_gives_the_same_bytes(files: dict[str, bytes]) -> None:
+    assert export_onnx(_network("linear"), PREPROCESS)[0] == files["linear"]
 
 
 class _Keeps(nn.Module):
@@ -251,10 +229,10 @@ def _negative_padded() -> nn.Sequential:
 
 @pytest.mark.parametrize("make", [_Keeps, _negative_padded])
 def test_what_exporter_or_runtime_would_trip_over_is_exported_right(
-    make: Callable[[], nn.Module], tmp_path: Path
+    make: Callable[[], nn.Module],
 ) -> None:
     torch.manual_seed(0)
     network = Network(make(), nn.Linear(3, 2), head_name="linear")
-    parity = export_onnx(network, image_size=8, mean=MEAN, std=STD, path=tmp_path / "m.onnx")
+    _, parity = export_onnx(network, Preprocess(image_size=8, mean=MEAN, std=STD))
     assert parity["max_feature_difference"] < 1e-4
     assert parity["feature_tolerance"] < 1e-2  # not widened

@@ -112,7 +112,7 @@ def test_a_processor_without_bf16_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     core = SimpleNamespace(get_property=lambda *_: ["FP32"])
     monkeypatch.setattr(openvino, "Core", lambda: core)
     with pytest.raises(UsageError, match=r"not support bf16.*add --runtime onnxruntime"):
-        open_in_openvino(network({"logits": 1.0}), {"image": (1, SIDE, SIDE, 3)}, bf16=True)
+        open_in_openvino(network({"logits": 1.0}), SIDE, bf16=True)
 
 
 def test_cuda_is_for_onnx_runtime(bundle: Bundle) -> None:

@@ -63,14 +63,11 @@ def held(running: Running) -> Iterator[Callable[[], int]]:
 
 def post(running: Running, path: str, body: bytes, *, a_form: bool) -> int:
     headers = {"Content-Type": "multipart/form-data; boundary=b"} if a_form else {}
-    connection = running.connection()
-    try:
+    with closing(running.connection()) as connection:
         connection.request("POST", path, body, headers)
         response = connection.getresponse()
         response.read()
         return response.status
-    finally:
-        connection.close()
 
 
 def copies(content: bytes, *mine: bytes) -> int:

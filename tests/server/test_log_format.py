@@ -9,7 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from florilege.server.app import create_app
-from florilege.server.log_format import _JsonFormatter, _TextFormatter
+from florilege.server.log_format import _LineFormatter
 from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.server_process import ServeProcess
@@ -27,14 +27,14 @@ def record(exc: bool = False) -> logging.LogRecord:
 
 
 def test_a_line_for_people_has_time_level_message_and_fields() -> None:
-    assert _TextFormatter().format(record()) == (
+    assert _LineFormatter("text").format(record()) == (
         "1970-01-01T00:00:01.500+00:00 WARNING sets of 3 status=503 code=None"
     )
-    assert "Traceback" in _TextFormatter().format(record(exc=True))
+    assert "Traceback" in _LineFormatter("text").format(record(exc=True))
 
 
 def test_a_line_for_machines_is_one_object_and_one_line() -> None:
-    text = _JsonFormatter().format(record(exc=True))
+    text = _LineFormatter("json").format(record(exc=True))
     assert "\n" not in text
     content = json.loads(text)
     assert "Traceback" in content.pop("exception")

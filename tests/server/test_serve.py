@@ -10,13 +10,17 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from florilege.calibration.record import CalibrationRecord
 from florilege.errors import BundleError, UsageError
+from florilege.models.bundle import open_bundle, replace_files
 from florilege.server.app import create_app
 from florilege.server.serve import bind, make_server
 from florilege.server.settings import Settings
@@ -28,22 +32,23 @@ PHOTO = garden.encoded(garden.pixels(garden.COLOURS[4], side=900), "JPEG", quali
 
 
 def ask(port: int, path: str = "/v1/identify", body: bytes | None = PHOTO) -> tuple[int, Any]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-    try:
-        connection.request("GET" if body is None else "POST", path, body)
-        response = connection.getresponse()
-        return response.status, json.loads(response.read())
-    finally:
-        connection.close()
+    response = httpx.request("GET" if body is None else "POST", url(port, path), content=body)
+    return response.status_code, response.json()
+
+
+def url(port: int, path: str) -> str:
+    return f"http://127.0.0.1:{port}{path}"
 
 
 def metrics(port: int) -> str:
+    return httpx.get(url(port, "/metrics")).text
+
+
+def start_upload(port: int, sent: bytes) -> http.client.HTTPConnection:
+    """A connection on which the beginning of `PHOTO` is sent."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-    try:
-        connection.request("GET", "/metrics")
-        return connection.getresponse().read().decode()
-    finally:
-        connection.close()
+    connection.request("POST", "/v1/identify", sent, {"Content-Length": str(len(PHOTO))})
+    return connection
 
 
 def refuses(port: int) -> bool:
@@ -59,17 +64,10 @@ def test_sigterm_loses_no_answer(bundle: Path) -> None:
         closed = threading.Event()
 
         def upload(_: int) -> int:
-            connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=20)
-            connection.putrequest("POST", "/v1/identify")
-            connection.putheader("Content-Length", str(len(PHOTO)))
-            connection.endheaders()
-            connection.send(PHOTO[:1000])
-            assert closed.wait(20)
-            connection.send(PHOTO[1000:])
-            response = connection.getresponse()
-            response.read()
-            connection.close()
-            return response.status
+            with closing(start_upload(served.port, PHOTO[:1000])) as connection:
+                assert closed.wait(20)
+                connection.send(PHOTO[1000:])
+                return connection.getresponse().status
 
         with ThreadPoolExecutor(uploads) as pool:
             answers = [pool.submit(upload, number) for number in range(uploads)]
@@ -100,11 +98,7 @@ def test_open_connections_do_not_block_a_stop(bundle: Path, tmp_path: Path) -> N
         ):
             open_ = socket.create_connection(("127.0.0.1", served.port), timeout=20)
             stack.enter_context(open_).sendall(tag)
-        upload = http.client.HTTPConnection("127.0.0.1", served.port, timeout=20)
-        stack.callback(upload.close)
-        upload.putrequest("POST", "/v1/identify")
-        upload.putheader("Content-Length", str(len(PHOTO)))
-        upload.endheaders(PHOTO[:1000])
+        upload = stack.enter_context(closing(start_upload(served.port, PHOTO[:1000])))
         wait_for(lambda: 'code="415"' in metrics(served.port))  # the upgrade request was answered
         served.process.send_signal(signal.SIGTERM)
         wait_for(lambda: refuses(served.port))
@@ -160,11 +154,6 @@ def test_a_bundle_without_calibration_is_refused_with_what_to_do(tmp_path: Path)
 
 
 def test_a_calibration_of_another_network_is_refused(bundle: Path, tmp_path: Path) -> None:
-    from dataclasses import replace
-
-    from florilege.calibration.record import CalibrationRecord
-    from florilege.models.bundle import open_bundle, replace_files
-
     copy = Path(shutil.copytree(bundle, tmp_path / "copy"))
     record = CalibrationRecord.from_json(open_bundle(copy).read("calibration.json"))
     usual = [table for table in record.tables if table.by_class is None]

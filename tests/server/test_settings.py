@@ -28,7 +28,6 @@ def test_the_default_limits_are_those_of_the_documentation() -> None:
         ("max_held_bytes", 0),
         ("max_decoding_pixels", 0),
         ("score_log_max_bytes", 0),
-        ("score_log_files", 8),
         ("upload_deadline_s", 0.0),
         ("queue_timeout_s", float("nan")),
         ("drain_s", float("inf")),

@@ -337,8 +337,8 @@ def test_a_warm_start_on_other_classes_starts_theirs_at_the_prior(
         (data / split / "green").rename(data / split / "amber")
     answer = _said(tmp_path / "warm", data, weights=str(run))
     assert answer[-1].endswith(
-        "the last layer for 2 of 3 classes; the others start from scratch: amber; classes you do "
-        "not have are left out: green"
+        "the last layer for 2 of 3 classes; the others start from scratch: 'amber'; classes you do "
+        "not have are left out: 'green'"
     )
     old, new = (
         load_file(path / "best.safetensors")["head.multi_label.bias"]
@@ -555,9 +555,9 @@ def test_an_unknown_backbone_is_refused_before_anything_is_written(
 
 
 def test_a_picture_size_the_backbone_cannot_take_is_refused(photos: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"image_size must be at least 63 for alexnet, got 16"):
+    with pytest.raises(UsageError, match=r"one that fits, such as 63, for alexnet, got 16"):
         train_run(small_config(photos, backbone="alexnet"), tmp_path / "run")
-    with pytest.raises(UsageError, match=r"a multiple of 16 such as 64 for vit_b_16, got 50"):
+    with pytest.raises(UsageError, match=r"one that fits, such as 64, for vit_b_16, got 50"):
         train_run(small_config(photos, backbone="vit_b_16", image_size=50), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

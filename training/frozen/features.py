@@ -1,7 +1,6 @@
 """Train only a head, on the features of a frozen backbone."""
 
 import copy
-import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -19,7 +18,6 @@ from torch import Tensor, nn
 from florilege.cores import in_order
 from florilege.data.dataset import Split
 from florilege.models.backbones import Network
-from florilege.models.bundle.bundle import MODEL
 from florilege.models.export import PictureNetwork, export_onnx
 from florilege.models.heads import CosineHead
 from florilege.models.images import Preprocess, load
@@ -104,14 +102,10 @@ class FrozenBackbone:
 
     @cached_property
     def _graph(self) -> Any:
-        with tempfile.TemporaryDirectory() as scratch:
-            path, size = Path(scratch) / MODEL, self.preprocess.image_size
-            mean, std = self.preprocess.mean, self.preprocess.std
-            export_onnx(self.network, image_size=size, mean=mean, std=std, path=path)
-            content = path.read_bytes()
+        content, _ = export_onnx(self.network, self.preprocess)
         if self.runtime.name == OPENVINO:
             try:
-                return open_in_openvino(content, {INPUT: (1, size, size, 3)}, bf16=False)
+                return open_in_openvino(content, self.preprocess.image_size, bf16=False)
             except Exception as error:  # OpenVINO raises many types
                 reason = " ".join(str(error).split())[:200]
                 self.say(f"ONNX Runtime computes the features, because OpenVINO cannot: {reason}")

@@ -8,7 +8,7 @@ import torchvision
 from safetensors.torch import save_file
 from torch import Tensor
 
-from florilege.errors import BundleError
+from florilege.errors import BundleError, first
 from florilege.models.backbones import build
 from florilege.models.backbones.weights import (
     _SHOWN,
@@ -137,11 +137,11 @@ def test_pretrained_weights_fit_under_our_names(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     plain = torchvision.models.mobilenet_v3_small(weights=None)
-    monkeypatch.setattr(
-        torchvision.models.MobileNet_V3_Small_Weights,
-        "get_state_dict",
-        lambda *_args, **_kwargs: plain.state_dict(),
-    )
+    names = torchvision.models.MobileNet_V3_Small_Weights
+    monkeypatch.setattr(names, "get_state_dict", lambda *_args, **_kwargs: plain.state_dict())
+    monkeypatch.setattr("torch.hub.get_dir", lambda: str(tmp_path))
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / names.DEFAULT.url.rpartition("/")[2]).write_bytes(b"weights")
     loaded = build("mobilenet_v3_small", 4, "linear", "pretrained").state_dict()
     for key, value in plain.state_dict().items():
         if not key.startswith("classifier.3."):
@@ -283,7 +283,7 @@ def test_rows_of_the_last_layer_go_by_class_id(head: str) -> None:
     note = warm_start(network, weights, ["ash", "yew", "oak", "fir"])
     assert note == (
         "it: the backbone is loaded, and the last layer for 2 of 4 classes; the others start from "
-        "scratch: ash, fir; classes you do not have are left out: elm"
+        "scratch: 'ash', 'fir'; classes you do not have are left out: 'elm'"
     )
     for key, value in network.head.state_dict().items():
         if value.ndim:
@@ -297,7 +297,7 @@ def test_as_many_other_classes_take_no_row() -> None:
     fresh = network.head.weight.clone()
     weights = Weights(origin="it", state=source.state_dict(), classes=["oak", "elm"])
     note = warm_start(network, weights, ["ash", "yew"])
-    assert "the last layer for 0 of 2 classes; the others start from scratch: ash, yew" in note
+    assert "the last layer for 0 of 2 classes; the others start from scratch: 'ash', 'yew'" in note
     assert torch.equal(network.head.weight, fresh)
 
 
@@ -307,8 +307,8 @@ def test_of_many_classes_without_a_match_some_are_named_and_all_counted() -> Non
     theirs, ours = [f"old{n}" for n in range(rows)], [f"new{n}" for n in range(classes)]
     weights = Weights(origin="it", state=source.state_dict(), classes=theirs)
     note = warm_start(network, weights, ours)
-    assert f"start from scratch: {', '.join(ours[:_SHOWN])} and 2 more; classes" in note
-    assert note.endswith(f"left out: {', '.join(theirs[:_SHOWN])} and 1 more")
+    assert f"start from scratch: {first(ours, _SHOWN)}; classes" in note
+    assert note.endswith(f"left out: {first(theirs, _SHOWN)}")
 
 
 def test_the_same_classes_take_every_row() -> None:

@@ -103,20 +103,16 @@ def test_a_bundle_opens_from_a_read_only_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["model.onnx", "classes.json", "preprocess.json", "calibration.json"]
 )
-@pytest.mark.parametrize("position", [0, -1])
-def test_a_changed_byte_is_refused(tmp_path: Path, name: str, position: int) -> None:
+def test_a_changed_byte_and_a_missing_file_are_named(tmp_path: Path, name: str) -> None:
     path = make_bundle(tmp_path / "b", calibration=b"{}").path / name
-    content = bytearray(path.read_bytes())
-    content[position] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(BundleError, match=rf"{name} does not match .* again"):
-        open_bundle(tmp_path / "b")
-
-
-@pytest.mark.parametrize("name", ["model.onnx", "calibration.json"])
-def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
-    make_bundle(tmp_path / "b", calibration=b"{}")
-    (tmp_path / "b" / name).unlink()
+    content = path.read_bytes()
+    for position in (0, -1):
+        changed = bytearray(content)
+        changed[position] ^= 1
+        path.write_bytes(changed)
+        with pytest.raises(BundleError, match=rf"{name} does not match .* again"):
+            open_bundle(tmp_path / "b")
+    path.unlink()
     with pytest.raises(BundleError, match=rf"{name} is missing: copy or export"):
         open_bundle(tmp_path / "b")
 
@@ -211,26 +207,17 @@ def test_a_file_the_bundle_lacks_is_named(tmp_path: Path) -> None:
 )
 def test_names_that_are_not_plain_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="a plain file name"):
-        write_bundle(tmp_path / "b", contents() | {name: b""}, name="n", version="1", heads=HEADS)
+        write(tmp_path / "b", {name: b""})
     assert listing(tmp_path) == []
 
 
-def test_a_bundle_without_its_classes_is_the_callers_mistake(tmp_path: Path) -> None:
+def test_incomplete_or_damaged_content_is_never_written(tmp_path: Path) -> None:
     files = contents()
     del files["classes.json"]
     with pytest.raises(ValueError, match=r"\['classes.json'\] are missing"):
         write_bundle(tmp_path / "b", files, name="n", version="1", heads=HEADS)
-
-
-def test_damaged_content_is_never_written(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match=r"preprocess\.json"):
-        write_bundle(
-            tmp_path / "b",
-            contents() | {"preprocess.json": b""},
-            name="n",
-            version="1",
-            heads=HEADS,
-        )
+        write(tmp_path / "b", {"preprocess.json": b""})
     assert listing(tmp_path) == []
 
 
@@ -389,15 +376,32 @@ def recalibrate(folder: Path, files: dict[str, bytes]) -> None:
     replace_files(folder, files)
 
 
+def killed() -> Killed:
+    return Killed()
+
+
+def full() -> OSError:
+    return OSError(errno.ENOSPC, "No space left on device")
+
+
+def failing_disks(
+    folder: Path, failure: Callable[[], BaseException]
+) -> Iterator[tuple[Path, Disk]]:
+    """A path and a disk that fails at step 1, then 2, and so on until the change succeeds."""
+    for fail_at in range(1, 200):
+        disk = Disk(fail_at, failure(), dead=failure is killed)
+        yield folder / str(fail_at) / "b", disk
+        if not disk.failed:
+            return
+
+
 @pytest.mark.parametrize("change", [write, recalibrate])
 def test_killed_at_any_step_the_old_bundle_stands_or_the_new(
     tmp_path: Path, change: Callable[[Path, dict[str, bytes]], None]
 ) -> None:
     versions = []
-    for fail_at in range(1, 200):
-        folder = tmp_path / str(fail_at)
+    for folder, disk in failing_disks(tmp_path, killed):
         write(folder, OLD)
-        disk = Disk(fail_at, Killed(), dead=True)
         with disk.in_use(), suppress(Killed):
             change(folder, NEW)
         versions.append(state(folder))
@@ -405,8 +409,6 @@ def test_killed_at_any_step_the_old_bundle_stands_or_the_new(
         change(folder, NEW)  # a second try succeeds and leaves no rubbish
         assert state(folder) == NEW
         assert not [name for name in listing(folder) if any(junk in name for junk in JUNK)]
-        if not disk.failed:
-            break
     changes = [one for one, following in itertools.pairwise(versions) if one != following]
     assert changes == [OLD]  # one commit point
     assert versions.count(OLD) >= 5
@@ -415,27 +417,22 @@ def test_killed_at_any_step_the_old_bundle_stands_or_the_new(
 
 def test_killed_twice_in_a_row_the_bundle_still_stands(tmp_path: Path) -> None:
     other = {"model.onnx": b"third", "calibration.json": b"{}"}
-    for first in range(5, 35, 6):
-        for second in range(1, 35, 6):
-            folder = tmp_path / f"{first}-{second}"
-            write(folder, OLD)
-            for fail_at, files in ((first, NEW), (second, other)):
-                with Disk(fail_at, Killed(), dead=True).in_use(), suppress(Killed):
-                    recalibrate(folder, files)
-                assert state(folder) in (OLD, NEW, other)
+    for first, second in itertools.product(range(5, 35, 6), range(1, 35, 6)):
+        folder = tmp_path / f"{first}-{second}"
+        write(folder, OLD)
+        for fail_at, files in ((first, NEW), (second, other)):
+            with Disk(fail_at, Killed(), dead=True).in_use(), suppress(Killed):
+                recalibrate(folder, files)
+            assert state(folder) in (OLD, NEW, other)
 
 
 def test_killed_while_writing_a_new_bundle_nothing_or_all_of_it_stands(tmp_path: Path) -> None:
     versions = []
-    for fail_at in range(1, 200):
-        folder = tmp_path / str(fail_at) / "b"
-        disk = Disk(fail_at, Killed(), dead=True)
+    for folder, disk in failing_disks(tmp_path, killed):
         with disk.in_use(), suppress(Killed):
             write(folder, NEW)
         versions.append(state(folder))
         assert versions[-1] in (None, NEW)
-        if not disk.failed:
-            break
     assert versions.count(None) >= 5
     assert versions[-1] == NEW
 
@@ -445,11 +442,9 @@ def test_a_full_disk_leaves_the_old_bundle_and_nothing_half_written(
     tmp_path: Path, change: Callable[[Path, dict[str, bytes]], None]
 ) -> None:
     refused = 0
-    for fail_at in range(1, 200):
-        folder = tmp_path / str(fail_at)
+    for folder, disk in failing_disks(tmp_path, full):
         write(folder, OLD)
         before = listing(folder)
-        disk = Disk(fail_at, OSError(errno.ENOSPC, "No space left on device"), dead=False)
         with disk.in_use():
             message = complaint(change, folder)
         refused += bool(message)
@@ -458,23 +453,17 @@ def test_a_full_disk_leaves_the_old_bundle_and_nothing_half_written(
         assert [name for name in listing(folder) if ".bundle.json." in name] == []
         if state(folder) == OLD:
             assert listing(folder) == before
-        if not disk.failed:
-            break
     assert refused >= 5
 
 
 def test_a_full_disk_leaves_no_part_of_a_new_bundle(tmp_path: Path) -> None:
     refused = 0
-    for fail_at in range(1, 200):
-        folder = tmp_path / str(fail_at) / "b"
-        disk = Disk(fail_at, OSError(errno.ENOSPC, "No space left on device"), dead=False)
+    for folder, disk in failing_disks(tmp_path, full):
         with disk.in_use():
             message = complaint(write, folder)
         refused += bool(message)
         assert state(folder) == (None if message else NEW)
         assert not message or not folder.parent.exists() or listing(folder.parent) == []
-        if not disk.failed:
-            break
     assert refused >= 5
 
 
@@ -501,18 +490,14 @@ def test_a_torn_copy_of_a_file_under_its_staging_name_does_not_replace_it(tmp_pa
 
 
 def test_a_change_that_fails_after_a_half_done_one_loses_nothing(tmp_path: Path) -> None:
-    for fail_at in range(1, 100):
-        folder = tmp_path / str(fail_at)
+    for folder, disk in failing_disks(tmp_path, full):
         write(folder, OLD)
         for name, digest in open_bundle(folder).manifest.files.items():
             (folder / name).rename(folder / f"{name}.new-{digest[:8]}")
-        disk = Disk(fail_at, OSError(errno.ENOSPC, "No space left on device"), dead=False)
         with disk.in_use():
             message = complaint(recalibrate, folder)
         assert state(folder) == (OLD if message else NEW)
-        if not disk.failed:
-            break
-    assert fail_at > 10
+    assert disk.fail_at > 10
 
 
 def test_content_reaches_the_disk_before_it_is_named(

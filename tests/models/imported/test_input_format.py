@@ -87,10 +87,11 @@ def test_a_type_that_no_picture_has_is_refused(tmp_path: Path) -> None:
 
 
 def test_bytes_need_nothing_said(tmp_path: Path) -> None:
-    result = _form(tmp_path, Description(), kind="uint8", layout="nhwc")
+    description = Description(crop=0.5, resize="bicubic")
+    result = _form(tmp_path, description, kind="uint8", layout="nhwc")
     pictures = random_pictures(2)
     np.testing.assert_array_equal(result.prepare(pictures), pictures)
-    expected = result.preprocess(Description(crop=0.5, resize="bicubic"))
+    expected = result.preprocess
     assert (expected.image_size, expected.crop_fraction, expected.resample) == (6, 0.5, "bicubic")
     assert (expected.mean, expected.std) == ((0, 0, 0), (1 / 255, 1 / 255, 1 / 255))
 
@@ -99,7 +100,7 @@ def test_the_papers_say_mean_and_std_for_red_first_and_values_up_to_one(tmp_path
     description = scaled_description(
         channels="bgr", scale=1.0, mean=(51.0, 102.0, 204.0), std=(255.0, 510.0, 51.0)
     )
-    expected = _form(tmp_path, description).preprocess(description)
+    expected = _form(tmp_path, description).preprocess
     assert expected.mean == pytest.approx((0.8, 0.4, 0.2))
     assert expected.std == pytest.approx((0.2, 2.0, 1.0))
 

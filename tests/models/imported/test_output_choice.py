@@ -60,6 +60,11 @@ def test_several_outputs_for_the_same_classes_are_asked_about(tmp_path: Path) ->
     assert _choose(tmp_path, model, output="twice").logits == "twice"
     with pytest.raises(UsageError, match=r"no output 'z' of numbers; it has `y` \(batch, 3\)"):
         _choose(tmp_path, model, output="z")
+    pairs = foreign(ending="Softmax", more_outputs=["raw", "twice", "other"])
+    pairs.graph.node.append(helper.make_node("Add", ["raw", "raw"], ["twice"]))
+    pairs.graph.node.append(helper.make_node("Softmax", ["twice"], ["other"]))
+    with pytest.raises(UsageError, match="there are y, raw, twice, other"):
+        _choose(tmp_path, pairs)
 
 
 def test_the_rows_of_the_class_table_are_counted(tmp_path: Path) -> None:

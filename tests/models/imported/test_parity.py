@@ -1,4 +1,3 @@
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -219,7 +218,9 @@ def test_a_difference_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     right = wrapper.wrap_graph
 
     def wrong(graph: Any, input_format: Any, choice: Any, **more: Any) -> onnx.ModelProto:
-        return right(graph, replace(input_format, mean=(0.5, 1.0, 1.6)), choice, **more)
+        return right(
+            graph, input_format.model_copy(update={"mean": (0.5, 1.0, 1.6)}), choice, **more
+        )
 
     monkeypatch.setattr(parity, "wrap_graph", wrong)
     with pytest.raises(BundleError, match=r"differ by .* nothing was written"):

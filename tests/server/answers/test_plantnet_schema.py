@@ -2,7 +2,7 @@
 
 import pytest
 
-from florilege.server.answers.plantnet_schema import plantnet_name
+from florilege.server.answers.plantnet_schema import PlantNetName
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,6 @@ from florilege.server.answers.plantnet_schema import plantnet_name
 )
 def test_authors_are_separated_from_names_that_have_them(short: str, author: str) -> None:
     full = f"{short} {author}".strip()
-    name = plantnet_name(full)
+    name = PlantNetName.parse(full)
     assert name.scientific_name == full
     assert (name.scientific_name_without_author, name.scientific_name_authorship) == (short, author)

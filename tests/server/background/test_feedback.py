@@ -20,7 +20,7 @@ from florilege.feedback_store import FILE
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.server.app import create_app
 from florilege.server.background.feedback import _RecentAnswer, _RecentItems
-from florilege.server.http.rates import client_of
+from florilege.server.http.api_keys import client_of
 from florilege.server.routes import MAX_FEEDBACK_BYTES, MAX_IDEMPOTENCY_KEY_LENGTH
 from florilege.server.settings import Settings
 from tests.server import garden
@@ -340,10 +340,10 @@ def test_unknown_answers_and_classes_are_not_found(client: TestClient, store: Pa
         (b"[1, 2]", 400, "malformed_request", "object"),
         (b'{"request_id": "a"', 400, "malformed_request", "JSON"),
         (b"\xff\xfe", 400, "malformed_request", "JSON"),
-        (b'{"request_id": "a"}', 400, "invalid_parameter", "class_id"),
-        (b'{"request_id": "a", "class_id": 1001}', 400, "invalid_parameter", "class_id"),
+        (b'{"request_id": "a"}', 400, "invalid_parameter", "field `class_id`"),
+        (b'{"request_id": "a", "class_id": 1001}', 400, "invalid_parameter", "field `class_id`"),
         (b'{"request_id": "", "class_id": "1"}', 400, "invalid_parameter", "request_id"),
-        (b'{"request_id": "a", "class_id": "1", "k": 3}', 400, "unknown_parameter", "k"),
+        (b'{"request_id": "a", "class_id": "1", "k": 3}', 400, "unknown_parameter", "no field `k`"),
         (
             b'{"request_id": "a", "class_id": "1", "note": "' + b"x" * 501 + b'"}',
             *(400, "invalid_parameter", "note"),

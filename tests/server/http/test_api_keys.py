@@ -1,6 +1,7 @@
 """Keys: who may ask and how often."""
 
 import hashlib
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from florilege.server.problems import Code
 from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.raised_problem import raises_problem
+from tests.server.server_thread import Running
 from tests.server.test_problems import check
 
 PHOTO = garden.photo(0)
@@ -83,17 +85,11 @@ def test_a_key_above_its_rate_waits_while_another_goes_on(bundle: Path, keys_fil
 def test_a_refusal_before_the_upload_is_read_closes_the_connection(
     bundle: Path, keys_file: Path
 ) -> None:
-    from tests.server.server_thread import Running
-
-    with Running(Settings(bundle=bundle, keys_file=keys_file)) as running:
-        connection = running.connection()
-        connection.putrequest("POST", "/v1/identify")
-        connection.putheader("Content-Length", "1000000")
-        connection.endheaders()
-        connection.send(b"x" * 10_000)
+    settings = Settings(bundle=bundle, keys_file=keys_file)
+    with Running(settings) as running, closing(running.connection()) as connection:
+        connection.request("POST", "/v1/identify", b"x" * 10_000, {"Content-Length": "1000000"})
         response = connection.getresponse()
         assert (response.status, response.getheader("Connection")) == (401, "close")
-        connection.close()
 
 
 def test_reading_the_file_again_keeps_counts_and_on_failure_the_old_keys(

@@ -4,6 +4,8 @@ import json
 import logging
 import re
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
@@ -45,6 +47,14 @@ def asked(running: Running, sent: bytes) -> tuple[int, dict[str, Any], HTTPRespo
     with opened(running) as sock:
         sock.sendall(sent)
         return answer(sock)
+
+
+@contextmanager
+def rejected_once(running: Running, reason: str) -> Iterator[None]:
+    """Check that the block leads to one more rejection."""
+    before = value(running.engine.metrics, "rejected_total", reason=reason)
+    yield
+    assert value(running.engine.metrics, "rejected_total", reason=reason) == before + 1
 
 
 def chunks(size: int, many: int) -> bytes:
@@ -89,8 +99,7 @@ def test_a_request_to_upgrade_the_protocol_changes_nothing(
 def test_an_endless_head_is_refused_and_the_client_gets_the_response(
     running: Running, first: bytes, piece: bytes
 ) -> None:
-    before = value(running.engine.metrics, "rejected_total", reason="headers_too_large")
-    with opened(running) as sock:
+    with rejected_once(running, "headers_too_large"), opened(running) as sock:
         sock.sendall(first)
         for _ in range(GIVEN_UP // len(piece)):
             sock.sendall(piece)
@@ -101,8 +110,6 @@ def test_an_endless_head_is_refused_and_the_client_gets_the_response(
     assert response.getheader("content-type") == "application/problem+json"
     assert response.getheader("x-content-type-options") == "nosniff"
     assert response.getheader("connection") == "close"
-    after = value(running.engine.metrics, "rejected_total", reason="headers_too_large")
-    assert after == before + 1
 
 
 @pytest.mark.parametrize(
@@ -134,20 +141,23 @@ def test_many_chunks_may_not_be_tiny(running: Running, body: bytes, status: int)
     assert asked(running, POST + CHUNKED + body + b"0\r\n\r\n")[0] == status
 
 
-def test_a_photo_may_come_in_chunks(running: Running) -> None:
-    pieces = [PHOTO[start : start + 100] for start in range(0, len(PHOTO), 100)]
-    body = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces)
-    with opened(running) as sock:
-        for _ in range(2):
-            sock.sendall(POST + CHUNKED + body + b"0\r\n\r\n")
-            assert answer(sock)[0] == 200
+PIECES = [PHOTO[start : start + 100] for start in range(0, len(PHOTO), 100)]
 
 
-def test_chunks_are_counted_anew_for_each_request(running: Running) -> None:
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in PIECES), 200),
+        (chunks(1, MANY_CHUNKS), 415),
+    ],
+)
+def test_each_request_of_a_connection_may_come_in_chunks(
+    running: Running, body: bytes, status: int
+) -> None:
     with opened(running) as sock:
         for _ in range(3):
-            sock.sendall(POST + CHUNKED + chunks(1, MANY_CHUNKS) + b"0\r\n\r\n")
-            assert answer(sock)[0] == 415
+            sock.sendall(POST + CHUNKED + body + b"0\r\n\r\n")
+            assert answer(sock)[0] == status
 
 
 @pytest.mark.parametrize(
@@ -162,13 +172,11 @@ def test_chunks_are_counted_anew_for_each_request(running: Running) -> None:
     ],
 )
 def test_bytes_that_are_not_http_get_a_problem_document(running: Running, sent: bytes) -> None:
-    before = value(running.engine.metrics, "rejected_total", reason="malformed_request")
-    status, document, response = asked(running, sent)
+    with rejected_once(running, "malformed_request"):
+        status, document, response = asked(running, sent)
     assert (status, document["code"]) == (400, "malformed_request")
     assert document["instance"] == response.getheader("x-request-id")
     assert response.getheader("content-type") == "application/problem+json"
-    after = value(running.engine.metrics, "rejected_total", reason="malformed_request")
-    assert after == before + 1
 
 
 def test_an_upload_that_breaks_is_given_up_at_once(

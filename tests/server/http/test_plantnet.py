@@ -172,25 +172,24 @@ def test_pictures_come_with_absolute_addresses_that_work(app: TestClient) -> Non
 
 
 @pytest.mark.parametrize(
-    ("project", "query", "photos", "status", "code"),
+    ("query", "photos", "status", "code"),
     [
-        ("all", {"nb_results": "many"}, [ROSE], 400, "invalid_parameter"),
-        ("all", {"lang": "not a language"}, [ROSE], 400, "invalid_parameter"),
-        ("all", {}, [ROSE] * 6, 422, "wrong_number_of_images"),
-        ("all", {}, [b"<html>"], 415, "unsupported_image_type"),
-        ("all", {}, [ROSE[:-200]], 422, "image_unreadable"),
-        ("all", {}, [garden.photo(0, side=1500)], 413, "image_too_large"),
+        ({"nb_results": "many"}, [ROSE], 400, "invalid_parameter"),
+        ({"lang": "not a language"}, [ROSE], 400, "invalid_parameter"),
+        ({}, [ROSE] * 6, 422, "wrong_number_of_images"),
+        ({}, [b"<html>"], 415, "unsupported_image_type"),
+        ({}, [ROSE[:-200]], 422, "image_unreadable"),
+        ({}, [garden.photo(0, side=1500)], 413, "image_too_large"),
     ],
 )
 def test_errors_have_their_shape(
     app: TestClient,
-    project: str,
     query: dict[str, Any],
     photos: list[bytes],
     status: int,
     code: str,
 ) -> None:
-    refused = ask(app, *photos, project=project, **query)
+    refused = ask(app, *photos, **query)
     document = refused.json()
     assert (refused.status_code, document["code"]) == (status, code)
     assert document["statusCode"] == status

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 from florilege.server.answers.query import IdentifyQuery
 from florilege.server.app import create_app
-from florilege.server.http.query_parameters import MAX_PARAMETERS, REPEATED, parse_identify_query
+from florilege.server.http.parameters import MAX_PARAMETERS, REPEATED, parse_identify_query
 from florilege.server.settings import Settings
 
 NAMES = [*IdentifyQuery.model_fields, "K", ""]

@@ -1,15 +1,30 @@
-"""The query parameters of the interface. Unknown ones are refused, not ignored."""
+"""The parameters of route functions: parts of the server, and queries without unknown names."""
 
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
-from fastapi import Request
+from fastapi import Depends, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import Field, ValidationError
 from starlette.datastructures import QueryParams
 
 from florilege.server.answers.query import IdentifyQuery, Language
+from florilege.server.engine import Engine
+from florilege.server.http.bundle_info import BundleInfo
 from florilege.server.problems import Code, Problem
 from florilege.server.schemas import RequestModel
+
+
+# Asynchronous: FastAPI runs plain functions in a thread, which costs more than they do.
+async def _engine(request: Request) -> Any:
+    return request.app.state.engine
+
+
+async def _about(request: Request) -> Any:
+    return request.app.state.about
+
+
+EngineOf = Annotated[Engine, Depends(_engine)]
+BundleInfoOf = Annotated[BundleInfo, Depends(_about)]
 
 REPEATED: Final = frozenset({"include", "only"})
 """Parameters that may be repeated; for any other, all but one value would be ignored."""
@@ -75,7 +90,10 @@ def parse_identify_query(query: QueryParams) -> IdentifyQuery:
     try:
         return IdentifyQuery(**values)
     except ValidationError as error:
-        errors = error.errors(include_url=False)
-        raise RequestValidationError(
-            [{**e, "loc": ("query", *e["loc"])} for e in errors]
-        ) from error
+        raise request_error(error, "query") from error
+
+
+def request_error(error: ValidationError, part: Literal["query", "body"]) -> RequestValidationError:
+    """The error that FastAPI would raise for this part of a request."""
+    errors = error.errors(include_url=False)
+    return RequestValidationError([{**each, "loc": (part, *each["loc"])} for each in errors])
