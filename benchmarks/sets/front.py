@@ -2,12 +2,12 @@
 
     python -m benchmarks.sets.front --out FOLDER [--data NAME PHOTOS CLASSES --weights FILE]
                                [--backbone NAME] [--splits N]
-    python -m benchmarks.sets.front [--picture FILE]
+    python -m benchmarks.sets.front
 
 The first form adds the rows that ``front.csv``, beside this file, lacks. Without ``--data`` it
 measures the invented species and the exact posterior of the flora; with it the ImageFolder PHOTOS,
 whose coarse classes the JSON file CLASSES names. FOLDER keeps heads and scores.
-The second prints the tables and draws the picture.
+The second prints the tables; ``benchmarks.figures.front_curves`` draws the picture.
 
 Heads are trained on train and chosen on val. Test is halved at random: rules are calibrated on one
 half and measured on the other, again for each split. ``macro_weight`` is chosen on halves of val.
@@ -17,7 +17,7 @@ A class counts in a split if the measured half has photos of it. Sets have ``min
 import argparse
 import csv
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -50,6 +50,7 @@ KEY: Final = ("data", "loss", "part", "rule", "parameter", "coverage")
 GAPS: Final = ("gain", "ahead")
 EXACT: Final = "exact posterior"
 OURS: Final = "class_coverage"
+FEW: Final = ("coverage", "balanced_coverage", OURS, "Interp-Q")
 Row = dict[str, Any]
 Curve = NDArray[np.float64]  # (splits, points, figures)
 
@@ -141,11 +142,10 @@ def _error(values: NDArray[np.float64]) -> float:
 
 
 def rules_for(data: str, loss: str, part: str) -> list[Rule]:
-    """On val ours alone; slow rules on 1,000 classes for one loss only."""
-    if part == "val":
-        return [rule for rule in RULES if rule.name.endswith("coverage")]
-    slow = data != INVENTED or loss == LOSSES[0]
-    rules = [rule for rule in RULES if slow or not rule.slow]
+    """On val ours alone; on 1,000 classes what is fast, and for most losses what adds to it."""
+    many = data == INVENTED
+    few = part == "val" or (many and loss != LOSSES[0])
+    rules = [rule for rule in RULES if not (few and rule.name not in FEW or many and rule.sorts)]
     missing = [rule for rule in rules if rule.peer and not installed(rule.peer)]
     if missing:
         print(f"without {', '.join(rule.name for rule in missing)}: they need {PEERS}")
@@ -193,13 +193,106 @@ def _bench(arguments: argparse.Namespace) -> tuple[Bench, NDArray[np.int64]]:
     return bench, coarse_classes(bench.dataset, table)
 
 
-def tables(rows: Sequence[Mapping[str, str]]) -> str:
-    """Markdown."""
-    return ""
+SHOWN: Final = {
+    "coverage": ("",),
+    "balanced_coverage": ("0.5", "0.9", "0.98", "1.0"),
+    OURS: ("0.25", "0.5", "0.75", "0.9", "0.95", "0.98"),
+    "Interp-Q": ("0.5", "0.75", "0.9", "0.95", "0.99"),
+    "fuzzy, rarity": ("0.001", "0.01", "0.1"),
+    "fuzzy, genus": ("0.1", "0.2", "0.3"),
+}
+"""The lines of the first tables; all values of the other rules."""
 
 
-def draw(rows: Sequence[Mapping[str, str]], path: Path) -> None:
-    """The picture."""
+def tables(rows: Sequence[Row]) -> str:
+    """The tables of ``docs/front.md``."""
+    test = [row for row in rows if row["part"] == "test"]
+    text = list[str]()
+    for data in dict.fromkeys(row["data"] for row in test):
+        loss = LOSSES[0] if any(_is(row, data, LOSSES[0]) for row in test) else EXACT
+        text += [f"\n### {data}, {loss}, coverage 0.9\n", *_of_rules(test, data, loss)]
+    text += ["\n### class_coverage at the same coverage and size, less each rule\n"]
+    text += _ahead(test)
+    text += ["\n### Loss and rule together, coverage 0.9\n", *_of_losses(test)]
+    text += ["\n### Gain of each macro_weight on val\n", *_gains(rows)]
+    return "\n".join(text)
+
+
+def _is(row: Row, data: str, loss: str, coverage: str = "0.9") -> bool:
+    return bool((row["data"], row["loss"], row["coverage"]) == (data, loss, coverage))
+
+
+def _table(lines: Iterable[Sequence[str]]) -> list[str]:
+    head, *body = lines
+    return [f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *body)]
+
+
+def _of_rules(rows: Sequence[Row], data: str, loss: str) -> list[str]:
+    """Every figure of each rule."""
+    head = "rule, parameter, mean size, 90 % of sizes, macro coverage, classes below 50 %, coverage"
+    lines = [head.split(", ")]
+    for row in rows:
+        known = row["size"] != "nan" and row["parameter"] in SHOWN.get(
+            row["rule"], row["parameter"]
+        )
+        if _is(row, data, loss) and known:
+            size, most, macro, below, micro = (float(row[name]) for name in FIGURES)
+            shares = f"{macro:.3f} ± {float(row['macro_error']):.3f}", f"{100 * below:.1f} %"
+            sizes = f"{size:.2f}", f"{most:.0f}"
+            lines.append([row["rule"], row["parameter"], *sizes, *shares, f"{micro:.3f}"])
+    return _table(lines)
+
+
+def _ahead(rows: Sequence[Row]) -> list[str]:
+    """How often ours is ahead, level and behind, and by how much at the worst."""
+    sets = list(dict.fromkeys(row["data"] for row in rows))
+    lines = [("rule", *sets)]
+    for rule in dict.fromkeys(row["rule"] for row in rows):
+        cells = []
+        for data in sets:
+            gaps = [(float(row["ahead"]), float(row["ahead_error"]))
+                    for row in rows if (row["data"], row["rule"]) == (data, rule)]  # fmt: skip
+            known = np.array([gap for gap in gaps if np.isfinite(gap).all()]).reshape(-1, 2)
+            ahead, behind = (known[:, 0] > known[:, 1]).sum(), (known[:, 0] < -known[:, 1]).sum()
+            level = len(known) - ahead - behind
+            worst = f"; {100 * known[:, 0].min():+.1f}" if len(known) else ""
+            cells.append(f"{ahead} / {level} / {behind}{worst}" if gaps else "")
+        if rule not in (OURS, "coverage"):
+            lines.append((rule, *cells))
+    return _table(lines)
+
+
+def _of_losses(rows: Sequence[Row]) -> list[str]:
+    """Macro coverage at mean size, by loss, for both ways to interpolate."""
+    choices = [(rule, value) for rule in (OURS, "Interp-Q") for value in ("0.5", "0.75", "0.9")]
+    lines = [("data", "loss", *(f"{rule} {value}" for rule, value in choices))]
+    for data, loss in dict.fromkeys((row["data"], row["loss"]) for row in rows):
+        of = {(r["rule"], r["parameter"]): r for r in rows if _is(r, data, loss)}
+        cells = (of[choice] for choice in choices)
+        at = [f"{float(cell['macro']):.3f} at {float(cell['size']):.2f}" for cell in cells]
+        lines.append((data, loss, *at))
+    return _table(lines)
+
+
+def _gains(rows: Sequence[Row]) -> list[str]:
+    """Points of macro coverage over one threshold of the same mean size, mean over losses."""
+    val = [row for row in rows if row["part"] == "val"]
+    values = list(dict.fromkeys(row["parameter"] for row in val if row["rule"] == OURS))
+    lines = [("data", "rule", *values)]
+    for data in dict.fromkeys(row["data"] for row in val):
+        for rule in ("balanced_coverage", OURS):
+            cells = []
+            for value in values:
+                key = (data, rule, value)
+                gains = [
+                    float(row["gain"])
+                    for row in val
+                    if (row["data"], row["rule"], row["parameter"]) == key
+                ]
+                usual = np.isfinite(gains).mean() > 0.5
+                cells.append(f"{100 * np.nanmean(gains):+.1f}" if usual else "")
+            lines.append((data, rule, *cells))
+    return _table(lines)
 
 
 def main() -> None:
@@ -211,13 +304,10 @@ def main() -> None:
     parser.add_argument("--weights")
     parser.add_argument("--backbone", default="timm:tf_efficientnet_lite0")
     parser.add_argument("--splits", type=int, default=10)
-    parser.add_argument("--picture", type=Path)
     arguments = parser.parse_args()
     rows = list(csv.DictReader(RESULT.open())) if RESULT.exists() else []
     if arguments.out is None:
         print(tables(rows))
-        if arguments.picture is not None:
-            draw(rows, arguments.picture)
         return
     present = {(row["data"], row["loss"], row["part"]) for row in rows}
     for data, loss, scores in problems(arguments):

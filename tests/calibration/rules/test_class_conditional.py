@@ -134,6 +134,18 @@ def test_the_promise_is_the_sum_of_two_misses_but_at_the_ends() -> None:
     assert promised_coverage(0.4, 0.5) == 0.0
 
 
+def test_some_data_come_close_to_twice_the_misses() -> None:
+    """A tenth of photos is of class 1 and hard; class 0 has just too few low scores for a cut."""
+    labels = np.repeat([0, 1], [9000, 1000])
+    true = np.ones(10_000)
+    true[:855] = 0.4  # 9.5 % of class 0, whose own threshold is 1
+    true[9000:9950] = 0.3  # own threshold 0.3; with class 0 the threshold of all rows is 0.4
+    own, shared = class_quantiles(true, labels, 2, 0.9)
+    assert (own.tolist(), shared) == ([1.0, 0.3], 0.4)
+    covered = (true >= interpolate(own, shared, 0.5)[labels]).mean()
+    assert promised_coverage(0.9, 0.5) <= covered < 0.82
+
+
 @pytest.mark.parametrize("min_size", [0, 1])
 def test_every_class_with_enough_rows_is_covered(min_size: int) -> None:
     random = np.random.default_rng(1)
