@@ -12,7 +12,8 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks.sets.front import EXACT, INVENTED, LOSSES, OURS, RESULT, Row
+from benchmarks.sets.front import EXACT, OURS, RESULT, Row
+from benchmarks.sets.front_scores import INVENTED, LOSSES
 from florilege.calibration.report.plot_style import BLUE, GREEN, GREY, INK, OCHRE, RUST, STYLE
 
 RULES: Final = {

@@ -145,7 +145,8 @@ def rules_for(data: str, loss: str, part: str) -> list[Rule]:
     """On val ours alone; on 1,000 classes what is fast, and for most losses what adds to it."""
     many = data == INVENTED
     few = part == "val" or (many and loss != LOSSES[0])
-    rules = [rule for rule in RULES if not (few and rule.name not in FEW or many and rule.sorts)]
+    names = FEW if few else tuple(rule.name for rule in RULES if not (many and rule.sorts))
+    rules = [rule for rule in RULES if rule.name in names]
     missing = [rule for rule in rules if rule.peer and not installed(rule.peer)]
     if missing:
         print(f"without {', '.join(rule.name for rule in missing)}: they need {PEERS}")
@@ -232,10 +233,8 @@ def _of_rules(rows: Sequence[Row], data: str, loss: str) -> list[str]:
     head = "rule, parameter, mean size, 90 % of sizes, macro coverage, classes below 50 %, coverage"
     lines = [head.split(", ")]
     for row in rows:
-        known = row["size"] != "nan" and row["parameter"] in SHOWN.get(
-            row["rule"], row["parameter"]
-        )
-        if _is(row, data, loss) and known:
+        values = SHOWN.get(row["rule"], (row["parameter"],))
+        if _is(row, data, loss) and row["size"] != "nan" and row["parameter"] in values:
             size, most, macro, below, micro = (float(row[name]) for name in FIGURES)
             shares = f"{macro:.3f} ± {float(row['macro_error']):.3f}", f"{100 * below:.1f} %"
             sizes = f"{size:.2f}", f"{most:.0f}"

@@ -193,7 +193,8 @@ class _Given:
 
     def predict(self, scores: Floats) -> Labels:
         """The best class."""
-        return scores.argmax(axis=1)
+        best: Labels = scores.argmax(axis=1)
+        return best
 
     def predict_proba(self, scores: Floats) -> Floats:
         """The features."""
@@ -218,10 +219,9 @@ def torchcp(predictor: str, score: str, **options: Any) -> Callable[[Task, Any],
         scorer = getattr(scorers, score)(**options)
         model = getattr(predictors, predictor)(score_function=scorer, alpha=1 - task.coverage)
         model.num_classes = task.scores.shape[1]  # which rc3p sets only for a network
-        logits = lambda scores: torch.log(torch.from_numpy(scores) + 1e-30)  # noqa: E731
-        model.calculate_threshold(
-            logits(task.scores), torch.from_numpy(task.labels), 1 - task.coverage
-        )
+        tensor: Callable[[Any], Any] = torch.from_numpy
+        logits = lambda scores: torch.log(tensor(scores) + 1e-30)  # noqa: E731  # used twice
+        model.calculate_threshold(logits(task.scores), tensor(task.labels), 1 - task.coverage)
 
         def sets(scores: Floats) -> Sets:
             result: Sets = model.predict_with_logits(logits(scores)).numpy().astype(bool)

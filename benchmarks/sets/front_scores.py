@@ -17,13 +17,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.sets.head_methods import DECAYS, FIRST_SEED, SHARPNESS, Bench, Choice, Fit
+from benchmarks.sets.head_methods import DECAYS, FIRST_SEED, Bench, Choice, Fit
 from florilege.calibration.scores import scores
 from florilege.data.dataset import Dataset, Split
 from florilege.data.flora import Flora
 from florilege.data.flora.species import flora_classes
 from florilege.models.classes import ClassInfo, ClassTable
-from florilege.training.frozen.blend import train_head
+from florilege.training.frozen.blend import SHARPNESS, train_head
 from florilege.training.frozen.feature_store import Features
 from florilege.training.network import start
 from florilege.training.objective import head_of, make_objective
@@ -58,12 +58,13 @@ class Problem:
     def save(self, path: Path) -> None:
         """Write a file for :func:`load`; scores as float32, which is what a network gives."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        parts = {name: (x.astype(np.float32), y) for name, (x, y) in self.splits.items()}
-        arrays = {
-            f"{name}_{i}": array for name, pair in parts.items() for i, array in enumerate(pair)
+        arrays: dict[str, Any] = {
+            f"{name}_{place}": array
+            for name, (values, labels) in self.splits.items()
+            for place, array in enumerate((values.astype(np.float32), labels))
         }
-        others = {"counts": self.counts, "genus": self.genus, "means": self.means}
-        np.savez(path, choice=self.choice, **arrays, **others)
+        arrays |= {"counts": self.counts, "genus": self.genus, "means": self.means}
+        np.savez(path, **arrays, choice=np.array(self.choice))
 
     @property
     def splits(self) -> dict[str, tuple[Floats, Labels]]:

@@ -137,8 +137,8 @@ def test_enough_photos_are_no_caution(
 
 
 def test_what_no_photo_can_promise_yet_is_a_caution(bundle: Bundle, data: str) -> None:
-    options = {"ks": [1, 1.05, 3], "coverages": [0.95], "macro_weight": 1.0}
-    messages = cautions(calibrate_bundle(bundle.path, data, **options))
+    settings = {"ks": [1, 1.05, 3], "coverages": [0.95], "macro_weight": 1.0}
+    messages = cautions(calibrate_bundle(bundle.path, data, **settings))  # type: ignore[arg-type]  # mixed
     (mean,) = [caution for caution in messages if "guarantee=mean" in caution]
     assert "at K = 1.05 needs more photos or a smaller --max-size" in mean
     assert any(

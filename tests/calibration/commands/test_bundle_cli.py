@@ -243,7 +243,7 @@ def test_verify_names_every_wrong_file(calibrated: str) -> None:
         ("calibration.json", b"[]", "calibration.json is damaged"),
         ("calibration.json", b"{}", "calibration.json is damaged"),
         ("calibration.json", b"[" * 100_000, "calibration.json is damaged"),
-        ("calibration.json", b'{"schema_version": 1}', "version 1, .*: calibrate the bundle"),
+        ("calibration.json", b'{"schema_version": 1}', "version 1, .*: run `florilege calibrate"),
         ("calibration.json", b'{"schema_version": 6}', "calibration.json is damaged"),
         ("calibration.json", b'{"schema_version": 99}', "version 99, .*: update florilege"),
         ("model.onnx", network({"logits": 2.0}), "another network .*run `florilege calibrate"),
