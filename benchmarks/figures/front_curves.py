@@ -59,7 +59,7 @@ def panel(axes: Axes, title: str, shown: Sequence[Row]) -> None:
 def picture(rows: Sequence[Row]) -> Figure:
     """Rules above, with one loss; losses below, with two rules."""
     rows = [row for row in rows if row["part"] == "test" and row["coverage"] == "0.9"]
-    figure = Figure(figsize=(11, 8.2), layout="constrained")
+    figure = Figure(figsize=(11, 9), layout="constrained")
     panels = figure.subplots(2, 3)
     for axes, data in zip(panels[0], (INVENTED, "flora", "grocery-plants"), strict=True):
         loss = EXACT if data == "flora" else LOSSES[0]
@@ -78,8 +78,10 @@ def picture(rows: Sequence[Row]) -> Figure:
         axes.set_xlabel("classes in a set, mean")
     for axes in panels[:, 0]:
         axes.set_ylabel("macro coverage, %")
-    panels[0, 0].legend(loc="lower right", fontsize=8)
-    panels[1, 0].legend(loc="lower right", fontsize=7.5)
+    for row, place in zip(panels, ("outside upper left", "outside lower left"), strict=True):
+        pairs = [zip(*axes.get_legend_handles_labels(), strict=True) for axes in row]
+        by_name = {name: handle for each in pairs for handle, name in each}
+        figure.legend(list(by_name.values()), list(by_name), loc=place, ncols=5, fontsize=8)
     return figure
 
 

@@ -219,9 +219,13 @@ def torchcp(predictor: str, score: str, **options: Any) -> Callable[[Task, Any],
         scorer = getattr(scorers, score)(**options)
         model = getattr(predictors, predictor)(score_function=scorer, alpha=1 - task.coverage)
         model.num_classes = task.scores.shape[1]  # which rc3p sets only for a network
-        tensor: Callable[[Any], Any] = torch.from_numpy
-        logits = lambda scores: torch.log(tensor(scores) + 1e-30)  # noqa: E731  # used twice
-        model.calculate_threshold(logits(task.scores), tensor(task.labels), 1 - task.coverage)
+
+        def logits(scores: Floats) -> Any:
+            tensor: Any = torch.from_numpy(scores)
+            return (tensor + 1e-30).log()
+
+        labels: Any = torch.from_numpy(task.labels)
+        model.calculate_threshold(logits(task.scores), labels, 1 - task.coverage)
 
         def sets(scores: Floats) -> Sets:
             result: Sets = model.predict_with_logits(logits(scores)).numpy().astype(bool)
