@@ -6,7 +6,7 @@
 import csv
 import sys
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -78,7 +78,8 @@ def picture(rows: Sequence[Row]) -> Figure:
         axes.set_xlabel("classes in a set, mean")
     for axes in panels[:, 0]:
         axes.set_ylabel("macro coverage, %")
-    for row, place in zip(panels, ("outside upper left", "outside lower left"), strict=True):
+    places: tuple[Any, ...] = ("outside upper left", "outside lower left")
+    for row, place in zip(panels, places, strict=True):
         pairs = [zip(*axes.get_legend_handles_labels(), strict=True) for axes in row]
         by_name = {name: handle for each in pairs for handle, name in each}
         figure.legend(list(by_name.values()), list(by_name), loc=place, ncols=5, fontsize=8)
