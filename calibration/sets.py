@@ -26,7 +26,7 @@ class SetRule:
     class_weights: NDArray[np.float64] | None = None
     class_thresholds: NDArray[np.float64] | None = None
     max_size: int | None = None  # larger sets keep only this many best classes; None: no limit
-    small_classes: int = 0  # for ``class_coverage``, classes with too few rows for a threshold
+    macro_weight: float | None = None  # of the rules for rare classes, else None
     achieved: float | None = None  # mean set size on the calibration scores, if known
     ties: int = 0  # scores kept beyond the rank, because they equal the last one within it
 

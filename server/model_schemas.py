@@ -17,8 +17,8 @@ class Point(ResponseModel):
     lambda_val: float | None = Field(serialization_alias="lambda")
     __annotations__.update(dict.fromkeys(FIGURES, Measured | None))
     least_coverage: float | None
-    small_classes: int | None = Field(
-        description="For class_coverage: classes with too few photos for a threshold of their own."
+    macro_weight: float | None = Field(
+        description="For rules that favour rare species: 0 counts all photos alike, 1 all species."
     )
 
 

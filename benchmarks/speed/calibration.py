@@ -202,10 +202,10 @@ def _all_tables() -> int:
         score_kind="sigmoid",
         temperature=1.0,
     )
-    weights = class_weights(np.arange(1, STREAM_CLASSES + 1), plan.micro_weight)
+    weights = class_weights(np.arange(1, STREAM_CLASSES + 1), plan.macro_weight)
     tables = tabulate(source, plan, plan.grid).tables
     tables += tabulate(source, plan, plan.grid, weights=weights).tables
-    return len([*tables, *promised_tables(source, plan)])
+    return len([*tables, *promised_tables(source, plan, weights)])
 
 
 def _stream() -> Iterator[tuple[Scores, Labels]]:

@@ -5,6 +5,8 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from florilege.calibration.calibrate.calibration_settings import (
     CalibrationPlan,
     CalibrationSettings,
@@ -245,14 +247,15 @@ def _size_cautions(record: CalibrationRecord) -> Iterator[str]:
 
 
 def _class_cautions(record: CalibrationRecord) -> Iterator[str]:
-    """Warnings about classes with few photos or none."""
+    """Warnings about classes without photos, or in every set for lack of them."""
     for level in record.asked_coverage:
-        point = record.point("class_coverage", coverage=level)
-        if point.small_classes:
+        thresholds = record.point("class_coverage", coverage=level).class_thresholds
+        everywhere = int((np.asarray(thresholds) <= 0).sum())
+        if everywhere:
             yield (
-                f"{point.small_classes:,} of {record.classes:,} classes have fewer than the "
-                f"{fewest_rows(level)} photos that class_coverage {level:g} needs: it guarantees "
-                "nothing for each of them"
+                f"{everywhere:,} of {record.classes:,} classes have fewer than the "
+                f"{fewest_rows(level)} photos that class_coverage {level:g} needs: they are in "
+                "every set; choose a --macro-weight below 1"
             )
     classes_seen = record.measured.classes_seen
     if classes_seen is not None and classes_seen < record.classes:

@@ -15,6 +15,7 @@ from florilege.calibration.rejection.ood_scores import (
     LOGITS_METHOD,
     METHODS,
 )
+from florilege.calibration.rules import MACRO_WEIGHT
 from florilege.calibration.scores import SCORE_KINDS, ScoreKind
 from florilege.calibration.threshold import check_average_k
 from florilege.models.class_lists import RegionList
@@ -56,8 +57,8 @@ class CalibrationSettings(FlagSettings):
     """Coverages to calibrate."""
     min_size: int = Field(default=1, ge=0, le=1)
     """1: every set holds its best class; 0: not."""
-    micro_weight: float = Field(default=0.5, ge=0, le=1)
-    """For the balanced rules: 1 counts photos, 0 counts classes."""
+    macro_weight: float = Field(default=MACRO_WEIGHT, ge=0, le=1)
+    """For the balanced rules and class_coverage: 0 counts photos, 1 counts classes."""
     head: str | None = None
     """Head to serve; by default the best on these photos."""
     score_kind: ScoreKind | None = None
@@ -75,6 +76,7 @@ class CalibrationSettings(FlagSettings):
     """Share of calibrations that may break guarantee=probability."""
     max_size: int | None = None
     """Largest set under a guaranteed mean size; by default 50, or 2 K."""
+    micro_weight: Annotated[float | None, Flag(hidden=True)] = None
     small_classes: Annotated[str | None, Flag(hidden=True)] = None
     list_files: Annotated[
         tuple[str, ...], Flag(name="--list", type=list[str] | None, metavar="[NAME=]FILE")
@@ -104,9 +106,13 @@ class CalibrationSettings(FlagSettings):
                 f"rejection_method must be one of {', '.join(methods)}, got "
                 f"{self.rejection_method!r}{suggestion(str(self.rejection_method), methods)}"
             )
-        if self.small_classes not in (None, "marginal"):
+        if self.micro_weight is not None:
             raise ValueError(
-                "small_classes was removed: classes with few photos get the threshold of all photos"
+                f"micro_weight was replaced: use macro_weight={1 - self.micro_weight:g}, 1 less it"
+            )
+        if self.small_classes is not None:
+            raise ValueError(
+                "small_classes was removed: macro_weight sets the room for classes with few photos"
             )
         return self
 

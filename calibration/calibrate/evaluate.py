@@ -42,12 +42,11 @@ class Evaluated(NamedTuple):
         point, (name, value) = self.point, self.point.requested_value
         content: dict[str, Any] = {"rule": point.rule, name: value, "guarantee": point.guarantee}
         if verb == "calibrate":
-            by_class = RULES[point.rule].by_class
             content |= {
                 "guaranteed": point.guaranteed,
                 "delta": point.table.delta,
                 "max_size": point.max_size,
-                "small_classes": point.small_classes if by_class else None,
+                "macro_weight": point.macro_weight,
                 "least_coverage": point.least_coverage,
             }
         content |= {"lambda_val": point.lambda_val, **self.row.figures(verb)}

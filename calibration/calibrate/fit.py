@@ -74,14 +74,14 @@ def fit_record(
     if counts is None:
         counts = np.bincount(labels, minlength=plan.classes)
     served, candidates, honest_hit_rate, other_tables = _choose_source(outputs, plan, advance)
-    weights = class_weights(counts, plan.micro_weight)
+    weights = class_weights(counts, plan.macro_weight)
     single = tabulate(served, plan, plan.grid)
     advance()
     tables = single.tables
     threshold = tables[0].columns.lambda_val[plan.grid.index(plan.default_k)]  # of average_k
     tables += tabulate(served, plan, plan.grid, weights=weights).tables
     advance()
-    tables += promised_tables(served, plan)
+    tables += promised_tables(served, plan, weights)
     advance()
     for images in plan.images:
         tables += _group_tables(outputs, plan, served, images, weights)
@@ -127,7 +127,7 @@ def fit_record(
         ),
         class_counts=tuple(counts.tolist()),
         class_counts_from=outputs.split if class_counts is None else "train",
-        micro_weight=plan.micro_weight,
+        macro_weight=plan.macro_weight,
         size_bins=tuple(size_bins(plan.classes).tolist()),
         distribution=distribution,
         rejection=rejection,
@@ -232,7 +232,7 @@ def _group_tables(
     source = fused_photos(outputs, single, rows, groups.made_from)
     tables = tabulate(source, plan, plan.compared).tables
     tables += tabulate(source, plan, plan.compared, weights=weights).tables
-    tables += promised_tables(source, plan)
+    tables += promised_tables(source, plan, weights)
     few, ks = rows[:MARGINAL_GROUPS], (k for k in plan.compared if k <= LARGEST_K)
     marginals = {
         int(k): fused_photos(outputs, single, few, groups.made_from, k=int(k))
@@ -257,7 +257,7 @@ def _list_tables(
     source = photos_of_list(outputs, single, region)
     if not source.rows:
         return []
-    weights = class_weights(class_counts[list(region.classes)], plan.micro_weight)
+    weights = class_weights(class_counts[list(region.classes)], plan.macro_weight)
     plain = tabulate(source, plan, plan.compared)
     return plain.tables + tabulate(source, plan, plan.compared, weights=weights).tables
 

@@ -87,15 +87,17 @@ def sets_by_k(source: Source, plan: CalibrationPlan) -> tuple[NDArray[np.int64],
     return measure(source, rules, watched=range(len(rules))).row_by_row()
 
 
-def promised_tables(source: Source, plan: CalibrationPlan) -> list[Table]:
+def promised_tables(
+    source: Source, plan: CalibrationPlan, weights: NDArray[np.float64]
+) -> list[Table]:
     """Tables of ``average_k`` with both guarantees, ``coverage`` with probability and, for single
-    photos, ``class_coverage``; at the requested K and coverages.
+    photos, ``class_coverage``; at the requested K and coverages. ``weights`` are as in `tabulate`.
 
     Their thresholds are chosen on one photo of each plant, since these guarantees need independent
     photos, and measured on all photos. Memory grows by two bytes for each of the ``max_size`` best
     scores of a row.
     """
-    return _measure_groups(source, plan, _guaranteed_rules(source, plan)).tables
+    return _measure_groups(source, plan, _guaranteed_rules(source, plan, weights)).tables
 
 
 def top_k_tables(sources: Mapping[int, Source], plan: CalibrationPlan) -> list[Table]:
@@ -201,11 +203,13 @@ def _measure_groups(
     return _Tabulated(tables, sizes.reshape(-1), hits.reshape(-1))
 
 
-def _guaranteed_rules(source: Source, plan: CalibrationPlan) -> list[_RuleGroup]:
+def _guaranteed_rules(
+    source: Source, plan: CalibrationPlan, weights: NDArray[np.float64]
+) -> list[_RuleGroup]:
     """The rules with a guarantee; the evidence for them is freed on return."""
     mask = None if source.plants is None else one_of_each(source.plants)
     ks, levels = plan.compared, sorted(plan.coverages)
-    evidence, labels = _evidence(source, plan, ks[-1], max_size=plan.largest_set, mask=mask)
+    evidence, _ = _evidence(source, plan, ks[-1], max_size=plan.largest_set, mask=mask)
     groups = list[_RuleGroup]()
     for guarantee in ("mean", "probability"):
         rules = [evidence.guaranteed_average_k(k, guarantee, delta=plan.delta) for k in ks]
@@ -215,7 +219,10 @@ def _guaranteed_rules(source: Source, plan: CalibrationPlan) -> list[_RuleGroup]
         rules = [evidence.coverage(level, delta=plan.delta) for level in levels]
         groups.append(_RuleGroup(rules, levels, "probability"))
         if source.images == 1:
-            groups.append(_class_rules(evidence, labels, levels))
+            evidence, labels = _evidence(
+                source, plan, plan.min_size, class_weights=weights, mask=mask
+            )
+            groups.append(_class_rules(evidence, labels, plan))
     return groups
 
 
@@ -255,12 +262,10 @@ def _evidence(
 
 
 def _class_rules(
-    evidence: Evidence, labels: NDArray[np.int64], levels: Sequence[float]
+    evidence: Evidence, labels: NDArray[np.int64], plan: CalibrationPlan
 ) -> _RuleGroup:
-    rules = [class_coverage_of(evidence, labels, level) for level in levels]
+    levels = sorted(plan.coverages)
+    rules = [class_coverage_of(evidence, labels, level, plan.macro_weight) for level in levels]
     thresholds = [rule.class_thresholds for rule in rules if rule.class_thresholds is not None]
-    by_class = ByClass(
-        small=tuple(rule.small_classes for rule in rules),
-        thresholds=tuple(tuple(values.tolist()) for values in thresholds),
-    )
+    by_class = ByClass(thresholds=tuple(tuple(values.tolist()) for values in thresholds))
     return _RuleGroup(rules, levels, "mean", by_class)

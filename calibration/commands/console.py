@@ -31,6 +31,7 @@ from florilege.calibration.monitoring.audit import AuditReport
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.operating_point import OperatingPoint
 from florilege.calibration.report.diagnostics import Diagnostics, diagnose
+from florilege.calibration.rules import RULES
 from florilege.calibration.scores import score_name
 from florilege.calibration.threshold import threshold_text
 from florilege.terminal import new_table, warn
@@ -256,7 +257,7 @@ def _finite(content: object) -> object:
 
 
 def _lambda(entry: Plain) -> str:
-    by_class = entry["small_classes"] is not None
+    by_class = RULES[entry["rule"]].by_class
     return "by class" if by_class else threshold_text(entry["lambda_val"])
 
 

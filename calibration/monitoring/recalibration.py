@@ -135,7 +135,7 @@ def _record_from(
         ks=record.asked_k,
         coverages=(),
         min_size=record.point("average_k").min_size,
-        micro_weight=record.micro_weight,
+        macro_weight=record.macro_weight,
         delta=guaranteed.table.delta or DEFAULT_DELTA,
         max_size=guaranteed.max_size,
     )
@@ -184,7 +184,7 @@ def _tables(traffic: Traffic, rows: int, images: int, settings: CalibrationPlan)
         made_from=None if images == 1 else "observations",
     )
     ks = settings.grid if images == 1 else settings.compared
-    weights = class_weights(record.class_counts, record.micro_weight)
+    weights = class_weights(record.class_counts, record.macro_weight)
     plain = tabulate(source, settings, ks).tables
     balanced = tabulate(source, settings, ks, weights=weights).tables
-    return plain + balanced + promised_tables(source, settings)
+    return plain + balanced + promised_tables(source, settings, weights)

@@ -59,9 +59,9 @@ class CalibrationRecord:
         measured: The photos that the figures were measured on.
         selection: The choice of head, kind of score and temperature. A calibration on traffic
             keeps the earlier choice, with its hit rates on the labelled photos of that time.
-        class_counts: Images per class, for the balanced rules.
+        class_counts: Images per class, for the rules for rare classes.
         class_counts_from: ``train``, or the split itself where training counts are unknown.
-        micro_weight: ``w`` of the balanced rules.
+        macro_weight: ``w`` of the rules for rare classes.
         size_bins: Lower edges of the bins of the set-size histograms.
         distribution: Histograms of the served scores.
         rejection: The rule that marks photos as suspect, or None.
@@ -87,7 +87,7 @@ class CalibrationRecord:
     selection: Selection
     class_counts: tuple[int, ...]
     class_counts_from: str
-    micro_weight: float
+    macro_weight: float
     size_bins: tuple[int, ...]
     distribution: Distribution
     rejection: RejectionRule | None
@@ -257,7 +257,7 @@ class CalibrationRecord:
 
     @cached_property
     def _weights(self) -> NDArray[np.float64]:
-        return class_weights(self.class_counts, self.micro_weight)
+        return class_weights(self.class_counts, self.macro_weight)
 
     @cached_property
     def _lists(self) -> dict[str, CalibratedList]:
@@ -289,7 +289,7 @@ class CalibrationRecord:
             weights = self._weights
             if key.list_name is not None:
                 classes = np.array(self._lists[key.list_name].classes)
-                weights = class_weights(np.array(self.class_counts)[classes], self.micro_weight)
+                weights = class_weights(np.array(self.class_counts)[classes], self.macro_weight)
             for index, value in enumerate(table.columns.value):
                 points.setdefault((key, value), self._point(table, index, weights))
         return points
@@ -308,7 +308,7 @@ class CalibrationRecord:
             class_weights=weights if spec.balanced else None,
             class_thresholds=None if by_class is None else by_class.arrays[index],
             max_size=table.max_size,
-            small_classes=0 if by_class is None else by_class.small[index],
+            macro_weight=self.macro_weight if spec.balanced else None,
             achieved=row.size,
             ties=row.ties,
             table=table,

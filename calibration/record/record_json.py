@@ -7,7 +7,7 @@ from typing import Any
 
 from florilege.errors import BundleError
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 
 def dump(content: Any) -> str:
@@ -50,7 +50,7 @@ def parse(text: str | bytes, kind: Any) -> Any:
             raise BundleError(
                 f"calibration.json has schema version {version}, this version reads "
                 f"{SCHEMA_VERSION}: "
-                + ("calibrate the bundle again" if older else "update florilege")
+                + ("run `florilege calibrate BUNDLE --data DATA`" if older else "update florilege")
             )
         return _reader(kind).validate_json(text)
     except (ValueError, TypeError, KeyError) as error:

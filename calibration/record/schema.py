@@ -142,12 +142,10 @@ class ByClass:
     """Thresholds of ``class_coverage``: one per class for each coverage.
 
     Attributes:
-        small: Number of classes with too few photos for their own threshold, for each coverage.
-        thresholds: For each coverage, the threshold of each class. It is subtracted from the score,
-            which is then compared with ``lambda_val``, 0.
+        thresholds: For each coverage, the threshold of each class. It is subtracted from the
+            weighted score, which is then compared with ``lambda_val``, 0.
     """
 
-    small: tuple[int, ...]
     thresholds: tuple[tuple[float, ...], ...]
 
     @cached_property
@@ -213,9 +211,9 @@ class Table:
         if (self.by_class is not None) != (self.rule in RULES and RULES[self.rule].by_class):
             raise ValueError(f"rule {self.rule!r} conflicts with by_class {self.by_class}")
         if self.by_class is not None:
-            lengths = {len(self.by_class.small), len(self.by_class.thresholds)}
-            if lengths != {len(self.columns.value)}:
-                raise ValueError(f"{lengths} thresholds by class for {self.columns.value}")
+            length = len(self.by_class.thresholds)
+            if length != len(self.columns.value):
+                raise ValueError(f"{length} thresholds by class for {self.columns.value}")
         check_temperature(self.temperature)
         if (self.made_from is None) != (self.images == 1):
             raise ValueError(f"images {self.images} conflicts with made_from {self.made_from!r}")

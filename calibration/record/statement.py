@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from florilege.calibration.record.origin import TRAFFIC, Origin
 from florilege.calibration.rules import RULES
+from florilege.calibration.rules.class_conditional import promised_coverage
 
 if TYPE_CHECKING:
     from florilege.calibration.record.operating_point import OperatingPoint
@@ -105,13 +106,11 @@ def _guarantee(point: "OperatingPoint", words: Phrases) -> str:
         return words["at_most"].format(
             k=_number(f"{k:g}", words), candidates=_candidates(k, words), most=point.max_size
         )
-    coverage = words["at_least"].format(coverage=_percent(point.coverage, words))
-    if not RULES[point.rule].by_class:
-        return coverage
-    if not point.small_classes:
-        return coverage + words["each_class"]
-    small = _number(f"{point.small_classes:,}", words)
-    return coverage + words["each_class_but"].format(small=small)
+    promised, each_class = point.coverage, ""
+    if RULES[point.rule].by_class and point.macro_weight is not None:
+        promised = promised_coverage(point.coverage, point.macro_weight)
+        each_class = words["each_class"] if point.macro_weight == 1 else ""
+    return words["at_least"].format(coverage=_percent(promised, words)) + each_class
 
 
 def _why(point: "OperatingPoint", words: Phrases) -> str:

@@ -5,4 +5,5 @@ from florilege.calibration.rules.rule_table import RuleName as RuleName
 from florilege.calibration.rules.rule_table import RuleSpec as RuleSpec
 from florilege.calibration.rules.rule_table import calibrate as calibrate
 from florilege.calibration.rules.rule_table import usual_guarantee as usual_guarantee
+from florilege.calibration.rules.rules import MACRO_WEIGHT as MACRO_WEIGHT
 from florilege.calibration.rules.rules import class_weights as class_weights

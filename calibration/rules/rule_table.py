@@ -86,7 +86,11 @@ RULES: Mapping[str, RuleSpec] = MappingProxyType(
             promises=("mean",),
         ),
         "class_coverage": RuleSpec(
-            calibrate=rules.class_coverage, takes="coverage", by_class=True, promises=("mean",)
+            calibrate=rules.class_coverage,
+            takes="coverage",
+            balanced=True,
+            by_class=True,
+            promises=("mean",),
         ),
     }
 )
@@ -109,7 +113,7 @@ def calibrate(
     coverage: RealNumber | None = None,
     min_size: int = 1,
     class_counts: ArrayLike | None = None,
-    micro_weight: float = 0.5,
+    macro_weight: float = rules.MACRO_WEIGHT,
     **options: Any,
 ) -> SetRule:
     """Calibrate the rule with the name ``rule``; its function documents its guarantee.
@@ -122,9 +126,10 @@ def calibrate(
         k: Requested size of every set, for ``top_k``.
         coverage: Requested probability of holding the true class, in (0, 1), for coverage rules.
         min_size: 1 to keep the best class in every set, else 0.
-        class_counts: Training images per class, for the balanced rules; by default how often each
-            class occurs in ``labels``.
-        micro_weight: For the balanced rules, from 0 (macro) to 1 (micro).
+        class_counts: Training images per class, for the rules for rare classes; by default how
+            often each class occurs in ``labels``.
+        macro_weight: For these rules, in [0, 1]: at 0 all photos count equally (marginal coverage,
+            micro accuracy), at 1 all classes do (class-wise coverage, macro accuracy).
         options: Options of this rule only, such as ``guarantee`` or ``delta``; see its function.
 
     Returns:
@@ -156,7 +161,7 @@ def calibrate(
     if rule != "top_k":
         arguments["min_size"] = min_size
     if spec.balanced:
-        arguments["micro_weight"] = micro_weight
+        arguments["macro_weight"] = macro_weight
     return spec.calibrate(scores, **arguments, **options)
 
 

@@ -19,6 +19,9 @@ from florilege.calibration.sets import SetRule
 from florilege.calibration.threshold import RealNumber
 from florilege.calibration.validation import as_counts, as_labels, as_scores
 
+MACRO_WEIGHT = 0.5
+"""Default weight of the classes against the photos in the rules for rare classes."""
+
 
 def average_k(
     scores: ArrayLike,
@@ -110,20 +113,21 @@ def balanced_average_k(
     *,
     average_k: RealNumber,
     class_counts: ArrayLike,
-    micro_weight: float = 0.5,
+    macro_weight: float = MACRO_WEIGHT,
     min_size: int = 1,
 ) -> SetRule:
     """Sets of ``average_k`` classes on average that give rare classes a better chance.
 
     Promise: the same size as ``average_k``. With exact posteriors no rule of this mean size has a
-    higher ``w * micro + (1 - w) * macro`` accuracy (``min_size`` 0).
+    higher ``(1 - w) micro + w macro`` accuracy, where ``w`` is ``macro_weight`` (``min_size`` 0).
 
     Arguments and errors are those of :func:`calibrate`; the best class that ``min_size`` keeps
     is the best after weighting.
     """
-    weights = class_weights(class_counts, micro_weight)
+    weights = class_weights(class_counts, macro_weight)
     evidence = _evidence(scores, largest=average_k, min_size=min_size, class_weights=weights)
-    return evidence.average_k(average_k, rule="balanced_average_k")
+    rule = evidence.average_k(average_k, rule="balanced_average_k")
+    return replace(rule, macro_weight=macro_weight)
 
 
 def balanced_coverage(
@@ -132,7 +136,7 @@ def balanced_coverage(
     *,
     coverage: RealNumber,
     class_counts: ArrayLike,
-    micro_weight: float = 0.5,
+    macro_weight: float = MACRO_WEIGHT,
     min_size: int = 1,
 ) -> SetRule:
     """Sets with a coverage guarantee over all photos, in which rare classes get more room.
@@ -146,9 +150,10 @@ def balanced_coverage(
         Ding, Fermanian and Salmon, "Conformal prediction for long-tailed classification",
         arXiv 2507.06867.
     """
-    weights = class_weights(class_counts, micro_weight)
+    weights = class_weights(class_counts, macro_weight)
     evidence = _evidence(scores, labels, largest=min_size, min_size=min_size, class_weights=weights)
-    return evidence.coverage(coverage, rule="balanced_coverage")
+    rule = evidence.coverage(coverage, rule="balanced_coverage")
+    return replace(rule, macro_weight=macro_weight)
 
 
 def class_coverage(
@@ -156,49 +161,64 @@ def class_coverage(
     labels: ArrayLike,
     *,
     coverage: RealNumber,
+    class_counts: ArrayLike,
+    macro_weight: float = MACRO_WEIGHT,
     min_size: int = 1,
 ) -> SetRule:
-    """Sets with a coverage guarantee for each class, at one threshold per class.
+    """Sets with a threshold for each class, between one for all and one of its own.
 
-    Promise: for photos of a class that are exchangeable with its calibration rows, and a network
-    chosen without them, ``P(true class in set | class) >= coverage``. For a class with fewer than
-    ``1/(1 - coverage) - 1`` rows this would require the class in every set, and with a long tail
-    sets would hold half of all classes. It gets the threshold of all rows instead, which covers
-    these classes only as far as they resemble the others.
+    Scores are weighted as in :func:`balanced_coverage`. The threshold of a class is ``w`` times
+    the one that covers its own rows plus ``1 - w`` times the one that covers all rows, where ``w``
+    is ``macro_weight``. With fewer than ``1/(1 - coverage) - 1`` rows a class has no threshold of
+    its own: only 0, which excludes it from no set, would guarantee the coverage. So it gets
+    ``1 - w`` times the threshold of all rows (for scores of 0 or more).
 
-    Arguments and errors are those of :func:`calibrate`.
+    Promise, for photos exchangeable with the calibration rows, and a network chosen without them:
+    at 0 the sets and the promise of :func:`coverage`; at 1 ``P(true class in set | class) >=
+    coverage`` for every class, with the rare ones in all sets; between the two
+    ``P(true class in set) >= 1 - 2 (1 - coverage)`` over all photos, see
+    :func:`.class_conditional.promised_coverage`. Simulated losses are far smaller.
 
-    Returns:
-        The rule; its ``small_classes`` is the number of classes with too few rows.
+    Arguments and errors are those of :func:`calibrate`; the best class that ``min_size`` keeps
+    is the best after weighting.
+
+    References:
+        Ding, Fermanian and Salmon, "Conformal prediction for long-tailed classification",
+        arXiv 2507.06867, for interpolation (Interp-Q) and for weights, there apart: sets that
+        cover as many classes are smaller with both.
     """
-    evidence = _evidence(scores, labels, largest=min_size, min_size=min_size)
+    weights = class_weights(class_counts, macro_weight)
+    evidence = _evidence(scores, labels, largest=min_size, min_size=min_size, class_weights=weights)
     true = as_labels(labels, rows=evidence.rows, classes=evidence.classes)
-    return class_coverage_of(evidence, true, coverage)
+    return class_coverage_of(evidence, true, coverage, macro_weight)
 
 
-def class_weights(class_counts: ArrayLike, micro_weight: float = 0.5) -> NDArray[np.float64]:
-    """Factor of each class's score in the balanced rules: ``w + (1 - w) / (classes * prior)``.
+def class_weights(
+    class_counts: ArrayLike, macro_weight: float = MACRO_WEIGHT
+) -> NDArray[np.float64]:
+    """Factor of each class's score in the balanced rules: ``1 - w + w / (classes * prior)``.
 
     With exact posteriors a threshold on ``p_j * factor_j`` maximises
-    ``w * micro + (1 - w) * macro`` accuracy at a given mean set size (Neyman and Pearson).
+    ``(1 - w) micro + w macro`` accuracy at a given mean set size (Neyman and Pearson).
 
     Args:
         class_counts: Training images per class, shape ``(classes,)``. 0 counts as 1, so that the
             factor stays finite.
-        micro_weight: ``w`` in [0, 1]: 1 is the rule without weights, 0 favours rare classes most.
+        macro_weight: ``w`` in [0, 1]: at 0 all photos count equally, so there are no weights; at 1
+            all classes do.
 
     Raises:
-        ValueError: ``micro_weight`` out of range, or counts that are negative or not whole.
+        ValueError: ``macro_weight`` out of range, or counts that are negative or not whole.
 
     Example:
-        >>> class_weights([3, 1], 0.0).round(3)
+        >>> class_weights([3, 1], 1.0).round(3)
         array([0.667, 2.   ])
     """
-    if not 0 <= micro_weight <= 1:
-        raise ValueError(f"micro_weight must be in [0, 1], got {micro_weight}")
+    if not 0 <= macro_weight <= 1:
+        raise ValueError(f"macro_weight must be in [0, 1], got {macro_weight}")
     counts = np.maximum(as_counts(class_counts), 1)
     prior = counts / counts.sum()
-    weights: NDArray[np.float64] = micro_weight + (1 - micro_weight) / (counts.size * prior)
+    weights: NDArray[np.float64] = (1 - macro_weight) + macro_weight / (counts.size * prior)
     return weights
 
 

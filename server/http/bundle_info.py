@@ -137,11 +137,4 @@ def _points(
 
 
 def _described(points: list[OperatingPoint]) -> list[Point]:
-    return [
-        Point.of(
-            point,
-            **point.estimates,
-            small_classes=point.small_classes if RULES[point.rule].by_class else None,
-        )
-        for point in points
-    ]
+    return [Point.of(point, **point.estimates) for point in points]

@@ -138,12 +138,13 @@ def test_enough_photos_are_no_caution(
 
 
 def test_what_no_photo_can_promise_yet_is_a_caution(bundle: Bundle, data: str) -> None:
-    messages = cautions(calibrate_bundle(bundle.path, data, ks=[1, 1.05, 3], coverages=[0.95]))
+    settings = {"ks": [1, 1.05, 3], "coverages": [0.95], "macro_weight": 1.0}
+    messages = cautions(calibrate_bundle(bundle.path, data, **settings))  # type: ignore[arg-type]  # mixed
     (mean,) = [caution for caution in messages if "guarantee=mean" in caution]
     assert "at K = 1.05 needs more photos or a smaller --max-size" in mean
     assert any(
-        "6 of 6 classes have fewer than the 19 photos that class_coverage 0.95 needs: it "
-        "guarantees nothing for each of them" in caution
+        "6 of 6 classes have fewer than the 19 photos that class_coverage 0.95 needs: they are in "
+        "every set; choose a --macro-weight below 1" in caution
         for caution in messages
     )
     messages = cautions(calibrate_bundle(bundle.path, data, ks=[1, 3], coverages=[0.9]))
@@ -202,7 +203,7 @@ def test_evaluating_the_calibration_split_repeats_the_record(bundle: Bundle, dat
         {"delta": 1.0},
         {"max_size": 2},
         {"small_classes": "group"},  # gone
-        {"micro_weight": -1},
+        {"macro_weight": -1},
         {"head": "linear"},
         {"split": "val:0.5"},
     ],

@@ -74,7 +74,7 @@ def test_each_figure_is_recorded_printed_and_answered(bundle: Path, client: Test
         lists=(),
     )
     alone: dict[Verb, set[str]] = {
-        "calibrate": {"guaranteed", "delta", "max_size", "small_classes", "least_coverage"},
+        "calibrate": {"guaranteed", "delta", "max_size", "macro_weight", "least_coverage"},
         "evaluate": {"shots"},
     }
     entries = {"calibrate": summary(record)["rules"], "evaluate": evaluation.to_plain()["rules"]}
@@ -98,6 +98,6 @@ def test_each_figure_is_recorded_printed_and_answered(bundle: Path, client: Test
         "k",
         "coverage",
         "lambda",
-        "small_classes",
+        "macro_weight",
         "least_coverage",
     }

@@ -120,16 +120,19 @@ def test_class_coverage_is_the_rule_of_the_library(
     record = fitted(min_size=min_size)
     for level in LEVELS:
         point = record.point("class_coverage", coverage=level)
-        rule = calibrate("class_coverage", values, labels, coverage=level, min_size=min_size)
+        rule = calibrate(
+            "class_coverage", values, labels, coverage=level, min_size=min_size,
+            class_counts=record.class_counts,
+        )  # fmt: skip
         assert point.lambda_val == 0.0
         assert point.class_thresholds is not None
         assert rule.class_thresholds is not None
         assert point.class_thresholds.tolist() == rule.class_thresholds.tolist()
-        assert point.small_classes == rule.small_classes > 0
+        assert point.macro_weight == rule.macro_weight == 0.5
         check_measured(point, rule.sets(values))
         reached = point.compare(values) >= 0.0
         if min_size:
-            reached[np.arange(ROWS), values.argmax(axis=1)] = True
+            reached[np.arange(ROWS), point.rank_by(values).argmax(axis=1)] = True
         assert (reached == rule.sets(values)).all()
 
 
@@ -214,13 +217,18 @@ def test_the_statement_says_what_is_promised(
     assert record.point(**arguments).statement.endswith(sentence)  # type: ignore[arg-type]  # mixed
 
 
-def test_the_statement_of_class_coverage_leaves_out_what_is_not_promised(
-    record: CalibrationRecord,
+@pytest.mark.parametrize(
+    ("macro_weight", "ending"),
+    [(0.0, "80.0 %"), (0.5, "60.0 %"), (1.0, "80.0 %, for each class")],
+)
+def test_the_statement_of_class_coverage_depends_on_its_parameter(
+    macro_weight: float, ending: str
 ) -> None:
+    record = fitted(macro_weight=macro_weight)
     point = record.point("class_coverage", coverage=0.8)
-    assert point.small_classes > 0
-    ending = f"for each class but the {point.small_classes} with too few photos."
-    assert point.statement.endswith(ending)
+    share, _, each_class = ending.partition(",")
+    sentence = f"at least {share} of the sets hold the right one"
+    assert point.statement.endswith(f"{sentence}{',' if each_class else ''}{each_class}.")
 
 
 def test_too_few_photos_leave_the_best_class_at_a_threshold_that_json_readers_can_hold() -> None:
@@ -269,7 +277,7 @@ def test_memory_does_not_grow_with_the_classes() -> None:
                         made_from="observations")  # fmt: skip
         plan = CalibrationPlan(classes=classes, ks=(3.0,), coverages=())
         tracemalloc.start()
-        promised_tables(source, plan)
+        promised_tables(source, plan, np.ones(classes))
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return most
@@ -289,7 +297,6 @@ def test_damaged_promises_are_refused(record: CalibrationRecord) -> None:
         {**table, "guarantee": "surely"},
         {**table, "guarantee": "probability"},
         {**table, "delta": 0.1},
-        {**table, "by_class": {**by_class, "small": by_class["small"][:-1]}},
         {**table, "by_class": {**by_class, "thresholds": by_class["thresholds"][:-1]}},
         {**table, "by_class": {**by_class, "thresholds": short}},
         {**table, "by_class": {**by_class, "thresholds": word}},
@@ -311,7 +318,7 @@ def test_scores_without_labels_give_the_same_tables_without_hits() -> None:
                         head="h", score_kind="softmax", temperature=1.0)  # fmt: skip
         weighted = tabulate(source, plan, plan.grid, weights=np.arange(1.0, CLASSES + 1))
         plain = tabulate(source, plan, plan.grid)
-        return [*plain.tables, *weighted.tables, *promised_tables(source, plan)]
+        return [*plain.tables, *weighted.tables, *promised_tables(source, plan, np.ones(CLASSES))]
 
     blind, seeing = tables(None), tables(sample_logits()[1])
     assert len(blind) == 2 + sum(spec.asks == "k" for spec in RULES.values())

@@ -22,7 +22,7 @@ def entry(rule: str, value: float, guarantee: str | None = None) -> dict[str, An
     asks = "k" if RULES[rule].asks == "k" else "level"
     return {
         "rule": rule, asks: value, "guarantee": guarantee, "lambda_val": 1.23456e-05,
-        "small_classes": 1081 if RULES[rule].by_class else None,
+        "macro_weight": 0.5 if RULES[rule].by_class else None,
         "mean_set_size": 1026.319 if asks == "level" else value + 0.0004, "hit_rate": 0.9,
         "hit_rate_ci95": (0.8, 1.0), "macro_hit_rate": 1.0, "empty_rate": 0.25,
         "shots": {"few": 0.5, "medium": None, "many": 1.0}, "rows": 31_112,

@@ -87,7 +87,7 @@ def test_the_file_is_strict_json_with_columns_as_arrays(record: CalibrationRecor
         raise AssertionError(constant)
 
     plain = json.loads(record.to_json(), parse_constant=refuse)
-    assert plain["schema_version"] == 5
+    assert plain["schema_version"] == 6
     assert isinstance(plain["tables"][0]["columns"]["lambda_val"], list)
 
 
@@ -419,7 +419,7 @@ def test_the_record_stays_small_for_a_thousand_classes_and_two_heads() -> None:
     assert record.images == (1, 2, 3, 4, 5)
     assert len(record.to_json()) < 300_000
     own = random.random((2, 1081)) / 7  # as if every class had photos for a threshold of its own
-    by_class = ByClass(small=(0, 0), thresholds=tuple(map(tuple, own.tolist())))
+    by_class = ByClass(thresholds=tuple(map(tuple, own.tolist())))
     tables = (
         table if table.by_class is None else replace(table, by_class=by_class)
         for table in record.tables
@@ -513,7 +513,7 @@ def test_a_damaged_record_is_refused(record: CalibrationRecord) -> None:
         damage(record, measured={}),
         damage(record, class_counts=[1]),
         damage(record, class_counts=[-1] * record.classes),
-        damage(record, micro_weight=5.0),
+        damage(record, macro_weight=5.0),
         damage(record, rejection={}),
         damage(record, rejection={**plain["rejection"], "method": "guess"}),
         damage(record, tables=[{**plain["tables"][0], "fusion": "guess"}]),
@@ -561,17 +561,17 @@ def test_the_published_schema_is_that_of_the_record() -> None:
 @pytest.mark.parametrize(
     ("right", "wrong", "message"),
     [
-        ('"micro_weight": 0.5', '"micro_weight": "0.5"', "micro_weight: .*number"),
-        ('"micro_weight": 0.5', '"micro_weight": true', "micro_weight: .*number"),
-        ('"micro_weight": 0.5', '"micro_weight": NaN', "micro_weight: .*finite"),
-        ('"micro_weight": 0.5', '"micro_weight": 1e999', "micro_weight: .*finite"),
+        ('"macro_weight": 0.5', '"macro_weight": "0.5"', "macro_weight: .*number"),
+        ('"macro_weight": 0.5', '"macro_weight": true', "macro_weight: .*number"),
+        ('"macro_weight": 0.5', '"macro_weight": NaN', "macro_weight: .*finite"),
+        ('"macro_weight": 0.5', '"macro_weight": 1e999', "macro_weight: .*finite"),
         ('"rows": 700', '"rows": 700.0', "measured.rows: .*integer"),
         ('"chose_head": true', '"chose_head": 1', "measured.chose_head: .*boolean"),
         ('"split": "val"', '"split": 1', "measured.split: .*string"),
         ('"split": "val"', '"split": "val", "colour": "red"', "measured.colour: "),
         ('"split": "val",', "", "measured.split: .*required"),
         ('"fusion": "mean_score"', '"fusion": "guess"', r"tables.0.fusion: .*'mean_score'"),
-        ('"schema_version": 5,', "", "schema_version"),
+        ('"schema_version": 6,', "", "schema_version"),
     ],
 )
 def test_a_wrong_entry_is_named_by_its_place(
@@ -647,7 +647,7 @@ def test_a_table_of_a_rule_that_is_not_known_yet_is_passed_over(
 
 
 def test_an_older_record_is_refused(record: CalibrationRecord) -> None:
-    with pytest.raises(BundleError, match="calibrate the bundle again"):
+    with pytest.raises(BundleError, match="run `florilege calibrate BUNDLE --data DATA`"):
         CalibrationRecord.from_json(damage(record, schema_version=3))
     without = json.loads(record.to_json())
     del without["rejection"]
@@ -657,7 +657,7 @@ def test_an_older_record_is_refused(record: CalibrationRecord) -> None:
 
 def test_a_newer_schema_is_refused(record: CalibrationRecord) -> None:
     with pytest.raises(BundleError, match="update florilege"):
-        CalibrationRecord.from_json(damage(record, schema_version=6))
+        CalibrationRecord.from_json(damage(record, schema_version=7))
 
 
 @pytest.mark.parametrize(
@@ -668,7 +668,7 @@ def test_a_newer_schema_is_refused(record: CalibrationRecord) -> None:
         ({"ks": (5.5,)}, r"average_k must be in \[1, 5\]"),
         ({"coverages": (1.0,)}, "coverage"),
         ({"min_size": 2}, "min_size"),
-        ({"micro_weight": 2.0}, "micro_weight"),
+        ({"macro_weight": 2.0}, "macro_weight"),
         ({"score_kind": "hardmax"}, "score_kind"),
         ({"rejection_method": "guess"}, "rejection_method"),
         ({"suspect_share": 1.0}, "share"),

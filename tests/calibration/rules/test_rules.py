@@ -128,14 +128,14 @@ def test_balanced_rules_are_the_plain_ones_on_reweighted_scores() -> None:
     scores = random.dirichlet(np.ones(5), 200)
     labels = random.integers(0, 5, 200)
     counts = [1, 5, 20, 80, 0]
-    for micro_weight in (0.0, 0.5, 1.0):
-        weighted = scores * class_weights(counts, micro_weight)
+    for macro_weight in (0.0, 0.5, 1.0):
+        weighted = scores * class_weights(counts, macro_weight)
         rule = calibrate(
             "balanced_average_k",
             scores,
             average_k=2,
             class_counts=counts,
-            micro_weight=micro_weight,
+            macro_weight=macro_weight,
         )
         plain = calibrate("average_k", weighted, average_k=2)
         assert rule.lambda_val == plain.lambda_val
@@ -146,17 +146,17 @@ def test_balanced_rules_are_the_plain_ones_on_reweighted_scores() -> None:
             labels,
             coverage=0.9,
             class_counts=counts,
-            micro_weight=micro_weight,
+            macro_weight=macro_weight,
         )
         plain = calibrate("coverage", weighted, labels, coverage=0.9)
         assert rule.lambda_val == plain.lambda_val
         assert (rule.sets(scores) == plain.sets(weighted)).all()
 
 
-def test_a_micro_weight_of_one_is_the_unbalanced_rule() -> None:
+def test_a_macro_weight_of_zero_is_the_unbalanced_rule() -> None:
     scores = np.random.default_rng(2).dirichlet(np.ones(4), 50)
     rule = calibrate(
-        "balanced_average_k", scores, average_k=2, class_counts=[1, 2, 3, 4], micro_weight=1.0
+        "balanced_average_k", scores, average_k=2, class_counts=[1, 2, 3, 4], macro_weight=0.0
     )
     assert rule.lambda_val == calibrate("average_k", scores, average_k=2).lambda_val
 
@@ -217,8 +217,8 @@ def test_one_photo_is_compared_as_it_is_in_a_batch() -> None:
         ("top_k", {"k": 3}, r"k must be an integer in \[1, 2\]"),
         (
             "balanced_average_k",
-            {"average_k": 1, "class_counts": [1, 1], "micro_weight": 1.5},
-            "micro_weight",
+            {"average_k": 1, "class_counts": [1, 1], "macro_weight": 1.5},
+            "macro_weight",
         ),
     ],
 )
@@ -253,9 +253,9 @@ def test_sets_of_another_number_of_classes_are_refused() -> None:
 
 
 def test_weights_run_from_one_to_the_inverse_of_the_prior() -> None:
-    assert class_weights([1, 4, 5], 1.0).tolist() == [1.0, 1.0, 1.0]
-    assert class_weights([1, 4, 5], 0.0) == pytest.approx(np.array([10 / 3, 10 / 12, 10 / 15]))
-    assert class_weights([1, 4, 5]) == pytest.approx((1 + class_weights([1, 4, 5], 0.0)) / 2)
+    assert class_weights([1, 4, 5], 0.0).tolist() == [1.0, 1.0, 1.0]
+    assert class_weights([1, 4, 5], 1.0) == pytest.approx(np.array([10 / 3, 10 / 12, 10 / 15]))
+    assert class_weights([1, 4, 5]) == pytest.approx((1 + class_weights([1, 4, 5], 1.0)) / 2)
 
 
 def test_equal_counts_weigh_one_whatever_the_share() -> None:
@@ -263,13 +263,13 @@ def test_equal_counts_weigh_one_whatever_the_share() -> None:
 
 
 def test_a_class_without_images_counts_as_one_with_one() -> None:
-    assert (class_weights([0, 3], 0.0) == class_weights([1, 3], 0.0)).all()
+    assert (class_weights([0, 3], 1.0) == class_weights([1, 3], 1.0)).all()
 
 
-@pytest.mark.parametrize("micro_weight", [-0.1, 1.1, np.nan])
-def test_a_share_out_of_range_is_refused(micro_weight: float) -> None:
-    with pytest.raises(ValueError, match=r"micro_weight must be in \[0, 1\]"):
-        class_weights([1], micro_weight)
+@pytest.mark.parametrize("macro_weight", [-0.1, 1.1, np.nan])
+def test_a_share_out_of_range_is_refused(macro_weight: float) -> None:
+    with pytest.raises(ValueError, match=r"macro_weight must be in \[0, 1\]"):
+        class_weights([1], macro_weight)
 
 
 def test_the_table_names_every_rule_and_what_it_asks_for() -> None:
@@ -281,6 +281,7 @@ def test_the_table_names_every_rule_and_what_it_asks_for() -> None:
     assert [name for name, spec in RULES.items() if spec.balanced] == [
         "balanced_average_k",
         "balanced_coverage",
+        "class_coverage",
     ]
     assert RULES["balanced_coverage"].needs == ("labels", "coverage", "class_counts")
     assert usual_guarantee("no_rule") is None
