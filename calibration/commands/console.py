@@ -265,7 +265,7 @@ def _plain(point: OperatingPoint) -> dict[str, Any]:
         name: value,
         "guarantee": point.guarantee,
         "guaranteed": point.guaranteed,
-        "delta": point.table.delta,
+        "delta": point.delta,
         "max_size": point.max_size,
         "small_classes": point.small_classes if RULES[point.rule].by_class else None,
         "lambda_val": point.lambda_val,

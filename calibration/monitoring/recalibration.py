@@ -139,7 +139,7 @@ def _record_from(
         coverages=(),
         min_size=record.point("average_k").min_size,
         micro_weight=record.micro_weight,
-        delta=guaranteed.table.delta or DEFAULT_DELTA,
+        delta=guaranteed.delta or DEFAULT_DELTA,
         max_size=guaranteed.max_size,
     )
     tables = list[Table]()
