@@ -65,6 +65,11 @@ class OperatingPoint(SetRule):
     candidates: int | None = None
 
     @property
+    def delta(self) -> float | None:
+        """For ``probability``: the share of calibrations that may break the guarantee."""
+        return self.table.delta
+
+    @property
     def guarantee(self) -> Guarantee | None:
         """The kind of guarantee, of the coverage or of a mean size of at most ``k``."""
         return self.table.guarantee

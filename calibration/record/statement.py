@@ -91,7 +91,7 @@ def _promise(point: "OperatingPoint", words: Phrases) -> str:
         if not point.measured.selection_split:
             return ""
         return " " + words["caution"].format(why=_selection(point.measured, words))
-    promise, delta = _guarantee(point, words), point.table.delta
+    promise, delta = _guarantee(point, words), point.delta
     if not point.guaranteed:
         return " " + words["not_guaranteed"].format(why=_why(point, words), wanted=promise)
     which = words["on_average"]

@@ -305,8 +305,8 @@ class Point:
     expected_size: Measured | None
     hit_rate: Measured | None
     least_coverage: float | None
-    small_classes: int | None
-    """For class_coverage: classes with too few photos for a threshold of their own."""
+    macro_weight: float | None
+    """For rules that favour rare species: 0 counts all photos alike, 1 all species."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

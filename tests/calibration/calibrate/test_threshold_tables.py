@@ -91,7 +91,7 @@ def test_a_guaranteed_size_is_the_rule_of_the_library(
     assert (members == rule.sets(values)).all()
     check_measured(point, members)
     assert (point.guarantee, point.max_size, point.min_size) == (guarantee, 12, min_size)
-    assert point.table.delta == (0.2 if guarantee == "probability" else None)
+    assert point.delta == (0.2 if guarantee == "probability" else None)
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -104,7 +104,7 @@ def test_a_sure_coverage_is_the_rule_of_the_library(
     assert point.lambda_val == rule.lambda_val
     check_measured(point, rule.sets(values))
     plain = record.point("coverage", coverage=level)
-    assert (plain.guarantee, plain.table.delta, point.table.delta) == ("mean", None, 0.2)
+    assert (plain.guarantee, plain.delta, point.delta) == ("mean", None, 0.2)
     assert plain.lambda_val is not None
     assert point.lambda_val is not None
     assert point.lambda_val < plain.lambda_val
