@@ -256,30 +256,6 @@ def _finite(content: object) -> object:
     return None if isinstance(content, float) and isinf(content) else content
 
 
-<<<<<<< HEAD
-=======
-def _plain(point: OperatingPoint) -> dict[str, Any]:
-    """The JSON object of a threshold."""
-    name, value = point.requested_value
-    return {
-        "rule": point.rule,
-        name: value,
-        "guarantee": point.guarantee,
-        "guaranteed": point.guaranteed,
-        "delta": point.delta,
-        "max_size": point.max_size,
-        "small_classes": point.small_classes if RULES[point.rule].by_class else None,
-        "lambda_val": point.lambda_val,
-        **point.row.figures("calibrate"),
-        "rows": point.rows,
-    }
-
-
-def _of_several(point: OperatingPoint) -> dict[str, Any]:
-    return {**_plain(point), "images": point.table.images, "made_from": point.table.made_from}
-
-
->>>>>>> calib-root
 def _lambda(entry: Plain) -> str:
     by_class = RULES[entry["rule"]].by_class
     return "by class" if by_class else threshold_text(entry["lambda_val"])

@@ -135,13 +135,8 @@ def _record_from(
         ks=record.asked_k,
         coverages=(),
         min_size=record.point("average_k").min_size,
-<<<<<<< HEAD
         macro_weight=record.macro_weight,
         delta=guaranteed.table.delta or DEFAULT_DELTA,
-=======
-        micro_weight=record.micro_weight,
-        delta=guaranteed.delta or DEFAULT_DELTA,
->>>>>>> calib-root
         max_size=guaranteed.max_size,
     )
     tables = list[Table]()
