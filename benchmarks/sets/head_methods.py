@@ -243,7 +243,13 @@ class Choice(NamedTuple):
 
 
 def average_k_accuracies(values: NDArray[np.float64], labels: NDArray[np.int64]) -> list[float]:
-    """Average-K accuracy by ``SIZES``, percent, the threshold from these scores themselves."""
-    rows = np.arange(len(labels))
-    sets = (average_k(values, average_k=k).sets(values) for k in SIZES)
-    return [100 * float(each[rows, labels].mean()) for each in sets]
+    """Average-K accuracy by ``SIZES``, percent, the threshold from these scores themselves.
+
+    It is 0 where ties at the threshold make sets more than 5 % larger than K.
+    """
+    rows, result = np.arange(len(labels)), []
+    for k in SIZES:
+        inside = average_k(values, average_k=k).sets(values)
+        of_size = inside.sum() <= 1.05 * k * len(rows)
+        result.append(100 * float(inside[rows, labels].mean()) if of_size else 0.0)
+    return result
