@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -79,7 +79,7 @@ class Bench:
     features: Mapping[str, Features]  # by split
 
     @classmethod
-    def open(cls, flags: Mapping[str, Any], folder: Path) -> "Bench":
+    def open(cls, flags: Mapping[str, Any], folder: Path) -> Self:
         """Compute the features, or take those that ``train --features`` has kept."""
         flags = {"freeze": "backbone", "device": "cpu", **flags}
         config = resolve(flags)

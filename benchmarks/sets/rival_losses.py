@@ -104,6 +104,6 @@ def chosen_sizes(
     for _ in range(STEPS):
         optimizer.zero_grad()
         loss = -(gains * (inputs @ layer.T).log_softmax(1)).sum(1).mean()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch declares none
         optimizer.step()
     return layer.detach()

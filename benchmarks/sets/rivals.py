@@ -134,7 +134,8 @@ class RivalBench(Bench):
             true = torch.from_numpy(labels[mask])
             for _ in range(60):
                 optimizer.zero_grad()
-                torch.nn.functional.cross_entropy(x[mask] @ layer.T, true).backward()
+                loss = torch.nn.functional.cross_entropy(x[mask] @ layer.T, true)
+                loss.backward()  # type: ignore[no-untyped-call]  # torch declares none
                 optimizer.step()
             logits[~mask] = (x[~mask] @ layer.T).detach().numpy()
         return logits, labels
