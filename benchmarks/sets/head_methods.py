@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -79,7 +79,7 @@ class Bench:
     features: Mapping[str, Features]  # by split
 
     @classmethod
-    def open(cls, flags: Mapping[str, Any], folder: Path) -> "Bench":
+    def open(cls, flags: Mapping[str, Any], folder: Path) -> Self:
         """Compute the features, or take those that ``train --features`` has kept."""
         flags = {"freeze": "backbone", "device": "cpu", **flags}
         config = resolve(flags)
@@ -243,7 +243,13 @@ class Choice(NamedTuple):
 
 
 def average_k_accuracies(values: NDArray[np.float64], labels: NDArray[np.int64]) -> list[float]:
-    """Average-K accuracy by ``SIZES``, percent, the threshold from these scores themselves."""
-    rows = np.arange(len(labels))
-    sets = (average_k(values, average_k=k).sets(values) for k in SIZES)
-    return [100 * float(each[rows, labels].mean()) for each in sets]
+    """Average-K accuracy by ``SIZES``, percent, the threshold from these scores themselves.
+
+    It is 0 where ties at the threshold make sets more than 5 % larger than K.
+    """
+    rows, result = np.arange(len(labels)), []
+    for k in SIZES:
+        inside = average_k(values, average_k=k).sets(values)
+        of_size = inside.sum() <= 1.05 * k * len(rows)
+        result.append(100 * float(inside[rows, labels].mean()) if of_size else 0.0)
+    return result
