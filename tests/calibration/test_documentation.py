@@ -3,7 +3,7 @@
 import doctest
 from pathlib import Path
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "calibration.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "calibration-details.md"
 
 
 def test_every_example_of_the_calibration_page_gives_what_it_shows() -> None:
