@@ -92,16 +92,12 @@ def test_a_run_leaves_the_documented_files(finished: tuple[Path, TrainResult]) -
     assert list((run / "events").glob("events.out.tfevents.*"))
 
 
-def test_the_resolved_settings_can_be_read_back(
+def test_settings_and_classes_with_their_counts_can_be_read_back(
     finished: tuple[Path, TrainResult], photos: Path
 ) -> None:
     run, _ = finished
     read = from_plain(yaml.safe_load((run / "config.yaml").read_text()))
     assert read.to_plain() == small_config(photos, epochs=6).to_plain()
-
-
-def test_the_classes_carry_their_training_counts(finished: tuple[Path, TrainResult]) -> None:
-    run, _ = finished
     classes = ClassTable.from_json((run / "classes.json").read_text())
     assert classes.ids == ("blue", "green", "red")
     assert classes.counts is not None
@@ -125,27 +121,16 @@ def test_the_best_weights_are_those_of_the_best_epoch(
     assert result.accuracy == max(scores)
 
 
-def test_the_metrics_hold_the_classes_taught_per_picture(
-    finished: tuple[Path, TrainResult],
-) -> None:
-    run, _ = finished
-    assert [float(row["train_set_size"]) for row in _rows(run)] == [2.0] * 6  # its average_k
-
-
 def test_the_metrics_hold_every_head_score_kind_and_k(finished: tuple[Path, TrainResult]) -> None:
-    run, _ = finished
-    last = _rows(run)[-1]
+    rows = _rows(finished[0])
     for head in ("multi_label", "sccp"):
-        assert 0 <= float(last[f"val_top_1_{head}"]) <= 1
+        assert 0 <= float(rows[-1][f"val_top_1_{head}"]) <= 1
         for kind in ("softmax", "sigmoid"):
             for k in ("1", "1.5", "2"):
-                assert 0 <= float(last[f"val_average_{k}_{head}_{kind}"]) <= 1
-    assert last["step"] == str(6 * 5)  # 36 pictures in batches of 8
-
-
-def test_the_written_rate_falls_along_the_cosine(finished: tuple[Path, TrainResult]) -> None:
-    run, _ = finished
-    rates = [float(row["learning_rate"]) for row in _rows(run)]
+                assert 0 <= float(rows[-1][f"val_average_{k}_{head}_{kind}"]) <= 1
+    assert rows[-1]["step"] == str(6 * 5)  # 36 pictures in batches of 8
+    assert [float(row["train_set_size"]) for row in rows] == [2.0] * 6  # its average_k
+    rates = [float(row["learning_rate"]) for row in rows]
     assert rates == sorted(rates, reverse=True)
     assert rates[0] < 0.05
     assert rates[-1] == pytest.approx(0.05 * (1 + math.cos(29 / 30 * math.pi)) / 2)
@@ -246,7 +231,7 @@ def test_a_loss_that_wants_rows_gets_those_of_the_batch(
     assert sorted(calls) == list(range(36))
 
 
-def test_a_cosine_head_takes_the_scale_of_its_loss(
+def test_a_cosine_head_takes_the_scale_of_its_loss_or_of_the_settings(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Margin(CrossEntropy):
@@ -261,27 +246,18 @@ def test_a_cosine_head_takes_the_scale_of_its_loss(
             assert logits.abs().max() <= 1.001  # cosines
             return super().forward(self.scale * logits, labels)
 
-    monkeypatch.setattr(losses, "LOSSES", {"margin": Margin})
-    monkeypatch.setattr(losses, "build", lambda _name, **parameters: Margin(**parameters))
-    config = small_config(photos, loss={"name": "margin", "scale": 20.0}, epochs=1)
-    train_run(config, tmp_path / "run", say=lambda _: None)
-    network = build_network(config, "cosine", 3)
-    network.load_state_dict(_weights(tmp_path / "run"))
-    assert isinstance(network.head, CosineHead)
-    assert network.head.scale.item() == 20.0
-
-
-def test_a_cosine_head_of_any_loss_takes_the_scale_of_the_settings(
-    photos: Path, tmp_path: Path
-) -> None:
-    config = small_config(
-        photos, loss={"name": "top_k_hinge", "k": 1}, head="cosine", head_scale=4.0, epochs=1
-    )
-    train_run(config, tmp_path / "run", say=lambda _: None)
-    network = build_network(config, "cosine", 3)
-    network.load_state_dict(_weights(tmp_path / "run"))
-    assert isinstance(network.head, CosineHead)
-    assert network.head.scale.item() == 4.0
+    margin: dict[str, Any] = {"loss": {"name": "margin", "scale": 20.0}}
+    other: dict[str, Any] = {"loss": {"name": "top_k_hinge", "k": 1}, "head": "cosine"}
+    for changes, scale in ((other | {"head_scale": 4.0}, 4.0), (margin, 20.0)):
+        if changes is margin:
+            monkeypatch.setattr(losses, "LOSSES", {"margin": Margin})
+            monkeypatch.setattr(losses, "build", lambda _name, **parameters: Margin(**parameters))
+        config = small_config(photos, **changes, epochs=1)
+        train_run(config, tmp_path / str(scale), say=lambda _: None)
+        network = build_network(config, "cosine", 3)
+        network.load_state_dict(_weights(tmp_path / str(scale)))
+        assert isinstance(network.head, CosineHead)
+        assert network.head.scale.item() == scale
 
 
 # Initial weights ----------------------------------------------------------------------------
@@ -522,17 +498,15 @@ def test_data_with_one_class_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_a_val_class_that_train_lacks_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("old", "new", "named"), [("val/red", "val/violet", "violet"), ("val", "elsewhere", "val")]
+)
+def test_a_val_split_that_is_missing_or_has_other_classes_is_refused(
+    tmp_path: Path, old: str, new: str, named: str
+) -> None:
     data = write_photos(tmp_path / "photos")
-    (data / "val" / "red").rename(data / "val" / "violet")
-    with pytest.raises(DataError, match="violet"):
-        train_run(small_config(data), tmp_path / "run", say=lambda _: None)
-
-
-def test_data_without_val_are_refused(tmp_path: Path) -> None:
-    data = write_photos(tmp_path / "photos")
-    (data / "val").rename(tmp_path / "elsewhere")
-    with pytest.raises(DataError, match="val"):
+    (data / old).rename(data / new if "/" in new else tmp_path / new)
+    with pytest.raises(DataError, match=named):
         train_run(small_config(data), tmp_path / "run", say=lambda _: None)
 
 
@@ -587,9 +561,18 @@ def test_a_missing_gpu_is_refused(
         train_run(small_config(photos, device="cuda"), tmp_path / "run")
 
 
-def test_a_loss_of_nan_stops_with_advice(photos: Path, tmp_path: Path) -> None:
-    config = small_config(photos, optimiser={"learning_rate": 1e30})
-    with pytest.raises(UsageError, match=r"became NaN by step .*learning_rate.*no checkpoint has"):
+@pytest.mark.parametrize(
+    ("batch_size", "message"),
+    [
+        (8, r"became NaN by step .*learning_rate.*no checkpoint has"),
+        (36, r"logits on val .* after step 1: lower .*learning_rate"),  # the last step
+    ],
+)
+def test_a_run_that_diverges_stops_with_advice(
+    photos: Path, tmp_path: Path, batch_size: int, message: str
+) -> None:
+    config = small_config(photos, optimiser={"learning_rate": 1e30}, batch_size=batch_size)
+    with pytest.raises(UsageError, match=message):
         train_run(config, tmp_path / "run", say=lambda _: None)
 
 
@@ -654,12 +637,6 @@ def test_weights_that_are_not_finite_are_never_written(
 def test_a_k_too_large_for_the_classes_is_lowered_with_a_note(photos: Path, tmp_path: Path) -> None:
     answer = _said(tmp_path / "run", photos, validation={"k": 5})
     assert "validation.k is 2, the largest for 3 classes" in answer
-
-
-def test_a_last_step_that_diverges_stops_with_advice(photos: Path, tmp_path: Path) -> None:
-    config = small_config(photos, optimiser={"learning_rate": 1e30}, batch_size=36)
-    with pytest.raises(UsageError, match=r"logits on val .* after step 1: lower .*learning_rate"):
-        train_run(config, tmp_path / "run", say=lambda _: None)
 
 
 def test_an_unknown_loss_parameter_is_refused_with_the_known_ones(

@@ -18,7 +18,7 @@ from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve
 from florilege.training.sweep.grid import Changes, overrides_of, points_of, words_of
 from florilege.training.sweep.sweep import PICTURE, sweep
-from florilege.training.sweep.sweep_record import FILE, Record
+from florilege.training.sweep.sweep_record import FILE, Mean, Record
 
 app = typer.Typer(add_completion=False, help="Train a recipe over a grid of settings and seeds.")
 
@@ -94,7 +94,7 @@ def _config_of(
 
 
 def _print(record: Record) -> None:
-    """Print the settings with their accuracy on val, and the figures of the best one on test."""
+    """Print the settings with their accuracy on val, then the figures of the best one on test."""
     count = len(record.request["seeds"])
     if count == 1:
         warn("one seed: there is no interval, and other seeds may give other figures")
@@ -106,10 +106,12 @@ def _print(record: Record) -> None:
         mark = "chosen" if runs == best_runs else "" if mean else "failed"
         table.add_row(words_of(runs[0].changes), str(mean or "-"), mark)
     print_table(table, f"{record.metric} on val, %, {over}")
-    if not best_runs:
-        return
-    typer.echo()
-    tested = record.tested()
+    if best_runs:
+        typer.echo()
+        _print_test(record.tested(), over)
+
+
+def _print_test(tested: Mapping[str, Mapping[float, Mapping[str, Mean]]], over: str) -> None:
     table = new_table(("K", "average-K", "macro", "set size", "top-K", "macro"))
     for k, average in tested["average_k"].items():
         top = tested["top_k"].get(k)

@@ -122,7 +122,7 @@ def test_features_are_those_of_a_cpu(
         compute = Compute(torch.device(where), "fp32")
         backbone = FrozenBackbone(network.to(where), size, tmp_path / name, compute, 0, print)
         features = backbone.features(split)
-        values.append(np.stack([features.read(row) for row in range(len(features))]))
+        values.append(np.stack([features[row] for row in range(len(features))]))
     np.testing.assert_allclose(values[0], values[1], rtol=1e-4, atol=1e-4)
 
 

@@ -22,7 +22,6 @@ from florilege.errors import UsageError
 from florilege.models.backbones import Network
 from florilege.models.export import PictureNetwork
 from florilege.training.batches.data_loader import Batch, BatchLoader, Sources, open_sources
-from florilege.training.batches.decoded_pictures import Pictures
 from florilege.training.config import TrainConfig
 from florilege.training.device import Compute
 from florilege.training.loop import checkpoint
@@ -67,6 +66,18 @@ def _network(config: TrainConfig, head: str) -> PictureNetwork:
     return PictureNetwork(build_network(config, head, 3), expected.mean, expected.std)
 
 
+def _check_log_losses(run: Path, network: PictureNetwork, config: TrainConfig) -> None:
+    """The log-losses of the last epoch are those of ``network`` on the pictures of val."""
+    pictures = _sources(config).validation
+    images = torch.stack([torch.from_numpy(pictures[row]) for row in range(len(pictures))])
+    with torch.no_grad():
+        outputs = network.eval()(images)
+    for head, logits in zip(("multi_label", "sccp"), outputs, strict=True):
+        expected = F.cross_entropy(logits, torch.from_numpy(pictures.split.labels)).item()
+        output = float(_rows(run)[-1][f"val_log_loss_{head}"])
+        assert output == pytest.approx(expected, rel=1e-5)
+
+
 def test_the_kept_weights_are_those_of_the_best_epoch_and_not_the_last(
     photos: Path, tmp_path: Path
 ) -> None:
@@ -90,17 +101,7 @@ def test_validation_sees_the_network_as_the_server_will(photos: Path, tmp_path: 
     _train(config, tmp_path / "run")
     network = _network(config, "two_head")
     network.network.load_state_dict(_last_weights(tmp_path / "run"))
-    pictures = _sources(config).validation
-    assert isinstance(pictures, Pictures)
-    remaining = pictures.in_memory
-    assert remaining is not None
-    images = torch.stack([torch.from_numpy(picture) for picture in remaining])
-    with torch.no_grad():
-        outputs = network.eval()(images)
-    for head, logits in zip(("multi_label", "sccp"), outputs, strict=True):
-        expected = F.cross_entropy(logits, torch.from_numpy(pictures.split.labels)).item()
-        output = float(_rows(tmp_path / "run")[-1][f"val_log_loss_{head}"])
-        assert output == pytest.approx(expected, rel=1e-5)
+    _check_log_losses(tmp_path / "run", network, config)
 
 
 def test_two_epochs_are_gradient_descent_by_hand(photos: Path, tmp_path: Path) -> None:
@@ -287,16 +288,7 @@ def test_the_averaged_weights_are_validated_and_kept(photos: Path, tmp_path: Pat
     assert not torch.equal(remaining["head.sccp.weight"], last["network"]["head.sccp.weight"])
     network = _network(config, "two_head")
     network.network.load_state_dict(remaining)
-    pictures = _sources(config).validation
-    assert isinstance(pictures, Pictures)
-    decoded = pictures.in_memory
-    assert decoded is not None
-    images = torch.stack([torch.from_numpy(picture) for picture in decoded])
-    with torch.no_grad():
-        logits = network.eval()(images)[1]
-    expected = F.cross_entropy(logits, torch.from_numpy(pictures.split.labels)).item()
-    output = float(_rows(tmp_path / "run")[-1]["val_log_loss_sccp"])
-    assert output == pytest.approx(expected, rel=1e-5)
+    _check_log_losses(tmp_path / "run", network, config)
 
 
 def test_training_continues_from_a_run_with_only_the_last_blocks(
@@ -351,17 +343,6 @@ def test_every_metric_chooses_stops_and_is_named(photos: Path, tmp_path: Path, m
     column = config.validation.chosen_by.column_of(str(result.head), str(result.score_kind))
     assert float(rows[result.epochs - 2][column]) == result.accuracy
     assert words in (tmp_path / "run/report.html").read_text()
-
-
-def test_an_older_checkpoint_of_a_plain_run_is_still_resumed(photos: Path, tmp_path: Path) -> None:
-    _train(small_config(photos, epochs=1), tmp_path / "run")
-    last = tmp_path / "run/last.pt"
-    content = torch.load(last, weights_only=True)
-    for key in ("average", "scaler"):
-        del content[key]
-    torch.save(content, last)
-    resumed = small_config(photos, epochs=2)
-    assert train_run(resumed, tmp_path / "run", resume=True, say=lambda _: None).epochs == 2
 
 
 def test_every_batch_of_a_run_draws_a_mixture_of_its_own(
