@@ -1,4 +1,3 @@
-import csv
 import math
 import os
 import signal
@@ -23,7 +22,7 @@ from florilege.training.loop.training_loop import Run
 from florilege.training.losses import CrossEntropy
 from florilege.training.network import build_network
 from florilege.training.train import TrainResult, train_run
-from tests.training.small import small_config, write_photos
+from tests.training.small import last_weights, rows_of, small_config, write_photos
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:This process .* is multi-threaded:DeprecationWarning"  # forked workers, Python 3.12 on
@@ -47,19 +46,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> tuple[Pa
     return run, result
 
 
-def _rows(run: Path) -> list[dict[str, str]]:
-    with (run / "metrics.csv").open() as file:
-        return list(csv.DictReader(file))
-
-
 def _losses(run: Path) -> list[str]:
-    return [row["train_loss"] for row in _rows(run)]
-
-
-def _weights(run: Path) -> dict[str, Tensor]:
-    content = torch.load(run / "last.pt", weights_only=True)
-    result: dict[str, Tensor] = content["network"]
-    return result
+    return [row["train_loss"] for row in rows_of(run)]
 
 
 def _same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
@@ -115,14 +103,14 @@ def test_the_best_weights_are_those_of_the_best_epoch(
     finished: tuple[Path, TrainResult],
 ) -> None:
     run, result = finished
-    rows = _rows(run)
+    rows = rows_of(run)
     scores = [float(row["val_score"]) for row in rows]
     assert result.best_epoch == 1 + scores.index(max(scores))  # in a tie the first
     assert result.accuracy == max(scores)
 
 
 def test_the_metrics_hold_every_head_score_kind_and_k(finished: tuple[Path, TrainResult]) -> None:
-    rows = _rows(finished[0])
+    rows = rows_of(finished[0])
     for head in ("multi_label", "sccp"):
         assert 0 <= float(rows[-1][f"val_top_1_{head}"]) <= 1
         for kind in ("softmax", "sigmoid"):
@@ -139,7 +127,7 @@ def test_the_metrics_hold_every_head_score_kind_and_k(finished: tuple[Path, Trai
 def test_the_first_of_equally_good_epochs_is_kept(photos: Path, tmp_path: Path) -> None:
     config = small_config(photos, epochs=3, validation={"average_k": 2}, optimiser=STILL)
     result = train_run(config, tmp_path / "run", say=lambda _: None)
-    scores = [row["val_score"] for row in _rows(tmp_path / "run")]
+    scores = [row["val_score"] for row in rows_of(tmp_path / "run")]
     assert scores[1] == scores[2] == max(scores)
     assert result.best_epoch == 1 + scores.index(max(scores))
 
@@ -151,7 +139,7 @@ def test_the_same_seed_gives_the_same_curve_and_weights(photos: Path, tmp_path: 
     for name in ("a", "b"):
         train_run(small_config(photos), tmp_path / name, say=lambda _: None)
     assert _losses(tmp_path / "a") == _losses(tmp_path / "b")
-    assert _same(_weights(tmp_path / "a"), _weights(tmp_path / "b"))
+    assert _same(last_weights(tmp_path / "a"), last_weights(tmp_path / "b"))
 
 
 def test_another_seed_gives_another_curve(photos: Path, tmp_path: Path) -> None:
@@ -166,13 +154,13 @@ def test_workers_and_memory_change_nothing(
 ) -> None:
     train_run(small_config(photos, epochs=1), tmp_path / "a", say=lambda _: None)
     train_run(small_config(photos, epochs=1, **changes), tmp_path / "b", say=lambda _: None)
-    assert _same(_weights(tmp_path / "a"), _weights(tmp_path / "b"))
+    assert _same(last_weights(tmp_path / "a"), last_weights(tmp_path / "b"))
 
 
 def test_bf16_trains_on_a_cpu(photos: Path, tmp_path: Path) -> None:
     result = train_run(small_config(photos, precision="bf16"), tmp_path / "a", say=lambda _: None)
     assert result.accuracy is not None
-    assert _weights(tmp_path / "a")["head.sccp.weight"].dtype == torch.float32
+    assert last_weights(tmp_path / "a")["head.sccp.weight"].dtype == torch.float32
 
 
 def test_no_epochs_write_the_initial_weights(photos: Path, tmp_path: Path) -> None:
@@ -193,7 +181,7 @@ def test_cross_entropy_gets_one_linear_head(photos: Path, tmp_path: Path) -> Non
     config = small_config(photos, loss={"name": "cross_entropy"}, epochs=1)
     result = train_run(config, tmp_path / "run", say=lambda _: None)
     assert result.head == "linear"
-    assert "head.weight" in _weights(tmp_path / "run")
+    assert "head.weight" in last_weights(tmp_path / "run")
 
 
 @pytest.mark.parametrize("name", losses.LOSSES)
@@ -201,13 +189,13 @@ def test_every_loss_trains_by_its_name_alone(photos: Path, tmp_path: Path, name:
     config = small_config(photos, loss={"name": name}, epochs=1)
     result = train_run(config, tmp_path / "run", say=lambda _: None)
     assert result.accuracy is not None
-    rows = _rows(tmp_path / "run")
+    rows = rows_of(tmp_path / "run")
     assert math.isfinite(float(rows[0]["train_loss"]))
     torch.manual_seed(0)
     start = build_network(config, losses.LOSSES[name].head, 3).state_dict()
     assert not torch.equal(
         start["backbone.layers.0.0.weight"],
-        _weights(tmp_path / "run")["backbone.layers.0.0.weight"],
+        last_weights(tmp_path / "run")["backbone.layers.0.0.weight"],
     )
 
 
@@ -255,7 +243,7 @@ def test_a_cosine_head_takes_the_scale_of_its_loss_or_of_the_settings(
         config = small_config(photos, **changes, epochs=1)
         train_run(config, tmp_path / str(scale), say=lambda _: None)
         network = build_network(config, "cosine", 3)
-        network.load_state_dict(_weights(tmp_path / str(scale)))
+        network.load_state_dict(last_weights(tmp_path / str(scale)))
         assert isinstance(network.head, CosineHead)
         assert network.head.scale.item() == scale
 
@@ -403,7 +391,7 @@ def test_an_interrupted_run_saves_first_and_resumes_to_the_same_weights(
     saved = torch.load(tmp_path / "cut" / "last.pt", weights_only=True)["position"]
     assert (saved["epoch"], saved["batch"], saved["step"]) == (1, 3, 8)
     train_run(config, tmp_path / "cut", resume=True, say=lines.append)
-    assert _same(_weights(tmp_path / "whole"), _weights(tmp_path / "cut"))
+    assert _same(last_weights(tmp_path / "whole"), last_weights(tmp_path / "cut"))
     assert _losses(tmp_path / "whole") == _losses(tmp_path / "cut")
 
 
@@ -424,7 +412,7 @@ def test_a_run_interrupted_during_validation_resumes_with_the_validation(
     saved = torch.load(tmp_path / "cut" / "last.pt", weights_only=True)["position"]
     assert (saved["epoch"], saved["batch"]) == (0, 5)
     train_run(small_config(photos), tmp_path / "cut", resume=True, say=lambda _: None)
-    assert _same(_weights(tmp_path / "whole"), _weights(tmp_path / "cut"))
+    assert _same(last_weights(tmp_path / "whole"), last_weights(tmp_path / "cut"))
     assert _losses(tmp_path / "whole") == _losses(tmp_path / "cut")
 
 
@@ -440,7 +428,7 @@ def test_resuming_where_nothing_was_saved_yet_starts(photos: Path, tmp_path: Pat
     config = small_config(photos, epochs=1)
     train_run(config, tmp_path / "a", say=lambda _: None)
     train_run(config, tmp_path / "b", resume=True, say=lambda _: None)
-    assert _same(_weights(tmp_path / "a"), _weights(tmp_path / "b"))
+    assert _same(last_weights(tmp_path / "a"), last_weights(tmp_path / "b"))
 
 
 # Bad input ----------------------------------------------------------------------------------

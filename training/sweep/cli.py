@@ -2,8 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -68,7 +67,13 @@ def sweep_command(
         raise UsageError("start a sweep without torchrun: it already trains a run on each GPU")
     flags = settings.model_dump()
     first, points = flags.get("seed") or 0, points_of(over or [])
-    config_of = partial(_config_of, {**flags, "recipe": recipe}, overrides or [], out / "features")
+
+    def config_of(changes: Changes, seed: int) -> TrainConfig:
+        words = [*(overrides or []), *overrides_of(changes)]
+        config = resolve({**flags, "recipe": recipe, "seed": seed}, overrides=words)
+        folder = config.features or str(out / "features")  # one for all runs
+        return config.model_copy(update={"features": folder}) if config.freeze else config
+
     record = sweep(config_of, points, range(first, first + seeds), out, resume=resume)
     if as_json:
         typer.echo(json.dumps({"out": str(out), **record.to_plain()}))
@@ -78,19 +83,6 @@ def sweep_command(
         picture = [f"the curves are in {out / PICTURE}"] if bundles else []
         conclude(f"all figures are in {out / FILE}", *picture, then=bundles[:1])
     record.check_complete()
-
-
-def _config_of(
-    flags: Mapping[str, Any],
-    overrides: Sequence[str],
-    features: Path,
-    changes: Changes,
-    seed: int,
-) -> TrainConfig:
-    """The settings of a run; ``features`` is one folder for all of them."""
-    config = resolve({**flags, "seed": seed}, overrides=[*overrides, *overrides_of(changes)])
-    folder = config.features or str(features)
-    return config.model_copy(update={"features": folder}) if config.freeze else config
 
 
 def _print(record: Record) -> None:

@@ -23,7 +23,7 @@ from florilege.training.frozen.features import FrozenBackbone
 from florilege.training.loop import distributed
 from florilege.training.loop.training_loop import Run
 from florilege.training.train import train_run
-from tests.training.small import small_config, write_photos
+from tests.training.small import last_weights, small_config, write_photos
 
 ROOT = Path(__file__).parents[3]
 GPUS = torch.cuda.device_count()
@@ -45,8 +45,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _train(run: Path, photos: Path, **settings: Any) -> dict[str, torch.Tensor]:
     """The weights after an epoch."""
     train_run(small_config(photos, epochs=1, **settings), run, say=lambda _: None)
-    weights: dict[str, torch.Tensor] = torch.load(run / "last.pt", weights_only=True)["network"]
-    return weights
+    return last_weights(run)
 
 
 @pytest.fixture
