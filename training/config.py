@@ -274,13 +274,9 @@ class TrainConfig(_SettingsGroup):
     checkpoint: _CheckpointConfig = _CheckpointConfig()
 
     @model_validator(mode="after")
-    def _loss_has_a_name(self) -> Self:
+    def _settings_fit_together(self) -> Self:
         if not self.loss.get("name"):
             raise ValueError(f"loss must be a mapping with a name, got {self.loss!r}")
-        return self
-
-    @model_validator(mode="after")
-    def _frozen_has_weights(self) -> Self:
         if self.freeze and self.weights is None:
             raise ValueError(
                 "freeze=backbone needs weights: name a file, a run or a bundle, or pretrained"
@@ -295,10 +291,6 @@ class TrainConfig(_SettingsGroup):
                 f"unfreeze={self.unfreeze} keeps the other blocks at their initial weights, so it "
                 "needs weights: name a file, a run or a bundle, or pretrained"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _classes_are_weighted_once(self) -> Self:
         if self.class_weight_power and self.loss.get("weight") is not None:
             raise ValueError("class_weight_power and loss.weight both weight classes: set one")
         return self

@@ -21,7 +21,7 @@ from florilege.models.backbones import normalises, own_preprocess, side_taken
 from florilege.settings import complaint
 from florilege.suggestions import suggestion
 from florilege.training.config import ABBREVIATIONS, ADAMW, CLIP_NORM, DEFAULT_LOSS, TrainConfig
-from florilege.training.recipes import RECIPES, Recipe
+from florilege.training.recipes import RECIPES
 
 Plain = dict[str, Any]
 
@@ -61,7 +61,12 @@ def resolve(
     for override in sorted(overrides, key=lambda text: not text.startswith(_NAMES)):
         explicit = merge(explicit, _override(override))
     name = str(explicit.get("recipe", "frozen" if explicit.get("freeze") else "default"))
-    recipe = _find_recipe(name)
+    if name not in RECIPES:
+        raise UsageError(
+            f"there is no recipe {name!r}; `florilege recipes` lists all {len(RECIPES)}"
+            f"{suggestion(name, RECIPES)}"
+        )
+    recipe = RECIPES[name]
     defaults = merge({"recipe": name, "loss": {"name": DEFAULT_LOSS}}, recipe.settings)
     merged = merge(defaults, explicit)
     if "data" not in merged and recipe.place:
@@ -69,15 +74,6 @@ def resolve(
     if recipe.options and isinstance(source := merged.get("data"), str):
         merged["data"] = add_options(source, recipe.options)
     return _with_clipping(_with_preprocess(from_plain(merged)))
-
-
-def _find_recipe(name: str) -> Recipe:
-    if name not in RECIPES:
-        raise UsageError(
-            f"there is no recipe {name!r}; `florilege recipes` lists all {len(RECIPES)}"
-            f"{suggestion(name, RECIPES)}"
-        )
-    return RECIPES[name]
 
 
 def _with_preprocess(config: TrainConfig) -> TrainConfig:

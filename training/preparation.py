@@ -51,8 +51,11 @@ def facts(config: TrainConfig, dataset: Dataset, resumed: RunFolder | None) -> d
     plain = config.to_plain()
     settings = {name: value for name, value in plain.items() if name not in MACHINE_SETTINGS}
     pictures = {f"{name} data": _digest(split) for name, split in dataset.splits.items()}
+    state = "new" if resumed is None else "without checkpoint"
+    if resumed is not None and resumed.last.is_file():
+        state = f"of {resumed.last.stat().st_size} bytes"
     versions = {"florilege": version("florilege"), "torch": torch.__version__}
-    return {**settings, **pictures, **versions, "run folder": _state(resumed)}
+    return {**settings, **pictures, **versions, "run folder": state}
 
 
 def _digest(split: Split) -> str:
@@ -61,12 +64,6 @@ def _digest(split: Split) -> str:
     for name in split.names:
         digest.update(f"{name}\n".encode())
     return f"{len(split)} pictures {digest.hexdigest()[:8]}"
-
-
-def _state(run: RunFolder | None) -> str:
-    if run is None:
-        return "new"
-    return f"of {run.last.stat().st_size} bytes" if run.last.is_file() else "without checkpoint"
 
 
 def reference_pictures(dataset: Dataset) -> bytes | None:

@@ -15,14 +15,8 @@ from florilege.training.configuration import from_plain, read_yaml, to_yaml
 from florilege.training.loop.checkpoint import write
 
 MAY_CHANGE: Final = (
-    "epochs",
-    "device",
-    "workers",
-    "cache_mb",
-    "picture_cache",
-    "checkpoint",
-    "features",
-    "compile",
+    *("epochs", "device", "workers", "cache_mb"),
+    *("picture_cache", "checkpoint", "features", "compile"),
 )
 """Settings that a resumed run may change."""
 

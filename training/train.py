@@ -101,7 +101,18 @@ class _TrainingProcess:
         self.synchronise()
         with self.reserved():
             self.finish(self.loop())
-        return _result(self.config, self.folder, self.position)
+        best = self.position.best_epoch
+        row = self.position.history[best - 1] if best else {}
+        return TrainResult(
+            run=str(self.folder.path),
+            epochs=self.position.epoch,
+            best_epoch=best,
+            metric=str(metric_of(row) if row else self.config.validation.chosen_by),
+            accuracy=self.position.best_score,
+            head=str(row["val_best_head"]) if row else None,
+            score_kind=str(row["val_best_score_kind"]) if row else None,
+            seconds=self.position.seconds,
+        )
 
     def prepare(self) -> None:
         """Open the data, build loss and network, and give the network its first weights."""
@@ -113,7 +124,10 @@ class _TrainingProcess:
             self.planned_epochs = planned.epochs  # of the run before it was resumed
             self.thumbnails: bytes | None = None  # reference pictures of the classes
             if ranks.first:
-                self.check_folder()
+                if self.resumed:
+                    self.folder.check_resumable(config, self.dataset.classes)
+                else:
+                    self.folder.check_free()
                 self.thumbnails = reference_pictures(self.dataset)  # fails now if one is missing
             self.objective, network = seeded(config, self.dataset, ranks)
             notes += [*self.objective.notes, *unfreeze(network, config)]
@@ -130,13 +144,6 @@ class _TrainingProcess:
                 best = self.folder.best
                 load_into(network, read_weights(best), origin=str(best))
         self.network = network.to(self.compute.device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack this form
-
-    def check_folder(self) -> None:
-        """Refuse a folder that holds another run."""
-        if self.resumed:
-            self.folder.check_resumable(self.config, self.dataset.classes)
-        else:
-            self.folder.check_free()
 
     def synchronise(self) -> None:
         """Bring every process to the same step of the run, with its share of the batches."""
@@ -162,8 +169,7 @@ class _TrainingProcess:
             if ranks.first and not self.folder.photos.is_file():
                 self.photos = photos_of(self.dataset, config, self.sources, self.weights)
         if self.restored:
-            self.notes += _notes_on_continuing(position, ranks)
-            self.notes += _notes_on_rising_rate(position, config, self.planned_epochs)
+            self.notes += _notes_on_resuming(position, config, self.planned_epochs, ranks)
         position.processes = ranks.count
 
     def frozen_features(self) -> tuple[Features, Features] | None:
@@ -222,20 +228,16 @@ class _TrainingProcess:
             write_report(self.folder, self.config, self.position.history)
 
 
-def _notes_on_continuing(position: Position, ranks: Ranks) -> Iterator[str]:
-    """Notes on a resumed run."""
+def _notes_on_resuming(
+    position: Position, config: TrainConfig, planned_epochs: int, ranks: Ranks
+) -> Iterator[str]:
+    """Notes on a resumed run; more epochs than planned may raise the learning rate again."""
     yield f"continuing after {position.epoch} epochs and {position.step} steps"
     if position.processes != ranks.count:
         yield (
             f"the run had {position.processes} processes and now has {ranks.count}: the result is "
             "equally good, but not the same to the last bit"
         )
-
-
-def _notes_on_rising_rate(
-    position: Position, config: TrainConfig, planned_epochs: int
-) -> Iterator[str]:
-    """A note if more epochs than planned raise the learning rate again."""
     before, now = (
         rate_share(config.schedule, step=position.epoch, steps_per_epoch=1, epochs=epochs)
         for epochs in (planned_epochs, config.epochs)
@@ -246,18 +248,3 @@ def _notes_on_rising_rate(
             f"{before:.2g} to {now:.2g} of its peak. To train on at a low rate, start another run: "
             "--weights with this run folder, another --out and a small optimiser.learning_rate"
         )
-
-
-def _result(config: TrainConfig, folder: RunFolder, position: Position) -> TrainResult:
-    best = position.best_epoch
-    row = position.history[best - 1] if best else {}
-    return TrainResult(
-        run=str(folder.path),
-        epochs=position.epoch,
-        best_epoch=best,
-        metric=str(metric_of(row) if row else config.validation.chosen_by),
-        accuracy=position.best_score,
-        head=str(row["val_best_head"]) if row else None,
-        score_kind=str(row["val_best_score_kind"]) if row else None,
-        seconds=position.seconds,
-    )

@@ -1,5 +1,6 @@
 """A small folder of pictures and the settings to train on it in a second."""
 
+import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,18 @@ def small_objective(
     """The objective of a loss on data with these training pictures."""
     config = TrainConfig(data="flora", loss={"name": name, **parameters}, **settings)
     return make_objective(config, class_counts)
+
+
+def rows_of(run: Path) -> list[dict[str, str]]:
+    """The rows of ``metrics.csv``."""
+    with (run / "metrics.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def last_weights(run: Path) -> dict[str, Tensor]:
+    """The state of the network in ``last.pt``."""
+    weights: dict[str, Tensor] = torch.load(run / "last.pt", weights_only=True)["network"]
+    return weights
 
 
 def leave_out_drawings(patch: pytest.MonkeyPatch) -> None:

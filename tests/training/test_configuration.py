@@ -52,28 +52,25 @@ def test_a_resolved_configuration_is_itself_a_valid_file(recipe: str, tmp_path: 
     assert resolve({}, config=file) == config
 
 
-def test_another_loss_name_drops_the_parameters_of_the_recipes_loss() -> None:
-    options = {"recipe": "cifar100-avg-k5", "data": "x", "loss": "cross_entropy"}
-    config = resolve(options, overrides=["loss.k=2"])
-    assert config.loss == {"name": "cross_entropy", "k": 2}
+AVERAGE = RECIPES["cifar100-avg-k5"].settings["loss"]
 
 
-def test_a_parameter_may_be_set_before_the_name_of_its_loss() -> None:
-    options = {"recipe": "cifar100-avg-k5", "data": "x"}
-    config = resolve(options, overrides=["loss.gamma=1", "loss.name=focal"])
-    assert config.loss == {"name": "focal", "gamma": 1}
-
-
-def test_a_parameter_of_the_default_loss_may_be_set_without_naming_it() -> None:
-    config = resolve({"data": "x"}, overrides=["loss.label_smoothing=0.5"])
-    assert config.loss == {"name": "cross_entropy", "label_smoothing": 0.5}
-
-
-def test_the_same_loss_name_keeps_them() -> None:
-    recipe = "cifar100-avg-k5"
-    options = {"recipe": recipe, "data": "x", "loss": "two_head_average_k"}
-    config = resolve(options, overrides=["loss.alpha=2"])
-    assert config.loss == {**RECIPES[recipe].settings["loss"], "alpha": 2}
+@pytest.mark.parametrize(
+    ("flags", "overrides", "loss"),
+    [
+        # another name drops the parameters of the recipe's loss, the same name keeps them
+        ({"loss": "cross_entropy"}, ["loss.k=2"], {"name": "cross_entropy", "k": 2}),
+        ({"loss": AVERAGE["name"]}, ["loss.alpha=2"], {**AVERAGE, "alpha": 2}),
+        # a parameter may be set before the name, and for the default loss without one
+        ({}, ["loss.gamma=1", "loss.name=focal"], {"name": "focal", "gamma": 1}),
+        ({"recipe": None}, ["loss.a=0.5"], {"name": "cross_entropy", "a": 0.5}),
+    ],
+)
+def test_parameters_belong_to_the_loss_they_were_set_for(
+    flags: dict[str, Any], overrides: list[str], loss: dict[str, Any]
+) -> None:
+    options = {"recipe": "cifar100-avg-k5", "data": "x", **flags}
+    assert resolve(options, overrides=overrides).loss == loss
 
 
 def test_merging_goes_down_into_nested_settings_and_changes_neither_side() -> None:
@@ -101,15 +98,11 @@ def test_overrides_are_read_as_yaml_and_numbers_as_numbers(text: str, value: obj
     assert (result, type(result)) == (value, type(value))
 
 
-@pytest.mark.parametrize("text", ["alpha", "=1", "loss.=1", ".alpha=1", ""])
-def test_an_override_without_a_name_or_a_value_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="--set takes name=value"):
+@pytest.mark.parametrize("text", ["alpha", "=1", "loss.=1", ".alpha=1", "", "a=[1"])
+def test_an_override_without_a_name_or_a_yaml_value_is_refused(text: str) -> None:
+    message = "the value is not YAML" if "[" in text else "--set takes name=value"
+    with pytest.raises(UsageError, match=message):
         resolve({"data": "x"}, overrides=[text])
-
-
-def test_an_override_that_is_no_yaml_is_refused() -> None:
-    with pytest.raises(UsageError, match="the value is not YAML"):
-        resolve({"data": "x"}, overrides=["a=[1"])
 
 
 @pytest.mark.parametrize(
@@ -272,9 +265,6 @@ def test_the_demo_brings_its_own_data() -> None:
 def test_a_file_that_holds_no_settings_is_refused(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         read_yaml(_file(tmp_path, text))
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"cannot read .*no\.yaml: No such file"):
         read_yaml(tmp_path / "no.yaml")
 

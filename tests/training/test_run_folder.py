@@ -47,13 +47,10 @@ def test_settings_and_classes_come_back(tmp_path: Path) -> None:
     assert folder.read_classes() == _classes()
 
 
-def test_the_same_settings_may_resume(tmp_path: Path) -> None:
-    _begun(tmp_path).check_resumable(small_config("flora"), _classes())
-
-
-def test_how_long_and_where_may_change(tmp_path: Path) -> None:
-    changed = small_config("flora", epochs=9, device="auto", workers=3, cache_mb=5)
-    _begun(tmp_path).check_resumable(changed, _classes())
+def test_the_same_settings_may_resume_for_longer_and_elsewhere(tmp_path: Path) -> None:
+    folder = _begun(tmp_path)
+    for changes in ({}, {"epochs": 9, "device": "auto", "workers": 3, "cache_mb": 5}):
+        folder.check_resumable(small_config("flora", **changes), _classes())
 
 
 def test_what_changes_the_result_may_not(tmp_path: Path) -> None:
@@ -72,6 +69,8 @@ def test_data_that_changed_meanwhile_are_refused(tmp_path: Path) -> None:
 def test_a_folder_without_settings_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match=r"is not a run folder: it has no config\.yaml"):
         RunFolder(tmp_path).read_config()
+    with pytest.raises(BundleError, match=r"cannot read .*classes\.json"):
+        RunFolder(tmp_path).read_classes()
 
 
 @pytest.mark.parametrize("text", ["a: [", "colour: red\ndata: x\n", ""])
@@ -79,11 +78,6 @@ def test_damaged_settings_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.yaml").write_text(text)
     with pytest.raises(BundleError, match=r"config\.yaml is damaged"):
         RunFolder(tmp_path).read_config()
-
-
-def test_missing_classes_are_named(tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match=r"cannot read .*classes\.json"):
-        RunFolder(tmp_path).read_classes()
 
 
 def test_two_processes_do_not_train_into_one_folder(tmp_path: Path) -> None:

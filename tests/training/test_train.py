@@ -1,4 +1,3 @@
-import csv
 import math
 import os
 import signal
@@ -23,7 +22,7 @@ from florilege.training.loop.training_loop import Run
 from florilege.training.losses import CrossEntropy
 from florilege.training.network import build_network
 from florilege.training.train import TrainResult, train_run
-from tests.training.small import small_config, write_photos
+from tests.training.small import last_weights, rows_of, small_config, write_photos
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:This process .* is multi-threaded:DeprecationWarning"  # forked workers, Python 3.12 on
@@ -47,19 +46,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> tuple[Pa
     return run, result
 
 
-def _rows(run: Path) -> list[dict[str, str]]:
-    with (run / "metrics.csv").open() as file:
-        return list(csv.DictReader(file))
-
-
 def _losses(run: Path) -> list[str]:
-    return [row["train_loss"] for row in _rows(run)]
-
-
-def _weights(run: Path) -> dict[str, Tensor]:
-    content = torch.load(run / "last.pt", weights_only=True)
-    result: dict[str, Tensor] = content["network"]
-    return result
+    return [row["train_loss"] for row in rows_of(run)]
 
 
 def _same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
@@ -92,16 +80,12 @@ def test_a_run_leaves_the_documented_files(finished: tuple[Path, TrainResult]) -
     assert list((run / "events").glob("events.out.tfevents.*"))
 
 
-def test_the_resolved_settings_can_be_read_back(
+def test_settings_and_classes_with_their_counts_can_be_read_back(
     finished: tuple[Path, TrainResult], photos: Path
 ) -> None:
     run, _ = finished
     read = from_plain(yaml.safe_load((run / "config.yaml").read_text()))
     assert read.to_plain() == small_config(photos, epochs=6).to_plain()
-
-
-def test_the_classes_carry_their_training_counts(finished: tuple[Path, TrainResult]) -> None:
-    run, _ = finished
     classes = ClassTable.from_json((run / "classes.json").read_text())
     assert classes.ids == ("blue", "green", "red")
     assert classes.counts is not None
@@ -119,33 +103,22 @@ def test_the_best_weights_are_those_of_the_best_epoch(
     finished: tuple[Path, TrainResult],
 ) -> None:
     run, result = finished
-    rows = _rows(run)
+    rows = rows_of(run)
     scores = [float(row["val_score"]) for row in rows]
     assert result.best_epoch == 1 + scores.index(max(scores))  # in a tie the first
     assert result.accuracy == max(scores)
 
 
-def test_the_metrics_hold_the_classes_taught_per_picture(
-    finished: tuple[Path, TrainResult],
-) -> None:
-    run, _ = finished
-    assert [float(row["train_set_size"]) for row in _rows(run)] == [2.0] * 6  # its average_k
-
-
 def test_the_metrics_hold_every_head_score_kind_and_k(finished: tuple[Path, TrainResult]) -> None:
-    run, _ = finished
-    last = _rows(run)[-1]
+    rows = rows_of(finished[0])
     for head in ("multi_label", "sccp"):
-        assert 0 <= float(last[f"val_top_1_{head}"]) <= 1
+        assert 0 <= float(rows[-1][f"val_top_1_{head}"]) <= 1
         for kind in ("softmax", "sigmoid"):
             for k in ("1", "1.5", "2"):
-                assert 0 <= float(last[f"val_average_{k}_{head}_{kind}"]) <= 1
-    assert last["step"] == str(6 * 5)  # 36 pictures in batches of 8
-
-
-def test_the_written_rate_falls_along_the_cosine(finished: tuple[Path, TrainResult]) -> None:
-    run, _ = finished
-    rates = [float(row["learning_rate"]) for row in _rows(run)]
+                assert 0 <= float(rows[-1][f"val_average_{k}_{head}_{kind}"]) <= 1
+    assert rows[-1]["step"] == str(6 * 5)  # 36 pictures in batches of 8
+    assert [float(row["train_set_size"]) for row in rows] == [2.0] * 6  # its average_k
+    rates = [float(row["learning_rate"]) for row in rows]
     assert rates == sorted(rates, reverse=True)
     assert rates[0] < 0.05
     assert rates[-1] == pytest.approx(0.05 * (1 + math.cos(29 / 30 * math.pi)) / 2)
@@ -154,7 +127,7 @@ def test_the_written_rate_falls_along_the_cosine(finished: tuple[Path, TrainResu
 def test_the_first_of_equally_good_epochs_is_kept(photos: Path, tmp_path: Path) -> None:
     config = small_config(photos, epochs=3, validation={"average_k": 2}, optimiser=STILL)
     result = train_run(config, tmp_path / "run", say=lambda _: None)
-    scores = [row["val_score"] for row in _rows(tmp_path / "run")]
+    scores = [row["val_score"] for row in rows_of(tmp_path / "run")]
     assert scores[1] == scores[2] == max(scores)
     assert result.best_epoch == 1 + scores.index(max(scores))
 
@@ -166,7 +139,7 @@ def test_the_same_seed_gives_the_same_curve_and_weights(photos: Path, tmp_path: 
     for name in ("a", "b"):
         train_run(small_config(photos), tmp_path / name, say=lambda _: None)
     assert _losses(tmp_path / "a") == _losses(tmp_path / "b")
-    assert _same(_weights(tmp_path / "a"), _weights(tmp_path / "b"))
+    assert _same(last_weights(tmp_path / "a"), last_weights(tmp_path / "b"))
 
 
 def test_another_seed_gives_another_curve(photos: Path, tmp_path: Path) -> None:
@@ -181,13 +154,13 @@ def test_workers_and_memory_change_nothing(
 ) -> None:
     train_run(small_config(photos, epochs=1), tmp_path / "a", say=lambda _: None)
     train_run(small_config(photos, epochs=1, **changes), tmp_path / "b", say=lambda _: None)
-    assert _same(_weights(tmp_path / "a"), _weights(tmp_path / "b"))
+    assert _same(last_weights(tmp_path / "a"), last_weights(tmp_path / "b"))
 
 
 def test_bf16_trains_on_a_cpu(photos: Path, tmp_path: Path) -> None:
     result = train_run(small_config(photos, precision="bf16"), tmp_path / "a", say=lambda _: None)
     assert result.accuracy is not None
-    assert _weights(tmp_path / "a")["head.sccp.weight"].dtype == torch.float32
+    assert last_weights(tmp_path / "a")["head.sccp.weight"].dtype == torch.float32
 
 
 def test_no_epochs_write_the_initial_weights(photos: Path, tmp_path: Path) -> None:
@@ -208,7 +181,7 @@ def test_cross_entropy_gets_one_linear_head(photos: Path, tmp_path: Path) -> Non
     config = small_config(photos, loss={"name": "cross_entropy"}, epochs=1)
     result = train_run(config, tmp_path / "run", say=lambda _: None)
     assert result.head == "linear"
-    assert "head.weight" in _weights(tmp_path / "run")
+    assert "head.weight" in last_weights(tmp_path / "run")
 
 
 @pytest.mark.parametrize("name", losses.LOSSES)
@@ -216,13 +189,13 @@ def test_every_loss_trains_by_its_name_alone(photos: Path, tmp_path: Path, name:
     config = small_config(photos, loss={"name": name}, epochs=1)
     result = train_run(config, tmp_path / "run", say=lambda _: None)
     assert result.accuracy is not None
-    rows = _rows(tmp_path / "run")
+    rows = rows_of(tmp_path / "run")
     assert math.isfinite(float(rows[0]["train_loss"]))
     torch.manual_seed(0)
     start = build_network(config, losses.LOSSES[name].head, 3).state_dict()
     assert not torch.equal(
         start["backbone.layers.0.0.weight"],
-        _weights(tmp_path / "run")["backbone.layers.0.0.weight"],
+        last_weights(tmp_path / "run")["backbone.layers.0.0.weight"],
     )
 
 
@@ -246,7 +219,7 @@ def test_a_loss_that_wants_rows_gets_those_of_the_batch(
     assert sorted(calls) == list(range(36))
 
 
-def test_a_cosine_head_takes_the_scale_of_its_loss(
+def test_a_cosine_head_takes_the_scale_of_its_loss_or_of_the_settings(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Margin(CrossEntropy):
@@ -261,27 +234,18 @@ def test_a_cosine_head_takes_the_scale_of_its_loss(
             assert logits.abs().max() <= 1.001  # cosines
             return super().forward(self.scale * logits, labels)
 
-    monkeypatch.setattr(losses, "LOSSES", {"margin": Margin})
-    monkeypatch.setattr(losses, "build", lambda _name, **parameters: Margin(**parameters))
-    config = small_config(photos, loss={"name": "margin", "scale": 20.0}, epochs=1)
-    train_run(config, tmp_path / "run", say=lambda _: None)
-    network = build_network(config, "cosine", 3)
-    network.load_state_dict(_weights(tmp_path / "run"))
-    assert isinstance(network.head, CosineHead)
-    assert network.head.scale.item() == 20.0
-
-
-def test_a_cosine_head_of_any_loss_takes_the_scale_of_the_settings(
-    photos: Path, tmp_path: Path
-) -> None:
-    config = small_config(
-        photos, loss={"name": "top_k_hinge", "k": 1}, head="cosine", head_scale=4.0, epochs=1
-    )
-    train_run(config, tmp_path / "run", say=lambda _: None)
-    network = build_network(config, "cosine", 3)
-    network.load_state_dict(_weights(tmp_path / "run"))
-    assert isinstance(network.head, CosineHead)
-    assert network.head.scale.item() == 4.0
+    margin: dict[str, Any] = {"loss": {"name": "margin", "scale": 20.0}}
+    other: dict[str, Any] = {"loss": {"name": "top_k_hinge", "k": 1}, "head": "cosine"}
+    for changes, scale in ((other | {"head_scale": 4.0}, 4.0), (margin, 20.0)):
+        if changes is margin:
+            monkeypatch.setattr(losses, "LOSSES", {"margin": Margin})
+            monkeypatch.setattr(losses, "build", lambda _name, **parameters: Margin(**parameters))
+        config = small_config(photos, **changes, epochs=1)
+        train_run(config, tmp_path / str(scale), say=lambda _: None)
+        network = build_network(config, "cosine", 3)
+        network.load_state_dict(last_weights(tmp_path / str(scale)))
+        assert isinstance(network.head, CosineHead)
+        assert network.head.scale.item() == scale
 
 
 # Initial weights ----------------------------------------------------------------------------
@@ -427,7 +391,7 @@ def test_an_interrupted_run_saves_first_and_resumes_to_the_same_weights(
     saved = torch.load(tmp_path / "cut" / "last.pt", weights_only=True)["position"]
     assert (saved["epoch"], saved["batch"], saved["step"]) == (1, 3, 8)
     train_run(config, tmp_path / "cut", resume=True, say=lines.append)
-    assert _same(_weights(tmp_path / "whole"), _weights(tmp_path / "cut"))
+    assert _same(last_weights(tmp_path / "whole"), last_weights(tmp_path / "cut"))
     assert _losses(tmp_path / "whole") == _losses(tmp_path / "cut")
 
 
@@ -448,7 +412,7 @@ def test_a_run_interrupted_during_validation_resumes_with_the_validation(
     saved = torch.load(tmp_path / "cut" / "last.pt", weights_only=True)["position"]
     assert (saved["epoch"], saved["batch"]) == (0, 5)
     train_run(small_config(photos), tmp_path / "cut", resume=True, say=lambda _: None)
-    assert _same(_weights(tmp_path / "whole"), _weights(tmp_path / "cut"))
+    assert _same(last_weights(tmp_path / "whole"), last_weights(tmp_path / "cut"))
     assert _losses(tmp_path / "whole") == _losses(tmp_path / "cut")
 
 
@@ -464,7 +428,7 @@ def test_resuming_where_nothing_was_saved_yet_starts(photos: Path, tmp_path: Pat
     config = small_config(photos, epochs=1)
     train_run(config, tmp_path / "a", say=lambda _: None)
     train_run(config, tmp_path / "b", resume=True, say=lambda _: None)
-    assert _same(_weights(tmp_path / "a"), _weights(tmp_path / "b"))
+    assert _same(last_weights(tmp_path / "a"), last_weights(tmp_path / "b"))
 
 
 # Bad input ----------------------------------------------------------------------------------
@@ -522,17 +486,15 @@ def test_data_with_one_class_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_a_val_class_that_train_lacks_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("old", "new", "named"), [("val/red", "val/violet", "violet"), ("val", "elsewhere", "val")]
+)
+def test_a_val_split_that_is_missing_or_has_other_classes_is_refused(
+    tmp_path: Path, old: str, new: str, named: str
+) -> None:
     data = write_photos(tmp_path / "photos")
-    (data / "val" / "red").rename(data / "val" / "violet")
-    with pytest.raises(DataError, match="violet"):
-        train_run(small_config(data), tmp_path / "run", say=lambda _: None)
-
-
-def test_data_without_val_are_refused(tmp_path: Path) -> None:
-    data = write_photos(tmp_path / "photos")
-    (data / "val").rename(tmp_path / "elsewhere")
-    with pytest.raises(DataError, match="val"):
+    (data / old).rename(data / new if "/" in new else tmp_path / new)
+    with pytest.raises(DataError, match=named):
         train_run(small_config(data), tmp_path / "run", say=lambda _: None)
 
 
@@ -587,9 +549,18 @@ def test_a_missing_gpu_is_refused(
         train_run(small_config(photos, device="cuda"), tmp_path / "run")
 
 
-def test_a_loss_of_nan_stops_with_advice(photos: Path, tmp_path: Path) -> None:
-    config = small_config(photos, optimiser={"learning_rate": 1e30})
-    with pytest.raises(UsageError, match=r"became NaN by step .*learning_rate.*no checkpoint has"):
+@pytest.mark.parametrize(
+    ("batch_size", "message"),
+    [
+        (8, r"became NaN by step .*learning_rate.*no checkpoint has"),
+        (36, r"logits on val .* after step 1: lower .*learning_rate"),  # the last step
+    ],
+)
+def test_a_run_that_diverges_stops_with_advice(
+    photos: Path, tmp_path: Path, batch_size: int, message: str
+) -> None:
+    config = small_config(photos, optimiser={"learning_rate": 1e30}, batch_size=batch_size)
+    with pytest.raises(UsageError, match=message):
         train_run(config, tmp_path / "run", say=lambda _: None)
 
 
@@ -654,12 +625,6 @@ def test_weights_that_are_not_finite_are_never_written(
 def test_a_k_too_large_for_the_classes_is_lowered_with_a_note(photos: Path, tmp_path: Path) -> None:
     answer = _said(tmp_path / "run", photos, validation={"k": 5})
     assert "validation.k is 2, the largest for 3 classes" in answer
-
-
-def test_a_last_step_that_diverges_stops_with_advice(photos: Path, tmp_path: Path) -> None:
-    config = small_config(photos, optimiser={"learning_rate": 1e30}, batch_size=36)
-    with pytest.raises(UsageError, match=r"logits on val .* after step 1: lower .*learning_rate"):
-        train_run(config, tmp_path / "run", say=lambda _: None)
 
 
 def test_an_unknown_loss_parameter_is_refused_with_the_known_ones(

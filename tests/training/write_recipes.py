@@ -20,8 +20,7 @@ HEAD = """# Recipes
 
 `python -m tests.training.write_recipes` generates this page. `florilege recipes` lists the recipes,
 with `--json` in full. `florilege train --recipe NAME --data DATA` trains one; `florilege sweep NAME
---data DATA --seeds 3` trains several seeds and prints published figures beside those on test
-([training.md](training.md#sweeps)).
+--data DATA --seeds 3` trains several seeds ([training.md](training.md#sweeps)).
 
 ## Ours
 

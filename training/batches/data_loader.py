@@ -4,7 +4,7 @@ A batch depends on (seed, epoch, rows) alone, not on the number of workers or on
 run starts.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -71,7 +71,7 @@ class EvaluationBatches(TorchDataset[Batch]):
 
     def __getitem__(self, index: int) -> Batch:
         rows = self.batches[index]
-        pictures: list[Any] = [self.pictures.read(row) for row in rows.tolist()]
+        pictures: list[Any] = [self.pictures[row] for row in rows.tolist()]
         problems = tuple(each for each in pictures if isinstance(each, str))
         if problems:
             rows = rows[[not isinstance(each, str) for each in pictures]]
@@ -175,25 +175,22 @@ def open_sources(
     return Sources(training, validation, default if config.workers is None else config.workers)
 
 
-class _BatchKey(NamedTuple):
-    """Identifies a batch of a run."""
-
-    epoch: int | None  # from 0; None is validation
-    number: int
-
-
 class _KeyedBatches(TorchDataset[Batch]):
-    """Every batch of a run by its key, which tells a worker when another epoch starts."""
+    """Every batch of a run by epoch, None for validation, and number.
+
+    The key tells a worker when another epoch starts.
+    """
 
     def __init__(self, training: TrainingBatches, validation: EvaluationBatches) -> None:
         self.training, self.validation = training, validation
 
-    def __getitem__(self, key: _BatchKey) -> Batch:
-        if key.epoch is None:
-            return self.validation[key.number]
-        if key.epoch != self.training.epoch:
-            self.training.begin(key.epoch)
-        return self.training[key.number]
+    def __getitem__(self, key: tuple[int | None, int]) -> Batch:
+        epoch, number = key
+        if epoch is None:
+            return self.validation[number]
+        if epoch != self.training.epoch:
+            self.training.begin(epoch)
+        return self.training[number]
 
 
 class BatchLoader:
@@ -211,7 +208,7 @@ class BatchLoader:
         validation = EvaluationBatches(sources.validation, size, ranks=ranks)
         self.training_batches, self.validation_batches = len(training), len(validation)
         self.validation_rounds = validation.rounds
-        self._keys: list[_BatchKey] = []  # of the batches requested next
+        self._keys: list[tuple[int | None, int]] = []  # of the batches requested next
         self._loader = loader_of(
             _KeyedBatches(training, validation),
             sampler=self._keys,
@@ -225,15 +222,17 @@ class BatchLoader:
         Raises:
             DataError: A picture cannot be read; the message names it.
         """
-        keys = [_BatchKey(epoch, number) for number in range(first, self.training_batches)]
+        keys = [(epoch, number) for number in range(first, self.training_batches)]
         return self._prepared(keys, self.sources.training)
 
     def validation(self) -> Iterator[Batch]:
         """The batches of `val` for this process; errors as in :meth:`training`."""
-        keys = [_BatchKey(None, number) for number in range(self.validation_batches)]
+        keys = [(None, number) for number in range(self.validation_batches)]
         return self._prepared(keys, self.sources.validation)
 
-    def _prepared(self, keys: list[_BatchKey], pictures: Pictures | Features) -> Iterator[Batch]:
+    def _prepared(
+        self, keys: Sequence[tuple[int | None, int]], pictures: Pictures | Features
+    ) -> Iterator[Batch]:
         self._keys[:] = keys
         for batch in self._loader:
             if batch.problems:

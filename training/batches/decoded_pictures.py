@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -23,7 +23,6 @@ from florilege.progress import progress
 from florilege.training.batches.picture_cache import PictureCache
 
 Picture = NDArray[np.uint8]
-Item = TypeVar("Item")
 CHUNK: Final = 64
 _SHOWN: Final = 10
 _LOOKED_AT: Final = 9
@@ -71,7 +70,7 @@ def short_side(split: Split) -> int | None:
 
 
 @dataclass(frozen=True)
-class Pictures:
+class Pictures(Dataset[Any]):
     """Pictures of a split by row, uint8 ``(height, width, 3)``.
 
     ``decoder`` turns the bytes of a file into a picture and can be pickled. Pictures come from
@@ -88,7 +87,7 @@ class Pictures:
     def __len__(self) -> int:
         return len(self.split)
 
-    def read(self, row: int) -> Any:
+    def __getitem__(self, row: int) -> Any:
         """One picture, or an error message about its file."""
         if self.in_memory is not None:
             return self.in_memory[row]
@@ -142,7 +141,7 @@ def hash_photos(split: Split, *, workers: int) -> list[bytes]:
 def _read_all(pictures: Pictures, activity: str, workers: int) -> list[Any]:
     items: list[Any] = []
     problems: list[str] = []
-    chunks = loader_of(_Chunks(pictures), workers=workers if len(pictures) > 4 * CHUNK else 0)
+    chunks = loader_of(pictures, chunk=CHUNK, workers=workers if len(pictures) > 4 * CHUNK else 0)
     with progress(len(pictures), f"{activity} {pictures.split.name}") as advance:
         for chunk in chunks:
             items += [item for item in chunk if not isinstance(item, str)]
@@ -153,30 +152,24 @@ def _read_all(pictures: Pictures, activity: str, workers: int) -> list[Any]:
     return items
 
 
-class _Chunks(Dataset[list[Any]]):
-    """Pictures in chunks, so that workers send few large messages."""
-
-    def __init__(self, pictures: Pictures) -> None:
-        self.pictures = pictures
-
-    def __len__(self) -> int:
-        return math.ceil(len(self.pictures) / CHUNK)
-
-    def __getitem__(self, chunk: int) -> list[Any]:
-        rows = range(chunk * CHUNK, min(len(self.pictures), (chunk + 1) * CHUNK))
-        return [self.pictures.read(row) for row in rows]
-
-
 def loader_of(
-    items: Dataset[Item], *, workers: int, pin: bool = False, sampler: Sequence[Any] | None = None
-) -> DataLoader[Item]:
-    """A loader of single items, by default all in order; its workers live as long as it does."""
+    items: Dataset[Any],
+    *,
+    workers: int,
+    chunk: int | None = None,
+    pin: bool = False,
+    sampler: Sequence[Any] | None = None,
+) -> DataLoader[Any]:
+    """A loader of single items or lists of ``chunk``, by default all in order.
+
+    Its workers live as long as it does.
+    """
     with warnings.catch_warnings():  # torch warns of more workers than cores
         warnings.filterwarnings("ignore", "This DataLoader will create")
         return DataLoader(
             items,
             sampler=sampler,
-            batch_size=None,
+            batch_size=chunk,
             num_workers=workers,
             collate_fn=_unchanged,
             pin_memory=pin,

@@ -114,7 +114,7 @@ class Features:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def read(self, row: int) -> NDArray[np.float32]:
+    def __getitem__(self, row: int) -> NDArray[np.float32]:
         """The features of one picture, ``(dimensions,)``."""
         features: NDArray[np.float32] = self.values[self.rows[row]]
         return features

@@ -116,7 +116,7 @@ class FrozenBackbone:
         graph = self._graph
 
         def features(row: int) -> tuple[int, NDArray[np.float32] | str]:
-            picture = pictures.read(row)
+            picture = pictures[row]
             if isinstance(picture, str):
                 return row, picture
             (values,) = graph.run([FEATURES], {INPUT: picture[np.newaxis]})

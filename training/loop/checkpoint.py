@@ -111,26 +111,20 @@ def load(path: Path, trained: TrainingState, ranks: Ranks = ALONE) -> Position:
         trained.loss_fn.load_state_dict(content["loss"])
         if trained.average is not None:
             load_into(trained.average, content["average"], origin=str(path))
-        trained.scaler.load_state_dict(content.get("scaler", {}))
-        position = Position(**content["position"])
-        if sums := content.get("sums"):
-            _restore_sums(position, sums, ranks)
+        trained.scaler.load_state_dict(content["scaler"])
+        position, sums = Position(**content["position"]), content["sums"]
+        if len(sums) == ranks.count:
+            position.loss_sum, position.classes_taught = sums[ranks.rank]
+        elif sums:  # the number of processes has changed: each takes the mean
+            means = torch.tensor(sums, dtype=torch.float64).mean(0)
+            position.loss_sum, position.classes_taught = means.tolist()
         torch.set_rng_state(content["random"])
         if content["random_cuda"] and torch.cuda.is_available():
-            torch.cuda.set_rng_state(content["random_cuda"][0])  # older files hold one per GPU
+            torch.cuda.set_rng_state(content["random_cuda"][0])
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise BundleError(f"{path} does not fit this run: {reason}") from error
     return position
-
-
-def _restore_sums(position: Position, sums: Sequence[Sequence[float]], ranks: Ranks) -> None:
-    """Restore the sums of this process; if the number of processes changed, their means."""
-    if len(sums) == ranks.count:
-        position.loss_sum, position.classes_taught = sums[ranks.rank]
-    else:
-        means = torch.tensor(sums, dtype=torch.float64).mean(0)
-        position.loss_sum, position.classes_taught = means.tolist()
 
 
 def _read(path: Path) -> dict[str, Any]:

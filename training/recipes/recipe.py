@@ -36,10 +36,6 @@ class PublishedFigure:
     deviation: float | None = None  # standard deviation over seeds, if published
     source: str  # such as "[A] table 1, row AVG-K"
 
-    def __str__(self) -> str:
-        """Metric and value, such as ``average-5 97.35 ± 0.06``."""
-        return f"{self.name} {self.value}"
-
     @property
     def name(self) -> str:
         """The metric, such as ``average-5``."""

@@ -2,30 +2,22 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 from pydantic import create_model
 
 from florilege.errors import UsageError
 from florilege.settings import FlagSettings, flags_of
-from florilege.terminal import conclude, new_table, print_result, print_table, warn
+from florilege.terminal import conclude, new_table, print_table, warn
 from florilege.training.cli import FLAGS, flag_of
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve
-from florilege.training.recipes import RECIPES
-from florilege.training.sweep.grid import (
-    Changes,
-    changed_settings,
-    overrides_of,
-    points_of,
-    words_of,
-)
-from florilege.training.sweep.sweep import PICTURE, ConfigOf, sweep
-from florilege.training.sweep.sweep_record import FILE, Record
+from florilege.training.sweep.grid import Changes, overrides_of, points_of, words_of
+from florilege.training.sweep.sweep import PICTURE, sweep
+from florilege.training.sweep.sweep_record import FILE, Mean, Record
 
 app = typer.Typer(add_completion=False, help="Train a recipe over a grid of settings and seeds.")
 
@@ -34,13 +26,6 @@ SweepFlags: Any = create_model(
     __base__=FlagSettings,
     **{name: flag_of(name) for name in FLAGS if name != "recipe"},
 )
-
-_TEST_FIGURE: Final = {  # the rule and the figure on test for each published metric
-    "average_k": ("average_k", "hit_rate"),
-    "macro_average_k": ("average_k", "macro_hit_rate"),
-    "top_k": ("top_k", "hit_rate"),
-    "macro_top_k": ("top_k", "macro_hit_rate"),
-}
 
 
 @app.command("sweep")
@@ -82,32 +67,26 @@ def sweep_command(
         raise UsageError("start a sweep without torchrun: it already trains a run on each GPU")
     flags = settings.model_dump()
     first, points = flags.get("seed") or 0, points_of(over or [])
-    config_of = partial(_config_of, {**flags, "recipe": recipe}, overrides or [], out / "features")
+
+    def config_of(changes: Changes, seed: int) -> TrainConfig:
+        words = [*(overrides or []), *overrides_of(changes)]
+        config = resolve({**flags, "recipe": recipe, "seed": seed}, overrides=words)
+        folder = config.features or str(out / "features")  # one for all runs
+        return config.model_copy(update={"features": folder}) if config.freeze else config
+
     record = sweep(config_of, points, range(first, first + seeds), out, resume=resume)
     if as_json:
         typer.echo(json.dumps({"out": str(out), **record.to_plain()}))
     else:
-        _print(record, config_of)
+        _print(record)
         bundles = [("serve", out / "bundles" / f"seed-{run.seed}") for run in record.chosen()]
         picture = [f"the curves are in {out / PICTURE}"] if bundles else []
         conclude(f"all figures are in {out / FILE}", *picture, then=bundles[:1])
     record.check_complete()
 
 
-def _config_of(
-    flags: Mapping[str, Any],
-    overrides: Sequence[str],
-    features: Path,
-    changes: Changes,
-    seed: int,
-) -> TrainConfig:
-    """The settings of a run; ``features`` is one folder for all of them."""
-    config = resolve({**flags, "seed": seed}, overrides=[*overrides, *overrides_of(changes)])
-    folder = config.features or str(features)
-    return config.model_copy(update={"features": folder}) if config.freeze else config
-
-
-def _print(record: Record, config_of: ConfigOf) -> None:
+def _print(record: Record) -> None:
+    """Print the settings with their accuracy on val, then the figures of the best one on test."""
     count = len(record.request["seeds"])
     if count == 1:
         warn("one seed: there is no interval, and other seeds may give other figures")
@@ -119,17 +98,13 @@ def _print(record: Record, config_of: ConfigOf) -> None:
         mark = "chosen" if runs == best_runs else "" if mean else "failed"
         table.add_row(words_of(runs[0].changes), str(mean or "-"), mark)
     print_table(table, f"{record.metric} on val, %, {over}")
-    if not best_runs:
-        return
-    typer.echo()
-    _print_test(record, over)
-    _print_beside_published(record, config_of(best_runs[0].changes, best_runs[0].seed))
+    if best_runs:
+        typer.echo()
+        _print_test(record.tested(), over)
 
 
-def _print_test(record: Record, over: str) -> None:
-    tested = record.tested()
-    headings = ("K", "average-K", "macro", "set size", "top-K", "macro")
-    table = new_table(headings)
+def _print_test(tested: Mapping[str, Mapping[float, Mapping[str, Mean]]], over: str) -> None:
+    table = new_table(("K", "average-K", "macro", "set size", "top-K", "macro"))
     for k, average in tested["average_k"].items():
         top = tested["top_k"].get(k)
         size = average["mean_set_size"]
@@ -142,17 +117,3 @@ def _print_test(record: Record, over: str) -> None:
             *((str(top["hit_rate"]), str(top["macro_hit_rate"])) if top else ("", "")),
         )
     print_table(table, f"on test, %, {over}")
-
-
-def _print_beside_published(record: Record, config: TrainConfig) -> None:
-    """Print the published figures of the recipe, and how these runs differ from the recipe."""
-    comparisons, tested = [], record.tested()
-    for figure in RECIPES[config.recipe].printed:
-        rule, name = _TEST_FIGURE[figure.metric]
-        here = tested[rule].get(float(figure.k), {}).get(name)
-        if here is not None:
-            comparisons.append(f"{figure.source}: {figure} published, {here} here")
-    if comparisons and (changes := changed_settings(config, record.learned_from)):
-        print_result(f"figures cannot be compared, settings differ: {', '.join(changes)}")
-    for line in comparisons:
-        print_result(line)

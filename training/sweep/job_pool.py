@@ -32,13 +32,12 @@ class TrainingJob:
     def __call__(self) -> TrainResult | str:
         """Train; returns the result, or why the run failed."""
         try:
-            return train_run(self.config, self.folder, resume=True, say=self._say)
+            return train_run(
+                self.config, self.folder, resume=True, say=lambda line: say(f"[{self.name}] {line}")
+            )
         except Exception as error:  # such as a plain RuntimeError for lack of memory
             expected = isinstance(error, FlorilegeError)
             return str(error) if expected else f"{type(error).__name__}: {error}"
-
-    def _say(self, line: str) -> None:
-        say(f"[{self.name}] {line}")
 
 
 def devices(device: str) -> list[str]:

@@ -2,19 +2,23 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate.calibration_settings import DEFAULT_KS
+from florilege.calibration.calibrate.evaluate import evaluate_bundle
 from florilege.errors import FlorilegeError, UsageError
 from florilege.files import new_folder_lock
+from florilege.models.runtime import import_runtime
 from florilege.terminal import say
 from florilege.training.config import TrainConfig
 from florilege.training.network import objective_of
 from florilege.training.preparation import open_data
+from florilege.training.run_export import export_run
+from florilege.training.run_folder import RunFolder
 from florilege.training.sweep.grid import Changes, words_of
-from florilege.training.sweep.held_out import check_runtime, tested
 from florilege.training.sweep.job_pool import TrainingJob, devices, outcomes
-from florilege.training.sweep.sweep_record import Record, RunRecord, request_of
-from florilege.training.train import TrainResult
+from florilege.training.sweep.sweep_record import FIGURES, Record, RunRecord, request_of
 
 PICTURE: Final = "curves.png"
 
@@ -58,6 +62,7 @@ def sweep(
     dataset = open_data(first, ["train", "val", "test"])  # before hours of training
     for config in configs[:: len(seeds)]:
         objective_of(config, dataset)  # refuses wrong parameters of a loss now
+    import_runtime()  # which measures the runs in the end
     request = request_of(first, points, seeds)
     fresh = Record(
         recipe=first.recipe,
@@ -66,15 +71,12 @@ def sweep(
         learned_from=len(dataset.split("train")),
         runs=runs,
     )
-    notes = check_runtime(first.device)
     with new_folder_lock(folder, f"cannot use {folder} for a sweep"):
         if not (resume or all(entry.name.startswith(".") for entry in folder.iterdir())):
             raise UsageError(
                 f"{folder} is not empty: add --resume to continue the sweep in it, or choose "
                 "another --out"
             )
-        for note in notes:
-            say(note)
         record = Record.read(folder) or fresh
         record.check_same(request)
         record.write(folder)
@@ -97,35 +99,27 @@ def _check_comparable(configs: Sequence[TrainConfig]) -> None:
 
 def _train(record: Record, configs: Sequence[TrainConfig], folder: Path) -> None:
     """Train the runs that are not finished, failed ones again."""
+    count = len(record.runs)
     jobs = [
-        TrainingJob(
-            run=run,
-            name=f"{number}/{len(record.runs)} {run}",
-            config=config,
-            folder=folder / run.run,
-        )
+        TrainingJob(run=run, name=f"{number}/{count} {run}", config=config, folder=folder / run.run)
         for number, (run, config) in enumerate(zip(record.runs, configs, strict=True), start=1)
         if run.status != "finished"
     ]
-    if len(jobs) < len(record.runs):
-        say(f"{len(record.runs) - len(jobs)} of {len(record.runs)} runs are finished already")
+    if len(jobs) < count:
+        say(f"{count - len(jobs)} of {count} runs are finished already")
     on = devices(configs[0].device)
     alone = 1 if configs[0].freeze and len(on) > 1 else 0  # the first computes features for all
     for part, where in ((jobs[:alone], on[:1]), (jobs[alone:], on)):
         for job, outcome in outcomes(part, where):
-            _record_outcome(job.run, outcome)
+            run = job.run
+            if isinstance(outcome, str):
+                run.status, run.error = "failed", outcome
+                say(f"failed: {run}: {outcome}")
+            else:
+                run.status, run.error, run.seconds = "finished", None, outcome.seconds
+                run.accuracy, run.best_epoch = outcome.accuracy, outcome.best_epoch
+                run.head, run.score_kind = outcome.head, outcome.score_kind
             record.write(folder)
-
-
-def _record_outcome(run: RunRecord, outcome: TrainResult | str) -> None:
-    """Write the outcome of a run into its record."""
-    if isinstance(outcome, str):
-        run.status, run.error = "failed", outcome
-        say(f"failed: {run}: {outcome}")
-        return
-    run.status, run.error, run.seconds = "finished", None, outcome.seconds
-    run.accuracy, run.best_epoch = outcome.accuracy, outcome.best_epoch
-    run.head, run.score_kind = outcome.head, outcome.score_kind
 
 
 def _test(record: Record, folder: Path) -> None:
@@ -135,11 +129,7 @@ def _test(record: Record, folder: Path) -> None:
         if run.test is None:
             picture_is_current = False
             say(f"on test: {run}")
-            assert run.head is not None  # it has ended after at least one epoch
-            assert run.score_kind is not None
-            bundle = folder / "bundles" / f"seed-{run.seed}"
-            bundle.parent.mkdir(exist_ok=True)
-            run.test = tested(folder / run.run, bundle, head=run.head, score_kind=run.score_kind)
+            run.test = tested(run, folder)
             record.write(folder)
     if runs and not picture_is_current:
         seeds = f"{len(runs)} seeds" if len(runs) > 1 else "1 seed"
@@ -150,3 +140,41 @@ def _test(record: Record, folder: Path) -> None:
             accuracy_over_k(record.tested(), title).savefig(folder / PICTURE, dpi=150)
         except OSError as error:
             raise FlorilegeError(f"cannot write {folder / PICTURE}: {error.strerror}") from error
+
+
+def tested(run: RunRecord, folder: Path) -> list[dict[str, Any]]:
+    """Export a run of a sweep, calibrate it on val and measure it on test.
+
+    As in [A] eq. 17 sets may be empty (``min_size`` 0). Head and score kind are those that were
+    best on val when the checkpoint was chosen.
+
+    Returns:
+        For the rules ``average_k`` and ``top_k`` and each K a row with ``rule``, ``k`` and
+        :data:`florilege.training.sweep.sweep_record.FIGURES`.
+
+    Raises:
+        BundleError, DataError: As `calibrate` and `evaluate`.
+    """
+    files, bundle = RunFolder(folder / run.run), folder / "bundles" / f"seed-{run.seed}"
+    config, classes = files.read_config(), len(files.read_classes())
+    device = "cpu" if config.device == "cpu" else "auto"  # ONNX Runtime may lack the GPU
+    largest, own = classes - 1.0, float(config.validation.k)
+    bundle.parent.mkdir(exist_ok=True)
+    export_run(files.path, bundle)
+    calibrate_bundle(
+        bundle,
+        config.data,
+        device=device,
+        ks=sorted({k for k in DEFAULT_KS if k <= largest} | {min(own, largest)}),
+        head=run.head,
+        score_kind=run.score_kind,
+        min_size=0,
+        rejection_method="none",
+    )
+    rows = []
+    for result in evaluate_bundle(bundle, config.data, device=device).rules:
+        name, k = result.point.requested_value
+        if result.point.rule in ("average_k", "top_k") and name == "k":
+            figures = {key: result.row.figures("evaluate")[key] for key in FIGURES}
+            rows.append({"rule": result.point.rule, "k": k, **figures})
+    return rows

@@ -1,7 +1,6 @@
 """The curves of a sweep; needs matplotlib, the extra ``report``."""
 
 from collections.abc import Mapping
-from typing import Final
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
@@ -9,11 +8,6 @@ from matplotlib.ticker import PercentFormatter
 
 from florilege.calibration.report.plot_style import BLUE, GREEN, STYLE, panel
 from florilege.training.sweep.sweep_record import Mean
-
-_LINES: Final = (
-    ("average_k", GREEN, "o", "-", "K on average"),
-    ("top_k", BLUE, "s", "--", "exactly K, the K best"),
-)
 
 
 @mpl.rc_context(STYLE)
@@ -23,24 +17,19 @@ def accuracy_over_k(tested: Mapping[str, Mapping[float, Mapping[str, Mean]]], ti
     ``tested`` is that of a `Record`: means by rule, K and figure.
     """
     figure, axes = panel("K", "sets of test photos with the truth")
-    for rule, colour, marker, line, label in _LINES:
+    for rule, colour, form, label in (
+        ("average_k", GREEN, "o-", "K on average"),
+        ("top_k", BLUE, "s--", "exactly K, the K best"),
+    ):
         by_k = tested.get(rule, {})
         means = [figures["hit_rate"] for figures in by_k.values()]
-        halves = [mean.half or 0.0 for mean in means]
+        values, halves = [mean.mean for mean in means], [mean.half or 0.0 for mean in means]
         axes.errorbar(
-            list(by_k),
-            [mean.mean for mean in means],
-            halves,
-            color=colour,
-            marker=marker,
-            linestyle=line,
-            markersize=4,
-            capsize=3,
-            label=label,
-        )
+            *(list(by_k), values, halves),
+            fmt=form, color=colour, markersize=4, capsize=3, label=label,
+        )  # fmt: skip
     axes.set_xticks(sorted({k for by_k in tested.values() for k in by_k}))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.set_title(title)
-    spread = any(mean.half for mean in means)
-    axes.legend(loc="lower right", title="mean and 95 % interval" if spread else None)
+    axes.legend(loc="lower right", title="mean and 95 % interval" if any(halves) else None)
     return figure

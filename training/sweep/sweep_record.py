@@ -6,22 +6,27 @@ interruption.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
+from itertools import groupby
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from florilege.calibration.intervals import student_half
 from florilege.errors import BundleError, SomeInputsFailed, UsageError
 from florilege.files import write_atomic
 from florilege.training.config import TrainConfig
-from florilege.training.sweep.grid import PER_RUN, Changes, words_of
+from florilege.training.run_folder import MAY_CHANGE
+from florilege.training.sweep.grid import Changes, words_of
 
 FILE: Final = "results.json"
+FIGURES: Final = ("hit_rate", "macro_hit_rate", "mean_set_size")
+_PER_RUN: Final = {"seed", *MAY_CHANGE} - {"epochs"}  # settings that are not part of the request
 
 
-@dataclass(kw_only=True)
-class RunRecord:
+class RunRecord(BaseModel):
     """One run: a setting with a seed."""
 
     changes: Changes
@@ -59,15 +64,17 @@ class Mean:
         return f"{100 * self.mean:.2f}{spread}"
 
 
-@dataclass(kw_only=True)
-class Record:
+class Record(BaseModel):
     """The record of a sweep."""
 
+    model_config = ConfigDict(populate_by_name=True)
+
     recipe: str
-    request: dict[str, Any]  # over, seeds and the settings that all runs share
+    # over, seeds and the settings that all runs share
+    request: dict[str, Any] = Field(validation_alias="asked", serialization_alias="asked")
     metric: str  # that chooses the setting, such as "average-5 accuracy"
     learned_from: int  # number of training photos
-    runs: list[RunRecord] = field(default_factory=list)
+    runs: list[RunRecord]
 
     def check_complete(self) -> None:
         """Raise an error that names the failed runs, if there are any.
@@ -84,10 +91,7 @@ class Record:
 
     def of_points(self) -> list[list[RunRecord]]:
         """The runs of each setting, in the order of the grid."""
-        by_changes: dict[str, list[RunRecord]] = {}
-        for run in self.runs:
-            by_changes.setdefault(json.dumps(run.changes), []).append(run)
-        return list(by_changes.values())
+        return [list(runs) for _, runs in groupby(self.runs, key=lambda run: run.changes)]
 
     def validated(self, runs: Sequence[RunRecord]) -> Mean | None:
         """The mean accuracy of a setting on val; None if one of its seeds has no result."""
@@ -106,15 +110,12 @@ class Record:
     def tested(self) -> dict[str, dict[float, dict[str, Mean]]]:
         """Means of the chosen setting on test, by rule, K and figure; empty until measured."""
         runs = self.chosen()
-        if not runs or any(run.test is None for run in runs):
+        if any(run.test is None for run in runs):
             return {}
-        by_seed: dict[tuple[str, float], list[dict[str, Any]]] = {}
-        for row in (row for run in runs for row in run.test or ()):
-            by_seed.setdefault((row["rule"], row["k"]), []).append(row)
         means = dict[str, dict[float, dict[str, Mean]]]()
-        for (rule, k), rows in by_seed.items():
+        for rows in zip(*(run.test or () for run in runs), strict=True):  # one row per seed
             figures = {name: Mean.of([row[name] for row in rows]) for name in FIGURES}
-            means.setdefault(rule, {})[k] = figures
+            means.setdefault(rows[0]["rule"], {})[rows[0]["k"]] = figures
         return means
 
     def to_plain(self) -> dict[str, Any]:
@@ -133,15 +134,10 @@ class Record:
             for rule, by_k in self.tested().items()
             for k, figures in by_k.items()
         ]
-        plain = {"asked" if key == "request" else key: value for key, value in asdict(self).items()}
-        return {**plain, "settings": settings, "test": test}
+        return {**self.model_dump(by_alias=True), "settings": settings, "test": test}
 
     def write(self, folder: Path) -> None:
-        """Write ``results.json``.
-
-        Raises:
-            BundleError: It cannot be written.
-        """
+        """Write ``results.json``; a ``BundleError`` if it cannot be written."""
         content = json.dumps(self.to_plain(), indent=1) + "\n"
         try:
             write_atomic(folder / FILE, content.encode())
@@ -150,21 +146,18 @@ class Record:
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
-        """The record of a folder; None if no sweep has started in it.
+        """The record of a folder, None if no sweep has started in it.
 
         Raises:
             BundleError: It is damaged.
         """
         path = folder / FILE
         try:
-            plain = json.loads(path.read_bytes())
-            runs = [RunRecord(**run) for run in plain["runs"]]
-            facts = {name: plain[name] for name in ("recipe", "metric", "learned_from")}
-            return cls(request=plain["asked"], **facts, runs=runs)
+            return cls.model_validate(json.loads(path.read_bytes()))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise BundleError(f"{path} is damaged: {error!r}") from error
+        except (OSError, ValueError) as error:
+            raise BundleError(f"{path} is damaged: {error}") from error
 
     def check_same(self, request: Mapping[str, Any]) -> None:
         """Refuse to continue a sweep that started with another request.
@@ -173,25 +166,23 @@ class Record:
             UsageError: The message names what differs.
         """
         keys = dict.fromkeys([*self.request, *request])
-        changed = [key for key in keys if self.request.get(key) != request.get(key)]
-        if changed:
-            differences = "; ".join(
-                f"{key} was {self.request.get(key)!r}, now {request.get(key)!r}" for key in changed
-            )
+        differences = [
+            f"{key} was {self.request.get(key)!r}, now {request.get(key)!r}"
+            for key in keys
+            if self.request.get(key) != request.get(key)
+        ]
+        if differences:
             raise UsageError(
-                f"a resumed sweep keeps its settings, but {differences}. Leave that out, or sweep "
-                "into another --out"
+                f"a resumed sweep keeps its settings, but {'; '.join(differences)}. Leave that "
+                "out, or sweep into another --out"
             )
-
-
-FIGURES: Final = ("hit_rate", "macro_hit_rate", "mean_set_size")
 
 
 def request_of(
     config: TrainConfig, points: Sequence[Changes], seeds: Sequence[int]
 ) -> dict[str, Any]:
     """The request of a sweep, for JSON: the grid, the seeds and the settings of all runs."""
-    settings = {key: value for key, value in config.to_plain().items() if key not in PER_RUN}
+    settings = {key: value for key, value in config.to_plain().items() if key not in _PER_RUN}
     facts = {"over": list(map(words_of, points)), "seeds": list(seeds), **settings}
     plain: dict[str, Any] = json.loads(json.dumps(facts))  # as read back from the file
     return plain

@@ -31,25 +31,21 @@ def test_without_changes_a_picture_of_the_right_size_is_untouched() -> None:
     np.testing.assert_array_equal(view, picture)
 
 
-def test_a_flip_happens_below_its_probability_only() -> None:
+@pytest.mark.parametrize(
+    ("setting", "draw", "view"),
+    [
+        ("flip", 4, np.fliplr),
+        ("flip_vertical", 5, np.flipud),
+        ("transpose", 12, lambda picture: picture.transpose(1, 0, 2)),
+    ],
+)
+def test_a_picture_is_mirrored_below_the_probability_only(
+    setting: str, draw: int, view: Any
+) -> None:
     picture = _picture(8, 8)
-    config = AugmentConfig(**{**PLAIN, "flip": 0.5})
-    below = [*HALVES[:4], 0.499, *HALVES[5:]]
-    np.testing.assert_array_equal(augment(picture, 8, config, below), picture[:, ::-1])
-    np.testing.assert_array_equal(augment(picture, 8, config, HALVES), picture)
-
-
-def test_a_vertical_flip_turns_the_picture_upside_down() -> None:
-    picture = _picture(8, 8)
-    config = AugmentConfig(**PLAIN, flip_vertical=1.0)
-    np.testing.assert_array_equal(augment(picture, 8, config, HALVES), picture[::-1])
-
-
-def test_a_transposition_mirrors_along_the_diagonal() -> None:
-    picture = _picture(8, 8)
-    config = AugmentConfig(**PLAIN, transpose=0.5)
-    view = augment(picture, 8, config, [*HALVES[:12], 0.49])
-    np.testing.assert_array_equal(view, picture.transpose(1, 0, 2))
+    config = AugmentConfig(**{**PLAIN, setting: 0.5})
+    below = [0.499 if number == draw else 0.5 for number in range(DRAWS)]
+    np.testing.assert_array_equal(augment(picture, 8, config, below), view(picture))
     np.testing.assert_array_equal(augment(picture, 8, config, HALVES), picture)
 
 
@@ -139,8 +135,9 @@ def test_a_black_shift_is_the_random_crop_of_a_picture_padded_with_zeros(
     np.testing.assert_array_equal(shifted(picture, down, right, "black"), cropped)
 
 
-def test_a_black_border_is_what_a_rotation_leaves() -> None:
+def test_a_rotation_leaves_black_corners_only_if_the_border_is_black() -> None:
     white = np.full((20, 20, 3), 255, dtype=np.uint8)
+    assert _rotated(white, 45.0).min() == 255
     turned = _rotated(white, 45.0, "black")
     assert turned[0, 0].max() == 0
     assert turned[10, 10].min() == 255
@@ -154,11 +151,6 @@ def test_a_quarter_turn_is_exact() -> None:
     picture = _picture(20, 20)
     np.testing.assert_array_equal(_rotated(picture, 90.0), np.rot90(picture))
     np.testing.assert_array_equal(_rotated(picture, 0.0), picture)
-
-
-def test_a_rotation_leaves_no_black_corners() -> None:
-    white = np.full((20, 20, 3), 255, dtype=np.uint8)
-    assert _rotated(white, 45.0).min() == 255
 
 
 def test_the_rotation_spans_its_range_both_ways() -> None:

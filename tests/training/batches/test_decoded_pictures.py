@@ -133,7 +133,7 @@ def test_keeping_all_gives_the_same_pictures_in_order(
     assert remaining.in_memory is not None
     assert len(remaining.in_memory) == 9
     for row in range(9):
-        np.testing.assert_array_equal(remaining.read(row), lazy.read(row))
+        np.testing.assert_array_equal(remaining[row], lazy[row])
 
 
 def test_every_unreadable_picture_is_named_with_its_reason() -> None:
@@ -150,7 +150,7 @@ def test_every_unreadable_picture_is_named_with_its_reason() -> None:
 
 
 def test_a_single_unreadable_picture_is_named_on_demand() -> None:
-    assert Pictures(_split({}, 2), DECODER).read(1) == "photo1.png: No such file or directory"
+    assert Pictures(_split({}, 2), DECODER)[1] == "photo1.png: No such file or directory"
 
 
 @pytest.mark.parametrize("more", [-1, 0, 1, 3])

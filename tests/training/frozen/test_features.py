@@ -76,7 +76,7 @@ def test_features_are_those_of_the_network_whichever_way_and_however_many_at_onc
     with torch.inference_mode():
         whole = PictureNetwork(network.backbone, SIZE.mean, SIZE.std)(torch.from_numpy(pictures))
     for result in (by_graph, in_openvino, by_torch):
-        read = np.stack([result.read(row) for row in range(len(result))])
+        read = np.stack([result[row] for row in range(len(result))])
         np.testing.assert_allclose(read, whole, atol=1e-4)
 
 
@@ -279,4 +279,4 @@ def test_onnx_runtime_computes_what_openvino_cannot(
     result = _frozen(network, tmp_path / "openvino", lines, IN_OPENVINO).features(split)
     assert lines[0].endswith("OpenVINO cannot: an operation is unknown")
     for row in range(len(split)):
-        np.testing.assert_array_equal(result.read(row), expected.read(row))
+        np.testing.assert_array_equal(result[row], expected[row])

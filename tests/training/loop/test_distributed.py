@@ -111,7 +111,7 @@ def test_all_validate_with_the_batch_norms_that_are_kept(several: Path) -> None:
     network = build_network(config, "linear", 3)
     network.load_state_dict(load_file(several / "whole/best.safetensors"))
     result = open_sources(open_dataset(config.data), config).validation
-    images = torch.stack([torch.from_numpy(result.read(row)) for row in range(len(result))])
+    images = torch.stack([torch.from_numpy(result[row]) for row in range(len(result))])
     outcome = config.preprocess
     with torch.no_grad():
         logits = PictureNetwork(network, outcome.mean, outcome.std).eval()(images)

@@ -23,7 +23,7 @@ from florilege.training.frozen.features import FrozenBackbone
 from florilege.training.loop import distributed
 from florilege.training.loop.training_loop import Run
 from florilege.training.train import train_run
-from tests.training.small import small_config, write_photos
+from tests.training.small import last_weights, small_config, write_photos
 
 ROOT = Path(__file__).parents[3]
 GPUS = torch.cuda.device_count()
@@ -45,8 +45,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _train(run: Path, photos: Path, **settings: Any) -> dict[str, torch.Tensor]:
     """The weights after an epoch."""
     train_run(small_config(photos, epochs=1, **settings), run, say=lambda _: None)
-    weights: dict[str, torch.Tensor] = torch.load(run / "last.pt", weights_only=True)["network"]
-    return weights
+    return last_weights(run)
 
 
 @pytest.fixture
@@ -122,7 +121,7 @@ def test_features_are_those_of_a_cpu(
         compute = Compute(torch.device(where), "fp32")
         backbone = FrozenBackbone(network.to(where), size, tmp_path / name, compute, 0, print)
         features = backbone.features(split)
-        values.append(np.stack([features.read(row) for row in range(len(features))]))
+        values.append(np.stack([features[row] for row in range(len(features))]))
     np.testing.assert_allclose(values[0], values[1], rtol=1e-4, atol=1e-4)
 
 

@@ -115,6 +115,38 @@ class Killed(BaseException):
     """Simulates a power cut: nothing is written after it."""
 
 
+def _whole_and_cut(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *, at: int, **settings: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The checkpoints of a run and of the same one, cut before a step and resumed."""
+    torch.set_num_threads(1)
+    photos = write_photos(folder / "photos", train=9, val=3)
+    config = small_config(photos, batch_size=4, checkpoint={"every_steps": 3}, **settings)
+    train_run(config, folder / "whole", say=lambda _: None)
+    step = Run.train_step
+
+    def deadly(self: Run, group: Sequence[Batch], each: int) -> torch.Tensor:
+        if self.position.step == at:
+            raise Killed
+        return step(self, group, each)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Run, "train_step", deadly)
+        with pytest.raises(Killed):
+            train_run(config, folder / "cut", say=lambda _: None)
+    saved = torch.load(folder / "cut" / "last.pt", weights_only=True)["position"]
+    assert saved["batch"] % config.accumulate == 0
+    train_run(config, folder / "cut", resume=True, say=lambda _: None)
+    digests = {_digest(folder / run / "best.safetensors") for run in ("whole", "cut")}
+    assert len(digests) == 1
+    one, other = (
+        torch.load(folder / run / "last.pt", weights_only=True) for run in ("whole", "cut")
+    )
+    for part in ("network", "average", "optimiser", "loss", "scaler"):
+        torch.testing.assert_close(one[part], other[part], rtol=0, atol=0)
+    return one, other
+
+
 @pytest.mark.parametrize("optimiser", ["sgd", "adamw"])
 @pytest.mark.parametrize("decay", [None, 0.9])
 @pytest.mark.parametrize("accumulate", [1, 2])
@@ -125,66 +157,24 @@ def test_state_kept_over_the_steps_resumes_mid_epoch(
     decay: float | None,
     accumulate: int,
 ) -> None:
-    torch.set_num_threads(1)
-    config = small_config(
-        write_photos(tmp_path / "photos", train=9, val=3),
-        batch_size=4,
+    one, _ = _whole_and_cut(
+        tmp_path,
+        monkeypatch,
+        at=9 if accumulate == 1 else 6,  # an epoch has 7 steps or 4
         accumulate=accumulate,
         optimiser={"name": optimiser},
         average={"decay": decay},
-        checkpoint={"every_steps": 3},
         mixup=0.4 if accumulate == 2 else 0.0,
         class_weight_power=0.0 if decay is None else 0.5,
     )
-    train_run(config, tmp_path / "whole", say=lambda _: None)
-    step, steps = Run.train_step, 7 if accumulate == 1 else 4  # of an epoch
-
-    def deadly(self: Run, group: Sequence[Batch], each: int) -> torch.Tensor:
-        if self.position.step == steps + 2:
-            raise Killed
-        return step(self, group, each)
-
-    monkeypatch.setattr(Run, "train_step", deadly)
-    with pytest.raises(Killed):
-        train_run(config, tmp_path / "cut", say=lambda _: None)
-    monkeypatch.undo()
-    saved = torch.load(tmp_path / "cut" / "last.pt", weights_only=True)["position"]
-    assert saved["batch"] % accumulate == 0
-    train_run(config, tmp_path / "cut", resume=True, say=lambda _: None)
-    digests = {_digest(tmp_path / run / "best.safetensors") for run in ("whole", "cut")}
-    assert len(digests) == 1
-    one, other = (
-        torch.load(tmp_path / run / "last.pt", weights_only=True) for run in ("whole", "cut")
-    )
-    for part in ("network", "average", "optimiser", "loss", "scaler"):
-        torch.testing.assert_close(one[part], other[part], rtol=0, atol=0)
     assert bool(one["average"]) == (decay is not None)
 
 
 def test_the_scale_of_fp16_resumes_mid_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    torch.set_num_threads(1)
     half = Compute(torch.device("cpu"), "fp16")  # as on a GPU
     monkeypatch.setattr("florilege.training.train.choose", lambda *_: half)
-    photos = write_photos(tmp_path / "photos", train=9, val=3)
-    config = small_config(photos, batch_size=4, checkpoint={"every_steps": 3})
-    train_run(config, tmp_path / "whole", say=lambda _: None)
-    step = Run.train_step
-
-    def deadly(self: Run, group: Sequence[Batch], each: int) -> torch.Tensor:
-        if self.position.step == 10:
-            raise Killed
-        return step(self, group, each)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Run, "train_step", deadly)
-        with pytest.raises(Killed):
-            train_run(config, tmp_path / "cut", say=lambda _: None)
-    train_run(config, tmp_path / "cut", resume=True, say=lambda _: None)
-    one, other = (
-        torch.load(tmp_path / run / "last.pt", weights_only=True) for run in ("whole", "cut")
-    )
+    one, other = _whole_and_cut(tmp_path, monkeypatch, at=10)
     assert one["scaler"] == other["scaler"]
     assert one["scaler"]["_growth_tracker"] > 0
-    torch.testing.assert_close(one["network"], other["network"], rtol=0, atol=0)

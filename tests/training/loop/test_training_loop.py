@@ -1,6 +1,5 @@
 """What the loop does between epochs: reset, reorder, validate, keep the best weights, stop."""
 
-import csv
 import os
 import signal
 import threading
@@ -22,7 +21,6 @@ from florilege.errors import UsageError
 from florilege.models.backbones import Network
 from florilege.models.export import PictureNetwork
 from florilege.training.batches.data_loader import Batch, BatchLoader, Sources, open_sources
-from florilege.training.batches.decoded_pictures import Pictures
 from florilege.training.config import TrainConfig
 from florilege.training.device import Compute
 from florilege.training.loop import checkpoint
@@ -33,7 +31,7 @@ from florilege.training.losses import LOSSES
 from florilege.training.network import build_network
 from florilege.training.optimisation.mixup import Mixture
 from florilege.training.train import TrainResult, train_run
-from tests.training.small import plain_network, small_config, write_photos
+from tests.training.small import last_weights, plain_network, rows_of, small_config, write_photos
 
 CONSTANT = {"schedule": {"name": "constant"}, "optimiser": {"learning_rate": 1e-12}}
 
@@ -48,16 +46,6 @@ def _train(config: TrainConfig, run: Path) -> TrainResult:
     return train_run(config, run, say=lambda _: None)
 
 
-def _rows(run: Path) -> list[dict[str, str]]:
-    with (run / "metrics.csv").open() as file:
-        return list(csv.DictReader(file))
-
-
-def _last_weights(run: Path) -> dict[str, Tensor]:
-    weights: dict[str, Tensor] = torch.load(run / "last.pt", weights_only=True)["network"]
-    return weights
-
-
 def _sources(config: TrainConfig) -> Sources:
     return open_sources(open_dataset(config.data), config)
 
@@ -65,6 +53,18 @@ def _sources(config: TrainConfig) -> Sources:
 def _network(config: TrainConfig, head: str) -> PictureNetwork:
     expected = config.preprocess
     return PictureNetwork(build_network(config, head, 3), expected.mean, expected.std)
+
+
+def _check_log_losses(run: Path, network: PictureNetwork, config: TrainConfig) -> None:
+    """The log-losses of the last epoch are those of ``network`` on the pictures of val."""
+    pictures = _sources(config).validation
+    images = torch.stack([torch.from_numpy(pictures[row]) for row in range(len(pictures))])
+    with torch.no_grad():
+        outputs = network.eval()(images)
+    for head, logits in zip(("multi_label", "sccp"), outputs, strict=True):
+        expected = F.cross_entropy(logits, torch.from_numpy(pictures.split.labels)).item()
+        output = float(rows_of(run)[-1][f"val_log_loss_{head}"])
+        assert output == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_kept_weights_are_those_of_the_best_epoch_and_not_the_last(
@@ -77,30 +77,20 @@ def test_the_kept_weights_are_those_of_the_best_epoch_and_not_the_last(
     _train(small_config(photos, epochs=best, **settings), tmp_path / "until")
     remaining, expected = (
         load_file(tmp_path / "all/best.safetensors"),
-        _last_weights(tmp_path / "until"),
+        last_weights(tmp_path / "until"),
     )
     assert remaining.keys() == expected.keys()
     assert all(torch.equal(remaining[key], expected[key]) for key in remaining)
     moving = "backbone.layers.0.1.running_mean"  # even so small a rate leaves batch norm counting
-    assert not torch.equal(remaining[moving], _last_weights(tmp_path / "all")[moving])
+    assert not torch.equal(remaining[moving], last_weights(tmp_path / "all")[moving])
 
 
 def test_validation_sees_the_network_as_the_server_will(photos: Path, tmp_path: Path) -> None:
     config = small_config(photos, mean=[0.1, 0.2, 0.3], std=[0.3, 0.5, 0.7])
     _train(config, tmp_path / "run")
     network = _network(config, "two_head")
-    network.network.load_state_dict(_last_weights(tmp_path / "run"))
-    pictures = _sources(config).validation
-    assert isinstance(pictures, Pictures)
-    remaining = pictures.in_memory
-    assert remaining is not None
-    images = torch.stack([torch.from_numpy(picture) for picture in remaining])
-    with torch.no_grad():
-        outputs = network.eval()(images)
-    for head, logits in zip(("multi_label", "sccp"), outputs, strict=True):
-        expected = F.cross_entropy(logits, torch.from_numpy(pictures.split.labels)).item()
-        output = float(_rows(tmp_path / "run")[-1][f"val_log_loss_{head}"])
-        assert output == pytest.approx(expected, rel=1e-5)
+    network.network.load_state_dict(last_weights(tmp_path / "run"))
+    _check_log_losses(tmp_path / "run", network, config)
 
 
 def test_two_epochs_are_gradient_descent_by_hand(photos: Path, tmp_path: Path) -> None:
@@ -125,7 +115,7 @@ def test_two_epochs_are_gradient_descent_by_hand(photos: Path, tmp_path: Path) -
             torch.autograd.backward(F.cross_entropy(network(batch.images), batch.labels))
             torch.nn.utils.clip_grad_norm_(network.parameters(), 0.5)
             optimiser.step()
-    result = _last_weights(tmp_path / "run")
+    result = last_weights(tmp_path / "run")
     for name, expected in network.network.state_dict().items():
         torch.testing.assert_close(result[name], expected, rtol=1e-3, atol=1e-5)
 
@@ -159,7 +149,7 @@ def batches(monkeypatch: pytest.MonkeyPatch, clock: SimpleNamespace) -> list[Bat
 def test_each_epoch_counts_its_own_loss(photos: Path, tmp_path: Path) -> None:
     _train(small_config(photos, epochs=3), tmp_path / "run")
     mean = (4 * 8 * 8 + 4 * 4) / 36  # 36 pictures in batches of 8: the last has 4
-    results = [float(row["train_loss"]) for row in _rows(tmp_path / "run")]
+    results = [float(row["train_loss"]) for row in rows_of(tmp_path / "run")]
     assert results == pytest.approx([mean] * 3)
 
 
@@ -180,7 +170,7 @@ def test_the_seconds_of_a_run_continue_after_a_resume(
     clock.now += 1000  # nobody trained
     resumed = small_config(photos, epochs=3)
     assert train_run(resumed, tmp_path / "run", resume=True, say=lambda _: None).seconds == 15
-    assert [float(row["seconds"]) for row in _rows(tmp_path / "run")] == [5, 10, 15]
+    assert [float(row["seconds"]) for row in rows_of(tmp_path / "run")] == [5, 10, 15]
 
 
 @pytest.mark.usefixtures("batches")
@@ -268,12 +258,12 @@ def test_batches_of_a_step_are_one_large_batch(
     large = small_config(photos, batch_size=batch_size * accumulate, **common)
     results = [_train(config, tmp_path / str(n)) for n, config in enumerate((small, large))]
     assert results[0].epochs == results[1].epochs
-    one, other = (_last_weights(tmp_path / str(n)) for n in (0, 1))
+    one, other = (last_weights(tmp_path / str(n)) for n in (0, 1))
     for name, value in one.items():
         torch.testing.assert_close(value, other[name], rtol=0, atol=1e-6)
-    losses = [[float(row["train_loss"]) for row in _rows(tmp_path / str(n))] for n in (0, 1)]
+    losses = [[float(row["train_loss"]) for row in rows_of(tmp_path / str(n))] for n in (0, 1)]
     assert losses[0] == pytest.approx(losses[1], abs=1e-6)
-    steps = [[row["step"] for row in _rows(tmp_path / str(n))] for n in (0, 1)]
+    steps = [[row["step"] for row in rows_of(tmp_path / str(n))] for n in (0, 1)]
     assert steps[0] == steps[1]
 
 
@@ -287,16 +277,7 @@ def test_the_averaged_weights_are_validated_and_kept(photos: Path, tmp_path: Pat
     assert not torch.equal(remaining["head.sccp.weight"], last["network"]["head.sccp.weight"])
     network = _network(config, "two_head")
     network.network.load_state_dict(remaining)
-    pictures = _sources(config).validation
-    assert isinstance(pictures, Pictures)
-    decoded = pictures.in_memory
-    assert decoded is not None
-    images = torch.stack([torch.from_numpy(picture) for picture in decoded])
-    with torch.no_grad():
-        logits = network.eval()(images)[1]
-    expected = F.cross_entropy(logits, torch.from_numpy(pictures.split.labels)).item()
-    output = float(_rows(tmp_path / "run")[-1]["val_log_loss_sccp"])
-    assert output == pytest.approx(expected, rel=1e-5)
+    _check_log_losses(tmp_path / "run", network, config)
 
 
 def test_training_continues_from_a_run_with_only_the_last_blocks(
@@ -309,7 +290,7 @@ def test_training_continues_from_a_run_with_only_the_last_blocks(
     train_run(config, tmp_path / "second", say=lines.append)
     before, after = (
         load_file(tmp_path / "first/best.safetensors"),
-        _last_weights(tmp_path / "second"),
+        last_weights(tmp_path / "second"),
     )
     moved = {name for name, value in after.items() if not torch.equal(value, before[name])}
     assert {name[: len("backbone.layers.4")] for name in moved if name.startswith("backbone")} == {
@@ -331,7 +312,7 @@ def test_a_compiled_run_is_the_same_but_for_rounding(
     monkeypatch.setattr("florilege.training.loop.training_loop.torch.compile", compiled)
     for name, expected in {"plain": False, "compiled": True}.items():
         _train(small_config(photos, epochs=1, compile=expected), tmp_path / name)
-    one, other = _last_weights(tmp_path / "plain"), _last_weights(tmp_path / "compiled")
+    one, other = last_weights(tmp_path / "plain"), last_weights(tmp_path / "compiled")
     assert one.keys() == other.keys()
     for name, value in one.items():
         torch.testing.assert_close(value, other[name], rtol=1e-3, atol=1e-5)
@@ -347,21 +328,10 @@ def test_every_metric_chooses_stops_and_is_named(photos: Path, tmp_path: Path, m
     assert result.metric == words
     assert any(f"  {words.removesuffix(' accuracy')} " in line for line in lines)
     assert result.best_epoch == result.epochs - 1
-    rows = _rows(tmp_path / "run")
+    rows = rows_of(tmp_path / "run")
     column = config.validation.chosen_by.column_of(str(result.head), str(result.score_kind))
     assert float(rows[result.epochs - 2][column]) == result.accuracy
     assert words in (tmp_path / "run/report.html").read_text()
-
-
-def test_an_older_checkpoint_of_a_plain_run_is_still_resumed(photos: Path, tmp_path: Path) -> None:
-    _train(small_config(photos, epochs=1), tmp_path / "run")
-    last = tmp_path / "run/last.pt"
-    content = torch.load(last, weights_only=True)
-    for key in ("average", "scaler"):
-        del content[key]
-    torch.save(content, last)
-    resumed = small_config(photos, epochs=2)
-    assert train_run(resumed, tmp_path / "run", resume=True, say=lambda _: None).epochs == 2
 
 
 def test_every_batch_of_a_run_draws_a_mixture_of_its_own(
@@ -446,7 +416,7 @@ def test_gradients_are_clipped_by_their_own_norm_and_not_by_that_of_the_scaled_o
         compute = kind(torch.device("cpu"), "fp32")
         monkeypatch.setattr("florilege.training.train.choose", lambda *_, compute=compute: compute)
         _train(small_config(photos, optimiser={"clip_norm": 0.5}), tmp_path / name)
-    one, other = _last_weights(tmp_path / "plain"), _last_weights(tmp_path / "scaled")
+    one, other = last_weights(tmp_path / "plain"), last_weights(tmp_path / "scaled")
     torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
@@ -454,7 +424,7 @@ def test_weights_are_averaged_after_the_step(photos: Path, tmp_path: Path) -> No
     config = small_config(photos, epochs=1, batch_size=36, average={"decay": 0.9})
     _train(config, tmp_path / "run")  # one step: the average is of its weights alone
     averaged = load_file(tmp_path / "run/best.safetensors")
-    torch.testing.assert_close(averaged, _last_weights(tmp_path / "run"), rtol=0, atol=0)
+    torch.testing.assert_close(averaged, last_weights(tmp_path / "run"), rtol=0, atol=0)
 
 
 def test_validation_computes_in_the_precision_of_the_run(

@@ -58,7 +58,7 @@ def test_one_seed_warns_of_the_missing_interval(
 ) -> None:
     figures = dict.fromkeys(FIGURES, 0.5)
     rows = [{"rule": rule, "k": 2.0, **figures} for rule in ("average_k", "top_k")]
-    monkeypatch.setattr(sweep, "tested", lambda *_run, **_head: rows)
+    monkeypatch.setattr(sweep, "tested", lambda *_run: rows)
     result = _call(*_words(photos, tmp_path / "s"), "--seeds", 1)
     assert result.exit_code == 0, result.output
     assert "one seed: there is no interval" in " ".join(result.stderr.split())
@@ -76,23 +76,6 @@ def test_an_unknown_setting_gets_a_suggestion(photos: Path, tmp_path: Path) -> N
     result = _call(*_words(photos, tmp_path / "s"), "--over", "optimiser.learnig_rate=1,2")
     assert isinstance(result.exception, UsageError)
     assert "did you mean optimiser.learning_rate?" in str(result.exception)
-
-
-def test_figures_of_other_settings_are_not_set_beside_print_without_a_word(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    figures = dict.fromkeys(FIGURES, 0.5)
-    rows = [{"rule": rule, "k": 5.0, **figures} for rule in ("average_k", "top_k")]
-    monkeypatch.setattr(sweep, "tested", lambda *_run, **_head: rows)
-    words = ["cifar100-top-k5", *_words(photos, tmp_path / "s")[1:], "--seeds", 1]
-    result = _call(*words, "--over", "recipe=cifar100-ce-k5,cifar100-an-k5")
-    assert result.exit_code == 0, result.output
-    outcome = result.stdout[result.stdout.index("figures cannot be compared, settings differ: ") :]
-    assert {"backbone=tiny", "epochs=1"} <= set(
-        outcome.partition(": ")[2].splitlines()[0].split(", ")
-    )
-    assert "[A] table 1, row TOP-5" not in outcome
-    assert "published, 50.00 here" in outcome
 
 
 def test_a_sweep_is_not_for_torchrun(

@@ -4,7 +4,7 @@ import pytest
 
 from florilege.errors import UsageError
 from florilege.training.configuration import resolve
-from florilege.training.sweep.grid import changed_settings, overrides_of, points_of, words_of
+from florilege.training.sweep.grid import overrides_of, points_of, words_of
 
 
 def test_a_grid_is_every_combination_in_the_order_given() -> None:
@@ -49,46 +49,3 @@ def test_values_come_back_as_they_were_through_the_settings() -> None:
 def test_what_is_no_grid_is_refused(over: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
         points_of(over)
-
-
-def _said(data: str = "cifar-100-python", *overrides: str, **flags: object) -> list[str]:
-    options = {"recipe": "cifar100-noise0.2-ce-k5", "data": data, **flags}
-    return changed_settings(resolve(options, overrides=overrides), 45_000)
-
-
-def test_a_published_run_departs_in_nothing() -> None:
-    where_it_runs = ("workers=0", "cache_mb=0", "compile=true", "checkpoint.every_steps=9")
-    assert _said("elsewhere/cifar-100-python", *where_it_runs, seed=7, device="cpu") == []
-    assert _said("cifar-100-python:noise=0.2") == []
-
-
-def test_every_setting_and_option_that_may_move_a_figure_is_named() -> None:
-    answer = _said(
-        "cifar-100-python:noise=0.4,fraction=0.5",
-        "schedule.milestones=[1,2]",
-        "loss.label_smoothing=0.1",
-        backbone="tiny",
-        epochs=3,
-    )
-    assert sorted(answer) == [
-        "backbone=tiny",
-        "epochs=3",
-        "fraction=0.5",
-        "loss.label_smoothing=0.1",
-        "noise=0.4",
-        "schedule.milestones=[1.0, 2.0]",
-    ]
-
-
-def test_data_of_another_size_than_the_published_are_named() -> None:
-    options = {"recipe": "imagenet-5pct-ce-k5", "data": "imagenet"}
-    assert changed_settings(resolve(options), 64_000) == []
-    assert changed_settings(resolve(options), 1_234) == ["1,234 training photos instead of 64,000"]
-    assert changed_settings(resolve({"recipe": "small-photos", "data": "photos"}), 20) == []
-
-
-def test_a_setting_of_the_recipe_that_is_gone_is_named() -> None:
-    options = {"recipe": "cifar100-top-k5", "data": "cifar-100-python", "loss": "cross_entropy"}
-    answer = changed_settings(resolve(options), 45_000)
-    assert "loss.name=cross_entropy" in answer
-    assert "loss.epsilon=None" in answer

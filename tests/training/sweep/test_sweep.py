@@ -5,18 +5,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from florilege.errors import DataError, SomeInputsFailed, UsageError
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve
+from florilege.training.run_folder import RunFolder
 from florilege.training.sweep import job_pool
 from florilege.training.sweep import sweep as module
 from florilege.training.sweep.grid import Changes, overrides_of, points_of
 from florilege.training.sweep.sweep import PICTURE, ConfigOf, sweep
-from florilege.training.sweep.sweep_record import FIGURES, Record
-from florilege.training.train import TrainResult
+from florilege.training.sweep.sweep_record import FIGURES, Record, RunRecord
+from florilege.training.train import TrainResult, train_run
 from tests.data.pictures import write_folder
 from tests.florilege.test_files import holder
+from tests.training.small import small_config
 
 DATA = "flora:train=100,val=10,test=10"
 
@@ -44,8 +47,8 @@ class Runs:
             seconds=1.0,
         )
 
-    def test(self, run: Path, _bundle: Path, **_others: Any) -> list[dict[str, Any]]:
-        name = "/".join(run.parts[-2:])
+    def test(self, run: RunRecord, _folder: Path) -> list[dict[str, Any]]:
+        name = run.run.removeprefix("runs/")
         self.tested.append(name)
         if name in self.broken:
             raise self.broken[name]
@@ -218,11 +221,15 @@ def test_a_missing_onnx_runtime_is_refused_before_training(
     assert runs.trained == []
 
 
-def test_the_measuring_device_is_noted_before_training(
-    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lines = list[str]()
-    monkeypatch.setattr(module, "say", lines.append)
-    monkeypatch.setattr(module, "check_runtime", lambda _device: [f"after {len(runs.trained)}"])
-    sweep(*_plan(), tmp_path)
-    assert lines[0] == "after 0"
+def test_a_run_of_a_gpu_is_measured_where_onnx_runtime_has_none(tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+    folder = RunFolder(tmp_path / "runs/1/seed-0")
+    config = small_config("flora:train=64,val=16,test=16", epochs=1)
+    result = train_run(config, folder.path, say=lambda _: None)
+    folder.config.write_text(folder.config.read_text().replace("device: cpu", "device: cuda"))
+    run = RunRecord(
+        changes={}, seed=0, run="runs/1/seed-0", head=result.head, score_kind=result.score_kind
+    )
+    rows = module.tested(run, tmp_path)
+    assert {row["rule"] for row in rows} == {"average_k", "top_k"}
+    assert {row["k"] for row in rows} == {1.0, 1.5, 2.0, 3.0, 5.0, 10.0}
