@@ -24,20 +24,20 @@ class Limit(NamedTuple):
 
 
 LINES = {  # of code with comments and blank lines, by folder; florilege: what all folders share
-    "training": Limit(8_420, 7_800),
-    "server": Limit(7_230, 5_600),
-    "calibration": Limit(10_390, 8_300),
-    "models": Limit(5_240, 4_200),
-    "data": Limit(4_080, 3_300),
-    "florilege": Limit(2_100, 2_000),
+    "training": Limit(8_200, 7_800),
+    "server": Limit(7_310, 5_600),
+    "calibration": Limit(10_430, 8_300),
+    "models": Limit(5_200, 4_200),
+    "data": Limit(3_950, 3_300),
+    "florilege": Limit(2_040, 2_000),
 }
-PUBLIC_NAMES = Limit(825, 760)
+PUBLIC_NAMES = Limit(838, 760)
 LONGEST_FILE = 350
 FILES_IN_A_FOLDER = 18
 COMPLEXITY = 15
 COMPLEX_ABOVE = 10
 COMPLEX_FUNCTIONS = 22
-TEST_LINES_FOR_EACH = 1.2
+TEST_LINES_FOR_EACH = 1.21
 SHARED_FILE_NAMES = {"__init__", "__main__", "cli", "settings"}
 PARTICIPLES = set(
     "asked brought chosen done drawn found given gone held judged kept known made meant met "  # noqa: SIM905
