@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.record.record_file import open_reference, read_record
-from florilege.calibration.rejection.ood_scores import METHODS
+from florilege.calibration.rejection.ood_scores import generalised_entropy
 from florilege.errors import BundleError
 from florilege.models.bundle import open_bundle, replace_files
 from florilege.models.images import load
@@ -64,7 +64,7 @@ def by_hand(bundle: Path, photo: bytes) -> float:
     along = sum(a * b for a, b in zip(row, axis, strict=True))
     nearest = max(name * along / abs(along) for (name,) in reference.directions.tolist())
     off = (sum(value**2 for value in row) - along**2) ** 0.5
-    entropy = float(METHODS["generalised_entropy"](logits[record.head], record.score_kind)[0])
+    entropy = float(generalised_entropy(logits[record.head], record.score_kind)[0])
     parts = zip((nearest, -off, entropy), rule.centres, rule.scales, strict=True)
     return float(sum((part - centre) / scale for part, centre, scale in parts))
 

@@ -36,7 +36,7 @@ def test_the_generalised_entropy_looks_at_the_best_hundred_only(classes: int) ->
     logits = np.random.default_rng(5).normal(size=(1, classes))
     best = np.sort(scores(logits, "softmax")[0])[::-1][:100]
     expected = -((best * (1 - best)) ** 0.1).sum()
-    assert METHODS["generalised_entropy"](logits, "softmax") == pytest.approx([expected])
+    assert generalised_entropy(logits, "softmax") == pytest.approx([expected])
 
 
 @pytest.mark.parametrize("kind", SCORE_KINDS)
@@ -103,4 +103,4 @@ def test_wrong_arguments_are_named() -> None:
         with pytest.raises(ValueError, match=r"share must be in \[0, 1\)"):
             suspect_threshold([0.1], share)
     with pytest.raises(ValueError, match="kind must be"):
-        METHODS["generalised_entropy"]([[0.1]], "logit")  # type: ignore[arg-type]
+        generalised_entropy([[0.1]], "logit")  # type: ignore[arg-type]

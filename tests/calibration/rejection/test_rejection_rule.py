@@ -29,7 +29,7 @@ def test_a_photo_is_judged_by_its_familiarity(method: str) -> None:
 
 
 def test_a_request_is_suspect_only_where_every_photo_is() -> None:
-    values = METHODS["generalised_entropy"](LOGITS, "softmax")
+    values = generalised_entropy(LOGITS, "softmax")
     judge = rejection(threshold=float(np.median(values)))
     order = np.argsort(values)
     low, high = LOGITS[order[:3]], LOGITS[order[-1:]]
@@ -38,7 +38,7 @@ def test_a_request_is_suspect_only_where_every_photo_is() -> None:
 
 
 def test_a_photo_at_the_threshold_is_not_suspect() -> None:
-    value = float(METHODS["generalised_entropy"](LOGITS[:1], "softmax")[0])
+    value = float(generalised_entropy(LOGITS[:1], "softmax")[0])
     assert rejection(threshold=value).verdict(LOGITS[:1]) == (value, False)
 
 
@@ -73,7 +73,7 @@ def test_combined_adds_up_what_each_part_says_in_its_own_standard_deviations() -
     columns = [
         REFERENCE.compare(FEATURES)[0].tolist(),
         REFERENCE.compare(FEATURES)[1].tolist(),
-        METHODS["generalised_entropy"](LOGITS, "softmax").tolist(),
+        generalised_entropy(LOGITS, "softmax").tolist(),
     ]
     expected = [0.0] * 400
     for column in columns:
