@@ -40,7 +40,7 @@ def split(rows: int, classes: int, dimensions: int) -> SplitOutputs:
 
 def fitted(scoring: SplitOutputs, reference: Reference, classes: int) -> CalibrationRecord:
     ks = tuple(k for k in (1.0, 2.0) if k <= classes)
-    settings = CalibrationPlan(classes=classes, ks=ks, images=(2,), rejection_method="combined")
+    settings = CalibrationPlan(classes=classes, ks=ks, images=(2,))
     counts: NDArray[np.int64] = np.arange(1, classes + 1)
     record = fit_record(scoring, settings, class_counts=counts, overlap=UNMET, reference=reference)
     return replace(record, created="")
@@ -54,7 +54,7 @@ def test_blocks_of_any_length_give_the_same_record(
 ) -> None:
     scoring = split(rows, classes, dimensions)
     training_features = np.random.default_rng(9).normal(size=(20, dimensions))
-    reference = Reference.of(training_features)
+    reference = Reference.of(training_features, np.arange(20) % 2)
     expected = fitted(scoring, reference, classes)
     for at_once, numbers, small in ((84, 1 << 30, 100), (512, 4 * dimensions, 7), (512, 1, 1000)):
         monkeypatch.setattr(florilege.calibration.calibrate.photo_outputs, "ROWS_AT_ONCE", at_once)

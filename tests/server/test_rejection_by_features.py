@@ -162,3 +162,41 @@ def test_logits_alone_are_judged_by_the_threshold_made_for_them(planted: Path) -
         assert (result.method, result.threshold) == ("generalised_entropy", by_logits.threshold)
         value, suspect = by_logits.verdict(logits[record.head])
         assert (result.value, result.verdict) == (value, "suspect" if suspect else "accepted")
+
+
+def test_a_set_holds_none_of_these_where_asked_and_calibrated(
+    planted: Path, http: TestClient, bundle: Path, tmp_path: Path
+) -> None:
+    photos = garden.validation_folder(tmp_path / "photos")
+    garden.validation_folder(photos, split="train", seed=8)
+    garden_bundle = Path(shutil.copytree(planted, tmp_path / "bundle"))
+    record = calibrate_bundle(garden_bundle, str(photos), coverages=[0.5, 0.8], device="cpu")
+    assert record.rejection is not None
+    answers = {}
+    with TestClient(create_app(Settings(bundle=garden_bundle))) as client:
+        for name, photo in (("mint", MINT), ("known", garden.photo(9))):
+            value = by_hand_nearest(garden_bundle, photo)
+            for unseen in record.rejection.unseen:
+                query = {"rule": "coverage", "coverage": str(unseen.coverage), "none": "true"}
+                answer = identify(client, photo, **query)
+                answers[name, unseen.coverage] = answer["set"]["none_of_these"]
+                assert answer["set"]["none_of_these"] is (value <= unseen.threshold)
+                assert "none_not_calibrated" not in {each["code"] for each in answer["warnings"]}
+            default = identify(client, photo, none="true")["set"]["none_of_these"]
+            assert default is answers[name, record.rejection.unseen[0].coverage]
+            assert identify(client, photo)["set"]["none_of_these"] is None
+    assert len(answers) == 4
+    with TestClient(create_app(Settings(bundle=bundle))) as client:
+        answer = identify(client, MINT, none="true")
+        assert answer["set"]["none_of_these"] is None
+        assert [each["code"] for each in answer["warnings"]] == ["none_not_calibrated"]
+
+
+def by_hand_nearest(bundle: Path, photo: bytes) -> float:
+    opened = open_bundle(bundle)
+    session = Session(opened, device="cpu")
+    _, features = session.outputs(load(photo, opened.preprocess)[np.newaxis], features=True)
+    reference = open_reference(opened, read_record(opened), session.dimensions)
+    assert features is not None
+    assert reference is not None
+    return float(reference.compare(features)[0][0])

@@ -85,9 +85,7 @@ def test_photos_of_something_else_move_the_threshold_unless_a_judge_leaves_them_
 ) -> None:
     ours, strange = photos(4, 3000)[0], 0.05 * photos(5, 600)[0]  # hardly like any species
     validation = generalised_entropy(photos(6, 2000)[0], "softmax")[:, np.newaxis]
-    judge = fit_rejection(
-        "generalised_entropy", 0.01, validation, head=record.head, score_kind="softmax"
-    )
+    judge = fit_rejection(0.01, validation, head=record.head, score_kind="softmax")
     mixed = np.concatenate([ours, strange])
     clean, fooled, guarded = (
         traffic_of(logits, record, rule).thresholds(ks=[3])
