@@ -62,10 +62,12 @@ class CalibrationSettings(FlagSettings):
     score_kind: ScoreKind | None = None
     """Scores to serve; by default the better on these photos."""
     temperatures: Annotated[_Temperatures | None, Flag(name="--temperature", type=str | None)] = (
-        None
+        Field(
+            default=None,
+            description="Temperatures of softmax to compare; by default 0.25 to 2, or 1 where head "
+            "and scores are given.",
+        )
     )
-    """Temperatures of softmax to compare; by default 0.25 to 2, or 1 where head and scores are
-    given."""
     rejection_method: Annotated[_Method, Flag(type=str)] = "auto"
     """How to detect photos of something else: auto, by features where there are any; or none."""
     suspect_share: float = Field(default=DEFAULT_SHARE, ge=0, lt=1)
@@ -78,12 +80,16 @@ class CalibrationSettings(FlagSettings):
     small_classes: Annotated[str | None, Flag(hidden=True)] = None
     list_files: Annotated[
         tuple[str, ...], Flag(name="--list", type=list[str] | None, metavar="[NAME=]FILE")
-    ] = ()
-    """List of class ids, one per line, or folder of lists; each gets its own thresholds; may be
-    repeated."""
-    occurrences: Annotated[str | None, Flag(metavar="FILE|none")] = None
-    """Table region,month,class_id,weight of where and when each class was recorded; none removes
-    the one in the bundle."""
+    ] = Field(
+        default=(),
+        description="List of class ids, one per line, or folder of lists; each gets its own "
+        "thresholds; may be repeated.",
+    )
+    occurrences: Annotated[str | None, Flag(metavar="FILE|none")] = Field(
+        default=None,
+        description="Table region,month,class_id,weight of where and when each class was recorded; "
+        "none removes the one in the bundle.",
+    )
     runtime: RuntimeName = "onnxruntime"
     """Runtime of the network; openvino adds a second calibration to the bundle."""
     precision: Precision | None = None
