@@ -22,8 +22,7 @@ DEFAULT_SHARE = 0.01
 """Share of validation photos that are suspect."""
 ENTROPY_POWER = 0.1
 ENTROPY_CLASSES = 100
-ROUNDING = 1e-12
-"""Of sums of weights."""
+_ROUNDING = 1e-12  # of sums of weights
 
 
 def generalised_entropy(logits: ArrayLike, score_kind: ScoreKind) -> Floats:
@@ -98,7 +97,7 @@ def unseen_threshold(familiarity: ArrayLike, labels: ArrayLike, coverage: float)
     _, classes, photos = np.unique(labels, return_inverse=True, return_counts=True)
     weights = 1 / (photos[classes] * (len(photos) + 1.0))  # a new class has the rest
     order = np.argsort(values, kind="stable")
-    place = int(np.searchsorted(np.cumsum(weights[order]), coverage - ROUNDING))
+    place = int(np.searchsorted(np.cumsum(weights[order]), coverage - _ROUNDING))
     return None if place == values.size else float(values[order[place]])
 
 

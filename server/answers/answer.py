@@ -71,7 +71,7 @@ def answer(
         answer_id: The id of the answer.
         restriction: The classes to score; None for all.
         effect: What the place of the photo changes.
-        none_of_these: The verdict of `judge_unseen`.
+        none_of_these: Whether its set holds "none of these"; None if unknown.
 
     Returns:
         The answer, and a mask of the classes in its set, ``(classes,)``.
@@ -242,18 +242,6 @@ def judge(
         value=value,
         threshold=rule.threshold,
     )
-
-
-def judge_unseen(
-    query: LocalizedQuery,
-    record: CalibrationRecord,
-    features: NDArray[np.float32] | None,
-    reference: Reference | None,
-) -> bool | None:
-    """Whether the set contains "none of these"; None if not asked for, or not calibrated."""
-    if not query.none or record.rejection is None:
-        return None
-    return record.rejection.none_of_these(features, reference, query.coverage)
 
 
 def operating_point(

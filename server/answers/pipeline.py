@@ -27,7 +27,7 @@ from florilege.models.images import (
 )
 from florilege.models.runtime import CUDA, RuntimeName
 from florilege.models.session import Outputs, Session
-from florilege.server.answers.answer import answer, judge, judge_unseen, operating_point
+from florilege.server.answers.answer import answer, judge, operating_point
 from florilege.server.answers.common_names import TaxonTable
 from florilege.server.answers.place import PlaceWeights
 from florilege.server.answers.query import LocalizedQuery
@@ -150,7 +150,7 @@ class Pipeline:
             answer_id=answer_id,
             restriction=restriction,
             effect=self.places.effect(query),
-            none_of_these=judge_unseen(query, self.record, features, self.reference),
+            none_of_these=self._none_of_these(query, features),
         )
         stages.add("decide", started)
         return Outcome(
@@ -160,6 +160,14 @@ class Pipeline:
             classes=self.bundle.classes,
             restricted=restriction is not None,
         )
+
+    def _none_of_these(
+        self, query: LocalizedQuery, features: NDArray[np.float32] | None
+    ) -> bool | None:
+        rule = self.record.rejection
+        if not query.none or rule is None:
+            return None
+        return rule.none_of_these(features, self.reference, query.coverage)
 
     def outputs(
         self,
