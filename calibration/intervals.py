@@ -36,7 +36,7 @@ BAND_CRITICAL = np.array(
     ]
 )
 """Quantiles of the statistic of Berk and Jones by ``BAND_ROWS`` and ``BAND_DELTAS``, simulated with
-``python -m benchmarks.sets.coverage_band``; it depends on nothing else."""
+``python -m benchmarks.rules.coverage_band``; it depends on nothing else."""
 
 
 def wilson(hits: int, rows: int, *, effective: float | None = None) -> tuple[float, float]:
