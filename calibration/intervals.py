@@ -36,7 +36,7 @@ BAND_CRITICAL = np.array(
     ]
 )
 """Quantiles of the statistic of Berk and Jones by ``BAND_ROWS`` and ``BAND_DELTAS``, simulated with
-``python -m benchmarks.sets.coverage_band``; it depends on nothing else."""
+``python -m benchmarks.rules.coverage_band``; it depends on nothing else."""
 
 
 def wilson(hits: int, rows: int, *, effective: float | None = None) -> tuple[float, float]:
@@ -258,7 +258,7 @@ def least_coverage(hits: int, rows: int, *, delta: float = 0.1, candidates: int 
 
     Example:
         >>> round(least_coverage(975, 1000), 3), round(least_coverage(9750, 10_000), 3)
-        (0.958, 0.97)
+        (0.96, 0.97)
     """
     if rows < 1 or not 0 <= hits <= rows:
         raise ValueError(f"hits must be in [0, rows] and rows at least 1, got {hits} of {rows}")

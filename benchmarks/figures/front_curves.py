@@ -1,6 +1,6 @@
 """Macro coverage over the mean size of sets, a line for each rule or loss, as a PNG.
 
-``python -m benchmarks.figures.front_curves FILE.png`` draws ``benchmarks/sets/front.csv``.
+``python -m benchmarks.figures.front_curves FILE.png`` draws ``benchmarks/rules/front.csv``.
 """
 
 import csv
@@ -12,8 +12,8 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks.sets.front import EXACT, OURS, RESULT, Row
-from benchmarks.sets.front_scores import INVENTED, LOSSES
+from benchmarks.rules.front import EXACT, OURS, RESULT, Row
+from benchmarks.rules.front_scores import INVENTED, LOSSES
 from florilege.calibration.report.plot_style import BLUE, GREEN, GREY, INK, OCHRE, RUST, STYLE
 
 RULES: Final = {

@@ -115,6 +115,8 @@ const en = {
     fusion_not_calibrated: (n) => `The scores of ${n} photos were averaged. Sets from this many photos were never measured: they may be larger or smaller than the setting says.`,
     fusion_from_same_class: (n) => `Sets from ${n} photos were measured on photos of one species, not of one plant: real sets may be less accurate.`,
     list_not_calibrated: () => `Only some species were compared, and this setting was never measured for them: sets may be larger or smaller than it says.`,
+    place_not_used: () => `The place was not used: nothing was recorded there, or it does not help this model.`,
+    place_not_calibrated: () => `The place changed the scores, but this setting was never measured for it: sets may be larger or smaller than it says.`,
   },
 
   home: "Identify a photo",
@@ -274,6 +276,8 @@ const fr = {
     fusion_not_calibrated: (n) => `Les scores des ${n} photos ont été réunis en une moyenne. Les sélections à partir d’autant de photos n’ont jamais été mesurées : elles peuvent être plus grandes ou plus petites que le réglage.`,
     fusion_from_same_class: (n) => `Les sélections à partir de ${n} photos ont été mesurées sur des photos d’une même espèce, pas d’une même plante : les vraies peuvent donner moins bien.`,
     list_not_calibrated: () => `Seules certaines espèces ont été comparées, et ce réglage n’a jamais été mesuré pour elles : les sélections peuvent être plus grandes ou plus petites.`,
+    place_not_used: () => `Le lieu n’a pas été utilisé : rien n’y a été observé, ou il n’aide pas ce modèle.`,
+    place_not_calibrated: () => `Le lieu a changé les scores, mais ce réglage n’a jamais été mesuré pour lui : les sélections peuvent être plus grandes ou plus petites.`,
   },
 
   home: "Identifier une photo",
@@ -433,6 +437,8 @@ const de = {
     fusion_not_calibrated: (n) => `Die Punkte von ${n} Fotos wurden gemittelt. Auswahlen aus so vielen Fotos wurden nie gemessen: Sie können größer oder kleiner sein, als eingestellt ist.`,
     fusion_from_same_class: (n) => `Auswahlen aus ${n} Fotos wurden an Fotos einer Art gemessen, nicht einer Pflanze: Echte können schlechter abschneiden.`,
     list_not_calibrated: () => `Nur bestimmte Arten wurden verglichen, und für sie wurde diese Einstellung nie gemessen: Auswahlen können größer oder kleiner sein, als eingestellt ist.`,
+    place_not_used: () => `Der Ort wurde nicht berücksichtigt: Dort ist nichts verzeichnet, oder er hilft diesem Modell nicht.`,
+    place_not_calibrated: () => `Der Ort hat die Werte verändert, aber diese Einstellung wurde dafür nie gemessen: Auswahlen können größer oder kleiner sein, als eingestellt ist.`,
   },
 
   home: "Foto bestimmen",
@@ -592,6 +598,8 @@ const es = {
     fusion_not_calibrated: (n) => `Se hizo la media de las puntuaciones de ${n} fotos. Las selecciones con tantas fotos nunca se midieron: pueden ser mayores o menores de lo que dice el ajuste.`,
     fusion_from_same_class: (n) => `Las selecciones con ${n} fotos se midieron con fotos de una misma especie, no de una misma planta: las reales pueden ir peor.`,
     list_not_calibrated: () => `Solo se compararon algunas especies, y este ajuste nunca se midió para ellas: las selecciones pueden ser mayores o menores de lo que dice.`,
+    place_not_used: () => `El lugar no se ha tenido en cuenta: allí no hay registros, o no ayuda a este modelo.`,
+    place_not_calibrated: () => `El lugar ha cambiado los valores, pero este ajuste nunca se midió para él: las selecciones pueden ser mayores o menores de lo que dice.`,
   },
 
   home: "Identificar una foto",

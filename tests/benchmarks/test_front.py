@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from benchmarks.sets.front import _front, _gap
-from benchmarks.sets.front_rules import Task, figures, fuzzy, interpolated, ours
-from benchmarks.sets.front_scores import Problem
+from benchmarks.rules.front import _front, _gap
+from benchmarks.rules.front_rules import Task, figures, fuzzy, interpolated, ours
+from benchmarks.rules.front_scores import Problem
 from florilege.calibration.rules.class_conditional import class_quantiles
 from tests.calibration.simulation import CLASSES, PRIOR, draw
 

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.sets.front_scores import Floats, Labels, Problem
+from benchmarks.rules.front_scores import Floats, Labels, Problem
 from florilege.calibration.rules import calibrate
 from florilege.calibration.rules.class_conditional import class_quantiles
 

@@ -1,9 +1,9 @@
 """How far the rules of the front are from the code of ``tiffanyding/long-tail-conformal``.
 
-    python -m benchmarks.sets.front_oracle REPOSITORY SCORES
+    python -m benchmarks.rules.front_oracle REPOSITORY SCORES
 
 REPOSITORY is a checkout of it, which needs scipy, scikit-learn and matplotlib; SCORES is a file of
-``benchmarks.sets.front`` with a few hundred classes at most. Half of its photos calibrate.
+``benchmarks.rules.front`` with a few hundred classes at most. Half of its photos calibrate.
 """
 
 import argparse
@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.sets.front_rules import Task, figures, interpolated, ours, rarity_thresholds
-from benchmarks.sets.front_scores import Floats, Labels, load
+from benchmarks.rules.front_rules import Task, figures, interpolated, ours, rarity_thresholds
+from benchmarks.rules.front_scores import Floats, Labels, load
 from florilege.calibration.rules import calibrate
 from florilege.calibration.rules.class_conditional import class_quantiles
 

@@ -1,7 +1,7 @@
 """Coverage that holds for every threshold at once: critical values, and the gap to the truth.
 
-    python -m benchmarks.sets.coverage_band [--splits N]
-    python -m benchmarks.sets.coverage_band --critical
+    python -m benchmarks.rules.coverage_band [--splits N]
+    python -m benchmarks.rules.coverage_band --critical
 
 The first form calibrates on photos drawn from 60,000 of the flora, with their exact posterior, and
 prints, for numbers of photos and K, the promised coverage (``least_coverage``, delta 0.1), the true

@@ -1,8 +1,8 @@
 """Which rule covers rare classes best at which set size? All rules, five losses, four data sets.
 
-    python -m benchmarks.sets.front --out FOLDER [--data NAME PHOTOS CLASSES --weights FILE]
+    python -m benchmarks.rules.front --out FOLDER [--data NAME PHOTOS CLASSES --weights FILE]
                                [--backbone NAME] [--splits N]
-    python -m benchmarks.sets.front
+    python -m benchmarks.rules.front
 
 The first form adds the rows that ``front.csv``, beside this file, lacks. Without ``--data`` it
 measures the invented species and the exact posterior of the flora; with it the ImageFolder PHOTOS,
@@ -25,8 +25,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.sets.front_rules import PEERS, RULES, Rule, Task, figures, installed
-from benchmarks.sets.front_scores import (
+from benchmarks.rules.front_rules import PEERS, RULES, Rule, Task, figures, installed
+from benchmarks.rules.front_scores import (
     INVENTED,
     LOSSES,
     InventedSpecies,

@@ -1,0 +1,1 @@
+"""Set rules: rare species against size, and coverage that holds for every threshold."""
