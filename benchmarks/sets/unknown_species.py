@@ -241,6 +241,7 @@ def main() -> None:
         name: _values(frozen.features(open_dataset(source, splits=["test"]).split("test")))
         for name, _, source in (text.partition("=") for text in arguments.outside)
     }
+    arguments.out.mkdir(parents=True, exist_ok=True)
     means = kinds(data, outside)
     print("| kind | method | area | noticed |\n|---|---|---|---|")
     for (kind, method), (area, noticed) in means.items():
