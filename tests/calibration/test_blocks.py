@@ -16,6 +16,7 @@ from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.photo_outputs import FEATURES, SplitOutputs
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.rejection.reference import Reference
+from florilege.calibration.rejection.rejection_rule import fit_unseen
 from tests.calibration.estimates import UNMET
 
 HEADS = ("multi_label", "sccp")
@@ -67,4 +68,20 @@ def test_blocks_of_any_length_give_the_same_record(
         monkeypatch.setattr(florilege.calibration.marginals, "ROWS_AT_ONCE", 1 + small % 5)
         result = fitted(scoring, reference, classes)
         assert replace(result, calibration_id="") == replace(expected, calibration_id="")
+    scoring.close()
+
+
+def test_unseen_classes_are_calibrated_on_photos_compared_with_other_classes() -> None:
+    scoring = split(253, 40, 12)
+    reference = Reference.of(np.random.default_rng(9).normal(size=(80, 12)), np.arange(80) % 40)
+    record = fitted(scoring, reference, 40)
+    ((features,),) = ([values for (values,), _ in scoring.blocks(FEATURES)],)
+    of_others = reference.nearest_of_others(features, scoring.labels)
+    nearest = reference.compare(features)[0]
+    assert of_others is not None
+    assert (of_others < nearest).any()
+    assert record.rejection is not None
+    expected = fit_unseen(of_others, nearest, scoring.labels, record.asked_coverage)
+    assert record.rejection.unseen == expected
+    assert len(expected) == 2
     scoring.close()

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.record.record_file import open_reference, read_record
 from florilege.calibration.rejection.ood_scores import generalised_entropy
+from florilege.calibration.rejection.rejection_rule import UnseenThreshold
 from florilege.errors import BundleError
 from florilege.models.bundle import open_bundle, replace_files
 from florilege.models.images import load
@@ -164,39 +166,31 @@ def test_logits_alone_are_judged_by_the_threshold_made_for_them(planted: Path) -
         assert (result.value, result.verdict) == (value, "suspect" if suspect else "accepted")
 
 
-def test_a_set_holds_none_of_these_where_asked_and_calibrated(
-    planted: Path, http: TestClient, bundle: Path, tmp_path: Path
-) -> None:
-    photos = garden.validation_folder(tmp_path / "photos")
-    garden.validation_folder(photos, split="train", seed=8)
-    garden_bundle = Path(shutil.copytree(planted, tmp_path / "bundle"))
-    record = calibrate_bundle(garden_bundle, str(photos), coverages=[0.5, 0.8], device="cpu")
-    assert record.rejection is not None
-    answers = {}
-    with TestClient(create_app(Settings(bundle=garden_bundle))) as client:
-        for name, photo in (("mint", MINT), ("known", garden.photo(9))):
-            value = by_hand_nearest(garden_bundle, photo)
-            for unseen in record.rejection.unseen:
-                query = {"rule": "coverage", "coverage": str(unseen.coverage), "none": "true"}
-                answer = identify(client, photo, **query)
-                answers[name, unseen.coverage] = answer["set"]["none_of_these"]
-                assert answer["set"]["none_of_these"] is (value <= unseen.threshold)
-                assert "none_not_calibrated" not in {each["code"] for each in answer["warnings"]}
-            default = identify(client, photo, none="true")["set"]["none_of_these"]
-            assert default is answers[name, record.rejection.unseen[0].coverage]
-            assert identify(client, photo)["set"]["none_of_these"] is None
-    assert len(answers) == 4
-    with TestClient(create_app(Settings(bundle=bundle))) as client:
-        answer = identify(client, MINT, none="true")
-        assert answer["set"]["none_of_these"] is None
-        assert [each["code"] for each in answer["warnings"]] == ["none_not_calibrated"]
+def test_a_set_holds_none_of_these_where_asked_at_the_coverage_asked_for(planted: Path) -> None:
+    pipeline = open_pipeline(planted, device="cpu")
+    assert pipeline.record.rejection is not None
+    unseen = tuple(
+        UnseenThreshold(coverage=coverage, threshold=threshold, known_share=0.0)
+        for coverage, threshold in ((0.9, -2.0), (0.95, 2.0))
+    )  # below and above every cosine
+    rejection = replace(pipeline.record.rejection, unseen=unseen)
+    pipeline = replace(pipeline, record=replace(pipeline.record, rejection=rejection))
+    for values, expected in (
+        ({}, None),
+        ({"none": True}, False),
+        ({"none": True, "rule": "coverage"}, False),
+        ({"none": True, "rule": "coverage", "coverage": 0.9}, False),
+        ({"none": True, "rule": "coverage", "coverage": 0.95}, True),
+    ):
+        query = LocalizedQuery(**values)  # type: ignore[arg-type]  # of several types
+        answer = pipeline([MINT], query, "r").answer
+        assert answer.set.none_of_these is expected
+        assert not answer.warnings
 
 
-def by_hand_nearest(bundle: Path, photo: bytes) -> float:
-    opened = open_bundle(bundle)
-    session = Session(opened, device="cpu")
-    _, features = session.outputs(load(photo, opened.preprocess)[np.newaxis], features=True)
-    reference = open_reference(opened, read_record(opened), session.dimensions)
-    assert features is not None
-    assert reference is not None
-    return float(reference.compare(features)[0][0])
+def test_none_of_these_is_unknown_without_features(bundle: Path) -> None:
+    pipeline = open_pipeline(bundle, device="cpu")
+    for requested, codes in ((True, ["none_not_calibrated"]), (False, [])):
+        answer = pipeline([MINT], LocalizedQuery(none=requested), "r").answer
+        assert answer.set.none_of_these is None
+        assert [warned.code for warned in answer.warnings] == codes
