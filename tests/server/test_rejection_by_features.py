@@ -182,7 +182,7 @@ def test_a_set_holds_none_of_these_where_asked_at_the_coverage_asked_for(planted
         ({"none": True, "rule": "coverage", "coverage": 0.9}, False),
         ({"none": True, "rule": "coverage", "coverage": 0.95}, True),
     ):
-        query = LocalizedQuery(**values)  # type: ignore[arg-type]  # of several types
+        query = LocalizedQuery(**values)
         answer = pipeline([MINT], query, "r").answer
         assert answer.set.none_of_these is expected
         assert not answer.warnings
