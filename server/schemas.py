@@ -105,6 +105,11 @@ class SetInfo(ResponseModel):
         description="A larger set is cut to this many best classes; null if there is no limit."
     )
     size: int = Field(description="Classes in this set.")
+    none_of_these: bool | None = Field(
+        description="Only with none=true: whether the set also holds the answer that the photo "
+        "shows none of the classes. Sets of photos of unknown classes do with the requested "
+        "`coverage`, by default the first calibrated. Null where this is not calibrated."
+    )
     calibrated: bool = Field(description="Whether the figures below hold for this request.")
     truncated: bool = Field(description="Whether max_results cut the list below the set.")
     __annotations__.update(FIGURES)  # expected_size, hit_rate

@@ -22,7 +22,7 @@ WRONG: Sequence[tuple[Sequence[str], str, int]] = [
     ((*CALIBRATE, "--scorekind", "softmax"), "--score-kind", 2),
     ((*CALIBRATE, "--score-kind", "sofmax"), "softmax", 2),
     ((*CALIBRATE, "--head", "linaer"), "linear", 2),
-    ((*CALIBRATE, "--rejection-method", "combine"), "combined", 2),
+    ((*CALIBRATE, "--rejection-method", "nnoe"), "none", 2),
     ((*CALIBRATE, "--device", "cdua"), "cuda", 2),
     ((*CALIBRATE, "--split", "vla"), "val", 3),
     (("calibrate", "B", "--data", "d"), "D", 3),

@@ -40,6 +40,7 @@ from florilege.training.frozen.blend import (
 )
 from florilege.training.frozen.discriminant import Linear
 from florilege.training.frozen.feature_store import Features
+from florilege.training.frozen.features import FrozenBackbone
 from florilege.training.network import seeded, start
 from florilege.training.objective import head_of
 from florilege.training.preparation import frozen_backbone
@@ -53,6 +54,14 @@ DECAY: Final = float(RECIPES["frozen"].settings["optimiser"]["weight_decay"])
 DECAYS: Final = (DECAY, 0.005, 0.1)
 FIRST_SEED: Final = 100
 Row = dict[str, Any]
+
+
+def backbone_of(config: TrainConfig, dataset: Dataset, folder: Path) -> FrozenBackbone:
+    """The backbone with its weights, to compute features or look them up."""
+    assert config.weights is not None
+    _, network = seeded(config, dataset)
+    warm_start(network, open_weights(config.weights, config.backbone))
+    return frozen_backbone(config, network, folder, choose("cpu", "fp32"), print)
 
 
 class Fit(NamedTuple):
@@ -83,11 +92,8 @@ class Bench:
         """Compute the features, or take those that ``train --features`` has kept."""
         flags = {"freeze": "backbone", "device": "cpu", **flags}
         config = resolve(flags)
-        assert config.weights is not None
         dataset = open_dataset(config.data, splits=PARTS)
-        _, network = seeded(config, dataset)
-        warm_start(network, open_weights(config.weights, config.backbone))
-        frozen = frozen_backbone(config, network, folder, choose("cpu", "fp32"), print)
+        frozen = backbone_of(config, dataset, folder)
         return cls(flags, folder, dataset, {p: frozen.features(dataset.split(p)) for p in PARTS})
 
     def noisy(self, noise: float, seed: int) -> Dataset:

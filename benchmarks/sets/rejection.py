@@ -26,7 +26,7 @@ from florilege.calibration.distribution import logsumexp
 from florilege.calibration.intervals import wilson
 from florilege.calibration.record.inspection import PROVENANCE
 from florilege.calibration.record.record_file import open_reference, read_record
-from florilege.calibration.rejection.ood_scores import METHODS
+from florilege.calibration.rejection.ood_scores import LOGITS_METHOD, generalised_entropy
 from florilege.calibration.rejection.reference import Reference
 from florilege.calibration.rejection.rejection_rule import RejectionRule
 from florilege.cores import in_order
@@ -95,7 +95,7 @@ class Judge:
             "nearest logits": nearest_features(logits, self.logits, neighbour=1),
             "residual": residual,
             "ViM": logsumexp(logits) + self.alpha * residual,
-            **{name: method(logits, kind) for name, method in METHODS.items()},
+            LOGITS_METHOD: generalised_entropy(logits, kind),
         }
 
 

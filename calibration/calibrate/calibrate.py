@@ -293,9 +293,10 @@ def _plan(
 ) -> tuple[CalibrationPlan, Split | None]:
     """The settings for this bundle, and the training photos that the rejection needs."""
     bundle = session.bundle
-    method, training = training_photos(session, data, part, requested.rejection_method)
-    lists = read_lists(requested.list_files, bundle.classes)
-    values = {**dict(requested), "rejection_method": method, "lists": lists}
+    training = None
+    if requested.rejection_method is not None:
+        training = training_photos(session, data, part)
+    values = {**dict(requested), "lists": read_lists(requested.list_files, bundle.classes)}
     with _usage_errors():
         plan = CalibrationPlan(classes=len(bundle.classes), **values)
         plan.candidates(tuple(bundle.heads))

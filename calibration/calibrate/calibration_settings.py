@@ -9,11 +9,9 @@ from pydantic import BeforeValidator, Field, model_validator
 from florilege.calibration.guarantees import DEFAULT_MAX_SIZE
 from florilege.calibration.record.record import PREFERRED_K
 from florilege.calibration.rejection.ood_scores import (
-    DEFAULT_METHOD,
+    COMBINED,
     DEFAULT_SHARE,
-    FEATURE_METHODS,
     LOGITS_METHOD,
-    METHODS,
 )
 from florilege.calibration.rules import MACRO_WEIGHT
 from florilege.calibration.scores import SCORE_KINDS, ScoreKind
@@ -70,8 +68,8 @@ class CalibrationSettings(FlagSettings):
             "and scores are given.",
         )
     )
-    rejection_method: Annotated[_Method, Flag(type=str)] = DEFAULT_METHOD
-    """How to detect photos of something else: auto, a method, or none."""
+    rejection_method: Annotated[_Method, Flag(type=str)] = "auto"
+    """How to detect photos of something else: auto, by features where there are any; or none."""
     suspect_share: float = Field(default=DEFAULT_SHARE, ge=0, lt=1)
     """Share of these photos to treat as suspect."""
     delta: float = Field(default=DEFAULT_DELTA, gt=0, lt=1)
@@ -106,11 +104,15 @@ class CalibrationSettings(FlagSettings):
             raise ValueError(
                 f"temperatures must hold a number, and only 1 for sigmoid, got {self.temperatures}"
             )
-        if self.rejection_method not in (None, DEFAULT_METHOD, *FEATURE_METHODS, *METHODS):
-            methods = (DEFAULT_METHOD, *FEATURE_METHODS, *METHODS, "none")
+        if self.rejection_method in (COMBINED, LOGITS_METHOD):
             raise ValueError(
-                f"rejection_method must be one of {', '.join(methods)}, got "
-                f"{self.rejection_method!r}{suggestion(str(self.rejection_method), methods)}"
+                f"rejection_method no longer takes {self.rejection_method}: leave it out, and "
+                "features are used where there are any; or use none"
+            )
+        if self.rejection_method not in (None, "auto"):
+            near = suggestion(str(self.rejection_method), ("auto", "none"))
+            raise ValueError(
+                f"rejection_method must be auto or none, got {self.rejection_method!r}{near}"
             )
         if self.micro_weight is not None:
             raise ValueError(
@@ -130,7 +132,6 @@ class CalibrationPlan(CalibrationSettings):
     ks: _Numbers = ()  # by default those of 1, 2, 3, 5 and 10 that do not exceed the classes
     images: tuple[int, ...] = (2, 3, 4, 5)  # numbers of photos of one plant, besides 1
     lists: tuple[RegionList, ...] = ()  # the content of `list_files`
-    rejection_method: _Method = LOGITS_METHOD
 
     @model_validator(mode="before")
     @classmethod
@@ -141,8 +142,6 @@ class CalibrationPlan(CalibrationSettings):
 
     @model_validator(mode="after")
     def _check_with_classes(self) -> Self:
-        if self.rejection_method == DEFAULT_METHOD:
-            raise ValueError(f"rejection_method {DEFAULT_METHOD} must be resolved first")
         if not self.ks:
             raise ValueError("at least one K is needed")
         for k in self.ks:

@@ -35,9 +35,15 @@ from florilege.calibration.record.origin import Origin, Selection
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.schema import CalibratedList, Table
 from florilege.calibration.record.shot_groups import measure_by_shots
-from florilege.calibration.rejection.ood_scores import FEATURE_METHODS, METHODS
+from florilege.calibration.rejection.ood_scores import generalised_entropy
 from florilege.calibration.rejection.reference import Reference
-from florilege.calibration.rejection.rejection_rule import RejectionRule, fit_rejection, parts
+from florilege.calibration.rejection.rejection_rule import (
+    RejectionRule,
+    UnseenThreshold,
+    fit_rejection,
+    fit_unseen,
+    parts,
+)
 from florilege.calibration.rules import class_weights
 from florilege.calibration.scores import scores
 from florilege.calibration.sets import largest_set
@@ -65,8 +71,8 @@ def fit_record(
 ) -> CalibrationRecord:
     """Choose the head and scores to serve, calibrate every rule, and measure all of them.
 
-    ``class_counts`` are training images, ``(classes,)``; None counts the photos of the split. The
-    rejection methods that need a ``reference`` also need outputs with features. ``advance`` is
+    ``class_counts`` are training images, ``(classes,)``; None counts the photos of the split. A
+    ``reference`` to judge photos by needs outputs with features. ``advance`` is
     called ``steps(outputs, plan)`` times. ``places`` are those of the photos, with the table of
     occurrences.
     """
@@ -281,22 +287,29 @@ def _fit_familiarity(
     """The distribution of the scores, and the rule that marks unfamiliar photos as suspect."""
     distribution, kind = DistributionOf(), served.score_kind
     familiarity = list[NDArray[np.float64]]()
-    method = plan.rejection_method
-    names = (served.head, FEATURES) if method in FEATURE_METHODS else (served.head,)
-    for (logits, *features), _ in outputs.blocks(*names):
+    of_others = list[NDArray[np.float64]]()
+    names = (served.head,) if reference is None else (served.head, FEATURES)
+    for (logits, *features), labels in outputs.blocks(*names):
         distribution.update(logits, scores(logits, kind, temperature=served.temperature))
-        if features:
-            assert reference is not None  # the plan provides one where features are needed
-            familiarity.append(parts(logits, kind, features[0], reference))
-        elif method is not None:
-            familiarity.append(METHODS[method](logits, kind)[:, np.newaxis])
-    if method is None:
+        if plan.rejection_method is None:
+            continue
+        if reference is None:
+            familiarity.append(generalised_entropy(logits, kind)[:, np.newaxis])
+            continue
+        familiarity.append(parts(logits, kind, features[0], reference))
+        nearest = reference.nearest_of_others(features[0], labels)
+        of_others += [] if nearest is None else [nearest]
+    if plan.rejection_method is None:
         return distribution.result(), None
+    values, unseen = np.concatenate(familiarity), tuple[UnseenThreshold, ...]()
+    if of_others:
+        nearest = np.concatenate(of_others)
+        unseen = fit_unseen(nearest, values[:, 0], outputs.labels, plan.coverages)
     return distribution.result(), fit_rejection(
-        method,
         plan.suspect_share,
-        np.concatenate(familiarity),
+        values,
         head=served.head,
         score_kind=kind,
         reference_sha256=None if reference is None else reference.sha256,
+        unseen=unseen,
     )

@@ -9,17 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from florilege.calibration.calibrate.photo_outputs import FEATURES, SplitOutputs, outputs_of
-from florilege.calibration.rejection.ood_scores import (
-    COMBINED,
-    DEFAULT_METHOD,
-    FEATURE_METHODS,
-    LOGITS_METHOD,
-)
 from florilege.calibration.rejection.reference import Reference
 from florilege.data.dataset import Split, split_name
 from florilege.data.sources import open_dataset
 from florilege.data.split_parts import Part, select
-from florilege.errors import DataError, UsageError
+from florilege.errors import DataError
 from florilege.models.session import Session
 from florilege.ray_tasks import Workers
 
@@ -30,28 +24,24 @@ MOST_PHOTOS = 1000
 work of a server, 0.1 ms per photo with 1,000, grows in proportion."""
 
 
-def training_photos(
-    session: Session, data: str, part: Part, method: str | None
-) -> tuple[str | None, Split | None]:
-    """The rejection method to use, and the training photos that it needs, not read yet.
+def training_photos(session: Session, data: str, part: Part) -> Split | None:
+    """The training photos to compare with, not read yet; None without photos or features.
 
     The photos of ``part``, the calibration photos, are left out.
-
-    Raises:
-        UsageError: The method needs features of training photos, and there are none.
     """
-    if method not in (DEFAULT_METHOD, *FEATURE_METHODS):
-        return method, None
+    if session.dimensions is None:
+        return None  # the graph has no features
     try:
-        photos = _training_photos(session, data, part)
-    except DataError as error:
-        if method == DEFAULT_METHOD:
-            return LOGITS_METHOD, None
-        raise UsageError(
-            f"--rejection-method {method} needs features of training photos, but {error}; "
-            f"--rejection-method {LOGITS_METHOD} needs neither"
-        ) from error
-    return (COMBINED if method == DEFAULT_METHOD else method), photos
+        train = open_dataset(data, splits=[TRAIN], classes=session.bundle.classes).split(TRAIN)
+    except DataError:
+        return None
+    rows = np.arange(len(train))
+    if split_name(part.name) == TRAIN:
+        rows = part.rest(train)
+    if not rows.size:
+        return None
+    most = max(MOST_PHOTOS, len(session.bundle.classes))
+    return select(train, rows[balanced_rows(train.labels[rows], most)], name=TRAIN)
 
 
 def training_reference(
@@ -70,7 +60,7 @@ def training_reference(
                 f"every training photo is also in {calibrated.split!r}: name another --split"
             )
         blocks = [values for (values,), _ in outputs.blocks(FEATURES)]
-    return Reference.of(np.concatenate(blocks)[rows])
+        return Reference.of(np.concatenate(blocks)[rows], outputs.labels[rows])
 
 
 def balanced_rows(labels: ArrayLike, most: int) -> NDArray[np.intp]:
@@ -86,17 +76,3 @@ def balanced_rows(labels: ArrayLike, most: int) -> NDArray[np.intp]:
     numbers = defaultdict[int, Iterator[int]](count)
     turns = [next(numbers[label]) for label in of_class[shuffled].tolist()]
     return np.sort(shuffled[np.argsort(turns, kind="stable")][:most])
-
-
-def _training_photos(session: Session, data: str, part: Part) -> Split:
-    bundle = session.bundle
-    if session.dimensions is None:
-        raise DataError("the graph of this bundle outputs none: export it again")
-    train = open_dataset(data, splits=[TRAIN], classes=bundle.classes).split(TRAIN)
-    rows = np.arange(len(train))
-    if split_name(part.name) == TRAIN:
-        rows = part.rest(train)
-    if not rows.size:
-        raise DataError("every training photo is also a calibration photo: name another --split")
-    most = max(MOST_PHOTOS, len(bundle.classes))
-    return select(train, rows[balanced_rows(train.labels[rows], most)], name=TRAIN)

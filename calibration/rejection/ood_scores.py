@@ -1,14 +1,12 @@
 """Familiarity scores, which detect out-of-distribution photos.
 
-Higher is more familiar. The :data:`METHODS` need only the logits of a photo. ``combined`` also
-needs its features, the input of the last layer, and those of some training photos (see
+Higher is more familiar. :func:`generalised_entropy` needs only the logits of a photo. ``combined``
+also needs its features, the input of the last layer, and those of some training photos (see
 :mod:`florilege.calibration.rejection.reference`); it detects more of these photos.
 """
 
-from collections.abc import Callable, Mapping
 from fractions import Fraction
 from math import floor
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,18 +16,16 @@ from florilege.calibration.threshold import as_fraction
 
 Floats = NDArray[np.float64]
 
-DEFAULT_METHOD = "auto"
-"""``combined`` if bundle and data allow it, else ``generalised_entropy``."""
 LOGITS_METHOD = "generalised_entropy"
 COMBINED = "combined"
-FEATURE_METHODS = (COMBINED,)
 DEFAULT_SHARE = 0.01
 """Share of validation photos that are suspect."""
 ENTROPY_POWER = 0.1
 ENTROPY_CLASSES = 100
+_ROUNDING = 1e-12  # of sums of weights
 
 
-def _generalised_entropy(logits: ArrayLike, score_kind: ScoreKind) -> Floats:
+def generalised_entropy(logits: ArrayLike, score_kind: ScoreKind) -> Floats:
     """Minus the generalised entropy of the best 100 scores, shape ``(rows,)``.
 
     The sum of ``-(p (1 - p)) ** 0.1``: it depends on the scores of all leading classes, not only on
@@ -44,12 +40,6 @@ def _generalised_entropy(logits: ArrayLike, score_kind: ScoreKind) -> Floats:
     best = -np.sort(-values, axis=1)[:, :count]
     summed: Floats = -((best * (1 - best)) ** ENTROPY_POWER).sum(axis=1)
     return summed
-
-
-METHODS: Mapping[str, Callable[[ArrayLike, ScoreKind], Floats]] = MappingProxyType(
-    {LOGITS_METHOD: _generalised_entropy}
-)
-"""The methods that need only logits: ``METHODS[name](logits, score_kind)``."""
 
 
 def suspect_threshold(familiarity: ArrayLike, share: float = DEFAULT_SHARE) -> float:
@@ -78,6 +68,37 @@ def suspect_threshold(familiarity: ArrayLike, share: float = DEFAULT_SHARE) -> f
     check_share(share)
     rank = floor(as_fraction(share) * Fraction(values.size))
     return float(np.partition(values, rank)[rank])
+
+
+def unseen_threshold(familiarity: ArrayLike, labels: ArrayLike, coverage: float) -> float | None:
+    """The familiarity up to which a photo may show a class that the network does not know.
+
+    Promise: a photo of a new class has at most this familiarity with a probability of at least
+    ``coverage``, over the classes of calibration and photo together, if the new class is
+    exchangeable with those of ``labels``. The photos of one class may depend on each other.
+
+    Args:
+        familiarity: Of calibration photos, each compared with the *other* classes alone, shape
+            ``(rows,)``, no NaN.
+        labels: Their classes, int64 ``(rows,)``; each class counts alike.
+        coverage: In (0, 1).
+
+    Returns:
+        The threshold, or None for fewer than ``coverage / (1 - coverage)`` classes.
+
+    References:
+        Lee, Barber and Willett, "Distribution-free inference with hierarchical data", 2023.
+
+    Example:
+        >>> unseen_threshold([0.1, 0.5, 0.9, 0.7], [0, 0, 1, 1], 0.5)
+        0.7
+    """
+    values = np.asarray(familiarity, dtype=np.float64)
+    _, classes, photos = np.unique(labels, return_inverse=True, return_counts=True)
+    weights = 1 / (photos[classes] * (len(photos) + 1.0))  # a new class has the rest
+    order = np.argsort(values, kind="stable")
+    place = int(np.searchsorted(np.cumsum(weights[order]), coverage - _ROUNDING))
+    return None if place == values.size else float(values[order[place]])
 
 
 def check_share(share: float) -> None:

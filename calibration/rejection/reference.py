@@ -7,7 +7,7 @@ nearest training photo along the axes, and minus the length of the residual.
 
 import hashlib
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,6 +35,7 @@ class Reference:
         axes: Orthogonal unit vectors, float32 ``(axes, dimensions)``.
         directions: Unit vectors of the photos along the axes, float32 ``(photos, axes)``, rounded
             to half precision.
+        labels: Classes of the photos, int64 ``(photos,)``; known only while calibrating.
 
     Raises:
         ValueError: The shapes do not match, there is no photo, or a number is not finite.
@@ -42,6 +43,7 @@ class Reference:
 
     axes: Singles
     directions: Singles
+    labels: NDArray[np.int64] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if self.axes.ndim != 2 or self.directions.shape != (len(self.directions), len(self.axes)):
@@ -53,7 +55,7 @@ class Reference:
             raise ValueError("numbers must be finite")
 
     @classmethod
-    def of(cls, features: ArrayLike) -> "Reference":
+    def of(cls, features: ArrayLike, labels: NDArray[np.int64] | None = None) -> "Reference":
         """The reference of one or more training photos: features ``(photos, dimensions)``, finite.
 
         References:
@@ -65,6 +67,7 @@ class Reference:
         return cls(
             axes=axes,
             directions=_directions(_project(axes, values)).astype(np.float16).astype(np.float32),
+            labels=labels,
         )
 
     @property
@@ -94,6 +97,25 @@ class Reference:
         nearest = np.array([_products(self.directions, row).max() for row in rows], np.float64)
         squares = np.vecdot(values, values) - np.vecdot(along, along)
         return nearest, -np.sqrt(np.maximum(squares, 0))
+
+    def nearest_of_others(self, features: ArrayLike, labels: NDArray[np.int64]) -> Floats | None:
+        """The first number of :meth:`compare`, had training not had the photo's own class.
+
+        Args:
+            features: Shape ``(rows, dimensions)``.
+            labels: Classes of the rows, int64 ``(rows,)``.
+
+        Returns:
+            Shape ``(rows,)``; None without ``labels`` of two classes.
+        """
+        if self.labels is None or np.unique(self.labels).size < 2:
+            return None
+        nearest = np.empty(len(labels))
+        for label in np.unique(labels):
+            others = replace(self, directions=self.directions[self.labels != label], labels=None)
+            rows = labels == label
+            nearest[rows] = others.compare(np.asarray(features)[rows])[0]
+        return nearest
 
     def to_bytes(self) -> bytes:
         """Two consecutive ``.npy`` arrays; equal content gives equal bytes."""

@@ -1,5 +1,6 @@
 """The rejection rule of a calibration record: whether a request shows none of the classes."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite
@@ -9,10 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from florilege.calibration.rejection.ood_scores import (
     COMBINED,
-    FEATURE_METHODS,
     LOGITS_METHOD,
-    METHODS,
+    generalised_entropy,
     suspect_threshold,
+    unseen_threshold,
 )
 from florilege.calibration.rejection.reference import Reference
 from florilege.calibration.scores import ScoreKind
@@ -22,12 +23,26 @@ PARTS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
+class UnseenThreshold:
+    """When a set may contain "none of these".
+
+    Attributes:
+        coverage: The share of photos of unknown classes whose sets do.
+        threshold: The cosine to the nearest training photo, up to which sets do.
+        known_share: The share of the calibration photos, of known classes, whose sets do as well.
+    """
+
+    coverage: float
+    threshold: float
+    known_share: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class RejectionRule:
     """Marks photos as suspect if they do not look familiar.
 
     Attributes:
-        method: ``combined``, or a name in
-            :data:`florilege.calibration.rejection.ood_scores.METHODS`.
+        method: ``combined``, or ``generalised_entropy``.
         threshold: Photos below this familiarity are suspect.
         share: Share of the calibration photos to be suspect.
         rows: Number of calibration photos.
@@ -39,6 +54,8 @@ class RejectionRule:
             :class:`florilege.calibration.rejection.reference.Reference`; None if logits suffice.
         by_logits: The rule to use where only logits are available, as in a score log; None if
             logits suffice for this one.
+        unseen: For each coverage of classes that the network does not know, its threshold; empty
+            without features or classes enough.
 
     Raises:
         ValueError: An unknown method, or a threshold, centre or scale that is not finite.
@@ -54,11 +71,11 @@ class RejectionRule:
     scales: tuple[float, ...] = ()
     reference_sha256: str | None = None
     by_logits: "RejectionRule | None" = None
+    unseen: tuple[UnseenThreshold, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.method not in (*METHODS, *FEATURE_METHODS):
-            methods = ", ".join((*METHODS, *FEATURE_METHODS))
-            raise ValueError(f"method must be one of {methods}, got {self.method!r}")
+        if self.method not in (COMBINED, LOGITS_METHOD):
+            raise ValueError(f"method must be {COMBINED} or {LOGITS_METHOD}, got {self.method!r}")
         if not all(map(isfinite, (self.threshold, *self.centres, *self.scales))):
             raise ValueError(
                 f"threshold, centres and scales must be finite, got {self.threshold}, "
@@ -72,7 +89,7 @@ class RejectionRule:
     @property
     def needs_features(self) -> bool:
         """Whether the rule needs features besides logits."""
-        return self.method in FEATURE_METHODS
+        return self.method == COMBINED
 
     @property
     def from_logits(self) -> "RejectionRule | None":
@@ -99,7 +116,7 @@ class RejectionRule:
             ValueError: A wrong shape, logits that are NaN or +inf, or missing features.
         """
         if not self.needs_features:
-            return METHODS[self.method](logits, self.score_kind)
+            return generalised_entropy(logits, self.score_kind)
         if features is None or reference is None:
             raise ValueError(f"{self.method} needs features and a reference")
         return _combined(
@@ -131,6 +148,50 @@ class RejectionRule:
         value = float(values.max())
         return value, value < self.threshold
 
+    def none_of_these(
+        self,
+        features: ArrayLike | None,
+        reference: Reference | None,
+        coverage: float | None = None,
+    ) -> bool | None:
+        """Whether the set of a request contains "none of these".
+
+        Promise: for a class that is exchangeable with those of the calibration, but unknown to the
+        network, it does so with a probability of at least ``coverage``, up to the one class more
+        that such a photo is compared with. The least familiar of several photos counts.
+
+        Args:
+            features: Of the photos, shape ``(photos, dimensions)``.
+            reference: The reference of the features.
+            coverage: One of :attr:`unseen`, by default the first.
+
+        Returns:
+            None where it is not calibrated.
+        """
+        thresholds = [each for each in self.unseen if coverage in (None, each.coverage)]
+        if not thresholds or features is None or reference is None:
+            return None
+        return bool(reference.compare(features)[0].min() <= thresholds[0].threshold)
+
+
+def fit_unseen(
+    nearest_of_others: Floats, nearest: Floats, labels: ArrayLike, coverages: Iterable[float]
+) -> tuple[UnseenThreshold, ...]:
+    """The thresholds of "none of these" that the number of classes allows.
+
+    The cosines have shape ``(rows,)``: to the nearest training photo of another class, and of any.
+    """
+    thresholds = [(each, unseen_threshold(nearest_of_others, labels, each)) for each in coverages]
+    return tuple(
+        UnseenThreshold(
+            coverage=coverage,
+            threshold=threshold,
+            known_share=float((nearest <= threshold).mean()),
+        )
+        for coverage, threshold in thresholds
+        if threshold is not None
+    )
+
 
 def parts(
     logits: ArrayLike, score_kind: ScoreKind, features: ArrayLike, reference: Reference
@@ -140,40 +201,42 @@ def parts(
     They are the cosine to the nearest training photo, minus the length of the residual, and minus
     the generalised entropy. Each detects photos that the others miss.
     """
-    columns = (*reference.compare(features), METHODS[LOGITS_METHOD](logits, score_kind))
+    columns = (*reference.compare(features), generalised_entropy(logits, score_kind))
     return np.stack(columns, axis=1)
 
 
 def fit_rejection(
-    method: str,
     share: float,
     familiarity: Floats,
     *,
     head: str,
     score_kind: ScoreKind,
     reference_sha256: str | None = None,
+    unseen: tuple[UnseenThreshold, ...] = (),
 ) -> RejectionRule:
     """Fit the rule that makes ``share`` of the calibration photos suspect.
 
-    ``familiarity`` has shape ``(rows, columns)``: one column for a method of logits, or those of
-    :func:`parts` for ``combined``. Other arguments are those of :class:`RejectionRule`.
+    ``familiarity`` has shape ``(rows, columns)``: one column from logits alone, or those of
+    :func:`parts`. Other arguments are those of :class:`RejectionRule`.
     """
     rejection = partial(
         RejectionRule, share=share, rows=len(familiarity), head=head, score_kind=score_kind
     )
-    if method not in FEATURE_METHODS:
-        return rejection(method=method, threshold=suspect_threshold(familiarity[:, 0], share))
+    by_logits = rejection(
+        method=LOGITS_METHOD, threshold=suspect_threshold(familiarity[:, -1], share)
+    )
+    if familiarity.shape[1] == 1:
+        return by_logits
     centres, scales = familiarity.mean(axis=0), familiarity.std(axis=0)
     scales = np.where(scales > 1e-9 * np.abs(centres), scales, 1.0)  # 1 for a constant part
     return rejection(
-        method=method,
+        method=COMBINED,
         threshold=suspect_threshold(_combined(familiarity, centres, scales), share),
         centres=tuple(centres.tolist()),
         scales=tuple(scales.tolist()),
         reference_sha256=reference_sha256,
-        by_logits=rejection(
-            method=LOGITS_METHOD, threshold=suspect_threshold(familiarity[:, -1], share)
-        ),
+        by_logits=by_logits,
+        unseen=unseen,
     )
 
 

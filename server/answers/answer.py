@@ -16,7 +16,12 @@ from florilege.calibration.rules import RULES
 from florilege.calibration.scores import logits_among
 from florilege.models.classes import ClassInfo
 from florilege.models.occurrences import Place, PlaceKind
-from florilege.server.answers.cautions import fusion_warnings, list_warnings, place_warnings
+from florilege.server.answers.cautions import (
+    fusion_warnings,
+    list_warnings,
+    none_warnings,
+    place_warnings,
+)
 from florilege.server.answers.common_names import TaxonTable, fallback_chain
 from florilege.server.answers.place import PLACE_UNKNOWN, PlaceEffect
 from florilege.server.answers.query import LocalizedQuery
@@ -52,6 +57,7 @@ def answer(
     answer_id: str,
     restriction: Restriction | None = None,
     effect: PlaceEffect = PLACE_UNKNOWN,
+    none_of_these: bool | None = None,
 ) -> tuple[Answer, Mask]:
     """The prediction set of one organism, seen on one or several photos.
 
@@ -65,6 +71,7 @@ def answer(
         answer_id: The id of the answer.
         restriction: The classes to score; None for all.
         effect: What the place of the photo changes.
+        none_of_these: Whether its set holds "none of these"; None if unknown.
 
     Returns:
         The answer, and a mask of the classes in its set, ``(classes,)``.
@@ -96,6 +103,7 @@ def answer(
             point,
             query,
             size=len(members),
+            none_of_these=none_of_these,
             calibrated=calibrated and rejection.verdict != "rejected",
             truncated=len(entries) < len(members),
         ),
@@ -116,6 +124,7 @@ def answer(
             *fusion_warnings(point, photos),
             *([] if calibrated else list_warnings(restriction, len(classes))),
             *place_warnings(point, effect),
+            *none_warnings(query.none, none_of_these),
         ],
     )
     if restriction is not None:
@@ -147,7 +156,13 @@ def _resolved_query(
 
 
 def _set_info(
-    point: OperatingPoint, query: LocalizedQuery, *, size: int, calibrated: bool, truncated: bool
+    point: OperatingPoint,
+    query: LocalizedQuery,
+    *,
+    size: int,
+    none_of_these: bool | None,
+    calibrated: bool,
+    truncated: bool,
 ) -> SetInfo:
     """How the set was drawn; figures and statement only if they are ``calibrated``."""
     figures = {
@@ -161,6 +176,7 @@ def _set_info(
         score_kind=point.table.score_kind,
         guaranteed=calibrated and point.guaranteed,
         size=size,
+        none_of_these=none_of_these,
         calibrated=calibrated,
         truncated=truncated,
         **(figures if calibrated else dict.fromkeys(figures)),

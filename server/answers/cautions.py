@@ -35,6 +35,17 @@ def fusion_warnings(point: OperatingPoint, photos: int) -> list[Warned]:
     return []
 
 
+def none_warnings(requested: bool, none_of_these: bool | None) -> list[Warned]:
+    """Warn that ``none=true`` has no answer."""
+    if not requested or none_of_these is not None:
+        return []
+    detail = (
+        "the model is not calibrated for `none` at this coverage: that needs features, training "
+        "photos and, for a coverage of 0.9, 9 classes or more (0.95: 19)"
+    )
+    return [Warned(code="none_not_calibrated", detail=detail)]
+
+
 def place_warnings(point: OperatingPoint, effect: PlaceEffect) -> list[Warned]:
     """Warn about a place that is not used, or that the threshold is not calibrated for."""
     if point.table.place == effect.kind:

@@ -150,6 +150,7 @@ class Pipeline:
             answer_id=answer_id,
             restriction=restriction,
             effect=self.places.effect(query),
+            none_of_these=self._none_of_these(query, features),
         )
         stages.add("decide", started)
         return Outcome(
@@ -159,6 +160,14 @@ class Pipeline:
             classes=self.bundle.classes,
             restricted=restriction is not None,
         )
+
+    def _none_of_these(
+        self, query: LocalizedQuery, features: NDArray[np.float32] | None
+    ) -> bool | None:
+        rule = self.record.rejection
+        if not query.none or rule is None:
+            return None
+        return rule.none_of_these(features, self.reference, query.coverage)
 
     def outputs(
         self,

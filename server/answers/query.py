@@ -70,6 +70,10 @@ class IdentifyQuery(RequestModel):
         default=False,
         description="Return an empty set for a photo that looks unlike those the model knows.",
     )
+    none: bool = Field(
+        default=False,
+        description="Say in `set.none_of_these` whether the photo may show none of the classes.",
+    )
     only: Annotated[Words | None, BeforeValidator(_split), Flag(type=Words | None)] = Field(
         default=None,
         description="Score only these classes, separated by commas: ids, or the name of a genus or "

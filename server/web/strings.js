@@ -117,6 +117,7 @@ const en = {
     list_not_calibrated: () => `Only some species were compared, and this setting was never measured for them: sets may be larger or smaller than it says.`,
     place_not_used: () => `The place was not used: nothing was recorded there, or it does not help this model.`,
     place_not_calibrated: () => `The place changed the scores, but this setting was never measured for it: sets may be larger or smaller than it says.`,
+    none_not_calibrated: () => `This model cannot tell whether the photo shows none of its species.`,
   },
 
   home: "Identify a photo",
@@ -278,6 +279,7 @@ const fr = {
     list_not_calibrated: () => `Seules certaines espèces ont été comparées, et ce réglage n’a jamais été mesuré pour elles : les sélections peuvent être plus grandes ou plus petites.`,
     place_not_used: () => `Le lieu n’a pas été utilisé : rien n’y a été observé, ou il n’aide pas ce modèle.`,
     place_not_calibrated: () => `Le lieu a changé les scores, mais ce réglage n’a jamais été mesuré pour lui : les sélections peuvent être plus grandes ou plus petites.`,
+    none_not_calibrated: () => `Ce modèle ne sait pas dire si la photo ne montre aucune de ses espèces.`,
   },
 
   home: "Identifier une photo",
@@ -439,6 +441,7 @@ const de = {
     list_not_calibrated: () => `Nur bestimmte Arten wurden verglichen, und für sie wurde diese Einstellung nie gemessen: Auswahlen können größer oder kleiner sein, als eingestellt ist.`,
     place_not_used: () => `Der Ort wurde nicht berücksichtigt: Dort ist nichts verzeichnet, oder er hilft diesem Modell nicht.`,
     place_not_calibrated: () => `Der Ort hat die Werte verändert, aber diese Einstellung wurde dafür nie gemessen: Auswahlen können größer oder kleiner sein, als eingestellt ist.`,
+    none_not_calibrated: () => `Dieses Modell kann nicht sagen, ob das Foto keine seiner Arten zeigt.`,
   },
 
   home: "Foto bestimmen",
@@ -600,6 +603,7 @@ const es = {
     list_not_calibrated: () => `Solo se compararon algunas especies, y este ajuste nunca se midió para ellas: las selecciones pueden ser mayores o menores de lo que dice.`,
     place_not_used: () => `El lugar no se ha tenido en cuenta: allí no hay registros, o no ayuda a este modelo.`,
     place_not_calibrated: () => `El lugar ha cambiado los valores, pero este ajuste nunca se midió para él: las selecciones pueden ser mayores o menores de lo que dice.`,
+    none_not_calibrated: () => `Este modelo no puede decir si la foto no muestra ninguna de sus especies.`,
   },
 
   home: "Identificar una foto",

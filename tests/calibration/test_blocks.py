@@ -16,6 +16,7 @@ from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.photo_outputs import FEATURES, SplitOutputs
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.rejection.reference import Reference
+from florilege.calibration.rejection.rejection_rule import fit_unseen
 from tests.calibration.estimates import UNMET
 
 HEADS = ("multi_label", "sccp")
@@ -40,7 +41,7 @@ def split(rows: int, classes: int, dimensions: int) -> SplitOutputs:
 
 def fitted(scoring: SplitOutputs, reference: Reference, classes: int) -> CalibrationRecord:
     ks = tuple(k for k in (1.0, 2.0) if k <= classes)
-    settings = CalibrationPlan(classes=classes, ks=ks, images=(2,), rejection_method="combined")
+    settings = CalibrationPlan(classes=classes, ks=ks, images=(2,))
     counts: NDArray[np.int64] = np.arange(1, classes + 1)
     record = fit_record(scoring, settings, class_counts=counts, overlap=UNMET, reference=reference)
     return replace(record, created="")
@@ -54,7 +55,7 @@ def test_blocks_of_any_length_give_the_same_record(
 ) -> None:
     scoring = split(rows, classes, dimensions)
     training_features = np.random.default_rng(9).normal(size=(20, dimensions))
-    reference = Reference.of(training_features)
+    reference = Reference.of(training_features, np.arange(20) % 2)
     expected = fitted(scoring, reference, classes)
     for at_once, numbers, small in ((84, 1 << 30, 100), (512, 4 * dimensions, 7), (512, 1, 1000)):
         monkeypatch.setattr(florilege.calibration.calibrate.photo_outputs, "ROWS_AT_ONCE", at_once)
@@ -67,4 +68,20 @@ def test_blocks_of_any_length_give_the_same_record(
         monkeypatch.setattr(florilege.calibration.marginals, "ROWS_AT_ONCE", 1 + small % 5)
         result = fitted(scoring, reference, classes)
         assert replace(result, calibration_id="") == replace(expected, calibration_id="")
+    scoring.close()
+
+
+def test_unseen_classes_are_calibrated_on_photos_compared_with_other_classes() -> None:
+    scoring = split(253, 40, 12)
+    reference = Reference.of(np.random.default_rng(9).normal(size=(80, 12)), np.arange(80) % 40)
+    record = fitted(scoring, reference, 40)
+    ((features,),) = ([values for (values,), _ in scoring.blocks(FEATURES)],)
+    of_others = reference.nearest_of_others(features, scoring.labels)
+    nearest = reference.compare(features)[0]
+    assert of_others is not None
+    assert (of_others < nearest).any()
+    assert record.rejection is not None
+    expected = fit_unseen(of_others, nearest, scoring.labels, record.asked_coverage)
+    assert record.rejection.unseen == expected
+    assert len(expected) == 2
     scoring.close()

@@ -422,7 +422,7 @@ def test_a_bundle_that_cannot_be_written_is_refused_before_any_photo_is_scored(
 
 def test_the_method_and_share_of_suspects_are_the_callers(bundle: Bundle, data: str) -> None:
     calibrate = ("calibrate", bundle.path, "--data", data, "--json")
-    flags = ("--rejection-method", "generalised_entropy", "--suspect-share", "0.25")
+    flags = ("--suspect-share", "0.25")
     content = json.loads(run(*calibrate, *flags).stdout)
     record = read_record(open_bundle(bundle.path))
     assert record.rejection is not None

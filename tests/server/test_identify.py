@@ -18,7 +18,7 @@ KEYS = {"id", "model", "query", "set", "best_match", "results", "rollup", "rejec
 SET_KEYS = {
     *("rule", "k", "coverage", "lambda", "score_kind", "head", "min_size", "size", "calibrated"),
     *("truncated", "expected_size", "hit_rate", "statement", "guarantee", "guaranteed", "max_size"),
-    *("least_coverage", *ANSWERED),
+    *("least_coverage", "none_of_these", *ANSWERED),
 }
 
 

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from florilege.calibration.record import CalibrationRecord
-from florilege.calibration.rejection.ood_scores import METHODS
+from florilege.calibration.rejection.ood_scores import generalised_entropy
 from florilege.models.bundle import open_bundle
 from florilege.server.answers.pipeline import open_pipeline
 from florilege.server.answers.query import LocalizedQuery
@@ -68,7 +68,7 @@ def test_value_and_threshold_are_those_of_the_record(bundle: Path, record: Any) 
     rule, result = record.rejection, outcome.answer.rejection
     assert (result.method, result.threshold) == (rule.method, rule.threshold)
     assert rule.head == record.head
-    value = METHODS[rule.method](outcome.logits, rule.score_kind)
+    value = generalised_entropy(outcome.logits, rule.score_kind)
     assert result.value == value.max()
 
 

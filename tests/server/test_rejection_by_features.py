@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from typer.testing import CliRunner
 
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.record.record_file import open_reference, read_record
-from florilege.calibration.rejection.ood_scores import METHODS
+from florilege.calibration.rejection.ood_scores import generalised_entropy
+from florilege.calibration.rejection.rejection_rule import UnseenThreshold
 from florilege.errors import BundleError
 from florilege.models.bundle import open_bundle, replace_files
 from florilege.models.images import load
@@ -64,7 +66,7 @@ def by_hand(bundle: Path, photo: bytes) -> float:
     along = sum(a * b for a, b in zip(row, axis, strict=True))
     nearest = max(name * along / abs(along) for (name,) in reference.directions.tolist())
     off = (sum(value**2 for value in row) - along**2) ** 0.5
-    entropy = float(METHODS["generalised_entropy"](logits[record.head], record.score_kind)[0])
+    entropy = float(generalised_entropy(logits[record.head], record.score_kind)[0])
     parts = zip((nearest, -off, entropy), rule.centres, rule.scales, strict=True)
     return float(sum((part - centre) / scale for part, centre, scale in parts))
 
@@ -162,3 +164,33 @@ def test_logits_alone_are_judged_by_the_threshold_made_for_them(planted: Path) -
         assert (result.method, result.threshold) == ("generalised_entropy", by_logits.threshold)
         value, suspect = by_logits.verdict(logits[record.head])
         assert (result.value, result.verdict) == (value, "suspect" if suspect else "accepted")
+
+
+def test_a_set_holds_none_of_these_where_asked_at_the_coverage_asked_for(planted: Path) -> None:
+    pipeline = open_pipeline(planted, device="cpu")
+    assert pipeline.record.rejection is not None
+    unseen = tuple(
+        UnseenThreshold(coverage=coverage, threshold=threshold, known_share=0.0)
+        for coverage, threshold in ((0.9, -2.0), (0.95, 2.0))
+    )  # below and above every cosine
+    rejection = replace(pipeline.record.rejection, unseen=unseen)
+    pipeline = replace(pipeline, record=replace(pipeline.record, rejection=rejection))
+    for values, expected in (
+        ({}, None),
+        ({"none": True}, False),
+        ({"none": True, "rule": "coverage"}, False),
+        ({"none": True, "rule": "coverage", "coverage": 0.9}, False),
+        ({"none": True, "rule": "coverage", "coverage": 0.95}, True),
+    ):
+        query = LocalizedQuery(**values)
+        answer = pipeline([MINT], query, "r").answer
+        assert answer.set.none_of_these is expected
+        assert not answer.warnings
+
+
+def test_none_of_these_is_unknown_without_features(bundle: Path) -> None:
+    pipeline = open_pipeline(bundle, device="cpu")
+    for requested, codes in ((True, ["none_not_calibrated"]), (False, [])):
+        answer = pipeline([MINT], LocalizedQuery(none=requested), "r").answer
+        assert answer.set.none_of_these is None
+        assert [warned.code for warned in answer.warnings] == codes

@@ -206,6 +206,11 @@ class SetInfo:
     """A larger set is cut to this many best classes; null if there is no limit."""
     size: int
     """Classes in this set."""
+    none_of_these: bool | None
+    """Only with none=true: whether the set also holds the answer that the photo shows none of the
+    classes. Sets of photos of unknown classes do with the requested `coverage`, by default the
+    first calibrated. Null where this is not calibrated.
+    """
     calibrated: bool
     """Whether the figures below hold for this request."""
     truncated: bool
@@ -471,6 +476,8 @@ class IdentifyOptions(TypedDict, total=False):
     """
     reject: bool
     """Return an empty set for a photo that looks unlike those the model knows."""
+    none: bool
+    """Say in `set.none_of_these` whether the photo may show none of the classes."""
     only: Sequence[str] | None
     """Score only these classes, separated by commas: ids, or the name of a genus or family."""
     list: str | None

@@ -78,7 +78,8 @@ def test_text_and_numbers_make_the_same_settings() -> None:
         ({"score_kind": "odds"}, "score_kind: .*'softmax' or 'sigmoid'"),
         ({"temperatures": [0]}, "temperatures: .* greater than or equal to 0.01, got 0"),
         ({"temperatures": []}, "temperatures must hold a number"),
-        ({"rejection_method": "guess"}, "rejection_method must be one of auto, combined"),
+        ({"rejection_method": "guess"}, "rejection_method must be auto or none"),
+        ({"rejection_method": "combined"}, "no longer takes combined: leave it out"),
         ({"suspect_share": 1}, "suspect_share: .* less than 1, got 1"),
         ({"delta": 0}, "delta: .* greater than 0, got 0"),
         ({"small_classes": "group"}, "small_classes was removed: macro_weight sets the room"),
@@ -99,7 +100,6 @@ def test_a_value_out_of_range_is_named_with_the_range(values: dict[str, Any], me
         ({"max_size": 2}, r"max_size must be in \[5, 6\], got 2"),
         ({"max_size": 7}, r"max_size must be in \[5, 6\], got 7"),
         ({"images": [1]}, "images must be 2 or more"),
-        ({"rejection_method": "auto"}, "rejection_method auto"),
     ],
 )
 def test_a_plan_is_checked_against_the_classes(values: dict[str, Any], message: str) -> None:

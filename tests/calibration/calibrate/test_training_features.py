@@ -22,7 +22,6 @@ from florilege.calibration.monitoring.score_log import ScoreLogWriter, Scorer
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.inspection import verification
 from florilege.calibration.record.record_file import open_reference, read_record
-from florilege.calibration.rejection.ood_scores import FEATURE_METHODS, METHODS
 from florilege.calibration.rejection.reference import Reference
 from florilege.errors import BundleError, DataError, UsageError
 from florilege.models.bundle import Bundle, open_bundle, replace_files
@@ -119,12 +118,37 @@ def test_calibrating_twice_gives_the_same_bytes(bundle: Bundle, data: Path) -> N
     assert open_bundle(bundle.path).read("reference.npy") == first
 
 
-def test_another_method_takes_the_reference_out_again(bundle: Bundle, data: Path) -> None:
-    for method in (*FEATURE_METHODS, *METHODS, None):
+def test_a_calibration_without_rejection_takes_the_reference_out_again(
+    bundle: Bundle, data: Path
+) -> None:
+    for method in ("auto", None):
         record = calibrate_bundle(bundle.path, str(data), rejection_method=method)
-        assert (None if method is None else judged(record).method) == method
-        assert open_bundle(bundle.path).has("reference.npy") == (method in FEATURE_METHODS)
-        assert (bundle.path / "reference.npy").exists() == (method in FEATURE_METHODS)
+        assert (record.rejection is None) == (method is None)
+        assert open_bundle(bundle.path).has("reference.npy") == (method is not None)
+        assert (bundle.path / "reference.npy").exists() == (method is not None)
+
+
+def test_sets_cover_unseen_classes_by_the_photos_of_the_other_classes(
+    calibrated: Path, bundle: Bundle, data: Path
+) -> None:
+    assert judged(read_record(open_bundle(calibrated))).unseen == ()  # 6 classes: too few for 0.9
+    record = calibrate_bundle(bundle.path, str(data), coverages=[0.5, 0.9])
+    photos, train = (features_of(open_bundle(bundle.path), data, part) for part in ("val", "train"))
+    reference, labels = referred(bundle.path), np.repeat(np.arange(CLASSES), ROWS)
+    features = np.concatenate([row for _, row in photos])
+    of_others = np.concatenate(
+        [
+            replace(reference, directions=reference.directions[labels != label]).compare(
+                features[labels == label]
+            )[0]
+            for label in range(CLASSES)
+        ]
+    )
+    assert len(train) == len(reference.directions)
+    (unseen,) = judged(record).unseen
+    rank = -(-ROWS * (CLASSES + 1) // 2)  # half of the classes and one more
+    assert (unseen.coverage, unseen.threshold) == (0.5, np.sort(of_others)[rank - 1])
+    assert unseen.known_share == (reference.compare(features)[0] <= unseen.threshold).mean()
 
 
 # Which photos ----------------------------------------------------------------------------------
@@ -200,39 +224,27 @@ def test_auto_judges_by_logits_where_features_or_training_photos_are_missing(
         assert not open_bundle(path).has("reference.npy")
 
 
-@pytest.mark.parametrize("method", FEATURE_METHODS)
-def test_what_was_asked_for_by_name_and_cannot_be_had_is_refused_with_the_way_out(
-    tmp_path: Path, bundle: Bundle, data: Path, method: str
-) -> None:
-    older = make_bundle(tmp_path / "older")
-    without = shutil.copytree(data / "val", tmp_path / "d" / "val").parent
-    for path, photos, split, reason in (
-        (older.path, data, "val", "export it again"),
-        (bundle.path, without, "val", "has no split 'train'"),
-        (bundle.path, data, "train", "name another --split"),
-    ):
-        before = open_bundle(path).sha256
-        with pytest.raises(UsageError, match=rf"--rejection-method {method}.*{reason}"):
-            calibrate_bundle(path, str(photos), split, rejection_method=method)
-        assert open_bundle(path).sha256 == before
-
-
 def test_a_setting_out_of_range_is_told_before_any_photo_is_read(
     bundle: Bundle, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("florilege.calibration.calibrate.calibrate.outputs_of", None)
-    with pytest.raises(UsageError, match="rejection_method must be one of"):
+    with pytest.raises(UsageError, match="rejection_method must be auto or none"):
         calibrate_bundle(bundle.path, str(data), rejection_method="guess")
     with pytest.raises(UsageError):
         calibrate_bundle(bundle.path, str(data), ks=[99])
 
 
-def test_the_command_line_tells_the_method_and_takes_another(bundle: Bundle, data: Path) -> None:
-    for flag, method in (("auto", "combined"), ("generalised_entropy",) * 2):
-        words = ["calibrate", str(bundle.path), "--data", str(data), "--rejection-method", flag]
-        result = CliRunner().invoke(app, [*words, "--json"])
-        assert result.exit_code == 0, result.output
-        assert json.loads(result.stdout)["rejection"]["method"] == method
+def test_the_command_line_tells_the_method_and_what_replaced_the_others(
+    bundle: Bundle, data: Path
+) -> None:
+    words = ["calibrate", str(bundle.path), "--data", str(data), "--json", "--rejection-method"]
+    result = CliRunner().invoke(app, [*words, "auto"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["rejection"]["method"] == "combined"
+    for removed in ("combined", "generalised_entropy"):
+        result = CliRunner().invoke(app, [*words, removed])
+        assert isinstance(result.exception, UsageError)
+        assert "leave it out" in str(result.exception)
 
 
 # A bundle whose reference is wrong ---------------------------------------------------------------

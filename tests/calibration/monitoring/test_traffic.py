@@ -12,7 +12,7 @@ from florilege.calibration.monitoring.score_log import ScoreLogWriter, Scorer, o
 from florilege.calibration.monitoring.traffic import FEWEST_REQUESTS, Traffic
 from florilege.calibration.record.operating_point import NotCalibrated
 from florilege.calibration.record.record import CalibrationRecord
-from florilege.calibration.rejection.ood_scores import METHODS
+from florilege.calibration.rejection.ood_scores import generalised_entropy
 from florilege.calibration.rejection.rejection_rule import RejectionRule, fit_rejection
 from florilege.calibration.rules import calibrate
 from florilege.calibration.scores import scores
@@ -84,10 +84,8 @@ def test_photos_of_something_else_move_the_threshold_unless_a_judge_leaves_them_
     record: CalibrationRecord,
 ) -> None:
     ours, strange = photos(4, 3000)[0], 0.05 * photos(5, 600)[0]  # hardly like any species
-    validation = METHODS["generalised_entropy"](photos(6, 2000)[0], "softmax")[:, np.newaxis]
-    judge = fit_rejection(
-        "generalised_entropy", 0.01, validation, head=record.head, score_kind="softmax"
-    )
+    validation = generalised_entropy(photos(6, 2000)[0], "softmax")[:, np.newaxis]
+    judge = fit_rejection(0.01, validation, head=record.head, score_kind="softmax")
     mixed = np.concatenate([ours, strange])
     clean, fooled, guarded = (
         traffic_of(logits, record, rule).thresholds(ks=[3])

@@ -157,3 +157,23 @@ def test_features_that_are_no_numbers_are_refused_with_their_row(wrong: float) -
     features[3, 1] = wrong
     with pytest.raises(ValueError, match="finite, but those of row 3"):
         REFERENCE.compare(features)
+
+
+def test_the_nearest_of_others_is_that_of_a_reference_without_the_class() -> None:
+    random = np.random.default_rng(8)
+    values, labels = random.normal(size=(40, 12)), np.arange(40) % 5
+    reference = Reference.of(values, labels)
+    photos, classes = random.normal(size=(30, 12)), random.integers(0, 7, 30)
+    result = reference.nearest_of_others(photos, classes)
+    assert result is not None
+    axes = reference.axes.astype(np.float64)
+    for row, label in enumerate(classes):
+        along = axes @ photos[row]
+        others = [
+            float(axes @ value @ along) / np.linalg.norm(axes @ value) / np.linalg.norm(along)
+            for value, other in zip(values, labels, strict=True)
+            if other != label
+        ]
+        assert result[row] == pytest.approx(max(others), abs=1e-3)
+    assert Reference.of(values).nearest_of_others(photos, classes) is None
+    assert Reference.of(values, np.zeros(40, np.int64)).nearest_of_others(photos, classes) is None

@@ -5,9 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from florilege.calibration.rejection.ood_scores import FEATURE_METHODS, METHODS, suspect_threshold
+from florilege.calibration.rejection.ood_scores import generalised_entropy, suspect_threshold
 from florilege.calibration.rejection.reference import Reference
-from florilege.calibration.rejection.rejection_rule import RejectionRule, fit_rejection, parts
+from florilege.calibration.rejection.rejection_rule import (
+    RejectionRule,
+    UnseenThreshold,
+    fit_rejection,
+    fit_unseen,
+    parts,
+)
 
 RANDOM = np.random.default_rng(0)
 LOGITS = RANDOM.normal(0, 2, (400, 12)).astype(np.float32)
@@ -19,17 +25,16 @@ def rejection(method: str = "generalised_entropy", threshold: float = 0.5) -> Re
     )
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_photo_is_judged_by_its_familiarity(method: str) -> None:
-    values = METHODS[method](LOGITS, "softmax")
-    judge = rejection(method, suspect_threshold(values, 0.1))
+def test_a_photo_is_judged_by_its_familiarity() -> None:
+    values = generalised_entropy(LOGITS, "softmax")
+    judge = rejection(threshold=suspect_threshold(values, 0.1))
     verdicts = [judge.verdict(row[np.newaxis]) for row in LOGITS]
     assert [value for value, _ in verdicts] == values.tolist()
     assert sum(suspect for _, suspect in verdicts) == 40
 
 
 def test_a_request_is_suspect_only_where_every_photo_is() -> None:
-    values = METHODS["generalised_entropy"](LOGITS, "softmax")
+    values = generalised_entropy(LOGITS, "softmax")
     judge = rejection(threshold=float(np.median(values)))
     order = np.argsort(values)
     low, high = LOGITS[order[:3]], LOGITS[order[-1:]]
@@ -38,7 +43,7 @@ def test_a_request_is_suspect_only_where_every_photo_is() -> None:
 
 
 def test_a_photo_at_the_threshold_is_not_suspect() -> None:
-    value = float(METHODS["generalised_entropy"](LOGITS[:1], "softmax")[0])
+    value = float(generalised_entropy(LOGITS[:1], "softmax")[0])
     assert rejection(threshold=value).verdict(LOGITS[:1]) == (value, False)
 
 
@@ -62,10 +67,10 @@ FEATURES = RANDOM.normal(1, 1, (400, 8)).astype(np.float32)
 REFERENCE = Reference.of(RANDOM.normal(1, 1, (50, 8)))
 
 
-def fitted(method: str, *, share: float = 0.1, rows: slice = slice(None)) -> RejectionRule:
+def fitted(*, share: float = 0.1, rows: slice = slice(None)) -> RejectionRule:
     result = parts(LOGITS[rows], "softmax", FEATURES[rows], REFERENCE)
     return fit_rejection(
-        method, share, result, head="h", score_kind="softmax", reference_sha256=REFERENCE.sha256
+        share, result, head="h", score_kind="softmax", reference_sha256=REFERENCE.sha256
     )
 
 
@@ -73,7 +78,7 @@ def test_combined_adds_up_what_each_part_says_in_its_own_standard_deviations() -
     columns = [
         REFERENCE.compare(FEATURES)[0].tolist(),
         REFERENCE.compare(FEATURES)[1].tolist(),
-        METHODS["generalised_entropy"](LOGITS, "softmax").tolist(),
+        generalised_entropy(LOGITS, "softmax").tolist(),
     ]
     expected = [0.0] * 400
     for column in columns:
@@ -81,15 +86,14 @@ def test_combined_adds_up_what_each_part_says_in_its_own_standard_deviations() -
         deviation = (sum((value - mean) ** 2 for value in column) / 400) ** 0.5
         for row, value in enumerate(column):
             expected[row] += (value - mean) / deviation
-    judge = fitted("combined")
+    judge = fitted()
     result = judge.familiarity(LOGITS, FEATURES, REFERENCE)
     assert result == pytest.approx(expected)
     assert judge.threshold == sorted(result)[40]
 
 
-@pytest.mark.parametrize("method", FEATURE_METHODS)
-def test_the_share_of_the_calibration_photos_is_suspect_one_by_one(method: str) -> None:
-    judge = fitted(method)
+def test_the_share_of_the_calibration_photos_is_suspect_one_by_one() -> None:
+    judge = fitted()
     verdicts = [
         judge.verdict(LOGITS[row : row + 1], FEATURES[row : row + 1], REFERENCE)
         for row in range(400)
@@ -103,9 +107,8 @@ def test_the_share_of_the_calibration_photos_is_suspect_one_by_one(method: str) 
     assert (value, suspect) == (together[order[-1]], False)
 
 
-@pytest.mark.parametrize("method", FEATURE_METHODS)
-def test_where_only_logits_are_at_hand_they_have_a_threshold_of_their_own(method: str) -> None:
-    judge = fitted(method)
+def test_where_only_logits_are_at_hand_they_have_a_threshold_of_their_own() -> None:
+    judge = fitted()
     with pytest.raises(ValueError, match="needs features and a reference"):
         judge.verdict(LOGITS)
     by_logits = judge.from_logits
@@ -117,7 +120,7 @@ def test_where_only_logits_are_at_hand_they_have_a_threshold_of_their_own(method
 
 def test_a_part_that_never_changes_says_nothing() -> None:
     result = np.stack([np.full(20, 0.7), np.arange(20.0), -(np.arange(20.0) ** 2)], axis=1)
-    judge = fit_rejection("combined", 0.1, result, head="h", score_kind="softmax")
+    judge = fit_rejection(0.1, result, head="h", score_kind="softmax")
     assert judge.scales[0] == 1.0
     assert np.isfinite(judge.threshold)
 
@@ -127,7 +130,7 @@ def test_combined_keeps_its_promise_up_to_what_vanishes_with_the_photos(share: f
     random, rows, rates = np.random.default_rng(11), 200, []
     for _ in range(1000):
         result = random.standard_t(4, (rows + 200, 3)) @ [[1, 0.5, 0], [0, 1, 0.3], [0.2, 0, 4]]
-        judge = fit_rejection("combined", share, result[:rows], head="h", score_kind="softmax")
+        judge = fit_rejection(share, result[:rows], head="h", score_kind="softmax")
         fresh = ((result[rows:] - judge.centres) / judge.scales).sum(axis=1)
         rates.append((fresh < judge.threshold).mean())
     error = np.std(rates) / np.sqrt(len(rates))
@@ -148,4 +151,32 @@ def test_combined_keeps_its_promise_up_to_what_vanishes_with_the_photos(share: f
 )
 def test_parts_that_do_not_go_with_the_method_are_refused(changes: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"centres"):
-        replace(fitted("combined"), **changes)  # type: ignore[arg-type]  # that is the point
+        replace(fitted(), **changes)  # type: ignore[arg-type]  # that is the point
+
+
+# None of these ---------------------------------------------------------------------------------
+
+
+def test_the_least_familiar_photo_decides_on_none_of_these_at_the_coverage_asked_for() -> None:
+    nearest = REFERENCE.compare(FEATURES)[0]
+    low, high = np.sort(nearest)[[99, 299]]
+    unseen = tuple(
+        UnseenThreshold(coverage=coverage, threshold=float(value), known_share=0.5)
+        for coverage, value in ((0.9, low), (0.95, high))
+    )
+    rule = replace(fitted(), unseen=unseen)
+    for coverage, threshold in ((None, low), (0.9, low), (0.95, high)):
+        for row in range(400):
+            expected = nearest[row] <= threshold
+            assert rule.none_of_these(FEATURES[[row]], REFERENCE, coverage) is bool(expected)
+    order = np.argsort(nearest)
+    assert rule.none_of_these(FEATURES[order[[0, -1]]], REFERENCE) is True
+    for missing in ((FEATURES, REFERENCE, 0.8), (None, REFERENCE), (FEATURES, None)):
+        assert rule.none_of_these(*missing) is None
+    assert fitted().none_of_these(FEATURES, REFERENCE) is None
+
+
+def test_thresholds_of_unseen_classes_are_those_that_the_classes_allow() -> None:
+    values, labels = np.arange(20.0), np.arange(20) // 2
+    (threshold,) = fit_unseen(values, values + 5, labels, (0.9, 0.95))
+    assert threshold == UnseenThreshold(coverage=0.9, threshold=19.0, known_share=0.75)
