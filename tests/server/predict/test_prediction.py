@@ -24,6 +24,7 @@ from florilege.server.answers.pipeline import Pipeline, open_pipeline
 from florilege.server.answers.query import LocalizedQuery
 from florilege.server.cli import app
 from florilege.server.predict import batch_run, formats, prediction
+from florilege.server.predict.batch_settings import BatchSettings
 from florilege.server.predict.photos import Observation, find_photos
 from florilege.server.predict.prediction import predict_all
 from tests.server import garden
@@ -203,7 +204,7 @@ def test_an_output_that_is_a_folder_is_a_usage_error(
     bundle: Path, photos: Path, tmp_path: Path
 ) -> None:
     for form in ("csv", "jsonl", "table"):
-        with pytest.raises(UsageError, match="is a folder; name a file"):
+        with pytest.raises(UsageError, match="is not a regular file; name another"):
             run(bundle, photos, "--format", form, "-o", tmp_path)
 
 
@@ -263,11 +264,9 @@ def test_answers_keep_their_order_however_many_wait(
     alone = [answer_of(pipeline, photos / f"{number}.png") for number in range(4)]
     for count in (1, 4, 5, 13):  # four a thread wait at most
         calls = [Observation((photos / f"{number % 4}.png",)) for number in range(count)]
-        result = list(predict_all(pipeline, calls, LocalizedQuery(), threads=threads))
-        assert [one.observation for one in result] == calls
-        assert [one.answer and one.answer.results for one in result] == [
-            alone[number % 4] for number in range(count)
-        ]
+        result = predicted(pipeline, calls, threads=threads)
+        assert [one["path"] for one in result] == [str(call.photos[0]) for call in calls]
+        assert [one["results"] for one in result] == [alone[number % 4] for number in range(count)]
 
 
 def test_sets_of_many_photos_are_decided_a_portion_at_a_time(
@@ -292,9 +291,9 @@ def test_sets_of_many_photos_are_decided_a_portion_at_a_time(
     for count, threads, size in ((31, 1, 3), (17, 1, 2), (15, 1, 1), (31, 2, 1)):
         order.clear()
         calls = [Observation((paths[number % 5],)) for number in range(count)]
-        result = list(predict_all(pipeline, calls, LocalizedQuery(), threads=threads))
-        assert [one.observation for one in result] == calls
-        assert [one.problem is not None for one in result] == [
+        result = predicted(pipeline, calls, threads=threads)
+        assert [one["path"] for one in result] == [str(call.photos[0]) for call in calls]
+        assert [one["error"] is not None for one in result] == [
             number % 5 == 4 for number in range(count)
         ]
         assert order.count("_run_network") == order.count("_predict") == count
@@ -302,10 +301,16 @@ def test_sets_of_many_photos_are_decided_a_portion_at_a_time(
             assert order[: 2 * size] == ["_run_network"] * size + ["_predict"] * size
 
 
+def predicted(
+    pipeline: Pipeline, observations: list[Observation], threads: int | None = None
+) -> list[dict[str, Any]]:
+    batch = BatchSettings(threads=threads)
+    return [one.line for one in predict_all(pipeline, observations, LocalizedQuery(), batch)]
+
+
 def answer_of(pipeline: Pipeline, path: Path) -> Any:
-    (result,) = predict_all(pipeline, [Observation((path,))], LocalizedQuery())
-    assert result.answer is not None
-    return result.answer.results
+    (result,) = predicted(pipeline, [Observation((path,))])
+    return result["results"]
 
 
 def test_no_more_of_a_file_is_read_than_allowed(
@@ -319,8 +324,7 @@ def test_no_more_of_a_file_is_read_than_allowed(
         path.write_bytes((photo + b"x")[: len(photo) + more])
     pipeline = open_pipeline(bundle, device="cpu")
     calls = [Observation((path,)) for path in (*sizes, *endless)]
-    result = list(predict_all(pipeline, calls, LocalizedQuery()))
-    codes = [one.problem and one.problem.code for one in result]
+    codes = [one["error"] and one["error"]["code"] for one in predicted(pipeline, calls)]
     assert codes == [None, "body_too_large", None, *["body_too_large"] * len(endless)]
 
 
@@ -347,11 +351,11 @@ def test_ctrl_c_drops_waiting_photos(
             return "what the network says"
 
         def decide(self, rows: Sequence[Any], ask: LocalizedQuery, name: str) -> Any:
-            return SimpleNamespace(answer=None)
+            return SimpleNamespace(answer=Mock(model_dump=lambda **_: {"warnings": []}))
 
     monkeypatch.setattr("florilege.cores.ThreadPoolExecutor", Pool)
     query = [Observation((photos / "0.png",))] * 9
-    result = predict_all(cast(Pipeline, Slow()), query, LocalizedQuery(), threads=1)
+    result = predict_all(cast(Pipeline, Slow()), query, LocalizedQuery(), BatchSettings(threads=1))
     next(result)
     with pytest.raises(KeyboardInterrupt):
         result.throw(KeyboardInterrupt)

@@ -12,7 +12,11 @@ import pytest
 from florilege.errors import UsageError
 from florilege.server.predict import formats, resumable_output
 from florilege.server.predict.formats import json_text
-from florilege.server.predict.resumable_output import Convert, ResumableOutput, Tally
+from florilege.server.predict.resumable_output import (
+    Convert,
+    ResumableOutput,
+    Tally,
+)
 
 
 def line(number: int, verdict: str | None, failed: int) -> str:
@@ -60,9 +64,9 @@ def grow(
         if growing.complete:
             return []
         finished = growing.tally.finished
-        for text, outcome in list(zip(LINES, OUTCOMES, strict=True))[finished:until]:
+        for text, (_, failed) in list(zip(LINES, OUTCOMES, strict=True))[finished:until]:
             growing.add(json.loads(text))
-            growing.tally.count(*outcome)
+            growing.tally.count(json.loads(text), failed)
         if until == len(LINES):
             growing.finish()
     finally:
@@ -118,7 +122,9 @@ def test_zeros_left_by_a_system_crash_are_overwritten(tmp_path: Path, zeros: byt
 
 
 @pytest.mark.parametrize("convert", CONVERSIONS)
-@pytest.mark.parametrize("place", ["_RunFile.finish", "atomic_writer", "os.fsync", "Path.unlink"])
+@pytest.mark.parametrize(
+    "place", ["ResumableOutput._append", "atomic_writer", "os.fsync", "Path.unlink"]
+)
 def test_a_run_stopped_at_its_end_is_complete_after_the_next(
     tmp_path: Path, place: str, convert: Convert | None
 ) -> None:
@@ -229,7 +235,7 @@ def test_two_runs_do_not_write_one_output(tmp_path: Path) -> None:
     growing = ResumableOutput(output, OPTIONS)
     growing.begin(resume=False)
     growing.add(json.loads(LINES[0]))
-    growing.tally.count(*OUTCOMES[0])
+    growing.tally.count(json.loads(LINES[0]), 0)
     process = subprocess.run(
         [sys.executable, "-c", script, str(output)], capture_output=True, text=True, check=False
     )
