@@ -54,7 +54,7 @@ class PendingRequest:
     answer_id: str
     deadline: float
     submitted: float = field(default_factory=perf_counter)
-    stages: StageTimes = field(default_factory=StageTimes)
+    stages: StageTimes = field(default_factory=lambda: StageTimes(float))
     abandoned: threading.Event = field(default_factory=threading.Event)
 
     def abandon(self) -> None:
@@ -224,7 +224,7 @@ class Engine:
             self.metrics.set_size.observe(result.set.size)
             if result.results:
                 self.metrics.top_score.observe(result.results[0].score)
-        for stage, seconds in job.stages.seconds.items():
+        for stage, seconds in job.stages.items():
             self.metrics.stage_seconds.labels(stage).observe(seconds)
 
     def seconds_of_work(self) -> int:
@@ -232,7 +232,8 @@ class Engine:
         return max(1, math.ceil(self.depth * self.service_s / self.threads))
 
     def _process(self, job: PendingRequest) -> Outcome:
-        started = job.stages.add("queue", job.submitted)
+        started = perf_counter()
+        job.stages["queue"] += started - job.submitted
         photos = job.photos  # read before the check: `abandon` clears them
         job.check()
         stages = job.stages

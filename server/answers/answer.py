@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,8 @@ from florilege.calibration.rejection.reference import Reference
 from florilege.calibration.rules import RULES
 from florilege.calibration.scores import logits_among
 from florilege.models.classes import ClassInfo
-from florilege.server.answers.common_names import TaxonTable, fallback_chain
+from florilege.server.answers.class_list import TaxonTable
+from florilege.server.answers.common_names import fallback_chain
 from florilege.server.answers.query import LocalizedQuery
 from florilege.server.answers.restriction import Restriction
 from florilege.server.problems import Code, Problem
@@ -36,6 +37,7 @@ Mask = NDArray[np.bool_]
 Logits = Mapping[str, NDArray[np.float32]]
 """Outputs of the network by head, each ``(photos, classes)``."""
 
+RANKS: Final[tuple[Literal["genus", "family"], ...]] = ("genus", "family")
 NOT_JUDGED = Rejection(verdict="not_judged", method=None, value=None, threshold=None)
 
 
@@ -70,61 +72,47 @@ def answer(
     """
     photos = len(next(iter(logits.values())))
     point, calibrated = operating_point(record, query, photos, restriction)
-    classes = taxa.classes
-    infos: Sequence[ClassInfo] = classes if restriction is None else restriction.infos
+    infos: Sequence[ClassInfo] = taxa.classes if restriction is None else restriction.infos
     served = logits[point.table.head]
     if restriction is not None:
         served = logits_among(served, restriction.classes)  # (photos, listed), like all below
     scores = point.fused_scores(served)  # (classes,)
     inside = point.sets(scores[np.newaxis])[0]  # (classes,)
-    if rejection.verdict == "rejected":
+    rejected = rejection.verdict == "rejected"
+    if rejected:
         inside = np.zeros_like(inside)
     ranking = point.rank_by(scores)
     members = _best_first(ranking, inside)
     others = _best_first(ranking, ~inside) if "scores" in query.include else []
     entries = [*members, *others][: query.max_results]
+    marginals = _marginals(point, query, served, len(members))
     prediction = Answer(
         id=answer_id,
         model=model,
-        query=_resolved_query(point, query, photos, restriction),
+        query=Query.of(
+            point,
+            images=photos,
+            lang=query.languages[0],
+            list=query.list,
+            only=None if restriction is None else restriction.only,
+        ),
         set=_set_info(
             point,
             query,
             size=len(members),
-            calibrated=calibrated and rejection.verdict != "rejected",
+            calibrated=calibrated and not rejected,
             truncated=len(entries) < len(members),
         ),
         best_match=infos[members[0]].scientific_name if members else None,
-        results=_results(
-            taxa,
-            infos,
-            entries,
-            point.compare(scores),
-            inside,
-            _marginals(point, query, served, len(members)),
-            query,
-        ),
+        results=_results(taxa, infos, entries, point.compare(scores), inside, marginals, query),
         rollup=roll_up(infos, scores, members) if "rollup" in query.include else None,
         rejection=rejection,
-        warnings=[
-            *_fusion_warnings(point, photos),
-            *([] if calibrated else _list_warnings(restriction, len(classes))),
-        ],
+        warnings=_warnings(point, photos, calibrated, restriction, len(taxa.classes)),
     )
     if restriction is not None:
-        scored_inside, inside = inside, np.zeros(len(classes), dtype=np.bool_)
+        scored_inside, inside = inside, np.zeros(len(taxa.classes), dtype=np.bool_)
         inside[restriction.classes] = scored_inside
     return prediction, inside
-
-
-def _resolved_query(
-    point: OperatingPoint, query: LocalizedQuery, photos: int, restriction: Restriction | None
-) -> Query:
-    """The query, with every default filled in."""
-    list_name, only = None, None
-    if restriction is not None:
-        list_name, only = restriction.list_name, restriction.only
-    return Query.of(point, images=photos, lang=query.languages[0], list=list_name, only=only)
 
 
 def _set_info(
@@ -215,16 +203,23 @@ def operating_point(
         Problem: It asks for ``k`` with a coverage rule, or for ``coverage`` with another one; or
             there is no threshold, even for one photo and all classes.
     """
-    _check_combination(query)
+    asks_coverage = RULES[query.rule].asks == "coverage"
+    if asks_coverage and query.k is not None:
+        raise Problem(Code.INVALID_PARAMETER, f"rule {query.rule} takes coverage, not k")
+    if not asks_coverage and query.coverage is not None:
+        raise Problem(
+            Code.INVALID_PARAMETER,
+            f"rule {query.rule} takes k, not coverage; coverage goes with rule=coverage",
+        )
     try:
         single = record.point(
             query.rule, k=query.k, coverage=query.coverage, guarantee=query.guarantee
         )
     except NotCalibrated as error:
         raise Problem(Code.NOT_CALIBRATED, str(error), allowed=error.allowed) from error
-    list_name = None if restriction is None else restriction.calibrated_as
     if photos == 1 and restriction is None:
         return single, True
+    list_name = restriction.calibrated_as if photos == 1 and restriction is not None else None
     try:  # at the K of one photo, even if the query names none
         point = record.point(
             query.rule,
@@ -232,7 +227,7 @@ def operating_point(
             coverage=single.coverage,
             images=photos,
             guarantee=query.guarantee,
-            list_name=list_name if photos == 1 else None,
+            list_name=list_name,
         )
     except NotCalibrated:
         point = single
@@ -241,44 +236,35 @@ def operating_point(
     return point, point.table.images == photos
 
 
-def _check_combination(query: LocalizedQuery) -> None:
-    if RULES[query.rule].asks == "coverage":
-        if query.k is not None:
-            raise Problem(Code.INVALID_PARAMETER, f"rule {query.rule} takes coverage, not k")
-    elif query.coverage is not None:
-        raise Problem(
-            Code.INVALID_PARAMETER,
-            f"rule {query.rule} takes k, not coverage; coverage goes with rule=coverage",
-        )
-
-
-def _list_warnings(restriction: Restriction | None, classes: int) -> list[Warned]:
-    """Warn about a threshold that is not calibrated for the classes that were scored."""
-    if restriction is None:
-        return []
-    detail = (
-        f"the scores of the {len(restriction.infos)} requested classes are compared with the "
-        f"threshold of all {classes}: the model is not calibrated for these classes with this "
-        "rule, value and number of photos; expect other set sizes and hit rates"
-    )
-    return [Warned(code="list_not_calibrated", detail=detail)]
-
-
-def _fusion_warnings(point: OperatingPoint, photos: int) -> list[Warned]:
-    """Warn about several photos that are not calibrated, or only on photos of one species."""
+def _warnings(
+    point: OperatingPoint,
+    photos: int,
+    calibrated: bool,
+    restriction: Restriction | None,
+    classes: int,
+) -> list[Warned]:
+    """Warn about photos and classes that the threshold was not calibrated for, or only partly."""
+    warnings = []
     if point.table.images != photos:
         detail = (
             f"this model is not calibrated for the averaged scores of {photos} photos: "
             "expect other set sizes and hit rates than those measured on single photos"
         )
-        return [Warned(code="fusion_not_calibrated", detail=detail)]
-    if point.table.made_from == "same_class":
+        warnings.append(Warned(code="fusion_not_calibrated", detail=detail))
+    elif point.table.made_from == "same_class":
         detail = (
             f"for {photos} photos this model is calibrated on photos of one species, not of "
             "one plant: real requests may do worse"
         )
-        return [Warned(code="fusion_from_same_class", detail=detail)]
-    return []
+        warnings.append(Warned(code="fusion_from_same_class", detail=detail))
+    if restriction is not None and not calibrated:
+        detail = (
+            f"the scores of the {len(restriction.infos)} requested classes are compared with the "
+            f"threshold of all {classes}: the model is not calibrated for these classes with this "
+            "rule, value and number of photos; expect other set sizes and hit rates"
+        )
+        warnings.append(Warned(code="list_not_calibrated", detail=detail))
+    return warnings
 
 
 def _marginals(
@@ -299,29 +285,19 @@ def roll_up(classes: Sequence[ClassInfo], scores: Floats, members: Sequence[int]
     negative: with softmax the plain sum, with sigmoid, whose scores do not sum to one, it stays
     between 0 and 1. ``members`` are the indices of the classes in the set.
     """
-    return [
-        *_groups("genus", [item.genus for item in classes], scores, members),
-        *_groups("family", [item.family for item in classes], scores, members),
-    ]
-
-
-def _groups(
-    rank: Literal["genus", "family"],
-    names: list[str | None],
-    scores: Floats,
-    members: Sequence[int],
-) -> list[Rollup]:
-    inside = {names[index] for index in members}
-    total = float(scores.sum()) or 1.0
-    sums = dict.fromkeys(inside, 0.0)
-    for name, score in zip(names, scores.tolist(), strict=True):
-        if name in sums:
-            sums[name] += score
-    groups = [
-        Rollup(
-            rank=rank, name=name, score=min(1.0, sums[name] / total), covers_set=inside == {name}
-        )
-        for name in inside
-        if name is not None
-    ]
-    return sorted(groups, key=lambda group: (-group.score, group.name))
+    groups: list[Rollup] = []
+    for rank in RANKS:
+        names = [getattr(item, rank) for item in classes]
+        inside = {names[index] for index in members}
+        sums = dict.fromkeys(inside, 0.0)
+        for name, score in zip(names, scores.tolist(), strict=True):
+            if name in sums:
+                sums[name] += score
+        sums.pop(None, None)
+        covers, total = len(inside) == 1, float(scores.sum()) or 1.0
+        rollups = [
+            Rollup(rank=rank, name=name, score=min(1.0, part / total), covers_set=covers)
+            for name, part in sums.items()
+        ]
+        groups += sorted(rollups, key=lambda group: (-group.score, group.name))
+    return groups

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -30,7 +30,6 @@ class Restriction:
     classes: NDArray[np.intp]  # their output indices, ascending, (listed,)
     infos: tuple[ClassInfo, ...]  # their names and taxa
     calibrated_as: str | None  # the record's list of exactly these classes with thresholds
-    list_name: str | None  # the requested list
     only: list[str] | None = None  # their ids, if single classes were requested
 
 
@@ -95,29 +94,30 @@ class ClassLists:
                 "parameter `only`: it names no class"
                 + ("" if listed is None else f" that is in the list {query.list!r}"),
             )
-        return self._restriction(tuple(sorted(classes)), query.list, single=True)
+        single = self._restriction(tuple(sorted(classes)))
+        return replace(single, only=[info.id for info in single.infos])
 
     def _find_classes(self, words: list[str]) -> set[int]:
         classes, unknown = set[int](), list[str]()
         for word in words:
             if word in self.table.index_of:
                 classes.add(self.table.index_of[word])
-            elif word.casefold() in self._groups:
-                classes |= self._groups[word.casefold()]
+            elif (group := self._groups.get(word.casefold())) is not None:
+                classes |= group
             else:
                 unknown.append(word)
         if unknown:
-            names = [*self.table.ids, *self._group_names]
-            listed = unknown[:MAX_UNKNOWN_LISTED]
+            groups = (name for info in self.table for name in (info.genus, info.family) if name)
+            names = [*self.table.ids, *dict.fromkeys(groups)]
+            listed, unlisted = unknown[:MAX_UNKNOWN_LISTED], unknown[MAX_UNKNOWN_LISTED:]
             suggestions = dict.fromkeys(
                 each for word in listed[:MAX_SUGGESTED_FOR] for each in nearest(word[:80], names)
             )
-            unlisted = len(unknown) - len(listed)
             raise Problem(
                 Code.UNKNOWN_CLASS,
                 "parameter `only`: no class id, genus or family is named "
                 + ", ".join(repr(word[:80]) for word in listed)
-                + (f", and {unlisted} more are unknown" if unlisted else ""),
+                + (f", and {len(unlisted)} more are unknown" if unlisted else ""),
                 allowed=list(suggestions) or None,
             )
         return classes
@@ -132,24 +132,11 @@ class ClassLists:
                     groups.setdefault(name.casefold(), set()).add(index)
         return groups
 
-    @cached_property
-    def _group_names(self) -> list[str]:
-        names = (name for info in self.table for name in (info.genus, info.family))
-        return list(dict.fromkeys(name for name in names if name is not None))
-
     def _with(self, lists: Iterable[RegionList]) -> "ClassLists":
-        added = {each.name: self._restriction(each.classes, each.name) for each in lists}
-        by_name = {**self.by_name, **added}
-        return ClassLists(table=self.table, calibrated=self.calibrated, by_name=by_name)
+        added = {each.name: self._restriction(each.classes) for each in lists}
+        return replace(self, by_name={**self.by_name, **added})
 
-    def _restriction(
-        self, classes: tuple[int, ...], name: str | None, *, single: bool = False
-    ) -> Restriction:
+    def _restriction(self, classes: tuple[int, ...]) -> Restriction:
         infos = tuple(self.table[index] for index in classes)
-        return Restriction(
-            classes=np.array(classes),
-            infos=infos,
-            calibrated_as=self.calibrated.get(classes),
-            list_name=name,
-            only=[info.id for info in infos] if single else None,
-        )
+        calibrated_as = self.calibrated.get(classes)
+        return Restriction(classes=np.array(classes), infos=infos, calibrated_as=calibrated_as)

@@ -9,7 +9,7 @@ from florilege.calibration.record.operating_point import OperatingPoint
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.rules import RULES
 from florilege.models.images import ACCEPTED
-from florilege.server.answers.class_list import ClassCatalogue
+from florilege.server.answers.class_list import TaxonTable
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.restriction import ClassLists
 from florilege.server.http.etag import CachedResponse
@@ -41,7 +41,7 @@ class BundleInfo:
 
     def __init__(self, pipeline: Pipeline, settings: Settings) -> None:
         self.card = CachedResponse(_model_card(pipeline, settings))
-        self.classes = ClassCatalogue(pipeline.taxa)
+        self.classes = pipeline.taxa
         self._list = lru_cache(maxsize=LISTS_KEPT)(partial(_list, self.classes))
         self.thumbnails = {
             name: CachedResponse(picture, "image/jpeg", max_age_s=MAX_AGE_S)
@@ -51,12 +51,12 @@ class BundleInfo:
     def list_of_classes(
         self, languages: Sequence[str], q: str | None, limit: int | None
     ) -> CachedResponse:
-        """As `ClassCatalogue.find`; the last few lists are cached."""
+        """As `TaxonTable.find`; the last few lists are cached."""
         return self._list(self.classes.available(languages), q, limit)
 
 
 def _list(
-    classes: ClassCatalogue, languages: tuple[str, ...], q: str | None, limit: int | None
+    classes: TaxonTable, languages: tuple[str, ...], q: str | None, limit: int | None
 ) -> CachedResponse:
     return CachedResponse(classes.find(languages, q, limit))
 

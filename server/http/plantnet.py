@@ -18,7 +18,8 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from florilege.models.classes import ClassInfo
-from florilege.server.answers.common_names import FALLBACK, TaxonTable
+from florilege.server.answers.class_list import TaxonTable
+from florilege.server.answers.common_names import FALLBACK
 from florilege.server.answers.plantnet_schema import (
     EVERYTHING,
     UNDETECTED,

@@ -15,7 +15,7 @@ from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.schema import Columns
 from florilege.models.bundle import open_bundle
 from florilege.server.answers.answer import _best_first, answer, judge, operating_point
-from florilege.server.answers.common_names import TaxonTable
+from florilege.server.answers.class_list import TaxonTable
 from florilege.server.answers.query import LocalizedQuery
 from florilege.server.problems import Code
 from florilege.server.schemas import Answer, Model

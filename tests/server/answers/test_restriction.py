@@ -12,7 +12,7 @@ from florilege.calibration.record import CalibrationRecord
 from florilege.models.bundle import open_bundle
 from florilege.models.class_lists import RegionList
 from florilege.server.answers.answer import answer, judge
-from florilege.server.answers.common_names import TaxonTable
+from florilege.server.answers.class_list import TaxonTable
 from florilege.server.answers.query import LocalizedQuery
 from florilege.server.answers.restriction import (
     MAX_SUGGESTED_FOR,
