@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import partial
 from time import monotonic, perf_counter
 from typing import TypeVar
 
@@ -108,7 +107,6 @@ class Engine:
             photos_per_second = round(min(self.threads, cores()) / self.service_s)
             self.queue_limit = min(MAX_QUEUE, max(MIN_QUEUE, photos_per_second))
         self._record_model()
-        self.publisher.start()
         self.state = _State.READY
 
     def serve(self, pipeline: Pipeline, listeners: Callable[[], Sequence[Listener]]) -> None:
@@ -155,9 +153,8 @@ class Engine:
     def check_accepting(self) -> None:
         """Raise a `Problem` unless new requests are accepted."""
         if self.state is _State.LOADING:
-            raise Problem(
-                Code.LOADING, "the model is being loaded; try again in a second", retry_after=1
-            )
+            detail = "the model is being loaded; try again in a second"
+            raise Problem(Code.LOADING, detail, retry_after=1)
         if self.state is _State.DRAINING:
             raise _draining()
 
@@ -183,12 +180,13 @@ class Engine:
             self.depth -= size
             raise _draining() from error
         self._running.add(future)
-        future.add_done_callback(partial(self._finished, size))
-        return future
 
-    def _finished(self, size: int, future: asyncio.Future[Outcome]) -> None:
-        self._running.discard(future)
-        self.depth -= size
+        def finished(future: asyncio.Future[Outcome]) -> None:
+            self._running.discard(future)
+            self.depth -= size
+
+        future.add_done_callback(finished)
+        return future
 
     async def in_side_thread(self, work: Callable[..., T], *arguments: object) -> T:
         """Run work that takes milliseconds outside the event loop, one call at a time.
@@ -236,8 +234,7 @@ class Engine:
         job.stages["queue"] += started - job.submitted
         photos = job.photos  # read before the check: `abandon` clears them
         job.check()
-        stages = job.stages
-        result = self.pipeline(photos, job.query, job.answer_id, stages=stages, check=job.check)
+        result = self.pipeline(photos, job.query, job.answer_id, stages=job.stages, check=job.check)
         seconds = (perf_counter() - started) / len(photos)
         self.service_s += 0.05 * (seconds - self.service_s)  # a lost update does no harm
         return result

@@ -19,7 +19,8 @@ from florilege.server.prometheus import Metrics
 
 log = logging.getLogger("florilege.server")
 
-ROWS_AT_ONCE = 64
+ROWS_AT_ONCE, MOST_S = 64, 1.0
+"""Photos to process together, for at most so many seconds."""
 MAX_RECENT_PHOTOS = 10_000
 """Photos remembered to recognise repeats; the least recent is forgotten."""
 SAVE_EVERY_S = 60.0
@@ -46,22 +47,19 @@ class DriftWatch:
         self._state = state
         self._rows: list[NDArray[np.float32]] = []
         self._recent: dict[int, None] = {}  # hashes of recent photos, the least recent first
-        self._saved, self._saving_fails = monotonic(), False
+        self._processed = self._saved = monotonic()
+        self._saving_fails = False
         self.monitor = _open_monitor(expected_of(record), state)
         self._publish()
         self._save()
 
     def on_answer(self, answered: AnsweredRequest) -> None:
-        """Collect a photo of one request; process the photos once there are enough."""
+        """Collect a photo of one request; process them if they are many, or a second has passed."""
         if not answered.restricted:
             photo = crc32(answered.logits.tobytes()) % len(answered.logits)
             self._rows.append(answered.logits[photo : photo + 1])
-        if len(self._rows) >= ROWS_AT_ONCE:
+        if len(self._rows) >= ROWS_AT_ONCE or monotonic() - self._processed > MOST_S:
             self._process()
-
-    def on_idle(self) -> None:
-        """Process the collected photos."""
-        self._process()
 
     def close(self) -> None:
         """Process the last photos and save the state."""
@@ -69,6 +67,7 @@ class DriftWatch:
         self._save()
 
     def _process(self) -> None:
+        self._processed = monotonic()
         if not self._rows:
             return
         logits, self._rows = self._new_photos(np.concatenate(self._rows)), []

@@ -79,9 +79,6 @@ class ScoreLogListener:
             self._failing = False
         self._photos.labels("failed" if self._failing else "written").inc(len(answered.logits))
 
-    def on_idle(self) -> None:
-        """Nothing to do."""
-
     def close(self) -> None:
         """Close the file."""
         self._writer.close()

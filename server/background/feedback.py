@@ -109,19 +109,6 @@ class _RecentAnswer:
     classes: ClassTable
     bits: NDArray[np.uint8]  # one per class, set for members: small even with many classes
 
-    @classmethod
-    def of(cls, outcome: Outcome, key: str | None) -> "_RecentAnswer":
-        answer = outcome.answer
-        row = {
-            "id": answer.id,
-            "key": key or "",
-            **{name: getattr(answer.model, name) for name in ("bundle_sha256", "calibration_id")},
-            **{name: getattr(answer.query, name) for name in QUERY},
-            "restricted": outcome.restricted,
-            "verdict": answer.rejection.verdict,
-        }
-        return cls(row, outcome.classes, np.packbits(outcome.inside))
-
     @property
     def full_row(self) -> Row:
         """For the store, with the ids of the classes in the set, in the order of the model."""
@@ -151,10 +138,20 @@ class Feedback:
 
         ``key`` is the name of the key of the request.
         """
-        answer_id = outcome.answer.id
+        answer = outcome.answer
         if self.settings.feedback_photos:
-            self.photos.add(answer_id, photos)
-        self.answers.add(answer_id, _RecentAnswer.of(outcome, key))
+            self.photos.add(answer.id, photos)
+        row = {
+            "id": answer.id,
+            "key": key or "",
+            "bundle_sha256": answer.model.bundle_sha256,
+            "calibration_id": answer.model.calibration_id,
+            **{name: getattr(answer.query, name) for name in QUERY},
+            "restricted": outcome.restricted,
+            "verdict": answer.rejection.verdict,
+        }
+        bits = np.packbits(outcome.inside)
+        self.answers.add(answer.id, _RecentAnswer(row, outcome.classes, bits))
 
     def take(
         self,
@@ -222,14 +219,11 @@ class Feedback:
             "photos": stored_photos + len(photos) if body.consent else 0,
         }
         self.store.add(answer, row, photos)
-        self._count(row, outcome)
+        if outcome is not None:
+            self._photos_counted.labels(outcome).inc()
+        hit = "hit" if row["in_set"] else "miss"
+        self._counted.labels(class_id if class_id in SPECIAL_CLASSES else hit).inc()
         return _receipt(row)
-
-    def _count(self, row: Row, photos_outcome: str | None) -> None:
-        if photos_outcome is not None:
-            self._photos_counted.labels(photos_outcome).inc()
-        hit = "hit" if row["in_set"] else "miss"  # not used for special classes
-        self._counted.labels(row["class_id"] if row["class_id"] in SPECIAL_CLASSES else hit).inc()
 
     def _answer(self, body: FeedbackBody, key: str, pipeline: Pipeline) -> tuple[Row, list[str]]:
         """The row of the answer that ``body`` is about, and the class ids of its set."""
@@ -261,17 +255,17 @@ class Feedback:
         pictures = self.photos.find(answer_id)
         if pictures is None:
             return [], "forgotten"
+        photos, most = [], pipeline.max_pixels
         try:
-            return [_plain(photo, pipeline) for photo in pictures], "kept"
+            for header in map(read_header, pictures):
+                pixels = pixels_to_hold(header, least=2 * MAX_SIDE, max_pixels=most)
+                with pipeline.budget.hold(pixels):
+                    photos.append(
+                        plain_jpeg(header, side=MAX_SIDE, quality=QUALITY, max_pixels=most)
+                    )
         except ImageError:  # the answer decoded it, but perhaps at a fraction of its size
             return [], "unreadable"
-
-
-def _plain(photo: bytes, pipeline: Pipeline) -> bytes:
-    """A plain JPEG of a photo, decoded within the budget of pixels."""
-    header, max_pixels = read_header(photo), pipeline.max_pixels
-    with pipeline.budget.hold(pixels_to_hold(header, least=2 * MAX_SIDE, max_pixels=max_pixels)):
-        return plain_jpeg(header, side=MAX_SIDE, quality=QUALITY, max_pixels=max_pixels)
+        return photos, "kept"
 
 
 def _receipt(row: Row) -> FeedbackReceipt:

@@ -115,7 +115,7 @@ def test_sets_and_scores_are_those_of_the_default_k(
     result = list(traffic(session, record, 5))
     for one in result:
         watch.on_answer(one)
-    watch.on_idle()
+    watch.close()
     logits = np.concatenate([one.logits for one in result]).astype(np.float64)
     powers = np.exp(logits)
     scores = powers / powers.sum(axis=1, keepdims=True)
@@ -127,19 +127,21 @@ def test_sets_and_scores_are_those_of_the_default_k(
     assert lse == pytest.approx(list(np.log(powers.sum(axis=1))))
 
 
-def test_photos_are_processed_in_portions_and_when_idle(
+def test_photos_are_processed_in_portions_or_after_a_second(
     session: Session, record: CalibrationRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    now = 1000.0
+    monkeypatch.setattr(drift_watch, "monotonic", lambda: now)
     monkeypatch.setattr(drift_watch, "ROWS_AT_ONCE", 4)
     metrics = Metrics()
     watch = DriftWatch(record, metrics, None)
     looked = []
-    for result in traffic(session, record, 13):
+    for number, result in enumerate(traffic(session, record, 13)):
+        now += 0.6 if number > 8 else 0
         watch.on_answer(result)
         looked.append(value(metrics, "drift_photos"))
-    assert looked == [0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12]
-    watch.on_idle()
-    watch.on_idle()
+    assert looked == [0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 11, 11, 13]
+    watch.close()
     assert value(metrics, "drift_photos") == 13
 
 
@@ -172,11 +174,10 @@ def test_the_state_is_saved_now_and_then_without_an_alarm(
     watch = DriftWatch(record, Metrics(), state)
     saved = []
     for seconds, result in zip(
-        (0, 59, 60, 60.5, 61, 120, 121), traffic(session, record, 7), strict=True
+        (0, 59, 60, 61.5, 63, 121, 123), traffic(session, record, 7), strict=True
     ):
         now = 1000.0 + seconds
         watch.on_answer(result)
-        watch.on_idle()
         saved.append(json.loads(state.read_text())["rows"])
     assert saved == [0, 0, 0, 4, 4, 4, 7]
 
