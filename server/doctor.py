@@ -67,9 +67,6 @@ def time_runtimes(bundle: Path) -> list[dict[str, Any]]:
     """Measure the CPU time per photo of a bundle's network in each runtime.
 
     Runtimes take turns, so that other load affects all of them equally.
-
-    Raises:
-        BundleError: The bundle is damaged.
     """
     opened = open_bundle(bundle)
     side = opened.preprocess.image_size

@@ -110,10 +110,7 @@ class Engine:
         self.state = _State.READY
 
     def serve(self, pipeline: Pipeline, listeners: Callable[[], Sequence[Listener]]) -> None:
-        """Switch to another bundle; requests in progress keep the old one.
-
-        Its ``listeners`` are opened after the old ones have processed every queued answer.
-        """
+        """Switch to another bundle and its listeners; requests in progress keep the old one."""
         old, self.pipeline = self.pipeline, pipeline
         task = asyncio.create_task(_retire(old, set(self._running)))
         self._retiring.add(task)
@@ -159,11 +156,10 @@ class Engine:
             raise _draining()
 
     def submit(self, job: PendingRequest) -> asyncio.Future[Outcome]:
-        """Queue a job; its future raises a `Problem` if the photos cannot be answered, and
-        `_ClientLeft` if the job is abandoned while it waits.
+        """Queue a job, or raise a `Problem` if the queue is full or the server is stopping.
 
-        Raises:
-            Problem: The queue is full, or the server is stopping.
+        The future raises a `Problem` if the photos cannot be answered, and `_ClientLeft` if the job
+        is abandoned while it waits.
         """
         size = len(job.photos)
         if self.depth > 0 and self.depth + size > self.queue_limit:

@@ -132,12 +132,7 @@ class Reloader:
 
 
 def pipeline_of(settings: Settings) -> Pipeline:
-    """Open the bundle that the settings name.
-
-    Raises:
-        BundleError: It is damaged or not calibrated.
-        DataError: A list cannot be used.
-    """
+    """Open the bundle that the settings name."""
     return open_pipeline(
         settings.bundle,
         device=settings.device,

@@ -54,21 +54,8 @@ def answer(
 ) -> tuple[Answer, Mask]:
     """The prediction set of one organism, seen on one or several photos.
 
-    Args:
-        logits: Of the photos.
-        query: The query to answer.
-        record: The calibration of the bundle.
-        rejection: The verdict of `judge` on the photos.
-        taxa: The taxa of the output classes.
-        model: The model that answers.
-        answer_id: The id of the answer.
-        restriction: The classes to score; None for all.
-
-    Returns:
-        The answer, and a mask of the classes in its set, ``(classes,)``.
-
-    Raises:
-        Problem: As `operating_point`.
+    ``rejection`` is the verdict of `judge`. Also returns a mask of the classes in the set,
+    ``(classes,)``. Raises a `Problem` as `operating_point` does.
     """
     photos = len(next(iter(logits.values())))
     point, calibrated = operating_point(record, query, photos, restriction)
@@ -199,9 +186,8 @@ def operating_point(
 ) -> tuple[OperatingPoint, bool]:
     """The calibrated setting, and whether it was calibrated for these photos and classes.
 
-    Raises:
-        Problem: It asks for ``k`` with a coverage rule, or for ``coverage`` with another one; or
-            there is no threshold, even for one photo and all classes.
+    Raises a `Problem` if ``k`` or ``coverage`` does not go with the rule, or if there is no
+    threshold even for one photo and all classes.
     """
     asks_coverage = RULES[query.rule].asks == "coverage"
     if asks_coverage and query.k is not None:

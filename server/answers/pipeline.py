@@ -84,11 +84,8 @@ class Pipeline:
         """The prediction set of one organism, from its encoded pictures, at least one.
 
         ``stages`` gets the time of each stage. ``check`` is called before each photo and while one
-        waits to be decoded; it may raise to stop the work.
-
-        Raises:
-            Problem: A photo cannot be used, the bundle is not calibrated for ``query``, or there is
-                no such list or class.
+        waits to be decoded; it may raise to stop the work. Raises a `Problem` if a photo cannot be
+        used, and as `decide`.
         """
         rows = []
         for number, photo in enumerate(photos, start=1):
@@ -116,8 +113,7 @@ class Pipeline:
     ) -> Outcome:
         """The prediction set of one organism, from the `outputs` of its pictures, at least one.
 
-        Raises:
-            Problem: The bundle is not calibrated for ``query``, or there is no such list or class.
+        Raises a `Problem` if the bundle is not calibrated for ``query``, or lacks a list or class.
         """
         started = perf_counter()
         restriction = self.lists.restriction(query)
@@ -157,11 +153,8 @@ class Pipeline:
     ) -> Outputs:
         """Run the network on one encoded picture.
 
-        ``number`` is its position among several, for problems. With ``features`` the outputs hold
-        features too; otherwise they do only if the record needs them.
-
-        Raises:
-            Problem: The photo cannot be used.
+        ``number`` is its position among several, for the `Problem` of one that cannot be used. The
+        outputs hold features if the record needs them or ``features`` is set.
         """
         started, preprocess = perf_counter(), self.bundle.preprocess
         try:

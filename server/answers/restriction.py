@@ -48,10 +48,7 @@ class ClassLists:
         return cls(table=table, calibrated=calibrated, by_name={})._with(record.lists)
 
     def adding(self, lists: Sequence[RegionList]) -> "ClassLists":
-        """Add lists, which replace those of the same name.
-
-        A warning is logged if the replaced list holds other classes.
-        """
+        """Add lists, which replace those of the same name; differences are logged."""
         for each in lists:
             calibrated = self.by_name.get(each.name)
             if calibrated is not None and tuple(calibrated.classes.tolist()) != each.classes:
@@ -68,13 +65,9 @@ class ClassLists:
         return {name: each.classes.tolist() for name, each in self.by_name.items()}
 
     def restriction(self, query: LocalizedQuery) -> Restriction | None:
-        """The restriction of a query; None if there is none.
+        """The restriction of a query, to the classes that are in both ``list`` and ``only``.
 
-        With both ``list`` and ``only``, it contains the classes that are in both.
-
-        Raises:
-            Problem: There is no such list, ``only`` names something that is not a class, genus or
-                family, or no class is left.
+        Raises a `Problem` if there is no such list, class, genus or family, or no class is left.
         """
         listed = None if query.list is None else self.by_name.get(query.list)
         if query.list is not None and listed is None:

@@ -19,12 +19,7 @@ log = logging.getLogger("florilege.server")
 
 
 def open_feedback_service(settings: Settings, metrics: Metrics) -> Feedback | None:
-    """Open the feedback store; None without one.
-
-    Raises:
-        UsageError: The folder cannot be written, or its database is not ours.
-        DataError: It holds feedback of an earlier version.
-    """
+    """Open the feedback store; None without one."""
     if settings.feedback_store is None:
         return None
     folder = _writable(settings.feedback_store, "--feedback-store")
@@ -37,11 +32,7 @@ def open_feedback_service(settings: Settings, metrics: Metrics) -> Feedback | No
 
 
 def open_listeners(settings: Settings, pipeline: Pipeline, metrics: Metrics) -> list[Listener]:
-    """Open all listeners for the answers of a bundle.
-
-    Raises:
-        UsageError: A folder cannot be written, or the state of the watch is a folder.
-    """
+    """Open all listeners for the answers of a bundle."""
     listeners: list[Listener] = []
     if settings.score_log is not None:
         folder = _writable(settings.score_log, "--score-log")

@@ -117,15 +117,11 @@ class _RecentAnswer:
 
 
 class Feedback:
-    """Takes feedback on recent answers and on those in the store. Thread-safe.
-
-    Attributes:
-        thread: The server calls it in this thread, so that uploads never wait for a disk.
-    """
+    """Takes feedback on recent answers and on those in the store. Thread-safe."""
 
     def __init__(self, store: FeedbackStore, settings: Settings, metrics: Metrics) -> None:
         self.store, self.settings = store, settings
-        self.thread = ThreadPoolExecutor(1, thread_name_prefix="feedback")
+        self.thread = ThreadPoolExecutor(1, "feedback")  # so that uploads never wait for a disk
         self.answers: _RecentItems[_RecentAnswer] = _RecentItems(MAX_ANSWERS)
         self.photos: _RecentItems[Sequence[bytes]] = _RecentItems(
             settings.feedback_photos_held_bytes, lambda photos: sum(map(len, photos))
@@ -134,10 +130,7 @@ class Feedback:
         self._lock = threading.Lock()
 
     def remember(self, outcome: Outcome, photos: Sequence[bytes], key: str | None) -> None:
-        """Remember an answer, and hold its photos if people can consent to keep them.
-
-        ``key`` is the name of the key of the request.
-        """
+        """Remember an answer to a key, and hold its photos if people can consent to keep them."""
         answer = outcome.answer
         if self.settings.feedback_photos:
             self.photos.add(answer.id, photos)
@@ -161,12 +154,10 @@ class Feedback:
         idempotency_key: str | None,
         pipeline: Pipeline,
     ) -> FeedbackReceipt:
-        """Store feedback; only once for the same Idempotency-Key of the same API key.
+        """Store feedback, only once for the same Idempotency-Key of the same API key.
 
-        Raises:
-            Problem: No answer to this key has this id, no class has this id, the Idempotency-Key
-                came with other feedback before, or nothing can be stored: the store is full, or the
-                disk failed.
+        Raises a `Problem` if the answer or the class is unknown, the Idempotency-Key came with
+        other feedback before, the store is full, or the disk failed.
         """
         try:
             with self._lock:

@@ -25,11 +25,7 @@ _CONVERT: dict[str, Convert] = {"csv": formats.write_csv, "parquet": formats.wri
 
 
 def check_outputs(batch: BatchSettings) -> None:
-    """Check, before any work, that the files can be written.
-
-    Raises:
-        UsageError: A file cannot be written, or Parquet or Ray lacks its extra.
-    """
+    """Raise `UsageError`, before any work, if a file cannot be written or an extra is missing."""
     for flag, path in (("--out", batch.output), ("--embeddings", batch.embeddings)):
         if path is None:
             continue

@@ -36,10 +36,6 @@ def features_file(
 
     An earlier run has written the rows of the observations that ``tally`` counts as finished;
     ``tally.failed`` is set to how many of these are NaN.
-
-    Raises:
-        UsageError: These rows are missing.
-        OSError: The file cannot be written.
     """
     part = output.with_name(f"{output.name}.part")
     photos, rows = count_photos(observations), count_photos(observations[: tally.finished])

@@ -105,11 +105,7 @@ def write_parquet(lines: Iterable[Line], file: BinaryIO) -> None:
 
 
 def demand_pyarrow() -> ModuleType:
-    """The module that writes Parquet.
-
-    Raises:
-        UsageError: The extra `report` is not installed.
-    """
+    """Import the module that writes Parquet, or raise `UsageError` without the extra `report`."""
     try:
         import pyarrow.parquet
     except ImportError as error:

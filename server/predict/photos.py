@@ -47,10 +47,6 @@ def find_photos(
     Returns:
         The observations in the order of their first photos, those of a folder sorted by path,
         whether the photos exist or not; and the files in folders without an image extension.
-
-    Raises:
-        DataError: A manifest cannot be read, or lacks a column or a path.
-        UsageError: ``group_by`` is a column, and a photo is in no manifest.
     """
     column = None if group_by == FOLDER else group_by
     photos: list[tuple[Path, Group]] = []

@@ -64,10 +64,6 @@ def predict_all(
 
     If an observation has more photos than one request may have, only the first ones are answered;
     features are given for all of them.
-
-    Raises:
-        UsageError: The extra `ray` is not installed, or there is no such cluster.
-        FlorilegeError: The workers of Ray cannot continue.
     """
     features = batch.embeddings is not None
     if batch.ray:  # on the same device as this process

@@ -45,18 +45,10 @@ class Tally:
 
 
 class ResumableOutput:
-    """Writes the answers of a run to ``output``; always `close` it.
+    """Writes the answers of a run to ``output``, one process at a time; always `close` it.
 
-    Only one process at a time writes an output.
-
-    Args:
-        output: The file, which appears when it is complete.
-        options: The options of this run.
-        convert: Writes the lines in another format; None if they are the output.
-
-    Raises:
-        UsageError: Another process writes this output, or its ``.run`` is another file.
-        OSError: The folder cannot be written.
+    ``convert`` writes the lines in another format; without it they are the output. Every method
+    raises ``OSError`` if a file cannot be written; earlier lines are kept.
     """
 
     def __init__(self, output: Path, options: Options, convert: Convert | None = None) -> None:
@@ -77,10 +69,8 @@ class ResumableOutput:
     def begin(self, *, resume: bool) -> None:
         """Start or resume a run; `tally` then counts the finished observations.
 
-        Raises:
-            UsageError: There is a run to resume without ``resume``, or it had other options, or its
-                answers are missing.
-            OSError: The answers cannot be written.
+        Raises `UsageError` if there is a run to resume without ``resume``, or it had other options,
+        or its answers are missing.
         """
         size = self._read_part()
         fresh = not resume or self._before is None
@@ -90,7 +80,13 @@ class ResumableOutput:
         else:
             self._check_options()
             if not self.part.exists():
-                self._check_complete()
+                missing = self.part if self._totals is None else self.output
+                if not self.output.exists() or self._totals is None:
+                    raise UsageError(
+                        f"{self.output} cannot be resumed: {missing.name} is missing; start again "
+                        "without --resume"
+                    )
+                self.complete = True
                 return
         self._lines = self.part.open("ab", buffering=0)
         self._lines.truncate(size)
@@ -99,20 +95,12 @@ class ResumableOutput:
             self._append(self.options)
 
     def add(self, line: Line) -> None:
-        """Write the line of the next observation.
-
-        Raises:
-            OSError: It cannot be written; earlier lines are kept.
-        """
+        """Write the line of the next observation."""
         assert self._lines is not None
         write_all(self._lines, json_text(line).encode())
 
     def finish(self) -> None:
-        """Turn the lines into the output.
-
-        Raises:
-            OSError: The output cannot be written; all lines are kept.
-        """
+        """Turn the lines into the output."""
         assert self._lines is not None
         os.fsync(self._lines.fileno())
         if self._totals is None:
@@ -197,15 +185,6 @@ class ResumableOutput:
                 f"{self.part} holds {self.tally.finished:,} finished answers of an interrupted "
                 "run: add --resume to continue, or delete it to start again"
             )
-
-    def _check_complete(self) -> None:
-        if self._totals is None or not self.output.exists():
-            missing = self.part if self._totals is None else self.output
-            raise UsageError(
-                f"{self.output} cannot be resumed: {missing.name} is missing; start again without "
-                "--resume"
-            )
-        self.complete = True
 
     def _check_options(self) -> None:
         before = self._before or {}
