@@ -5,15 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from florilege.errors import BundleError, UsageError
 from florilege.server.answers.pipeline import open_pipeline
-from florilege.server.cli import app
 from tests.server import garden
-from tests.server.predict.test_batch_run import full_disk, photos, run, stopped_at
-
-__all__ = ["photos"]  # the fixture
+from tests.server.predict.predict_command import full_disk, interrupted, run
 
 
 def test_each_photo_has_its_row_and_its_line(bundle: Path, photos: Path, tmp_path: Path) -> None:
@@ -61,9 +57,8 @@ def test_all_photos_of_a_plant_have_rows_also_those_left_out_of_its_answer(
 def test_a_resumed_run_writes_the_same_array(bundle: Path, photos: Path, tmp_path: Path) -> None:
     whole, target = tmp_path / "whole.npy", tmp_path / "a.npy"
     run(bundle, photos, "--embeddings", whole)
-    words = [str(photos), "-o", str(tmp_path / "a.csv"), "--embeddings", str(target)]
-    with stopped_at("20.png", KeyboardInterrupt()):
-        CliRunner().invoke(app, ["predict", str(bundle), *words])
+    words = (photos, "-o", tmp_path / "a.csv", "--embeddings", target)
+    interrupted(bundle, *words)
     assert not target.exists()
     with Path(f"{target}.part").open("ab") as file:
         file.write(b"half a row")
@@ -76,9 +71,8 @@ def test_a_run_whose_features_are_gone_is_refused(
     bundle: Path, photos: Path, tmp_path: Path
 ) -> None:
     target = tmp_path / "a.npy"
-    words = [str(photos), "-o", str(tmp_path / "a.csv"), "--embeddings", str(target)]
-    with stopped_at("20.png", KeyboardInterrupt()):
-        CliRunner().invoke(app, ["predict", str(bundle), *words])
+    words = (photos, "-o", tmp_path / "a.csv", "--embeddings", target)
+    interrupted(bundle, *words)
     part = Path(f"{target}.part")
     part.write_bytes(part.read_bytes()[:-1])
     with pytest.raises(

@@ -82,12 +82,13 @@ def stop(*_: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
+@pytest.mark.parametrize("resume", [True, False])
 @pytest.mark.parametrize("convert", CONVERSIONS)
 def test_an_uninterrupted_run_leaves_the_rows_and_the_totals(
-    tmp_path: Path, convert: Convert | None
+    tmp_path: Path, convert: Convert | None, resume: bool
 ) -> None:
     output = tmp_path / "sets.csv"
-    assert grow(output, resume=False, convert=convert) == [0, 1, 2, 3]
+    assert grow(output, resume=resume, convert=convert) == [0, 1, 2, 3]
     assert output.read_bytes() == WHOLE
     assert names(tmp_path) == ["sets.csv", "sets.csv.run"]
     options, totals = map(json.loads, (tmp_path / "sets.csv.run").read_text().splitlines())
@@ -171,14 +172,15 @@ def test_other_options_are_refused_saying_what_changed(
     assert output.read_bytes() == WHOLE
 
 
-def test_resume_without_anything_starts(tmp_path: Path) -> None:
-    assert grow(tmp_path / "s.csv", resume=True) == [0, 1, 2, 3]
-
-
 def test_resume_of_a_file_of_another_origin_is_refused(tmp_path: Path) -> None:
     output = tmp_path / "s.csv"
+    grow(output, until=2)
+    (tmp_path / "s.csv.run").unlink()
+    with pytest.raises(UsageError, match=r"s\.csv\.part has no s\.csv\.run beside it"):
+        grow(output)
+    (tmp_path / "s.csv.part").unlink()
     output.write_text("by hand")
-    with pytest.raises(UsageError, match=r"has no s\.csv\.run beside it"):
+    with pytest.raises(UsageError, match=r"s\.csv has no s\.csv\.run beside it"):
         grow(output)
     assert names(tmp_path) == ["s.csv"]
     for text in ("by hand\n", '{"k": 3}\n{"by": "hand"}\n'):
@@ -201,13 +203,6 @@ def test_answers_of_an_earlier_version_are_not_lost(
     assert part.read_text() == text
     part.unlink()
     assert grow(output, resume=False) == [0, 1, 2, 3]
-
-
-def test_answers_without_the_options_of_their_run_are_not_lost(tmp_path: Path) -> None:
-    grow(tmp_path / "s.csv", until=2)
-    (tmp_path / "s.csv.run").unlink()
-    with pytest.raises(UsageError, match=r"s\.csv\.part has no s\.csv\.run beside it"):
-        grow(tmp_path / "s.csv")
 
 
 @pytest.mark.parametrize(("until", "gone"), [(2, "s.csv.part"), (4, "s.csv")])
