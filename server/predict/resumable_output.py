@@ -180,7 +180,7 @@ class ResumableOutput:
                     f"{rows} has no {self.run.name} beside it and cannot be resumed: omit --resume "
                     "to replace it, or name another output"
                 )
-        elif self.tally.finished and self._totals is None:
+        elif self.tally.finished:
             raise UsageError(
                 f"{self.part} holds {self.tally.finished:,} finished answers of an interrupted "
                 "run: add --resume to continue, or delete it to start again"

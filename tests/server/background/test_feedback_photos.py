@@ -310,8 +310,9 @@ def test_a_disk_that_fails_is_a_503_and_leaves_nothing(
     assert say(client, options, **{"Idempotency-Key": "a"}).json()["photos"] == 2
 
 
+@pytest.mark.parametrize("photo", [garden.photo(2), PHOTO], ids=["PNG", "JPEG"])
 def test_photos_are_decoded_within_the_budget_of_pixels(
-    bundle: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+    bundle: Path, store: Path, monkeypatch: pytest.MonkeyPatch, photo: bytes
 ) -> None:
     calls, make = list[int](), plain_jpeg
 
@@ -323,9 +324,10 @@ def test_photos_are_decoded_within_the_budget_of_pixels(
     with serving(bundle, store, max_decoding_pixels=1000) as client:
         state: Any = client.app
         budget = state.state.engine.pipeline.budget
-        answer = identify(client, garden.photo(2))
+        answer = identify(client, photo)
         confirm(client, answer, "1001", consent=True)
-    assert calls == [Image.open(io.BytesIO(garden.photo(2))).size[0] ** 2]
+    width, height = opened(photo).size
+    assert calls == [width * height]
     assert budget.pixels_in_use == 0
 
 

@@ -100,15 +100,16 @@ def test_a_full_disk_loses_nothing(bundle: Path, photos: Path, tmp_path: Path, f
 def test_a_disk_too_full_for_the_parquet_file_keeps_all_answers(
     bundle: Path, photos: Path, tmp_path: Path, answered: list[str]
 ) -> None:
-    output = tmp_path / "sets.parquet"
+    output, features = tmp_path / "sets.parquet", tmp_path / "a.npy"
+    words = (photos, "-o", output, "--embeddings", features)
     with pytest.MonkeyPatch.context() as patched:
         full = Mock(side_effect=OSError(28, "No space left on device"))
         patched.setattr("florilege.server.predict.resumable_output.atomic_writer", full)
         with pytest.raises(FlorilegeError, match="No space left on device; 30 of 30 answers are"):
-            run(bundle, photos, "-o", output)
+            run(bundle, *words)
     answered.clear()
-    run(bundle, photos, "-o", output, "--resume")
-    assert (answered, output.exists()) == ([], True)
+    run(bundle, *words, "--resume")
+    assert (answered, output.exists(), features.exists()) == ([], True, True)
 
 
 def test_an_interrupted_run_is_not_lost_by_omitting_resume(

@@ -416,7 +416,7 @@ def test_an_answer_names_the_photos_of_the_plant_it_does_not_use(bundle: Path, p
 
 
 def test_a_plant_without_any_usable_photo_has_no_answer(bundle: Path, plant: Path) -> None:
-    photos = plant / "1.png", plant / "5.png"
+    photos = plant / "1.png", plant / "absent.png"
     result = run(bundle, *photos, "--group-by", "folder", "--format", "csv")
     (row,) = csv.DictReader(io.StringIO(result.stdout))
     assert (row["photos"], row["error"], row["rank"]) == ("2", "unsupported_image_type", "")

@@ -271,6 +271,8 @@ def test_a_failed_conversion_leaves_the_old_file_and_the_answers(tmp_path: Path)
         grow(output, resume=False, convert=stop)
     assert output.read_text() == "old"
     assert names(tmp_path) == ["x.csv", "x.csv.part", "x.csv.run"]
+    with pytest.raises(UsageError, match="holds 4 finished answers"):
+        grow(output, resume=False)
     assert grow(output, convert=copy) == []
     assert output.read_bytes() == WHOLE
 
