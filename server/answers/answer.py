@@ -189,14 +189,7 @@ def operating_point(
     Raises a `Problem` if ``k`` or ``coverage`` does not go with the rule, or if there is no
     threshold even for one photo and all classes.
     """
-    asks_coverage = RULES[query.rule].asks == "coverage"
-    if asks_coverage and query.k is not None:
-        raise Problem(Code.INVALID_PARAMETER, f"rule {query.rule} takes coverage, not k")
-    if not asks_coverage and query.coverage is not None:
-        raise Problem(
-            Code.INVALID_PARAMETER,
-            f"rule {query.rule} takes k, not coverage; coverage goes with rule=coverage",
-        )
+    _check_combination(query)
     try:
         single = record.point(
             query.rule, k=query.k, coverage=query.coverage, guarantee=query.guarantee
@@ -220,6 +213,17 @@ def operating_point(
     if restriction is not None and point.table.list_name is None:
         return point.among(restriction.classes), False
     return point, point.table.images == photos
+
+
+def _check_combination(query: LocalizedQuery) -> None:
+    asks_coverage = RULES[query.rule].asks == "coverage"
+    if asks_coverage and query.k is not None:
+        raise Problem(Code.INVALID_PARAMETER, f"rule {query.rule} takes coverage, not k")
+    if not asks_coverage and query.coverage is not None:
+        raise Problem(
+            Code.INVALID_PARAMETER,
+            f"rule {query.rule} takes k, not coverage; coverage goes with rule=coverage",
+        )
 
 
 def _warnings(

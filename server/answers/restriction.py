@@ -100,20 +100,22 @@ class ClassLists:
             else:
                 unknown.append(word)
         if unknown:
-            groups = (name for info in self.table for name in (info.genus, info.family) if name)
-            names = [*self.table.ids, *dict.fromkeys(groups)]
-            listed, unlisted = unknown[:MAX_UNKNOWN_LISTED], unknown[MAX_UNKNOWN_LISTED:]
-            suggestions = dict.fromkeys(
-                each for word in listed[:MAX_SUGGESTED_FOR] for each in nearest(word[:80], names)
-            )
-            raise Problem(
-                Code.UNKNOWN_CLASS,
-                "parameter `only`: no class id, genus or family is named "
-                + ", ".join(repr(word[:80]) for word in listed)
-                + (f", and {len(unlisted)} more are unknown" if unlisted else ""),
-                allowed=list(suggestions) or None,
-            )
+            raise self._unknown(unknown)
         return classes
+
+    def _unknown(self, words: list[str]) -> Problem:
+        groups = (name for info in self.table for name in (info.genus, info.family) if name)
+        names = [*self.table.ids, *dict.fromkeys(groups)]
+        listed, unlisted = words[:MAX_UNKNOWN_LISTED], words[MAX_UNKNOWN_LISTED:]
+        suggestions = dict.fromkeys(
+            each for word in listed[:MAX_SUGGESTED_FOR] for each in nearest(word[:80], names)
+        )
+        detail = (
+            "parameter `only`: no class id, genus or family is named "
+            + ", ".join(repr(word[:80]) for word in listed)
+            + (f", and {len(unlisted)} more are unknown" if unlisted else "")
+        )
+        return Problem(Code.UNKNOWN_CLASS, detail, allowed=list(suggestions) or None)
 
     @cached_property
     def _groups(self) -> dict[str, set[int]]:

@@ -194,9 +194,7 @@ class Feedback:
         answer_id, class_id = body.request_id, body.class_id
         answer, members = self._answer(body, key, pipeline)
         stored_photos = self.store.count_photos(answer_id)
-        photos, outcome = list[bytes](), None if body.consent or not stored_photos else "withdrawn"
-        if body.consent and not stored_photos:
-            photos, outcome = self._photos(answer_id, pipeline)
+        photos, outcome = self._photos(body, stored_photos, pipeline)
         row = {
             "answer_id": answer_id,
             "key": key,
@@ -239,11 +237,15 @@ class Feedback:
             )
         return answer, members
 
-    def _photos(self, answer_id: str, pipeline: Pipeline) -> tuple[list[bytes], str | None]:
-        """The photos of an answer as they are stored, and the outcome to count."""
-        if not self.settings.feedback_photos:
+    def _photos(
+        self, body: FeedbackBody, stored_photos: int, pipeline: Pipeline
+    ) -> tuple[list[bytes], str | None]:
+        """The photos to store, and the outcome to count."""
+        if not body.consent:
+            return [], "withdrawn" if stored_photos else None
+        if stored_photos or not self.settings.feedback_photos:
             return [], None
-        pictures = self.photos.find(answer_id)
+        pictures = self.photos.find(body.request_id)
         if pictures is None:
             return [], "forgotten"
         photos, most = [], pipeline.max_pixels

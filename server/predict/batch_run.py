@@ -57,13 +57,7 @@ def predict_batch(
         BundleError: Embeddings are requested, but the network gives no features.
         SomeInputsFailed: Some photos cannot be used.
     """
-    _check_calibrated(pipeline, query)
-    dimensions = pipeline.session.dimensions or 0
-    if batch.embeddings is not None and not dimensions:
-        raise BundleError(
-            f"--embeddings: the network of {pipeline.bundle.path} gives no features; export its "
-            "run again, or leave --embeddings out"
-        )
+    _check_possible(pipeline, query, batch)
     with ExitStack() as stack:
         output, tally = None, Tally()
         if batch.output is not None and batch.form != "table":
@@ -79,8 +73,9 @@ def predict_batch(
             say(f"resuming after {finished:,} of {len(observations):,}")
         features: AbstractContextManager[WriteRows | None] = nullcontext()
         if batch.embeddings is not None:
+            dimensions, resumable = pipeline.session.dimensions or 0, output is not None
             features = features_file(
-                batch.embeddings, observations, dimensions, tally, resumable=output is not None
+                batch.embeddings, observations, dimensions, tally, resumable=resumable
             )
         with (
             features as write_rows,
@@ -97,7 +92,12 @@ def predict_batch(
     _print_summary(tally, observations, batch, resumed=finished > 0)
 
 
-def _check_calibrated(pipeline: Pipeline, query: LocalizedQuery) -> None:
+def _check_possible(pipeline: Pipeline, query: LocalizedQuery, batch: BatchSettings) -> None:
+    if batch.embeddings is not None and pipeline.session.dimensions is None:
+        raise BundleError(
+            f"--embeddings: the network of {pipeline.bundle.path} gives no features; export its "
+            "run again, or leave --embeddings out"
+        )
     try:
         pipeline.check_query(query)
     except Problem as error:

@@ -53,12 +53,7 @@ class BatchSettings(FlagSettings):
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:
         if self.output is None:
-            if self.form == "parquet":
-                raise ValueError("parquet cannot be printed: name a file with -o")
-            if self.ray:
-                raise ValueError("--ray is for many photos: name a file for the answers with -o")
-            if self.resume:
-                raise ValueError("--resume continues a file: name it with -o, as in the first run")
+            self._check_without_output()
         if self.ray_workers is not None and not self.ray:
             raise ValueError("--ray-workers goes with --ray: without it, --threads says how many")
         if self.resume and self.form == "table":
@@ -66,3 +61,11 @@ class BatchSettings(FlagSettings):
         if self.embeddings is not None and self.embeddings.suffix.lower() != ".npy":
             raise ValueError(f"--embeddings must end in .npy, got {self.embeddings}")
         return self
+
+    def _check_without_output(self) -> None:
+        if self.form == "parquet":
+            raise ValueError("parquet cannot be printed: name a file with -o")
+        if self.ray:
+            raise ValueError("--ray is for many photos: name a file for the answers with -o")
+        if self.resume:
+            raise ValueError("--resume continues a file: name it with -o, as in the first run")

@@ -59,18 +59,21 @@ def features_file(
                 write_all(file, head)
             yield lambda features: write_all(file, features.astype("<f4").tobytes())
             os.fsync(file.fileno())
-        text = io.StringIO(newline="")
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(("row", "path", "observation"))
-        named = (
-            (display_path(path), plant.name) for plant in observations for path in plant.photos
-        )
-        writer.writerows((row, *names) for row, names in enumerate(named))
-        write_atomic(output.with_name(f"{output.name}.paths.csv"), text.getvalue().encode())
+        write_atomic(output.with_name(f"{output.name}.paths.csv"), _paths(observations).encode())
         part.replace(output)
     finally:
         if not (resumable and tally.finished):
             part.unlink(missing_ok=True)
+
+
+def _paths(observations: Sequence[Observation]) -> str:
+    """The photo of each row, as CSV."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("row", "path", "observation"))
+    named = ((display_path(path), plant.name) for plant in observations for path in plant.photos)
+    writer.writerows((row, *names) for row, names in enumerate(named))
+    return text.getvalue()
 
 
 def _head(shape: tuple[int, int]) -> bytes:

@@ -65,11 +65,16 @@ def find_photos(
             skipped.extend(others)
         else:
             photos.append((path, None))
+    if group_by == FOLDER:
+        photos = [(path, path.parent) for path, _ in photos]
+    return _grouped(photos), skipped
+
+
+def _grouped(photos: Iterable[tuple[Path, Group]]) -> list[Observation]:
     groups: dict[Group | int, list[Path]] = {}
     for number, (path, group) in enumerate(photos):
-        key = path.parent if group_by == FOLDER else group
-        groups.setdefault(number if key is None else key, []).append(path)
-    return [Observation(tuple(paths), _name(key)) for key, paths in groups.items()], skipped
+        groups.setdefault(number if group is None else group, []).append(path)
+    return [Observation(tuple(paths), _name(group)) for group, paths in groups.items()]
 
 
 def _name(group: Group | int) -> str | None:
@@ -81,17 +86,16 @@ def _name(group: Group | int) -> str | None:
 def _rows(manifest: Path, column: str | None) -> Iterator[tuple[Path, Group]]:
     """The photos of a manifest."""
     table = read_table(manifest)
-    for name in ("path", column):
-        if name is not None and name not in table:
-            names = ", ".join(table) or "none"
+    for name in ["path"] if column is None else ["path", column]:
+        if name not in table:
+            names = ", ".join(table)
             raise DataError(f"{display_path(manifest)} has no column {name!r}; it has: {names}")
     empty = [f"row {row}" for row, path in enumerate(table["path"], 1) if not path.strip()]
     if empty:
         raise DataError(f"{display_path(manifest)}: empty paths: {first(empty)}")
     values = [""] * len(table["path"]) if column is None else table[column]
     for path, value in zip(table["path"], values, strict=True):
-        group = (manifest, value.strip()) if value.strip() else None
-        yield manifest.parent / path.strip(), group
+        yield manifest.parent / path.strip(), (manifest, value.strip()) if value.strip() else None
 
 
 def _paths(words: Iterable[str], stdin: Iterable[str]) -> Iterator[Path]:

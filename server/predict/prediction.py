@@ -5,7 +5,7 @@ the bundle during the run changes no answer. The workers read the photos: paths 
 files everywhere.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -144,14 +144,7 @@ def _predict(
     if usable:
         answer = pipeline.decide(usable, query, paths[0]).answer
         line |= answer.model_dump(mode="json", by_alias=True)
-        line["warnings"] += [
-            {"code": PHOTO_FAILED, "detail": detail}
-            for at, detail in failures.items()
-            if at < MAX_IMAGES
-        ]
-        if len(paths) > MAX_IMAGES:
-            detail = f"the answer uses the first {MAX_IMAGES} of {len(paths)} photos"
-            line["warnings"].append({"code": "photos_left_out", "detail": detail})
+        line["warnings"] += _warnings(failures, len(paths))
     else:
         line["error"] = {"code": problems[0].code, "detail": problems[0].detail}
     return Prediction(
@@ -159,6 +152,16 @@ def _predict(
         failures=tuple(failures.values()),
         features=_features(pipeline, outputs) if features else None,
     )
+
+
+def _warnings(failures: Mapping[int, str], photos: int) -> list[dict[str, str]]:
+    """Warnings about the photos of the plant that the answer does not use."""
+    failed = [detail for at, detail in failures.items() if at < MAX_IMAGES]
+    warnings = [{"code": PHOTO_FAILED, "detail": detail} for detail in failed]
+    if photos > MAX_IMAGES:
+        detail = f"the answer uses the first {MAX_IMAGES} of {photos} photos"
+        warnings.append({"code": "photos_left_out", "detail": detail})
+    return warnings
 
 
 def _features(pipeline: Pipeline, outputs: Sequence[Outputs | Problem]) -> NDArray[np.float32]:
