@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -251,61 +252,45 @@ def test_a_name_that_is_too_long_is_a_listed_failure(bundle: Path, photos: Path)
     assert "File name too long" in result.stderr
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_answers_keep_their_order_however_many_wait(
-    bundle: Path, photos: Path, threads: int
-) -> None:
-    pipeline = open_pipeline(bundle, device="cpu")
-    alone = [answer_of(pipeline, photos / f"{number}.png") for number in range(4)]
-    for count in (1, 4, 5, 13):  # four a thread wait at most
-        calls = [Observation((photos / f"{number % 4}.png",)) for number in range(count)]
-        result = predicted(pipeline, calls, threads=threads)
-        assert [one["path"] for one in result] == [str(call.photos[0]) for call in calls]
-        assert [one["results"] for one in result] == [alone[number % 4] for number in range(count)]
-
-
-def test_sets_of_many_photos_are_decided_a_portion_at_a_time(
-    bundle: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("count", "threads", "size"),
+    [(1, 1, 1), (15, 1, 1), (17, 1, 2), (31, 1, 3), (1, 2, 1), (31, 2, 1), (13, 3, 1)],
+)
+def test_answers_keep_their_order_and_sets_are_decided_a_portion_at_a_time(
+    bundle: Path,
+    photos: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    count: int,
+    threads: int,
+    size: int,
 ) -> None:
     monkeypatch.setattr(prediction, "PORTION", 3)
-    order = list[str]()
+    pipeline, order = open_pipeline(bundle, device="cpu"), list[str]()
+    paths = [*(photos / f"{number}.png" for number in range(4)), photos / "none"]
+    alone = [predicted(pipeline, [path])[0] for path in paths]
+    assert [line["error"] is not None for line in alone] == [False] * 4 + [True]
 
-    def noted(name: str) -> None:
-        real = getattr(prediction, name)
+    def noted(name: str, real: Any, *given: Any) -> Any:
+        order.append(name)
+        return real(*given)
 
-        def call(*given: Any) -> Any:
-            order.append(name)
-            return real(*given)
-
-        monkeypatch.setattr(prediction, name, call)
-
-    noted("_run_network")
-    noted("_predict")
-    pipeline = open_pipeline(bundle, device="cpu")
-    paths = [*(photos / f"{number}.png" for number in range(4)), tmp_path / "none"]
-    for count, threads, size in ((31, 1, 3), (17, 1, 2), (15, 1, 1), (31, 2, 1)):
-        order.clear()
-        calls = [Observation((paths[number % 5],)) for number in range(count)]
-        result = predicted(pipeline, calls, threads=threads)
-        assert [one["path"] for one in result] == [str(call.photos[0]) for call in calls]
-        assert [one["error"] is not None for one in result] == [
-            number % 5 == 4 for number in range(count)
-        ]
-        assert order.count("_run_network") == order.count("_predict") == count
-        if threads == 1:
-            assert order[: 2 * size] == ["_run_network"] * size + ["_predict"] * size
+    for name in ("_run_network", "_predict"):
+        monkeypatch.setattr(prediction, name, partial(noted, name, getattr(prediction, name)))
+    result = predicted(pipeline, [paths[number % 5] for number in range(count)], threads=threads)
+    for number, line in enumerate(result):
+        assert {**line, "id": None} == {**alone[number % 5], "id": None}
+    assert len(result) == count
+    assert order.count("_run_network") == order.count("_predict") == count
+    if threads == 1:
+        assert order[: 2 * size] == ["_run_network"] * size + ["_predict"] * size
 
 
 def predicted(
-    pipeline: Pipeline, observations: list[Observation], threads: int | None = None
+    pipeline: Pipeline, paths: Sequence[Path], threads: int | None = None
 ) -> list[dict[str, Any]]:
-    batch = BatchSettings(threads=threads)
+    """The lines of photos that are each alone."""
+    observations, batch = [Observation((path,)) for path in paths], BatchSettings(threads=threads)
     return [one.line for one in predict_all(pipeline, observations, LocalizedQuery(), batch)]
-
-
-def answer_of(pipeline: Pipeline, path: Path) -> Any:
-    (result,) = predicted(pipeline, [Observation((path,))])
-    return result["results"]
 
 
 def test_no_more_of_a_file_is_read_than_allowed(
@@ -318,8 +303,8 @@ def test_no_more_of_a_file_is_read_than_allowed(
     for path, more in sizes.items():
         path.write_bytes((photo + b"x")[: len(photo) + more])
     pipeline = open_pipeline(bundle, device="cpu")
-    calls = [Observation((path,)) for path in (*sizes, *endless)]
-    codes = [one["error"] and one["error"]["code"] for one in predicted(pipeline, calls)]
+    lines = predicted(pipeline, [*sizes, *endless])
+    codes = [line["error"] and line["error"]["code"] for line in lines]
     assert codes == [None, "body_too_large", None, *["body_too_large"] * len(endless)]
 
 
