@@ -35,6 +35,7 @@ COLUMNS: dict[str, str] = {
     "guarantee": "string",
     "lambda": "float64",
     "set_size": "int64",
+    "none_of_these": "bool_",
     "calibrated": "bool_",
     "verdict": "string",
     "familiarity": "float64",
@@ -46,7 +47,7 @@ COLUMNS: dict[str, str] = {
 """The columns of CSV and Parquet, with their Arrow types: one row for each class listed."""
 OF_RESULT = ("rank", "class_id", "score", "in_set", "top_k_probability")
 OF_TAXON = ("scientific_name", "genus", "family")
-OF_SET = ("rule", "k", "coverage", "guarantee", "lambda", "calibrated")
+OF_SET = ("rule", "k", "coverage", "guarantee", "lambda", "none_of_these", "calibrated")
 
 Row = dict[str, Any]
 SUSPECT: Final = ("suspect", "rejected")
@@ -131,6 +132,8 @@ def _table_cells(line: Line, common_names: bool) -> tuple[str, Text]:
     verdict = line["rejection"]["verdict"]
     warning = [Text(f"{verdict}:", "yellow")] if verdict in SUSPECT else []
     species = Text(", ").join(_species(result, common_names) for result in line["results"])
+    if line["set"]["none_of_these"]:
+        species.append(", or none of these", "yellow")
     return str(line["set"]["size"]), Text(" ").join([*warning, species])
 
 
