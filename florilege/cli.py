@@ -53,7 +53,10 @@ VERBS = {
         "florilege.calibration.commands.bundle_cli",
         "Inspect, verify, compare or name bundles.",
     ),
-    "push": ("florilege.push_cli", "Upload a bundle to the Hugging Face Hub."),
+    "push": (
+        "florilege.calibration.commands.bundle_cli",
+        "Upload a bundle to the Hugging Face Hub.",
+    ),
     "doctor": ("florilege.server.cli", "Report what this installation can do."),
 }
 OURS = "florilege"
