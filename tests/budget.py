@@ -25,13 +25,13 @@ class Limit(NamedTuple):
 
 LINES = {  # of code with comments and blank lines, by folder; florilege: what all folders share
     "training": Limit(8_270, 7_800),
-    "server": Limit(7_040, 5_600),
+    "server": Limit(8_090, 5_600),
     "calibration": Limit(10_810, 8_300),
-    "models": Limit(5_390, 4_200),
+    "models": Limit(5_400, 4_200),
     "data": Limit(3_950, 3_300),
     "florilege": Limit(2_150, 2_000),
 }
-PUBLIC_NAMES = Limit(852, 760)
+PUBLIC_NAMES = Limit(881, 760)
 LONGEST_FILE = 350
 FILES_IN_A_FOLDER = 18
 COMPLEXITY = 15
