@@ -35,8 +35,8 @@ VERBS = {
         "Train a recipe over a grid of settings and seeds, and compare.",
     ),
     "export": (
-        "florilege.training.cli",
-        "Turn a run folder into a bundle, the folder that the server opens.",
+        "florilege.export_cli",
+        "Turn a run folder into a bundle, or a bundle into an offline page or files for an app.",
     ),
     "import": ("florilege.import_cli", "Make a bundle from a classifier trained elsewhere."),
     "calibrate": (

@@ -1,0 +1,39 @@
+// Keeps the page for use without a network. FILES and LARGE stand above: what the page consists of.
+// Each file is kept under its hash, so an update fetches only what has changed.
+
+const CACHE = "florilege";
+const ROOT = self.registration.scope;
+
+const keyOf = (path) => new URL(`${path}?v=${FILES[path]}`, ROOT).href;
+
+self.addEventListener("install", (event) => event.waitUntil(keepAll()));
+self.addEventListener("activate", (event) => event.waitUntil(removeOld()));
+
+async function keepAll() {
+  const store = await caches.open(CACHE);
+  await Promise.all(Object.keys(FILES).map(async (path) => {
+    if (await store.match(keyOf(path))) return;
+    const response = await fetch(new URL(path, ROOT), { cache: "no-cache" });
+    if (!response.ok) throw new Error(`${path}: status ${response.status}`);
+    await store.put(keyOf(path), response);
+  }));
+}
+
+async function removeOld() {
+  const store = await caches.open(CACHE);
+  const current = new Set([...Object.keys(FILES).map(keyOf), ...LARGE.map((path) => new URL(path, ROOT).href)]);
+  for (const { url } of await store.keys()) if (!current.has(url)) await store.delete(url);
+  await self.clients.claim(); // the page that was opened first works without a network, too
+}
+
+self.addEventListener("fetch", (event) => {
+  const { request } = event;
+  if (request.method !== "GET" || !request.url.startsWith(ROOT)) return;
+  const path = decodeURI(new URL(request.url).pathname.slice(new URL(ROOT).pathname.length)) || "index.html";
+  if (path in FILES) event.respondWith(kept(path, request));
+});
+
+async function kept(path, request) {
+  const store = await caches.open(CACHE).catch(() => null);
+  return (await store?.match(keyOf(path))) ?? fetch(request);
+}
