@@ -1,4 +1,5 @@
 // From the bytes of a photo to the input of the network, as the server's decoder does it.
+import { decodeShrunk } from "./jpeg.js";
 import { reduce, resize } from "./resizing.js";
 
 const STRIP_PIXELS = 1 << 21; // read from the canvas at once: phones limit its area
@@ -16,17 +17,39 @@ export async function load(photo, preprocess, maxPixels) {
   const bytes = new Uint8Array(await photo.arrayBuffer().catch(() => { throw { code: "unreadable_file" }; }));
   const header = readHeader(bytes);
   checkPixels(header.width * header.height, maxPixels);
-  const bitmap = await decode(header.content ?? [bytes], header.kind);
-  try {
-    checkPixels(bitmap.width * bitmap.height, maxPixels);
-    const { picture, width, height } = shrink(bitmap, least, header.kind === "jpeg");
-    const crop = Math.min(width, height) * share;
-    const [left, top] = [(width - crop) / 2, (height - crop) / 2];
-    const square = resize(picture, [left, top, left + crop, top + crop], side, resample);
-    return orient(square, side, header.orientation);
-  } finally {
-    bitmap.close();
+  const { picture, width, height } = await shrunk(header, bytes, least, maxPixels);
+  const crop = Math.min(width, height) * share;
+  const [left, top] = [(width - crop) / 2, (height - crop) / 2];
+  const square = resize(picture, [left, top, left + crop, top + crop], side, resample);
+  return orient(square, side, header.orientation);
+}
+
+/**
+ * The picture with a short side of at least `least`, shrunk by whole factors, and its exact size.
+ *
+ * As on the server, a JPEG is shrunk by 2, 4 or 8 while it is decoded.
+ */
+async function shrunk(header, bytes, least, maxPixels) {
+  const early = header.kind === "jpeg" ? earlyFactor(header, least) : 1;
+  let whole = header.kind === "jpeg" ? decodeShrunk(bytes, early) : null;
+  let [width, height] = [header.width / early, header.height / early];
+  if (!whole) {
+    const bitmap = await decode(header.content ?? [bytes], header.kind);
+    try {
+      checkPixels(bitmap.width * bitmap.height, maxPixels);
+      [width, height] = [bitmap.width / early, bitmap.height / early];
+      whole = readPixels(bitmap, early);
+    } finally {
+      bitmap.close();
+    }
   }
+  const late = Math.max(1, Math.floor(Math.min(whole.width, whole.height) / least));
+  return { picture: reduce(whole, late), width: width / late, height: height / late };
+}
+
+function earlyFactor({ width, height }, least) {
+  const possible = Math.floor(Math.min(width, height) / least);
+  return [8, 4, 2].find((factor) => factor <= possible) ?? 1;
 }
 
 function roundHalfEven(value) { // Python's round
@@ -48,21 +71,6 @@ async function decode(content, kind) {
     // Few browsers read HEIC, and old ones no AVIF.
     throw { code: kind === "heic" || kind === "avif" ? "unsupported_image_type" : "image_unreadable" };
   }
-}
-
-/**
- * The picture with a short side of at least `least`, shrunk by whole factors, and its exact size.
- *
- * The server's decoder shrinks a JPEG by 2, 4 or 8 to means of its pixels, as `reduce` does.
- */
-function shrink(bitmap, least, isJpeg) {
-  const possible = Math.floor(Math.min(bitmap.width, bitmap.height) / least);
-  const early = isJpeg ? [8, 4, 2].find((factor) => factor <= possible) ?? 1 : 1;
-  const first = isJpeg ? early : Math.max(1, possible);
-  const whole = readPixels(bitmap, first);
-  const late = isJpeg ? Math.max(1, Math.floor(Math.min(whole.width, whole.height) / least)) : 1;
-  const factor = first * late;
-  return { picture: reduce(whole, late), width: bitmap.width / factor, height: bitmap.height / factor };
 }
 
 /** RGB on white, reduced by a factor, read in strips. */
