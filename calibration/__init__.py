@@ -1,10 +1,8 @@
 """Turn scores into prediction sets with guarantees; the subpackages calibrate bundles.
 
-    >>> from florilege.calibration import average_k_threshold, rules
+    >>> from florilege.calibration import AverageK
     >>> scores = [[0.7, 0.2, 0.1], [0.4, 0.35, 0.25]]
-    >>> average_k_threshold(scores, 1.5).achieved
-    1.5
-    >>> rules.calibrate("average_k", scores, average_k=1.5).sets(scores).sum(axis=1)
+    >>> AverageK(1.5).fit(scores).predict_set(scores).sum(axis=1)
     array([1, 2])
 
 The names in ``__all__`` are imported on first use. Only ``calibrate_bundle`` needs more than NumPy:
@@ -18,6 +16,14 @@ if TYPE_CHECKING:
     from florilege.calibration import metrics, rules, scores
     from florilege.calibration.calibrate.calibrate import calibrate_bundle
     from florilege.calibration.drift import Monitor
+    from florilege.calibration.estimators import (
+        AverageK,
+        BalancedAverageK,
+        BalancedCoverage,
+        ClassCoverage,
+        Coverage,
+        TopK,
+    )
     from florilege.calibration.marginals import top_k_marginals
     from florilege.calibration.record import CalibrationRecord
     from florilege.calibration.selection import TopScores
@@ -25,10 +31,16 @@ if TYPE_CHECKING:
     from florilege.calibration.threshold import Threshold, average_k_threshold
 
 __all__ = [
+    "AverageK",
+    "BalancedAverageK",
+    "BalancedCoverage",
     "CalibrationRecord",
+    "ClassCoverage",
+    "Coverage",
     "Monitor",
     "SetRule",
     "Threshold",
+    "TopK",
     "TopScores",
     "average_k_threshold",
     "calibrate_bundle",
@@ -39,10 +51,16 @@ __all__ = [
 ]
 
 _MODULES = {
+    "AverageK": "estimators",
+    "BalancedAverageK": "estimators",
+    "BalancedCoverage": "estimators",
     "CalibrationRecord": "record",
+    "ClassCoverage": "estimators",
+    "Coverage": "estimators",
     "Monitor": "drift",
     "SetRule": "sets",
     "Threshold": "threshold",
+    "TopK": "estimators",
     "TopScores": "selection",
     "average_k_threshold": "threshold",
     "calibrate_bundle": "calibrate.calibrate",

@@ -35,8 +35,15 @@ REPETITIONS: Final = 30  # per runtime
 
 def examine() -> dict[str, Any]:
     """Return all that `doctor` prints, ready for JSON; `ok` tells whether serving is possible."""
-    problems: list[str] = []
-    providers = _providers(problems)
+    providers, problems = [], list[str]()
+    try:
+        providers = import_runtime().get_available_providers()
+    except UsageError as error:
+        problems.append(str(error))
+    missing = {
+        extra: [name for name in modules if find_spec(name) is None]
+        for extra, modules in EXTRAS.items()
+    }
     return {
         "ok": not problems,
         "problems": problems,
@@ -49,7 +56,9 @@ def examine() -> dict[str, Any]:
         "onnxruntime": {"wheels": installed_wheels(), "providers": providers},
         "image_types": list(ACCEPTED),
         "codecs": _codecs(),
-        "extras": {name: _missing(modules) for name, modules in EXTRAS.items()},
+        "extras": {
+            extra: {"installed": not names, "missing": names} for extra, names in missing.items()
+        },
         "torch": installed("torch") if find_spec("torch") else None,
     }
 
@@ -58,44 +67,26 @@ def time_runtimes(bundle: Path) -> list[dict[str, Any]]:
     """Measure the CPU time per photo of a bundle's network in each runtime.
 
     Runtimes take turns, so that other load affects all of them equally.
-
-    Raises:
-        BundleError: The bundle is damaged.
     """
     opened = open_bundle(bundle)
     side = opened.preprocess.image_size
     image = np.random.default_rng(0).integers(0, 256, (1, side, side, 3), dtype=np.uint8)
-    runs, results = {}, []
+    runs, results = [], []
     for runtime in RUNTIMES:
         result: dict[str, Any] = {**runtime._asdict(), "cpu_ms": None, "problem": None}
+        results.append(result)
         try:
             session = Session(opened, device="cpu", runtime=runtime)
-            runs[runtime] = (partial(session.logits, image), list[float]())
+            runs.append((partial(session.logits, image), list[float](), result))
         except UsageError as error:
             result["problem"] = str(error)
-        results.append(result)
     for _ in range(REPETITIONS):
-        for run, seconds in runs.values():
+        for run, seconds, result in runs:
             started = process_time()
             run()
             seconds.append(process_time() - started)
-    for runtime, result in zip(RUNTIMES, results, strict=True):
-        if runtime in runs:
-            result["cpu_ms"] = round(1000 * median(runs[runtime][1]), 2)
+            result["cpu_ms"] = round(1000 * median(seconds), 2)
     return results
-
-
-def _missing(modules: tuple[str, ...]) -> dict[str, Any]:
-    missing = [name for name in modules if find_spec(name) is None]
-    return {"installed": not missing, "missing": missing}
-
-
-def _providers(problems: list[str]) -> list[str]:
-    try:
-        return list(import_runtime().get_available_providers())
-    except UsageError as error:
-        problems.append(str(error))
-        return []
 
 
 def _codecs() -> dict[str, str | None]:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import partial
 from time import monotonic, perf_counter
 from typing import TypeVar
 
@@ -54,7 +53,7 @@ class PendingRequest:
     answer_id: str
     deadline: float
     submitted: float = field(default_factory=perf_counter)
-    stages: StageTimes = field(default_factory=StageTimes)
+    stages: StageTimes = field(default_factory=lambda: StageTimes(float))
     abandoned: threading.Event = field(default_factory=threading.Event)
 
     def abandon(self) -> None:
@@ -108,14 +107,10 @@ class Engine:
             photos_per_second = round(min(self.threads, cores()) / self.service_s)
             self.queue_limit = min(MAX_QUEUE, max(MIN_QUEUE, photos_per_second))
         self._record_model()
-        self.publisher.start()
         self.state = _State.READY
 
     def serve(self, pipeline: Pipeline, listeners: Callable[[], Sequence[Listener]]) -> None:
-        """Switch to another bundle; requests in progress keep the old one.
-
-        Its ``listeners`` are opened after the old ones have processed every queued answer.
-        """
+        """Switch to another bundle and its listeners; requests in progress keep the old one."""
         old, self.pipeline = self.pipeline, pipeline
         task = asyncio.create_task(_retire(old, set(self._running)))
         self._retiring.add(task)
@@ -155,18 +150,16 @@ class Engine:
     def check_accepting(self) -> None:
         """Raise a `Problem` unless new requests are accepted."""
         if self.state is _State.LOADING:
-            raise Problem(
-                Code.LOADING, "the model is being loaded; try again in a second", retry_after=1
-            )
+            detail = "the model is being loaded; try again in a second"
+            raise Problem(Code.LOADING, detail, retry_after=1)
         if self.state is _State.DRAINING:
             raise _draining()
 
     def submit(self, job: PendingRequest) -> asyncio.Future[Outcome]:
-        """Queue a job; its future raises a `Problem` if the photos cannot be answered, and
-        `_ClientLeft` if the job is abandoned while it waits.
+        """Queue a job, or raise a `Problem` if the queue is full or the server is stopping.
 
-        Raises:
-            Problem: The queue is full, or the server is stopping.
+        The future raises a `Problem` if the photos cannot be answered, and `_ClientLeft` if the job
+        is abandoned while it waits.
         """
         size = len(job.photos)
         if self.depth > 0 and self.depth + size > self.queue_limit:
@@ -183,12 +176,13 @@ class Engine:
             self.depth -= size
             raise _draining() from error
         self._running.add(future)
-        future.add_done_callback(partial(self._finished, size))
-        return future
 
-    def _finished(self, size: int, future: asyncio.Future[Outcome]) -> None:
-        self._running.discard(future)
-        self.depth -= size
+        def finished(future: asyncio.Future[Outcome]) -> None:
+            self._running.discard(future)
+            self.depth -= size
+
+        future.add_done_callback(finished)
+        return future
 
     async def in_side_thread(self, work: Callable[..., T], *arguments: object) -> T:
         """Run work that takes milliseconds outside the event loop, one call at a time.
@@ -224,7 +218,7 @@ class Engine:
             self.metrics.set_size.observe(result.set.size)
             if result.results:
                 self.metrics.top_score.observe(result.results[0].score)
-        for stage, seconds in job.stages.seconds.items():
+        for stage, seconds in job.stages.items():
             self.metrics.stage_seconds.labels(stage).observe(seconds)
 
     def seconds_of_work(self) -> int:
@@ -232,11 +226,11 @@ class Engine:
         return max(1, math.ceil(self.depth * self.service_s / self.threads))
 
     def _process(self, job: PendingRequest) -> Outcome:
-        started = job.stages.add("queue", job.submitted)
+        started = perf_counter()
+        job.stages["queue"] += started - job.submitted
         photos = job.photos  # read before the check: `abandon` clears them
         job.check()
-        stages = job.stages
-        result = self.pipeline(photos, job.query, job.answer_id, stages=stages, check=job.check)
+        result = self.pipeline(photos, job.query, job.answer_id, stages=job.stages, check=job.check)
         seconds = (perf_counter() - started) / len(photos)
         self.service_s += 0.05 * (seconds - self.service_s)  # a lost update does no harm
         return result

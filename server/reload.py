@@ -56,9 +56,7 @@ class Reloader:
     async def running(self) -> AsyncIterator[None]:
         """Handle reloads while the block runs."""
         self._loop = loop = asyncio.get_running_loop()
-        tasks = [asyncio.create_task(self._run())]
-        if self.engine.settings.reload_every_s:
-            tasks.append(asyncio.create_task(self._poll()))
+        task = asyncio.create_task(self._run())
         on_main_thread = threading.current_thread() is threading.main_thread()
         if on_main_thread:
             loop.add_signal_handler(signal.SIGHUP, self.request_reload)
@@ -68,25 +66,23 @@ class Reloader:
             if on_main_thread:
                 loop.remove_signal_handler(signal.SIGHUP)
                 ignore_hangups()  # until the last answers are sent
-            for task in tasks:
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
 
     async def _run(self) -> None:
+        poll_s = self.engine.settings.reload_every_s or None
         while True:
-            await self._requested.wait()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._requested.wait(), poll_s)
+            if not self._requested.is_set():
+                now = zip(self._read_fingerprints(), self._fingerprints, strict=True)
+                if all(new in (None, old) for new, old in now):
+                    continue
             self._requested.clear()
             self._fingerprints = self._read_fingerprints()
             self._read_keys()
             await self._open_bundle()
-
-    async def _poll(self) -> None:
-        while True:
-            await asyncio.sleep(self.engine.settings.reload_every_s)
-            now = zip(self._read_fingerprints(), self._fingerprints, strict=True)
-            if any(new not in (None, old) for new, old in now):
-                self.request_reload()
 
     def _read_fingerprints(self) -> list[Fingerprint]:
         return [_fingerprint(path) for path in self._files]
@@ -102,28 +98,25 @@ class Reloader:
             log.info("read %d keys", len(self.keys))
 
     async def _open_bundle(self) -> None:
-        engine, old = self.engine, self.engine.pipeline
+        engine, old, outcome = self.engine, self.engine.pipeline, "refused"
         try:
             new, about = await asyncio.to_thread(self._open_warm)
         except FlorilegeError as error:
-            outcome = "refused"
             log.error("keeping %s %s: %s", old.model.name, old.model.version, error)
         except Exception:  # whatever fails, the old bundle stays in use
-            outcome = "refused"
-            log.exception(
-                "keeping %s %s: the new bundle cannot be opened", old.model.name, old.model.version
-            )
+            name, version = old.model.name, old.model.version
+            log.exception("keeping %s %s: the new bundle cannot be opened", name, version)
         else:
             same_lists = new.lists.classes == old.lists.classes
             outcome = "unchanged" if new.model == old.model and same_lists else "swapped"
             if outcome == "swapped":
                 self.state.about = about
-            if new.model == old.model:
+            if new.model != old.model:
+                engine.serve(new, partial(open_listeners, engine.settings, new, engine.metrics))
+            else:
                 engine.pipeline = old if same_lists else replace(old, lists=new.lists)
                 await asyncio.to_thread(new.close)
-            else:
-                engine.serve(new, partial(open_listeners, engine.settings, new, engine.metrics))
-            log.info("%s", _reload_message(old, new))
+            log.info("%s", _reload_message(old, new, same_lists=same_lists))
         engine.metrics.reloads.labels(outcome).inc()
 
     def _open_warm(self) -> tuple[Pipeline, BundleInfo]:
@@ -139,12 +132,7 @@ class Reloader:
 
 
 def pipeline_of(settings: Settings) -> Pipeline:
-    """Open the bundle that the settings name.
-
-    Raises:
-        BundleError: It is damaged or not calibrated.
-        DataError: A list cannot be used.
-    """
+    """Open the bundle that the settings name."""
     return open_pipeline(
         settings.bundle,
         device=settings.device,
@@ -156,12 +144,10 @@ def pipeline_of(settings: Settings) -> Pipeline:
     )
 
 
-def _reload_message(old: Pipeline, new: Pipeline) -> str:
-    """The log message of a successful reload."""
+def _reload_message(old: Pipeline, new: Pipeline, *, same_lists: bool) -> str:
     name = f"{new.model.name} {new.model.version}, calibration {new.model.calibration_id}"
     if new.model == old.model:
-        lists_changed = new.lists.classes != old.lists.classes
-        return f"{name} is already served" + ("; its lists have changed" if lists_changed else "")
+        return f"{name} is already served" + ("" if same_lists else "; its lists have changed")
     new_ids, old_ids = set(new.bundle.classes.ids), set(old.bundle.classes.ids)
     if new_ids == old_ids:
         return f"{name} is now served"

@@ -1,6 +1,6 @@
 """Which method notices photos of something else, and is "none of these" in the set as promised?
 
-    python -m benchmarks.sets.unknown_species DATA --weights FILE --out FOLDER
+    python -m benchmarks.sets.unknown_species DATA --weights FILE --out FOLDER [--name NAME]
                                [--outside NAME=DATA ...] [--backbone NAME] [--features FOLDER]
 
 Heads on a frozen backbone learn four fifths of the classes of DATA, five times. Photos of the other
@@ -215,6 +215,7 @@ def _values(features: Features) -> Floats:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("data")
+    parser.add_argument("--name", default="photos")
     parser.add_argument("--weights", required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--outside", action="append", default=[], metavar="NAME=DATA")
@@ -246,7 +247,8 @@ def main() -> None:
     print("| kind | method | area | noticed |\n|---|---|---|---|")
     for (kind, method), (area, noticed) in means.items():
         print(f"| {kind} | {method} | {area:.3f} | {noticed:.3f} |")
-        row = {"kind": kind, "method": method, "area": f"{area:.4f}", "noticed": f"{noticed:.4f}"}
+        figures = {"area": f"{area:.4f}", "noticed": f"{noticed:.4f}"}
+        row = {"data": arguments.name, "kind": kind, "method": method, **figures}
         append(arguments.out / "unknown_species.csv", row)
     for lines in (choices(means), unseen_rates(data, outside)):
         print("", *lines, sep="\n")

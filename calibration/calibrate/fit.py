@@ -168,9 +168,7 @@ def _choose_source(
     for source in sources:
         results.append(tabulate(source, plan, plan.compared))
         advance()
-    sizes = np.array([each.sizes.mean() for each in results])
-    eligible = np.flatnonzero(sizes <= SIZE_TOLERANCE * plan.default_k).tolist()
-    eligible = eligible or [int(sizes.argmin())]  # where ties enlarge the sets of all
+    eligible = _eligible([each.sizes.mean() for each in results], plan.default_k)
     hits = [results[index].hits for index in eligible]
     choice, honest_hit_rate = choose(hits, plants=outputs.plants)
     best = eligible[choice]
@@ -186,6 +184,12 @@ def _choose_source(
     others = [table for source, each in pairs if source is not served for table in each.tables]
     candidates_count = len(sources) + len(temperatures)
     return served, candidates_count, min(1.0, honest_hit_rate + gain), others
+
+
+def _eligible(mean_sizes: Sequence[float], k: float) -> list[int]:
+    """The candidates whose sets are as large as requested; the smallest where ties enlarge all."""
+    sizes = np.asarray(mean_sizes)
+    return np.flatnonzero(sizes <= SIZE_TOLERANCE * k).tolist() or [int(sizes.argmin())]
 
 
 def _choose_temperature(

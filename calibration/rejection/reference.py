@@ -7,7 +7,7 @@ nearest training photo along the axes, and minus the length of the residual.
 
 import hashlib
 import io
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -110,12 +110,12 @@ class Reference:
         """
         if self.labels is None or np.unique(self.labels).size < 2:
             return None
-        nearest = np.empty(len(labels))
-        for label in np.unique(labels):
-            others = replace(self, directions=self.directions[self.labels != label], labels=None)
-            rows = labels == label
-            nearest[rows] = others.compare(np.asarray(features)[rows])[0]
-        return nearest
+        rows = _directions(_project(self.axes, self._checked(features))).astype(np.float32)
+        cosines = (
+            _products(self.directions, row)[self.labels != label].max()
+            for row, label in zip(rows, labels, strict=True)
+        )
+        return np.fromiter(cosines, np.float64, len(rows))
 
     def to_bytes(self) -> bytes:
         """Two consecutive ``.npy`` arrays; equal content gives equal bytes."""

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +15,15 @@ from florilege.calibration.rejection.reference import Reference
 from florilege.calibration.rules import RULES
 from florilege.calibration.scores import logits_among
 from florilege.models.classes import ClassInfo
-from florilege.models.occurrences import Place, PlaceKind
+from florilege.models.occurrences import PlaceKind
 from florilege.server.answers.cautions import (
     fusion_warnings,
     list_warnings,
     none_warnings,
     place_warnings,
 )
-from florilege.server.answers.common_names import TaxonTable, fallback_chain
+from florilege.server.answers.class_list import TaxonTable
+from florilege.server.answers.common_names import fallback_chain
 from florilege.server.answers.place import PLACE_UNKNOWN, PlaceEffect
 from florilege.server.answers.query import LocalizedQuery
 from florilege.server.answers.restriction import Restriction
@@ -43,6 +44,7 @@ Mask = NDArray[np.bool_]
 Logits = Mapping[str, NDArray[np.float32]]
 """Outputs of the network by head, each ``(photos, classes)``."""
 
+RANKS: Final[tuple[Literal["genus", "family"], ...]] = ("genus", "family")
 NOT_JUDGED = Rejection(verdict="not_judged", method=None, value=None, threshold=None)
 
 
@@ -61,50 +63,45 @@ def answer(
 ) -> tuple[Answer, Mask]:
     """The prediction set of one organism, seen on one or several photos.
 
-    Args:
-        logits: Of the photos.
-        query: The query to answer.
-        record: The calibration of the bundle.
-        rejection: The verdict of `judge` on the photos.
-        taxa: The taxa of the output classes.
-        model: The model that answers.
-        answer_id: The id of the answer.
-        restriction: The classes to score; None for all.
-        effect: What the place of the photo changes.
-        none_of_these: Whether its set holds "none of these"; None if unknown.
-
-    Returns:
-        The answer, and a mask of the classes in its set, ``(classes,)``.
-
-    Raises:
-        Problem: As `operating_point`.
+    ``rejection`` is the verdict of `judge`; ``none_of_these`` says whether its set holds "none of
+    these", None if unknown. Also returns a mask of the classes in the set, ``(classes,)``. Raises
+    a `Problem` as `operating_point` does.
     """
     photos = len(next(iter(logits.values())))
     point, calibrated = operating_point(record, query, photos, restriction, effect.kind)
-    classes = taxa.classes
-    infos: Sequence[ClassInfo] = classes if restriction is None else restriction.infos
+    infos: Sequence[ClassInfo] = taxa.classes if restriction is None else restriction.infos
     served = logits[point.table.head]
     if restriction is not None:
         served = logits_among(served, restriction.classes)  # (photos, listed), like all below
         effect = effect.among(restriction.classes)
     scores = point.fused_scores(served, effect.lift)  # (classes,)
     inside = point.sets(scores[np.newaxis])[0]  # (classes,)
-    if rejection.verdict == "rejected":
+    rejected = rejection.verdict == "rejected"
+    if rejected:
         inside = np.zeros_like(inside)
     ranking = point.rank_by(scores)
     members = _best_first(ranking, inside)
     others = _best_first(ranking, ~inside) if "scores" in query.include else []
     entries = [*members, *others][: query.max_results]
+    marginals, place = _marginals(point, query, served, len(members)), effect.place
     prediction = Answer(
         id=answer_id,
         model=model,
-        query=_resolved_query(point, query, photos, restriction, effect.place),
+        query=Query.of(
+            point,
+            images=photos,
+            lang=query.languages[0],
+            list=query.list,
+            only=None if restriction is None else restriction.only,
+            region=None if place is None else place.region,
+            month=None if place is None else place.month or None,
+        ),
         set=_set_info(
             point,
             query,
             size=len(members),
             none_of_these=none_of_these,
-            calibrated=calibrated and rejection.verdict != "rejected",
+            calibrated=calibrated and not rejected,
             truncated=len(entries) < len(members),
         ),
         best_match=infos[members[0]].scientific_name if members else None,
@@ -114,7 +111,7 @@ def answer(
             entries,
             point.compare(scores),
             inside,
-            _marginals(point, query, served, len(members)),
+            marginals,
             query,
             effect.in_range,
         ),
@@ -122,37 +119,15 @@ def answer(
         rejection=rejection,
         warnings=[
             *fusion_warnings(point, photos),
-            *([] if calibrated else list_warnings(restriction, len(classes))),
+            *([] if calibrated else list_warnings(restriction, len(taxa.classes))),
             *place_warnings(point, effect),
             *none_warnings(query.none, none_of_these),
         ],
     )
     if restriction is not None:
-        scored_inside, inside = inside, np.zeros(len(classes), dtype=np.bool_)
+        scored_inside, inside = inside, np.zeros(len(taxa.classes), dtype=np.bool_)
         inside[restriction.classes] = scored_inside
     return prediction, inside
-
-
-def _resolved_query(
-    point: OperatingPoint,
-    query: LocalizedQuery,
-    photos: int,
-    restriction: Restriction | None,
-    place: Place | None,
-) -> Query:
-    """The query, with every default filled in."""
-    list_name, only = None, None
-    if restriction is not None:
-        list_name, only = restriction.list_name, restriction.only
-    return Query.of(
-        point,
-        images=photos,
-        lang=query.languages[0],
-        list=list_name,
-        only=only,
-        region=None if place is None else place.region,
-        month=None if place is None else place.month or None,
-    )
 
 
 def _set_info(
@@ -253,9 +228,8 @@ def operating_point(
 ) -> tuple[OperatingPoint, bool]:
     """The calibrated setting, and whether it was calibrated for these photos, classes and place.
 
-    Raises:
-        Problem: It asks for ``k`` with a coverage rule, or for ``coverage`` with another one; or
-            there is no threshold, even for one photo and all classes.
+    Raises a `Problem` if ``k`` or ``coverage`` does not go with the rule, or if there is no
+    threshold even for one photo and all classes.
     """
     _check_combination(query)
     try:
@@ -283,10 +257,10 @@ def operating_point(
 
 
 def _check_combination(query: LocalizedQuery) -> None:
-    if RULES[query.rule].asks == "coverage":
-        if query.k is not None:
-            raise Problem(Code.INVALID_PARAMETER, f"rule {query.rule} takes coverage, not k")
-    elif query.coverage is not None:
+    asks_coverage = RULES[query.rule].asks == "coverage"
+    if asks_coverage and query.k is not None:
+        raise Problem(Code.INVALID_PARAMETER, f"rule {query.rule} takes coverage, not k")
+    if not asks_coverage and query.coverage is not None:
         raise Problem(
             Code.INVALID_PARAMETER,
             f"rule {query.rule} takes k, not coverage; coverage goes with rule=coverage",
@@ -311,29 +285,19 @@ def roll_up(classes: Sequence[ClassInfo], scores: Floats, members: Sequence[int]
     negative: with softmax the plain sum, with sigmoid, whose scores do not sum to one, it stays
     between 0 and 1. ``members`` are the indices of the classes in the set.
     """
-    return [
-        *_groups("genus", [item.genus for item in classes], scores, members),
-        *_groups("family", [item.family for item in classes], scores, members),
-    ]
-
-
-def _groups(
-    rank: Literal["genus", "family"],
-    names: list[str | None],
-    scores: Floats,
-    members: Sequence[int],
-) -> list[Rollup]:
-    inside = {names[index] for index in members}
-    total = float(scores.sum()) or 1.0
-    sums = dict.fromkeys(inside, 0.0)
-    for name, score in zip(names, scores.tolist(), strict=True):
-        if name in sums:
-            sums[name] += score
-    groups = [
-        Rollup(
-            rank=rank, name=name, score=min(1.0, sums[name] / total), covers_set=inside == {name}
-        )
-        for name in inside
-        if name is not None
-    ]
-    return sorted(groups, key=lambda group: (-group.score, group.name))
+    groups: list[Rollup] = []
+    for rank in RANKS:
+        names = [getattr(item, rank) for item in classes]
+        inside = {names[index] for index in members}
+        sums = dict.fromkeys(inside, 0.0)
+        for name, score in zip(names, scores.tolist(), strict=True):
+            if name in sums:
+                sums[name] += score
+        sums.pop(None, None)
+        covers, total = len(inside) == 1, float(scores.sum()) or 1.0
+        rollups = [
+            Rollup(rank=rank, name=name, score=min(1.0, part / total), covers_set=covers)
+            for name, part in sums.items()
+        ]
+        groups += sorted(rollups, key=lambda group: (-group.score, group.name))
+    return groups

@@ -1,37 +1,44 @@
-"""The classes that a model knows, to list and to search."""
+"""The classes that a model knows: their taxa in answers, and lists to show and to search."""
 
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache
 from typing import Final
+from urllib.parse import quote
 
 from pydantic import TypeAdapter
 
-from florilege.models.classes import ClassInfo
-from florilege.server.answers.common_names import LANGUAGES_KEPT, TaxonTable, language_of
-from florilege.server.schemas import ClassEntry
+from florilege.models.classes import ClassInfo, ClassTable
+from florilege.server.answers.common_names import language_of
+from florilege.server.schemas import ClassEntry, CommonName, Taxon, ThumbnailInfo
 
+LANGUAGES_KEPT: Final = 8
+"""Languages for which the taxa and entries of all classes are cached."""
 SEPARATOR: Final = "\0"  # occurs in no name
 _ENTRY = TypeAdapter(ClassEntry)
 
 
-class ClassCatalogue:
-    """The classes of a model as JSON, each serialised once per language.
+class TaxonTable:
+    """The classes of a model as taxa and as JSON, each made once per language.
 
-    Lists of 10,000 classes take milliseconds.
+    An answer may hold thousands of taxa; lists of 10,000 classes take milliseconds.
     """
 
-    def __init__(self, taxa: TaxonTable) -> None:
-        self._table = table = taxa.classes
-        self._names = [_names(item) for item in table]
-        self._languages = frozenset(language for item in table for language in item.by_language)
-        self._entry = lru_cache(maxsize=LANGUAGES_KEPT * len(table))(partial(_entry, taxa))
+    def __init__(self, classes: ClassTable) -> None:
+        self.classes = classes
+        cached = lru_cache(maxsize=LANGUAGES_KEPT * len(classes))
+        self._taxon, self._entry = cached(self._make_taxon), cached(self._make_entry)
 
     def __contains__(self, class_id: str) -> bool:
-        return class_id in self._table.index_of
+        return class_id in self.classes.index_of
+
+    def taxon(self, item: ClassInfo, languages: Sequence[str]) -> Taxon:
+        """The taxon of a class, named in the first possible of ``languages``."""
+        return self._taxon(item.id, language_of(item, languages))
 
     def entry(self, class_id: str, languages: Sequence[str]) -> bytes:
         """The `ClassEntry` of a class, named in the first possible of ``languages``."""
-        return self._entry_at(self._table.index_of[class_id], languages)
+        item = self.classes.items[self.classes.index_of[class_id]]
+        return self._entry(class_id, language_of(item, languages))
 
     def available(self, languages: Sequence[str]) -> tuple[str, ...]:
         """The given languages in which at least one class has a name."""
@@ -39,29 +46,49 @@ class ClassCatalogue:
 
     def find(self, languages: Sequence[str], q: str | None, limit: int | None) -> bytes:
         """A `ClassList` of the classes whose id or any name, in any language, contains ``q``."""
-        matches: Sequence[int] = range(len(self._table))
+        matches: Sequence[str] = self.classes.ids
         if q is not None:
             part = q.casefold()
-            matches = [
-                index
-                for index, names in enumerate(self._names)
-                if part in names and SEPARATOR not in part
-            ]
-        entries = b",".join(self._entry_at(index, languages) for index in matches[:limit])
+            named = zip(matches, self._names, strict=True)
+            matches = [id_ for id_, names in named if part in names and SEPARATOR not in part]
+        entries = b",".join(self.entry(class_id, languages) for class_id in matches[:limit])
         return b'{"total":%d,"classes":[%b]}' % (len(matches), entries)
 
-    def _entry_at(self, index: int, languages: Sequence[str]) -> bytes:
-        return self._entry(index, language_of(self._table.items[index], languages))
+    @cached_property
+    def _languages(self) -> frozenset[str]:
+        return frozenset(language for item in self.classes for language in item.by_language)
+
+    @cached_property
+    def _names(self) -> list[str]:
+        """All names of each class, to search."""
+        return [_searched(item) for item in self.classes]
+
+    def _make_entry(self, class_id: str, language: str) -> bytes:
+        item = self.classes.items[self.classes.index_of[class_id]]
+        taxon = self._taxon(class_id, language)
+        return _ENTRY.dump_json(
+            ClassEntry(class_id=class_id, taxon=taxon, training_count=item.training_count)
+        )
+
+    def _make_taxon(self, class_id: str, language: str) -> Taxon:
+        item = self.classes.items[self.classes.index_of[class_id]]
+        picture, thumbnail = item.thumbnail, None
+        if picture is not None:
+            url = f"v1/thumbnails?class_id={quote(item.id, safe='')}"
+            thumbnail = ThumbnailInfo(url=url, author=picture.author, licence=picture.licence)
+        names = item.by_language.get(language, ())
+        return Taxon(
+            scientific_name=item.scientific_name,
+            genus=item.genus,
+            family=item.family,
+            ids={"gbif": item.gbif},
+            common_names=[CommonName(name=name, lang=language) for name in names],
+            link=item.link,
+            thumbnail=thumbnail,
+        )
 
 
-def _entry(taxa: TaxonTable, index: int, language: str) -> bytes:
-    item = taxa.classes.items[index]
-    taxon = taxa.taxon(item, [language])
-    entry = ClassEntry(class_id=item.id, taxon=taxon, training_count=item.training_count)
-    return _ENTRY.dump_json(entry)
-
-
-def _names(item: ClassInfo) -> str:
+def _searched(item: ClassInfo) -> str:
     names = [item.id, item.scientific_name, item.genus or "", item.family or ""]
     names += [name for listed in item.common_names.values() for name in listed]
     return SEPARATOR.join(names).casefold()

@@ -1,19 +1,13 @@
-"""Common names in the requested language, with fallbacks."""
+"""Languages of common names: what a request prefers, with fallbacks."""
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from typing import Final
-from urllib.parse import quote
 
-from florilege.models.classes import ClassInfo, ClassTable
-from florilege.server.schemas import CommonName, Taxon, ThumbnailInfo
+from florilege.models.classes import ClassInfo
 
 FALLBACK = "en"
 MAX_LANGUAGES = 30
 MAX_TAG_LENGTH = 35
-LANGUAGES_KEPT: Final = 8
-"""Languages for which the taxa and entries of all classes are cached."""
 LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{1,8})*")
 
 
@@ -66,38 +60,3 @@ def language_of(item: ClassInfo, languages: Sequence[str]) -> str:
     """The first of a `fallback_chain` in which a class has a name; empty if there is none."""
     by_language = item.by_language
     return next((each for each in languages if by_language.get(each)), "")
-
-
-class TaxonTable:
-    """The taxa of a model, each created once per language: an answer may hold thousands."""
-
-    def __init__(self, classes: ClassTable) -> None:
-        self.classes = classes
-        self._taxon = lru_cache(maxsize=LANGUAGES_KEPT * len(classes))(self._make)
-
-    def taxon(self, item: ClassInfo, languages: Sequence[str]) -> Taxon:
-        """The taxon of a class, named in the first possible of ``languages``."""
-        return self._taxon(item.id, language_of(item, languages))
-
-    def _make(self, class_id: str, language: str) -> Taxon:
-        item = self.classes[self.classes.index_of[class_id]]
-        names = item.by_language.get(language, ())
-        return Taxon(
-            scientific_name=item.scientific_name,
-            genus=item.genus,
-            family=item.family,
-            ids={"gbif": item.gbif},
-            common_names=[CommonName(name=name, lang=language) for name in names],
-            link=item.link,
-            thumbnail=_thumbnail(item),
-        )
-
-
-def _thumbnail(item: ClassInfo) -> ThumbnailInfo | None:
-    if item.thumbnail is None:
-        return None
-    return ThumbnailInfo(
-        url=f"v1/thumbnails?class_id={quote(item.id, safe='')}",
-        author=item.thumbnail.author,
-        licence=item.thumbnail.licence,
-    )

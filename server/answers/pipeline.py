@@ -1,5 +1,6 @@
 """The whole pipeline of one request, without HTTP: photos in, prediction set out."""
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from florilege.models.class_lists import read_lists
 from florilege.models.classes import ClassTable
 from florilege.models.images import (
     MAX_PIXELS,
+    DamagedImage,
     ImageError,
     OversizedImage,
     UnsupportedImage,
@@ -28,7 +30,7 @@ from florilege.models.images import (
 from florilege.models.runtime import CUDA, RuntimeName
 from florilege.models.session import Outputs, Session
 from florilege.server.answers.answer import answer, judge, operating_point
-from florilege.server.answers.common_names import TaxonTable
+from florilege.server.answers.class_list import TaxonTable
 from florilege.server.answers.place import PlaceWeights
 from florilege.server.answers.query import LocalizedQuery
 from florilege.server.answers.restriction import ClassLists
@@ -41,22 +43,13 @@ from florilege.server.inference.decoding_budget import (
 from florilege.server.problems import Code, Problem
 from florilege.server.schemas import Answer, Model
 
-
-@dataclass
-class StageTimes:
-    """Seconds spent in each stage of one request."""
-
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    def add(self, stage: str, since: float) -> float:
-        """Add the time from ``since`` until now to a stage; returns now."""
-        now = perf_counter()
-        self.count(stage, now - since)
-        return now
-
-    def count(self, stage: str, seconds: float) -> None:
-        """Add seconds to a stage."""
-        self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
+StageTimes = defaultdict[str, float]
+"""Seconds spent in each stage of one request."""
+_PROBLEMS = {
+    OversizedImage: Code.IMAGE_TOO_LARGE,
+    UnsupportedImage: Code.UNSUPPORTED_IMAGE_TYPE,
+    DamagedImage: Code.IMAGE_UNREADABLE,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,13 +90,10 @@ class Pipeline:
         """The prediction set of one organism, from its encoded pictures, at least one.
 
         ``stages`` gets the time of each stage. ``check`` is called before each photo and while one
-        waits to be decoded; it may raise to stop the work.
-
-        Raises:
-            Problem: A photo cannot be used, the bundle is not calibrated for ``query``, or there is
-                no such list or class.
+        waits to be decoded; it may raise to stop the work. Raises a `Problem` if a photo cannot be
+        used, and as `decide`.
         """
-        rows, stages = [], stages or StageTimes()
+        rows = []
         for number, photo in enumerate(photos, start=1):
             check()
             which = number if len(photos) > 1 else None
@@ -130,10 +120,9 @@ class Pipeline:
     ) -> Outcome:
         """The prediction set of one organism, from the `outputs` of its pictures, at least one.
 
-        Raises:
-            Problem: The bundle is not calibrated for ``query``, or there is no such list or class.
+        Raises a `Problem` if the bundle is not calibrated for ``query``, or lacks a list or class.
         """
-        stages, started = stages or StageTimes(), perf_counter()
+        started = perf_counter()
         restriction = self.lists.restriction(query)
         heads = rows[0].logits
         logits = {head: np.concatenate([row.logits[head] for row in rows]) for head in heads}
@@ -152,7 +141,8 @@ class Pipeline:
             effect=self.places.effect(query),
             none_of_these=self._none_of_these(query, features),
         )
-        stages.add("decide", started)
+        if stages is not None:
+            stages["decide"] += perf_counter() - started
         return Outcome(
             answer=result,
             inside=inside,
@@ -180,13 +170,9 @@ class Pipeline:
     ) -> Outputs:
         """Run the network on one encoded picture.
 
-        ``number`` is its position among several, for problems. With ``features`` the outputs hold
-        features too; otherwise they do only if the record needs them.
-
-        Raises:
-            Problem: The photo cannot be used.
+        ``number`` is its position among several, for the `Problem` of one that cannot be used. The
+        outputs hold features if the record needs them or ``features`` is set.
         """
-        stages = stages or StageTimes()
         started, preprocess = perf_counter(), self.bundle.preprocess
         try:
             header = read_header(photo)
@@ -197,20 +183,13 @@ class Pipeline:
                     header, max_pixels=self.max_pixels, features=features
                 )
         except ImageError as error:
-            raise _image_problem(error, number) from error
-        stages.add("decode", started + forward_s)
-        stages.count("forward", forward_s)
+            detail = str(error) if number is None else f"photo {number}: {error}"
+            limit = error.limit if isinstance(error, OversizedImage) else None
+            raise Problem(_PROBLEMS[type(error)], detail, limit=limit) from error
+        if stages is not None:
+            stages["decode"] += perf_counter() - started - forward_s
+            stages["forward"] += forward_s
         return outputs
-
-
-def _image_problem(error: ImageError, number: int | None = None) -> Problem:
-    """The problem of an unusable photo; ``number`` is its position among several."""
-    detail = str(error) if number is None else f"photo {number}: {error}"
-    if isinstance(error, OversizedImage):
-        return Problem(Code.IMAGE_TOO_LARGE, detail, limit=error.limit)
-    if isinstance(error, UnsupportedImage):
-        return Problem(Code.UNSUPPORTED_IMAGE_TYPE, detail)
-    return Problem(Code.IMAGE_UNREADABLE, detail)
 
 
 def open_pipeline(

@@ -11,7 +11,8 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import SkipJsonSchema
 
 from florilege.models.classes import ClassInfo, without_author
-from florilege.server.answers.common_names import TaxonTable, fallback_chain
+from florilege.server.answers.class_list import TaxonTable
+from florilege.server.answers.common_names import fallback_chain
 from florilege.server.schemas import (
     Answer,
     Model,

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -30,7 +30,6 @@ class Restriction:
     classes: NDArray[np.intp]  # their output indices, ascending, (listed,)
     infos: tuple[ClassInfo, ...]  # their names and taxa
     calibrated_as: str | None  # the record's list of exactly these classes with thresholds
-    list_name: str | None  # the requested list
     only: list[str] | None = None  # their ids, if single classes were requested
 
 
@@ -49,10 +48,7 @@ class ClassLists:
         return cls(table=table, calibrated=calibrated, by_name={})._with(record.lists)
 
     def adding(self, lists: Sequence[RegionList]) -> "ClassLists":
-        """Add lists, which replace those of the same name.
-
-        A warning is logged if the replaced list holds other classes.
-        """
+        """Add lists, which replace those of the same name; differences are logged."""
         for each in lists:
             calibrated = self.by_name.get(each.name)
             if calibrated is not None and tuple(calibrated.classes.tolist()) != each.classes:
@@ -69,13 +65,9 @@ class ClassLists:
         return {name: each.classes.tolist() for name, each in self.by_name.items()}
 
     def restriction(self, query: LocalizedQuery) -> Restriction | None:
-        """The restriction of a query; None if there is none.
+        """The restriction of a query, to the classes that are in both ``list`` and ``only``.
 
-        With both ``list`` and ``only``, it contains the classes that are in both.
-
-        Raises:
-            Problem: There is no such list, ``only`` names something that is not a class, genus or
-                family, or no class is left.
+        Raises a `Problem` if there is no such list, class, genus or family, or no class is left.
         """
         listed = None if query.list is None else self.by_name.get(query.list)
         if query.list is not None and listed is None:
@@ -95,32 +87,35 @@ class ClassLists:
                 "parameter `only`: it names no class"
                 + ("" if listed is None else f" that is in the list {query.list!r}"),
             )
-        return self._restriction(tuple(sorted(classes)), query.list, single=True)
+        single = self._restriction(tuple(sorted(classes)))
+        return replace(single, only=[info.id for info in single.infos])
 
     def _find_classes(self, words: list[str]) -> set[int]:
         classes, unknown = set[int](), list[str]()
         for word in words:
             if word in self.table.index_of:
                 classes.add(self.table.index_of[word])
-            elif word.casefold() in self._groups:
-                classes |= self._groups[word.casefold()]
+            elif (group := self._groups.get(word.casefold())) is not None:
+                classes |= group
             else:
                 unknown.append(word)
         if unknown:
-            names = [*self.table.ids, *self._group_names]
-            listed = unknown[:MAX_UNKNOWN_LISTED]
-            suggestions = dict.fromkeys(
-                each for word in listed[:MAX_SUGGESTED_FOR] for each in nearest(word[:80], names)
-            )
-            unlisted = len(unknown) - len(listed)
-            raise Problem(
-                Code.UNKNOWN_CLASS,
-                "parameter `only`: no class id, genus or family is named "
-                + ", ".join(repr(word[:80]) for word in listed)
-                + (f", and {unlisted} more are unknown" if unlisted else ""),
-                allowed=list(suggestions) or None,
-            )
+            raise self._unknown(unknown)
         return classes
+
+    def _unknown(self, words: list[str]) -> Problem:
+        groups = (name for info in self.table for name in (info.genus, info.family) if name)
+        names = [*self.table.ids, *dict.fromkeys(groups)]
+        listed, unlisted = words[:MAX_UNKNOWN_LISTED], words[MAX_UNKNOWN_LISTED:]
+        suggestions = dict.fromkeys(
+            each for word in listed[:MAX_SUGGESTED_FOR] for each in nearest(word[:80], names)
+        )
+        detail = (
+            "parameter `only`: no class id, genus or family is named "
+            + ", ".join(repr(word[:80]) for word in listed)
+            + (f", and {len(unlisted)} more are unknown" if unlisted else "")
+        )
+        return Problem(Code.UNKNOWN_CLASS, detail, allowed=list(suggestions) or None)
 
     @cached_property
     def _groups(self) -> dict[str, set[int]]:
@@ -132,24 +127,11 @@ class ClassLists:
                     groups.setdefault(name.casefold(), set()).add(index)
         return groups
 
-    @cached_property
-    def _group_names(self) -> list[str]:
-        names = (name for info in self.table for name in (info.genus, info.family))
-        return list(dict.fromkeys(name for name in names if name is not None))
-
     def _with(self, lists: Iterable[RegionList]) -> "ClassLists":
-        added = {each.name: self._restriction(each.classes, each.name) for each in lists}
-        by_name = {**self.by_name, **added}
-        return ClassLists(table=self.table, calibrated=self.calibrated, by_name=by_name)
+        added = {each.name: self._restriction(each.classes) for each in lists}
+        return replace(self, by_name={**self.by_name, **added})
 
-    def _restriction(
-        self, classes: tuple[int, ...], name: str | None, *, single: bool = False
-    ) -> Restriction:
+    def _restriction(self, classes: tuple[int, ...]) -> Restriction:
         infos = tuple(self.table[index] for index in classes)
-        return Restriction(
-            classes=np.array(classes),
-            infos=infos,
-            calibrated_as=self.calibrated.get(classes),
-            list_name=name,
-            only=[info.id for info in infos] if single else None,
-        )
+        calibrated_as = self.calibrated.get(classes)
+        return Restriction(classes=np.array(classes), infos=infos, calibrated_as=calibrated_as)

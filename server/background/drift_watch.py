@@ -1,6 +1,7 @@
 """Watch for drift without labels: one photo of each request, for any rule or K."""
 
 import logging
+import threading
 from pathlib import Path
 from time import monotonic
 from zlib import crc32
@@ -19,7 +20,8 @@ from florilege.server.prometheus import Metrics
 
 log = logging.getLogger("florilege.server")
 
-ROWS_AT_ONCE = 64
+ROWS_AT_ONCE, MOST_WAIT_S = 64, 1.0
+"""Photos to process together, and how long the first of them waits for the others."""
 MAX_RECENT_PHOTOS = 10_000
 """Photos remembered to recognise repeats; the least recent is forgotten."""
 SAVE_EVERY_S = 60.0
@@ -46,32 +48,39 @@ class DriftWatch:
         self._state = state
         self._rows: list[NDArray[np.float32]] = []
         self._recent: dict[int, None] = {}  # hashes of recent photos, the least recent first
+        self._lock = threading.RLock()  # a timer processes the last photos
         self._saved, self._saving_fails = monotonic(), False
         self.monitor = _open_monitor(expected_of(record), state)
         self._publish()
         self._save()
 
     def on_answer(self, answered: AnsweredRequest) -> None:
-        """Collect a photo of one request; process the photos once there are enough."""
-        if not answered.restricted:
-            photo = crc32(answered.logits.tobytes()) % len(answered.logits)
+        """Collect a photo of one request; process them when they are many or the first is old."""
+        if answered.restricted:
+            return
+        photo = crc32(answered.logits.tobytes()) % len(answered.logits)
+        with self._lock:
             self._rows.append(answered.logits[photo : photo + 1])
-        if len(self._rows) >= ROWS_AT_ONCE:
-            self._process()
-
-    def on_idle(self) -> None:
-        """Process the collected photos."""
-        self._process()
+            if len(self._rows) >= ROWS_AT_ONCE:
+                self._process()
+            elif len(self._rows) == 1:
+                timer = threading.Timer(MOST_WAIT_S, self._process)
+                timer.daemon = True
+                timer.start()
 
     def close(self) -> None:
         """Process the last photos and save the state."""
-        self._process()
-        self._save()
+        with self._lock:
+            self._process()
+            self._save()
 
     def _process(self) -> None:
-        if not self._rows:
-            return
-        logits, self._rows = self._new_photos(np.concatenate(self._rows)), []
+        with self._lock:
+            rows, self._rows = self._rows, []
+            if rows:
+                self._judge_photos(self._new_photos(np.concatenate(rows)))
+
+    def _judge_photos(self, logits: NDArray[np.float32]) -> None:
         if self._judge is not None:  # only familiar photos, as in the calibration
             logits = logits[self._judge.familiarity(logits) >= self._judge.threshold]
         if not len(logits):

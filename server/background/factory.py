@@ -19,11 +19,7 @@ log = logging.getLogger("florilege.server")
 
 
 def open_feedback_service(settings: Settings, metrics: Metrics) -> Feedback | None:
-    """Open the feedback store; None without one.
-
-    Raises:
-        UsageError: The folder cannot be written, or its database is not ours.
-    """
+    """Open the feedback store; None without one."""
     if settings.feedback_store is None:
         return None
     folder = _writable(settings.feedback_store, "--feedback-store")
@@ -35,11 +31,7 @@ def open_feedback_service(settings: Settings, metrics: Metrics) -> Feedback | No
 
 
 def open_listeners(settings: Settings, pipeline: Pipeline, metrics: Metrics) -> list[Listener]:
-    """Open all listeners for the answers of a bundle.
-
-    Raises:
-        UsageError: A folder cannot be written, or the state of the watch is a folder.
-    """
+    """Open all listeners for the answers of a bundle."""
     listeners: list[Listener] = []
     if settings.score_log is not None:
         folder = _writable(settings.score_log, "--score-log")
@@ -76,9 +68,6 @@ class ScoreLogListener:
         else:
             self._failing = False
         self._photos.labels("failed" if self._failing else "written").inc(len(answered.logits))
-
-    def on_idle(self) -> None:
-        """Nothing to do."""
 
     def close(self) -> None:
         """Close the file."""

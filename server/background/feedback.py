@@ -109,19 +109,6 @@ class _RecentAnswer:
     classes: ClassTable
     bits: NDArray[np.uint8]  # one per class, set for members: small even with many classes
 
-    @classmethod
-    def of(cls, outcome: Outcome, key: str | None) -> "_RecentAnswer":
-        answer = outcome.answer
-        row = {
-            "id": answer.id,
-            "key": key or "",
-            **{name: getattr(answer.model, name) for name in ("bundle_sha256", "calibration_id")},
-            **{name: getattr(answer.query, name) for name in QUERY},
-            "restricted": outcome.restricted,
-            "verdict": answer.rejection.verdict,
-        }
-        return cls(row, outcome.classes, np.packbits(outcome.inside))
-
     @property
     def full_row(self) -> Row:
         """For the store, with the ids of the classes in the set, in the order of the model."""
@@ -130,15 +117,11 @@ class _RecentAnswer:
 
 
 class Feedback:
-    """Takes feedback on recent answers and on those in the store. Thread-safe.
-
-    Attributes:
-        thread: The server calls it in this thread, so that uploads never wait for a disk.
-    """
+    """Takes feedback on recent answers and on those in the store. Thread-safe."""
 
     def __init__(self, store: FeedbackStore, settings: Settings, metrics: Metrics) -> None:
         self.store, self.settings = store, settings
-        self.thread = ThreadPoolExecutor(1, thread_name_prefix="feedback")
+        self.thread = ThreadPoolExecutor(1, "feedback")  # so that uploads never wait for a disk
         self.answers: _RecentItems[_RecentAnswer] = _RecentItems(MAX_ANSWERS)
         self.photos: _RecentItems[Sequence[bytes]] = _RecentItems(
             settings.feedback_photos_held_bytes, lambda photos: sum(map(len, photos))
@@ -147,14 +130,21 @@ class Feedback:
         self._lock = threading.Lock()
 
     def remember(self, outcome: Outcome, photos: Sequence[bytes], key: str | None) -> None:
-        """Remember an answer, and hold its photos if people can consent to keep them.
-
-        ``key`` is the name of the key of the request.
-        """
-        answer_id = outcome.answer.id
+        """Remember an answer to a key, and hold its photos if people can consent to keep them."""
+        answer = outcome.answer
         if self.settings.feedback_photos:
-            self.photos.add(answer_id, photos)
-        self.answers.add(answer_id, _RecentAnswer.of(outcome, key))
+            self.photos.add(answer.id, photos)
+        row = {
+            "id": answer.id,
+            "key": key or "",
+            "bundle_sha256": answer.model.bundle_sha256,
+            "calibration_id": answer.model.calibration_id,
+            **{name: getattr(answer.query, name) for name in QUERY},
+            "restricted": outcome.restricted,
+            "verdict": answer.rejection.verdict,
+        }
+        bits = np.packbits(outcome.inside)
+        self.answers.add(answer.id, _RecentAnswer(row, outcome.classes, bits))
 
     def take(
         self,
@@ -164,12 +154,10 @@ class Feedback:
         idempotency_key: str | None,
         pipeline: Pipeline,
     ) -> FeedbackReceipt:
-        """Store feedback; only once for the same Idempotency-Key of the same API key.
+        """Store feedback, only once for the same Idempotency-Key of the same API key.
 
-        Raises:
-            Problem: No answer to this key has this id, no class has this id, the Idempotency-Key
-                came with other feedback before, or nothing can be stored: the store is full, or the
-                disk failed.
+        Raises a `Problem` if the answer or the class is unknown, the Idempotency-Key came with
+        other feedback before, the store is full, or the disk failed.
         """
         try:
             with self._lock:
@@ -206,9 +194,7 @@ class Feedback:
         answer_id, class_id = body.request_id, body.class_id
         answer, members = self._answer(body, key, pipeline)
         stored_photos = self.store.count_photos(answer_id)
-        photos, outcome = list[bytes](), None if body.consent or not stored_photos else "withdrawn"
-        if body.consent and not stored_photos:
-            photos, outcome = self._photos(answer_id, pipeline)
+        photos, outcome = self._photos(body, stored_photos, pipeline)
         row = {
             "answer_id": answer_id,
             "key": key,
@@ -222,14 +208,11 @@ class Feedback:
             "photos": stored_photos + len(photos) if body.consent else 0,
         }
         self.store.add(answer, row, photos)
-        self._count(row, outcome)
+        if outcome is not None:
+            self._photos_counted.labels(outcome).inc()
+        hit = "hit" if row["in_set"] else "miss"
+        self._counted.labels(class_id if class_id in SPECIAL_CLASSES else hit).inc()
         return _receipt(row)
-
-    def _count(self, row: Row, photos_outcome: str | None) -> None:
-        if photos_outcome is not None:
-            self._photos_counted.labels(photos_outcome).inc()
-        hit = "hit" if row["in_set"] else "miss"  # not used for special classes
-        self._counted.labels(row["class_id"] if row["class_id"] in SPECIAL_CLASSES else hit).inc()
 
     def _answer(self, body: FeedbackBody, key: str, pipeline: Pipeline) -> tuple[Row, list[str]]:
         """The row of the answer that ``body`` is about, and the class ids of its set."""
@@ -254,24 +237,28 @@ class Feedback:
             )
         return answer, members
 
-    def _photos(self, answer_id: str, pipeline: Pipeline) -> tuple[list[bytes], str | None]:
-        """The photos of an answer as they are stored, and the outcome to count."""
-        if not self.settings.feedback_photos:
+    def _photos(
+        self, body: FeedbackBody, stored_photos: int, pipeline: Pipeline
+    ) -> tuple[list[bytes], str | None]:
+        """The photos to store, and the outcome to count."""
+        if not body.consent:
+            return [], "withdrawn" if stored_photos else None
+        if stored_photos or not self.settings.feedback_photos:
             return [], None
-        pictures = self.photos.find(answer_id)
+        pictures = self.photos.find(body.request_id)
         if pictures is None:
             return [], "forgotten"
+        photos, most = [], pipeline.max_pixels
         try:
-            return [_plain(photo, pipeline) for photo in pictures], "kept"
+            for header in map(read_header, pictures):
+                pixels = pixels_to_hold(header, least=2 * MAX_SIDE, max_pixels=most)
+                with pipeline.budget.hold(pixels):
+                    photos.append(
+                        plain_jpeg(header, side=MAX_SIDE, quality=QUALITY, max_pixels=most)
+                    )
         except ImageError:  # the answer decoded it, but perhaps at a fraction of its size
             return [], "unreadable"
-
-
-def _plain(photo: bytes, pipeline: Pipeline) -> bytes:
-    """A plain JPEG of a photo, decoded within the budget of pixels."""
-    header, max_pixels = read_header(photo), pipeline.max_pixels
-    with pipeline.budget.hold(pixels_to_hold(header, least=2 * MAX_SIDE, max_pixels=max_pixels)):
-        return plain_jpeg(header, side=MAX_SIDE, quality=QUALITY, max_pixels=max_pixels)
+        return photos, "kept"
 
 
 def _receipt(row: Row) -> FeedbackReceipt:

@@ -5,9 +5,10 @@ slow loses its own rows, never an answer.
 """
 
 import logging
-import queue
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,7 +20,6 @@ from florilege.server.prometheus import Metrics
 log = logging.getLogger("florilege.server")
 
 MAX_QUEUED = 1000
-IDLE_AFTER_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,14 +38,8 @@ class Listener(Protocol):
     def on_answer(self, answered: AnsweredRequest) -> None:
         """Process one request."""
 
-    def on_idle(self) -> None:
-        """Called after a second without requests."""
-
     def close(self) -> None:
         """Finish; nothing is called afterwards."""
-
-
-OpenListeners = Callable[[], Sequence[Listener]]
 
 
 class Publisher:
@@ -54,58 +48,46 @@ class Publisher:
     def __init__(self, listeners: Sequence[Listener], metrics: Metrics) -> None:
         self.listeners = list(listeners)
         self._dropped = metrics.listener_dropped
-        self._queue: queue.Queue[AnsweredRequest | OpenListeners | None] = queue.Queue()
-        self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread if there are listeners. Call it once."""
-        if self.listeners:
-            self._thread.start()
+        self._room = threading.Semaphore(MAX_QUEUED)
+        self._thread = ThreadPoolExecutor(1, "publisher")  # runs from the first request on
 
     def publish(self, answered: AnsweredRequest) -> None:
         """Queue one request, or drop it if the listeners cannot keep up."""
         if not self.listeners:
             return
-        if self._queue.qsize() < MAX_QUEUED:
-            self._queue.put(answered)
+        if self._room.acquire(blocking=False):
+            with suppress(RuntimeError):  # it is closed
+                self._thread.submit(self._process, answered)
             return
         for listener in self.listeners:
             self._dropped.labels(listener.name).inc()
 
-    def replace_listeners(self, open_listeners: OpenListeners) -> None:
+    def replace_listeners(self, open_listeners: Callable[[], Sequence[Listener]]) -> None:
         """Close the listeners after the requests published so far, and open others."""
-        if self._thread.is_alive():
-            self._queue.put(open_listeners)
+        self._thread.submit(self._replace, open_listeners)
 
     def close(self) -> None:
         """Close the listeners after all published requests, and wait for it."""
-        if self._thread.is_alive():
-            self._queue.put(None)
-            self._thread.join()
+        with suppress(RuntimeError):  # it is closed already
+            self._thread.submit(self._close_listeners)
+        self._thread.shutdown()
 
-    def _run(self) -> None:
-        while True:
-            try:
-                item = self._queue.get(timeout=IDLE_AFTER_S)
-            except queue.Empty:
-                self._call_each(lambda listener: listener.on_idle())
-                continue
-            if isinstance(item, AnsweredRequest):
-                self._publish(item)
-                continue
-            self._call_each(lambda listener: listener.close())
-            if item is None:
-                return
-            try:
-                self.listeners = list(item())
-            except Exception:
-                log.exception("the new listeners cannot be opened; answers are no longer processed")
-                self.listeners = []
-
-    def _publish(self, answered: AnsweredRequest) -> None:
+    def _process(self, answered: AnsweredRequest) -> None:
+        self._room.release()
         self._call_each(lambda listener: listener.on_answer(answered), lost=1)
 
-    def _call_each(self, call: Callable[[Listener], None], lost: int = 0) -> None:
+    def _replace(self, open_listeners: Callable[[], Sequence[Listener]]) -> None:
+        self._close_listeners()
+        self.listeners = []
+        try:
+            self.listeners = list(open_listeners())
+        except Exception:
+            log.exception("the new listeners cannot be opened; answers are no longer processed")
+
+    def _close_listeners(self) -> None:
+        self._call_each(lambda listener: listener.close(), lost=0)
+
+    def _call_each(self, call: Callable[[Listener], None], lost: int) -> None:
         """Call every listener; one that fails loses ``lost`` requests, and the others continue."""
         for listener in self.listeners:
             try:

@@ -10,7 +10,6 @@ from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.rules import RULES, RuleName
 from florilege.models.images import ACCEPTED
 from florilege.models.occurrences import PlaceKind
-from florilege.server.answers.class_list import ClassCatalogue
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.restriction import ClassLists
 from florilege.server.http.cached_response import CachedResponse
@@ -42,7 +41,7 @@ class BundleInfo:
 
     def __init__(self, pipeline: Pipeline, settings: Settings) -> None:
         self.card = CachedResponse(model_card(pipeline, settings))
-        self.classes = classes = ClassCatalogue(pipeline.taxa)
+        self.classes = classes = pipeline.taxa
         self._list = lru_cache(LISTS_KEPT)(lambda *query: CachedResponse(classes.find(*query)))
         self.thumbnails = {
             name: CachedResponse(picture, "image/jpeg", max_age_s=MAX_AGE_S)
@@ -52,7 +51,7 @@ class BundleInfo:
     def list_of_classes(
         self, languages: Sequence[str], q: str | None, limit: int | None
     ) -> CachedResponse:
-        """As `ClassCatalogue.find`; the last few lists are cached."""
+        """As `TaxonTable.find`; the last few lists are cached."""
         return self._list(self.classes.available(languages), q, limit)
 
 

@@ -47,13 +47,13 @@ async def answer_request(
         job = PendingRequest(
             photos, query, request.state.id, monotonic() + engine.settings.queue_timeout_s
         )
-        request.state.stages = job.stages.seconds
+        request.state.stages = job.stages
         outcome = await _answer_while_connected(engine, job, request.receive)
     feedback: Feedback | None = request.app.state.feedback
     if feedback is not None:
         feedback.remember(outcome, photos, request.state.key)
     engine.observe(outcome, job)
-    timing = ", ".join(f"{s};dur={1000 * t:.2f}" for s, t in job.stages.seconds.items())
+    timing = ", ".join(f"{s};dur={1000 * t:.2f}" for s, t in job.stages.items())
     return outcome.answer, {"Server-Timing": timing}
 
 

@@ -45,12 +45,8 @@ class _DecodedPhoto:
 class BatchingSession:
     """Runs the network on batches of the photos that are ready; any thread may call it.
 
-    Args:
-        session: Has the network to run.
-        replayed: Whether to capture each batch size once and replay it, as a CUDA graph.
-
-    Raises:
-        Exception: The runtime or the GPU fails, or batches give other logits than single photos.
+    If ``replayed``, each batch size is captured once and replayed, as a CUDA graph. Opening fails
+    if the runtime or the GPU does, or if batches give other logits than single photos.
     """
 
     def __init__(self, session: Session, *, replayed: bool) -> None:

@@ -46,25 +46,22 @@ class PixelBudget:
         if pixels <= self.limit // SMALL_SHARE:
             yield
             return
-        self._take(pixels, check)
-        try:
-            yield
-        finally:
-            with self._changed:
-                self.pixels_in_use -= pixels
-                self._changed.notify_all()
-
-    def _take(self, pixels: int, check: Callable[[], None]) -> None:
         turn = object()
         with self._changed:
             self._turns.append(turn)
             try:
-                while not (self._turns[0] is turn and self._fits(pixels)):
+                while self._turns[0] is not turn or not self._fits(pixels):
                     self._changed.wait(CHECK_EVERY_S)
                     check()
                 self.pixels_in_use += pixels
             finally:
                 self._turns.remove(turn)
+                self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self.pixels_in_use -= pixels
                 self._changed.notify_all()
 
     def _fits(self, pixels: int) -> bool:

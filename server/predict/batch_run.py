@@ -3,9 +3,8 @@
 import hashlib
 import io
 import sys
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 
 from florilege.errors import BundleError, FlorilegeError, SomeInputsFailed, UsageError
 from florilege.files import check_writable, write_atomic
@@ -15,42 +14,33 @@ from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import LocalizedQuery
 from florilege.server.predict import formats
 from florilege.server.predict.batch_settings import BatchSettings
-from florilege.server.predict.embeddings import Embeddings
+from florilege.server.predict.embeddings import WriteRows, features_file
 from florilege.server.predict.photos import Observation, count_photos, display_path
-from florilege.server.predict.prediction import Prediction, predict_all, predict_on_ray
+from florilege.server.predict.prediction import Line, Prediction, predict_all
 from florilege.server.predict.resumable_output import Convert, Options, ResumableOutput, Tally
 from florilege.server.problems import Problem
 from florilege.terminal import say
 
-_CONVERT: dict[str, Convert] = {"csv": formats.write_csv_file, "parquet": formats.write_parquet}
+_CONVERT: dict[str, Convert] = {"csv": formats.write_csv, "parquet": formats.write_parquet}
 
 
 def check_outputs(batch: BatchSettings) -> None:
-    """Check, before any work, that the files can be written.
-
-    Raises:
-        UsageError: A file cannot be written, or Parquet or Ray lacks its extra.
-    """
+    """Raise `UsageError`, before any work, if a file cannot be written or an extra is missing."""
     for flag, path in (("--out", batch.output), ("--embeddings", batch.embeddings)):
-        if path is not None:
-            _check_file(flag, path)
+        if path is None:
+            continue
+        try:
+            check_writable(path)
+        except OSError as error:
+            raise UsageError(
+                f"{flag} {path} cannot be written: {error.strerror}; choose another path"
+            ) from error
+        if path.exists() and not path.is_file():  # such as /dev/null, which a file would replace
+            raise UsageError(f"{flag} {path} is not a regular file; name another")
     if batch.form == "parquet":
         formats.demand_pyarrow()
     if batch.ray:
         demand_ray()
-
-
-def _check_file(flag: str, path: Path) -> None:
-    try:
-        check_writable(path)
-        if path.is_dir():
-            raise UsageError(f"{flag} {path} is a folder; name a file")
-        if path.exists() and not path.is_file():  # such as /dev/null, which a file would replace
-            raise UsageError(f"{flag} {path} is not a regular file; name another")
-    except OSError as error:
-        raise UsageError(
-            f"{flag} {path} cannot be written: {error.strerror}; choose another path"
-        ) from error
 
 
 def predict_batch(
@@ -67,13 +57,13 @@ def predict_batch(
         BundleError: Embeddings are requested, but the network gives no features.
         SomeInputsFailed: Some photos cannot be used.
     """
-    _check_calibrated(pipeline, query)
-    dimensions = 0 if batch.embeddings is None else _dimensions(pipeline)
+    _check_possible(pipeline, query, batch)
     with ExitStack() as stack:
         output, tally = None, Tally()
         if batch.output is not None and batch.form != "table":
             options = _options(pipeline, observations, query, batch)
-            output = stack.enter_context(_resumable(batch, options))
+            output = ResumableOutput(batch.output, options, _CONVERT.get(batch.form))
+            stack.enter_context(_begun(output, resume=batch.resume))
             tally = output.tally
             if output.complete:
                 say(f"{output.output} is complete; there is nothing to resume")
@@ -81,11 +71,17 @@ def predict_batch(
         finished = tally.finished
         if finished:
             say(f"resuming after {finished:,} of {len(observations):,}")
+        features: AbstractContextManager[WriteRows | None] = nullcontext()
+        if batch.embeddings is not None:
+            dimensions, resumable = pipeline.session.dimensions or 0, output is not None
+            features = features_file(
+                batch.embeddings, observations, dimensions, tally, resumable=resumable
+            )
         with (
-            _embeddings(batch, observations, dimensions, tally) as embeddings,
-            closing(_predictions(pipeline, observations[finished:], query, batch)) as predictions,
+            features as write_rows,
+            closing(predict_all(pipeline, observations[finished:], query, batch)) as predictions,
         ):
-            lines = _lines(predictions, embeddings, tally)
+            lines = _lines(predictions, write_rows, tally)
             if output is None:
                 _print(lines, batch, common_names=query.lang is not None)
             else:
@@ -96,27 +92,12 @@ def predict_batch(
     _print_summary(tally, observations, batch, resumed=finished > 0)
 
 
-@contextmanager
-def _embeddings(
-    batch: BatchSettings, observations: Sequence[Observation], dimensions: int, tally: Tally
-) -> Iterator[Embeddings | None]:
-    """The file of features, finished when the block ends without an error."""
-    if batch.embeddings is None:
-        yield None
-        return
-    with closing(
-        Embeddings(batch.embeddings, observations, dimensions, tally.finished)
-    ) as embeddings:
-        tally.failed = embeddings.count_failed()
-        try:
-            yield embeddings
-            embeddings.finish()
-        finally:
-            if batch.output is None or batch.form == "table":  # such a run cannot be resumed
-                embeddings.part.unlink(missing_ok=True)
-
-
-def _check_calibrated(pipeline: Pipeline, query: LocalizedQuery) -> None:
+def _check_possible(pipeline: Pipeline, query: LocalizedQuery, batch: BatchSettings) -> None:
+    if batch.embeddings is not None and pipeline.session.dimensions is None:
+        raise BundleError(
+            f"--embeddings: the network of {pipeline.bundle.path} gives no features; export its "
+            "run again, or leave --embeddings out"
+        )
     try:
         pipeline.check_query(query)
     except Problem as error:
@@ -125,27 +106,6 @@ def _check_calibrated(pipeline: Pipeline, query: LocalizedQuery) -> None:
             values = [*values[:5], "...", *values[-3:]]
         possible = f"; possible values: {', '.join(values)}" if values else ""
         raise UsageError(f"{error.detail}{possible}") from error
-
-
-def _dimensions(pipeline: Pipeline) -> int:
-    if pipeline.session.dimensions is None:
-        raise BundleError(
-            f"--embeddings: the network of {pipeline.bundle.path} gives no features; export its "
-            "run again, or leave --embeddings out"
-        )
-    return pipeline.session.dimensions
-
-
-def _predictions(
-    pipeline: Pipeline,
-    observations: Sequence[Observation],
-    query: LocalizedQuery,
-    batch: BatchSettings,
-) -> Generator[Prediction]:
-    features = batch.embeddings is not None
-    if batch.ray:
-        return predict_on_ray(pipeline, observations, query, batch, features=features)
-    return predict_all(pipeline, observations, query, threads=batch.threads, features=features)
 
 
 def _options(
@@ -159,12 +119,12 @@ def _options(
     for observation in observations:
         photos.update(f"{observation.name}\0".encode("utf-8", "surrogatepass"))
         photos.update(b"".join(f"{display_path(path)}\n".encode() for path in observation.photos))
-    model, restriction = pipeline.model, pipeline.lists.restriction(query)
-    class_ids = None if restriction is None else "\n".join(each.id for each in restriction.infos)
+    restriction = pipeline.lists.restriction(query)
+    class_ids = "\n".join(each.id for each in restriction.infos) if restriction else None
     return {
         "florilege": installed("florilege"),
-        "bundle_sha256": model.bundle_sha256,
-        "calibration_id": model.calibration_id,
+        "bundle_sha256": pipeline.model.bundle_sha256,
+        "calibration_id": pipeline.model.calibration_id,
         "provider": pipeline.session.provider,
         "format": batch.form,
         "embeddings": None if batch.embeddings is None else str(batch.embeddings),
@@ -179,16 +139,14 @@ def _options(
 
 
 @contextmanager
-def _resumable(batch: BatchSettings, options: Options) -> Iterator[ResumableOutput]:
-    """The output; if writing fails or a person stops the run, print how to continue it."""
-    assert batch.output is not None
-    output = ResumableOutput(batch.output, options, _CONVERT.get(batch.form))
+def _begun(output: ResumableOutput, *, resume: bool) -> Iterator[None]:
+    """Begin a run; if writing fails or a person stops it, print how to continue."""
     try:
-        output.begin(resume=batch.resume)
-        yield output
+        output.begin(resume=resume)
+        yield
     except (OSError, KeyboardInterrupt) as error:
         message = (
-            f"{output.tally.finished:,} of {options['observations']:,} answers are kept in "
+            f"{output.tally.finished:,} of {output.options['observations']:,} answers are kept in "
             f"{output.part}: repeat the command with --resume to continue"
         )
         if isinstance(error, KeyboardInterrupt):
@@ -201,43 +159,35 @@ def _resumable(batch: BatchSettings, options: Options) -> Iterator[ResumableOutp
 
 
 def _lines(
-    predictions: Iterable[Prediction], embeddings: Embeddings | None, tally: Tally
-) -> Iterator[formats.Line]:
+    predictions: Iterable[Prediction], write_rows: WriteRows | None, tally: Tally
+) -> Iterator[Line]:
     """The lines to write. Prints failures to stderr, writes features and counts everything.
 
     An observation counts when the next one is requested: by then its line is written.
     """
     for prediction in predictions:
-        for path, problem in prediction.failed:
-            say(f"failed: {display_path(path)}: {problem.detail}")
-        if embeddings is not None and prediction.features is not None:
-            embeddings.add(prediction.features)
-        yield formats.line_of(prediction)
-        answer = prediction.answer
-        verdict = None if answer is None else answer.rejection.verdict
-        tally.count(verdict, len(prediction.failed))
+        for failure in prediction.failures:
+            say(f"failed: {failure}")
+        if write_rows is not None and prediction.features is not None:
+            write_rows(prediction.features)
+        yield prediction.line
+        tally.count(prediction.line, len(prediction.failures))
 
 
-def _print(lines: Iterator[formats.Line], batch: BatchSettings, *, common_names: bool) -> None:
+def _print(lines: Iterator[Line], batch: BatchSettings, *, common_names: bool) -> None:
     """Write each answer to stdout as it arrives, or a whole table to its file."""
     if batch.form == "jsonl":
-        for line in _flushed(lines):
+        for line in lines:
             sys.stdout.write(formats.json_text(line))
+            sys.stdout.flush()
     elif batch.form == "csv":
-        formats.write_csv(_flushed(lines), sys.stdout)
+        formats.write_csv(lines, sys.stdout.buffer)
     elif batch.output is None:
         formats.print_table(lines, sys.stdout, common_names=common_names)
     else:
         text = io.StringIO(newline="")
         formats.print_table(lines, text, common_names=common_names)
         write_atomic(batch.output, text.getvalue().encode())
-
-
-def _flushed(lines: Iterable[formats.Line]) -> Iterator[formats.Line]:
-    """The same lines; each is on stdout before the next one is created."""
-    for line in lines:
-        yield line
-        sys.stdout.flush()
 
 
 def _print_summary(

@@ -7,9 +7,9 @@ is complete, together with ``NAME.paths.csv``, which names the photo of each row
 import csv
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,80 +17,63 @@ from numpy.typing import NDArray
 from florilege.errors import UsageError
 from florilege.files import write_atomic
 from florilege.server.predict.photos import Observation, count_photos, display_path
-from florilege.server.predict.resumable_output import write_all
+from florilege.server.predict.resumable_output import Tally, write_all
+
+WriteRows = Callable[[NDArray[np.float32]], None]
+"""Writes the rows of the next observation, ``(photos, dimensions)``."""
 
 
-class Embeddings:
-    """Writes features to a ``.npy`` file; always `close` it.
+@contextmanager
+def features_file(
+    output: Path,
+    observations: Sequence[Observation],
+    dimensions: int,
+    tally: Tally,
+    *,
+    resumable: bool,
+) -> Iterator[WriteRows]:
+    """Write a ``.npy`` file while the block runs: little-endian float32, ``(photos, dimensions)``.
 
-    Args:
-        output: The file; little-endian float32, ``(photos, dimensions)``.
-        observations: The photos, in the order of the rows.
-        dimensions: Length of a row.
-        finished: Number of observations whose rows an earlier run has written.
-
-    Raises:
-        UsageError: These rows are missing.
-        OSError: The file cannot be written.
+    An earlier run has written the rows of the observations that ``tally`` counts as finished;
+    ``tally.failed`` is set to how many of these are NaN.
     """
+    part = output.with_name(f"{output.name}.part")
+    photos, rows = count_photos(observations), count_photos(observations[: tally.finished])
+    head = _head((photos, dimensions))
+    size = len(head) + 4 * dimensions * rows
+    if rows == photos and output.exists() and not part.exists():
+        output.replace(part)  # the earlier run was stopped after it had completed this file
+    if rows and not (part.exists() and part.stat().st_size >= size):
+        raise UsageError(
+            f"{output} cannot be resumed: {part.name} is missing or too short; delete the .part of "
+            "the answers too, and start again without --resume"
+        )
+    try:
+        with part.open("ab", buffering=0) as file:
+            if rows:
+                file.truncate(size)
+                before = np.memmap(part, "<f4", "r", len(head), (rows, dimensions))
+                tally.failed = int(np.isnan(before[:, 0]).sum())
+            else:
+                file.truncate(0)
+                write_all(file, head)
+            yield lambda features: write_all(file, features.astype("<f4").tobytes())
+            os.fsync(file.fileno())
+        write_atomic(output.with_name(f"{output.name}.paths.csv"), _paths(observations).encode())
+        part.replace(output)
+    finally:
+        if not (resumable and tally.finished):
+            part.unlink(missing_ok=True)
 
-    def __init__(
-        self, output: Path, observations: Sequence[Observation], dimensions: int, finished: int = 0
-    ) -> None:
-        self.output, self.observations = output, observations
-        self.part = output.with_name(f"{output.name}.part")
-        self.paths = output.with_name(f"{output.name}.paths.csv")
-        photos, before = count_photos(observations), count_photos(observations[:finished])
-        self._file: BinaryIO | None = None
-        head = _head((photos, dimensions))
-        self._rows, self._dimensions, self._head_size = before, dimensions, len(head)
-        if before == photos and output.exists() and not self.part.exists():
-            return  # complete already
-        size = len(head) + 4 * dimensions * before
-        if finished and not (self.part.exists() and self.part.stat().st_size >= size):
-            raise UsageError(
-                f"{output} cannot be resumed: {self.part.name} is missing or too short; delete the "
-                ".part of the answers too, and start again without --resume"
-            )
-        self._file = self.part.open("r+b" if finished else "wb", buffering=0)
-        if not finished:
-            write_all(self._file, head)
-        self._file.truncate(size)
-        self._file.seek(size)
 
-    def count_failed(self) -> int:
-        """How many photos failed in an earlier run: their rows are NaN."""
-        if not self._rows:
-            return 0
-        path = self.part if self.part.exists() else self.output
-        rows = np.memmap(path, "<f4", "r", self._head_size, (self._rows, self._dimensions))
-        return int(np.isnan(rows[:, 0]).sum())
-
-    def add(self, features: NDArray[np.float32]) -> None:
-        """Write the rows of the next observation, ``(photos, dimensions)``."""
-        assert self._file is not None
-        self._rows += len(features)
-        write_all(self._file, features.astype("<f4").tobytes())
-
-    def finish(self) -> None:
-        """Write the paths of the rows, and give the file its name."""
-        if self._file is None:
-            return
-        os.fsync(self._file.fileno())
-        text = io.StringIO(newline="")
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(("row", "path", "observation"))
-        photos = ((path, plant.name) for plant in self.observations for path in plant.photos)
-        writer.writerows((row, display_path(path), name) for row, (path, name) in enumerate(photos))
-        write_atomic(self.paths, text.getvalue().encode())
-        self.part.replace(self.output)
-
-    def close(self) -> None:
-        """Close the file; delete it if the run finished nothing."""
-        if self._file is not None:
-            self._file.close()
-            if not self._rows:
-                self.part.unlink(missing_ok=True)
+def _paths(observations: Sequence[Observation]) -> str:
+    """The photo of each row, as CSV."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("row", "path", "observation"))
+    named = ((display_path(path), plant.name) for plant in observations for path in plant.photos)
+    writer.writerows((row, *names) for row, names in enumerate(named))
+    return text.getvalue()
 
 
 def _head(shape: tuple[int, int]) -> bytes:

@@ -1,7 +1,7 @@
 """Formats of predictions: a table for people; JSON lines, CSV and Parquet for programs."""
 
+import codecs
 import csv
-import io
 import json
 from collections.abc import Iterable
 from itertools import islice
@@ -13,9 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from florilege.errors import UsageError, install_hint
-from florilege.server.predict.photos import display_path
-from florilege.server.predict.prediction import Prediction
-from florilege.server.schemas import Answer
+from florilege.server.predict.prediction import Line
 
 COLUMNS: dict[str, str] = {
     "path": "string",
@@ -37,6 +35,7 @@ COLUMNS: dict[str, str] = {
     "guarantee": "string",
     "lambda": "float64",
     "set_size": "int64",
+    "none_of_these": "bool_",
     "calibrated": "bool_",
     "verdict": "string",
     "familiarity": "float64",
@@ -46,31 +45,15 @@ COLUMNS: dict[str, str] = {
     "detail": "string",
 }
 """The columns of CSV and Parquet, with their Arrow types: one row for each class listed."""
+OF_RESULT = ("rank", "class_id", "score", "in_set", "top_k_probability")
+OF_TAXON = ("scientific_name", "genus", "family")
+OF_SET = ("rule", "k", "coverage", "guarantee", "lambda", "none_of_these", "calibrated")
 
-Line = dict[str, Any]
-"""One observation as a JSON object: the answer as over HTTP, with its photos."""
 Row = dict[str, Any]
 SUSPECT: Final = ("suspect", "rejected")
 """Verdicts on photos that look unlike those the model knows."""
 ROWS_AT_ONCE: Final = 2**15
 """Rows of a Parquet row group, which are held in memory together."""
-
-
-def line_of(prediction: Prediction) -> Line:
-    """The line of one observation."""
-    photos, problem = prediction.observation.photos, prediction.problem
-    line: Line = {
-        "path": display_path(photos[0]),
-        "observation": prediction.observation.name,
-        "paths": [display_path(photo) for photo in photos],
-        **dict.fromkeys(Answer.model_fields),
-        "error": None,
-    }
-    if prediction.answer is not None:
-        line |= prediction.answer.model_dump(mode="json", by_alias=True)
-    if problem is not None:
-        line["error"] = {"code": problem.code, "detail": problem.detail}
-    return line
 
 
 def json_text(line: Line) -> str:
@@ -84,42 +67,32 @@ def _rows(line: Line) -> list[Row]:
     row |= {name: line[name] for name in ("path", "observation")} | {"photos": len(line["paths"])}
     if line["error"] is not None:
         return [row | {"error": line["error"]["code"], "detail": line["error"]["detail"]}]
-    prediction_set, model, rejection = line["set"], line["model"], line["rejection"]
-    of_set = ("rule", "k", "coverage", "guarantee", "lambda", "calibrated")
-    row |= {name: prediction_set[name] for name in of_set} | {"set_size": prediction_set["size"]}
+    model, rejection = line["model"], line["rejection"]
+    row |= {name: line["set"][name] for name in OF_SET} | {"set_size": line["set"]["size"]}
     row |= {"verdict": rejection["verdict"], "familiarity": rejection["value"]}
-    row |= {
-        "model": f"{model['name']} {model['version']}",
-        "calibration_id": model["calibration_id"],
-    }
+    row |= {"model": f"{model['name']} {model['version']}"}
+    row |= {"calibration_id": model["calibration_id"]}
     return [row | _class_cells(result) for result in line["results"]] or [row]
 
 
 def _class_cells(result: dict[str, Any]) -> Row:
     taxon = result["taxon"]
     names = taxon["common_names"]
-    of_result = ("rank", "class_id", "score", "in_set", "top_k_probability")
     return {
-        **{name: result[name] for name in of_result},
-        **{name: taxon[name] for name in ("scientific_name", "genus", "family")},
+        **{name: result[name] for name in OF_RESULT},
+        **{name: taxon[name] for name in OF_TAXON},
         "common_name": names[0]["name"] if names else None,
         "gbif": taxon["ids"]["gbif"],
     }
 
 
-def write_csv(lines: Iterable[Line], to: TextIO) -> None:
+def write_csv(lines: Iterable[Line], file: BinaryIO) -> None:
     """Write a header, then the rows of each line as soon as it arrives."""
-    writer = csv.DictWriter(to, list(COLUMNS), lineterminator="\n")
+    writer = csv.DictWriter(codecs.getwriter("utf-8")(file), list(COLUMNS), lineterminator="\n")
     writer.writeheader()
     for line in lines:
         writer.writerows(_rows(line))
-
-
-def write_csv_file(lines: Iterable[Line], file: BinaryIO) -> None:
-    """Write CSV to a binary file."""
-    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-    write_csv(lines, text)
-    text.detach()
+        file.flush()
 
 
 def write_parquet(lines: Iterable[Line], file: BinaryIO) -> None:
@@ -133,11 +106,7 @@ def write_parquet(lines: Iterable[Line], file: BinaryIO) -> None:
 
 
 def demand_pyarrow() -> ModuleType:
-    """The module that writes Parquet.
-
-    Raises:
-        UsageError: The extra `report` is not installed.
-    """
+    """Import the module that writes Parquet, or raise `UsageError` without the extra `report`."""
     try:
         import pyarrow.parquet
     except ImportError as error:
@@ -163,6 +132,8 @@ def _table_cells(line: Line, common_names: bool) -> tuple[str, Text]:
     verdict = line["rejection"]["verdict"]
     warning = [Text(f"{verdict}:", "yellow")] if verdict in SUSPECT else []
     species = Text(", ").join(_species(result, common_names) for result in line["results"])
+    if line["set"]["none_of_these"]:
+        species.append(", or none of these", "yellow")
     return str(line["set"]["size"]), Text(" ").join([*warning, species])
 
 

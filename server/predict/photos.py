@@ -1,7 +1,7 @@
 """Find the photos that a command line names, and group those of the same plant."""
 
 import os
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,13 +24,8 @@ def count_photos(observations: Iterable[Observation]) -> int:
     return sum(len(observation.photos) for observation in observations)
 
 
-@dataclass(frozen=True)
-class _Photo:
-    """A photo and, if it is grouped, the key and the name of its group."""
-
-    path: Path
-    key: Hashable = None
-    name: str | None = None
+Group = Path | tuple[Path, str] | None
+"""What photos of one plant share: their folder, or a manifest and the value of its column."""
 
 
 def display_path(path: Path) -> str:
@@ -52,13 +47,9 @@ def find_photos(
     Returns:
         The observations in the order of their first photos, those of a folder sorted by path,
         whether the photos exist or not; and the files in folders without an image extension.
-
-    Raises:
-        DataError: A manifest cannot be read, or lacks a column or a path.
-        UsageError: ``group_by`` is a column, and a photo is in no manifest.
     """
     column = None if group_by == FOLDER else group_by
-    photos: list[_Photo] = []
+    photos: list[tuple[Path, Group]] = []
     skipped: list[Path] = []
     for path in _paths(words, stdin):
         if path.suffix.lower() in SUFFIXES:
@@ -70,47 +61,41 @@ def find_photos(
             )
         elif os.path.isdir(path):  # noqa: PTH112  # Path.is_dir raises for names too long
             pictures, others = _files_below(path)
-            photos.extend(map(_Photo, pictures))
+            photos.extend((picture, None) for picture in pictures)
             skipped.extend(others)
         else:
-            photos.append(_Photo(path))
+            photos.append((path, None))
     if group_by == FOLDER:
-        folders = [each.path.parent for each in photos]
-        photos = [
-            _Photo(each.path, folder, display_path(folder))
-            for each, folder in zip(photos, folders, strict=True)
-        ]
+        photos = [(path, path.parent) for path, _ in photos]
     return _grouped(photos), skipped
 
 
-def _grouped(photos: Iterable[_Photo]) -> list[Observation]:
-    groups: dict[Hashable, list[_Photo]] = {}
-    for number, photo in enumerate(photos):
-        groups.setdefault(number if photo.key is None else photo.key, []).append(photo)
-    return [
-        Observation(tuple(each.path for each in group), group[0].name) for group in groups.values()
-    ]
+def _grouped(photos: Iterable[tuple[Path, Group]]) -> list[Observation]:
+    groups: dict[Group | int, list[Path]] = {}
+    for number, (path, group) in enumerate(photos):
+        groups.setdefault(number if group is None else group, []).append(path)
+    return [Observation(tuple(paths), _name(group)) for group, paths in groups.items()]
 
 
-def _rows(manifest: Path, column: str | None) -> Iterator[_Photo]:
+def _name(group: Group | int) -> str | None:
+    if isinstance(group, Path):
+        return display_path(group)
+    return group[1] if isinstance(group, tuple) else None
+
+
+def _rows(manifest: Path, column: str | None) -> Iterator[tuple[Path, Group]]:
     """The photos of a manifest."""
     table = read_table(manifest)
-    _check_columns(manifest, table, ["path"] if column is None else ["path", column])
+    for name in ["path"] if column is None else ["path", column]:
+        if name not in table:
+            names = ", ".join(table)
+            raise DataError(f"{display_path(manifest)} has no column {name!r}; it has: {names}")
     empty = [f"row {row}" for row, path in enumerate(table["path"], 1) if not path.strip()]
     if empty:
         raise DataError(f"{display_path(manifest)}: empty paths: {first(empty)}")
-    groups = [""] * len(table["path"]) if column is None else table[column]
-    for path, group in zip(table["path"], groups, strict=True):
-        value = group.strip() or None
-        yield _Photo(manifest.parent / path.strip(), value and (manifest, value), value)
-
-
-def _check_columns(manifest: Path, table: Iterable[str], required: Iterable[str]) -> None:
-    columns = list(table)
-    for name in required:
-        if name not in columns:
-            names = ", ".join(columns) or "none"
-            raise DataError(f"{display_path(manifest)} has no column {name!r}; it has: {names}")
+    values = [""] * len(table["path"]) if column is None else table[column]
+    for path, value in zip(table["path"], values, strict=True):
+        yield manifest.parent / path.strip(), (manifest, value.strip()) if value.strip() else None
 
 
 def _paths(words: Iterable[str], stdin: Iterable[str]) -> Iterator[Path]:

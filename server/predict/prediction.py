@@ -5,11 +5,13 @@ the bundle during the run changes no answer. The workers read the photos: paths 
 files everywhere.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +29,7 @@ from florilege.server.answers.restriction import ClassLists
 from florilege.server.predict.batch_settings import BatchSettings
 from florilege.server.predict.photos import Observation, count_photos, display_path
 from florilege.server.problems import Code, Problem
-from florilege.server.schemas import Answer, Warned
+from florilege.server.schemas import Answer
 from florilege.server.settings import MAX_IMAGES
 
 PORTION: Final = 16
@@ -39,17 +41,16 @@ set takes twice as long.
 PHOTO_FAILED: Final = "photo_failed"
 """Code of the warning that a photo of the plant cannot be used."""
 
-Failures = Sequence[tuple[Path, Problem]]
+Line = dict[str, Any]
+"""One observation as a JSON object: the answer as over HTTP, with its photos."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """One observation with its answer, or with the problem of its first photo."""
+    """The line of one observation, and what is written elsewhere."""
 
-    observation: Observation
-    answer: Answer | None = None
-    problem: Problem | None = None
-    failed: Failures = ()  # photos that cannot be used; the answer is made of the others
+    line: Line
+    failures: Sequence[str] = ()  # each photo that cannot be used, with the reason
     features: NDArray[np.float32] | None = None  # (photos, dimensions), NaN for one that failed
 
 
@@ -57,149 +58,118 @@ def predict_all(
     pipeline: Pipeline,
     observations: Sequence[Observation],
     query: LocalizedQuery,
-    *,
-    threads: int | None = None,
-    features: bool = False,
+    batch: BatchSettings,
 ) -> Generator[Prediction]:
     """Answer each observation as the server would, in the order given, showing progress.
 
     If an observation has more photos than one request may have, only the first ones are answered;
-    ``features`` are given for all of them.
+    features are given for all of them.
     """
-    threads = threads or pipeline.session.concurrency
-    size = min(PORTION, max(1, len(observations) // (8 * threads)))  # no thread idle at the end
-    portions = (observations[at : at + size] for at in range(0, len(observations), size))
-    predicted = in_order(
-        lambda part: _predict_some(pipeline, part, query, features), portions, threads=threads
-    )
-    with closing(predicted):
-        yield from _with_progress((one for portion in predicted for one in portion), observations)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _WorkerFactory:
-    """All that a worker needs to answer as this process would."""
-
-    bundle: Packed
-    lists: ClassLists
-    device: str
-    runtime: RuntimeName
-    query: LocalizedQuery
-    features: bool
-
-    def __call__(self) -> Callable[[Observation], Prediction]:
-        with unpacked_bundle(self.bundle) as folder:
-            pipeline = open_pipeline(folder, device=self.device, runtime=self.runtime)
-            pipeline = replace(pipeline, lists=self.lists)
-        return lambda item: _predict_some(pipeline, [item], self.query, self.features)[0]
-
-
-def predict_on_ray(
-    pipeline: Pipeline,
-    observations: Sequence[Observation],
-    query: LocalizedQuery,
-    batch: BatchSettings,
-    *,
-    features: bool = False,
-) -> Generator[Prediction]:
-    """As `predict_all`, with workers that run the network on the same device as this process.
-
-    Raises:
-        UsageError: The extra `ray` is not installed, or there is no such cluster.
-        FlorilegeError: The workers cannot continue.
-    """
-    gpu = pipeline.session.provider == CUDA
-    factory = _WorkerFactory(
-        bundle=pipeline.bundle.packed(),
-        lists=pipeline.lists,
-        device="cuda" if gpu else "cpu",
-        runtime=pipeline.record.measured.runtime,
-        query=query,
-        features=features,
-    )
-    workers = Workers(number=batch.ray_workers, threads=batch.threads, gpu=gpu)
-    yield from _with_progress(spread(factory, observations, workers), observations)
-
-
-def _with_progress(
-    predictions: Generator[Prediction], observations: Sequence[Observation]
-) -> Generator[Prediction]:
-    """The same predictions, showing progress."""
-    with closing(predictions), progress(count_photos(observations), "predicting") as advance:
-        for prediction in predictions:
+    features = batch.embeddings is not None
+    if batch.ray:  # on the same device as this process
+        device = "cuda" if pipeline.session.provider == CUDA else "cpu"
+        packed, runtime = pipeline.bundle.packed(), pipeline.record.measured.runtime
+        open_work = partial(_open_work, packed, pipeline.lists, device, runtime, query, features)
+        workers = Workers(
+            number=batch.ray_workers, threads=batch.threads, gpu=pipeline.session.provider == CUDA
+        )
+        portions = spread(open_work, [[each] for each in observations], workers)
+    else:
+        threads = batch.threads or pipeline.session.concurrency
+        size = min(PORTION, max(1, len(observations) // (8 * threads)))  # no thread idle at the end
+        parts = (observations[at : at + size] for at in range(0, len(observations), size))
+        work = partial(_predict_some, pipeline, query, features)
+        portions = in_order(work, parts, threads=threads)
+    with closing(portions), progress(count_photos(observations), "predicting") as advance:
+        for prediction in chain.from_iterable(portions):
             yield prediction
-            advance(len(prediction.observation.photos))
+            advance(len(prediction.line["paths"]))
+
+
+def _open_work(
+    packed: Packed,
+    lists: ClassLists,
+    device: str,
+    runtime: RuntimeName,
+    query: LocalizedQuery,
+    features: bool,
+) -> Callable[[Sequence[Observation]], list[Prediction]]:
+    """Open a bundle in a worker, to answer as the process that sends it would."""
+    with unpacked_bundle(packed) as folder:
+        pipeline = replace(open_pipeline(folder, device=device, runtime=runtime), lists=lists)
+    return partial(_predict_some, pipeline, query, features)
 
 
 def _predict_some(
-    pipeline: Pipeline, observations: Sequence[Observation], query: LocalizedQuery, features: bool
+    pipeline: Pipeline, query: LocalizedQuery, features: bool, observations: Sequence[Observation]
 ) -> list[Prediction]:
-    """Answer some observations; the problem of a photo is part of its prediction."""
     outputs = [_run_network(pipeline, observation, features) for observation in observations]
     return [
-        _predict(pipeline, observation, query, features, *each)
+        _predict(pipeline, query, features, observation, each)
         for observation, each in zip(observations, outputs, strict=True)
     ]
 
 
 def _run_network(
     pipeline: Pipeline, observation: Observation, features: bool
-) -> tuple[list[Outputs | None], Failures]:
-    """The outputs for each photo, None for one that fails; and the failures."""
-    outputs: list[Outputs | None] = []
-    failed: list[tuple[Path, Problem]] = []
+) -> list[Outputs | Problem]:
+    """The outputs for each photo, or its problem."""
+    outputs: list[Outputs | Problem] = []
     for path in observation.photos if features else observation.photos[:MAX_IMAGES]:
         try:
             outputs.append(pipeline.outputs(_read(path), features=features))
         except Problem as problem:
-            failed.append((path, problem))
-            outputs.append(None)
-    return outputs, failed
+            outputs.append(problem)
+    return outputs
 
 
 def _predict(
     pipeline: Pipeline,
-    observation: Observation,
     query: LocalizedQuery,
     features: bool,
-    outputs: Sequence[Outputs | None],
-    failed: Failures,
+    observation: Observation,
+    outputs: Sequence[Outputs | Problem],
 ) -> Prediction:
-    usable = [each for each in outputs[:MAX_IMAGES] if each is not None]
-    answer = None
+    paths = [display_path(path) for path in observation.photos]
+    problems = {at: each for at, each in enumerate(outputs) if isinstance(each, Problem)}
+    failures = {at: f"{paths[at]}: {problem.detail}" for at, problem in problems.items()}
+    usable = [each for each in outputs[:MAX_IMAGES] if not isinstance(each, Problem)]
+    line: Line = {
+        "path": paths[0],
+        "observation": observation.name,
+        "paths": paths,
+        **dict.fromkeys(Answer.model_fields),
+        "error": None,
+    }
     if usable:
-        answer = pipeline.decide(usable, query, display_path(observation.photos[0])).answer
-        answer = _with_warnings(answer, observation, failed)
+        answer = pipeline.decide(usable, query, paths[0]).answer
+        line |= answer.model_dump(mode="json", by_alias=True)
+        line["warnings"] += _warnings(failures, len(paths))
+    else:
+        line["error"] = {"code": problems[0].code, "detail": problems[0].detail}
     return Prediction(
-        observation=observation,
-        answer=answer,
-        problem=None if usable else failed[0][1],
-        failed=failed,
+        line=line,
+        failures=tuple(failures.values()),
         features=_features(pipeline, outputs) if features else None,
     )
 
 
-def _features(pipeline: Pipeline, outputs: Sequence[Outputs | None]) -> NDArray[np.float32]:
+def _warnings(failures: Mapping[int, str], photos: int) -> list[dict[str, str]]:
+    """Warnings about the photos of the plant that the answer does not use."""
+    failed = [detail for at, detail in failures.items() if at < MAX_IMAGES]
+    warnings = [{"code": PHOTO_FAILED, "detail": detail} for detail in failed]
+    if photos > MAX_IMAGES:
+        detail = f"the answer uses the first {MAX_IMAGES} of {photos} photos"
+        warnings.append({"code": "photos_left_out", "detail": detail})
+    return warnings
+
+
+def _features(pipeline: Pipeline, outputs: Sequence[Outputs | Problem]) -> NDArray[np.float32]:
     rows = np.full((len(outputs), pipeline.session.dimensions or 0), np.nan, dtype=np.float32)
     for row, each in zip(rows, outputs, strict=True):
-        if each is not None and each.features is not None:
+        if not isinstance(each, Problem) and each.features is not None:
             row[:] = each.features[0]
     return rows
-
-
-def _with_warnings(answer: Answer, observation: Observation, failed: Failures) -> Answer:
-    """Add warnings about the photos of the plant that the answer does not use."""
-    warnings = [
-        Warned(code=PHOTO_FAILED, detail=f"{display_path(path)}: {problem.detail}")
-        for path, problem in failed
-        if path in observation.photos[:MAX_IMAGES]
-    ]
-    if len(observation.photos) > MAX_IMAGES:
-        detail = f"the answer uses the first {MAX_IMAGES} of {len(observation.photos)} photos"
-        warnings.append(Warned(code="photos_left_out", detail=detail))
-    if not warnings:
-        return answer
-    return answer.model_copy(update={"warnings": [*answer.warnings, *warnings]})
 
 
 def _read(path: Path) -> bytes:

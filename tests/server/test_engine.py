@@ -7,14 +7,18 @@ import math
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from starlette.testclient import TestClient
 
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
 from florilege.server.answers.query import LocalizedQuery
+from florilege.server.app import create_app
 from florilege.server.engine import MAX_QUEUE, MIN_QUEUE, Engine, PendingRequest
 from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
@@ -37,6 +41,14 @@ def post(running: Running, path: str = "/v1/identify") -> Any:
         connection.close()
 
 
+@contextmanager
+def gated(bundle: Path, **limits: Any) -> Iterator[tuple[Running, Gate]]:
+    """A running server with one thread, whose photos wait at a gate."""
+    with Running(Settings(bundle=bundle, **{"threads": 1, "queue_limit": 9, **limits})) as running:
+        gate = running.engine.pipeline = Gate(running.engine.pipeline)
+        yield running, gate
+
+
 def wait_until_left(running: Running) -> None:
     """Wait until the server knows that a client has disconnected."""
     metrics = running.engine.metrics
@@ -52,8 +64,7 @@ def send_and_leave(running: Running) -> socket.socket:
 
 
 def test_requests_beyond_the_queue_limit_are_refused_with_retry_after(bundle: Path) -> None:
-    with Running(Settings(bundle=bundle, threads=1, queue_limit=3)) as running:
-        gate = running.engine.pipeline = Gate(running.engine.pipeline)
+    with gated(bundle, queue_limit=3) as (running, gate):
         running.engine.service_s = 1.5
         with ThreadPoolExecutor(3) as pool:
             waiting = [pool.submit(post, running) for _ in range(3)]
@@ -71,10 +82,6 @@ def test_requests_beyond_the_queue_limit_are_refused_with_retry_after(bundle: Pa
 def test_every_photo_of_a_request_counts_but_a_lone_request_is_never_too_large(
     bundle: Path,
 ) -> None:
-    from starlette.testclient import TestClient
-
-    from florilege.server.app import create_app
-
     app = create_app(Settings(bundle=bundle, queue_limit=2))
     with TestClient(app) as client:
         files = [("images", (f"{i}.png", PHOTO)) for i in range(5)]
@@ -85,9 +92,7 @@ def test_every_photo_of_a_request_counts_but_a_lone_request_is_never_too_large(
 
 
 def test_a_photo_that_waited_too_long_is_dropped_before_decoding(bundle: Path) -> None:
-    settings = Settings(bundle=bundle, threads=1, queue_limit=9, queue_timeout_s=0.2)
-    with Running(settings) as running:
-        gate = running.engine.pipeline = Gate(running.engine.pipeline)
+    with gated(bundle, queue_timeout_s=0.2) as (running, gate):
         with ThreadPoolExecutor(2) as pool:
             first = pool.submit(post, running)
             wait_for(lambda: len(gate.entered) == 1)
@@ -103,8 +108,7 @@ def test_a_photo_that_waited_too_long_is_dropped_before_decoding(bundle: Path) -
 
 
 def test_nothing_is_done_for_a_client_that_left(bundle: Path) -> None:
-    with Running(Settings(bundle=bundle, threads=1, queue_limit=9)) as running:
-        gate = running.engine.pipeline = Gate(running.engine.pipeline)
+    with gated(bundle) as (running, gate):
         with ThreadPoolExecutor(1) as pool:
             first = pool.submit(post, running)
             wait_for(lambda: len(gate.entered) == 1)
@@ -122,8 +126,7 @@ def test_nothing_is_done_for_a_client_that_left(bundle: Path) -> None:
 
 def test_a_photo_under_way_keeps_its_place_although_its_client_left(bundle: Path) -> None:
     """The thread is busy until it is done: another photo must not be let in for it."""
-    with Running(Settings(bundle=bundle, threads=1, queue_limit=1)) as running:
-        gate = running.engine.pipeline = Gate(running.engine.pipeline)
+    with gated(bundle, queue_limit=1) as (running, gate):
         missing = send_and_leave(running)
         wait_for(lambda: len(gate.entered) == 1)
         missing.close()
@@ -148,9 +151,7 @@ def test_retry_after_is_shared_by_the_threads(bundle: Path) -> None:
 
 
 def test_uploads_beyond_what_may_be_held_are_refused_and_the_count_returns(bundle: Path) -> None:
-    settings = Settings(bundle=bundle, threads=1, max_held_bytes=len(PHOTO) + 100)
-    with Running(settings) as running:
-        gate = running.engine.pipeline = Gate(running.engine.pipeline)
+    with gated(bundle, max_held_bytes=len(PHOTO) + 100) as (running, gate):
         with ThreadPoolExecutor(1) as pool:
             first = pool.submit(post, running)
             wait_for(lambda: len(gate.entered) == 1)
@@ -235,9 +236,7 @@ def test_the_service_time_is_that_of_one_photo(bundle: Path) -> None:
 def test_unfinished_requests_are_answered_as_draining_when_the_drain_time_ends(
     bundle: Path,
 ) -> None:
-    settings = Settings(bundle=bundle, threads=1, drain_s=0.5, drain_notice_s=60)
-    with Running(settings) as running:
-        gate = running.engine.pipeline = Gate(running.engine.pipeline)
+    with gated(bundle, drain_s=0.5, drain_notice_s=60) as (running, gate):
         with ThreadPoolExecutor(1) as pool:
             late = pool.submit(post, running)
             wait_for(lambda: len(gate.entered) == 1)

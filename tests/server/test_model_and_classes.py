@@ -18,7 +18,7 @@ from florilege.calibration.rules import RULES, RuleName
 from florilege.models.bundle import open_bundle, replace_files
 from florilege.models.classes import ClassTable, Thumbnail
 from florilege.models.thumbnails import pack
-from florilege.server.answers.class_list import ClassCatalogue
+from florilege.server.answers.class_list import TaxonTable
 from florilege.server.app import create_app
 from florilege.server.http.bundle_info import LISTS_KEPT
 from florilege.server.settings import Settings
@@ -241,11 +241,11 @@ def test_the_last_lists_of_classes_are_kept_by_question_and_language(
 ) -> None:
     lists: list[tuple[Any, ...]] = []
 
-    def find(self: ClassCatalogue, *asked: Any) -> bytes:
+    def find(self: TaxonTable, *asked: Any) -> bytes:
         lists.append(asked)
         return b"{}"
 
-    monkeypatch.setattr(ClassCatalogue, "find", find)
+    monkeypatch.setattr(TaxonTable, "find", find)
     for language in ("fr", "fr, ja;q=0.5", "ja, fr;q=0.5, en;q=0.1"):  # nobody has Japanese names
         client.get("/v1/classes?q=kept", headers={"Accept-Language": language})
     assert lists == [(("fr", "en"), "kept", None)]

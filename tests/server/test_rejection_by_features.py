@@ -1,5 +1,6 @@
 """Rejection by features: over HTTP, with `predict`, from the bundle."""
 
+import io
 import json
 import shutil
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from florilege.server.answers.pipeline import open_pipeline
 from florilege.server.answers.query import LocalizedQuery
 from florilege.server.app import create_app
 from florilege.server.cli import app
+from florilege.server.predict.formats import print_table
 from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.identify_request import identify
@@ -186,6 +188,10 @@ def test_a_set_holds_none_of_these_where_asked_at_the_coverage_asked_for(planted
         answer = pipeline([MINT], query, "r").answer
         assert answer.set.none_of_these is expected
         assert not answer.warnings
+        line = {"path": "mint.png", "paths": ["mint.png"], "error": None}
+        table = io.StringIO()
+        print_table([line | answer.model_dump(mode="json")], table, common_names=False)
+        assert ("or none of these" in table.getvalue()) is bool(expected)
 
 
 def test_none_of_these_is_unknown_without_features(bundle: Path) -> None:

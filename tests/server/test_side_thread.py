@@ -37,7 +37,7 @@ def running(bundle: Path) -> Iterator[Running]:
             {},
         ),
         (
-            "florilege.server.answers.class_list.ClassCatalogue.find",
+            "florilege.server.answers.class_list.TaxonTable.find",
             "GET",
             "/v1/classes?limit=3",
             {},

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,47 +13,17 @@ from florilege.calibration.marginals import top_k_marginals
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.schema import Columns
 from florilege.models.bundle import open_bundle
-from florilege.server.answers.answer import _best_first, answer, judge, operating_point
-from florilege.server.answers.common_names import TaxonTable
+from florilege.server.answers.answer import _best_first, operating_point
 from florilege.server.answers.query import LocalizedQuery
 from florilege.server.problems import Code
-from florilege.server.schemas import Answer, Model
 from tests.server import garden
+from tests.server.answers.answer_by_hand import TABLE, ask, by_hand, logits, scores_of
 from tests.server.raised_problem import raises_problem
-
-MODEL = Model(name="garden", version="1", bundle_sha256="b", calibration_id="c")
-SOFTMAX = "softmax"
 
 
 @pytest.fixture(scope="module")
 def record(bundle: Path) -> CalibrationRecord:
     return CalibrationRecord.from_json(open_bundle(bundle).read("calibration.json"))
-
-
-def logits(photos: int = 1, seed: int = 0) -> dict[str, np.ndarray]:
-    values = np.random.default_rng(seed).normal(0, 3, (photos, len(garden.FLOWERS)))
-    single = values.astype(np.float32)
-    return {"sccp": single, "multi_label": single * 0.4 - 3}
-
-
-def ask(record: CalibrationRecord, values: dict[str, np.ndarray], **fields: object) -> Answer:
-    expected = LocalizedQuery(**fields)  # type: ignore[arg-type]  # each test passes fitting ones
-    named: dict[str, Any] = {"taxa": TaxonTable(garden.classes()), "model": MODEL, "answer_id": "r"}
-    result, inside = answer(values, expected, record, judge(values, expected, record), **named)
-    assert int(inside.sum()) == result.set.size
-    return result
-
-
-def by_hand(record: CalibrationRecord, values: dict[str, np.ndarray]) -> np.ndarray:
-    """Scores of the served head, from the formulas; shape ``(classes,)``."""
-    served = values[record.head].astype(np.float64)
-    if record.score_kind == SOFTMAX:
-        powers = np.exp(served)
-        rows = powers / powers.sum(axis=1, keepdims=True)
-    else:
-        rows = 1 / (1 + np.exp(-served))
-    mean: np.ndarray = rows.mean(axis=0)
-    return mean
 
 
 @pytest.mark.parametrize("k", [1.0, 2.0, 3.0, 4.7])
@@ -66,13 +35,12 @@ def test_the_set_is_what_reaches_lambda_and_the_best_class(
     scores = by_hand(record, values)
     result = ask(record, values, k=k)
     lambda_val = record.point("average_k", k=k).lambda_val
-    expected = set(np.flatnonzero(scores >= lambda_val)) | {int(scores.argmax())}
-    assert {garden.classes().index_of[r.class_id] for r in result.results} == expected
-    assert result.set.lambda_val == lambda_val
-    assert result.set.size == len(expected)
-    assert [r.score for r in result.results] == pytest.approx(
-        sorted((scores[int(i)] for i in expected), reverse=True)
-    )
+    assert lambda_val is not None
+    expected = {id_ for id_, score in scores.items() if score >= lambda_val}
+    expected |= {max(scores, key=lambda id_: scores[id_])}
+    assert scores_of(result) == pytest.approx({id_: scores[id_] for id_ in expected})
+    assert list(scores_of(result).values()) == sorted(scores_of(result).values(), reverse=True)
+    assert (result.set.lambda_val, result.set.size) == (lambda_val, len(expected))
 
 
 @given(
@@ -100,16 +68,17 @@ def test_a_larger_k_only_adds_classes(record: CalibrationRecord) -> None:
 
 def test_without_k_the_default_is_used_and_reported(record: CalibrationRecord) -> None:
     result = ask(record, logits())
-    assert record.default_k == 3.0
-    assert (result.query.k, result.set.k) == (3.0, 3.0)
+    assert record.default_k == result.query.k == result.set.k == 3.0
+    assert result.best_match == result.results[0].taxon.scientific_name
     assert result == ask(record, logits(), k=3.0)
 
 
 def test_top_k_gives_exactly_k_and_no_lambda(record: CalibrationRecord) -> None:
     result = ask(record, logits(), rule="top_k", k=5)
     assert (result.set.size, len(result.results), result.set.lambda_val) == (5, 5, None)
-    best = np.argsort(-by_hand(record, logits()))[:5]
-    assert [r.class_id for r in result.results] == [garden.FLOWERS[i][0] for i in best]
+    scores = by_hand(record, logits())
+    best = sorted(scores, key=lambda id_: -scores[id_])[:5]
+    assert [r.class_id for r in result.results] == best
 
 
 def test_coverage_rules_take_a_coverage_and_balanced_scores_are_those_compared(
@@ -117,11 +86,10 @@ def test_coverage_rules_take_a_coverage_and_balanced_scores_are_those_compared(
 ) -> None:
     result = ask(record, logits(), rule="coverage", coverage=0.9)
     assert (result.set.coverage, result.set.k, result.query.coverage) == (0.9, None, 0.9)
-    balanced = ask(record, logits(), rule="balanced_average_k", k=3, include=frozenset({"scores"}))
+    balanced = ask(record, logits(), rule="balanced_average_k", k=3, include=["scores"])
     point = record.point("balanced_average_k", k=3)
-    compared = point.compare(by_hand(record, logits()))
-    by_id = {r.class_id: r.score for r in balanced.results}
-    assert [by_id[f[0]] for f in garden.FLOWERS] == pytest.approx(list(compared))
+    compared = point.compare(list(by_hand(record, logits()).values()))
+    assert scores_of(balanced) == pytest.approx(dict(zip(TABLE.ids, compared, strict=True)))
     assert point.lambda_val is not None
     assert all(r.in_set == (r.score >= point.lambda_val) for r in balanced.results[1:])
     assert balanced.set.lambda_val == point.lambda_val
@@ -129,7 +97,7 @@ def test_coverage_rules_take_a_coverage_and_balanced_scores_are_those_compared(
 
 def test_include_scores_appends_the_other_classes_in_order(record: CalibrationRecord) -> None:
     plain = ask(record, logits())
-    full = ask(record, logits(), include=frozenset({"scores"}))
+    full = ask(record, logits(), include=["scores"])
     assert full.results[: plain.set.size] == plain.results
     assert len(full.results) == len(garden.FLOWERS)
     assert [r.rank for r in full.results] == list(range(1, 13))
@@ -147,7 +115,7 @@ def test_max_results_cuts_the_list_not_the_set(record: CalibrationRecord) -> Non
     assert cut.results == whole.results[:2]
     enough = ask(record, logits(), k=6, max_results=whole.set.size)
     assert not enough.set.truncated
-    beyond = ask(record, logits(), k=6, max_results=whole.set.size, include=frozenset({"scores"}))
+    beyond = ask(record, logits(), k=6, max_results=whole.set.size, include=["scores"])
     assert beyond.results == whole.results
     assert not beyond.set.truncated
 
@@ -157,17 +125,12 @@ def test_more_photos_than_calibrated_are_averaged_and_called_uncalibrated(
 ) -> None:
     assert record.images == (1, 2, 3, 4)
     values = logits(photos=5, seed=1)
-    result = ask(record, values, include=frozenset({"scores"}))
-    scores = by_hand(record, values)
-    by_id = {r.class_id: r.score for r in result.results}
-    assert [by_id[f[0]] for f in garden.FLOWERS] == pytest.approx(list(scores))
+    result = ask(record, values, include=["scores"])
+    assert scores_of(result) == pytest.approx(by_hand(record, values))
     assert result.query.images == 5
     assert not result.set.calibrated
-    assert (result.set.expected_size, result.set.hit_rate, result.set.statement) == (
-        None,
-        None,
-        None,
-    )
+    about = result.set
+    assert [about.expected_size, about.hit_rate, about.statement] == [None] * 3
     assert [w.code for w in result.warnings] == ["fusion_not_calibrated"]
     assert result.set.lambda_val == record.point("average_k", k=3).lambda_val
 
@@ -177,33 +140,30 @@ def test_several_photos_have_a_threshold_of_their_own_where_calibrated(
     record: CalibrationRecord, photos: int
 ) -> None:
     values = logits(photos=photos, seed=1)
-    result = ask(record, values, k=2, include=frozenset({"scores"}))
+    result = ask(record, values, k=2, include=["scores"])
     point = record.point("average_k", k=2, images=photos)
     assert point.lambda_val != record.point("average_k", k=2).lambda_val
     assert (result.set.calibrated, result.set.lambda_val) == (True, point.lambda_val)
     assert result.set.expected_size is not None
     assert result.set.expected_size.rows == point.rows < 480
-    by_id = {r.class_id: r.score for r in result.results}
-    assert [by_id[f[0]] for f in garden.FLOWERS] == pytest.approx(list(by_hand(record, values)))
+    assert scores_of(result) == pytest.approx(by_hand(record, values))
     assert point.lambda_val is not None
     assert all(r.in_set == (r.score >= point.lambda_val) for r in result.results[1:])
     assert [w.code for w in result.warnings] == ["fusion_from_same_class"]
 
 
-def test_a_k_calibrated_only_for_one_photo_is_averaged_for_two(
-    record: CalibrationRecord,
-) -> None:
+def test_a_k_calibrated_only_for_one_photo_is_averaged_for_two(record: CalibrationRecord) -> None:
     result = ask(record, logits(photos=2), k=2.5)
     assert (result.set.k, result.set.calibrated) == (2.5, False)
     assert result.set.lambda_val == record.point("average_k", k=2.5).lambda_val
 
 
+@pytest.mark.parametrize("rule", ["average_k", "top_k", "coverage"])
 def test_several_photos_get_the_default_k_of_one_photo(
-    record: CalibrationRecord,
+    record: CalibrationRecord, rule: str
 ) -> None:
-    for rule in ("average_k", "top_k", "coverage"):
-        one, two = (ask(record, logits(photos=photos), rule=rule) for photos in (1, 2))
-        assert (one.set.k, one.set.coverage) == (two.set.k, two.set.coverage)
+    one, two = (ask(record, logits(photos=photos), rule=rule) for photos in (1, 2))
+    assert (one.set.k, one.set.coverage) == (two.set.k, two.set.coverage)
 
 
 def test_several_photos_get_the_default_k_even_if_they_are_not_calibrated_for_it(
@@ -222,12 +182,11 @@ def test_top_k_of_several_photos_ranks_by_the_mean_of_their_marginals(
     record: CalibrationRecord,
 ) -> None:
     values = logits(photos=3, seed=4)
-    result = ask(record, values, rule="top_k", k=5, include=frozenset({"scores"}))
+    result = ask(record, values, rule="top_k", k=5, include=["scores"])
     assert record.point("top_k", k=5, images=3).table.fusion == "mean_marginal"
     mean = top_k_marginals(values[record.head], 5).mean(axis=0)
-    by_id = {r.class_id: r.score for r in result.results}
-    assert [by_id[f[0]] for f in garden.FLOWERS] == pytest.approx(list(mean))
-    best = {garden.FLOWERS[i][0] for i in np.argsort(-mean)[:5]}
+    assert scores_of(result) == pytest.approx(dict(zip(TABLE.ids, mean, strict=True)))
+    best = {TABLE.ids[i] for i in np.argsort(-mean)[:5]}
     assert {r.class_id for r in result.results if r.in_set} == best
 
 
@@ -247,20 +206,15 @@ def test_one_photo_is_calibrated_and_says_what_was_measured(record: CalibrationR
 
 def test_marginals_come_only_when_asked_for_and_add_up_to_k(record: CalibrationRecord) -> None:
     assert {r.top_k_probability for r in ask(record, logits()).results} == {None}
-    result = ask(record, logits(2), k=2.6, include=frozenset({"scores", "marginals"}))
+    result = ask(record, logits(2), k=2.6, include=["scores", "marginals"])
     probabilities = [r.top_k_probability for r in result.results]
     assert sum(p for p in probabilities if p is not None) == pytest.approx(3.0)
     assert all(p is not None and 0 <= p <= 1 for p in probabilities)
 
 
-def test_best_match_is_the_best_of_the_set(record: CalibrationRecord) -> None:
-    result = ask(record, logits())
-    assert result.best_match == result.results[0].taxon.scientific_name
-
-
 def test_rollup_is_null_until_asked_for(record: CalibrationRecord) -> None:
     assert ask(record, logits()).rollup is None
-    rollup = ask(record, logits(), include=frozenset({"rollup"})).rollup
+    rollup = ask(record, logits(), include=["rollup"]).rollup
     assert rollup is not None
     assert {group.rank for group in rollup} == {"genus", "family"}
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from florilege.models.classes import ClassTable
-from florilege.server.answers.class_list import ClassCatalogue
-from florilege.server.answers.common_names import LANGUAGES_KEPT, TaxonTable
+from florilege.server.answers.class_list import LANGUAGES_KEPT, TaxonTable
 from florilege.server.schemas import Taxon
 from tests.server import garden
 
@@ -17,18 +16,18 @@ TABLE = garden.classes()
 @pytest.fixture
 def languages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The languages in which taxa were created, one entry per call."""
-    make, languages = TaxonTable._make, list[str]()
+    make, languages = TaxonTable._make_taxon, list[str]()
 
     def noted(table: TaxonTable, class_id: str, language: str) -> Taxon:
         languages.append(language)
         return make(table, class_id, language)
 
-    monkeypatch.setattr(TaxonTable, "_make", noted)
+    monkeypatch.setattr(TaxonTable, "_make_taxon", noted)
     return languages
 
 
 def test_a_list_holds_the_entries_of_its_classes() -> None:
-    classes = ClassCatalogue(TaxonTable(TABLE))
+    classes = TaxonTable(TABLE)
     listed = json.loads(classes.find(["fr", "en"], "rosa", 2))
     entries = [json.loads(classes.entry(id_, ["fr", "en"])) for id_ in ("1001", "1002")]
     assert listed == {"total": 3, "classes": entries}
@@ -37,7 +36,7 @@ def test_a_list_holds_the_entries_of_its_classes() -> None:
 
 
 def test_a_class_is_serialised_once_per_language(languages: list[str]) -> None:
-    classes = ClassCatalogue(TaxonTable(TABLE))
+    classes = TaxonTable(TABLE)
     french = classes.find(["fr-ch", "fr", "en"], None, None)
     assert len(languages) == len(TABLE)
     assert {"fr", "en", ""} == set(languages)  # some have English names alone, one has none
@@ -51,7 +50,7 @@ def test_a_class_is_serialised_once_per_language(languages: list[str]) -> None:
 def test_entries_of_the_last_languages_are_cached(languages: list[str]) -> None:
     names = {f"x{number}": ("name",) for number in range(LANGUAGES_KEPT + 1)}
     rose = replace(TABLE[0], common_names=names)
-    classes = ClassCatalogue(TaxonTable(ClassTable((rose,))))
+    classes = TaxonTable(ClassTable((rose,)))
     for language in names:
         classes.entry(rose.id, [language])
     classes.entry(rose.id, [f"x{LANGUAGES_KEPT}"])

@@ -5,10 +5,10 @@ from dataclasses import asdict
 import pytest
 
 from florilege.models.classes import ClassInfo, ClassTable, Thumbnail
+from florilege.server.answers.class_list import TaxonTable
 from florilege.server.answers.common_names import (
     MAX_LANGUAGES,
     MAX_TAG_LENGTH,
-    TaxonTable,
     _accepted_languages,
     fallback_chain,
 )

@@ -11,21 +11,16 @@ from florilege.calibration.marginals import top_k_marginals
 from florilege.calibration.record import CalibrationRecord
 from florilege.models.bundle import open_bundle
 from florilege.models.class_lists import RegionList
-from florilege.server.answers.answer import answer, judge
-from florilege.server.answers.common_names import TaxonTable
-from florilege.server.answers.query import LocalizedQuery
 from florilege.server.answers.restriction import (
     MAX_SUGGESTED_FOR,
     MAX_UNKNOWN_LISTED,
     ClassLists,
 )
 from florilege.server.problems import Code
-from florilege.server.schemas import Answer, Model
 from tests.server import garden
+from tests.server.answers.answer_by_hand import TABLE, ask_listed, by_hand, logits, scores_of
 from tests.server.raised_problem import raises_problem
 
-MODEL = Model(name="garden", version="1", bundle_sha256="b", calibration_id="c")
-TABLE = garden.classes()
 HEATH = ("1002", "1004", "1007", "1008", "1012")
 PAIR = ("1001", "1011")
 
@@ -46,55 +41,19 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> CalibrationRecord:
     return CalibrationRecord.from_json(open_bundle(bundle).read("calibration.json"))
 
 
-def logits(photos: int = 1, seed: int = 0) -> dict[str, np.ndarray]:
-    values = np.random.default_rng(seed).normal(0, 3, (photos, len(garden.FLOWERS)))
-    single = values.astype(np.float32)
-    return {"sccp": single, "multi_label": single * 0.4 - 3}
-
-
-def ask(
-    record: CalibrationRecord,
-    values: dict[str, np.ndarray],
-    lists: ClassLists | None = None,
-    **fields: object,
-) -> tuple[Answer, set[str]]:
-    expected = LocalizedQuery(**fields)  # type: ignore[arg-type]  # each test passes fitting ones
-    restriction = (lists or ClassLists.of(TABLE, record)).restriction(expected)
-    named: dict[str, Any] = {"taxa": TaxonTable(TABLE), "model": MODEL, "answer_id": "r"}
-    verdict = judge(values, expected, record)
-    result, inside = answer(values, expected, record, verdict, restriction=restriction, **named)
-    assert inside.shape == (len(TABLE),)
-    members = {TABLE[int(index)].id for index in np.flatnonzero(inside)}
-    if not result.set.truncated:
-        assert members == {r.class_id for r in result.results if r.in_set}
-    return result, members
-
-
-def by_hand(
-    record: CalibrationRecord, values: dict[str, np.ndarray], ids: tuple[str, ...]
-) -> dict[str, float]:
-    """Scores of the listed classes among themselves, from the formula."""
-    served = values[record.head].astype(np.float64)[:, list(indices(ids))]
-    powers = np.exp(served)
-    rows = powers / powers.sum(axis=1, keepdims=True)
-    if record.score_kind == "sigmoid":
-        rows = powers / (1 + powers)
-    return dict(zip(ids, rows.mean(axis=0).tolist(), strict=True))
-
-
 @pytest.mark.parametrize("seed", range(6))
 def test_a_calibrated_list_is_scored_alone_against_its_own_threshold(
     record: CalibrationRecord, seed: int
 ) -> None:
     values = logits(seed=seed)
     scores = by_hand(record, values, HEATH)
-    result, members = ask(record, values, list="heath", k=2.0, include=frozenset({"scores"}))
+    result, members = ask_listed(record, values, list="heath", k=2.0, include=["scores"])
     point = record.point("average_k", k=2, list_name="heath")
     assert result.set.lambda_val == point.lambda_val != record.point("average_k", k=2).lambda_val
     best = max(scores, key=lambda id_: scores[id_])
     assert point.lambda_val is not None
     assert members == {id_ for id_ in HEATH if scores[id_] >= point.lambda_val} | {best}
-    assert {r.class_id: r.score for r in result.results} == pytest.approx(scores)
+    assert scores_of(result) == pytest.approx(scores)
     assert result.set.calibrated
     assert result.set.expected_size is not None
     assert result.set.expected_size.rows == point.rows == len(HEATH) * garden.PER_CLASS
@@ -112,7 +71,7 @@ def test_classes_without_a_calibration_get_the_threshold_of_all_and_no_figures(
                         ("coverage", {"coverage": 0.9}), ("class_coverage", {"coverage": 0.9}),
                         ("top_k", {"k": 2.0})):  # fmt: skip
         result: dict[str, Any] = value
-        outcome, members = ask(record, logits(), only=list(ids), rule=rule, **result)
+        outcome, members = ask_listed(record, logits(), only=list(ids), rule=rule, **result)
         whole = record.point(rule, **result)
         assert outcome.set.lambda_val == whole.lambda_val
         assert not outcome.set.calibrated
@@ -135,16 +94,16 @@ def test_classes_without_a_calibration_get_the_threshold_of_all_and_no_figures(
 def test_exactly_the_classes_of_a_calibrated_list_are_calibrated_under_any_name(
     record: CalibrationRecord,
 ) -> None:
-    reference, _ = ask(record, logits(), list="heath")
-    by_ids, _ = ask(record, logits(), only=list(reversed(HEATH)))
+    reference, _ = ask_listed(record, logits(), list="heath")
+    by_ids, _ = ask_listed(record, logits(), only=list(reversed(HEATH)))
     berge = RegionList(name="berge", classes=indices(HEATH))
     lists = ClassLists.of(TABLE, record).adding([berge])
-    by_file, _ = ask(record, logits(), lists, list="berge")
+    by_file, _ = ask_listed(record, logits(), lists, list="berge")
     assert reference.set == by_ids.set == by_file.set
     assert reference.set.calibrated
     assert by_file.query.list == "berge"
-    assert not ask(record, logits(), only=[*HEATH, "1001"])[0].set.calibrated
-    assert not ask(record, logits(), only=list(HEATH[1:]))[0].set.calibrated
+    assert not ask_listed(record, logits(), only=[*HEATH, "1001"])[0].set.calibrated
+    assert not ask_listed(record, logits(), only=list(HEATH[1:]))[0].set.calibrated
 
 
 def test_a_list_that_differs_from_the_calibrated_one_is_uncalibrated_and_logged(
@@ -155,23 +114,25 @@ def test_a_list_that_differs_from_the_calibrated_one_is_uncalibrated_and_logged(
     assert caplog.text == ""
     other = lists.adding([RegionList(name="heath", classes=indices(PAIR))])
     assert "list heath differs from the list" in caplog.text
-    assert ask(record, logits(), other, list="heath")[0].set.calibrated  # they are those of `pair`
+    assert ask_listed(record, logits(), other, list="heath")[
+        0
+    ].set.calibrated  # they are those of `pair`
     other = lists.adding([RegionList(name="heath", classes=(0, 1))])
-    assert not ask(record, logits(), other, list="heath")[0].set.calibrated
+    assert not ask_listed(record, logits(), other, list="heath")[0].set.calibrated
 
 
 @pytest.mark.parametrize("k", [3.0, 5.0, 10.0])
 def test_a_k_beyond_the_list_gives_all_of_it(record: CalibrationRecord, k: float) -> None:
     for rule in ("average_k", "top_k"):
-        result, members = ask(
-            record, logits(), list="pair", rule=rule, k=k, include=frozenset({"marginals"})
+        result, members = ask_listed(
+            record, logits(), list="pair", rule=rule, k=k, include=["marginals"]
         )
         assert members == set(PAIR)
         assert (result.set.k, result.set.size, result.set.calibrated) == (k, 2, True)
         assert result.set.expected_size is not None
         assert result.set.expected_size.value == 2
         assert [r.top_k_probability for r in result.results] == pytest.approx([1, 1])
-        uncalibrated, members = ask(record, logits(), only=["1005", "1006"], rule=rule, k=k)
+        uncalibrated, members = ask_listed(record, logits(), only=["1005", "1006"], rule=rule, k=k)
         assert (rule == "average_k") or members == {"1005", "1006"}
         assert not uncalibrated.set.calibrated
 
@@ -179,31 +140,31 @@ def test_a_k_beyond_the_list_gives_all_of_it(record: CalibrationRecord, k: float
 def test_a_k_missing_from_the_list_is_uncalibrated_and_an_unknown_k_is_refused(
     record: CalibrationRecord,
 ) -> None:
-    assert not ask(record, logits(), list="heath", k=2.5)[0].set.calibrated
+    assert not ask_listed(record, logits(), list="heath", k=2.5)[0].set.calibrated
     with raises_problem(Code.NOT_CALIBRATED) as refused:
-        ask(record, logits(), list="heath", k=2.55)
+        ask_listed(record, logits(), list="heath", k=2.55)
     assert refused.value.allowed == record.ks("average_k")
-    assert not ask(record, logits(), list="heath", guarantee="probability")[0].set.calibrated
+    assert not ask_listed(record, logits(), list="heath", guarantee="probability")[0].set.calibrated
 
 
 def test_a_photo_that_rules_out_the_whole_list_gets_an_answer(record: CalibrationRecord) -> None:
     values = logits()
     values[record.head][:, list(indices(PAIR))] = -np.inf
-    outcome, members = ask(record, values, list="pair", include=frozenset({"marginals"}))
+    outcome, members = ask_listed(record, values, list="pair", include=["marginals"])
     assert [result.score for result in outcome.results] == [0.5, 0.5]
     assert members == set(PAIR)
 
 
 def test_several_photos_with_a_list_are_not_calibrated(record: CalibrationRecord) -> None:
     values = logits(photos=2)
-    result, _ = ask(record, values, list="heath", include=frozenset({"scores"}))
+    result, _ = ask_listed(record, values, list="heath", include=["scores"])
     assert not result.set.calibrated
     assert "list_not_calibrated" in {warned.code for warned in result.warnings}
     assert "fusion_not_calibrated" not in {warned.code for warned in result.warnings}
     assert result.set.lambda_val == record.point("average_k", images=2).lambda_val
     expected = by_hand(record, values, HEATH)
-    assert {r.class_id: r.score for r in result.results} == pytest.approx(expected)
-    seven = ask(record, logits(photos=7), list="heath")[0]
+    assert scores_of(result) == pytest.approx(expected)
+    seven = ask_listed(record, logits(photos=7), list="heath")[0]
     assert [warned.code for warned in seven.warnings] == [
         "fusion_not_calibrated", "list_not_calibrated",
     ]  # fmt: skip
@@ -213,11 +174,11 @@ def test_rejection_is_judged_by_all_classes_before_the_list(record: CalibrationR
     assert record.rejection is not None
     values = logits()
     strict = replace(record, rejection=replace(record.rejection, threshold=1e9))
-    plain, _ = ask(strict, values)
-    listed, _ = ask(strict, values, list="heath")
+    plain, _ = ask_listed(strict, values)
+    listed, _ = ask_listed(strict, values, list="heath")
     assert listed.rejection == plain.rejection
     assert listed.rejection.verdict == "suspect"
-    refused, members = ask(strict, values, list="heath", reject=True)
+    refused, members = ask_listed(strict, values, list="heath", reject=True)
     assert (refused.rejection.verdict, members, refused.set.calibrated) == (
         "rejected", set(), False,
     )  # fmt: skip
@@ -226,8 +187,8 @@ def test_rejection_is_judged_by_all_classes_before_the_list(record: CalibrationR
 def test_rollup_marginals_and_cut_lists_are_about_the_listed_classes(
     record: CalibrationRecord,
 ) -> None:
-    include = frozenset({"scores", "marginals", "rollup"})
-    result, _ = ask(record, logits(), list="heath", k=2.0, include=include)
+    include = ["scores", "marginals", "rollup"]
+    result, _ = ask_listed(record, logits(), list="heath", k=2.0, include=include)
     scores = by_hand(record, logits(), HEATH)
     genera = {TABLE[TABLE.index_of[id_]].genus for id_ in HEATH}
     assert result.rollup is not None
@@ -243,41 +204,41 @@ def test_rollup_marginals_and_cut_lists_are_about_the_listed_classes(
     few = logits()[record.head][:, list(indices(HEATH))]
     marginals = dict(zip(HEATH, top_k_marginals(few, 2)[0].tolist(), strict=True))
     assert {r.class_id: r.top_k_probability for r in result.results} == pytest.approx(marginals)
-    view, members = ask(record, logits(), list="pair", k=3.0, max_results=1)
+    view, members = ask_listed(record, logits(), list="pair", k=3.0, max_results=1)
     assert members == set(PAIR)
     assert (len(view.results), view.set.size, view.set.truncated) == (1, 2, True)
 
 
 def test_only_takes_ids_genera_and_families_and_narrows_a_list(record: CalibrationRecord) -> None:
-    result, _ = ask(record, logits(), only=["rosa", "VIOLACEAE", "1012"])
+    result, _ = ask_listed(record, logits(), only=["rosa", "VIOLACEAE", "1012"])
     assert result.query.only == ["1001", "1002", "1003", "1006", "1007", "1012"]
-    both, _ = ask(record, logits(), list="heath", only=["Rosaceae", "1004", "1005"])
+    both, _ = ask_listed(record, logits(), list="heath", only=["Rosaceae", "1004", "1005"])
     assert (both.query.list, both.query.only) == ("heath", ["1002", "1004"])
     with raises_problem(Code.INVALID_PARAMETER, match="names no class that is in the list 'pair'"):
-        ask(record, logits(), list="pair", only=["Viola"])
+        ask_listed(record, logits(), list="pair", only=["Viola"])
 
 
 def test_unknown_names_are_listed_with_similar_ones(record: CalibrationRecord) -> None:
     with raises_problem(Code.UNKNOWN_LIST, match="no list is named 'moor'") as refused:
-        ask(record, logits(), list="moor")
+        ask_listed(record, logits(), list="moor")
     assert refused.value.allowed == ["heath", "pair"]
     with raises_problem(Code.UNKNOWN_CLASS, match=r"named 'Roza', 'xyz'$") as unknown:
-        ask(record, logits(), only=["1001", "Roza", "xyz"])
+        ask_listed(record, logits(), only=["1001", "Roza", "xyz"])
     assert unknown.value.allowed == ["Rosa"]
     with raises_problem(Code.UNKNOWN_CLASS) as unknown:
-        ask(record, logits(), only=["xyz"])
+        ask_listed(record, logits(), only=["xyz"])
     assert unknown.value.allowed is None
     assert "and" not in unknown.value.detail
     words = [f"unheard of {number}" for number in range(MAX_UNKNOWN_LISTED + 3)]
     with raises_problem(Code.UNKNOWN_CLASS, match="and 3 more are unknown") as unknown:
-        ask(record, logits(), only=words)
+        ask_listed(record, logits(), only=words)
     assert unknown.value.detail.count("unheard of") == MAX_UNKNOWN_LISTED
     with raises_problem(Code.UNKNOWN_CLASS) as unknown:
-        ask(record, logits(), only=["Roza", "Violla", "Papver", "Belis"])
+        ask_listed(record, logits(), only=["Roza", "Violla", "Papver", "Belis"])
     assert unknown.value.allowed == ["Rosa", "Viola", "Papaver"]
     assert MAX_SUGGESTED_FOR == 3
     with raises_problem(Code.INVALID_PARAMETER, match="it names no class"):
-        ask(record, logits(), only=[])
+        ask_listed(record, logits(), only=[])
     none = replace(record, lists=(), tables=tuple(t for t in record.tables if t.list_name is None))
     with raises_problem(Code.UNKNOWN_LIST, match="this server has no lists"):
-        ask(none, logits(), list="heath")
+        ask_listed(none, logits(), list="heath")

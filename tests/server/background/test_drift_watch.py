@@ -2,16 +2,17 @@
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
 from florilege.calibration.distribution import logsumexp
-from florilege.calibration.monitoring.monitor import WATCHED, Alarm
+from florilege.calibration.monitoring.monitor import WATCHED
 from florilege.calibration.record import CalibrationRecord
 from florilege.errors import UsageError
 from florilege.models.bundle import open_bundle
@@ -24,6 +25,14 @@ from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.metric_values import value
+from tests.server.server_thread import wait_for
+
+Traffic = Callable[..., list[AnsweredRequest]]
+
+
+@pytest.fixture(autouse=True)
+def _no_portion_ends_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drift_watch, "MOST_WAIT_S", 60.0)
 
 
 @pytest.fixture(scope="module")
@@ -32,129 +41,132 @@ def record(bundle: Path) -> CalibrationRecord:
 
 
 @pytest.fixture(scope="module")
-def session(bundle: Path) -> Session:
-    return Session(open_bundle(bundle), device="cpu")
+def traffic(bundle: Path, record: CalibrationRecord) -> Traffic:
+    """Makes photos distributed as those of the validation, optionally dimmer."""
+    session = Session(open_bundle(bundle), device="cpu")
+
+    def make(rows: int, *, dim: float = 1.0) -> list[AnsweredRequest]:
+        generator, requests = np.random.default_rng(3), []
+        for _ in range(rows):
+            colour = garden.COLOURS[generator.integers(12)] + generator.normal(0.0, 0.15, 3)
+            photo = garden.pixels(dim * colour, seed=int(generator.integers(2**31)))
+            logits = session.logits(photo[np.newaxis])[record.head]
+            requests.append(AnsweredRequest(logits=logits))
+        return requests
+
+    return make
 
 
-def traffic(
-    session: Session, record: CalibrationRecord, rows: int, *, dim: float = 1.0
-) -> Iterator[AnsweredRequest]:
-    """Photos distributed as those of the validation, optionally dimmer."""
-    generator = np.random.default_rng(3)
-    for _ in range(rows):
-        colour = garden.COLOURS[generator.integers(12)] + generator.normal(0.0, 0.15, 3)
-        photo = garden.pixels(dim * colour, seed=int(generator.integers(2**31)))
-        yield AnsweredRequest(logits=session.logits(photo[np.newaxis])[record.head])
+def watched(
+    record: CalibrationRecord,
+    photos: Iterable[AnsweredRequest],
+    state: Path | None = None,
+    *,
+    close: bool = True,
+) -> tuple[DriftWatch, Metrics]:
+    """A watch that has processed the photos, and its metrics."""
+    metrics = Metrics()
+    watch = DriftWatch(record, metrics, state)
+    for photo in photos:
+        watch.on_answer(photo)
+    if close:
+        watch.close()
+    return watch, metrics
 
 
-def alarms(metrics: Metrics) -> dict[str, float]:
-    values = (value(metrics, "drift_alarm", watched=name) for name in WATCHED)
-    return dict(zip(WATCHED, values, strict=True))
+def overheard(watch: DriftWatch) -> list[tuple[np.ndarray, ...]]:
+    """What the monitor of a watch gets from now on."""
+    update, calls = watch.monitor.update, list[tuple[np.ndarray, ...]]()
+
+    def listen(*values: np.ndarray) -> Any:
+        calls.append(values)
+        return update(*values)
+
+    watch.monitor.update = listen  # type: ignore[method-assign,assignment]  # to overhear
+    return calls
+
+
+def raised(metrics: Metrics) -> set[str]:
+    return {name for name in WATCHED if value(metrics, "drift_alarm", watched=name)}
 
 
 def test_photos_like_those_of_the_validation_raise_no_alarm(
-    session: Session, record: CalibrationRecord, caplog: pytest.LogCaptureFixture
+    traffic: Traffic, record: CalibrationRecord, caplog: pytest.LogCaptureFixture
 ) -> None:
-    metrics = Metrics()
-    watch = DriftWatch(record, metrics, None)
-    for result in traffic(session, record, 1000):
-        watch.on_answer(result)
-    watch.close()
-    assert alarms(metrics) == dict.fromkeys(WATCHED, 0)
+    _, metrics = watched(record, traffic(1000))
+    assert raised(metrics) == set()
     assert value(metrics, "drift_photos") == 1000
     assert "drift" not in caplog.text
 
 
 def test_other_photos_raise_an_alarm_that_is_logged_once(
-    session: Session, record: CalibrationRecord, caplog: pytest.LogCaptureFixture
+    traffic: Traffic, record: CalibrationRecord, caplog: pytest.LogCaptureFixture
 ) -> None:
-    metrics = Metrics()
-    watch = DriftWatch(record, metrics, None)
-    for result in traffic(session, record, 1000, dim=0.4):
-        watch.on_answer(result)
-    watch.close()
-    raised = {name for name, value in alarms(metrics).items() if value}
-    assert raised == {alarm.watched for alarm in watch.monitor.alarms} != set()
-    assert caplog.text.count("drift:") == len(raised)
+    watch, metrics = watched(record, traffic(1000, dim=0.4))
+    assert raised(metrics) == {alarm.watched for alarm in watch.monitor.alarms} != set()
+    assert caplog.text.count("drift:") == len(raised(metrics))
     assert "calibrate on newer photos" in caplog.text
 
 
 @pytest.mark.parametrize("split", ["val", "traffic"])
 def test_what_a_calibration_from_traffic_left_out_is_not_compared_with_it(
-    session: Session, record: CalibrationRecord, split: str
+    traffic: Traffic, record: CalibrationRecord, split: str
 ) -> None:
-    assert record.rejection is not None
-    judge = record.rejection.from_logits
+    judge = record.rejection and record.rejection.from_logits
     assert judge is not None
-    photos = list(traffic(session, record, 80))
+    photos = traffic(80)
     middle = float(np.median([judge.familiarity(content.logits) for content in photos]))
     strict = replace(judge, threshold=middle)  # every second photo is suspect
     suspect = sum(strict.verdict(result.logits)[1] for result in photos)
     assert 0 < suspect < len(photos)
     measured = replace(record.measured, split=split)
-    watch = DriftWatch(replace(record, measured=measured, rejection=strict), Metrics(), None)
-    for outcome in photos:
-        watch.on_answer(outcome)
-    watch.close()
+    watch, _ = watched(replace(record, measured=measured, rejection=strict), photos)
     assert watch.monitor.rows == len(photos) - (suspect if split == "traffic" else 0)
 
 
 def test_sets_and_scores_are_those_of_the_default_k(
-    session: Session, record: CalibrationRecord
+    traffic: Traffic, record: CalibrationRecord
 ) -> None:
     """The monitor gets the sets at the default K, for any query."""
-    watch = DriftWatch(record, Metrics(), None)
-    lines: list[tuple[list[float], ...]] = []
-    update = watch.monitor.update
-
-    def listen(sizes: np.ndarray, best: np.ndarray, lse: np.ndarray) -> list[object]:
-        lines.append((list(sizes), list(best), list(lse)))
-        return list(update(sizes, best, lse))
-
-    watch.monitor.update = listen  # type: ignore[method-assign,assignment]  # to overhear
-    result = list(traffic(session, record, 5))
-    for one in result:
-        watch.on_answer(one)
-    watch.on_idle()
-    logits = np.concatenate([one.logits for one in result]).astype(np.float64)
+    watch, photos = DriftWatch(record, Metrics(), None), traffic(5)
+    calls = overheard(watch)
+    for photo in photos:
+        watch.on_answer(photo)
+    watch.close()
+    logits = np.concatenate([photo.logits for photo in photos]).astype(np.float64)
     powers = np.exp(logits)
     scores = powers / powers.sum(axis=1, keepdims=True)
     lambda_val = record.point("average_k", k=record.default_k).lambda_val
     assert lambda_val is not None
-    ((sizes, best, lse),) = lines
-    assert sizes == list(np.maximum(1, (scores >= lambda_val).sum(axis=1)))
-    assert best == pytest.approx(list(scores.max(axis=1)))
-    assert lse == pytest.approx(list(np.log(powers.sum(axis=1))))
+    ((sizes, best, lse),) = calls
+    assert list(sizes) == list(np.maximum(1, (scores >= lambda_val).sum(axis=1)))
+    assert best == pytest.approx(scores.max(axis=1))
+    assert lse == pytest.approx(np.log(powers.sum(axis=1)))
 
 
-def test_photos_are_processed_in_portions_and_when_idle(
-    session: Session, record: CalibrationRecord, monkeypatch: pytest.MonkeyPatch
+def test_photos_are_processed_in_portions_and_the_last_without_more_traffic(
+    traffic: Traffic, record: CalibrationRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drift_watch, "ROWS_AT_ONCE", 4)
-    metrics = Metrics()
-    watch = DriftWatch(record, metrics, None)
+    watch, metrics = watched(record, [], close=False)
     looked = []
-    for result in traffic(session, record, 13):
-        watch.on_answer(result)
+    for photo in traffic(9):
+        watch.on_answer(photo)
         looked.append(value(metrics, "drift_photos"))
-    assert looked == [0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12]
-    watch.on_idle()
-    watch.on_idle()
-    assert value(metrics, "drift_photos") == 13
+    assert looked == [0, 0, 0, 4, 4, 4, 4, 8, 8]
+    monkeypatch.setattr(drift_watch, "MOST_WAIT_S", 0.0)
+    other, metrics = watched(record, traffic(1), close=False)
+    wait_for(lambda: value(metrics, "drift_photos") == 1)
+    assert (watch.monitor.rows, other.monitor.rows) == (8, 1)
 
 
 def test_the_state_does_not_depend_on_the_portions(
-    session: Session, record: CalibrationRecord, monkeypatch: pytest.MonkeyPatch
+    traffic: Traffic, record: CalibrationRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    photos = list(traffic(session, record, 41, dim=0.7))
-    results = []
+    photos, results = traffic(41, dim=0.7), []
     for rows in (1, 4, 40, 41, 64):
         monkeypatch.setattr(drift_watch, "ROWS_AT_ONCE", rows)
-        watch = DriftWatch(record, Metrics(), None)
-        for result in photos:
-            watch.on_answer(result)
-        watch.close()
-        plain = json.loads(watch.monitor.to_json())
+        plain = json.loads(watched(record, photos)[0].monitor.to_json())
         logs = [plain["tests"][name].pop("logs") for name in WATCHED]
         results.append((plain, np.concatenate(logs)))
     for counted, sums in results[1:]:
@@ -163,100 +175,77 @@ def test_the_state_does_not_depend_on_the_portions(
 
 
 def test_the_state_is_saved_now_and_then_without_an_alarm(
-    session: Session, record: CalibrationRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    traffic: Traffic, record: CalibrationRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = 1000.0
+    now, saved, state = 1000.0, [], tmp_path / "watch.json"
     monkeypatch.setattr(drift_watch, "monotonic", lambda: now)
     monkeypatch.setattr(drift_watch, "SAVE_EVERY_S", 60.0)
-    state = tmp_path / "watch.json"
+    monkeypatch.setattr(drift_watch, "ROWS_AT_ONCE", 1)
     watch = DriftWatch(record, Metrics(), state)
-    saved = []
-    for seconds, result in zip(
-        (0, 59, 60, 60.5, 61, 120, 121), traffic(session, record, 7), strict=True
-    ):
+    for seconds, photo in zip((0, 59, 60, 61.5, 63, 121, 123), traffic(7), strict=True):
         now = 1000.0 + seconds
-        watch.on_answer(result)
-        watch.on_idle()
+        watch.on_answer(photo)
         saved.append(json.loads(state.read_text())["rows"])
     assert saved == [0, 0, 0, 4, 4, 4, 7]
 
 
 def test_several_photos_of_a_request_count_as_one(
-    session: Session, record: CalibrationRecord
+    traffic: Traffic, record: CalibrationRecord
 ) -> None:
     watch = DriftWatch(record, Metrics(), None)
-    rows = np.concatenate([result.logits for result in traffic(session, record, 400)])
-    lines = list[int]()
-    update = watch.monitor.update
-
-    def listen(sizes: np.ndarray, best: np.ndarray, lse: np.ndarray) -> list[Alarm]:
-        lines.extend(np.flatnonzero(np.isin(logsumexp(rows), lse)) % 4)
-        return update(sizes, best, lse)
-
-    watch.monitor.update = listen  # type: ignore[method-assign,assignment]  # to overhear
+    rows = np.concatenate([photo.logits for photo in traffic(400)])
+    calls = overheard(watch)
     for request in rows.reshape(100, 4, -1):
         watch.on_answer(AnsweredRequest(logits=request))
     watch.close()
     assert watch.monitor.rows == 100
-    assert min(np.bincount(lines)) > 10  # the first, second, third and fourth photo alike
+    seen = np.concatenate([lse for _, _, lse in calls])
+    places = np.flatnonzero(np.isin(logsumexp(rows), seen)) % 4
+    assert min(np.bincount(places)) > 10  # the first, second, third and fourth photo alike
+
+
+def test_photos_of_requests_for_a_list_do_not_count(
+    traffic: Traffic, record: CalibrationRecord
+) -> None:
+    plain, listed = traffic(5), [replace(photo, restricted=True) for photo in traffic(9)]
+    assert watched(record, [*listed, *plain])[0].monitor.rows == 5
 
 
 def test_a_repeated_photo_does_not_count(
-    session: Session, record: CalibrationRecord, monkeypatch: pytest.MonkeyPatch
+    traffic: Traffic, record: CalibrationRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    metrics = Metrics()
-    watch = DriftWatch(record, metrics, None)
-    photos = list(traffic(session, record, 8, dim=0.4))
-    for _ in range(50):
-        for result in photos:
-            watch.on_answer(result)
-    watch.close()
+    photos = traffic(8, dim=0.4)
+    watch, metrics = watched(record, 50 * photos)
     assert watch.monitor.rows == 8
-    assert alarms(metrics) == dict.fromkeys(WATCHED, 0)
+    assert raised(metrics) == set()
     monkeypatch.setattr(drift_watch, "MAX_RECENT_PHOTOS", 4)
-    watch = DriftWatch(record, metrics, None)
-    for place in (0, 1, 2, 3, 0, 4, 0, 1):  # four are remembered, the least recent is forgotten
-        watch.on_answer(photos[place])
-    watch.close()
-    assert watch.monitor.rows == 6
+    order = (0, 1, 2, 3, 0, 4, 0, 1)  # four are remembered, the least recent is forgotten
+    assert watched(record, [photos[place] for place in order])[0].monitor.rows == 6
 
 
 def test_an_alarm_ends_when_photos_are_again_as_they_were_and_the_log_says_when(
-    session: Session, record: CalibrationRecord, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    traffic: Traffic, record: CalibrationRecord, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "florilege.server")
-    metrics, state = Metrics(), tmp_path / "watch.json"
-    watch = DriftWatch(record, metrics, state)
-    for result in traffic(session, record, 600, dim=0.4):
-        watch.on_answer(result)
-    watch.close()
-    raised = {name for name, value in alarms(metrics).items() if value}
-    assert raised
-    watch = DriftWatch(record, metrics, state)  # the server is started anew
-    for result in traffic(session, record, 2000):
-        watch.on_answer(result)
-    watch.close()
-    assert alarms(metrics) == dict.fromkeys(WATCHED, 0)
-    assert caplog.text.count("drift: over since photo ") == len(raised)
+    state = tmp_path / "watch.json"
+    first, metrics = watched(record, traffic(600, dim=0.4), state)
+    alarms = raised(metrics)
+    _, metrics = watched(record, [], state, close=False)  # the server is started anew
+    assert raised(metrics) == alarms == {alarm.watched for alarm in first.monitor.alarms} != set()
+    _, metrics = watched(record, traffic(2000), state)
+    assert raised(metrics) == set()
+    assert caplog.text.count("drift: over since photo ") == len(alarms)
 
 
 def test_the_state_is_kept_across_restarts_and_does_not_depend_on_splits(
-    session: Session, record: CalibrationRecord, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    traffic: Traffic, record: CalibrationRecord, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    photos = list(traffic(session, record, 150, dim=0.7))
-    whole = DriftWatch(record, Metrics(), None)
-    for result in photos:
-        whole.on_answer(result)
-    whole.close()
-    state = tmp_path / "watch.json"
+    photos, state = traffic(150, dim=0.7), tmp_path / "watch.json"
+    expected = json.loads(watched(record, photos)[0].monitor.to_json())
     for part in (photos[:37], photos[37:90], photos[90:]):
-        metrics = Metrics()
-        watch = DriftWatch(record, metrics, state)
-        for result in part:
-            watch.on_answer(result)
-        watch.close()
-    content, expected = json.loads(state.read_text()), json.loads(whole.monitor.to_json())
+        watched(record, part, state)
+    content = json.loads(state.read_text())
     assert (content["rows"], content["alarms"]) == (150, expected["alarms"])
     for name in WATCHED:
         assert content["tests"][name]["logs"] == pytest.approx(expected["tests"][name]["logs"])
@@ -265,48 +254,26 @@ def test_the_state_is_kept_across_restarts_and_does_not_depend_on_splits(
 
 
 def test_an_alarm_is_saved_at_once(
-    session: Session, record: CalibrationRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    traffic: Traffic, record: CalibrationRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drift_watch, "SAVE_EVERY_S", np.inf)
     state = tmp_path / "watch.json"
-    watch = DriftWatch(record, Metrics(), state)
-    for result in traffic(session, record, 300, dim=0.4):
-        watch.on_answer(result)
+    watch, _ = watched(record, traffic(300, dim=0.4), state, close=False)
     content, now = json.loads(state.read_text()), json.loads(watch.monitor.to_json())
     assert content["alarms"] == now["alarms"] != []
     assert content["rows"] < now["rows"]  # nothing was saved since
 
 
-def test_an_earlier_alarm_is_active_after_a_restart(
-    session: Session, record: CalibrationRecord, tmp_path: Path
-) -> None:
-    state = tmp_path / "watch.json"
-    first = DriftWatch(record, Metrics(), state)
-    for result in traffic(session, record, 600, dim=0.4):
-        first.on_answer(result)
-    first.close()
-    metrics = Metrics()
-    DriftWatch(record, metrics, state)
-    assert (
-        {name for name, value in alarms(metrics).items() if value}
-        == {alarm.watched for alarm in first.monitor.alarms}
-        != set()
-    )
-
-
 @pytest.mark.parametrize("damage", ["other calibration", "cut", "no json", "half of the tests"])
 def test_a_state_of_another_calibration_is_discarded_and_logged(
-    session: Session,
+    traffic: Traffic,
     record: CalibrationRecord,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     damage: str,
 ) -> None:
     state = tmp_path / "watch.json"
-    before = DriftWatch(record, Metrics(), state)
-    for result in traffic(session, record, 10):
-        before.on_answer(result)
-    before.close()
+    watched(record, traffic(10), state)
     text = state.read_text()
     plain = json.loads(text)
     del plain["tests"]["logsumexp"]
@@ -315,21 +282,20 @@ def test_a_state_of_another_calibration_is_discarded_and_logged(
     other = replace(record, calibration_id="new") if damage == "other calibration" else record
     watch = DriftWatch(other, Metrics(), state)
     assert "from the start" in caplog.text
-    fresh = DriftWatch(other, Metrics(), None)
-    assert watch.monitor.to_json() == fresh.monitor.to_json()
+    assert watch.monitor.to_json() == DriftWatch(other, Metrics(), None).monitor.to_json()
     assert json.loads(state.read_text())["rows"] == 0
 
 
 def test_a_state_that_cannot_be_written_is_logged_once_and_watching_continues(
-    session: Session, record: CalibrationRecord, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    traffic: Traffic, record: CalibrationRecord, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "gone"
     folder.mkdir()
     watch = DriftWatch(record, Metrics(), folder / "watch.json")
     (folder / "watch.json").unlink()
     folder.rmdir()
-    for result in traffic(session, record, 3):
-        watch.on_answer(result)
+    for photo in traffic(3):
+        watch.on_answer(photo)
         watch.close()
     assert watch.monitor.rows == 3
     assert caplog.text.count("cannot be written") == 1

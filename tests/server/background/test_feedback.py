@@ -19,7 +19,7 @@ from florilege.errors import FlorilegeError
 from florilege.feedback_store import FILE
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.server.app import create_app
-from florilege.server.background.feedback import _RecentAnswer, _RecentItems
+from florilege.server.background.feedback import _RecentAnswer
 from florilege.server.http.api_keys import client_of
 from florilege.server.routes import MAX_FEEDBACK_BYTES, MAX_IDEMPOTENCY_KEY_LENGTH
 from florilege.server.settings import Settings
@@ -54,6 +54,11 @@ def say(client: TestClient, given: Any, **headers: str) -> Any:
     return client.post("/v1/feedback", content=given, headers=typed)
 
 
+def confirm(client: TestClient, answer: dict[str, Any], class_id: str, **more: Any) -> Any:
+    """Feedback on an answer."""
+    return say(client, about(answer, class_id, **more))
+
+
 def about(answer: dict[str, Any], class_id: str, **more: Any) -> dict[str, Any]:
     return {"request_id": answer["id"], "class_id": class_id, **more}
 
@@ -75,7 +80,7 @@ def test_a_confirmed_class_is_stored_with_the_set_and_whether_it_was_in_it(
     answer = answered(client, k=3)
     inside = ids(answer)
     outside = next(f[0] for f in garden.FLOWERS if f[0] not in inside)
-    response = say(client, about(answer, inside[0], note="on a wall"))
+    response = confirm(client, answer, inside[0], note="on a wall")
     assert response.status_code == 202
     assert response.json() == {"request_id": answer["id"], "in_set": True, "photos": 0}
     (row,) = words(store)
@@ -105,7 +110,7 @@ def test_a_confirmed_class_is_stored_with_the_set_and_whether_it_was_in_it(
         "photos": 0,
     }
     other = answered(client)
-    assert say(client, about(other, outside)).json()["in_set"] is False
+    assert confirm(client, other, outside).json()["in_set"] is False
 
 
 def test_the_set_that_counts_is_the_whole_one_however_much_was_shown(
@@ -115,7 +120,7 @@ def test_the_set_that_counts_is_the_whole_one_however_much_was_shown(
     assert len(whole) > 1
     for query in ({"max_results": 1}, {"include": "scores"}):
         cut = answered(client, k=7, **query)
-        assert say(client, about(cut, whole[-1])).json()["in_set"] is True
+        assert confirm(client, cut, whole[-1]).json()["in_set"] is True
     assert [row["members"] for row in words(store)] == [sorted(whole)] * 2
 
 
@@ -125,7 +130,7 @@ def test_species_that_are_not_listed_miss_and_what_is_no_organism_does_not_count
     answers = [answered(client) for _ in range(4)]
     hit = ids(answers[0])[0]
     for answer, label in zip(answers, (hit, hit, "not_listed", "not_an_organism"), strict=True):
-        assert say(client, about(answer, label)).status_code == 202
+        assert confirm(client, answer, label).status_code == 202
     assert [row["in_set"] for row in words(store)] == [True, True, False, None]
     (result,) = audit_file(store).audits.values()
     assert (result.rows, result.hits, result.skipped) == (3, 2, 1)
@@ -134,7 +139,7 @@ def test_species_that_are_not_listed_miss_and_what_is_no_organism_does_not_count
 
 def test_the_set_of_a_rejected_photo_is_empty(client: TestClient, store: Path) -> None:
     answer = answered(client, garden.DULL, reject="true")
-    assert say(client, about(answer, "1001")).json()["in_set"] is False
+    assert confirm(client, answer, "1001").json()["in_set"] is False
     (row,) = words(store)
     assert (row["members"], row["verdict"]) == ([], "rejected")
     assert counted(client) == {"miss": 1}
@@ -143,7 +148,7 @@ def test_the_set_of_a_rejected_photo_is_empty(client: TestClient, store: Path) -
 def test_the_last_feedback_on_an_answer_counts(client: TestClient, store: Path) -> None:
     answer = answered(client)
     for label in (ids(answer)[0], "1002", "not_an_organism", "not_listed"):
-        assert say(client, about(answer, label)).status_code == 202
+        assert confirm(client, answer, label).status_code == 202
     report = audit_file(store, calibration_id=answer["model"]["calibration_id"])
     (result,) = report.audits.values()
     assert (result.rows, result.hits, report.damaged, len(words(store))) == (1, 0, 0, 4)
@@ -158,20 +163,30 @@ def test_a_repeated_key_stores_nothing_twice_and_goes_with_one_content(
     again = say(client, about(answer, "1001"), **key)
     assert (first.status_code, first.json()) == (again.status_code, again.json())
     check(say(client, about(answer, "1002"), **key), 422, "idempotency_key_reused")
-    (row,) = words(store)
-    assert row["class_id"] == "1001"
+    assert [row["class_id"] for row in words(store)] == ["1001"]
     assert counted(client) == {next(iter(counted(client))): 1, "repeated": 1}
+    for name, class_id in (
+        ("b", "1002"),
+        ("abc", "1001"),
+    ):  # the latter is late, and changes nothing
+        say(client, about(answer, class_id), **{"Idempotency-Key": name})
+    assert [row["class_id"] for row in words(store)] == ["1001", "1002"]
     for strange in ("", "x" * (MAX_IDEMPOTENCY_KEY_LENGTH + 1)):
         response = say(client, about(answer, "1001"), **{"Idempotency-Key": strange})
         check(response, 400, "invalid_parameter")
 
 
-def test_an_answer_belongs_to_the_key_that_asked(bundle: Path, store: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def keyed(bundle: Path, store: Path, tmp_path: Path) -> Settings:
+    """Settings of a server with the keys k1 of alice and k2 of bob."""
     keys = tmp_path / "keys"
     keys.write_text(line("alice", "k1") + line("bob", "k2"))
-    settings = Settings(bundle=bundle, feedback_store=store, keys_file=keys)
+    return Settings(bundle=bundle, feedback_store=store, keys_file=keys)
+
+
+def test_an_answer_belongs_to_the_key_that_asked(keyed: Settings, store: Path) -> None:
     result = {"X-Request-Id": "app-1"}
-    with TestClient(create_app(settings)) as client:
+    with TestClient(create_app(keyed)) as client:
         answers = []
         for key in ("k1", "k2"):
             response = client.post(
@@ -194,45 +209,32 @@ def test_an_answer_belongs_to_the_key_that_asked(bundle: Path, store: Path, tmp_
     assert outcome.rows == 2
 
 
-def test_a_late_repetition_of_earlier_feedback_changes_nothing(
-    client: TestClient, store: Path
-) -> None:
-    answer = answered(client)
-    for key, class_id in (("a", "1001"), ("b", "1002"), ("a", "1001")):
-        options = about(answer, class_id)
-        assert say(client, options, **{"Idempotency-Key": key}).status_code == 202
-    assert [row["class_id"] for row in words(store)] == ["1001", "1002"]
-
-
 def test_the_oldest_answers_are_forgotten_but_not_those_in_the_store(
     bundle: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("florilege.server.background.feedback.MAX_ANSWERS", 2)
     with TestClient(create_app(Settings(bundle=bundle, feedback_store=store))) as client:
         outcome, silent = answered(client), answered(client)
-        assert say(client, about(outcome, "1001")).status_code == 202
+        assert confirm(client, outcome, "1001").status_code == 202
         answered(client)
-        assert say(client, about(silent, "1001")).status_code == 202
+        assert confirm(client, silent, "1001").status_code == 202
         answered(client)
         answered(client)
         unknown = answered(client)
         answered(client)
         answered(client)
-        check(say(client, about(unknown, "1001")), 404, "answer_not_found")
-        assert say(client, about(outcome, "1002")).status_code == 202
+        check(confirm(client, unknown, "1001"), 404, "answer_not_found")
+        assert confirm(client, outcome, "1002").status_code == 202
 
 
 def test_after_a_restart_feedback_can_be_changed_and_repeated_by_the_same_key(
-    bundle: Path, store: Path, tmp_path: Path
+    keyed: Settings, store: Path
 ) -> None:
-    keys = tmp_path / "keys"
-    keys.write_text(line("alice", "k1") + line("bob", "k2"))
-    settings = Settings(bundle=bundle, feedback_store=store, keys_file=keys)
     same = {"Idempotency-Key": "same", **bearer("k1")}
-    with TestClient(create_app(settings)) as client:
+    with TestClient(create_app(keyed)) as client:
         answer = client.post("/v1/identify", content=VIOLET, headers=bearer("k1")).json()
         first = say(client, about(answer, "1001"), **same)
-    with TestClient(create_app(settings)) as client:
+    with TestClient(create_app(keyed)) as client:
         again = say(client, about(answer, "1001"), **same)
         assert (again.status_code, again.json()) == (202, first.json())
         check(say(client, about(answer, "1002"), **same), 422, "idempotency_key_reused")
@@ -249,8 +251,8 @@ def test_a_full_store_keeps_its_feedback_and_refuses_more(
     settings = Settings(bundle=bundle, feedback_store=store, feedback_max_bytes=60_000)
     with TestClient(create_app(settings)) as client:
         genuine, other = answered(client), answered(client)
-        assert say(client, about(genuine, "1001")).status_code == 202
-        codes = [say(client, about(other, "1002", note="x" * 500)).status_code for _ in range(200)]
+        assert confirm(client, genuine, "1001").status_code == 202
+        codes = [confirm(client, other, "1002", note="x" * 500).status_code for _ in range(200)]
         stored = codes.index(503)
         assert set(codes[:stored]) == {202}
         assert set(codes[stored:]) == {503}
@@ -259,15 +261,11 @@ def test_a_full_store_keeps_its_feedback_and_refuses_more(
     assert sum(path.stat().st_size for path in store.iterdir()) <= 60_000
     larger = settings.model_copy(update={"feedback_max_bytes": 120_000})
     with TestClient(create_app(larger)) as client:
-        assert say(client, about(other, "1002")).status_code == 202
+        assert confirm(client, other, "1002").status_code == 202
 
 
-def test_a_rate_limited_client_does_not_affect_another(
-    bundle: Path, store: Path, tmp_path: Path
-) -> None:
-    keys = tmp_path / "keys"
-    keys.write_text(line("alice", "k1") + line("bob", "k2"))
-    settings = Settings(bundle=bundle, feedback_store=store, keys_file=keys, feedback_rate="3/hour")
+def test_a_rate_limited_client_does_not_affect_another(keyed: Settings, store: Path) -> None:
+    settings = keyed.model_copy(update={"feedback_rate": "3/hour"})
     with TestClient(create_app(settings)) as client:
         answers = {
             key: client.post("/v1/identify", content=VIOLET, headers=bearer(key)).json()
@@ -304,7 +302,7 @@ def test_what_a_database_cannot_hold_is_refused_or_kept_as_it_is(
     lone = b'{"request_id": "%s", "class_id": "1001", "note": "\\ud800"}'
     check(say(client, lone % answer["id"].encode()), 400, "malformed_request")
     note = "Gr\u00fc\u00dfe, \u82b1 \x00 '); DROP TABLE feedback; --"
-    assert say(client, about(answer, "1001", note=note)).status_code == 202
+    assert confirm(client, answer, "1001", note=note).status_code == 202
     key = {"Idempotency-Key": "'; --"}
     assert say(client, about(answer, "1001"), **key).status_code == 202
     assert [row["note"] for row in words(store)] == [note, None]
@@ -327,7 +325,7 @@ def test_unknown_answers_and_classes_are_not_found(client: TestClient, store: Pa
         say(client, {"request_id": "nobody", "class_id": "1001"}), *(404, "answer_not_found")
     )
     assert "10000" in document["detail"]
-    document = check(say(client, about(answer, "9999")), 404, "class_not_found")
+    document = check(confirm(client, answer, "9999"), 404, "class_not_found")
     assert "not_listed" in document["detail"]
     assert words(store) == []
     assert counted(client) == {}
@@ -396,7 +394,7 @@ def test_a_folder_with_something_else_is_refused_at_start(bundle: Path, store: P
 def test_without_a_store_the_feedback_route_does_not_exist(bundle: Path) -> None:
     with TestClient(create_app(Settings(bundle=bundle))) as client:
         answer = answered(client)
-        check(say(client, about(answer, "1001")), 404, "not_found")
+        check(confirm(client, answer, "1001"), 404, "not_found")
         assert "/v1/feedback" not in client.get("/openapi.json").json()["paths"]
 
 
@@ -412,28 +410,13 @@ def test_no_photo_no_name_and_no_address_is_stored(client: TestClient, store: Pa
     assert store.stat().st_mode & 0o077 == 0
 
 
-def remembered(members: list[int], classes: int = 12) -> _RecentAnswer:
-    inside = np.zeros(classes, dtype=bool)
-    inside[members] = True
-    table = ClassTable(tuple(ClassInfo(id=str(i), scientific_name="") for i in range(classes)))
-    return _RecentAnswer({}, table, np.packbits(inside))
-
-
 @given(st.integers(1, 40).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1)))))
-def test_the_members_of_a_set_survive_being_packed(given_: tuple[int, set[int]]) -> None:
-    classes, members = given_
-    row = remembered(sorted(members), classes).full_row
-    assert json.loads(row["members"]) == [str(i) for i in sorted(members)]
-
-
-def test_the_oldest_items_are_dropped_when_the_total_weight_is_too_large() -> None:
-    latest = _RecentItems[bytes](6, len)
-    for name, content in (("a", b"12"), ("b", b"34"), ("huge", b"1234567"), ("c", b"56")):
-        latest.add(name, content)
-    assert [latest.find(name) for name in ("a", "b", "huge", "c")] == [b"12", b"34", None, b"56"]
-    latest.add("d", b"7")
-    assert [latest.find(name) for name in ("a", "b", "c", "d")] == [None, b"34", b"56", b"7"]
-
-
-def test_an_answer_with_many_classes_stays_small() -> None:
-    assert remembered([0, 9999], 10_000).bits.nbytes == 1250
+def test_a_remembered_set_is_complete_and_takes_a_bit_for_each_class(
+    case: tuple[int, set[int]],
+) -> None:
+    classes, members = case
+    inside = np.isin(np.arange(classes), list(members))
+    table = ClassTable(tuple(ClassInfo(id=str(i), scientific_name="") for i in range(classes)))
+    recent = _RecentAnswer({}, table, np.packbits(inside))
+    assert json.loads(recent.full_row["members"]) == [str(i) for i in sorted(members)]
+    assert recent.bits.nbytes == -(-classes // 8)

@@ -21,7 +21,7 @@ from florilege.server.background import feedback
 from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.background.feedback_rows import photos, rows, words
-from tests.server.background.test_feedback import about, say
+from tests.server.background.test_feedback import about, confirm, say
 from tests.server.identify_request import identify
 from tests.server.metric_values import value
 from tests.server.server_thread import Running, wait_for
@@ -90,7 +90,7 @@ def test_a_photo_is_kept_with_consent_under_the_licence_that_the_card_names(
     with serving(bundle, store, **options) as client:
         assert client.get("/v1/model").json()["feedback_licence"] == licence
         answer = identify(client, PHOTO)
-        response = say(client, about(answer, "1001", consent=True))
+        response = confirm(client, answer, "1001", consent=True)
         assert (response.status_code, response.json()["photos"]) == (202, 1)
         assert became(client, "kept") == 1
     (row,) = words(store)
@@ -107,7 +107,7 @@ def test_without_consent_no_photo_is_ever_written(
     result = {} if consent is None else {"consent": consent}
     for class_id in ("1001", "not_listed"):
         answer = identify(client, PHOTO)
-        assert say(client, about(answer, class_id, **result)).json()["photos"] == 0
+        assert confirm(client, answer, class_id, **result).json()["photos"] == 0
     assert [(row["consent"], row["photos"], row["licence"]) for row in words(store)] == [
         (False, 0, None)
     ] * 2
@@ -118,14 +118,14 @@ def test_without_consent_no_photo_is_ever_written(
 def test_consent_is_true_or_false_and_nothing_like_it(client: TestClient, store: Path) -> None:
     answer = identify(client, PHOTO)
     for consent in ("true", 1, "yes", None, [True]):
-        check(say(client, about(answer, "1001", consent=consent)), 400, "invalid_parameter")
+        check(confirm(client, answer, "1001", consent=consent), 400, "invalid_parameter")
     assert photos(store) == []
 
 
 def test_a_server_that_keeps_no_photos_stores_only_the_feedback(bundle: Path, store: Path) -> None:
     with serving(bundle, store, feedback_photos=False) as client:
         answer = identify(client, PHOTO)
-        assert say(client, about(answer, "1001", consent=True)).json()["photos"] == 0
+        assert confirm(client, answer, "1001", consent=True).json()["photos"] == 0
         card = client.get("/v1/model").json()
         assert (card["feedback_photos"], card["feedback_licence"]) == (False, None)
     (row,) = words(store)
@@ -138,7 +138,7 @@ def test_a_server_that_keeps_no_photos_stores_only_the_feedback(bundle: Path, st
 def test_nothing_but_the_pixels_is_kept_upright(client: TestClient, store: Path) -> None:
     assert PHOTO.count(SECRET) == 6
     answer = identify(client, PHOTO)
-    say(client, about(answer, "1001", consent=True))
+    confirm(client, answer, "1001", consent=True)
     (content,) = photos(store)
     for word in (SECRET, b"Exif", b"http://ns.adobe.com", b"Photoshop", b"ICC_PROFILE", b"2.2945"):
         assert word not in content
@@ -161,7 +161,7 @@ def test_larger_photos_are_made_smaller(
 ) -> None:
     monkeypatch.setattr(feedback, "MAX_SIDE", side)
     answer = identify(client, PHOTO)
-    say(client, about(answer, "1001", consent=True))
+    confirm(client, answer, "1001", consent=True)
     (content,) = photos(store)
     assert opened(content).size == kept
 
@@ -169,7 +169,7 @@ def test_larger_photos_are_made_smaller(
 def test_all_photos_of_an_answer_are_kept_in_their_order(client: TestClient, store: Path) -> None:
     colours = [(200, 30, 30), (30, 200, 30), (30, 30, 200)]
     answer = identify(client, *(jpeg(colour) for colour in colours))
-    assert say(client, about(answer, "1001", consent=True)).json()["photos"] == 3
+    assert confirm(client, answer, "1001", consent=True).json()["photos"] == 3
     for content, colour in zip(photos(store), colours, strict=True):
         middle = np.asarray(opened(content))[150, 100]
         assert np.abs(np.subtract(middle, colour, dtype=float)).max() < 10
@@ -184,7 +184,7 @@ def test_the_last_feedback_also_decides_about_the_photos(client: TestClient, sto
         ("1003", False, 0),
         ("1003", True, 1),
     ):
-        result = say(client, about(answer, class_id, consent=consent))
+        result = confirm(client, answer, class_id, consent=consent)
         assert result.json()["photos"] == each
         assert len(photos(store)) == each
         assert words(store)[-1]["photos"] == each
@@ -197,15 +197,15 @@ def test_consent_is_taken_back_after_a_restart_and_nothing_remains_on_the_disk(
 ) -> None:
     with serving(bundle, store) as client:
         answer = identify(client, PHOTO)
-        say(client, about(answer, "1001", consent=True))
+        confirm(client, answer, "1001", consent=True)
     (content,) = photos(store)
     assert content[100:200] in (store / FILE).read_bytes()
     with serving(bundle, store) as client:
-        result = say(client, about(answer, "1001", consent=True))  # the same again
+        result = confirm(client, answer, "1001", consent=True)  # the same again
         assert result.json()["photos"] == 1
-        assert say(client, about(answer, "1001", consent=False)).json()["photos"] == 0
+        assert confirm(client, answer, "1001", consent=False).json()["photos"] == 0
         assert became(client, "withdrawn") == 1
-        assert say(client, about(answer, "1001", consent=True)).json()["photos"] == 0  # forgotten
+        assert confirm(client, answer, "1001", consent=True).json()["photos"] == 0  # forgotten
     assert photos(store) == []
     assert content[100:200] not in (store / FILE).read_bytes()
 
@@ -217,7 +217,7 @@ def test_a_full_store_refuses_photos_whole_and_lets_consent_be_taken_back(
         answers = []
         while True:
             answers.append(identify(client, PHOTO))
-            if say(client, about(answers[-1], "1001", consent=True)).status_code == 503:
+            if confirm(client, answers[-1], "1001", consent=True).status_code == 503:
                 break
         stored = len(answers) - 1
         assert (len(words(store)), len(photos(store))) == (stored, stored)
@@ -227,10 +227,10 @@ def test_a_full_store_refuses_photos_whole_and_lets_consent_be_taken_back(
         while say(client, last).status_code == 202:
             pass  # with words into the last room
         for answer in answers[: stored // 2]:
-            response = say(client, about(answer, "1001", consent=False))
+            response = confirm(client, answer, "1001", consent=False)
             assert response.status_code == 202
         assert len(photos(store)) == stored - stored // 2
-        response = say(client, about(answers[-1], "1001", consent=True))
+        response = confirm(client, answers[-1], "1001", consent=True)
         assert (response.status_code, response.json()["photos"]) == (202, 1)  # there is room again
 
 
@@ -250,7 +250,7 @@ def test_the_oldest_photos_are_forgotten_beyond_the_bytes_held(bundle: Path, sto
         answers = [identify(client, PHOTO) for _ in range(3)]
         huge = identify(client, PHOTO, PHOTO, PHOTO)  # more than is ever held
         remaining = [
-            say(client, about(answer, "1001", consent=True)).json()["photos"]
+            confirm(client, answer, "1001", consent=True).json()["photos"]
             for answer in (*answers, huge)
         ]
         assert remaining == [0, 1, 1, 0]
@@ -266,7 +266,7 @@ def test_two_callers_with_one_request_id_each_give_their_own_photo(
     posts = [client.post("/v1/identify", content=jpeg(each), headers=result) for each in colours]
     for response in posts:
         assert response.headers["x-request-id"] == "mine"
-        say(client, about(response.json(), "1001", consent=True))
+        confirm(client, response.json(), "1001", consent=True)
     for response, channel in zip(posts, (0, 2), strict=True):
         assert np.argmax(photo_of(store, response.json())) == channel
 
@@ -284,7 +284,7 @@ def test_after_a_swap_a_photo_goes_with_the_bundle_that_answered_it(
         wait_for(lambda: running.engine.pipeline.model.calibration_id == "new")
         new = identify(client, jpeg((30, 30, 200)))
         for answer in (old, new):
-            say(client, about(answer, "1001", consent=True))
+            confirm(client, answer, "1001", consent=True)
     lines = [row["calibration_id"] for row in words(store)]
     assert lines == [old["model"]["calibration_id"], "new"]
     for answer, channel in ((old, 0), (new, 2)):
@@ -310,8 +310,9 @@ def test_a_disk_that_fails_is_a_503_and_leaves_nothing(
     assert say(client, options, **{"Idempotency-Key": "a"}).json()["photos"] == 2
 
 
+@pytest.mark.parametrize("photo", [garden.photo(2), PHOTO], ids=["PNG", "JPEG"])
 def test_photos_are_decoded_within_the_budget_of_pixels(
-    bundle: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+    bundle: Path, store: Path, monkeypatch: pytest.MonkeyPatch, photo: bytes
 ) -> None:
     calls, make = list[int](), plain_jpeg
 
@@ -323,15 +324,16 @@ def test_photos_are_decoded_within_the_budget_of_pixels(
     with serving(bundle, store, max_decoding_pixels=1000) as client:
         state: Any = client.app
         budget = state.state.engine.pipeline.budget
-        answer = identify(client, garden.photo(2))
-        say(client, about(answer, "1001", consent=True))
-    assert calls == [Image.open(io.BytesIO(garden.photo(2))).size[0] ** 2]
+        answer = identify(client, photo)
+        confirm(client, answer, "1001", consent=True)
+    width, height = opened(photo).size
+    assert calls == [width * height]
     assert budget.pixels_in_use == 0
 
 
 def test_a_photo_that_cannot_be_decoded_whole_is_not_kept(client: Any, store: Path) -> None:
     answer = identify(client, PHOTO, PHOTO)
     client.app.state.feedback.photos.add(answer["id"], [PHOTO, PHOTO[: len(PHOTO) // 2]])
-    assert say(client, about(answer, "1001", consent=True)).json()["photos"] == 0
+    assert confirm(client, answer, "1001", consent=True).json()["photos"] == 0
     assert photos(store) == []
     assert became(client, "unreadable") == 1

@@ -14,6 +14,7 @@ from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.metric_values import value
+from tests.server.server_thread import wait_for
 
 
 class Ear:
@@ -23,17 +24,18 @@ class Ear:
 
     def __init__(self, *, fails_at: int | None = None) -> None:
         self.heard: list[float] = []
-        self.rested, self.closed = 0, False
+        self.closed = False
         self.fails_at = fails_at
+        self.reached, self.gate = threading.Event(), threading.Event()
+        self.gate.set()
 
     def on_answer(self, seen: AnsweredRequest) -> None:
         number = float(seen.logits[0, 0])
+        self.reached.set()
+        assert self.gate.wait(15)
         if number == self.fails_at:
             raise OSError("no space left")
         self.heard.append(number)
-
-    def on_idle(self) -> None:
-        self.rested += 1
 
     def close(self) -> None:
         self.closed = True
@@ -50,7 +52,6 @@ def dropped(metrics: Metrics) -> float:
 def test_every_published_request_is_processed_in_order_before_the_end() -> None:
     ears = [Ear(), Ear()]
     outcome = Publisher(ears, Metrics())
-    outcome.start()
     for number in range(200):
         outcome.publish(seen(number))
     outcome.close()
@@ -62,7 +63,6 @@ def test_every_published_request_is_processed_in_order_before_the_end() -> None:
 def test_a_listener_that_fails_loses_that_row_alone(caplog: pytest.LogCaptureFixture) -> None:
     failing, other, metrics = Ear(fails_at=2), Ear(), Metrics()
     outcome = Publisher([failing, other], metrics)
-    outcome.start()
     for number in range(4):
         outcome.publish(seen(number))
     outcome.close()
@@ -77,34 +77,42 @@ def test_a_slow_listener_loses_rows_and_delays_nobody(
 ) -> None:
     monkeypatch.setattr(module, "MAX_QUEUED", 5)
     slow, metrics = Ear(), Metrics()
+    slow.gate.clear()
     outcome = Publisher([slow], metrics)
+    outcome.publish(seen(-1))
+    assert slow.reached.wait(15)
     missed = []
     for number in range(8):
         outcome.publish(seen(number))  # returns at once, although nobody hears it yet
         missed.append(dropped(metrics))
     assert missed == [0, 0, 0, 0, 0, 1, 2, 3]
-    outcome.start()
+    slow.gate.set()
     outcome.close()
-    assert slow.heard == [0, 1, 2, 3, 4]
+    assert slow.heard == [-1, 0, 1, 2, 3, 4]
+    outcome.publish(seen(9))  # nobody is left to hear it
 
 
 def test_without_listeners_no_thread_runs() -> None:
     before = threading.active_count()
     outcome = Publisher([], Metrics())
-    outcome.start()
     outcome.publish(seen(1))
     assert threading.active_count() == before
     outcome.close()
 
 
-def test_listeners_are_idle_without_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "IDLE_AFTER_S", 0.01)
-    ear, rested = Ear(), threading.Event()
-    ear.on_idle = rested.set  # type: ignore[method-assign]  # to wait for it
-    outcome = Publisher([ear], Metrics())
-    outcome.start()
-    assert rested.wait(15)
+def test_other_listeners_take_over_after_every_request_and_also_where_opening_failed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    old, new = Ear(), Ear()
+    outcome = Publisher([old], Metrics())
+    outcome.publish(seen(1))
+    outcome.replace_listeners(lambda: 1 / 0)  # type: ignore[arg-type,return-value]  # on purpose
+    outcome.replace_listeners(lambda: [new])
+    wait_for(lambda: outcome.listeners == [new])
+    outcome.publish(seen(2))
     outcome.close()
+    assert (old.heard, old.closed, new.heard, new.closed) == ([1], True, [2], True)
+    assert "answers are no longer processed" in caplog.text
 
 
 def test_an_answer_is_given_even_where_every_listener_fails(bundle: Path) -> None:

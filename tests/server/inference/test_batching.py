@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import re
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 from florilege.cores import cores
-from florilege.errors import BundleError, FlorilegeError
+from florilege.errors import BundleError
 from florilege.models.bundle import open_bundle
 from florilege.models.fixed_batch import FixedBatch
 from florilege.models.images import DamagedImage, load, read_header
@@ -26,12 +27,7 @@ from florilege.server.answers.pipeline import open_pipeline
 from florilege.server.answers.query import LocalizedQuery
 from florilege.server.engine import Engine
 from florilege.server.inference import batching
-from florilege.server.inference.batching import (
-    LARGEST,
-    SIZES,
-    BatchingSession,
-    in_batches,
-)
+from florilege.server.inference.batching import LARGEST, SIZES, BatchingSession, in_batches
 from florilege.server.prometheus import Metrics
 from florilege.server.reload import pipeline_of
 from florilege.server.settings import Settings
@@ -80,24 +76,21 @@ def gathered(batches: BatchingSession, number: int) -> None:
     raise AssertionError(f"{batches._decoded.qsize()} of {number} photos gathered")
 
 
-def test_a_photo_gets_what_the_session_says(session: Session, batches: BatchingSession) -> None:
+@pytest.mark.parametrize("features", [False, True])
+def test_a_photo_gets_what_the_session_says(
+    session: Session, batches: BatchingSession, features: bool
+) -> None:
     assert (batches.provider, batches.dimensions) == (session.provider, session.dimensions)
     for photo in PHOTOS:
         (ours, seconds), (theirs, _) = (
-            each.infer(photo, max_pixels=MOST) for each in (batches, session)
+            each.infer(photo, max_pixels=MOST, features=features) for each in (batches, session)
         )
-        assert ours.features is None
         assert seconds > 0
+        assert (ours.features is not None) is features
+        if ours.features is not None and theirs.features is not None:
+            np.testing.assert_allclose(ours.features, theirs.features, rtol=1e-5, atol=1e-5)
         for head, values in theirs.logits.items():
             np.testing.assert_allclose(ours.logits[head], values, rtol=1e-5, atol=1e-5)
-
-
-def test_features_come_where_they_are_asked_for(batches: BatchingSession, session: Session) -> None:
-    ours, _ = batches.infer(PHOTOS[0], max_pixels=MOST, features=True)
-    theirs, _ = session.infer(PHOTOS[0], max_pixels=MOST, features=True)
-    assert ours.features is not None
-    assert theirs.features is not None
-    np.testing.assert_allclose(ours.features, theirs.features, rtol=1e-5, atol=1e-5)
 
 
 def test_photos_decoded_during_a_batch_form_the_next_and_get_their_own_outputs(
@@ -210,7 +203,7 @@ def test_a_batch_that_fails_holds_its_photos_no_longer_than_their_requests(
 def test_closing_ends_the_thread_after_the_last_photo(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate, batches = Gate(monkeypatch), None
+    gate = Gate(monkeypatch)
     gate.open.set()
     batches = BatchingSession(session, replayed=False)
     gate.open.clear()
@@ -232,37 +225,24 @@ def test_closing_ends_the_thread_after_the_last_photo(
 # Where it is used ------------------------------------------------------------------------------
 
 
-def test_batches_that_give_other_numbers_are_not_used(
-    session: Session, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    run = FixedBatch.run
-
-    def off(batch: FixedBatch, pictures: Sequence[Any]) -> Any:
-        return {name: 1.01 * values for name, values in run(batch, pictures).items()}
-
-    monkeypatch.setattr(FixedBatch, "run", off)
-    with pytest.raises(FlorilegeError, match=r"batches of 1 give logits .* away from"):
-        BatchingSession(session, replayed=True)
-    with caplog.at_level(logging.WARNING):
-        assert in_batches(session) is session
-    assert [record.message.split(" cannot")[0] for record in caplog.records] == [
-        "replayed batches",
-        "batches",
-    ]
-
-
-@pytest.mark.parametrize("stale", [True, False])
-def test_a_replay_of_old_pictures_is_noticed(
-    session: Session, monkeypatch: pytest.MonkeyPatch, stale: bool
+@pytest.mark.parametrize("kind", ["other numbers", "old pictures", "right"])
+def test_batches_that_give_other_numbers_or_replay_old_pictures_are_not_used(
+    session: Session, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
     run, first = FixedBatch.run, dict[int, Any]()
 
     def replay(batch: FixedBatch, pictures: Sequence[Any]) -> Any:
         result = run(batch, pictures)
-        return first.setdefault(batch.size, result) if stale else result
+        if kind == "other numbers":
+            return {name: 1.01 * values for name, values in result.items()}
+        return first.setdefault(batch.size, result) if kind == "old pictures" else result
 
     monkeypatch.setattr(FixedBatch, "run", replay)
-    assert (in_batches(session) is session) is stale
+    with caplog.at_level(logging.WARNING):
+        assert (in_batches(session) is session) is (kind != "right")
+    kinds = [record.message.split(" cannot")[0] for record in caplog.records]
+    assert kinds == ([] if kind == "right" else ["replayed batches", "batches"])
+    assert kind == "right" or re.search(r"batches of 1 give logits .* away from", caplog.text)
 
 
 def test_batches_run_without_replay_if_only_replay_fails(
@@ -283,20 +263,18 @@ def test_batches_run_without_replay_if_only_replay_fails(
     assert opened == [True, False]
 
 
-def test_a_cpu_is_served_without_batches(bundle: Path) -> None:
-    pipeline = pipeline_of(Settings(bundle=bundle))
-    assert isinstance(pipeline.session, Session)
-    assert pipeline.session.concurrency == cores()
-
-
-def test_a_requested_number_of_threads_holds_on_a_gpu_too(
-    bundle: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("batched", [False, True])
+def test_only_a_gpu_is_served_in_batches_and_a_requested_number_of_threads_holds(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch, batched: bool
 ) -> None:
-    monkeypatch.setattr(pipelines, "CUDA", CPU)
+    if batched:
+        monkeypatch.setattr(pipelines, "CUDA", CPU)
     settings = Settings(bundle=bundle, device="cpu", threads=3)
     engine = Engine(pipeline_of(settings), settings, Metrics())
     engine.close()
-    assert isinstance(engine.pipeline.session, BatchingSession)
+    session = engine.pipeline.session
+    assert isinstance(session, BatchingSession if batched else Session)
+    assert session.concurrency == cores() + LARGEST * batched
     assert engine.threads == 3
 
 

@@ -2,48 +2,23 @@
 
 import csv
 import json
-import resource
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from florilege.errors import FlorilegeError, SomeInputsFailed, UsageError
+from florilege.errors import FlorilegeError, UsageError
 from florilege.models.bundle import replace_files
-from florilege.server.cli import app
 from florilege.server.predict import prediction
-from tests.server import garden
+from tests.server.predict.predict_command import full_disk, interrupted, run
 
-FORMATS = ("jsonl", "csv", "parquet")
-
-
-@pytest.fixture(scope="module")
-def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Thirty photos; the 4th is suspect, the 8th is not a photo."""
-    folder = tmp_path_factory.mktemp("photos")
-    for index in range(30):
-        (folder / f"{index:02}.png").write_bytes(
-            garden.photo(index % 11, blur=0.1, other=index % 7)
-        )
-    (folder / "03.png").write_bytes(garden.DULL)
-    (folder / "07.png").write_text("no picture")
-    return folder
-
-
-def run(
-    bundle: Path, *words: str | Path, fails: type[Exception] | None = SomeInputsFailed
-) -> Result:
-    result = CliRunner().invoke(app, ["predict", str(bundle), *map(str, words)])
-    if result.exception is not None and not isinstance(result.exception, fails or ()):
-        raise result.exception
-    return result
+needs_parquet = pytest.mark.skipif(not find_spec("pyarrow"), reason="pyarrow is not installed")
+FORMATS = ("jsonl", "csv", pytest.param("parquet", marks=needs_parquet))
 
 
 @pytest.fixture
@@ -59,33 +34,14 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-@contextmanager
-def stopped_at(name: str, error: BaseException) -> Iterator[None]:
-    """Raise instead of answering a photo."""
-    with pytest.MonkeyPatch.context() as patched:
-        run_network = prediction._run_network
-
-        def stop(pipeline: Any, one: Any, *more: Any) -> Any:
-            if one.photos[0].name == name:
-                raise error
-            return run_network(pipeline, one, *more)
-
-        patched.setattr(prediction, "_run_network", stop)
-        yield
-
-
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_run_stopped_by_ctrl_c_resumes_and_answers_no_photo_twice(
     bundle: Path, photos: Path, tmp_path: Path, form: str, answered: list[str]
 ) -> None:
-    if form == "parquet":
-        pytest.importorskip("pyarrow")
     whole, output = tmp_path / f"whole.{form}", tmp_path / f"sets.{form}"
     run(bundle, photos, "-o", whole)
     answered.clear()
-    with stopped_at("20.png", KeyboardInterrupt()):
-        result = CliRunner().invoke(app, ["predict", str(bundle), str(photos), "-o", str(output)])
-    assert result.exit_code != 0
+    result = interrupted(bundle, photos, "-o", output)
     assert f"20 of 30 answers are kept in {output}.part: repeat the command with" in result.stderr
     assert not output.exists()
     answered.clear()
@@ -105,10 +61,10 @@ def test_a_killed_run_resumes_to_the_same_bytes(bundle: Path, photos: Path, tmp_
     listed = "".join(f"{photos}/{number % 30:02}.png\n" for number in range(400))
     (tmp_path / "list").write_text(listed)
     whole, output, part = (tmp_path / name for name in ("whole.csv", "a.csv", "a.csv.part"))
-    words = ["predict", str(bundle), "-", "--threads", "1", "-o"]
+    words = ["-", "--threads", "1", "-o"]
     with (tmp_path / "list").open() as stdin:
         process = subprocess.Popen(
-            [sys.executable, "-m", "florilege", *words, str(output)],
+            [sys.executable, "-m", "florilege", "predict", str(bundle), *words, str(output)],
             stdin=stdin,
             stderr=subprocess.DEVNULL,
         )
@@ -119,26 +75,13 @@ def test_a_killed_run_resumes_to_the_same_bytes(bundle: Path, photos: Path, tmp_
     process.wait()
     assert not output.exists()
     for target in (output, whole):
-        result = CliRunner().invoke(app, [*words, str(target), "--resume"], input=listed)
+        result = run(bundle, *words, target, "--resume", stdin=listed)
         assert ("resuming after" in result.stderr) == (target == output)
     assert output.read_bytes() == whole.read_bytes()
 
 
-@contextmanager
-def full_disk(size: int) -> Iterator[None]:
-    """No file may grow beyond ``size`` bytes."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_full_disk_loses_nothing(bundle: Path, photos: Path, tmp_path: Path, form: str) -> None:
-    if form == "parquet":
-        pytest.importorskip("pyarrow")
     whole, output = tmp_path / f"whole.{form}", tmp_path / f"sets.{form}"
     run(bundle, photos, "-o", whole)
     with full_disk(8_000), pytest.raises(FlorilegeError) as raised:
@@ -153,57 +96,41 @@ def test_a_full_disk_loses_nothing(bundle: Path, photos: Path, tmp_path: Path, f
     assert output.read_bytes() == whole.read_bytes()
 
 
+@needs_parquet
 def test_a_disk_too_full_for_the_parquet_file_keeps_all_answers(
     bundle: Path, photos: Path, tmp_path: Path, answered: list[str]
 ) -> None:
-    pytest.importorskip("pyarrow")
-    output = tmp_path / "sets.parquet"
+    output, features = tmp_path / "sets.parquet", tmp_path / "a.npy"
+    words = (photos, "-o", output, "--embeddings", features)
     with pytest.MonkeyPatch.context() as patched:
-        full = OSError(28, "No space left on device")
-
-        def fail(*_: Any) -> None:
-            raise full
-
-        patched.setattr("florilege.server.predict.resumable_output.atomic_writer", fail)
+        full = Mock(side_effect=OSError(28, "No space left on device"))
+        patched.setattr("florilege.server.predict.resumable_output.atomic_writer", full)
         with pytest.raises(FlorilegeError, match="No space left on device; 30 of 30 answers are"):
-            run(bundle, photos, "-o", output)
+            run(bundle, *words)
     answered.clear()
-    run(bundle, photos, "-o", output, "--resume")
-    assert (answered, output.exists()) == ([], True)
+    run(bundle, *words, "--resume")
+    assert (answered, output.exists(), features.exists()) == ([], True, True)
 
 
 def test_an_interrupted_run_is_not_lost_by_omitting_resume(
     bundle: Path, photos: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "sets.csv"
-    with stopped_at("20.png", KeyboardInterrupt()):
-        CliRunner().invoke(app, ["predict", str(bundle), str(photos), "-o", str(output)])
+    interrupted(bundle, photos, "-o", output)
     with pytest.raises(UsageError, match="holds 20 finished answers of an interrupted run"):
         run(bundle, photos, "-o", output)
 
 
-def other_photos(folder: Path) -> None:
-    (folder / "03.png").rename(folder / "03a.png")
-
-
-def one_more(folder: Path) -> None:
-    (folder / "99.png").write_bytes(garden.DULL)
-
-
 @pytest.mark.parametrize(
-    ("change", "words", "said"),
+    ("change_photos", "words", "said"),
     [
-        (
-            one_more,
-            [],
-            r"photos was 30 and is 31; observations was 30 and is 31; sha256 of the list",
-        ),
-        (other_photos, [], r"resumed: sha256 of the list of photos was .* and is "),
+        ("copy", [], "photos was 30 and is 31; observations was 30 and is 31; sha256 of the list"),
+        ("rename", [], r"resumed: sha256 of the list of photos was .* and is "),
         (None, ["--k", "2"], r"k was not given and is 2\.0\."),
         (
             None,
             ["--lang", "fr", "--include", "rollup"],
-            r'lang .* "fr"; include was \[\] and is \["r',
+            r'lang .* "fr"; include was \[\] and is \["',
         ),
         (None, ["--format", "jsonl"], 'format was "csv" and is "jsonl"'),
         (None, ["--group-by", "folder"], 'group_by was not given and is "folder"; observations'),
@@ -214,17 +141,17 @@ def test_resuming_with_other_options_is_refused(
     bundle: Path,
     photos: Path,
     tmp_path: Path,
-    change: Callable[[Path], None] | None,
+    change_photos: str | None,
     words: list[str],
     said: str,
 ) -> None:
     folder, output = tmp_path / "photos", tmp_path / "sets.csv"
     shutil.copytree(photos, folder)
-    with stopped_at("20.png", KeyboardInterrupt()):
-        CliRunner().invoke(app, ["predict", str(bundle), str(folder), "-o", str(output)])
+    interrupted(bundle, folder, "-o", output)
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()}
-    if change is not None:
-        change(folder)
+    if change_photos is not None:
+        change = shutil.copy if change_photos == "copy" else shutil.move
+        change(folder / "03.png", folder / "03a.png")
     with pytest.raises(UsageError, match=said):
         run(bundle, folder, "-o", output, "--resume", *words)
     assert before == {f.name: f.read_bytes() for f in tmp_path.iterdir() if f.is_file()}
@@ -233,8 +160,7 @@ def test_resuming_with_other_options_is_refused(
 def test_a_run_of_another_bundle_is_refused(bundle: Path, photos: Path, tmp_path: Path) -> None:
     mine, output = tmp_path / "bundle", tmp_path / "sets.csv"
     shutil.copytree(bundle, mine)
-    with stopped_at("20.png", KeyboardInterrupt()):
-        CliRunner().invoke(app, ["predict", str(mine), str(photos), "-o", str(output)])
+    interrupted(mine, photos, "-o", output)
     replace_files(mine, {"MODEL_CARD.md": b"of another one"})
     with pytest.raises(
         UsageError, match=r'resumed: bundle_sha256 was ".*" and is ".*"\. Use the same options'
@@ -285,20 +211,3 @@ def test_the_totals_are_printed_to_stderr(bundle: Path, photos: Path, tmp_path: 
         "\n1 of 1 observations (30 photos) answered, 0 suspect, photos that failed: 1; "
         f"written: {tmp_path}/a.csv, {tmp_path}/a.npy\n"
     )
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--resume"], "--resume continues a file: name it with -o"),
-        (["--resume", "-o", "a.txt"], "a table cannot be resumed: choose --format csv, jsonl or"),
-        (["--embeddings", "a.parquet"], r"--embeddings must end in \.npy, got a\.parquet"),
-        (["--embeddings", "/no/such/a.npy"], "--embeddings /no/such/a.npy cannot be written: No"),
-        (["--group-by", "plant"], "plant is a column of a manifest, but .* is not a manifest"),
-    ],
-)
-def test_conflicting_flags_are_refused(
-    bundle: Path, photos: Path, words: list[str], said: str
-) -> None:
-    with pytest.raises(UsageError, match=said):
-        run(bundle, photos, *words)

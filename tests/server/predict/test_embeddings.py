@@ -1,19 +1,16 @@
 """`predict --embeddings`: a row for each photo, whatever interrupts the run."""
 
 import csv
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from florilege.errors import BundleError, UsageError
 from florilege.server.answers.pipeline import open_pipeline
-from florilege.server.cli import app
 from tests.server import garden
-from tests.server.predict.test_batch_run import full_disk, photos, run, stopped_at
-
-__all__ = ["photos"]  # the fixture
+from tests.server.predict.predict_command import full_disk, interrupted, run
 
 
 def test_each_photo_has_its_row_and_its_line(bundle: Path, photos: Path, tmp_path: Path) -> None:
@@ -44,15 +41,26 @@ def test_embeddings_change_no_answer(bundle: Path, photos: Path, tmp_path: Path)
 def test_all_photos_of_a_plant_have_rows_also_those_left_out_of_its_answer(
     bundle: Path, tmp_path: Path
 ) -> None:
+    folder, array = tmp_path / "photos", tmp_path / "x.npy"
     for plant, count in (("a", 7), ("b", 1)):
-        (tmp_path / plant).mkdir()
+        (folder / plant).mkdir(parents=True)
         for number in range(count):
-            (tmp_path / plant / f"{number}.png").write_bytes(garden.photo(number))
-    run(bundle, tmp_path, "--group-by", "folder", "--embeddings", tmp_path / "x.npy")
-    result = np.load(tmp_path / "x.npy")
-    assert result.shape == (8, 3)
-    assert len(np.unique(result[:7], axis=0)) == 7
-    np.testing.assert_array_equal(result[7], result[0])
+            (folder / plant / f"{plant}{number}.png").write_bytes(garden.photo(number))
+    (folder / "a" / "a5.png").write_text("no picture")  # the 6th, which no answer uses
+    output = tmp_path / "x.jsonl"
+    words = (folder, "--group-by", "folder", "-o", output, "--embeddings", array)
+    interrupted(bundle, *words, at="b0.png")
+    result = run(bundle, *words, "--resume")
+    assert str(result.exception).startswith("1 of 8 photos failed, each listed above or in the")
+    first = json.loads(output.read_text().splitlines()[0])
+    codes = {warning["code"] for warning in first["warnings"]}
+    assert "photos_left_out" in codes
+    assert "photo_failed" not in codes
+    rows = np.load(array)
+    assert rows.shape == (8, 3)
+    assert np.isnan(rows[5]).all()
+    assert len(np.unique(np.delete(rows[:7], 5, axis=0), axis=0)) == 6
+    np.testing.assert_array_equal(rows[7], rows[0])
     with (tmp_path / "x.npy.paths.csv").open() as file:
         names = [Path(line["observation"]).name for line in csv.DictReader(file)]
     assert names == ["a"] * 7 + ["b"]
@@ -61,9 +69,8 @@ def test_all_photos_of_a_plant_have_rows_also_those_left_out_of_its_answer(
 def test_a_resumed_run_writes_the_same_array(bundle: Path, photos: Path, tmp_path: Path) -> None:
     whole, target = tmp_path / "whole.npy", tmp_path / "a.npy"
     run(bundle, photos, "--embeddings", whole)
-    words = [str(photos), "-o", str(tmp_path / "a.csv"), "--embeddings", str(target)]
-    with stopped_at("20.png", KeyboardInterrupt()):
-        CliRunner().invoke(app, ["predict", str(bundle), *words])
+    words = (photos, "-o", tmp_path / "a.csv", "--embeddings", target)
+    interrupted(bundle, *words)
     assert not target.exists()
     with Path(f"{target}.part").open("ab") as file:
         file.write(b"half a row")
@@ -76,9 +83,8 @@ def test_a_run_whose_features_are_gone_is_refused(
     bundle: Path, photos: Path, tmp_path: Path
 ) -> None:
     target = tmp_path / "a.npy"
-    words = [str(photos), "-o", str(tmp_path / "a.csv"), "--embeddings", str(target)]
-    with stopped_at("20.png", KeyboardInterrupt()):
-        CliRunner().invoke(app, ["predict", str(bundle), *words])
+    words = (photos, "-o", tmp_path / "a.csv", "--embeddings", target)
+    interrupted(bundle, *words)
     part = Path(f"{target}.part")
     part.write_bytes(part.read_bytes()[:-1])
     with pytest.raises(

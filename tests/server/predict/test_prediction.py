@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,18 +16,19 @@ from unittest.mock import Mock
 
 import pytest
 from starlette.testclient import TestClient
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from florilege.data.layouts.folder import SUFFIXES
 from florilege.errors import DataError, SomeInputsFailed, UsageError
 from florilege.models.images.sniff import ENDINGS
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
 from florilege.server.answers.query import LocalizedQuery
-from florilege.server.cli import app
 from florilege.server.predict import batch_run, formats, prediction
+from florilege.server.predict.batch_settings import BatchSettings
 from florilege.server.predict.photos import Observation, find_photos
 from florilege.server.predict.prediction import predict_all
 from tests.server import garden
+from tests.server.predict.predict_command import run
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +43,6 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / ".cache" / "5.png").write_bytes(garden.photo(5))
     (folder / "notes.txt").write_text("no picture")
     return folder
-
-
-def run(bundle: Path, *words: str | Path, stdin: str = "") -> Result:
-    result = CliRunner().invoke(app, ["predict", str(bundle), *map(str, words)], input=stdin)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
 
 
 def lines(result: Result) -> list[dict[str, Any]]:
@@ -89,9 +84,8 @@ def test_a_named_file_is_tried_whatever_its_ending() -> None:
 
 
 def test_failures_are_rows_and_lines_and_exit_code_six(bundle: Path, photos: Path) -> None:
-    words = ["predict", str(bundle), str(photos / "0.png"), str(photos / "notes.txt")]
-    words += [str(photos / "absent.png"), str(photos / "1.png"), "--format", "jsonl"]
-    result = CliRunner().invoke(app, words)
+    words = [photos / name for name in ("0.png", "notes.txt", "absent.png", "1.png")]
+    result = run(bundle, *words, "--format", "jsonl")
     assert isinstance(result.exception, SomeInputsFailed)
     assert result.exception.exit_code == 6
     assert "2 of 4" in str(result.exception)
@@ -106,9 +100,7 @@ def test_failures_are_rows_and_lines_and_exit_code_six(bundle: Path, photos: Pat
 
 
 def test_csv_has_one_row_for_each_class_listed(bundle: Path, photos: Path) -> None:
-    result = CliRunner().invoke(
-        app, ["predict", str(bundle), str(photos), str(photos / "absent"), "--format", "csv"]
-    )
+    result = run(bundle, photos, photos / "absent", "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(result.stdout)))
     assert list(rows[0]) == list(formats.COLUMNS)
     expected = lines(run(bundle, photos, "--format", "jsonl"))
@@ -134,18 +126,17 @@ def test_parquet_holds_the_rows_of_csv_with_types(
     assert table.schema.field("in_set").type == "bool"
 
 
-def test_the_table_names_photo_size_and_set(bundle: Path, photos: Path) -> None:
-    text = run(bundle, photos / "3.png", "--k", "1").stdout
-    assert "3.png" in text
-    assert "Papaver rhoeas 0." in text
-
-
-@pytest.mark.parametrize(("lang", "name"), [("fr", "coquelicot"), ("en", "poppy"), ("de", "poppy")])
-def test_the_table_adds_common_names_in_the_language_asked_for(
-    bundle: Path, photos: Path, lang: str, name: str
+@pytest.mark.parametrize(
+    ("lang", "name"),
+    [(None, ""), ("fr", " (coquelicot)"), ("en", " (poppy)"), ("de", " (poppy)")],
+)
+def test_the_table_names_photo_and_set_and_adds_common_names_in_the_language_asked_for(
+    bundle: Path, photos: Path, lang: str | None, name: str
 ) -> None:
-    text = run(bundle, photos / "3.png", "--k", "1", "--lang", lang).stdout
-    assert f"Papaver rhoeas ({name}) 0." in text
+    words = () if lang is None else ("--lang", lang)
+    text = run(bundle, photos / "3.png", "--k", "1", *words).stdout
+    assert "3.png" in text
+    assert f"Papaver rhoeas{name} 0." in text
 
 
 def test_an_output_file_is_written_whole_or_not_at_all(
@@ -174,6 +165,13 @@ def test_an_output_file_is_written_whole_or_not_at_all(
         (["-o", "/no/such/folder/x.csv"], "cannot be written: No such file or directory"),
         (["-o", "/dev/null/x.csv"], "cannot be written: Not a directory"),
         (["-o", "x" * 300], "cannot be written: File name too long; choose another path"),
+        (["--resume"], "--resume continues a file: name it with -o"),
+        (["--resume", "-o", "a.txt"], "a table cannot be resumed: choose --format csv, jsonl or"),
+        (["--embeddings", "a.parquet"], r"--embeddings must end in \.npy, got a\.parquet"),
+        (["--embeddings", "/no/such/a.npy"], "--embeddings /no/such/a.npy cannot be written: No"),
+        (["--group-by", "plant"], "plant is a column of a manifest, but .* is not a manifest"),
+        (["--ray-workers", "2"], "--ray-workers goes with --ray"),
+        (["--ray"], "name a file"),
     ],
 )
 def test_an_impossible_flag_is_a_usage_error(
@@ -193,18 +191,22 @@ def test_an_impossible_flag_is_a_usage_error(
 def test_an_unknown_choice_is_refused_with_the_choices(
     bundle: Path, photos: Path, flag: str, value: str, choice: str
 ) -> None:
-    result = run(bundle, photos, flag, value)
+    result = run(bundle, photos, flag, value, fails=SystemExit)
     assert result.exit_code == 2
     for word in (flag, value, choice):
         assert word in result.stderr
 
 
-def test_an_output_that_is_a_folder_is_a_usage_error(
-    bundle: Path, photos: Path, tmp_path: Path
+@pytest.mark.parametrize("form", ["csv", "jsonl", "table"])
+def test_an_output_that_is_a_folder_or_a_pipe_is_not_replaced(
+    bundle: Path, photos: Path, tmp_path: Path, form: str
 ) -> None:
-    for form in ("csv", "jsonl", "table"):
-        with pytest.raises(UsageError, match="is a folder; name a file"):
-            run(bundle, photos, "--format", form, "-o", tmp_path)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for output in (tmp_path, pipe):
+        with pytest.raises(UsageError, match="is not a regular file; name another"):
+            run(bundle, photos, "--format", form, "-o", output)
+    assert pipe.is_fifo()
 
 
 def test_an_output_in_a_folder_that_is_read_only_is_refused_before_the_first_photo(
@@ -237,75 +239,58 @@ def test_a_name_that_is_no_utf_8_is_shown_with_its_bytes(
     target = tmp_path / "sets"
     assert r"\xff.txt" in run(bundle, tmp_path, "--format", form, "-o", target).stderr
     assert rb"caf\xe9.png" in target.read_bytes().replace(rb"\\", b"\\")
-    listed = CliRunner().invoke(
-        app,
-        ["predict", str(bundle), "-", "--format", "jsonl"],
-        input=bytes(named) + b"\n" + bytes(named) + b"\0\n",
-    )
-    result = lines(listed)
+    names = bytes(named) + b"\n" + bytes(named) + b"\0\n"
+    result = lines(run(bundle, "-", "--format", "jsonl", stdin=names))
     assert result[0]["path"] == result[0]["id"] == rf"{tmp_path}/caf\xe9.png"
     assert result[1]["error"] == {"code": "file_unreadable", "detail": "embedded null byte"}
 
 
 def test_a_name_that_is_too_long_is_a_listed_failure(bundle: Path, photos: Path) -> None:
-    words = ["predict", str(bundle), "x" * 300, str(photos / "0.png"), "--format", "jsonl"]
-    result = CliRunner().invoke(app, words)
+    result = run(bundle, "x" * 300, photos / "0.png", "--format", "jsonl")
     assert isinstance(result.exception, SomeInputsFailed)
     assert [bool(one["error"]) for one in lines(result)] == [True, False]
     assert "File name too long" in result.stderr
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_answers_keep_their_order_however_many_wait(
-    bundle: Path, photos: Path, threads: int
-) -> None:
-    pipeline = open_pipeline(bundle, device="cpu")
-    alone = [answer_of(pipeline, photos / f"{number}.png") for number in range(4)]
-    for count in (1, 4, 5, 13):  # four a thread wait at most
-        calls = [Observation((photos / f"{number % 4}.png",)) for number in range(count)]
-        result = list(predict_all(pipeline, calls, LocalizedQuery(), threads=threads))
-        assert [one.observation for one in result] == calls
-        assert [one.answer and one.answer.results for one in result] == [
-            alone[number % 4] for number in range(count)
-        ]
-
-
-def test_sets_of_many_photos_are_decided_a_portion_at_a_time(
-    bundle: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("count", "threads", "size"),
+    [(1, 1, 1), (15, 1, 1), (17, 1, 2), (31, 1, 3), (1, 2, 1), (31, 2, 1), (13, 3, 1)],
+)
+def test_answers_keep_their_order_and_sets_are_decided_a_portion_at_a_time(
+    bundle: Path,
+    photos: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    count: int,
+    threads: int,
+    size: int,
 ) -> None:
     monkeypatch.setattr(prediction, "PORTION", 3)
-    order = list[str]()
+    pipeline, order = open_pipeline(bundle, device="cpu"), list[str]()
+    paths = [*(photos / f"{number}.png" for number in range(4)), photos / "none"]
+    alone = [predicted(pipeline, [path])[0] for path in paths]
+    assert [line["error"] is not None for line in alone] == [False] * 4 + [True]
 
-    def noted(name: str) -> None:
-        real = getattr(prediction, name)
+    def noted(name: str, real: Any, *given: Any) -> Any:
+        order.append(name)
+        return real(*given)
 
-        def call(*given: Any) -> Any:
-            order.append(name)
-            return real(*given)
-
-        monkeypatch.setattr(prediction, name, call)
-
-    noted("_run_network")
-    noted("_predict")
-    pipeline = open_pipeline(bundle, device="cpu")
-    paths = [*(photos / f"{number}.png" for number in range(4)), tmp_path / "none"]
-    for count, threads, size in ((31, 1, 3), (17, 1, 2), (15, 1, 1), (31, 2, 1)):
-        order.clear()
-        calls = [Observation((paths[number % 5],)) for number in range(count)]
-        result = list(predict_all(pipeline, calls, LocalizedQuery(), threads=threads))
-        assert [one.observation for one in result] == calls
-        assert [one.problem is not None for one in result] == [
-            number % 5 == 4 for number in range(count)
-        ]
-        assert order.count("_run_network") == order.count("_predict") == count
-        if threads == 1:
-            assert order[: 2 * size] == ["_run_network"] * size + ["_predict"] * size
+    for name in ("_run_network", "_predict"):
+        monkeypatch.setattr(prediction, name, partial(noted, name, getattr(prediction, name)))
+    result = predicted(pipeline, [paths[number % 5] for number in range(count)], threads=threads)
+    for number, line in enumerate(result):
+        assert {**line, "id": None} == {**alone[number % 5], "id": None}
+    assert len(result) == count
+    assert order.count("_run_network") == order.count("_predict") == count
+    if threads == 1:
+        assert order[: 2 * size] == ["_run_network"] * size + ["_predict"] * size
 
 
-def answer_of(pipeline: Pipeline, path: Path) -> Any:
-    (result,) = predict_all(pipeline, [Observation((path,))], LocalizedQuery())
-    assert result.answer is not None
-    return result.answer.results
+def predicted(
+    pipeline: Pipeline, paths: Sequence[Path], threads: int | None = None
+) -> list[dict[str, Any]]:
+    """The lines of photos that are each alone."""
+    observations, batch = [Observation((path,)) for path in paths], BatchSettings(threads=threads)
+    return [one.line for one in predict_all(pipeline, observations, LocalizedQuery(), batch)]
 
 
 def test_no_more_of_a_file_is_read_than_allowed(
@@ -318,9 +303,8 @@ def test_no_more_of_a_file_is_read_than_allowed(
     for path, more in sizes.items():
         path.write_bytes((photo + b"x")[: len(photo) + more])
     pipeline = open_pipeline(bundle, device="cpu")
-    calls = [Observation((path,)) for path in (*sizes, *endless)]
-    result = list(predict_all(pipeline, calls, LocalizedQuery()))
-    codes = [one.problem and one.problem.code for one in result]
+    lines = predicted(pipeline, [*sizes, *endless])
+    codes = [line["error"] and line["error"]["code"] for line in lines]
     assert codes == [None, "body_too_large", None, *["body_too_large"] * len(endless)]
 
 
@@ -347,25 +331,15 @@ def test_ctrl_c_drops_waiting_photos(
             return "what the network says"
 
         def decide(self, rows: Sequence[Any], ask: LocalizedQuery, name: str) -> Any:
-            return SimpleNamespace(answer=None)
+            return SimpleNamespace(answer=Mock(model_dump=lambda **_: {"warnings": []}))
 
     monkeypatch.setattr("florilege.cores.ThreadPoolExecutor", Pool)
     query = [Observation((photos / "0.png",))] * 9
-    result = predict_all(cast(Pipeline, Slow()), query, LocalizedQuery(), threads=1)
+    result = predict_all(cast(Pipeline, Slow()), query, LocalizedQuery(), BatchSettings(threads=1))
     next(result)
     with pytest.raises(KeyboardInterrupt):
         result.throw(KeyboardInterrupt)
     assert len(begun) <= 2
-
-
-def test_an_output_that_is_a_pipe_or_a_device_is_not_replaced(
-    bundle: Path, photos: Path, tmp_path: Path
-) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    with pytest.raises(UsageError, match="is not a regular file; name another"):
-        run(bundle, photos, "-o", pipe)
-    assert pipe.is_fifo()
 
 
 def test_nothing_to_answer_is_a_data_error(bundle: Path, tmp_path: Path) -> None:
@@ -384,9 +358,7 @@ def test_a_file_that_may_not_be_read_is_a_listed_failure(
     pipe.mkdir()
     (pipe / "a.png").write_bytes(b"")
     (tmp_path / "dangling.png").symlink_to(tmp_path / "nowhere")
-    result = CliRunner().invoke(
-        app, ["predict", str(bundle), str(pipe), str(tmp_path / "dangling.png"), "--format", "csv"]
-    )
+    result = run(bundle, pipe, tmp_path / "dangling.png", "--format", "csv")
     assert isinstance(result.exception, SomeInputsFailed)
     codes = [row["error"] for row in csv.DictReader(io.StringIO(result.stdout))]
     assert codes == ["unsupported_image_type", "file_unreadable"]
@@ -415,8 +387,7 @@ def test_photos_of_one_plant_are_answered_as_over_http(
 
 
 def test_an_answer_names_the_photos_of_the_plant_it_does_not_use(bundle: Path, plant: Path) -> None:
-    words = ["predict", str(bundle), str(plant), "--group-by", "folder", "--format", "jsonl"]
-    result = CliRunner().invoke(app, words)
+    result = run(bundle, plant, "--group-by", "folder", "--format", "jsonl")
     assert str(result.exception) == "1 of 7 photos failed, each listed above"  # the 6th is unseen
     (outcome,) = lines(result)
     assert outcome["query"]["images"] == 4
@@ -430,8 +401,8 @@ def test_an_answer_names_the_photos_of_the_plant_it_does_not_use(bundle: Path, p
 
 
 def test_a_plant_without_any_usable_photo_has_no_answer(bundle: Path, plant: Path) -> None:
-    words = ["predict", str(bundle), str(plant / "1.png"), str(plant / "5.png")]
-    result = CliRunner().invoke(app, [*words, "--group-by", "folder", "--format", "csv"])
+    photos = plant / "1.png", plant / "absent.png"
+    result = run(bundle, *photos, "--group-by", "folder", "--format", "csv")
     (row,) = csv.DictReader(io.StringIO(result.stdout))
     assert (row["photos"], row["error"], row["rank"]) == ("2", "unsupported_image_type", "")
     assert result.stderr.count("\nfailed: ") + 1 == 2

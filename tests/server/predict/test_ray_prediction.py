@@ -13,12 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from florilege.errors import UsageError
-from florilege.server.cli import app
-from florilege.server.predict.batch_settings import BatchSettings
 from tests.server import garden
+from tests.server.predict.predict_command import run
 
 ROOT = Path(__file__).parents[3]
 needs_ray = pytest.mark.skipif(
@@ -176,18 +174,10 @@ def test_ctrl_c_ends_it_and_tells_how_to_resume(bundle: Path, slow: Path, tmp_pa
     assert "repeat the command with --resume" in err
 
 
-def test_flags_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="--ray-workers goes with --ray"):
-        BatchSettings(ray_workers=2)
-    with pytest.raises(ValueError, match="name a file"):
-        BatchSettings(ray=True)
-
-
 def test_without_the_extra_it_says_how_to_get_it(
     bundle: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    words = ["predict", str(bundle), str(photos), "-o", str(tmp_path / "sets.csv"), "--ray"]
     with pytest.raises(UsageError, match=r"pip install '\.\[ray\]'"):
-        CliRunner().invoke(app, words, catch_exceptions=False)
+        run(bundle, photos, "-o", tmp_path / "sets.csv", "--ray")
     assert not list(tmp_path.glob("sets.csv*"))

@@ -12,7 +12,11 @@ import pytest
 from florilege.errors import UsageError
 from florilege.server.predict import formats, resumable_output
 from florilege.server.predict.formats import json_text
-from florilege.server.predict.resumable_output import Convert, ResumableOutput, Tally
+from florilege.server.predict.resumable_output import (
+    Convert,
+    ResumableOutput,
+    Tally,
+)
 
 
 def line(number: int, verdict: str | None, failed: int) -> str:
@@ -60,9 +64,9 @@ def grow(
         if growing.complete:
             return []
         finished = growing.tally.finished
-        for text, outcome in list(zip(LINES, OUTCOMES, strict=True))[finished:until]:
+        for text, (_, failed) in list(zip(LINES, OUTCOMES, strict=True))[finished:until]:
             growing.add(json.loads(text))
-            growing.tally.count(*outcome)
+            growing.tally.count(json.loads(text), failed)
         if until == len(LINES):
             growing.finish()
     finally:
@@ -78,12 +82,13 @@ def stop(*_: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
+@pytest.mark.parametrize("resume", [True, False])
 @pytest.mark.parametrize("convert", CONVERSIONS)
 def test_an_uninterrupted_run_leaves_the_rows_and_the_totals(
-    tmp_path: Path, convert: Convert | None
+    tmp_path: Path, convert: Convert | None, resume: bool
 ) -> None:
     output = tmp_path / "sets.csv"
-    assert grow(output, resume=False, convert=convert) == [0, 1, 2, 3]
+    assert grow(output, resume=resume, convert=convert) == [0, 1, 2, 3]
     assert output.read_bytes() == WHOLE
     assert names(tmp_path) == ["sets.csv", "sets.csv.run"]
     options, totals = map(json.loads, (tmp_path / "sets.csv.run").read_text().splitlines())
@@ -118,7 +123,9 @@ def test_zeros_left_by_a_system_crash_are_overwritten(tmp_path: Path, zeros: byt
 
 
 @pytest.mark.parametrize("convert", CONVERSIONS)
-@pytest.mark.parametrize("place", ["_RunFile.finish", "atomic_writer", "os.fsync", "Path.unlink"])
+@pytest.mark.parametrize(
+    "place", ["ResumableOutput._append", "atomic_writer", "os.fsync", "Path.unlink"]
+)
 def test_a_run_stopped_at_its_end_is_complete_after_the_next(
     tmp_path: Path, place: str, convert: Convert | None
 ) -> None:
@@ -165,14 +172,15 @@ def test_other_options_are_refused_saying_what_changed(
     assert output.read_bytes() == WHOLE
 
 
-def test_resume_without_anything_starts(tmp_path: Path) -> None:
-    assert grow(tmp_path / "s.csv", resume=True) == [0, 1, 2, 3]
-
-
 def test_resume_of_a_file_of_another_origin_is_refused(tmp_path: Path) -> None:
     output = tmp_path / "s.csv"
+    grow(output, until=2)
+    (tmp_path / "s.csv.run").unlink()
+    with pytest.raises(UsageError, match=r"s\.csv\.part has no s\.csv\.run beside it"):
+        grow(output)
+    (tmp_path / "s.csv.part").unlink()
     output.write_text("by hand")
-    with pytest.raises(UsageError, match=r"has no s\.csv\.run beside it"):
+    with pytest.raises(UsageError, match=r"s\.csv has no s\.csv\.run beside it"):
         grow(output)
     assert names(tmp_path) == ["s.csv"]
     for text in ("by hand\n", '{"k": 3}\n{"by": "hand"}\n'):
@@ -195,13 +203,6 @@ def test_answers_of_an_earlier_version_are_not_lost(
     assert part.read_text() == text
     part.unlink()
     assert grow(output, resume=False) == [0, 1, 2, 3]
-
-
-def test_answers_without_the_options_of_their_run_are_not_lost(tmp_path: Path) -> None:
-    grow(tmp_path / "s.csv", until=2)
-    (tmp_path / "s.csv.run").unlink()
-    with pytest.raises(UsageError, match=r"s\.csv\.part has no s\.csv\.run beside it"):
-        grow(tmp_path / "s.csv")
 
 
 @pytest.mark.parametrize(("until", "gone"), [(2, "s.csv.part"), (4, "s.csv")])
@@ -229,7 +230,7 @@ def test_two_runs_do_not_write_one_output(tmp_path: Path) -> None:
     growing = ResumableOutput(output, OPTIONS)
     growing.begin(resume=False)
     growing.add(json.loads(LINES[0]))
-    growing.tally.count(*OUTCOMES[0])
+    growing.tally.count(json.loads(LINES[0]), 0)
     process = subprocess.run(
         [sys.executable, "-c", script, str(output)], capture_output=True, text=True, check=False
     )
@@ -270,6 +271,8 @@ def test_a_failed_conversion_leaves_the_old_file_and_the_answers(tmp_path: Path)
         grow(output, resume=False, convert=stop)
     assert output.read_text() == "old"
     assert names(tmp_path) == ["x.csv", "x.csv.part", "x.csv.run"]
+    with pytest.raises(UsageError, match="holds 4 finished answers"):
+        grow(output, resume=False)
     assert grow(output, convert=copy) == []
     assert output.read_bytes() == WHOLE
 

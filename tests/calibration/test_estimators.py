@@ -1,0 +1,129 @@
+"""Set rules as estimators: equal to the functions, and at home in scikit-learn and pandas."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from florilege.calibration import AverageK, ClassCoverage, Coverage, TopK, estimators, rules
+from florilege.calibration.estimators import _SetEstimator
+
+RANDOM = np.random.default_rng(3)
+SCORES = RANDOM.dirichlet(np.full(6, 0.6), 400)
+LABELS = np.array([RANDOM.choice(6, p=row) for row in SCORES])
+COUNTS = [1, 2, 3, 50, 60, 70]
+NAMES = ["ash", "birch", "elm", "fir", "oak", "yew"]
+FITTED: list[tuple[_SetEstimator, dict[str, Any]]] = [
+    (AverageK(2.5), {"average_k": 2.5}),
+    (AverageK(2, min_size=0), {"average_k": 2, "min_size": 0}),
+    (AverageK(2, guarantee="probability", delta=0.2, max_size=4),
+     {"average_k": 2, "guarantee": "probability", "delta": 0.2, "max_size": 4}),
+    (TopK(2), {"k": 2}),
+    (Coverage(0.8), {"coverage": 0.8}),
+    (Coverage(0.8, delta=0.3), {"coverage": 0.8, "delta": 0.3}),
+    (estimators.BalancedAverageK(2, 0.75), {"average_k": 2, "macro_weight": 0.75}),
+    (estimators.BalancedCoverage(0.8, class_counts=COUNTS),
+     {"coverage": 0.8, "class_counts": COUNTS}),
+    (ClassCoverage(0.8, 1.0), {"coverage": 0.8, "macro_weight": 1.0}),
+]  # fmt: skip
+each_rule = pytest.mark.parametrize(("estimator", "arguments"), FITTED, ids=repr)
+
+
+@each_rule
+def test_sets_are_those_of_the_function_and_survive_a_file(
+    estimator: _SetEstimator, arguments: dict[str, Any], tmp_path: Path
+) -> None:
+    rule = rules.calibrate(estimator._rule, SCORES[:300], LABELS[:300], **arguments)
+    assert estimator.fit(SCORES[:300], LABELS[:300]) is estimator
+    assert estimator.threshold_ == rule.lambda_val
+    expected = rule.sets(SCORES[300:])
+    np.testing.assert_array_equal(estimator.predict_set(SCORES[300:]), expected)
+    hits = expected[np.arange(100), LABELS[300:]].mean()
+    assert estimator.score(SCORES[300:], LABELS[300:]) == hits
+    estimator.save(tmp_path / "rule.json")
+    copy = type(estimator).load(tmp_path / "rule.json")
+    assert copy.get_params() == estimator.get_params()
+    np.testing.assert_array_equal(copy.predict(SCORES[300:]), expected)
+    other = Coverage if isinstance(estimator, TopK) else TopK
+    with pytest.raises(ValueError, match=other.__name__):
+        other.load(tmp_path / "rule.json")
+
+
+def test_a_mean_size_needs_no_labels_and_a_coverage_does() -> None:
+    assert AverageK(2).fit(SCORES).predict_set(SCORES).sum() == 800
+    with pytest.raises(ValueError, match="labels"):
+        Coverage().fit(SCORES)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "scores", "labels", "word"),
+    [
+        (AverageK(2), np.where(SCORES > 0.9, np.nan, SCORES), None, "NaN"),
+        (AverageK(2), SCORES[0], None, "shape"),
+        (AverageK(9), SCORES, None, "average_k"),
+        (Coverage(1.5), SCORES, LABELS, "coverage"),
+        (Coverage(0.9), SCORES, LABELS + 1, "label"),
+        (Coverage(0.9), SCORES, LABELS[:5], "labels"),
+    ],
+)
+def test_unusable_input_is_refused(
+    estimator: _SetEstimator, scores: Any, labels: Any, word: str
+) -> None:
+    with pytest.raises(ValueError, match=word):
+        estimator.fit(scores, labels)
+
+
+def test_sets_need_a_fitted_rule_and_the_same_classes() -> None:
+    with pytest.raises((estimators.NotFittedError, ValueError), match="fit"):
+        AverageK().predict_set(SCORES)
+    with pytest.raises(ValueError, match="classes"):
+        AverageK(2).fit(SCORES).predict_set(SCORES[:, :5])
+    with pytest.raises(ValueError, match="gamma"):
+        AverageK().set_params(gamma=1)
+    assert AverageK().set_params(k=4).get_params()["k"] == 4
+
+
+def test_data_frames_keep_their_index_and_columns_and_labels_are_names() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(SCORES, columns=NAMES, index=range(1000, 1400))
+    names = pandas.Series(NAMES)[LABELS]
+    rule = Coverage(0.8).fit(frame, names)
+    sets = rule.predict_set(frame)
+    assert (list(sets.columns), list(sets.index)) == (NAMES, list(frame.index))
+    plain = Coverage(0.8).fit(SCORES, LABELS)
+    np.testing.assert_array_equal(sets.to_numpy(), plain.predict_set(SCORES))
+    assert rule.score(frame, names) == plain.score(SCORES, LABELS)
+    with pytest.raises(ValueError, match="order"):
+        rule.predict_set(frame[NAMES[::-1]])
+    with pytest.raises(ValueError, match="column"):
+        Coverage(0.8).fit(frame, ["ivy", *names[1:]])
+
+
+def test_rules_work_in_pipelines_and_cross_validation() -> None:
+    pytest.importorskip("sklearn")
+    from sklearn.base import clone
+    from sklearn.exceptions import NotFittedError
+    from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import FunctionTransformer
+    from sklearn.utils.validation import check_is_fitted
+
+    fitted = AverageK(2.5, min_size=0).fit(SCORES, LABELS)
+    copy = clone(fitted)
+    assert (copy.k, copy.min_size) == (2.5, 0)
+    for call in (copy.predict_set, check_is_fitted):
+        with pytest.raises(NotFittedError):
+            call(copy if call is check_is_fitted else SCORES)
+    check_is_fitted(fitted)
+    pipeline = make_pipeline(FunctionTransformer(np.exp), AverageK(2)).fit(np.log(SCORES), LABELS)
+    np.testing.assert_array_equal(
+        pipeline.predict(np.log(SCORES)), AverageK(2).fit(SCORES).predict_set(SCORES)
+    )
+    assert 0.5 < pipeline.score(np.log(SCORES), LABELS) < 1
+    hits = cross_val_score(AverageK(2), SCORES, LABELS, cv=4)
+    ours = AverageK(2).fit(SCORES[100:]).score(SCORES[:100], LABELS[:100])
+    assert hits[0] == ours
+    assert cross_val_predict(AverageK(2), SCORES, LABELS, cv=4).shape == SCORES.shape
+    search = GridSearchCV(AverageK(), {"k": [1, 2, 3]}).fit(SCORES, LABELS)
+    assert search.best_params_ == {"k": 3}
