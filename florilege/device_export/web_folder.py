@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any, Final
@@ -19,6 +20,10 @@ LARGEST_MODEL: Final = 1_000_000_000
 """Bytes of a network; browsers have 4 GB for it, its copies and its activations, phones less."""
 MOST_KEPT: Final = 10_000_000
 """Bytes that a browser fetches at the first visit besides the network; thumbnails may be more."""
+MOST_PHOTO_BYTES: Final = 500_000_000
+"""Of one plant; they stay on the device."""
+DOWNLOAD_DEADLINE_S: Final = 600.0
+"""For the first photo, which waits until the network is there."""
 THUMBNAILS: Final = "thumbnails/"
 LARGE: Final = ("network", "runtime", "reference", "occurrences")  # the page keeps these itself
 _NOT_FETCHED: Final = (".onnx", ".wasm", "HOSTING.md")  # of the runtime, the .wasm.gz is
@@ -84,7 +89,12 @@ def web_files(pipeline: Pipeline, runtime: Mapping[str, bytes]) -> dict[str, byt
 
 
 def _card(pipeline: Pipeline) -> dict[str, Any]:
-    settings = Settings(bundle=pipeline.bundle.path, max_pixels=pipeline.max_pixels)
+    settings = Settings(
+        bundle=pipeline.bundle.path,
+        max_pixels=pipeline.max_pixels,
+        max_body_bytes=MOST_PHOTO_BYTES,
+        upload_deadline_s=DOWNLOAD_DEADLINE_S,
+    )
     card = model_card(pipeline, settings).model_dump(mode="json", by_alias=True)
     return {**card, "provider": "onnxruntime-web"}
 
@@ -99,10 +109,11 @@ def _page_files() -> dict[str, bytes]:
     contents["service.js"] = b'export * from "./offline/service.js";\n'
     for name, content in contents.items():
         if name.endswith(".html"):
-            contents[name] = content.replace(b"</head>", _HEAD + b"</head>")
+            contents[name] = _SERVER_LINK.sub(b"", content).replace(b"</head>", _HEAD + b"</head>")
     return contents
 
 
+_SERVER_LINK: Final = re.compile(rb' ?<a href="(v1/|openapi)[^>]*></a>')
 _HEAD: Final = b"""  <link rel="manifest" href="manifest.webmanifest">
   <script type="module" src="offline/status.js"></script>
 """

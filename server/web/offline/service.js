@@ -2,8 +2,6 @@
 import { taxonOf } from "./prediction.js";
 import { json } from "./downloads.js";
 
-export const offline = true;
-
 const waiting = new Map(); // requests to the worker by id
 const listeners = new Set();
 let worker = null;
@@ -26,8 +24,9 @@ export function openModel() {
  */
 export function identify(photos, query, { onProgress = () => {}, signal } = {}) {
   const languages = query.lang ? [query.lang] : [...navigator.languages];
+  const given = Object.fromEntries(Object.entries(query).filter(([, value]) => value !== ""));
   return new Promise((resolve, reject) => {
-    const id = post({ photos: [...photos], query: { ...query, languages } }, { resolve, reject, onProgress });
+    const id = post({ photos: [...photos], query: { ...given, languages } }, { resolve, reject, onProgress });
     signal?.addEventListener("abort", () => {
       waiting.delete(id);
       reject({ code: "timeout" });
@@ -82,6 +81,9 @@ export async function listClasses({ q = "", limit = Infinity } = {}) {
     })),
   };
 }
+
+/** There is nobody to receive feedback here; the model card says so. */
+export const sendFeedback = () => Promise.reject({ code: "not_offered_offline" });
 
 const namesOf = (one) =>
   [one.id, one.scientific_name, one.genus ?? "", one.family ?? "", ...Object.values(one.common_names).flat()];

@@ -749,7 +749,7 @@ def test_every_word_is_there_in_every_language(page: "Page") -> None:
     assert all(shape == english for shape in shapes.values())
     pages = "".join(path.read_text() for path in WEB.glob("*.html"))
     assert set(re.findall(r'data-(?:say|name)="(\w+)"', pages)) <= english.keys()
-    scripts = "".join(p.read_text() for p in WEB.glob("*.js") if p.name != "strings.js")
+    scripts = "".join(p.read_text() for p in WEB.rglob("*.js") if p.name != "strings.js")
     used = set(re.findall(r"words\.(\w+)", scripts))
     assert used <= english.keys()
     answer = {*used, *re.findall(r'"(\w+)"', pages), "genus", "family"}
