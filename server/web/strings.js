@@ -123,7 +123,7 @@ const en = {
     none_not_calibrated: () => `This model cannot tell whether the photo shows none of its species.`,
   },
   offline: {
-    loading: (loaded, total) => `Fetching the model for use without a network: ${loaded} of ${total} MB`,
+    loading: (megabytes) => `Fetching the model for use without a network: ${megabytes} MB`,
     ready: "Ready for use without a network. Photos stay on this device.",
     notKept: "Photos stay on this device, but this browser keeps no files for the page: it needs a network each time it is opened.",
   },
@@ -293,7 +293,7 @@ const fr = {
     none_not_calibrated: () => `Ce modèle ne sait pas dire si la photo ne montre aucune de ses espèces.`,
   },
   offline: {
-    loading: (loaded, total) => `Téléchargement du modèle pour un usage sans réseau : ${loaded} sur ${total} Mo`,
+    loading: (megabytes) => `Téléchargement du modèle pour un usage sans réseau : ${megabytes} Mo`,
     ready: "Prêt à servir sans réseau. Les photos restent sur cet appareil.",
     notKept: "Les photos restent sur cet appareil, mais ce navigateur ne garde aucun fichier de la page : il faut un réseau à chaque ouverture.",
   },
@@ -463,7 +463,7 @@ const de = {
     none_not_calibrated: () => `Dieses Modell kann nicht sagen, ob das Foto keine seiner Arten zeigt.`,
   },
   offline: {
-    loading: (loaded, total) => `Das Modell wird für die Nutzung ohne Netz geladen: ${loaded} von ${total} MB`,
+    loading: (megabytes) => `Das Modell wird für die Nutzung ohne Netz geladen: ${megabytes} MB`,
     ready: "Bereit für die Nutzung ohne Netz. Fotos bleiben auf diesem Gerät.",
     notKept: "Fotos bleiben auf diesem Gerät, aber dieser Browser behält keine Dateien der Seite: Sie braucht bei jedem Öffnen ein Netz.",
   },
@@ -633,7 +633,7 @@ const es = {
     none_not_calibrated: () => `Este modelo no puede decir si la foto no muestra ninguna de sus especies.`,
   },
   offline: {
-    loading: (loaded, total) => `Descargando el modelo para usarlo sin red: ${loaded} de ${total} MB`,
+    loading: (megabytes) => `Descargando el modelo para usarlo sin red: ${megabytes} MB`,
     ready: "Listo para usarse sin red. Las fotos se quedan en este dispositivo.",
     notKept: "Las fotos se quedan en este dispositivo, pero este navegador no guarda archivos de la página: necesita una red cada vez que se abre.",
   },
