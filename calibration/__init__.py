@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from florilege.calibration import metrics, rules, scores
     from florilege.calibration.calibrate.calibrate import calibrate_bundle
     from florilege.calibration.drift import Monitor
-    from florilege.calibration.estimators import (
+    from florilege.calibration.marginals import top_k_marginals
+    from florilege.calibration.record import CalibrationRecord
+    from florilege.calibration.rules.estimators import (
         AverageK,
         BalancedAverageK,
         BalancedCoverage,
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
         Coverage,
         TopK,
     )
-    from florilege.calibration.marginals import top_k_marginals
-    from florilege.calibration.record import CalibrationRecord
     from florilege.calibration.selection import TopScores
     from florilege.calibration.sets import SetRule
     from florilege.calibration.threshold import Threshold, average_k_threshold
@@ -51,16 +51,16 @@ __all__ = [
 ]
 
 _MODULES = {
-    "AverageK": "estimators",
-    "BalancedAverageK": "estimators",
-    "BalancedCoverage": "estimators",
+    "AverageK": "rules.estimators",
+    "BalancedAverageK": "rules.estimators",
+    "BalancedCoverage": "rules.estimators",
     "CalibrationRecord": "record",
-    "ClassCoverage": "estimators",
-    "Coverage": "estimators",
+    "ClassCoverage": "rules.estimators",
+    "Coverage": "rules.estimators",
     "Monitor": "drift",
     "SetRule": "sets",
     "Threshold": "threshold",
-    "TopK": "estimators",
+    "TopK": "rules.estimators",
     "TopScores": "selection",
     "average_k_threshold": "threshold",
     "calibrate_bundle": "calibrate.calibrate",

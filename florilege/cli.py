@@ -53,6 +53,7 @@ VERBS = {
         "florilege.calibration.commands.bundle_cli",
         "Inspect, verify, compare or name bundles.",
     ),
+    "push": ("florilege.push_cli", "Upload a bundle to the Hugging Face Hub."),
     "doctor": ("florilege.server.cli", "Report what this installation can do."),
 }
 OURS = "florilege"
@@ -152,7 +153,7 @@ def _load(verb: str, module: str) -> Any:
     if verb in _OPEN_RUNS:  # they take a run folder, which is first exported and calibrated
         run = command.callback
         command.callback = lambda **arguments: run(
-            **arguments | {"bundle": _bundle_of(Path(arguments["bundle"]))}
+            **arguments | {"bundle": _bundle_of(str(arguments["bundle"]))}
         )
     return command
 
@@ -165,8 +166,11 @@ def _prepare_flags(command: Any, name: str) -> None:
     accept_old_flags(command, name)
 
 
-def _bundle_of(path: Path) -> Path:
-    """The bundle to open: ``path`` itself, or ``RUN/bundle`` made from a run folder."""
+def _bundle_of(name: str) -> Path:
+    """The bundle to open: itself, one downloaded, or ``RUN/bundle`` made from a run folder."""
+    from florilege.models.bundle.hub import local_bundle
+
+    path = local_bundle(name)
     if (path / "bundle.json").exists() or not (path / "config.yaml").exists():
         return path
     try:

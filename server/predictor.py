@@ -2,12 +2,17 @@
 
 import os
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
 from pydantic import ValidationError
 
 from florilege.errors import DataError, UsageError
+from florilege.models.bundle.hub import local_bundle
 from florilege.models.runtime import RuntimeName, silence_telemetry
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
 from florilege.server.answers.query import IdentifyQuery
@@ -15,7 +20,7 @@ from florilege.server.problems import Problem
 from florilege.server.schemas import Answer
 from florilege.server.settings import MAX_IMAGES
 
-Photo = bytes | str | os.PathLike[str]
+Photo = bytes | str | os.PathLike[str] | NDArray[np.uint8]
 
 
 class Predictor:
@@ -28,10 +33,10 @@ class Predictor:
         """The prediction set of one organism, as ``POST /v1/identify`` returns it.
 
         Args:
-            photos: One photo, as a path or as the bytes of its file; or one to five photos of the
-                same organism.
-            query: Parameters of the request: ``rule``, ``k``, ``coverage``, ``guarantee``,
-                ``lang``, ``max_results``, ``include``, ``reject``, ``only``, ``list``.
+            photos: One photo, as a path, as the bytes of its file, or as pixels, uint8
+                ``(height, width, 3)`` in RGB; or one to five photos of the same organism.
+            query: Parameters of the request, such as ``k=3``, ``rule="coverage"``, ``list="alps"``
+                or ``region="north", month=6``; docs/http.md has all.
 
         Raises:
             UsageError: A parameter is unknown, or its value is not allowed.
@@ -42,7 +47,9 @@ class Predictor:
         except ValidationError as error:
             first = error.errors()[0]
             raise UsageError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-        inputs = [photos] if isinstance(photos, bytes | str | os.PathLike) else list(photos)
+        if isinstance(photos, bytes | str | os.PathLike | np.ndarray):
+            photos = [photos]
+        inputs = list(photos)
         if not 1 <= len(inputs) <= MAX_IMAGES:
             raise UsageError(f"give 1 to {MAX_IMAGES} photos of one organism, got {len(inputs)}")
         try:
@@ -62,7 +69,8 @@ def load(
     """Open a calibrated bundle.
 
     Args:
-        bundle: A folder calibrated by ``florilege calibrate``.
+        bundle: A folder calibrated by ``florilege calibrate``, or one on the Hugging Face Hub:
+            ``hf://ORG/NAME``, ``hf://ORG/NAME@REVISION``.
         device: ``cpu``, ``cuda`` or ``auto``.
         runtime: ``onnxruntime`` or ``openvino``; by default the one it is calibrated for.
 
@@ -70,13 +78,26 @@ def load(
         BundleError: It is damaged, or not calibrated.
     """
     silence_telemetry()
-    return Predictor(open_pipeline(Path(bundle), device=device, runtime=runtime))
+    folder = local_bundle(os.fspath(bundle))
+    return Predictor(open_pipeline(folder, device=device, runtime=runtime))
 
 
 def _read(photo: Photo) -> bytes:
     if isinstance(photo, bytes):
         return photo
+    if isinstance(photo, np.ndarray):
+        return _png(photo)
     try:
         return Path(photo).read_bytes()
     except OSError as error:
         raise DataError(f"{photo}: {error.strerror}; name a photo that can be read") from error
+
+
+def _png(pixels: NDArray[np.uint8]) -> bytes:
+    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
+        raise DataError(
+            f"pixels must be uint8 with shape (height, width, 3), got {pixels.dtype} {pixels.shape}"
+        )
+    file = BytesIO()
+    Image.fromarray(pixels).save(file, "PNG", compress_level=1)
+    return file.getvalue()

@@ -25,13 +25,13 @@ class Limit(NamedTuple):
 
 LINES = {  # of code with comments and blank lines, by folder; florilege: what all folders share
     "training": Limit(8_200, 7_800),
-    "server": Limit(7_350, 5_600),
-    "calibration": Limit(10_530, 8_300),
-    "models": Limit(5_200, 4_200),
+    "server": Limit(7_040, 5_600),
+    "calibration": Limit(10_790, 8_300),
+    "models": Limit(5_320, 4_200),
     "data": Limit(3_950, 3_300),
-    "florilege": Limit(2_040, 2_000),
+    "florilege": Limit(2_070, 2_000),
 }
-PUBLIC_NAMES = Limit(842, 760)
+PUBLIC_NAMES = Limit(846, 760)
 LONGEST_FILE = 350
 FILES_IN_A_FOLDER = 18
 COMPLEXITY = 15

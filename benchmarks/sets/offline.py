@@ -71,7 +71,7 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
     def copyfile(self, source: Any, outputfile: Any) -> None:
         content = source.read()
         assert isinstance(self.server, StaticHost)
-        self.server.sent[self.path] = len(content)
+        self.server.sent[self.path] = self.server.sent.get(self.path, 0) + len(content)
         outputfile.write(content)
 
 

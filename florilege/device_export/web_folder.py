@@ -146,10 +146,8 @@ def _service_worker(contents: Mapping[str, bytes], large: list[str]) -> bytes:
         for path, content in contents.items()
         if not path.startswith((*large, "HOSTING.md"))
     }
-    fetched = transfer_bytes(contents)
-    pictures = [path for path in hashes if path.startswith(THUMBNAILS)]
-    if fetched > MOST_KEPT:
-        hashes = {path: digest for path, digest in hashes.items() if path not in pictures}
+    if _keeps_no_pictures(contents):
+        hashes = {path: each for path, each in hashes.items() if not path.startswith(THUMBNAILS)}
     lines = (f"const FILES = {json.dumps(hashes)};", f"const LARGE = {json.dumps(large)};")
     source = (files("florilege.server") / "web" / "offline" / "sw.js").read_bytes()
     return "\n".join((*lines, "")).encode() + source
@@ -157,7 +155,14 @@ def _service_worker(contents: Mapping[str, bytes], large: list[str]) -> bytes:
 
 def transfer_bytes(contents: Mapping[str, bytes]) -> int:
     """Bytes that a browser fetches besides the network, from a host that compresses nothing."""
-    return sum(len(each) for path, each in contents.items() if not path.endswith(_NOT_FETCHED))
+    left_out = (*_NOT_FETCHED, ".jpg") if _keeps_no_pictures(contents) else _NOT_FETCHED
+    return sum(len(each) for path, each in contents.items() if not path.endswith(left_out))
+
+
+def _keeps_no_pictures(contents: Mapping[str, bytes]) -> bool:
+    """Whether pictures are fetched only when they are shown, because they are too large."""
+    sizes = (len(each) for path, each in contents.items() if not path.endswith(_NOT_FETCHED))
+    return sum(sizes) > MOST_KEPT
 
 
 def _json(content: Any) -> bytes:

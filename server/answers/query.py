@@ -31,10 +31,11 @@ Words = list[str]
 
 
 def _split(value: Any) -> Any:
-    """Treat ``a,b`` like ``a&include=b``."""
-    if not isinstance(value, list):
+    """Treat ``a,b`` like ``a&include=b``; from Python it may be one text."""
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list):
         return value
-    return [word for text in value for word in str(text).split(",") if word]
+    return [word for text in texts for word in str(text).split(",") if word]
 
 
 class IdentifyQuery(RequestModel):

@@ -1,7 +1,7 @@
 // The large files of the page: fetched once, checked, and kept by the browser.
 
 const ROOT = new URL("..", import.meta.url);
-const CACHE = "florilege"; // shared with sw.js, which removes what is no longer listed
+const CACHE = `florilege ${ROOT.href}`; // shared with sw.js, which removes what is no longer listed
 const SIMD = new Uint8Array([
   0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 10, 1, 8, 0, 65, 0, 253, 15, 253, 98, 11,
 ]);

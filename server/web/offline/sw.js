@@ -1,8 +1,8 @@
 // Keeps the page for use without a network. FILES and LARGE stand above: what the page consists of.
 // Each file is kept under its hash, so an update fetches only what has changed.
 
-const CACHE = "florilege";
 const ROOT = self.registration.scope;
+const CACHE = `florilege ${ROOT}`; // several folders may share a host
 
 const keyOf = (path) => new URL(`${path}?v=${FILES[path]}`, ROOT).href;
 
@@ -15,7 +15,8 @@ async function keepAll() {
     if (await store.match(keyOf(path))) return;
     const response = await fetch(new URL(path, ROOT), { cache: "no-cache" });
     if (!response.ok) throw new Error(`${path}: status ${response.status}`);
-    await store.put(keyOf(path), response);
+    // Some hosts redirect index.html; a page must not be answered with a redirected response.
+    await store.put(keyOf(path), response.redirected ? new Response(response.body, response) : response);
   }));
 }
 
@@ -30,7 +31,8 @@ self.addEventListener("fetch", (event) => {
   const { request } = event;
   if (request.method !== "GET" || !request.url.startsWith(ROOT)) return;
   const path = decodeURI(new URL(request.url).pathname.slice(new URL(ROOT).pathname.length)) || "index.html";
-  if (path in FILES) event.respondWith(kept(path, request));
+  const name = [path, `${path}.html`].find((one) => one in FILES); // some hosts leave the ending out
+  if (name) event.respondWith(kept(name, request));
 });
 
 async function kept(path, request) {

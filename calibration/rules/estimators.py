@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from florilege.calibration.guarantees import Guarantee
-from florilege.calibration.rules import RULES, calibrate
+from florilege.calibration.rules.rule_table import RULES, calibrate
 from florilege.calibration.rules.rules import MACRO_WEIGHT
 from florilege.calibration.sets import SetRule
 from florilege.calibration.threshold import RealNumber

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from florilege.calibration import AverageK, ClassCoverage, Coverage, TopK, estimators, rules
-from florilege.calibration.estimators import _SetEstimator
+from florilege.calibration import AverageK, ClassCoverage, Coverage, TopK, rules
+from florilege.calibration.rules import estimators
+from florilege.calibration.rules.estimators import _SetEstimator
 
 RANDOM = np.random.default_rng(3)
 SCORES = RANDOM.dirichlet(np.full(6, 0.6), 400)

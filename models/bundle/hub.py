@@ -1,0 +1,125 @@
+"""Bundles on the Hugging Face Hub: ``hf://ORG/NAME``, or ``hf://ORG/NAME@REVISION``."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from florilege.errors import BundleError, UsageError, install_hint
+from florilege.models.bundle import staging
+from florilege.models.bundle.bundle import Bundle, open_bundle
+from florilege.models.bundle.bundle_manifest import MANIFEST
+from florilege.terminal import say
+
+_ADDRESS: Final = re.compile("hf:/{1,2}([^@]+)(?:@(.+))?")  # pathlib makes one slash of two
+_CARD: Final = "MODEL_CARD.md"
+_TAGS: Final = ["prediction-sets", "conformal-prediction", "onnx", "florilege"]
+
+
+def local_bundle(bundle: str) -> Path:
+    """The folder of a bundle; one on the Hub is first downloaded into the Hub's own cache.
+
+    An interrupted download resumes, and files that the cache has are not downloaded again.
+
+    Raises:
+        UsageError: Not the name of a repository, or the extra `hub` is missing.
+        BundleError: There is no such repository, it is no bundle, or it cannot be reached.
+    """
+    address = _ADDRESS.fullmatch(bundle)
+    if address is None:
+        return Path(bundle)
+    repository, revision = address.groups()
+    hub = _hub()
+    with _readable_errors(hub, repository):
+        manifest = Path(hub.hf_hub_download(repository, MANIFEST, revision=revision))
+        folder = manifest.parent  # named after the commit: both downloads are of the same one
+        files = list(staging.read_manifest(folder).files)
+        if not all((folder / file).exists() for file in files):
+            say(f"downloading {repository} from the Hugging Face Hub; it is cached for later")
+            hub.snapshot_download(repository, revision=folder.name, allow_patterns=files)
+    return folder
+
+
+def push_bundle(
+    bundle: str | Path, repository: str, *, public: bool = False, licence: str | None = None
+) -> str:
+    """Upload a bundle to the Hub in one commit, with the model card that the Hub expects.
+
+    Args:
+        bundle: Its folder.
+        repository: ``ORG/NAME``. It is made if it does not exist.
+        public: Whether a new repository is public.
+        licence: Its identifier on the Hub, such as ``cc-by-4.0``.
+
+    Returns:
+        The address of the commit.
+
+    Raises:
+        UsageError: Not the name of a repository, or the extra `hub` is missing.
+        BundleError: The bundle is not valid, the Hub cannot be reached, or it refuses the upload.
+    """
+    opened, hub = open_bundle(bundle), _hub()
+    contents: dict[str, Any] = {name: opened.path_of(name) for name in opened.manifest.files}
+    contents |= {
+        MANIFEST: opened.manifest.to_json(),
+        "README.md": _card(hub, opened, repository, licence).encode(),
+    }
+    with _readable_errors(hub, repository):
+        hub.create_repo(repository, private=not public, exist_ok=True)
+        commit = hub.create_commit(
+            repository,
+            [hub.CommitOperationAdd(name, content) for name, content in contents.items()],
+            commit_message=f"{opened.manifest.name} {opened.manifest.version}",
+        )
+    return str(commit.commit_url)
+
+
+def _card(hub: Any, bundle: Bundle, repository: str, licence: str | None) -> str:
+    """The model card of the bundle after the header that the Hub reads."""
+    header = hub.ModelCardData(
+        license=licence,
+        library_name="florilege",
+        pipeline_tag="image-classification",
+        tags=_TAGS,
+        metrics=["accuracy"],
+        model_name=bundle.manifest.name,
+    )
+    text = bundle.read(_CARD).decode() if bundle.has(_CARD) else f"# {bundle.manifest.name}\n"
+    return (
+        f"---\n{header.to_yaml()}\n---\n{text}\n## Use\n\n"
+        f"    florilege serve hf://{repository}\n\n"
+        f'or in Python `florilege.load("hf://{repository}").predict("photo.jpg")`.\n'
+    )
+
+
+def _hub() -> Any:
+    try:
+        import huggingface_hub.errors
+    except ModuleNotFoundError as error:
+        raise UsageError(f"the Hub needs the extra `hub`: {install_hint('hub')}") from error
+    return huggingface_hub
+
+
+@contextmanager
+def _readable_errors(hub: Any, repository: str) -> Iterator[None]:
+    """Say of each error what to do; the most special class comes first."""
+    errors, place = hub.errors, f"{repository} on the Hugging Face Hub"
+    try:
+        yield
+    except errors.HFValidationError as error:
+        raise UsageError(f"{repository!r} is no repository: write ORG/NAME") from error
+    except errors.RepositoryNotFoundError as error:
+        raise BundleError(
+            f"there is no {place}, or your account may not see it: check the name, or log in with "
+            "`hf auth login`"
+        ) from error
+    except errors.RevisionNotFoundError as error:
+        raise BundleError(f"{place} has no such revision: name a branch, tag or commit") from error
+    except errors.LocalEntryNotFoundError as error:
+        raise BundleError(f"{place} cannot be reached, and the cache lacks it: {error}") from error
+    except errors.EntryNotFoundError as error:
+        raise BundleError(f"{place} is no bundle: it has no {MANIFEST}") from error
+    except errors.HfHubHTTPError.__bases__ as error:  # OSError, and that of its HTTP client
+        reason = str(error).partition("\n")[0]
+        raise BundleError(f"{place}: {reason}; `hf auth whoami` shows your account") from error
