@@ -195,6 +195,28 @@ def check_equal(ours: Any, theirs: Any, path: str = "") -> None:
 
 @browser
 @pytest.mark.parametrize(
+    ("rule", "inside"),
+    [
+        ({"lambda": 0.25}, [False, True, True, True]),  # at least, not above
+        ({"lambda": 0.4, "min_size": 1}, [False, True, False, False]),  # the first of equal ones
+        ({"lambda": 0.1, "max_size": 2}, [False, True, True, False]),
+        ({"top_k": 1}, [False, True, False, False]),
+        ({"lambda": 0.25, "thresholds": [0, 0, 0.1, 0]}, [False, True, False, True]),
+        ({"lambda": 0.5, "weights": [3, 1, 1, 2]}, [True, False, False, True]),
+    ],
+)
+def test_a_set_holds_what_reaches_the_threshold(
+    offline: "Page", rule: dict[str, Any], inside: list[bool]
+) -> None:
+    script = """async (rule) => {
+        const { drawSet } = await import("./offline/scores.js");
+        return drawSet([0.2, 0.25, 0.25, 0.25], rule).inside;
+    }"""
+    assert offline.evaluate(script, rule) == inside
+
+
+@browser
+@pytest.mark.parametrize(
     ("query", "code"),
     [
         ({"k": 99.0}, "not_calibrated"),
@@ -280,6 +302,42 @@ def test_a_network_that_the_browser_cannot_run_says_so(
     write_folder(tmp_path / "out", {**changed, "pack.json": json.dumps(pack).encode()})
     page = opened(tmp_path / "out")
     page.wait_for_function(f"{STATUS}?.includes('cannot run the model')")
+
+
+@browser
+def test_an_update_is_used_at_the_second_visit_and_fetches_only_what_changed(
+    opened: Opened, contents: dict[str, bytes], tmp_path: Path
+) -> None:
+    out, pack = tmp_path / "out", json.loads(contents["pack.json"])
+    write_folder(out, contents)
+    page = opened(out)
+    page.wait_for_function(READY)
+    changed = dict(contents)
+    changed["card.json"] = contents["card.json"].replace(b"2026.11", b"2026.12")
+    large = [pack[name]["path"] for name in web_folder.LARGE]
+    changed["sw.js"] = web_folder._service_worker(changed, large)
+    write_folder(out, changed)
+    page.reload()
+    page.evaluate(WAITING)
+    assert "2026.11" in page.inner_text("#model")
+    (network,) = out.glob("*.onnx")
+    network.unlink()
+    page.reload()
+    page.wait_for_function("document.querySelector('#model').textContent.includes('2026.12')")
+    page.wait_for_function(READY)
+    kept = page.evaluate(KEPT)
+    assert len(kept) == len({url.partition("?")[0] for url in kept})
+    assert {url.rpartition(".")[2] for url in kept} >= {"onnx", "wasm", "reference"}
+
+
+KEPT = """async () => {
+    const store = await caches.open((await caches.keys())[0]);
+    return (await store.keys()).map((request) => request.url);
+}"""
+WAITING = """async () => {
+    const registration = await navigator.serviceWorker.ready;
+    while (!registration.waiting) await new Promise((next) => setTimeout(next, 50));
+}"""
 
 
 @browser

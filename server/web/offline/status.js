@@ -31,7 +31,11 @@ function showProblem({ code, detail }) {
 async function keepPage() {
   if (!navigator.serviceWorker) return false; // without https
   try {
-    await navigator.serviceWorker.register("sw.js");
+    const registration = await navigator.serviceWorker.register("sw.js");
+    if (registration.waiting) { // an update, fetched at the last visit
+      navigator.serviceWorker.addEventListener("controllerchange", () => location.reload(), { once: true });
+      registration.waiting.postMessage("replace");
+    }
     await navigator.serviceWorker.ready;
     await navigator.storage?.persist?.(); // asks not to delete them when room is short
     return true;
