@@ -245,12 +245,31 @@ HUGE = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (20_000).to_bytes(4) * 2 + b"\x08\x02\
         (b"\xff\xd8\xff\xe0\0\x10", "image_unreadable"),
         (garden.encoded(garden.pixels(garden.COLOURS[0]), "JPEG")[:-40], "image_unreadable"),
         (b"GIF89a", "unsupported_image_type"),
-        (b"\0\0\0\x18ftypheic" + bytes(50), "unsupported_image_type"),
+        (b"\0\0\0\x18ftypheic" + bytes(50), "unreadable_here"),
         (b"", "unsupported_image_type"),
     ],
 )
 def test_a_photo_that_cannot_be_used_says_why(offline: "Page", photo: bytes, code: str) -> None:
     assert ask(offline, [photo])["problem"]["code"] == code
+
+
+@browser
+def test_the_page_shows_the_set_of_a_photo_without_a_network(
+    offline: "Page", pipeline: Pipeline
+) -> None:
+    file = {"name": "flower.png", "mimeType": "image/png", "buffer": BLURRED}
+    offline.set_input_files("#file", [file, file])  # type: ignore[list-item]
+    offline.wait_for_selector("#result:not([hidden])")
+    ids = offline.eval_on_selector_all("#members .card", "all => all.map((e) => e.dataset.classId)")
+    answer = pipeline([BLURRED] * 2, IdentifyQuery().localized("en-GB"), "test").answer
+    assert ids == [each.class_id for each in answer.results]
+    pictures = "[...document.images].every((each) => each.complete && each.naturalWidth > 0)"
+    offline.wait_for_function(pictures)
+    offline.goto(offline.url + "species.html")
+    offline.fill("#q", "viola")
+    offline.wait_for_function("document.querySelectorAll('.card').length === 2")
+    offline.go_back()
+    offline.wait_for_function(READY)
 
 
 @browser

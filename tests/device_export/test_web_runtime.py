@@ -3,8 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from florilege.device_export.web_runtime import SHA256, read_runtime
+from florilege.device_export.web_runtime import PACKAGE, SHA256, VERSION, read_runtime
 from florilege.errors import UsageError
+from tests.device_export.conftest import ROOT
 
 
 def test_the_package_and_its_folder_give_the_same_files(runtime: Path, tmp_path: Path) -> None:
@@ -13,6 +14,13 @@ def test_the_package_and_its_folder_give_the_same_files(runtime: Path, tmp_path:
     files = read_runtime(runtime)
     assert read_runtime(tmp_path / "package") == files
     assert sorted(files) == sorted(SHA256)
+
+
+def test_make_and_the_documentation_name_the_version() -> None:
+    for name in ("Makefile", "docs/offline.md"):
+        text = (ROOT / name).read_text()
+        assert f"{PACKAGE}@{VERSION}" in text
+        assert f"{PACKAGE}-{VERSION}.tgz" in text
 
 
 @pytest.mark.parametrize("kind", ["nothing", "missing", "no archive", "other package", "other"])

@@ -69,7 +69,7 @@ async function decode(content, kind) {
     });
   } catch {
     // Few browsers read HEIC, and old ones no AVIF.
-    throw { code: kind === "heic" || kind === "avif" ? "unsupported_image_type" : "image_unreadable" };
+    throw { code: kind === "heic" || kind === "avif" ? "unreadable_here" : "image_unreadable" };
   }
 }
 
