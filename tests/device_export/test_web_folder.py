@@ -150,7 +150,7 @@ QUERIES: tuple[dict[str, Any], ...] = (
     {"rule": "coverage", "guarantee": "probability"},
     {"rule": "average_k", "guarantee": "mean", "k": 2.0},
     {"rule": "balanced_average_k", "include": ["scores"]},
-    {"rule": "class_coverage", "coverage": 0.9, "include": ["scores"]},
+    {"rule": "class_coverage", "coverage": 0.9, "include": ["scores", "rollup"]},
     {"list": "heath", "include": ["scores"]},
     {"list": "heath", "rule": "class_coverage", "region": "north"},
     {"list": "heath", "rule": "balanced_coverage"},

@@ -15,56 +15,64 @@ const refused = (code, detail, more = {}) => ({ code, detail, retryable: false, 
  */
 export function predict(outputs, query, pack) {
   const { calibration } = pack;
-  const place = placeOf(query, pack);
-  const list = listOf(query, calibration);
+  const [place, list] = [placeOf(query, pack), listOf(query, calibration)];
   const kind = place.lift ? place.kind : null;
-  const { table, point, calibrated } = operatingPoint(calibration, query, outputs.length, list, kind);
-  const indices = list?.classes ?? pack.classes.map((_, index) => index);
-  const rows = outputs.map(({ logits }) => {
-    const scaled = (list ? among(logits, indices) : Array.from(logits)).map((value) => value / calibration.temperature);
-    const lifted = place.lift ? scaled.map((value, at) => value + place.lift[indices[at]]) : scaled;
-    return scores(lifted, calibration.score_kind);
-  });
+  const setting = { place, list, ...operatingPoint(calibration, query, outputs.length, list, kind) };
+  const indices = list?.classes ?? [...pack.classes.keys()];
   const rejection = judge(outputs, query, pack);
-  const values = fuse(rows);
-  const { compared, order, inside } = drawSet(values, ruleOf(calibration, table, point, list));
-  if (rejection.verdict === "rejected") inside.fill(false);
-  const entry = (at) => ({
-    class_id: pack.classes[indices[at]].id,
-    score: compared[at],
-    in_set: inside[at],
-    top_k_probability: null,
-    in_range: place.inRange?.[indices[at]] ?? null,
-    taxon: taxonOf(pack.classes[indices[at]], query.languages),
-  });
+  const values = fuse(outputs.map(({ logits }) => scoresOf(logits, indices, setting, calibration)));
+  const drawn = drawSet(values, ruleOf(calibration, setting));
+  if (rejection.verdict === "rejected") drawn.inside.fill(false);
+  const size = drawn.inside.filter(Boolean).length;
+  const { inside, order } = drawn;
+  const places = [...order.filter((at) => inside[at]), ...order.filter((at) => !inside[at])];
+  const ranking = places.map((at, number) => resultOf(at, number + 1, drawn, pack.classes[indices[at]], query));
+  if (place.inRange) ranking.forEach((one, number) => { one.in_range = place.inRange[indices[places[number]]]; });
   const include = query.include ?? [];
-  const members = order.filter((at) => inside[at]);
-  const others = include.includes("scores") ? order.filter((at) => !inside[at]) : [];
-  const results = [...members, ...others].slice(0, query.max_results ?? Infinity)
-    .map((at, place_) => ({ rank: place_ + 1, ...entry(at) }));
-  const ours = calibrated && rejection.verdict !== "rejected";
+  const results = ranking.slice(0, include.includes("scores") ? undefined : size).slice(0, query.max_results ?? undefined);
   const none = query.none ? noneOfThese(outputs, query, pack) : null;
+  const calibrated = setting.calibrated && rejection.verdict !== "rejected";
   return {
     id: crypto.randomUUID?.() ?? String(Date.now()),
     model: pack.model,
     query: {
-      images: outputs.length, rule: table.rule, k: point.k, coverage: point.coverage,
-      guarantee: table.guarantee, lang: query.languages[0], list: list?.name ?? null, only: null,
-      region: place.region ?? null, month: place.month || null,
+      images: outputs.length, ...requested(setting), lang: query.languages[0], list: list?.name ?? null,
+      only: null, region: place.region ?? null, month: place.month || null,
     },
     set: {
-      rule: table.rule, k: point.k, coverage: point.coverage, guarantee: table.guarantee,
-      guaranteed: ours && point.guaranteed, lambda: point.lambda, score_kind: calibration.score_kind,
-      head: calibration.head, min_size: table.min_size, max_size: table.max_size, size: members.length,
-      none_of_these: none, calibrated: ours, truncated: results.length < members.length,
-      expected_size: ours ? point.expected_size : null, hit_rate: ours ? point.hit_rate : null,
-      least_coverage: ours ? point.least_coverage : null, statement: null,
+      ...requested(setting), ...described(setting, calibrated), score_kind: calibration.score_kind,
+      head: calibration.head, size, none_of_these: none, truncated: Math.min(size, results.length) < size,
     },
-    best_match: members.length ? pack.classes[indices[members[0]]].scientific_name : null,
+    best_match: size ? ranking[0].taxon.scientific_name : null,
     results,
-    rollup: include.includes("rollup") ? rollUp([...members, ...order.filter((at) => !inside[at])].map(entry)) : null,
+    rollup: include.includes("rollup") ? rollUp(ranking.map((one, number) => ({ ...one, score: values[places[number]] }))) : null,
     rejection,
-    warnings: warnings({ table, outputs, list, calibrated, place, query, none, classes: pack.classes }),
+    warnings: warnings(setting, outputs.length, query, none, pack.classes.length),
+  };
+}
+
+function scoresOf(logits, indices, { place, list }, { temperature, score_kind: kind }) {
+  const scaled = (list ? among(logits, indices) : Array.from(logits)).map((value) => value / temperature);
+  return scores(place.lift ? scaled.map((value, at) => value + place.lift[indices[at]]) : scaled, kind);
+}
+
+function resultOf(at, rank, { compared, inside }, info, query) {
+  return {
+    rank, class_id: info.id, score: compared[at], in_set: inside[at], top_k_probability: null,
+    in_range: null, taxon: taxonOf(info, query.languages),
+  };
+}
+
+const requested = ({ table, point }) =>
+  ({ rule: table.rule, k: point.k, coverage: point.coverage, guarantee: table.guarantee });
+
+/** The threshold; and its figures, if they hold for this answer. */
+function described({ table, point }, calibrated) {
+  const figures = calibrated ? point : { expected_size: null, hit_rate: null, least_coverage: null };
+  return {
+    guaranteed: calibrated && point.guaranteed, lambda: point.lambda, min_size: table.min_size,
+    max_size: table.max_size, calibrated, statement: null, expected_size: figures.expected_size,
+    hit_rate: figures.hit_rate, least_coverage: figures.least_coverage,
   };
 }
 
@@ -101,7 +109,7 @@ function operatingPoint(calibration, query, images, list, kind) {
 }
 
 /** A threshold with the weights and thresholds of the classes that are scored. */
-function ruleOf(calibration, table, point, list) {
+function ruleOf(calibration, { table, point, list }) {
   const own = list && table.list === list.name;
   const pick = (values) => (values && list && !own ? list.classes.map((place) => values[place]) : values);
   const weights = table.weighted ? (own ? list.class_weights : pick(calibration.class_weights)) : null;
@@ -181,19 +189,16 @@ export function taxonOf(info, languages) {
   };
 }
 
-function warnings({ table, outputs, list, calibrated, place, query, none, classes }) {
-  const list_ = [];
-  const add = (code, detail) => list_.push({ code, detail });
-  if (table.images !== outputs.length) {
-    add("fusion_not_calibrated", `this model is not calibrated for the averaged scores of ${outputs.length} photos`);
-  } else if (table.made_from === "same_class") {
-    add("fusion_from_same_class", `calibrated on ${outputs.length} photos of one species, not of one plant`);
-  }
-  if (!calibrated && list) {
-    add("list_not_calibrated", `the scores of ${list.classes.length} classes are compared with the threshold of all ${classes.length}`);
-  }
-  if (place.region !== undefined && !place.used) add("place_not_used", "the place of the photo was not used");
-  if (place.used && table.place !== place.kind) add("place_not_calibrated", "the model is not calibrated for this place");
-  if (query.none && none === null) add("none_not_calibrated", "the model is not calibrated for `none` at this coverage");
-  return list_;
+function warnings({ table, list, calibrated, place }, images, query, none, classes) {
+  const all = [
+    [table.images !== images, "fusion_not_calibrated", `this model is not calibrated for the averaged scores of ${images} photos`],
+    [table.images === images && table.made_from === "same_class", "fusion_from_same_class",
+      `calibrated on ${images} photos of one species, not of one plant`],
+    [!calibrated && list, "list_not_calibrated",
+      `the scores of ${list?.classes.length} classes are compared with the threshold of all ${classes}`],
+    [place.region !== undefined && !place.used, "place_not_used", "the place of the photo was not used"],
+    [place.used && table.place !== place.kind, "place_not_calibrated", "the model is not calibrated for this place"],
+    [query.none && none === null, "none_not_calibrated", "the model is not calibrated for `none` at this coverage"],
+  ];
+  return all.filter(([applies]) => applies).map(([, code, detail]) => ({ code, detail }));
 }
