@@ -53,7 +53,7 @@ class StaticHost(http.server.ThreadingHTTPServer):
 
     def __init__(self, folder: Path) -> None:
         self.sent: dict[str, int] = {}
-        handler = functools.partial(_Handler, directory=str(folder))
+        handler = functools.partial(Handler, directory=str(folder))
         super().__init__(("127.0.0.1", 0), handler)
         self.url = f"http://127.0.0.1:{self.server_port}/"
         threading.Thread(target=self.serve_forever, daemon=True).start()
@@ -64,7 +64,9 @@ class StaticHost(http.server.ThreadingHTTPServer):
         self.server_close()
 
 
-class _Handler(http.server.SimpleHTTPRequestHandler):
+class Handler(http.server.SimpleHTTPRequestHandler):
+    """Counts the bytes of each file."""
+
     def log_message(self, *_: Any) -> None:
         """Log nothing."""
 

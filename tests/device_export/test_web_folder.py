@@ -26,7 +26,7 @@ pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-from benchmarks.sets.offline import FLAGS, StaticHost, ask
+from benchmarks.sets.offline import FLAGS, Handler, StaticHost, ask
 
 browser = pytest.mark.browser
 STATUS = "document.querySelector('#offline')?.textContent"
@@ -297,6 +297,32 @@ def test_half_a_model_is_fetched_again(opened: Opened, folder: Path) -> None:
         network.write_bytes(whole)
         assert ask(page, [BLURRED])["answer"]["set"]["size"] > 0
         page.wait_for_function(READY)
+
+
+@browser
+def test_an_interrupted_download_continues_where_it_stopped(
+    opened: Opened, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (network,) = folder.glob("*.onnx")
+    content, ranges, usual = network.read_bytes(), list[str | None](), Handler.do_GET
+
+    def interrupted(self: Handler) -> None:
+        if self.path != f"/{network.name}":
+            return usual(self)
+        ranges.append(self.headers["Range"])
+        self.send_response(206 if len(ranges) > 1 else 200)
+        self.send_header("Content-Length", str(len(content) - 100 * (len(ranges) - 1)))
+        self.end_headers()
+        self.wfile.write(content[:100] if len(ranges) == 1 else content[100:])
+        self.close_connection = True
+        return None
+
+    monkeypatch.setattr(Handler, "do_GET", interrupted)
+    page = opened(folder)
+    page.wait_for_function(f"{STATUS}?.includes('not completely here')")
+    page.click("#offline button")
+    page.wait_for_function(READY)
+    assert ranges == [None, "bytes=100-"]
 
 
 @browser

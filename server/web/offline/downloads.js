@@ -75,21 +75,26 @@ async function fetched(file, onProgress) {
   return new Response(stream).arrayBuffer().catch(() => { throw { code: "download_incomplete" }; });
 }
 
+const parts = new Map(); // of interrupted downloads by path, while the page is open
+
 async function received(path, onProgress) {
+  const part = parts.get(path) ?? { chunks: [], bytes: 0 };
+  parts.set(path, part);
   try {
-    const response = await fetch(new URL(path, ROOT), { cache: "no-store" }); // kept here, and once
+    const headers = part.bytes ? { Range: `bytes=${part.bytes}-` } : {};
+    const response = await fetch(new URL(path, ROOT), { cache: "no-store", headers }); // kept here, and once
+    if (response.status !== 206) Object.assign(part, { chunks: [], bytes: 0 });
     if (!response.ok) throw new Error(`status ${response.status}`);
-    const chunks = [];
-    let bytes = 0;
-    for (let reader = response.body.getReader(), part; !(part = await reader.read()).done;) {
-      chunks.push(part.value);
-      bytes += part.value.byteLength;
-      onProgress(bytes);
+    for (let reader = response.body.getReader(), chunk; !(chunk = await reader.read()).done;) {
+      part.chunks.push(chunk.value);
+      part.bytes += chunk.value.byteLength;
+      onProgress(part.bytes);
     }
-    return await new Blob(chunks).arrayBuffer();
   } catch (error) {
     throw { code: "download_incomplete", detail: String(error.message ?? error) };
   }
+  parts.delete(path);
+  return new Blob(part.chunks).arrayBuffer();
 }
 
 async function intact(content, { bytes, sha256 }) {
