@@ -58,6 +58,9 @@ class StaticHost(http.server.ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_port}/"
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
+    def handle_error(self, *_: Any) -> None:
+        """A browser that leaves is no error."""
+
     def close(self) -> None:
         """Stop answering."""
         self.shutdown()
