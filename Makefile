@@ -43,7 +43,12 @@ demo: .venv/train
 speedrun: .venv/train
 	$(BIN)/python -m benchmarks.speed.speedrun $(BENCH_ARGS)
 
-test: lint
+# The runtime of the offline page, for its tests; they are skipped where it cannot be fetched.
+WEB_RUNTIME := .venv/onnxruntime-web-1.30.0.tgz
+$(WEB_RUNTIME): | .venv/made
+	cd .venv && npm pack --silent onnxruntime-web@1.30.0 || true
+
+test: lint $(WEB_RUNTIME)
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal $(TEST_ARGS)
 
 # The whole pipeline for every backbone and for 2 to 10,000 classes, with a line of seconds for each.

@@ -15,11 +15,11 @@ import typer.main
 import yaml
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
+from florilege.command_line.error_messages import error_message, usage_exit
+from florilege.command_line.renames import accept_old_flags, current_command, current_keys, variable
 from florilege.demo import demo
-from florilege.error_messages import error_message, usage_exit
 from florilege.errors import FlorilegeError, UsageError, install_hint
 from florilege.models.runtime import silence_telemetry
-from florilege.renames import accept_old_flags, current_command, current_keys, variable
 from florilege.suggestions import suggestion
 
 # verb: (the module whose `app` holds it, its line in `florilege --help`)
@@ -35,8 +35,8 @@ VERBS = {
         "Train a recipe over a grid of settings and seeds, and compare.",
     ),
     "export": (
-        "florilege.training.cli",
-        "Turn a run folder into a bundle, the folder that the server opens.",
+        "florilege.export_cli",
+        "Turn a run folder into a bundle, or a bundle into an offline page or files for an app.",
     ),
     "import": ("florilege.import_cli", "Make a bundle from a classifier trained elsewhere."),
     "calibrate": (

@@ -1,4 +1,4 @@
-"""``florilege train`` and ``florilege export``."""
+"""``florilege train``."""
 
 import json
 from dataclasses import asdict
@@ -8,18 +8,15 @@ from typing import Annotated, Any, Final
 import typer
 from pydantic import create_model
 
-from florilege.errors import UsageError
-from florilege.models.bundle.bundle import CALIBRATION
 from florilege.settings import Flag, FlagSettings, fields_of, flags_of
-from florilege.terminal import conclude, print_result, say
+from florilege.terminal import conclude, say
 from florilege.training.config import DEFAULT_LOSS, TrainConfig
 from florilege.training.configuration import resolve
 from florilege.training.loop.distributed import is_first
-from florilege.training.run_export import export_run
 from florilege.training.run_folder import RunFolder
 from florilege.training.train import train_run
 
-app = typer.Typer(no_args_is_help=True, help="Train a network and export it as a bundle.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Train a network.")
 
 FLAGS: Final = (
     *("data", "recipe", "backbone", "loss", "epochs", "batch_size", "image_size", "seed"),
@@ -103,37 +100,3 @@ def _bundle_of(run: Path) -> Path:
     if run.parent.name == "runs":
         return run.parent.with_name("bundles") / run.name
     return run.with_name(f"{run.name}-bundle")
-
-
-@app.command("export")
-def export_command(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
-    out: Annotated[Path, typer.Option("--out", metavar="BUNDLE", help="Bundle to write.")],
-    quantize: Annotated[str | None, typer.Option(hidden=True)] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
-) -> None:
-    """Export a run folder to a bundle: an ONNX file, checked against torch, and its description.
-
-    The next step is `florilege calibrate`.
-    """
-    if quantize is not None:
-        raise UsageError(
-            "export --quantize was removed: to halve the cost of a photo, run "
-            "`florilege calibrate BUNDLE --data DATA --runtime openvino`"
-        )
-    calibrated = (out / CALIBRATION).is_file()
-    bundle = export_run(run, out)
-    if calibrated:
-        say(f"{out}: its calibration was removed: calibrate again")
-    provenance = json.loads(bundle.read("provenance.json"))
-    parity = provenance["parity"]
-    if as_json:
-        plain = {"bundle": str(out), "bundle_sha256": bundle.sha256, "parity": parity}
-        typer.echo(json.dumps(plain))
-        return
-    print_result(
-        f"{out}: {len(bundle.classes)} classes, heads {', '.join(bundle.heads)}; torch and "
-        f"ONNX Runtime differ by at most {parity['max_difference']:.2g} (allowed "
-        f"{parity['tolerance']:.2g})"
-    )
-    conclude(then=[("calibrate", out, "--data", provenance["data"])])

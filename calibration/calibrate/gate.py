@@ -238,7 +238,7 @@ def compare_runtimes(new: BundleOutputs, old: BundleOutputs) -> tuple[str, list[
 
     With it come the differences that are too large for ``new`` to replace ``old``.
     """
-    change, (equal, nested) = compare_outputs(new, old)[0], _agreement(new, old)
+    change, (equal, nested) = compare_outputs(new, old)[0], agreement(new, old)
     ours, theirs = new.record, old.record
     reasons = differences(change, nested)
     if reasons and (ours.head, ours.score_kind) != (theirs.head, theirs.score_kind):
@@ -256,7 +256,7 @@ def compare_runtimes(new: BundleOutputs, old: BundleOutputs) -> tuple[str, list[
     return sentence, reasons
 
 
-def _agreement(new: BundleOutputs, old: BundleOutputs) -> tuple[float, float]:
+def agreement(new: BundleOutputs, old: BundleOutputs) -> tuple[float, float]:
     """Shares of photos whose sets at the default K of ``old`` are equal; equal or nested."""
     equal = nested = 0
     ours, theirs = (each.record.point("average_k", k=old.record.default_k) for each in (new, old))

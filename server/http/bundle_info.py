@@ -40,7 +40,7 @@ class BundleInfo:
     """
 
     def __init__(self, pipeline: Pipeline, settings: Settings) -> None:
-        self.card = CachedResponse(_model_card(pipeline, settings))
+        self.card = CachedResponse(model_card(pipeline, settings))
         self.classes = classes = pipeline.taxa
         self._list = lru_cache(LISTS_KEPT)(lambda *query: CachedResponse(classes.find(*query)))
         self.thumbnails = {
@@ -55,7 +55,8 @@ class BundleInfo:
         return self._list(self.classes.available(languages), q, limit)
 
 
-def _model_card(pipeline: Pipeline, settings: Settings) -> ModelCard:
+def model_card(pipeline: Pipeline, settings: Settings) -> ModelCard:
+    """What `/v1/model` returns."""
     bundle, record, lists = pipeline.bundle, pipeline.record, pipeline.lists
     return ModelCard.of(
         record,

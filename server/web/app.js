@@ -1,9 +1,10 @@
 // The page: photos in, the set out. All content from the server is shown as text, never as markup.
 import { showAbout, showSet } from "./answer.js";
-import { ask, showProblem } from "./asking.js";
 import { offerFeedback } from "./feedback.js";
 import { button, by, element, fixed, number, speak, words } from "./page.js";
 import { files, limitPhotos, wirePhotos } from "./photos.js";
+import { showProblem } from "./problems.js";
+import { identify as ask, modelInfo } from "./service.js";
 import { averageK, draw, nearestPoint, pointsFor } from "./sets.js";
 
 const PRESETS = [1, 2, 3, 5, 10];
@@ -15,7 +16,7 @@ const state = { card: null, answer: null, k: null, asking: null, action: () => n
 
 async function loadCard() {
   if (state.card) return;
-  const card = await ask("v1/model");
+  const card = await modelInfo();
   state.card = card;
   state.k ??= card.default_k;
   limitPhotos(card.limits.max_images);
@@ -94,16 +95,10 @@ async function identify() {
 async function askAbout(photos, asking) {
   const { max_body_bytes: most, upload_deadline_s: deadline } = state.card.limits;
   if (photos.reduce((sum, photo) => sum + photo.size, 0) > most) throw { code: "body_too_large" };
-  const form = new FormData();
-  for (const photo of photos) {
-    const content = await photo.arrayBuffer().catch(() => { throw { code: "unreadable_file" }; });
-    form.append("images", new Blob([content], { type: photo.type }), photo.name);
-  }
-  const query = new URLSearchParams({ include: "scores" });
-  if (by("list").value) query.set("list", by("list").value);
+  const query = { include: ["scores"], list: by("list").value };
   const timer = setTimeout(() => asking.abort(), 1000 * (deadline + PATIENCE_S));
   try {
-    return await ask(`v1/identify?${query}`, { method: "POST", body: form, signal: asking.signal });
+    return await ask(photos, query, { signal: asking.signal });
   } finally {
     clearTimeout(timer);
   }

@@ -1,7 +1,7 @@
 // Feedback on what the photo shows, with one tap. The last feedback on an answer counts.
-import { ask } from "./asking.js";
 import { called } from "./cards.js";
 import { button, by, words } from "./page.js";
+import { sendFeedback } from "./service.js";
 
 const NOT_LISTED = "not_listed";
 const NOT_AN_ORGANISM = "not_an_organism";
@@ -55,11 +55,7 @@ async function send(answer, clicked, classId, name) {
   setBusy(true);
   say(words.sending);
   try {
-    const { photos } = await ask("v1/feedback", {
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify({ request_id: answer.id, class_id: classId, consent }),
-    });
+    const { photos } = await sendFeedback({ request_id: answer.id, class_id: classId, consent });
     say(consent && photos === 0 ? words.photoGone : words.thanks(name));
     by("result").classList.add("told");
     clicked.classList.add("kept");

@@ -1,6 +1,7 @@
 // The model card as a page: which model answers, and how often its sets were right.
-import { ask, showProblem } from "./asking.js";
 import { by, counted, day, element, fixed, number, percent, range, speak, words } from "./page.js";
+import { showProblem } from "./problems.js";
+import { modelInfo } from "./service.js";
 import { averageK } from "./sets.js";
 
 const SHOWN = [1, 1.5, 2, 3, 5, 7, 10, 15, 20];
@@ -8,7 +9,7 @@ const SHOWN = [1, 1.5, 2, 3, 5, 7, 10, 15, 20];
 async function load() {
   by("problem").hidden = true;
   try {
-    show(await ask("v1/model"));
+    show(await modelInfo());
   } catch (problem) {
     showProblem(problem, load);
   }

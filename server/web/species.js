@@ -1,7 +1,8 @@
 // The species the model knows. The server searches and counts; the page shows the first ones.
-import { ask, showProblem } from "./asking.js";
 import { speciesCard } from "./cards.js";
 import { by, element, number, speak, words } from "./page.js";
+import { showProblem } from "./problems.js";
+import { listClasses } from "./service.js";
 
 const FIRST = 60;
 const MORE = 4; // times as many
@@ -12,11 +13,8 @@ const state = { limit: FIRST, asked: 0, timer: 0 };
 async function load() {
   const asked = ++state.asked;
   by("problem").hidden = true;
-  const query = new URLSearchParams({ limit: String(state.limit) });
-  const q = by("q").value.trim();
-  if (q) query.set("q", q);
   try {
-    const list = await ask(`v1/classes?${query}`);
+    const list = await listClasses({ q: by("q").value.trim(), limit: state.limit });
     if (asked === state.asked) show(list);
   } catch (problem) {
     if (asked === state.asked) showProblem(problem, load);

@@ -109,6 +109,10 @@ const en = {
     too_many: ["Too many requests", "Wait a while, then try again."],
     forbidden: ["No access", "A proxy in front of this service asks you to sign in. Reload the page."],
     not_ours: ["Unexpected answer", "It did not come from this service: your network may ask you to sign in first. Reload the page."],
+    unreadable_here: ["This browser cannot read photos of this type", "Save it as JPEG. Phones can be set to take JPEG photos, often called most compatible."],
+    no_simd: ["This browser is too old to identify photos by itself", "It lacks WebAssembly SIMD, without which results would be wrong. A browser of 2023 or later has it."],
+    download_incomplete: ["The model is not completely here yet", "Connect this device and try again. What has arrived is kept."],
+    model_unusable: ["This browser cannot run the model", "Its memory may be too small. Close other pages, or use another device."],
     unknown: ["This did not work", ""],
   },
   warnings: {
@@ -118,6 +122,11 @@ const en = {
     place_not_used: () => `The place was not used: nothing was recorded there, or it does not help this model.`,
     place_not_calibrated: () => `The place changed the scores, but this setting was never measured for it: sets may be larger or smaller than it says.`,
     none_not_calibrated: () => `This model cannot tell whether the photo shows none of its species.`,
+  },
+  offline: {
+    loading: (megabytes) => `Fetching the model for use without a network: ${megabytes} MB`,
+    ready: "Ready for use without a network. Photos stay on this device.",
+    notKept: "Photos stay on this device, but this browser keeps no files for the page: it needs a network each time it is opened.",
   },
 
   home: "Identify a photo",
@@ -271,6 +280,10 @@ const fr = {
     too_many: ["Trop de demandes", "Attendez un peu, puis réessayez."],
     forbidden: ["Accès refusé", "Quelque chose devant ce service vous demande de vous identifier. Rechargez la page."],
     not_ours: ["Une réponse incompréhensible", "Elle ne vient pas de ce service : un réseau vous demande peut-être de vous identifier. Rechargez la page."],
+    unreadable_here: ["Ce navigateur ne lit pas les photos de ce type", "Enregistrez-la en JPEG. Les téléphones peuvent prendre des photos JPEG : un réglage souvent appelé « le plus compatible »."],
+    no_simd: ["Ce navigateur est trop ancien pour identifier seul des photos", "Il lui manque WebAssembly SIMD, sans quoi les résultats seraient faux. Un navigateur de 2023 ou plus récent convient."],
+    download_incomplete: ["Le modèle n’est pas encore entièrement là", "Connectez cet appareil et réessayez. Ce qui est arrivé est conservé."],
+    model_unusable: ["Ce navigateur ne peut pas exécuter le modèle", "Il manque peut-être de mémoire. Fermez d’autres pages ou prenez un autre appareil."],
     unknown: ["Cela n’a pas marché", ""],
   },
   warnings: {
@@ -280,6 +293,11 @@ const fr = {
     place_not_used: () => `Le lieu n’a pas été utilisé : rien n’y a été observé, ou il n’aide pas ce modèle.`,
     place_not_calibrated: () => `Le lieu a changé les scores, mais ce réglage n’a jamais été mesuré pour lui : les sélections peuvent être plus grandes ou plus petites.`,
     none_not_calibrated: () => `Ce modèle ne sait pas dire si la photo ne montre aucune de ses espèces.`,
+  },
+  offline: {
+    loading: (megabytes) => `Téléchargement du modèle pour un usage sans réseau : ${megabytes} Mo`,
+    ready: "Prêt à servir sans réseau. Les photos restent sur cet appareil.",
+    notKept: "Les photos restent sur cet appareil, mais ce navigateur ne garde aucun fichier de la page : il faut un réseau à chaque ouverture.",
   },
 
   home: "Identifier une photo",
@@ -433,6 +451,10 @@ const de = {
     too_many: ["Zu viele Anfragen", "Warten Sie eine Weile und versuchen Sie es dann noch einmal."],
     forbidden: ["Kein Zugang", "Etwas, das vor diesem Dienst steht, verlangt eine Anmeldung. Laden Sie die Seite neu."],
     not_ours: ["Eine unverständliche Antwort", "Sie kommt nicht von diesem Dienst: Vielleicht verlangt ein Netz zuerst eine Anmeldung. Laden Sie die Seite neu."],
+    unreadable_here: ["Dieser Browser kann Fotos dieser Art nicht lesen", "Speichern Sie es als JPEG. Handys können JPEG aufnehmen, die Einstellung heißt oft „Maximale Kompatibilität“."],
+    no_simd: ["Dieser Browser ist zu alt, um Fotos selbst zu bestimmen", "Ihm fehlt WebAssembly SIMD, ohne das die Ergebnisse falsch wären. Browser ab 2023 haben es."],
+    download_incomplete: ["Das Modell ist noch nicht vollständig hier", "Verbinden Sie dieses Gerät und versuchen Sie es noch einmal. Was angekommen ist, bleibt erhalten."],
+    model_unusable: ["Dieser Browser kann das Modell nicht ausführen", "Vielleicht reicht der Speicher nicht. Schließen Sie andere Seiten oder nehmen Sie ein anderes Gerät."],
     unknown: ["Das hat nicht geklappt", ""],
   },
   warnings: {
@@ -442,6 +464,11 @@ const de = {
     place_not_used: () => `Der Ort wurde nicht berücksichtigt: Dort ist nichts verzeichnet, oder er hilft diesem Modell nicht.`,
     place_not_calibrated: () => `Der Ort hat die Werte verändert, aber diese Einstellung wurde dafür nie gemessen: Auswahlen können größer oder kleiner sein, als eingestellt ist.`,
     none_not_calibrated: () => `Dieses Modell kann nicht sagen, ob das Foto keine seiner Arten zeigt.`,
+  },
+  offline: {
+    loading: (megabytes) => `Das Modell wird für die Nutzung ohne Netz geladen: ${megabytes} MB`,
+    ready: "Bereit für die Nutzung ohne Netz. Fotos bleiben auf diesem Gerät.",
+    notKept: "Fotos bleiben auf diesem Gerät, aber dieser Browser behält keine Dateien der Seite: Sie braucht bei jedem Öffnen ein Netz.",
   },
 
   home: "Foto bestimmen",
@@ -595,6 +622,10 @@ const es = {
     too_many: ["Demasiadas peticiones", "Espere un rato e inténtelo de nuevo."],
     forbidden: ["Sin acceso", "Algo que está delante de este servicio pide que se identifique. Vuelva a cargar la página."],
     not_ours: ["Una respuesta sin sentido", "No vino de este servicio: quizá una red pida antes que se identifique. Vuelva a cargar la página."],
+    unreadable_here: ["Este navegador no lee fotos de este tipo", "Guárdela como JPEG. Los teléfonos pueden hacer fotos JPEG: el ajuste suele llamarse «más compatible»."],
+    no_simd: ["Este navegador es demasiado antiguo para identificar fotos por sí mismo", "Le falta WebAssembly SIMD, sin el cual los resultados serían erróneos. Los navegadores desde 2023 lo tienen."],
+    download_incomplete: ["El modelo aún no está completo aquí", "Conecte este dispositivo e inténtelo de nuevo. Lo que ha llegado se conserva."],
+    model_unusable: ["Este navegador no puede ejecutar el modelo", "Quizá le falte memoria. Cierre otras páginas o use otro dispositivo."],
     unknown: ["No ha funcionado", ""],
   },
   warnings: {
@@ -604,6 +635,11 @@ const es = {
     place_not_used: () => `El lugar no se ha tenido en cuenta: allí no hay registros, o no ayuda a este modelo.`,
     place_not_calibrated: () => `El lugar ha cambiado los valores, pero este ajuste nunca se midió para él: las selecciones pueden ser mayores o menores de lo que dice.`,
     none_not_calibrated: () => `Este modelo no puede decir si la foto no muestra ninguna de sus especies.`,
+  },
+  offline: {
+    loading: (megabytes) => `Descargando el modelo para usarlo sin red: ${megabytes} MB`,
+    ready: "Listo para usarse sin red. Las fotos se quedan en este dispositivo.",
+    notKept: "Las fotos se quedan en este dispositivo, pero este navegador no guarda archivos de la página: necesita una red cada vez que se abre.",
   },
 
   home: "Identificar una foto",

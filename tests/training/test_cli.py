@@ -5,10 +5,11 @@ import pytest
 import torch
 from typer.testing import CliRunner, Result
 
+from florilege import export_cli
 from florilege.errors import DataError, FlorilegeError, UsageError
 from florilege.models.backbones.weights import read_weights
 from florilege.models.bundle import replace_files
-from florilege.training.cli import app
+from florilege.training import cli
 from florilege.training.configuration import to_yaml
 from florilege.training.run_folder import RunFolder
 from tests.training.small import small_config, write_photos
@@ -19,8 +20,9 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_photos(tmp_path_factory.mktemp("photos"), train=6, val=2)
 
 
-def _call(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+def _call(*words: object) -> Result:
+    verb, *arguments = map(str, words)
+    return CliRunner().invoke({"train": cli.app, "export": export_cli.app}[verb], arguments)
 
 
 def _error(*arguments: object) -> FlorilegeError:
@@ -136,7 +138,7 @@ def test_the_settings_of_a_run_are_a_file_for_the_next(photos: Path, tmp_path: P
     ("extra", "kind", "message"),
     [
         (["--data", "no/such/folder"], DataError, "no such file or folder"),
-        (["--loss", "hinge"], UsageError, "there is no loss 'hinge'"),
+        (["--loss", "hinge"], UsageError, "loss must be one of"),
         (["--backbone", "resnet19"], UsageError, "did you mean resnet18"),
         (["--recipe", "fast"], UsageError, "there is no recipe 'fast'"),
         (["--set", "loss.beta=1"], UsageError, "has no beta"),
@@ -161,9 +163,9 @@ def test_an_interruption_before_the_first_step_says_that_nothing_can_be_resumed(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("florilege.training.cli.train_run", interrupted)
-    run = CliRunner().invoke(app, ["train", "--data", "flora", "--out", str(tmp_path / "run")])
+    run = _call("train", "--data", "flora", "--out", tmp_path / "run")
     assert "nothing to resume" in run.output
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "last.pt").touch()
-    run = CliRunner().invoke(app, ["train", "--data", "flora", "--out", str(tmp_path / "run")])
+    run = _call("train", "--data", "flora", "--out", tmp_path / "run")
     assert "nothing to resume" not in run.output

@@ -749,7 +749,7 @@ def test_every_word_is_there_in_every_language(page: "Page") -> None:
     assert all(shape == english for shape in shapes.values())
     pages = "".join(path.read_text() for path in WEB.glob("*.html"))
     assert set(re.findall(r'data-(?:say|name)="(\w+)"', pages)) <= english.keys()
-    scripts = "".join(p.read_text() for p in WEB.glob("*.js") if p.name != "strings.js")
+    scripts = "".join(p.read_text() for p in WEB.rglob("*.js") if p.name != "strings.js")
     used = set(re.findall(r"words\.(\w+)", scripts))
     assert used <= english.keys()
     answer = {*used, *re.findall(r'"(\w+)"', pages), "genus", "family"}
@@ -904,7 +904,7 @@ def test_a_page_without_a_server_says_so(opened: Opened) -> None:
 
 
 def test_the_pages_ask_for_nothing_from_elsewhere() -> None:
-    files = list(WEB.iterdir())
+    files = [path for path in WEB.rglob("*") if path.is_file()]
     assert {path.name for path in files} >= {"index.html", "model.html", "species.html", "app.js"}
     for path in files:
         rest = path.read_text().replace("http://www.w3.org/2000/svg", "")

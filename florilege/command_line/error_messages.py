@@ -17,7 +17,6 @@ REMOVED_FLAGS = {
     "--correct-prior": "calibrate again on labelled photos with the new class frequencies",
     "--feedback-photos-max-bytes": "--feedback-max-bytes limits rows and photos together",
     "--processes": "run several containers behind a proxy, see docs/deploy.md",
-    "--target": "Triton takes the bundle's model.onnx unchanged, see docs/scaling.md",
 }
 """Alternatives to the flags of earlier versions."""
 

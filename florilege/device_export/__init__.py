@@ -1,0 +1,1 @@
+"""Folders for devices without a server: a web page that works offline, and files for apps."""

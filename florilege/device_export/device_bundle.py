@@ -1,0 +1,116 @@
+"""The bundle that an export for devices is made of, with half-precision weights if these serve."""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate.gate import agreement, compare_outputs, differences
+from florilege.calibration.calibrate.photo_outputs import BundleOutputs, outputs_of
+from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.record.record_file import read_record
+from florilege.calibration.rejection.ood_scores import DEFAULT_SHARE
+from florilege.errors import UsageError, install_hint
+from florilege.models.bundle import Bundle, open_bundle, replace_files
+from florilege.models.bundle.bundle import MODEL, unpacked_bundle
+from florilege.models.session import Session
+from florilege.server.answers.pipeline import Pipeline, open_pipeline
+
+LEAST_EQUAL: Final = 0.99
+"""Least share of the calibration photos whose two sets are equal."""
+
+
+@contextmanager
+def device_bundle(
+    path: Path, data: str | None, split: str, say: Callable[[str], None]
+) -> Iterator[Pipeline]:
+    """A bundle, opened as devices run it.
+
+    With ``data``, its weights are stored in half precision, with thresholds of their own, if that
+    leaves the sets on these photos as they are. ``say`` is told how they compare.
+
+    Raises:
+        BundleError: The bundle is damaged or not calibrated.
+        DataError: The photos cannot be used.
+        UsageError: Its thresholds are for a precision that devices lack.
+    """
+    bundle = open_bundle(path)
+    record = read_record(bundle, "onnxruntime")
+    if record.measured.precision != "float32":
+        raise UsageError(
+            f"{path} is calibrated for {record.measured.precision}, which devices lack: run "
+            f"`florilege calibrate {path} --data DATA --precision float32`"
+        )
+    with ExitStack() as stack:
+        if data is not None:
+            path = stack.enter_context(_halved(bundle, record, data, split, say))
+        yield open_pipeline(path, device="cpu", runtime="onnxruntime")
+
+
+@contextmanager
+def _halved(
+    bundle: Bundle, record: CalibrationRecord, data: str, split: str, say: Callable[[str], None]
+) -> Iterator[Path]:
+    """The folder of a bundle with half-precision weights; of the given one if its sets differ."""
+    results = list[tuple[str, list[str]]]()
+
+    def compare(ours: BundleOutputs) -> None:
+        with closing(outputs_of(Session(bundle, device="cpu"), ours.photos)) as outputs:
+            results.append(_compared(ours, BundleOutputs(bundle, record, outputs, ours.photos)))
+
+    with unpacked_bundle(bundle.packed()) as folder, tempfile.TemporaryDirectory() as lists:
+        replace_files(folder, {MODEL: _halve(bundle.read(MODEL))})
+        settings = _settings(bundle, record, Path(lists))
+        calibrate_bundle(folder, data, split, device="cpu", report=compare, **settings)
+        sentence, reasons = results[0]
+        say(sentence)
+        if reasons:
+            say(f"the weights keep single precision: {'; '.join(reasons)}")
+        yield bundle.path if reasons else folder
+
+
+def _halve(model: bytes) -> bytes:
+    try:
+        from florilege.models.float16_weights import halve_weights
+    except ModuleNotFoundError as error:
+        raise UsageError(f"export with --data needs onnx: {install_hint('import')}") from error
+    return halve_weights(model)
+
+
+def _compared(ours: BundleOutputs, theirs: BundleOutputs) -> tuple[str, list[str]]:
+    change, (equal, nested) = compare_outputs(ours, theirs)[0], agreement(ours, theirs)
+    reasons = differences(change, nested)
+    if equal < LEAST_EQUAL:
+        reasons.append(
+            f"{100 * equal:.1f} % of the sets are equal, {100 * LEAST_EQUAL:g} % must be"
+        )
+    sentence = (
+        f"half-precision weights give the same set for {100 * equal:.1f} % of the {change.rows:,} "
+        f"photos of {ours.outputs.split}; mean size {change.size.old:.3f} -> {change.size.new:.3f}"
+    )
+    return sentence, reasons
+
+
+def _settings(bundle: Bundle, record: CalibrationRecord, lists: Path) -> dict[str, Any]:
+    """The settings of the calibration that gave a record."""
+    for each in record.lists:
+        ids = "\n".join(bundle.classes.ids[place] for place in each.classes)
+        (lists / f"{each.name}.txt").write_text(ids, "utf-8")
+    automatic = record.measured.chose_head
+    promised = record.point("average_k", guarantee="probability").table
+    return {
+        "ks": record.asked_k,
+        "coverages": record.asked_coverage,
+        "min_size": promised.min_size,
+        "macro_weight": record.macro_weight,
+        "head": None if automatic else record.head,
+        "score_kind": None if automatic else record.score_kind,
+        "temperatures": None if automatic else (record.temperature,),
+        "rejection_method": "none" if record.rejection is None else "auto",
+        "suspect_share": DEFAULT_SHARE if record.rejection is None else record.rejection.share,
+        "delta": promised.delta,
+        "max_size": promised.max_size,
+        "list_files": (str(lists),) if record.lists else (),
+    }

@@ -1,0 +1,132 @@
+"""What a device needs to answer as the server does, as plain data for JSON and raw arrays."""
+
+from dataclasses import asdict
+from typing import Any, Final
+
+import numpy as np
+
+from florilege.calibration.record.operating_point import OperatingPoint
+from florilege.calibration.record.record import CalibrationRecord
+from florilege.calibration.record.schema import Table
+from florilege.calibration.rejection.reference import Reference
+from florilege.calibration.rules import RULES, usual_guarantee
+from florilege.models.occurrences import Occurrences
+from florilege.server.answers.pipeline import Pipeline
+from florilege.server.model_schemas import Point
+
+Plain = dict[str, Any]
+Binary = tuple[Plain, bytes]
+"""The shapes of some arrays, and their bytes one after the other, little-endian."""
+
+FORMAT: Final = 1
+
+
+def device_pack(pipeline: Pipeline) -> Plain:
+    """Everything but the network and the arrays: thresholds, classes and preprocessing.
+
+    The keys are part of the format of ``pack.json``, see docs/offline.md.
+    """
+    bundle, record = pipeline.bundle, pipeline.record
+    return {
+        "format": FORMAT,
+        "model": pipeline.model.model_dump(),
+        "output": bundle.heads[record.head],
+        "preprocess": asdict(bundle.preprocess),
+        "calibration": _calibration(record),
+        "classes": [asdict(item) for item in bundle.classes],
+    }
+
+
+def _calibration(record: CalibrationRecord) -> Plain:
+    tables = [_table(record, table) for table in record.served.values()]
+    prior = record.place_prior
+    return {
+        "head": record.head,
+        "score_kind": record.score_kind,
+        "temperature": record.temperature,
+        "default_k": record.default_k,
+        "default_coverage": next(iter(record.asked_coverage), None),
+        "class_weights": _weights(record, None),
+        "lists": [
+            {
+                "name": each.name,
+                "classes": list(each.classes),
+                "class_weights": _weights(record, each.name),
+            }
+            for each in record.lists
+        ],
+        "place_strength": 0.0 if prior is None else prior.strength,
+        "rejection": None if record.rejection is None else asdict(record.rejection),
+        "tables": tables,
+    }
+
+
+def _table(record: CalibrationRecord, table: Table) -> Plain:
+    points = [_point(record, table, value) for value in table.columns.value]
+    return {
+        "rule": table.rule,
+        "guarantee": table.guarantee,
+        "usual": table.guarantee == usual_guarantee(table.rule),
+        "images": table.images,
+        "list": table.list_name,
+        "place": table.place,
+        "fusion": table.fusion,
+        "made_from": table.made_from,
+        "min_size": table.min_size,
+        "max_size": table.max_size,
+        "weighted": RULES[table.rule].balanced,
+        "class_thresholds": None if table.by_class is None else list(table.by_class.thresholds),
+        "points": [
+            {
+                **Point.of(point, **point.estimates).model_dump(by_alias=True),
+                "guaranteed": point.guaranteed,
+            }
+            for point in points
+        ],
+    }
+
+
+def _point(record: CalibrationRecord, table: Table, value: float) -> OperatingPoint:
+    request: Plain = {RULES[table.rule].asks: value}
+    return record.point(
+        table.rule,
+        images=table.images,
+        guarantee=table.guarantee,
+        list_name=table.list_name,
+        place=table.place,
+        **request,
+    )
+
+
+def _weights(record: CalibrationRecord, list_name: str | None) -> list[float] | None:
+    """The weights of the balanced rules for all classes, or those of a list; None without them."""
+    for table in record.served.values():
+        if RULES[table.rule].balanced and table.list_name == list_name:
+            weights = _point(record, table, table.columns.value[0]).class_weights
+            return None if weights is None else weights.tolist()
+    return None
+
+
+def packed_reference(reference: Reference) -> Binary:
+    """The features that familiarity compares with: float32 axes, then float16 directions."""
+    arrays = reference.axes.astype("<f4"), reference.directions.astype("<f2")
+    shapes = {"axes": list(reference.axes.shape), "photos": len(reference.directions)}
+    return shapes, b"".join(array.tobytes() for array in arrays)
+
+
+def packed_occurrences(occurrences: Occurrences) -> Binary:
+    """The table of places: float64 weights, int32 bounds and classes, int8 months."""
+    bounds = np.searchsorted(occurrences.region, np.arange(len(occurrences.regions) + 1))
+    content = (
+        occurrences.weight.astype("<f8").tobytes(),
+        bounds.astype("<i4").tobytes(),
+        occurrences.class_index.astype("<i4").tobytes(),
+        occurrences.month.astype("<i1").tobytes(),
+    )
+    description = {
+        "regions": list(occurrences.regions),
+        "classes": occurrences.classes,
+        "entries": len(occurrences.weight),
+        "cell_degrees": occurrences.cell_degrees,
+    }
+    return description, b"".join(content)

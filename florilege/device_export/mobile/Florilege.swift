@@ -1,0 +1,80 @@
+// Prediction sets on iOS, from the outputs of model.onnx in the pod onnxruntime-objc.
+
+import Foundation
+
+/// A prediction set: indices of classes, best first, and what was measured of sets like it.
+struct PredictionSet {
+    let classes: [Int]
+    let scores: [Double]  // of all classes
+    let lambda: Double  // a class is in the set if its score is at least this
+    let calibrated: Bool  // whether lambda was chosen for this number of photos
+    let hitRate: Double?  // share of sets that held the right class; nil if unknown
+}
+
+struct NotCalibrated: Error {}
+
+/// The content of pack.json.
+struct Florilege: Decodable {
+    struct ClassInfo: Decodable { let id: String, scientificName: String }
+    struct Figure: Decodable { let value: Double }
+    struct Point: Decodable { let k: Double?, lambda: Double?, hitRate: Figure? }
+    struct Table: Decodable {
+        let rule: String, usual: Bool, images: Int, list: String?, place: String?, minSize: Int
+        let points: [Point]
+    }
+    struct Calibration: Decodable {
+        let scoreKind: String, temperature: Double, defaultK: Double, tables: [Table]
+    }
+
+    let output: String  // the output of the network to pass to `predict`
+    let classes: [ClassInfo]
+    let calibration: Calibration
+
+    init(pack: Data) throws {
+        let decoder = JSONDecoder()
+        decoder.keyDecodingStrategy = .convertFromSnakeCase
+        self = try decoder.decode(Florilege.self, from: pack)
+    }
+
+    /// The set for the photos of one plant: their logits, and a calibrated mean set size.
+    func predict(_ photos: [[Float]], k wanted: Double? = nil) throws -> PredictionSet {
+        let k = wanted ?? calibration.defaultK
+        let own = calibrated(photos.count, k)
+        guard let (table, point) = own ?? calibrated(1, k), let lambda = point.lambda
+        else { throw NotCalibrated() }
+        let scores = Self.fuse(photos.map(self.scores))
+        let order = scores.indices.sorted { (scores[$1], $0) < (scores[$0], $1) }  // ties keep their order
+        let size = max(table.minSize, order.filter { scores[$0] >= lambda }.count)
+        let hitRate = own == nil ? nil : point.hitRate?.value
+        return PredictionSet(
+            classes: Array(order.prefix(size)), scores: scores, lambda: lambda,
+            calibrated: own != nil, hitRate: hitRate)
+    }
+
+    private func calibrated(_ images: Int, _ k: Double) -> (Table, Point)? {
+        let table = calibration.tables.first {
+            $0.rule == "average_k" && $0.usual && $0.images == images && $0.list == nil && $0.place == nil
+        }
+        guard let table, let point = table.points.first(where: { $0.k == k }) else { return nil }
+        return (table, point)
+    }
+
+    /// Scores of one photo, in double precision.
+    private func scores(_ logits: [Float]) -> [Double] {
+        let scaled = logits.map { Double($0) / calibration.temperature }
+        if calibration.scoreKind == "sigmoid" {
+            return scaled.map { $0 >= 0 ? 1 / (1 + exp(-$0)) : exp($0) / (1 + exp($0)) }
+        }
+        let best = scaled.max() ?? 0
+        let powers = scaled.map { exp($0 - best) }
+        let total = powers.reduce(0, +)
+        return powers.map { $0 / total }
+    }
+
+    /// The mean over photos.
+    private static func fuse(_ rows: [[Double]]) -> [Double] {
+        rows[0].indices.map { place in
+            rows.map { $0[place] }.sorted().reduce(0, +) / Double(rows.count)
+        }
+    }
+}

@@ -1,0 +1,45 @@
+"""Files for an app with ``onnxruntime-android`` or ``onnxruntime-objc``."""
+
+import json
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from florilege.device_export.device_pack import device_pack
+from florilege.device_export.export_folder import PACK
+from florilege.models.bundle.bundle import MODEL
+from florilege.models.session import Session
+from florilege.server.answers.pipeline import Pipeline
+from florilege.server.answers.query import LocalizedQuery
+
+
+def mobile_files(pipeline: Pipeline) -> dict[str, bytes]:
+    """The files of the folder by relative path."""
+    snippets = files("florilege.device_export") / "mobile"
+    return {
+        MODEL: pipeline.bundle.read(MODEL),
+        PACK: json.dumps(device_pack(pipeline), ensure_ascii=False).encode(),
+        "check.json": json.dumps(_check(pipeline)).encode(),
+        **{file.name: file.read_bytes() for file in snippets.iterdir()},
+    }
+
+
+def check_picture(side: int) -> NDArray[np.uint8]:
+    """The picture of ``check.json``, ``(side, side, 3)``, from a formula that any language has."""
+    rows, columns, channels = np.indices((side, side, 3))
+    picture: NDArray[np.uint8] = ((7 * columns + 13 * rows + 59 * channels) % 256).astype(np.uint8)
+    return picture
+
+
+def _check(pipeline: Pipeline) -> dict[str, Any]:
+    """The logits and the set of a picture, for one photo and for two of the same."""
+    picture = check_picture(pipeline.bundle.preprocess.image_size)
+    outputs = Session(pipeline.bundle, device="cpu").outputs(picture[np.newaxis])
+    answers = {
+        f"set_of_{count}": pipeline.decide([outputs] * count, LocalizedQuery(), "check").answer
+        for count in (1, 2)
+    }
+    sets = {name: [each.class_id for each in one.results] for name, one in answers.items()}
+    return {"logits": outputs.logits[pipeline.record.head][0].tolist(), **sets}

@@ -1,0 +1,105 @@
+"""``florilege export``: a bundle from a run, or a folder for devices from a bundle."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from florilege.device_export.device_bundle import device_bundle
+from florilege.device_export.export_folder import write_folder
+from florilege.device_export.mobile_folder import mobile_files
+from florilege.device_export.web_folder import transfer_bytes, web_files
+from florilege.device_export.web_runtime import read_runtime
+from florilege.errors import UsageError, install_hint
+from florilege.models.bundle import Bundle
+from florilege.models.bundle.bundle import CALIBRATION, MODEL
+from florilege.models.bundle.bundle_manifest import MANIFEST
+from florilege.terminal import conclude, print_result, say
+
+app = typer.Typer(add_completion=False, help="Export a run or a bundle.")
+
+
+@app.command("export")
+def _export_command(
+    source: Annotated[
+        Path, typer.Argument(metavar="RUN|BUNDLE", help="Run folder; for other targets a bundle.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FOLDER", help="Bundle or folder to write.")
+    ],
+    target: Annotated[
+        Literal["bundle", "web", "mobile"],
+        typer.Option(help="bundle; web: a page that works offline; mobile: files for an app."),
+    ] = "bundle",
+    runtime: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="For web: the npm package onnxruntime-web, as .tgz."),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DATA",
+            help="For web and mobile: photos to calibrate half-precision weights on; without "
+            "them, the weights keep single precision.",
+        ),
+    ] = None,
+    split: Annotated[str, typer.Option(help="Split of these photos.")] = "val",
+    quantize: Annotated[str | None, typer.Option(hidden=True)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Export a run folder to a bundle, or a bundle to a folder for devices without a server.
+
+    After a bundle, the next step is `florilege calibrate`.
+    """
+    if quantize is not None:
+        raise UsageError(
+            "export --quantize was removed: to halve the cost of a photo, run "
+            "`florilege calibrate BUNDLE --data DATA --runtime openvino`"
+        )
+    if target == "bundle":
+        _export_run(source, out, as_json=as_json)
+        return
+    files = read_runtime(runtime) if target == "web" else {}
+    with device_bundle(source, data, split, say) as pipeline:
+        contents = web_files(pipeline, files) if target == "web" else mobile_files(pipeline)
+        network = len(pipeline.bundle.read(MODEL))
+    write_folder(out, contents)
+    sizes = {"network_bytes": network}
+    if target == "web":
+        sizes["other_bytes"] = transfer_bytes(contents)
+    if as_json:
+        typer.echo(json.dumps({"folder": str(out), "target": target, **sizes}))
+        return
+    megabytes = ", ".join(f"{name[:-6]} {size / 1e6:.1f} MB" for name, size in sizes.items())
+    print_result(f"{out}: {len(contents)} files; a device fetches {megabytes}")
+
+
+def _export_run(run: Path, out: Path, *, as_json: bool) -> None:
+    if (run / MANIFEST).exists():
+        raise UsageError(f"{run} is a bundle: name what to make of it, --target web or mobile")
+    try:
+        from florilege.training.run_export import export_run
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"`florilege export` of a run needs torch: {install_hint('train')}"
+        ) from error
+    calibrated = (out / CALIBRATION).is_file()
+    bundle = export_run(run, out)
+    if calibrated:
+        say(f"{out}: its calibration was removed: calibrate again")
+    _report_bundle(bundle, out, bundle.read_object("provenance.json"), as_json=as_json)
+
+
+def _report_bundle(bundle: Bundle, out: Path, provenance: dict[str, Any], *, as_json: bool) -> None:
+    parity = provenance["parity"]
+    if as_json:
+        plain = {"bundle": str(out), "bundle_sha256": bundle.sha256, "parity": parity}
+        typer.echo(json.dumps(plain))
+        return
+    print_result(
+        f"{out}: {len(bundle.classes)} classes, heads {', '.join(bundle.heads)}; torch and "
+        f"ONNX Runtime differ by at most {parity['max_difference']:.2g} (allowed "
+        f"{parity['tolerance']:.2g})"
+    )
+    conclude(then=[("calibrate", out, "--data", provenance["data"])])

@@ -1,0 +1,204 @@
+// The answer to a query from the outputs of the network, as the server gives it.
+import { among, cellName, compareFeatures, drawSet, fuse, generalisedEntropy, placeEffect, scores } from "./scores.js";
+import { rollUp } from "../sets.js";
+
+const NOT_JUDGED = { verdict: "not_judged", method: null, value: null, threshold: null };
+
+/** A query that cannot be answered here; the detail is for developers. */
+const refused = (code, detail, more = {}) => ({ code, detail, retryable: false, ...more });
+
+/**
+ * The answer for the photos of one plant.
+ *
+ * `outputs` has, for each photo, logits and features (or null); `pack` what was exported: model,
+ * calibration, classes, and reference and occurrences or null.
+ */
+export function predict(outputs, query, pack) {
+  const { calibration } = pack;
+  const [place, list] = [placeOf(query, pack), listOf(query, calibration)];
+  const kind = place.lift ? place.kind : null;
+  const setting = { place, list, ...operatingPoint(calibration, query, outputs.length, list, kind) };
+  const indices = list?.classes ?? [...pack.classes.keys()];
+  const rejection = judge(outputs, query, pack);
+  const values = fuse(outputs.map(({ logits }) => scoresOf(logits, indices, setting, calibration)));
+  const drawn = drawSet(values, ruleOf(calibration, setting));
+  if (rejection.verdict === "rejected") drawn.inside.fill(false);
+  const size = drawn.inside.filter(Boolean).length;
+  const { inside, order } = drawn;
+  const places = [...order.filter((at) => inside[at]), ...order.filter((at) => !inside[at])];
+  const ranking = places.map((at, number) => resultOf(at, number + 1, drawn, pack.classes[indices[at]], query));
+  if (place.inRange) ranking.forEach((one, number) => { one.in_range = place.inRange[indices[places[number]]]; });
+  const include = query.include ?? [];
+  const results = ranking.slice(0, include.includes("scores") ? undefined : size).slice(0, query.max_results ?? undefined);
+  const none = query.none ? noneOfThese(outputs, query, pack) : null;
+  const calibrated = setting.calibrated && rejection.verdict !== "rejected";
+  return {
+    id: crypto.randomUUID?.() ?? String(Date.now()),
+    model: pack.model,
+    query: {
+      images: outputs.length, ...requested(setting), lang: query.languages[0], list: list?.name ?? null,
+      only: null, region: place.region ?? null, month: place.month || null,
+    },
+    set: {
+      ...requested(setting), ...described(setting, calibrated), score_kind: calibration.score_kind,
+      head: calibration.head, size, none_of_these: none, truncated: Math.min(size, results.length) < size,
+    },
+    best_match: size ? ranking[0].taxon.scientific_name : null,
+    results,
+    rollup: include.includes("rollup") ? rollUp(ranking.map((one, number) => ({ ...one, score: values[places[number]] }))) : null,
+    rejection,
+    warnings: warnings(setting, outputs.length, query, none, pack.classes.length),
+  };
+}
+
+function scoresOf(logits, indices, { place, list }, { temperature, score_kind: kind }) {
+  const scaled = (list ? among(logits, indices) : Array.from(logits)).map((value) => value / temperature);
+  return scores(place.lift ? scaled.map((value, at) => value + place.lift[indices[at]]) : scaled, kind);
+}
+
+function resultOf(at, rank, { compared, inside }, info, query) {
+  return {
+    rank, class_id: info.id, score: compared[at], in_set: inside[at], top_k_probability: null,
+    in_range: null, taxon: taxonOf(info, query.languages),
+  };
+}
+
+const requested = ({ table, point }) =>
+  ({ rule: table.rule, k: point.k, coverage: point.coverage, guarantee: table.guarantee });
+
+/** The threshold; and its figures, if they hold for this answer. */
+function described({ table, point }, calibrated) {
+  const figures = calibrated ? point : { expected_size: null, hit_rate: null, least_coverage: null };
+  return {
+    guaranteed: calibrated && point.guaranteed, lambda: point.lambda, min_size: table.min_size,
+    max_size: table.max_size, calibrated, statement: null, expected_size: figures.expected_size,
+    hit_rate: figures.hit_rate, least_coverage: figures.least_coverage,
+  };
+}
+
+// Thresholds ---------------------------------------------------------------------------------------
+
+/** The table and threshold for a query, and whether it was calibrated for these photos and classes. */
+function operatingPoint(calibration, query, images, list, kind) {
+  const rule = query.rule ?? "average_k";
+  if ((query.only ?? []).length || (query.include ?? []).includes("marginals")) {
+    throw refused("not_offered_offline", "`only` and `include=marginals` need the server");
+  }
+  const usual = calibration.tables.filter((table) => table.rule === rule);
+  const guarantee = query.guarantee ?? usual.find((table) => table.usual)?.guarantee ?? null;
+  const tables = usual.filter((table) => table.guarantee === guarantee);
+  const find = (count, listName, place) =>
+    tables.find((table) => table.images === count && table.list === listName && table.place === place);
+  const single = find(1, null, null);
+  if (!single) throw refused("not_calibrated", `rule ${rule} is not calibrated`, { allowed: [] });
+  const asks = single.points[0].k === null ? "coverage" : "k";
+  if (query[asks === "k" ? "coverage" : "k"] != null) throw refused("invalid_parameter", `rule ${rule} takes ${asks}`);
+  const wanted = query[asks] ?? calibration[asks === "k" ? "default_k" : "default_coverage"];
+  const at = (table, value) => table?.points.find((point) => point[asks] === value);
+  const first = at(single, wanted) ?? (query[asks] == null ? single.points[0] : null);
+  if (!first) {
+    const allowed = single.points.map((point) => point[asks]);
+    throw refused("not_calibrated", `${asks} = ${wanted} is not calibrated for rule ${rule}`, { allowed });
+  }
+  const special = find(images, images === 1 ? list?.name ?? null : null, images === 1 && !list ? kind : null);
+  const own = at(special, first[asks]);
+  const [table, point] = own ? [special, own] : [single, first];
+  if (table.fusion === "mean_marginal") throw refused("not_offered_offline", "top_k of several photos needs the server");
+  const listed = !list || table.list === list.name;
+  return { table, point, calibrated: listed && table.images === images && table.place === kind };
+}
+
+/** A threshold with the weights and thresholds of the classes that are scored. */
+function ruleOf(calibration, { table, point, list }) {
+  const own = list && table.list === list.name;
+  const pick = (values) => (values && list && !own ? list.classes.map((place) => values[place]) : values);
+  const weights = table.weighted ? (own ? list.class_weights : pick(calibration.class_weights)) : null;
+  const at = table.points.indexOf(point);
+  return {
+    lambda: point.lambda, min_size: table.min_size, max_size: table.max_size,
+    top_k: table.rule === "top_k" ? Math.round(point.k) : null,
+    weights, thresholds: pick(table.class_thresholds?.[at] ?? null),
+  };
+}
+
+function listOf(query, calibration) {
+  if (!query.list) return null;
+  const list = calibration.lists.find((one) => one.name === query.list);
+  if (!list) throw refused("unknown_list", `no list is named ${query.list}`);
+  return list;
+}
+
+/** The place of a query and its effect; empty if it names none. */
+function placeOf(query, { occurrences, calibration }) {
+  const corner = query.latitude != null && query.longitude != null;
+  if (query.region == null && !corner) return {};
+  if (!occurrences) throw refused("invalid_parameter", "this model has no table of occurrences");
+  if (query.region == null && !occurrences.cell_degrees) throw refused("invalid_parameter", "this model knows named regions, no grid");
+  const region = query.region ?? cellName(query.latitude, query.longitude, occurrences.cell_degrees);
+  const month = query.month ?? (query.date ? Number(query.date.split("-")[1]) : 0);
+  const effect = placeEffect(occurrences, region, month);
+  const strength = calibration.place_strength;
+  const used = strength > 0 && effect.known;
+  return {
+    region, month, used, inRange: effect.inRange, kind: month ? "region_and_month" : "region",
+    lift: used ? effect.lift.map((value) => strength * value) : null,
+  };
+}
+
+// Familiarity --------------------------------------------------------------------------------------
+
+function judge(outputs, query, { calibration, reference }) {
+  const whole = calibration.rejection;
+  const usable = whole?.method !== "combined" || (reference && outputs.every((one) => one.features));
+  const rule = usable ? whole : whole.by_logits;
+  if (!rule) return NOT_JUDGED;
+  const familiarity = outputs.map(({ logits, features }) => {
+    const entropy = generalisedEntropy(scores(Array.from(logits), rule.score_kind));
+    if (rule.method !== "combined") return entropy;
+    const parts = [...compareFeatures(features, reference), entropy];
+    return parts.reduce((sum, part, at) => sum + (part - rule.centres[at]) / rule.scales[at], 0);
+  });
+  const value = Math.max(...familiarity);
+  const verdict = value >= rule.threshold ? "accepted" : query.reject ? "rejected" : "suspect";
+  return { verdict, method: rule.method, value, threshold: rule.threshold };
+}
+
+/** Whether the set also holds "none of these"; null if that is not calibrated. */
+function noneOfThese(outputs, query, { calibration, reference }) {
+  const unseen = (calibration.rejection?.unseen ?? []).filter((one) => query.coverage == null || one.coverage === query.coverage);
+  if (!unseen.length || !reference || outputs.some((one) => !one.features)) return null;
+  const nearest = outputs.map(({ features }) => compareFeatures(features, reference)[0]);
+  return Math.min(...nearest) <= unseen[0].threshold;
+}
+
+// Names and warnings -------------------------------------------------------------------------------
+
+/** The languages to try for a name: each tag, then its base, and English last. */
+export const fallbackChain = (tags) =>
+  [...new Set([...tags.flatMap((tag) => [tag.toLowerCase(), tag.toLowerCase().split("-")[0]]), "en"])];
+
+/** A class as answers describe it, with names in the first possible language. */
+export function taxonOf(info, languages) {
+  const names = Object.fromEntries(Object.entries(info.common_names).map(([tag, list]) => [tag.toLowerCase(), list]));
+  const lang = fallbackChain(languages).find((tag) => names[tag]?.length);
+  const { author, licence, url } = info.thumbnail ?? {};
+  return {
+    scientific_name: info.scientific_name, genus: info.genus, family: info.family,
+    ids: { gbif: info.gbif }, common_names: (names[lang] ?? []).map((name) => ({ name, lang })),
+    link: info.link, thumbnail: info.thumbnail && { url, author, licence },
+  };
+}
+
+function warnings({ table, list, calibrated, place }, images, query, none, classes) {
+  const all = [
+    [table.images !== images, "fusion_not_calibrated", `this model is not calibrated for the averaged scores of ${images} photos`],
+    [table.images === images && table.made_from === "same_class", "fusion_from_same_class",
+      `calibrated on ${images} photos of one species, not of one plant`],
+    [!calibrated && list, "list_not_calibrated",
+      `the scores of ${list?.classes.length} classes are compared with the threshold of all ${classes}`],
+    [place.region !== undefined && !place.used, "place_not_used", "the place of the photo was not used"],
+    [place.used && table.place !== place.kind, "place_not_calibrated", "the model is not calibrated for this place"],
+    [query.none && none === null, "none_not_calibrated", "the model is not calibrated for `none` at this coverage"],
+  ];
+  return all.filter(([applies]) => applies).map(([, code, detail]) => ({ code, detail }));
+}

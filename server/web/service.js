@@ -1,0 +1,62 @@
+// What the pages ask of the server, the only module that does. The offline page has another one with
+// the same exports. Every failure is thrown as a problem: an object with a `code`.
+
+/**
+ * The answer for the photos of one plant; `query` has the parameters of POST /v1/identify.
+ *
+ * `onProgress` is called with the share of the work that is done, where that is known.
+ */
+export async function identify(photos, query, { onProgress = () => {}, signal } = {}) {
+  const form = new FormData();
+  for (const photo of photos) {
+    const content = await photo.arrayBuffer().catch(() => { throw { code: "unreadable_file" }; });
+    form.append("images", new Blob([content], { type: photo.type }), photo.name);
+  }
+  const answer = await ask(`v1/identify?${parameters(query)}`, { method: "POST", body: form, signal });
+  onProgress(1);
+  return answer;
+}
+
+/** The model card. */
+export const modelInfo = () => ask("v1/model");
+
+/** The classes whose id or any name contains `q`, at most `limit` of them. */
+export const listClasses = (query) => ask(`v1/classes?${parameters(query)}`);
+
+/** Send feedback on an answer: request_id, class_id and consent. */
+export const sendFeedback = (feedback) => ask("v1/feedback", {
+  method: "POST",
+  headers: { "Content-Type": "application/json" },
+  body: JSON.stringify(feedback),
+});
+
+const parameters = (query) =>
+  new URLSearchParams(Object.entries(query).filter(([, value]) => value !== "" && value != null).map(([name, value]) => [name, String(value)]));
+
+async function ask(path, options) {
+  const response = await fetch(path, options).catch((error) => {
+    throw { code: error.name === "AbortError" ? "timeout" : navigator.onLine ? "unreachable" : "offline" };
+  });
+  const status = response.status;
+  const content = await json(response);
+  if (response.ok && content) return content;
+  // A proxy answers in its own format, mostly HTML, which does not help a person.
+  throw typeof content?.code === "string" ? content : { code: byStatus(status), status };
+}
+
+async function json(response) {
+  if (!(response.headers.get("content-type") ?? "").includes("json")) return null;
+  try {
+    return await response.json();
+  } catch (error) {
+    if (error instanceof SyntaxError) return null;
+    throw { code: "unreachable" }; // it stopped in the middle of the answer
+  }
+}
+
+function byStatus(status) {
+  if (status === 413) return "body_too_large";
+  if (status === 429) return "too_many";
+  if (status === 401 || status === 403 || status === 407) return "forbidden";
+  return status >= 500 ? "gateway" : "not_ours";
+}

@@ -1,0 +1,76 @@
+"""The arithmetic of the snippets, transcribed line by line, on outputs of the network."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from florilege.device_export.mobile_folder import check_picture, mobile_files
+from florilege.server.answers.pipeline import Pipeline
+from florilege.server.answers.query import LocalizedQuery
+
+Rows = NDArray[np.float32]
+
+
+class Snippet:
+    """As Florilege.kt and Florilege.swift."""
+
+    def __init__(self, pack: bytes) -> None:
+        self.pack = json.loads(pack)
+        self.calibration = self.pack["calibration"]
+
+    def predict(self, photos: Rows, k: float) -> tuple[list[str], bool, float | None]:
+        own = self.calibrated(len(photos), k)
+        table, point = own or self.calibrated(1, k) or ({}, {})
+        scores = np.sort(np.stack([self.scores(row) for row in photos]), axis=0).mean(axis=0)
+        order = sorted(range(len(scores)), key=lambda place: -scores[place])
+        size = max(table["min_size"], sum(score >= point["lambda"] for score in scores))
+        rate = point["hit_rate"]["value"] if own else None
+        return [self.pack["classes"][at]["id"] for at in order[:size]], own is not None, rate
+
+    def calibrated(self, images: int, k: float) -> tuple[Any, Any] | None:
+        wanted = {"rule": "average_k", "usual": True, "images": images, "list": None, "place": None}
+        tables = [t for t in self.calibration["tables"] if wanted.items() <= t.items()]
+        points = [(t, p) for t in tables[:1] for p in t["points"] if p["k"] == k]
+        return points[0] if points else None
+
+    def scores(self, logits: Rows) -> NDArray[np.float64]:
+        scaled = logits.astype(np.float64) / self.calibration["temperature"]
+        if self.calibration["score_kind"] == "sigmoid":
+            return np.asarray(1 / (1 + np.exp(-scaled)))
+        powers = np.exp(scaled - scaled.max())
+        scores: NDArray[np.float64] = powers / powers.sum()
+        return scores
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 7])
+def test_the_snippets_give_the_sets_of_the_server(
+    pipeline: Pipeline, photos: Path, count: int
+) -> None:
+    snippet = Snippet(mobile_files(pipeline)["pack.json"])
+    paths = sorted(photos.glob("train/*/*.png"))[::13]
+    for start in range(0, len(paths) - count):
+        outputs = [pipeline.outputs(path.read_bytes()) for path in paths[start:][:count]]
+        logits = np.concatenate([each.logits[pipeline.record.head] for each in outputs])
+        for k in (1.0, 3.0):
+            answer = pipeline.decide(outputs, LocalizedQuery(k=k), "test").answer
+            ids = [each.class_id for each in answer.results]
+            hits = answer.set.hit_rate
+            rate = None if hits is None else hits.value
+            assert snippet.predict(logits, k) == (ids, answer.set.calibrated, rate)
+
+
+def test_a_picture_from_a_formula_checks_an_app(pipeline: Pipeline) -> None:
+    files = mobile_files(pipeline)
+    check, snippet = json.loads(files["check.json"]), Snippet(files["pack.json"])
+    side = pipeline.bundle.preprocess.image_size
+    assert check_picture(side)[2, 3].tolist() == [(21 + 26 + 59 * c) % 256 for c in range(3)]
+    logits = np.array([check["logits"]], dtype=np.float32)
+    for count in (1, 2):
+        ids, _, _ = snippet.predict(np.repeat(logits, count, axis=0), pipeline.record.default_k)
+        assert ids == check[f"set_of_{count}"]
+    assert files["model.onnx"] == pipeline.bundle.read("model.onnx")
+    assert {"Florilege.kt", "Florilege.swift", "README.md"} <= files.keys()

@@ -1,0 +1,408 @@
+"""The offline page in a real browser, beside the server's decoder and its answers."""
+
+import base64
+import io
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from florilege.device_export import web_folder
+from florilege.device_export.export_folder import write_folder
+from florilege.device_export.web_folder import transfer_bytes, web_files
+from florilege.device_export.web_runtime import read_runtime
+from florilege.errors import UsageError
+from florilege.models.images import Preprocess, load
+from florilege.server.answers.pipeline import Pipeline
+from florilege.server.answers.query import IdentifyQuery
+from tests.server import garden
+
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+from benchmarks.sets.offline import FLAGS, Handler, StaticHost, ask
+
+browser = pytest.mark.browser
+STATUS = "document.querySelector('#offline')?.textContent"
+READY = f"{STATUS}?.startsWith('Ready')"
+BLURRED = garden.photo(5, blur=0.5, other=6)
+LOAD = """async ([text, preprocess]) => {
+    const { load } = await import("./offline/decoding.js");
+    const photo = new Blob([Uint8Array.from(atob(text), (c) => c.charCodeAt(0))]);
+    const square = await load(photo, preprocess, 1e7);
+    return btoa(Array.from(square, (value) => String.fromCharCode(value)).join(""));
+}"""
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        pytest.skip("no chromium: install Debian's package of that name")
+    with sync_playwright() as driver:
+        launched = driver.chromium.launch(executable_path=path, args=FLAGS)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="module")
+def contents(pipeline: Pipeline, runtime: Path) -> dict[str, bytes]:
+    return web_files(pipeline, read_runtime(runtime))
+
+
+@pytest.fixture(scope="module")
+def folder(contents: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("web") / "out"
+    write_folder(out, contents)
+    return out
+
+
+Opened = Callable[..., "Page"]
+
+
+@pytest.fixture
+def opened(chromium: Any) -> Iterator[Opened]:
+    """Opens the page of a folder; the host is its ``host``."""
+    closing = []
+
+    def open_page(folder: Path, script: str = "") -> "Page":
+        host, context = StaticHost(folder), chromium.new_context(locale="en-GB")
+        closing.extend([context.close, host.close])
+        context.add_init_script(script)
+        page: Page = context.new_page()
+        page.goto(host.url)
+        return page
+
+    yield open_page
+    for close in closing:
+        close()
+
+
+@pytest.fixture(scope="module")
+def offline(chromium: Any, folder: Path) -> Iterator["Page"]:
+    """The page after one visit, loaded again without host and network."""
+    host, context = StaticHost(folder), chromium.new_context(locale="en-GB")
+    page = context.new_page()
+    page.goto(host.url)
+    page.wait_for_function(READY)
+    host.close()
+    context.set_offline(True)
+    page.reload()
+    page.wait_for_function(READY)
+    yield page
+    context.close()
+
+
+def pictures(kind: str) -> Iterator[bytes]:
+    """Noise in many sizes; as JPEG also grey, turned, progressive and with coarser colours."""
+    random = np.random.default_rng(3)
+    for number in range(12):
+        height, width = random.integers(20, 420, 2)
+        pixels = random.integers(0, 256, (height, width, 3), dtype=np.uint8)
+        options: dict[str, Any] = {"lossless": True}
+        if kind == "jpeg":
+            exif = Image.Exif()
+            exif[0x112] = int(random.integers(1, 9))
+            options = {"quality": 40, "subsampling": number % 3, "progressive": number % 2}
+            options |= {"exif": exif, "restart_marker_rows": number % 5}
+        buffer = io.BytesIO()
+        picture = Image.fromarray(pixels)
+        picture.convert("L" if number == 7 else "RGB").save(buffer, kind, **options)
+        yield buffer.getvalue()
+
+
+@browser
+@pytest.mark.parametrize("kind", ["png", "webp", "jpeg"])
+@pytest.mark.parametrize(
+    "preprocess",
+    [
+        Preprocess(image_size=224, crop_fraction=0.875, resample="bicubic"),
+        Preprocess(image_size=60, reducing_gap=1.5),
+        Preprocess(image_size=13, crop_fraction=0.9, resample="bicubic"),
+    ],
+    ids=lambda each: str(each.image_size),
+)
+def test_the_browser_sees_the_pixels_of_the_server(
+    offline: "Page", kind: str, preprocess: Preprocess
+) -> None:
+    values = {name: getattr(preprocess, name) for name in PREPROCESS}
+    for photo in pictures(kind):
+        text = base64.b64encode(photo).decode()
+        square = np.frombuffer(base64.b64decode(offline.evaluate(LOAD, [text, values])), np.uint8)
+        expected = load(photo, preprocess)
+        assert np.array_equal(square.reshape(expected.shape), expected)
+
+
+PREPROCESS = ("image_size", "crop_fraction", "resample", "reducing_gap")
+QUERIES: tuple[dict[str, Any], ...] = (
+    {},
+    {"k": 5.0, "include": ["scores", "rollup"], "lang": "fr-CH"},
+    {"rule": "top_k", "k": 2.0, "max_results": 1},
+    {"rule": "coverage", "coverage": 0.8, "none": True},
+    {"rule": "coverage", "guarantee": "probability"},
+    {"rule": "average_k", "guarantee": "mean", "k": 2.0},
+    {"rule": "balanced_average_k", "include": ["scores"]},
+    {"rule": "class_coverage", "coverage": 0.9, "include": ["scores", "rollup"]},
+    {"list": "heath", "include": ["scores"]},
+    {"list": "heath", "rule": "class_coverage", "region": "north"},
+    {"list": "heath", "rule": "balanced_coverage"},
+    {"region": "north", "include": ["scores"]},
+    {"region": "south", "month": 5, "include": ["scores"]},
+    {"region": "nowhere", "month": 12},
+    {"region": "north", "month": 1, "rule": "balanced_average_k", "k": 2.0},
+    {"reject": True},
+)
+
+
+@browser
+@pytest.mark.parametrize("query", QUERIES, ids=json.dumps)
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_answers_without_a_network_are_those_of_the_server(
+    offline: "Page", pipeline: Pipeline, query: dict[str, Any], count: int
+) -> None:
+    for photos in ([BLURRED, *[garden.photo(1)] * 6][:count], [garden.DULL] * count):
+        result = ask(offline, photos, **query)
+        if query.get("rule") == "top_k" and count == 2:
+            assert result["problem"]["code"] == "not_offered_offline"
+            continue
+        theirs = pipeline(photos, IdentifyQuery(**query).localized("en-GB"), "test").answer
+        check_equal(result["answer"], theirs.model_dump(mode="json", by_alias=True))
+
+
+def check_equal(ours: Any, theirs: Any, path: str = "") -> None:
+    """An answer is that of the server, but for what the device leaves out and last digits."""
+    if isinstance(theirs, dict):
+        assert ours.keys() == theirs.keys(), path
+        for key in theirs.keys() - {"id", "statement", "url", "detail"}:
+            check_equal(ours[key], theirs[key], f"{path}/{key}")
+    elif isinstance(theirs, list):
+        assert len(ours) == len(theirs), path
+        for place, pair in enumerate(zip(ours, theirs, strict=True)):
+            check_equal(*pair, f"{path}/{place}")
+    elif isinstance(theirs, float):
+        assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-9), path
+    else:
+        assert ours == theirs, path
+
+
+@browser
+@pytest.mark.parametrize(
+    ("rule", "inside"),
+    [
+        ({"lambda": 0.25}, [False, True, True, True]),  # at least, not above
+        ({"lambda": 0.4, "min_size": 1}, [False, True, False, False]),  # the first of equal ones
+        ({"lambda": 0.1, "max_size": 2}, [False, True, True, False]),
+        ({"top_k": 1}, [False, True, False, False]),
+        ({"lambda": 0.25, "thresholds": [0, 0, 0.1, 0]}, [False, True, False, True]),
+        ({"lambda": 0.5, "weights": [3, 1, 1, 2]}, [True, False, False, True]),
+    ],
+)
+def test_a_set_holds_what_reaches_the_threshold(
+    offline: "Page", rule: dict[str, Any], inside: list[bool]
+) -> None:
+    script = """async (rule) => {
+        const { drawSet } = await import("./offline/scores.js");
+        return drawSet([0.2, 0.25, 0.25, 0.25], rule).inside;
+    }"""
+    assert offline.evaluate(script, rule) == inside
+
+
+@browser
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [
+        ({"k": 99.0}, "not_calibrated"),
+        ({"k": 3.0, "rule": "coverage"}, "invalid_parameter"),
+        ({"only": ["1001"]}, "not_offered_offline"),
+        ({"include": ["marginals"]}, "not_offered_offline"),
+        ({"list": "berge"}, "unknown_list"),
+        ({"latitude": 3, "longitude": 4}, "invalid_parameter"),
+    ],
+)
+def test_a_query_that_the_device_cannot_answer_says_why(
+    offline: "Page", query: dict[str, Any], code: str
+) -> None:
+    assert ask(offline, [BLURRED], **query)["problem"]["code"] == code
+
+
+HUGE = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (20_000).to_bytes(4) * 2 + b"\x08\x02\0\0\0"
+
+
+@browser
+@pytest.mark.parametrize(
+    ("photo", "code"),
+    [
+        (HUGE, "image_too_large"),
+        (BLURRED[:60], "image_unreadable"),
+        (b"\xff\xd8\xff\xe0\0\x10", "image_unreadable"),
+        (garden.encoded(garden.pixels(garden.COLOURS[0]), "JPEG")[:-40], "image_unreadable"),
+        (b"GIF89a", "unsupported_image_type"),
+        (b"\0\0\0\x18ftypheic" + bytes(50), "unreadable_here"),
+        (b"", "unsupported_image_type"),
+    ],
+)
+def test_a_photo_that_cannot_be_used_says_why(offline: "Page", photo: bytes, code: str) -> None:
+    assert ask(offline, [photo])["problem"]["code"] == code
+
+
+@browser
+def test_the_page_shows_the_set_of_a_photo_without_a_network(
+    offline: "Page", pipeline: Pipeline
+) -> None:
+    file = {"name": "flower.png", "mimeType": "image/png", "buffer": BLURRED}
+    offline.set_input_files("#file", [file, file])  # type: ignore[arg-type]
+    offline.wait_for_selector("#result:not([hidden])")
+    ids = offline.eval_on_selector_all("#members .card", "all => all.map((e) => e.dataset.classId)")
+    answer = pipeline([BLURRED] * 2, IdentifyQuery().localized("en-GB"), "test").answer
+    assert ids == [each.class_id for each in answer.results]
+    pictures = "[...document.images].every((each) => each.complete && each.naturalWidth > 0)"
+    offline.wait_for_function(pictures)
+    offline.goto(offline.url + "species.html")
+    offline.fill("#q", "viola")
+    offline.wait_for_function("document.querySelectorAll('.card').length === 2")
+    offline.go_back()
+    offline.wait_for_function(READY)
+
+
+@browser
+def test_a_browser_without_simd_is_refused(opened: Opened, folder: Path) -> None:
+    worker = folder.parent / "old"
+    shutil.copytree(folder, worker)
+    script = worker / "offline" / "downloads.js"
+    script.write_text("WebAssembly.validate = () => false;\n" + script.read_text())
+    page = opened(worker)
+    page.wait_for_function(f"{STATUS}?.includes('SIMD')")
+    assert ask(page, [BLURRED])["problem"]["code"] == "no_simd"
+
+
+@browser
+def test_half_a_model_is_fetched_again(opened: Opened, folder: Path) -> None:
+    torn = folder.parent / "torn"
+    shutil.copytree(folder, torn)
+    (network,) = torn.glob("*.onnx")
+    whole = network.read_bytes()
+    for damage in (whole[: len(whole) // 2], whole[:-1] + b"?"):
+        network.write_bytes(damage)
+        page = opened(torn)
+        page.wait_for_function(f"{STATUS}?.includes('not completely here')")
+        assert ask(page, [BLURRED])["problem"]["code"] == "download_incomplete"
+        network.write_bytes(whole)
+        assert ask(page, [BLURRED])["answer"]["set"]["size"] > 0
+        page.wait_for_function(READY)
+
+
+@browser
+def test_an_interrupted_download_continues_where_it_stopped(
+    opened: Opened, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (network,) = folder.glob("*.onnx")
+    content, ranges, usual = network.read_bytes(), list[str | None](), Handler.do_GET
+
+    def interrupted(self: Handler) -> None:
+        if self.path != f"/{network.name}":
+            return usual(self)
+        ranges.append(self.headers["Range"])
+        self.send_response(206 if len(ranges) > 1 else 200)
+        self.send_header("Content-Length", str(len(content) - 100 * (len(ranges) - 1)))
+        self.end_headers()
+        self.wfile.write(content[:100] if len(ranges) == 1 else content[100:])
+        self.close_connection = True
+        return None
+
+    monkeypatch.setattr(Handler, "do_GET", interrupted)
+    page = opened(folder)
+    page.wait_for_function(f"{STATUS}?.includes('not completely here')")
+    page.click("#offline button")
+    page.wait_for_function(READY)
+    assert ranges == [None, "bytes=100-"]
+
+
+@browser
+def test_a_browser_that_keeps_no_files_says_so_and_answers(opened: Opened, folder: Path) -> None:
+    denied = folder.parent / "denied"
+    shutil.copytree(folder, denied)
+    script = denied / "offline" / "downloads.js"
+    denial = "caches.open = () => Promise.reject(new DOMException('', 'SecurityError'));\n"
+    script.write_text(denial + script.read_text())
+    page = opened(denied)
+    page.wait_for_function(f"{STATUS}?.includes('keeps no files')")
+    assert ask(page, [BLURRED])["answer"]["set"]["size"] > 0
+
+
+@browser
+def test_a_network_that_the_browser_cannot_run_says_so(
+    opened: Opened, contents: dict[str, bytes], tmp_path: Path
+) -> None:
+    pack = json.loads(contents["pack.json"])
+    changed = dict(contents)
+    pack["network"] = web_folder._named(changed, b"no network", "onnx")
+    write_folder(tmp_path / "out", {**changed, "pack.json": json.dumps(pack).encode()})
+    page = opened(tmp_path / "out")
+    page.wait_for_function(f"{STATUS}?.includes('cannot run the model')")
+
+
+@browser
+def test_an_update_is_used_at_the_second_visit_and_fetches_only_what_changed(
+    opened: Opened, contents: dict[str, bytes], tmp_path: Path
+) -> None:
+    out, pack = tmp_path / "out", json.loads(contents["pack.json"])
+    write_folder(out, contents)
+    page = opened(out)
+    page.wait_for_function(READY)
+    changed = dict(contents)
+    changed["card.json"] = contents["card.json"].replace(b"2026.11", b"2026.12")
+    large = [pack[name]["path"] for name in web_folder.LARGE]
+    changed["sw.js"] = web_folder._service_worker(changed, large)
+    write_folder(out, changed)
+    page.reload()
+    page.evaluate(WAITING)
+    assert "2026.11" in page.inner_text("#model")
+    (network,) = out.glob("*.onnx")
+    network.unlink()
+    page.reload()
+    page.wait_for_function("document.querySelector('#model').textContent.includes('2026.12')")
+    page.wait_for_function(READY)
+    kept = page.evaluate(KEPT)
+    assert len(kept) == len({url.partition("?")[0] for url in kept})
+    assert {url.rpartition(".")[2] for url in kept} >= {"onnx", "wasm", "reference"}
+
+
+KEPT = """async () => {
+    const store = await caches.open((await caches.keys())[0]);
+    return (await store.keys()).map((request) => request.url);
+}"""
+WAITING = """async () => {
+    const registration = await navigator.serviceWorker.ready;
+    while (!registration.waiting) await new Promise((next) => setTimeout(next, 50));
+}"""
+
+
+@browser
+def test_the_page_can_be_installed(opened: Opened, folder: Path) -> None:
+    page = opened(folder)
+    page.wait_for_function(READY)
+    session = page.context.new_cdp_session(page)
+    errors = session.send("Page.getInstallabilityErrors")["installabilityErrors"]
+    assert [each["errorId"] for each in errors] == ["in-incognito"]  # as all windows of tests
+
+
+def test_a_browser_fetches_little_besides_the_network(
+    pipeline: Pipeline, contents: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, runtime: Path
+) -> None:
+    assert transfer_bytes(contents) < 5_000_000
+    assert b'"thumbnails/0.jpg"' in contents["sw.js"]
+    monkeypatch.setattr(web_folder, "MOST_KEPT", 1000)
+    less = web_files(pipeline, read_runtime(runtime))
+    assert b'"thumbnails/0.jpg"' not in less["sw.js"]
+    assert "thumbnails/0.jpg" in less
+    monkeypatch.setattr(web_folder, "LARGEST_MODEL", 10)
+    with pytest.raises(UsageError, match="smaller network"):
+        web_files(pipeline, read_runtime(runtime))
