@@ -21,10 +21,11 @@ from florilege.models.images import Preprocess, load
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import IdentifyQuery
 from tests.server import garden
+from tests.server.test_rejection_by_features import MINT
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import FilePayload, Page
 
 from benchmarks.sets.offline import FLAGS, Handler, StaticHost, ask
 
@@ -168,7 +169,8 @@ QUERIES: tuple[dict[str, Any], ...] = (
 def test_answers_without_a_network_are_those_of_the_server(
     offline: "Page", pipeline: Pipeline, query: dict[str, Any], count: int
 ) -> None:
-    for photos in ([BLURRED, *[garden.photo(1)] * 6][:count], [garden.DULL] * count):
+    for others in (garden.photo(1), garden.DULL, MINT):
+        photos = [others, *[BLURRED] * 6][:count]
         result = ask(offline, photos, **query)
         if query.get("rule") == "top_k" and count == 2:
             assert result["problem"]["code"] == "not_offered_offline"
@@ -257,8 +259,8 @@ def test_a_photo_that_cannot_be_used_says_why(offline: "Page", photo: bytes, cod
 def test_the_page_shows_the_set_of_a_photo_without_a_network(
     offline: "Page", pipeline: Pipeline
 ) -> None:
-    file = {"name": "flower.png", "mimeType": "image/png", "buffer": BLURRED}
-    offline.set_input_files("#file", [file, file])  # type: ignore[list-item]
+    file: "FilePayload" = {"name": "flower.png", "mimeType": "image/png", "buffer": BLURRED}
+    offline.set_input_files("#file", [file, file])
     offline.wait_for_selector("#result:not([hidden])")
     ids = offline.eval_on_selector_all("#members .card", "all => all.map((e) => e.dataset.classId)")
     answer = pipeline([BLURRED] * 2, IdentifyQuery().localized("en-GB"), "test").answer
