@@ -196,6 +196,21 @@ def check_equal(ours: Any, theirs: Any, path: str = "") -> None:
 
 
 @browser
+def test_one_photo_of_an_unknown_class_makes_the_set_hold_none_of_these(offline: "Page") -> None:
+    script = """async () => {
+        const { predict } = await import("./offline/prediction.js");
+        const pack = await (await fetch("pack.json")).json();
+        pack.reference = { axes: [[1, 0], [0, 1]], directions: [[1, 0]] };
+        pack.calibration.rejection.unseen = [{ coverage: 0.9, threshold: 0.5 }];
+        const logits = new Array(pack.classes.length).fill(0);
+        return [[[1, 0]], [[0, 1]], [[1, 0], [0, 1]]].map((photos) => predict(
+            photos.map((features) => ({ logits, features })), { none: true, languages: ["en"] }, pack,
+        ).set.none_of_these);
+    }"""
+    assert offline.evaluate(script) == [False, True, True]
+
+
+@browser
 @pytest.mark.parametrize(
     ("rule", "inside"),
     [
@@ -259,7 +274,7 @@ def test_a_photo_that_cannot_be_used_says_why(offline: "Page", photo: bytes, cod
 def test_the_page_shows_the_set_of_a_photo_without_a_network(
     offline: "Page", pipeline: Pipeline
 ) -> None:
-    file: "FilePayload" = {"name": "flower.png", "mimeType": "image/png", "buffer": BLURRED}
+    file: FilePayload = {"name": "flower.png", "mimeType": "image/png", "buffer": BLURRED}
     offline.set_input_files("#file", [file, file])
     offline.wait_for_selector("#result:not([hidden])")
     ids = offline.eval_on_selector_all("#members .card", "all => all.map((e) => e.dataset.classId)")
