@@ -186,18 +186,23 @@ def main() -> None:
             comparison.add(ours["answer"], theirs, truth, (ours["seconds"], seconds))
     count, fetched = len(rows), sum(host.sent.values())
     network = sum(size for path, size in host.sent.items() if path.endswith(".onnx"))
-    print("| photos | equal sets | mean size, page / server | hit rate, page / server |", end="")
-    print(
-        " largest score difference | s a photo, page / server | s to ready | MB network | MB besides |"
-    )
-    print("|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
-    print(
-        f"| {count} | {100 * comparison.equal / count:.1f} % "
-        f"| {comparison.sizes[0] / count:.3f} / {comparison.sizes[1] / count:.3f} "
-        f"| {comparison.hits[0] / count:.4f} / {comparison.hits[1] / count:.4f} "
-        f"| {comparison.score:.1e} | {comparison.seconds[0] / count:.3f} / {comparison.seconds[1] / count:.3f} | {opened:.1f} "
-        f"| {network / 1e6:.1f} | {(fetched - network) / 1e6:.1f} |"
-    )
+    columns = {
+        "photos": str(count),
+        "equal sets": f"{100 * comparison.equal / count:.1f} %",
+        "mean size, page / server": _both(comparison.sizes, count, 3),
+        "hit rate, page / server": _both(comparison.hits, count, 4),
+        "largest score difference": f"{comparison.score:.1e}",
+        "s a photo, page / server": _both(comparison.seconds, count, 3),
+        "s to ready": f"{opened:.1f}",
+        "MB network": f"{network / 1e6:.1f}",
+        "MB besides": f"{(fetched - network) / 1e6:.1f}",
+    }
+    for cells in (columns, ["--:"] * len(columns), columns.values()):
+        print(f"| {' | '.join(cells)} |")
+
+
+def _both(sums: tuple[float, float], count: int, digits: int) -> str:
+    return " / ".join(f"{each / count:.{digits}f}" for each in sums)
 
 
 if __name__ == "__main__":
