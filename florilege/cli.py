@@ -15,11 +15,11 @@ import typer.main
 import yaml
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
+from florilege.command_line.error_messages import error_message, usage_exit
+from florilege.command_line.renames import accept_old_flags, current_command, current_keys, variable
 from florilege.demo import demo
-from florilege.error_messages import error_message, usage_exit
 from florilege.errors import FlorilegeError, UsageError, install_hint
 from florilege.models.runtime import silence_telemetry
-from florilege.renames import accept_old_flags, current_command, current_keys, variable
 from florilege.suggestions import suggestion
 
 # verb: (the module whose `app` holds it, its line in `florilege --help`)
@@ -53,7 +53,10 @@ VERBS = {
         "florilege.calibration.commands.bundle_cli",
         "Inspect, verify, compare or name bundles.",
     ),
-    "push": ("florilege.push_cli", "Upload a bundle to the Hugging Face Hub."),
+    "push": (
+        "florilege.calibration.commands.bundle_cli",
+        "Upload a bundle to the Hugging Face Hub.",
+    ),
     "doctor": ("florilege.server.cli", "Report what this installation can do."),
 }
 OURS = "florilege"

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from PIL.Image import Image
 
 from florilege.errors import BundleError, UsageError, install_hint
 from florilege.models.bundle.bundle import MODEL, Bundle
@@ -66,12 +67,12 @@ class Session:
         self.dimensions = _dimensions(self._graph)  # of the features; None if there are none
 
     def infer(
-        self, photo: Header, *, max_pixels: int = MAX_PIXELS, features: bool = False
+        self, photo: Header | Image, *, max_pixels: int = MAX_PIXELS, features: bool = False
     ) -> tuple[Outputs, float]:
         """Decode a photo and run the network on it.
 
         Args:
-            photo: A header from `florilege.models.images.read_header`.
+            photo: A header from `florilege.models.images.read_header`, or a decoded picture.
             max_pixels: See `florilege.models.images.load`.
             features: See :meth:`outputs`.
 

@@ -10,18 +10,20 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import ValidationError
 from rich.console import Console
 
 from florilege.errors import DataError, UsageError
 from florilege.models.class_lists import read_lists
 from florilege.server.answers.pipeline import open_pipeline
-from florilege.server.answers.query import IdentifyQuery
+from florilege.server.answers.query import IdentifyQuery, SurveyQuery
 from florilege.server.app import create_app
 from florilege.server.doctor import examine, print_report, time_runtimes
 from florilege.server.log_format import log_to_stderr
 from florilege.server.predict.batch_run import check_outputs, predict_batch
 from florilege.server.predict.batch_settings import BatchSettings
 from florilege.server.predict.photos import display_path, find_photos
+from florilege.server.predict.prediction import BatchQuery
 from florilege.server.process import schedule_as_batch, tune_malloc
 from florilege.server.reload import ignore_hangups
 from florilege.server.serve import bind, make_server
@@ -86,7 +88,18 @@ def predict(
             raise UsageError(f"--list {query.list} holds {len(lists)} lists: name one of its files")
         pipeline = replace(pipeline, lists=pipeline.lists.adding(lists))
         query = query.model_copy(update={"list": lists[0].name})
-    predict_batch(pipeline, observations, query.localized(), batch)
+    predict_batch(pipeline, observations, _batch_query(query, batch), batch)
+
+
+def _batch_query(query: IdentifyQuery, batch: BatchSettings) -> BatchQuery:
+    if not batch.tiles:
+        return query.localized()
+    try:
+        return SurveyQuery.of(query, tile_size=batch.tile_size, tile_stride=batch.tile_stride)
+    except ValidationError as error:
+        first = error.errors()[0]
+        flag = f"--{first['loc'][0]}".replace("_", "-")
+        raise UsageError(f"{flag} with --tiles: {first['msg'].lower()}") from error
 
 
 @app.command()

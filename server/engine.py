@@ -12,13 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
 from time import monotonic, perf_counter
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 from florilege.cores import cores
 from florilege.server.answers.pipeline import Outcome, Pipeline, StageTimes
-from florilege.server.answers.query import LocalizedQuery
 from florilege.server.answers.warmup import warm_up
 from florilege.server.background.publisher import AnsweredRequest, Listener, Publisher
+from florilege.server.inference.output_cache import OutputCache
 from florilege.server.problems import Code, Problem
 from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
@@ -45,12 +45,11 @@ class _ClientLeft(Exception):  # an event, not an error
 
 
 @dataclass
-class PendingRequest:
-    """One request between its upload and its answer."""
+class PendingRequest(Generic[T]):
+    """One request between its upload and its answer, and the work that gives the answer."""
 
     photos: Sequence[bytes]
-    query: LocalizedQuery
-    answer_id: str
+    work: Callable[[Pipeline, Sequence[bytes], "PendingRequest[T]"], T]
     deadline: float
     submitted: float = field(default_factory=perf_counter)
     stages: StageTimes = field(default_factory=lambda: StageTimes(float))
@@ -89,13 +88,14 @@ class Engine:
         self.state = _State.LOADING
         self.threads = settings.threads or pipeline.session.concurrency
         self.queue_limit = settings.queue_limit or MIN_QUEUE
-        self._running = set[asyncio.Future[Outcome]]()
+        self._running = set[asyncio.Future[Any]]()
         self._retiring = set[asyncio.Task[None]]()
         self.depth = 0  # photos submitted and not finished
         self.service_s = 0.1  # moving mean of the seconds one photo takes
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="photo")
         self._side_thread = ThreadPoolExecutor(1, thread_name_prefix="side")
         self.publisher = publisher or Publisher((), metrics)
+        self.cache = OutputCache(settings.cache_answers, metrics)
         metrics.queue_depth.set_function(lambda: self.depth)
         metrics.decoding_pixels.set_function(lambda: self.pipeline.budget.pixels_in_use)
 
@@ -155,7 +155,7 @@ class Engine:
         if self.state is _State.DRAINING:
             raise _draining()
 
-    def submit(self, job: PendingRequest) -> asyncio.Future[Outcome]:
+    def submit(self, job: PendingRequest[T]) -> asyncio.Future[T]:
         """Queue a job, or raise a `Problem` if the queue is full or the server is stopping.
 
         The future raises a `Problem` if the photos cannot be answered, and `_ClientLeft` if the job
@@ -177,7 +177,7 @@ class Engine:
             raise _draining() from error
         self._running.add(future)
 
-        def finished(future: asyncio.Future[Outcome]) -> None:
+        def finished(future: asyncio.Future[T]) -> None:
             self._running.discard(future)
             self.depth -= size
 
@@ -199,8 +199,8 @@ class Engine:
         finally:
             del future  # it may hold an exception, whose traceback holds this frame
 
-    def observe(self, outcome: Outcome, job: PendingRequest) -> None:
-        """Count one answered request and publish it to the listeners."""
+    def observe(self, outcome: Outcome) -> None:
+        """Count one prediction set and publish its logits to the listeners."""
         result = outcome.answer
         verdict = result.rejection.verdict
         self.metrics.verdicts.labels(verdict).inc()
@@ -216,27 +216,25 @@ class Engine:
             self.metrics.restricted_set_size.observe(result.set.size)
         else:
             self.metrics.set_size.observe(result.set.size)
-            if result.results:
+            if result.results and result.results[0].rank == 1:
                 self.metrics.top_score.observe(result.results[0].score)
-        for stage, seconds in job.stages.items():
-            self.metrics.stage_seconds.labels(stage).observe(seconds)
 
     def seconds_of_work(self) -> int:
         """Estimated whole seconds until the current queue is processed, at least one."""
         return max(1, math.ceil(self.depth * self.service_s / self.threads))
 
-    def _process(self, job: PendingRequest) -> Outcome:
+    def _process(self, job: PendingRequest[T]) -> T:
         started = perf_counter()
         job.stages["queue"] += started - job.submitted
         photos = job.photos  # read before the check: `abandon` clears them
         job.check()
-        result = self.pipeline(photos, job.query, job.answer_id, stages=job.stages, check=job.check)
+        result = job.work(self.pipeline, photos, job)
         seconds = (perf_counter() - started) / len(photos)
         self.service_s += 0.05 * (seconds - self.service_s)  # a lost update does no harm
         return result
 
 
-async def _retire(old: Pipeline, jobs: set[asyncio.Future[Outcome]]) -> None:
+async def _retire(old: Pipeline, jobs: set[asyncio.Future[Any]]) -> None:
     """Close a pipeline after the jobs that may use it."""
     if jobs:
         await asyncio.wait(jobs)

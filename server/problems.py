@@ -49,6 +49,8 @@ class Code(StrEnum):
     UNKNOWN_LIST = "unknown_list", 422, "There is no such list"
     UNKNOWN_CLASS = "unknown_class", 422, "The model does not know such a class"
     NOT_CALIBRATED = "not_calibrated", 422, "The model is not calibrated for this"
+    NO_FEATURES = "no_features", 422, "The model gives no features"
+    TOO_MANY_TILES = "too_many_tiles", 422, "The photo has too many tiles"
     IDEMPOTENCY_KEY_REUSED = "idempotency_key_reused", 422, "The key belongs to another request"
     RATE_LIMITED = "rate_limited", 429, "Too many requests", True
     HEADERS_TOO_LARGE = "headers_too_large", 431, "The header lines are too long"

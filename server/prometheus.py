@@ -83,6 +83,9 @@ class Metrics:
         self.feedback_photos = counter(
             "feedback_photos_total", "Answers whose photos may be kept, by outcome.", "outcome"
         )
+        self.cache_lookups = counter(
+            "cache_lookups_total", "Photos looked up in the cache: hit, miss.", "outcome"
+        )
         self.decoding_pixels = gauge("decoding_pixels", "Pixels being decoded now.")
         self.model_info = gauge(
             "model_info", "Always 1; the labels identify the served model.", *Model.model_fields

@@ -13,18 +13,19 @@ from pydantic import ValidationError
 from pydantic.json_schema import SkipJsonSchema
 
 from florilege.server.answers.common_names import fallback_chain, request_languages
-from florilege.server.answers.query import IdentifyQuery
+from florilege.server.answers.query import IdentifyQuery, SurveyQuery
 from florilege.server.background.feedback import Feedback, FeedbackBody, FeedbackReceipt
 from florilege.server.http.api_keys import check_key, client_of
 from florilege.server.http.body import read_body
 from florilege.server.http.bundle_info import BundleInfo
 from florilege.server.http.cached_response import CachedResponse
-from florilege.server.http.identify import answer_request, render
+from florilege.server.http.identify import answer_request, embed_request, render
 from florilege.server.http.openapi import COMMON_PROBLEMS, PHOTO, form_of_photos, problem_responses
 from florilege.server.http.parameters import (
     BundleInfoOf,
     ClassesQuery,
     ClassQuery,
+    EmbeddingsQuery,
     EngineOf,
     NoQuery,
     ThumbnailQuery,
@@ -32,14 +33,22 @@ from florilege.server.http.parameters import (
     refuse_repeated,
     request_error,
 )
+from florilege.server.http.survey import survey_request
 from florilege.server.model_schemas import ModelCard
 from florilege.server.problems import Code, Problem
-from florilege.server.schemas import Answer, ClassEntry, ClassList, Health
+from florilege.server.schemas import Answer, ClassEntry, ClassList, Embeddings, Health, SurveyAnswer
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 MAX_FEEDBACK_BYTES = 8192
 MAX_IDEMPOTENCY_KEY_LENGTH = 200
 
+PHOTO_PROBLEMS = (
+    *COMMON_PROBLEMS,
+    *(Code.MALFORMED_REQUEST, Code.UPLOAD_TOO_SLOW, Code.BODY_TOO_LARGE, Code.IMAGE_TOO_LARGE),
+    *(Code.UNSUPPORTED_IMAGE_TYPE, Code.IMAGE_UNREADABLE, Code.WRONG_NUMBER_OF_IMAGES),
+    *(Code.OVERLOADED, Code.QUEUE_TIMEOUT, Code.LOADING, Code.DRAINING),
+)
+SET_PROBLEMS = (Code.NOT_CALIBRATED, Code.UNKNOWN_LIST, Code.UNKNOWN_CLASS)
 PHOTOS: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -97,13 +106,7 @@ operations = APIRouter()
     "/v1/identify",
     response_model=Answer,
     openapi_extra=PHOTOS,
-    responses=problem_responses(
-        *COMMON_PROBLEMS,
-        *(Code.MALFORMED_REQUEST, Code.UPLOAD_TOO_SLOW, Code.BODY_TOO_LARGE, Code.IMAGE_TOO_LARGE),
-        *(Code.UNSUPPORTED_IMAGE_TYPE, Code.IMAGE_UNREADABLE, Code.WRONG_NUMBER_OF_IMAGES),
-        *(Code.NOT_CALIBRATED, Code.UNKNOWN_LIST, Code.UNKNOWN_CLASS, Code.OVERLOADED),
-        *(Code.QUEUE_TIMEOUT, Code.LOADING, Code.DRAINING),
-    ),
+    responses=problem_responses(*PHOTO_PROBLEMS, *SET_PROBLEMS),
 )
 async def identify(
     request: Request, query: Annotated[IdentifyQuery, Query()], engine: EngineOf
@@ -119,6 +122,43 @@ async def identify(
     localized_query = query.localized(request.headers.get("accept-language", ""))
     answer, headers = await answer_request(request, engine, localized_query)
     body = await render(engine, answer, partial(Answer.model_dump_json, by_alias=True))
+    return Response(body, media_type="application/json", headers=headers)
+
+
+@router.post(
+    "/v1/survey",
+    response_model=SurveyAnswer,
+    openapi_extra=PHOTOS,
+    responses=problem_responses(*PHOTO_PROBLEMS, *SET_PROBLEMS, Code.TOO_MANY_TILES),
+)
+async def survey(
+    request: Request, query: Annotated[SurveyQuery, Query()], engine: EngineOf
+) -> Response:
+    """Return the species that one large photo of a plot may show.
+
+    The photo is cut into overlapping tiles. Each gets the set of a single photo, and those that
+    look unlike what the model knows are left out. `results` holds the species of all sets, those
+    in most tiles first. The figures in `tiles` hold for one tile; no figure holds for the list.
+    """
+    answer, headers = await survey_request(request, engine, query)
+    body = await render(engine, answer, partial(SurveyAnswer.model_dump_json, by_alias=True))
+    return Response(body, media_type="application/json", headers=headers)
+
+
+@router.post(
+    "/v1/embeddings",
+    response_model=Embeddings,
+    openapi_extra=PHOTOS,
+    responses=problem_responses(*PHOTO_PROBLEMS, Code.NO_FEATURES),
+)
+async def embeddings(
+    request: Request, query: Annotated[EmbeddingsQuery, Query()], engine: EngineOf
+) -> Response:
+    """Return the features of one to five photos, the input of the network's last layer.
+
+    They tell how alike photos look to the network. Compare only those of the same `model`.
+    """
+    body, headers = await embed_request(request, engine, base64=query.base64)
     return Response(body, media_type="application/json", headers=headers)
 
 

@@ -111,7 +111,9 @@ class SetInfo(ResponseModel):
         "`coverage`, by default the first calibrated. Null where this is not calibrated."
     )
     calibrated: bool = Field(description="Whether the figures below hold for this request.")
-    truncated: bool = Field(description="Whether max_results cut the list below the set.")
+    truncated: bool = Field(
+        description="Whether max_results or min_score left classes of the set out of `results`."
+    )
     __annotations__.update(FIGURES)  # expected_size, hit_rate
     least_coverage: float | None = Field(
         description="The least share of new sets that hold the true class, with 90 % confidence "
@@ -164,7 +166,7 @@ class Taxon:
 class Result:
     """One class with its score."""
 
-    rank: Annotated[int, Field(description="1 is the best.")]
+    rank: Annotated[int, Field(description="1 is the best of all classes.")]
     class_id: str
     score: Annotated[float, Field(description="The number compared with lambda.")]
     in_set: bool
@@ -219,10 +221,61 @@ class Answer(ResponseModel):
     query: Query
     set: SetInfo
     best_match: str | None = Field(description="Scientific name of the best class of the set.")
-    results: list[Result] = Field(description="The set, best first; others with include=scores.")
+    results: list[Result] = Field(
+        description="The set, best first; others with include=scores or always."
+    )
     rollup: list[Rollup] | None = Field(description="Only with include=rollup.")
     rejection: Rejection
     warnings: list[Warned]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SurveyResult(Result):
+    """One class of a plot; `score` is the best of all tiles."""
+
+    tiles: Annotated[int, Field(description="Tiles whose set holds the class.")]
+    box: Annotated[
+        tuple[int, int, int, int],
+        Field(description="The tile with the best score: left, top, right, bottom, in pixels."),
+    ]
+
+
+class Tiles(ResponseModel):
+    """The tiles that a photo was cut into, and what holds for the set of one."""
+
+    size: int = Field(description="Side in pixels.")
+    stride: int = Field(description="Pixels from one to the next.")
+    total: int
+    unfamiliar: int = Field(description="Tiles left out: they look unlike what the model knows.")
+    calibrated: bool = Field(
+        description="Whether the figures below hold for the set of one tile, if tiles are like the "
+        "photos of the validation data."
+    )
+    expected_size: Measured | None
+    hit_rate: Measured | None
+    statement: str | None = Field(description="These figures in a sentence or two.")
+
+
+class SurveyAnswer(Answer):
+    """The classes in the sets of the tiles of a photo; nothing is promised of their list."""
+
+    results: list[SurveyResult] = Field(  # type: ignore[assignment]  # each is a `Result`
+        description="The classes in the set of any tile, those in most tiles first."
+    )
+    tiles: Tiles
+
+
+class Embeddings(ResponseModel):
+    """The features of photos: the input of the network's last layer."""
+
+    model: Model
+    dimensions: int = Field(description="Numbers in the features of a photo.")
+    embeddings: list[list[float]] | None = Field(
+        description="Those of each photo; null with base64=true."
+    )
+    base64: list[str] | None = Field(
+        description="With base64=true: those of each photo as float32, little-endian, in base64."
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,6 +15,7 @@ LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 MEBIBYTE = 2**20
 MAX_IMAGES = 5
+MAX_TILES = 300
 
 
 def _rate(text: str) -> str:
@@ -48,6 +49,8 @@ class Settings(settings.FlagSettings):
     """Maximum pixels decoded at once by all threads together; the next photo waits."""
     max_images: Count = MAX_IMAGES
     """Maximum photos in one request."""
+    max_tiles: Count = MAX_TILES
+    """Maximum tiles of a photo for /v1/survey."""
     upload_deadline_s: Seconds = 20.0
     """Seconds an upload may take."""
     max_held_bytes: Count = 256 * MEBIBYTE
@@ -64,6 +67,8 @@ class Settings(settings.FlagSettings):
         tuple[str, ...], settings.Flag(name="--cors-origin", type=list[str] | None)
     ] = ()
     """Origin whose pages may call the server; may be repeated."""
+    cache_answers: int = Field(default=0, ge=0)
+    """Photos whose outputs are cached, each for the key that sent it; 0: none."""
     feedback_store: Path | None = None
     """Folder for feedback; without it /v1/feedback is 404."""
     feedback_max_bytes: Count = 2048 * MEBIBYTE

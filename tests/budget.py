@@ -24,14 +24,14 @@ class Limit(NamedTuple):
 
 
 LINES = {  # of code with comments and blank lines, by folder; florilege: what all folders share
-    "training": Limit(8_200, 7_800),
-    "server": Limit(7_040, 5_600),
-    "calibration": Limit(10_790, 8_300),
-    "models": Limit(5_320, 4_200),
+    "training": Limit(8_270, 7_800),
+    "server": Limit(8_090, 5_600),
+    "calibration": Limit(10_810, 8_300),
+    "models": Limit(5_440, 4_200),
     "data": Limit(3_950, 3_300),
-    "florilege": Limit(2_070, 2_000),
+    "florilege": Limit(2_810, 2_000),
 }
-PUBLIC_NAMES = Limit(846, 760)
+PUBLIC_NAMES = Limit(893, 760)
 LONGEST_FILE = 350
 FILES_IN_A_FOLDER = 18
 COMPLEXITY = 15
@@ -43,7 +43,7 @@ PARTICIPLES = set(
     "asked brought chosen done drawn found given gone held judged kept known made meant met "  # noqa: SIM905
     "read_ said seen sent shown taken told wanted wished written".split()
 )
-NOUNS_IN_ING = {"batching", "decoding", "scheduling", "staging", "tracing", "training"}
+NOUNS_IN_ING = {"batching", "decoding", "scheduling", "staging", "testing", "tracing", "training"}
 NO_NOUN = re.compile(r"(?:.*_)?(?:\w+ing|\w+ly|\w+wise|\w+wards|alike|across)")
 BRANCHES = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.IfExp, ast.Assert)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

@@ -129,7 +129,7 @@ def test_a_type_checker_sees_the_types_of_every_package_of_the_wheel(
 def ours() -> dict[str, bytes]:
     """Every file of the package, of whatever kind, by its path; the links are followed."""
     paths = [path for path in (ROOT / "florilege").glob("*.*") if path.is_file()]
-    for folder in (*FOLDERS, "device_export"):
+    for folder in (*FOLDERS, "command_line", "device_export"):
         paths += [path for path in (ROOT / "florilege" / folder).rglob("*") if path.is_file()]
     files = [path for path in paths if "__pycache__" not in path.parts]
     return {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in files}

@@ -16,7 +16,7 @@ from florilege.training.loop.distributed import is_first
 from florilege.training.run_folder import RunFolder
 from florilege.training.train import train_run
 
-app = typer.Typer(no_args_is_help=True, help="Train a network.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Train a network.")
 
 FLAGS: Final = (
     *("data", "recipe", "backbone", "loss", "epochs", "batch_size", "image_size", "seed"),

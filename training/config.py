@@ -195,8 +195,8 @@ class TrainConfig(_SettingsGroup):
     """Named starting point of the settings."""
     backbone: str = "resnet18"
     """Any torchvision classification network, `densenet40_40`, `resnet18_small`, `tiny`,
-    `tiny_patches`, or timm's: `timm:NAME[.tag]`, `timm:hf-hub:ORG/MODEL`,
-    `timm:local-dir:FOLDER`."""
+    `tiny_patches`; timm's: `timm:NAME[.tag]`, `timm:hf-hub:ORG/MODEL`,
+    `timm:local-dir:FOLDER`; or your own: `package.module:function`."""
     weights: InitialWeights = None
     """Initial weights: `pretrained` (those published for the backbone, downloaded once; the default
     with `freeze`), a file of weights, the folder of a run or a bundle, or none."""
@@ -221,7 +221,8 @@ class TrainConfig(_SettingsGroup):
     """Starting probability of every class of the multi-label head; null is the loss's `average_k`
     divided by the number of classes, and 0.5 is a bias of 0."""
     loss: Mapping[str, Any] = Field(default_factory=lambda: {"name": DEFAULT_LOSS})
-    """Name of the loss; `loss.PARAMETER` sets one of its parameters."""
+    """Name of the loss, or your own, `package.module:Class`; `loss.PARAMETER` sets one of its
+    parameters."""
     class_weight_power: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """Weight classes in the loss by their number of training pictures to the power of minus this;
     0 turns this off, 1 makes all classes count the same."""

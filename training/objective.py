@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from florilege.errors import UsageError
-from florilege.suggestions import suggestion
 from florilege.training import losses
 from florilege.training.config import TrainConfig
 from florilege.training.loop.distributed import ALONE, Ranks
@@ -101,7 +100,7 @@ def make_objective(config: TrainConfig, class_counts: Sequence[int]) -> Objectiv
     name, parameters = config.loss_name, config.loss_parameters
     head, accumulate = head_of(name, config.head), config.accumulate
     defaults, notes = _fit_to_data(name, parameters, head, class_counts)
-    signature = inspect.signature(losses.LOSSES[name]).parameters
+    signature = inspect.signature(losses.loss_class(name)).parameters
     if accumulate > 1 and "recent_batches" in signature and "recent_batches" not in parameters:
         defaults["recent_batches"] = accumulate - 1
         notes.append(
@@ -127,7 +126,7 @@ def _fit_to_data(
     name: str, parameters: Mapping[str, Any], head: str, class_counts: Sequence[int]
 ) -> tuple[dict[str, Any], list[str]]:
     """Defaults that depend on the data or the head, and notes on them."""
-    classes, loss_class = len(class_counts), losses.LOSSES[name]
+    classes, loss_class = len(class_counts), losses.loss_class(name)
     signature = inspect.signature(loss_class).parameters
     facts = {"class_counts": list(class_counts), "rows": sum(class_counts)}
     defaults: dict[str, Any] = {key: fact for key, fact in facts.items() if key in signature}
@@ -194,11 +193,10 @@ def head_of(name: str, head: str) -> str:
     Raises:
         UsageError: An unknown loss, or a head that the loss cannot train.
     """
-    if name not in losses.LOSSES:
-        listed = ", ".join(losses.LOSSES)
-        near = suggestion(name, losses.LOSSES)
-        raise UsageError(f"there is no loss {name!r}; there are: {listed}{near}")
-    own: str = losses.LOSSES[name].head
+    try:
+        own: str = losses.loss_class(name).head
+    except ValueError as error:
+        raise UsageError(str(error)) from error
     head = own if head == "auto" else head
     if (head == "two_head") != (own == "two_head"):
         raise UsageError(f"loss {name} trains a {own} head, not {head}; leave head at auto")

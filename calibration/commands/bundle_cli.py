@@ -1,4 +1,4 @@
-"""``florilege bundle inspect``, ``verify``, ``diff`` and ``set-names``."""
+"""``florilege bundle inspect``, ``verify``, ``diff``, ``set-names``, and ``florilege push``."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,6 +13,7 @@ from florilege.data.layouts.class_file import ClassFile, read_classes
 from florilege.data.records import count_of
 from florilege.errors import BundleError, first
 from florilege.models.bundle import Bundle, name_classes, open_bundle
+from florilege.models.bundle.hub import push_bundle
 from florilege.terminal import conclude
 
 app = typer.Typer(
@@ -47,6 +48,25 @@ def verify(bundle: BundlePath, as_json: AsJson = False) -> None:
         raise BundleError("; ".join(filter(None, faults)))
     if not as_json:
         conclude(then=[("bundle", "inspect", bundle)])
+
+
+@app.command()
+def push(
+    bundle: BundlePath,
+    repository: Annotated[str, typer.Argument(metavar="ORG/NAME", help="Repository on the Hub.")],
+    public: Annotated[
+        bool, typer.Option("--public", help="Let everybody see a new repository.")
+    ] = False,
+    licence: Annotated[
+        str | None, typer.Option("--license", help="Identifier of the licence, such as cc-by-4.0.")
+    ] = None,
+) -> None:
+    """Upload a bundle to the Hugging Face Hub, with a model card; the repository is made.
+
+    The account is that of `hf auth login` or HF_TOKEN. The files name the paths of your data.
+    """
+    typer.echo(push_bundle(bundle, repository, public=public, licence=licence))
+    conclude(then=[("serve", f"hf://{repository}")])
 
 
 @app.command()

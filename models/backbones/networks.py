@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
+import torch
 from torch import Tensor, nn
 
 from florilege.errors import UsageError
@@ -12,6 +13,7 @@ from florilege.models.backbones.layer_groups import block_of
 from florilege.models.backbones.small_networks import SMALL_NETWORKS
 from florilege.models.backbones.timm_networks import is_timm
 from florilege.models.backbones.weights import PRETRAINED, open_weights, warm_start
+from florilege.models.extensions import is_extension, load_extension
 from florilege.models.heads import build_head
 from florilege.models.images import Preprocess
 from florilege.suggestions import did_you_mean, nearest
@@ -103,7 +105,7 @@ def available() -> list[str]:
 
 def _check_known(name: str) -> None:
     """Refuse a name that :func:`build` does not know; the message suggests the nearest names."""
-    if name in SMALL_NETWORKS:
+    if name in SMALL_NETWORKS or is_extension(name):
         return
     if timm_networks.is_known(name) if is_timm(name) else name in available():
         return
@@ -174,7 +176,9 @@ def build(
     """Build a network with random weights, from torch's random state, or with loaded weights.
 
     Args:
-        name: One of :func:`available`, or ``timm:`` followed by a name for ``timm.create_model``.
+        name: One of :func:`available`; ``timm:`` followed by a name for ``timm.create_model``; or
+            ``package.module:function``, somebody's function without arguments that returns a
+            module from pictures to features ``(batch, features)``.
         classes: Number of classes, the length of a row of logits.
         head: ``linear``, ``cosine`` or ``two_head``, see ``florilege.models.heads``.
         weights: None, or weights as ``weights.open_weights`` takes them. The last layer is loaded
@@ -196,6 +200,8 @@ def build(
         )
     if is_timm(name):
         backbone, features, last_layers = timm_networks.build(name, image_size)
+    elif is_extension(name):
+        (backbone, features), last_layers = _extension_backbone(name, image_size or 224), ()
     elif name in SMALL_NETWORKS:
         (backbone, features), last_layers = SMALL_NETWORKS[name](), ()
     else:
@@ -205,6 +211,24 @@ def build(
     if weights is not None:
         warm_start(network, open_weights(weights, name))
     return network
+
+
+def _extension_backbone(name: str, image_size: int) -> tuple[nn.Module, int]:
+    """Somebody's backbone, and its number of features for one black picture."""
+    try:
+        backbone = load_extension(name)()
+        backbone.eval()
+        with torch.no_grad():
+            shape = tuple(backbone(torch.zeros(1, 3, image_size, image_size)).shape)
+    except (RuntimeError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError(
+            f"backbone {name} must be a function without arguments that returns a module for "
+            f"pictures (batch, 3, {image_size}, {image_size}): {error}"
+        ) from error
+    if len(shape) != 2:
+        raise UsageError(f"backbone {name} must return features (batch, features), got {shape}")
+    backbone.train()
+    return backbone, shape[1]
 
 
 def _torchvision_backbone(

@@ -91,12 +91,12 @@ class Preprocess:
 
 
 def load(
-    data: bytes | Header, preprocess: Preprocess, *, max_pixels: int = MAX_PIXELS
+    data: bytes | Header | Image.Image, preprocess: Preprocess, *, max_pixels: int = MAX_PIXELS
 ) -> npt.NDArray[np.uint8]:
     """Decode a picture into the input of a network.
 
     Args:
-        data: An encoded JPEG, PNG, WebP, HEIC or AVIF picture, or its header.
+        data: An encoded JPEG, PNG, WebP, HEIC or AVIF picture, or its header; or a decoded picture.
         preprocess: Size and crop.
         max_pixels: Most pixels allowed, checked against the header before decoding.
 
@@ -147,9 +147,11 @@ class _Picture(NamedTuple):
     orientation: int  # EXIF orientation, not yet applied
 
 
-def _open(data: bytes | Header, least: int, max_pixels: int) -> _Picture:
+def _open(data: bytes | Header | Image.Image, least: int, max_pixels: int) -> _Picture:
     if max_pixels < 1:
         raise ValueError(f"max_pixels must be at least 1, got {max_pixels}")
+    if isinstance(data, Image.Image):
+        return _shrunk_picture(data, least, *data.size, 1)
     header = data if isinstance(data, Header) else read_header(data)
     _check_pixels(header.width, header.height, max_pixels)
     try:
@@ -177,8 +179,14 @@ def _decoded(header: Header, least: int, max_pixels: int) -> _Picture:
     image.load()
     _check_pixels(*image.size, max_pixels)
     width, height = drafted[1][2:] if drafted else image.size
-    factor = max(1, min(image.size) // least)
     exif_orientation = header.orientation or orientation(image.info.get("exif") or b"")
+    return _shrunk_picture(image, least, width, height, exif_orientation)
+
+
+def _shrunk_picture(
+    image: Image.Image, least: int, width: float, height: float, exif_orientation: int
+) -> _Picture:
+    factor = max(1, min(image.size) // least)
     shrunk = _shrunk_rgb(image, factor)
     return _Picture(shrunk, width / factor, height / factor, exif_orientation)
 

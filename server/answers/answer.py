@@ -1,7 +1,7 @@
 """From logits to the answer. Pure: the HTTP interface and ``florilege predict`` both call it."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Literal
 
 import numpy as np
@@ -15,7 +15,7 @@ from florilege.calibration.rejection.reference import Reference
 from florilege.calibration.rules import RULES
 from florilege.calibration.scores import logits_among
 from florilege.models.classes import ClassInfo
-from florilege.models.occurrences import PlaceKind
+from florilege.models.occurrences import Place, PlaceKind
 from florilege.server.answers.cautions import (
     fusion_warnings,
     list_warnings,
@@ -58,14 +58,16 @@ def answer(
     model: Model,
     answer_id: str,
     restriction: Restriction | None = None,
+    always: Collection[str] = (),
     effect: PlaceEffect = PLACE_UNKNOWN,
     none_of_these: bool | None = None,
 ) -> tuple[Answer, Mask]:
     """The prediction set of one organism, seen on one or several photos.
 
-    ``rejection`` is the verdict of `judge`; ``none_of_these`` says whether its set holds "none of
-    these", None if unknown. Also returns a mask of the classes in the set, ``(classes,)``. Raises
-    a `Problem` as `operating_point` does.
+    ``rejection`` is the verdict of `judge`; ``always`` holds ids of classes to report whatever they
+    score; ``none_of_these`` says whether the set holds "none of these", None if unknown. Also
+    returns a mask of the classes in the set, ``(classes,)``. Raises a `Problem` as
+    `operating_point` does.
     """
     photos = len(next(iter(logits.values())))
     point, calibrated = operating_point(record, query, photos, restriction, effect.kind)
@@ -81,35 +83,30 @@ def answer(
         inside = np.zeros_like(inside)
     ranking = point.rank_by(scores)
     members = _best_first(ranking, inside)
-    others = _best_first(ranking, ~inside) if "scores" in query.include else []
-    entries = [*members, *others][: query.max_results]
-    marginals, place = _marginals(point, query, served, len(members)), effect.place
+    others = _best_first(ranking, ~inside) if always or "scores" in query.include else []
+    compared = point.compare(scores)
+    ranked = list(enumerate([*members, *others], start=1))
+    required = {each for each in ranked if infos[each[1]].id in always} if always else set()
+    entries = _entries(query, ranked, len(members), compared, required)
+    marginals = _marginals(point, query, served, len(members))
     prediction = Answer(
         id=answer_id,
         model=model,
-        query=Query.of(
-            point,
-            images=photos,
-            lang=query.languages[0],
-            list=query.list,
-            only=None if restriction is None else restriction.only,
-            region=None if place is None else place.region,
-            month=None if place is None else place.month or None,
-        ),
+        query=_resolved_query(point, query, photos, restriction, effect.place),
         set=_set_info(
             point,
             query,
             size=len(members),
             none_of_these=none_of_these,
             calibrated=calibrated and not rejected,
-            truncated=len(entries) < len(members),
+            truncated=not {*members} <= {index for _, index in entries},
         ),
         best_match=infos[members[0]].scientific_name if members else None,
         results=_results(
             taxa,
             infos,
             entries,
-            point.compare(scores),
+            compared,
             inside,
             marginals,
             query,
@@ -128,6 +125,25 @@ def answer(
         scored_inside, inside = inside, np.zeros(len(taxa.classes), dtype=np.bool_)
         inside[restriction.classes] = scored_inside
     return prediction, inside
+
+
+def _resolved_query(
+    point: OperatingPoint,
+    query: LocalizedQuery,
+    photos: int,
+    restriction: Restriction | None,
+    place: Place | None,
+) -> Query:
+    """The query, with every default filled in."""
+    return Query.of(
+        point,
+        images=photos,
+        lang=query.languages[0],
+        list=query.list,
+        only=None if restriction is None else restriction.only,
+        region=None if place is None else place.region,
+        month=None if place is None else place.month or None,
+    )
 
 
 def _set_info(
@@ -158,10 +174,25 @@ def _set_info(
     )
 
 
+def _entries(
+    query: LocalizedQuery,
+    ranked: Sequence[tuple[int, int]],
+    size: int,
+    scores: Floats,
+    required: Collection[tuple[int, int]],
+) -> list[tuple[int, int]]:
+    """The ``ranked`` classes to report, by rank and index; the ``required`` ones in any case."""
+    listed = list(ranked if "scores" in query.include else ranked[:size])
+    if query.min_score is not None:
+        listed = [each for each in listed if scores[each[1]] >= query.min_score]
+    listed = listed[: query.max_results]
+    return sorted({*listed, *required}) if required else listed
+
+
 def _results(
     taxa: TaxonTable,
     infos: Sequence[ClassInfo],
-    entries: Sequence[int],
+    entries: Sequence[tuple[int, int]],
     scores: Floats,
     inside: Mask,
     marginals: Floats | None,
@@ -180,7 +211,7 @@ def _results(
             in_range=None if in_range is None else in_range[index],
             taxon=taxa.taxon(infos[index], chain),
         )
-        for rank, index in enumerate(entries, start=1)
+        for rank, index in entries
     ]
 
 

@@ -3,11 +3,13 @@
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL.Image import Image
 
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import (
@@ -22,6 +24,7 @@ from florilege.models.classes import ClassTable
 from florilege.models.images import (
     MAX_PIXELS,
     DamagedImage,
+    Header,
     ImageError,
     OversizedImage,
     UnsupportedImage,
@@ -45,6 +48,8 @@ from florilege.server.schemas import Answer, Model
 
 StageTimes = defaultdict[str, float]
 """Seconds spent in each stage of one request."""
+Recall = Callable[[bytes, Callable[[], Outputs]], Outputs]
+"""Returns the outputs for a photo; calls the function if they are unknown."""
 _PROBLEMS = {
     OversizedImage: Code.IMAGE_TOO_LARGE,
     UnsupportedImage: Code.UNSUPPORTED_IMAGE_TYPE,
@@ -86,24 +91,44 @@ class Pipeline:
         *,
         stages: StageTimes | None = None,
         check: Callable[[], None] = lambda: None,
+        recall: Recall = lambda _, run: run(),
     ) -> Outcome:
         """The prediction set of one organism, from its encoded pictures, at least one.
 
+        Raises a `Problem` as `all_outputs` and `decide`.
+        """
+        rows = self.all_outputs(photos, stages=stages, check=check, recall=recall)
+        return self.decide(rows, query, answer_id, stages=stages)
+
+    def all_outputs(
+        self,
+        photos: Sequence[bytes],
+        *,
+        features: bool = False,
+        stages: StageTimes | None = None,
+        check: Callable[[], None] = lambda: None,
+        recall: Recall = lambda _, run: run(),
+    ) -> list[Outputs]:
+        """The `outputs` of each picture.
+
         ``stages`` gets the time of each stage. ``check`` is called before each photo and while one
         waits to be decoded; it may raise to stop the work. Raises a `Problem` if a photo cannot be
-        used, and as `decide`.
+        used.
         """
         rows = []
         for number, photo in enumerate(photos, start=1):
             check()
             which = number if len(photos) > 1 else None
-            rows.append(self.outputs(photo, which, stages=stages, check=check))
-        return self.decide(rows, query, answer_id, stages=stages)
+            run = partial(self.outputs, photo, which, features=features, stages=stages, check=check)
+            rows.append(recall(photo, run))
+        return rows
 
     def check_query(self, query: LocalizedQuery) -> None:
         """Raise the `Problem` of a query that no photo can satisfy."""
         self.places.effect(query)
-        operating_point(self.record, query, 1, self.lists.restriction(query))
+        restriction = self.lists.restriction(query)
+        self.lists.always(query, restriction)
+        operating_point(self.record, query, 1, restriction)
 
     def close(self) -> None:
         """Stop its threads. No call may be running."""
@@ -138,6 +163,7 @@ class Pipeline:
             model=self.model,
             answer_id=answer_id,
             restriction=restriction,
+            always=self.lists.always(query, restriction),
             effect=self.places.effect(query),
             none_of_these=self._none_of_these(query, features),
         )
@@ -161,35 +187,40 @@ class Pipeline:
 
     def outputs(
         self,
-        photo: bytes,
+        photo: bytes | Image,
         number: int | None = None,
         *,
         features: bool = False,
         stages: StageTimes | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> Outputs:
-        """Run the network on one encoded picture.
+        """Run the network on one picture, encoded or decoded.
 
         ``number`` is its position among several, for the `Problem` of one that cannot be used. The
         outputs hold features if the record needs them or ``features`` is set.
         """
         started, preprocess = perf_counter(), self.bundle.preprocess
         try:
-            header = read_header(photo)
-            size = pixels_to_hold(header, least=preprocess.reduced_side, max_pixels=self.max_pixels)
+            header = read_header(photo) if isinstance(photo, bytes) else photo
+            least, most, size = preprocess.reduced_side, self.max_pixels, 0
+            if isinstance(header, Header):
+                size = pixels_to_hold(header, least=least, max_pixels=most)
             features = features or self.reference is not None
             with self.budget.hold(size, check):
-                outputs, forward_s = self.session.infer(
-                    header, max_pixels=self.max_pixels, features=features
-                )
+                outputs, forward_s = self.session.infer(header, max_pixels=most, features=features)
         except ImageError as error:
-            detail = str(error) if number is None else f"photo {number}: {error}"
-            limit = error.limit if isinstance(error, OversizedImage) else None
-            raise Problem(_PROBLEMS[type(error)], detail, limit=limit) from error
+            raise problem_of(error, number) from error
         if stages is not None:
             stages["decode"] += perf_counter() - started - forward_s
             stages["forward"] += forward_s
         return outputs
+
+
+def problem_of(error: ImageError, number: int | None = None) -> Problem:
+    """The `Problem` of a picture that cannot be used; ``number`` is its position among several."""
+    detail = str(error) if number is None else f"photo {number}: {error}"
+    limit = error.limit if isinstance(error, OversizedImage) else None
+    return Problem(_PROBLEMS[type(error)], detail, limit=limit)
 
 
 def open_pipeline(

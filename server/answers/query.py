@@ -1,11 +1,11 @@
 """Queries about a photo: parameters over HTTP, flags of ``florilege predict``."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, FailFast, Field
 
 from florilege.calibration.guarantees import Guarantee
-from florilege.calibration.rules import RuleName
+from florilege.calibration.rules import RULES, RuleName
 from florilege.server.answers.common_names import (
     FALLBACK,
     LANGUAGE_TAG,
@@ -38,8 +38,8 @@ def _split(value: Any) -> Any:
     return [word for text in texts for word in str(text).split(",") if word]
 
 
-class IdentifyQuery(RequestModel):
-    """A query as given."""
+class SetQuery(RequestModel):
+    """How sets are drawn, and how they are shown."""
 
     rule: RuleName = Field(default="average_k", description="How the set is drawn.")
     k: float | None = Field(
@@ -60,21 +60,6 @@ class IdentifyQuery(RequestModel):
     )
     lang: Language = None
     max_results: int | None = Field(default=None, ge=1, description="Maximum number of `results`.")
-    include: Annotated[
-        list[Include], FailFast(), BeforeValidator(_split), Flag(type=list[str] | None)
-    ] = Field(
-        default_factory=list,
-        description="Extra content, separated by commas: `scores` (all classes), "
-        "`marginals` (probability of being among the k best), `rollup` (genus and family).",
-    )
-    reject: bool = Field(
-        default=False,
-        description="Return an empty set for a photo that looks unlike those the model knows.",
-    )
-    none: bool = Field(
-        default=False,
-        description="Say in `set.none_of_these` whether the photo may show none of the classes.",
-    )
     only: Annotated[Words | None, BeforeValidator(_split), Flag(type=Words | None)] = Field(
         default=None,
         description="Score only these classes, separated by commas: ids, or the name of a genus or "
@@ -86,7 +71,6 @@ class IdentifyQuery(RequestModel):
         default=None,
         description="Score only the classes of this list; `/v1/model` names the lists.",
     )
-
     region: str | None = Field(
         default=None,
         max_length=100,
@@ -108,6 +92,37 @@ class IdentifyQuery(RequestModel):
         description="In place of month: the day of the photo, such as `2026-06-30`.",
     )
 
+
+class IdentifyQuery(SetQuery):
+    """A query about the photos of one organism."""
+
+    include: Annotated[
+        list[Include], FailFast(), BeforeValidator(_split), Flag(type=list[str] | None)
+    ] = Field(
+        default_factory=list,
+        description="Extra content, separated by commas: `scores` (all classes), "
+        "`marginals` (probability of being among the k best), `rollup` (genus and family).",
+    )
+    reject: bool = Field(
+        default=False,
+        description="Return an empty set for a photo that looks unlike those the model knows.",
+    )
+    none: bool = Field(
+        default=False,
+        description="Say in `set.none_of_these` whether the photo may show none of the classes.",
+    )
+    always: Annotated[Words | None, BeforeValidator(_split), Flag(type=Words | None)] = Field(
+        default=None,
+        description="Report these classes whatever they score, named as for `only`; `in_set` tells "
+        "whether they are in the set.",
+    )
+    min_score: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="Leave lower scores out of `results`. The set, its size and figures stay.",
+    )
+
     def localized(self, accept_language: str = "") -> "LocalizedQuery":
         """Add the languages that the caller prefers."""
         return LocalizedQuery(**dict(self), languages=request_languages(self.lang, accept_language))
@@ -117,3 +132,32 @@ class LocalizedQuery(IdentifyQuery):
     """A query for the pipeline; ``languages`` are tags for common names, most preferred first."""
 
     languages: tuple[str, ...] = (FALLBACK,)
+
+
+class SurveyQuery(SetQuery):
+    """A query about the tiles of one large photo."""
+
+    k: float | None = Field(
+        default=None,
+        description="Average (for top_k: exact) set size of a tile, one of the calibrated values; "
+        "default 1, since the wrong classes of all tiles add up.",
+        allow_inf_nan=False,
+    )
+    tile_size: int = Field(default=518, ge=32, description="Side of a tile, in pixels.")
+    tile_stride: int | None = Field(
+        default=None, ge=16, description="Pixels from a tile to the next; default half a tile."
+    )
+
+    @classmethod
+    def of(cls, query: IdentifyQuery, **tiles: int | None) -> Self:
+        """The same query about tiles. Raises ValueError if it has a parameter that tiles lack."""
+        fields = {**query.model_dump(exclude_defaults=True), **tiles}
+        return cls.model_validate({name: each for name, each in fields.items() if each is not None})
+
+    def localized(self, accept_language: str = "") -> LocalizedQuery:
+        """The query about each tile: the set of one that looks unfamiliar is empty."""
+        fields = self.model_dump(exclude={"tile_size", "tile_stride", "max_results"})
+        if self.k is None and RULES[self.rule].asks == "k":
+            fields["k"] = 1.0
+        languages = request_languages(self.lang, accept_language)
+        return LocalizedQuery(**fields, reject=True, languages=languages)

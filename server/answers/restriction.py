@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.models.class_lists import RegionList
 from florilege.models.classes import ClassInfo, ClassTable
-from florilege.server.answers.query import LocalizedQuery
+from florilege.server.answers.query import LocalizedQuery, SetQuery
 from florilege.server.problems import Code, Problem
 from florilege.suggestions import nearest
 
@@ -64,7 +64,7 @@ class ClassLists:
         """The classes of each list, by its name."""
         return {name: each.classes.tolist() for name, each in self.by_name.items()}
 
-    def restriction(self, query: LocalizedQuery) -> Restriction | None:
+    def restriction(self, query: SetQuery) -> Restriction | None:
         """The restriction of a query, to the classes that are in both ``list`` and ``only``.
 
         Raises a `Problem` if there is no such list, class, genus or family, or no class is left.
@@ -78,7 +78,7 @@ class ClassLists:
             )
         if query.only is None:
             return listed
-        classes = self._find_classes(query.only)
+        classes = self._find_classes("only", query.only)
         if listed is not None:
             classes &= set(listed.classes.tolist())
         if not classes:
@@ -90,7 +90,21 @@ class ClassLists:
         single = self._restriction(tuple(sorted(classes)))
         return replace(single, only=[info.id for info in single.infos])
 
-    def _find_classes(self, words: list[str]) -> set[int]:
+    def always(self, query: LocalizedQuery, restriction: Restriction | None) -> set[str]:
+        """The ids of the classes to report, whatever they score.
+
+        Raises a `Problem` if there is no such class, genus or family, or it is not scored.
+        """
+        classes = self._find_classes("always", query.always or [])
+        if restriction is not None and (left_out := classes - set(restriction.classes.tolist())):
+            raise Problem(
+                Code.INVALID_PARAMETER,
+                f"parameter `always`: {self.table.ids[min(left_out)]!r} is not scored, because "
+                "`list` or `only` leaves it out",
+            )
+        return {self.table.ids[index] for index in classes}
+
+    def _find_classes(self, parameter: str, words: list[str]) -> set[int]:
         classes, unknown = set[int](), list[str]()
         for word in words:
             if word in self.table.index_of:
@@ -100,10 +114,10 @@ class ClassLists:
             else:
                 unknown.append(word)
         if unknown:
-            raise self._unknown(unknown)
+            raise self._unknown(parameter, unknown)
         return classes
 
-    def _unknown(self, words: list[str]) -> Problem:
+    def _unknown(self, parameter: str, words: list[str]) -> Problem:
         groups = (name for info in self.table for name in (info.genus, info.family) if name)
         names = [*self.table.ids, *dict.fromkeys(groups)]
         listed, unlisted = words[:MAX_UNKNOWN_LISTED], words[MAX_UNKNOWN_LISTED:]
@@ -111,7 +125,7 @@ class ClassLists:
             each for word in listed[:MAX_SUGGESTED_FOR] for each in nearest(word[:80], names)
         )
         detail = (
-            "parameter `only`: no class id, genus or family is named "
+            f"parameter `{parameter}`: no class id, genus or family is named "
             + ", ".join(repr(word[:80]) for word in listed)
             + (f", and {len(unlisted)} more are unknown" if unlisted else "")
         )

@@ -1,22 +1,27 @@
 """From a request with photos to its answer, in any format."""
 
 import asyncio
-from collections.abc import Callable
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from functools import partial
 from time import monotonic
-from typing import Final
+from typing import Final, TypeVar
 
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
-from florilege.server.answers.pipeline import Outcome
+from florilege.server.answers.pipeline import Outcome, Pipeline
 from florilege.server.answers.query import LocalizedQuery
 from florilege.server.background.feedback import Feedback
 from florilege.server.engine import Engine, PendingRequest
 from florilege.server.http.body import FindPhotos, UploadBudget, read_images
 from florilege.server.http.multipart import images_of_form
-from florilege.server.schemas import Answer
+from florilege.server.problems import Code, Problem
+from florilege.server.schemas import Answer, Embeddings
 
+T = TypeVar("T")
+Work = Callable[[Pipeline, Sequence[bytes], PendingRequest[T]], T]
 RENDERED_ON_THE_LOOP: Final = 100
 """Results; 100 take 0.2 ms, 10,000 about 20 ms."""
 
@@ -34,30 +39,96 @@ async def answer_request(
         Problem: It cannot be answered. If the query alone shows this, the body is not read.
     """
     engine.check_accepting()
-    if query.only is None:
+    await check_query(engine, query)
+
+    def work(pipeline: Pipeline, photos: Sequence[bytes], job: PendingRequest[Outcome]) -> Outcome:
+        owner = (pipeline.model.bundle_sha256, request.state.key or "")
+        return pipeline(
+            photos,
+            query,
+            request.state.id,
+            stages=job.stages,
+            check=job.check,
+            recall=partial(engine.cache.outputs, owner),
+        )
+
+    outcome, photos, headers = await process_photos(request, engine, work, find)
+    feedback: Feedback | None = request.app.state.feedback
+    if feedback is not None:
+        feedback.remember(outcome, photos, request.state.key)
+    engine.observe(outcome)
+    return outcome.answer, headers
+
+
+async def embed_request(
+    request: Request, engine: Engine, *, base64: bool
+) -> tuple[str, dict[str, str]]:
+    """The `Embeddings` of the photos of a request as JSON, and the headers that go with it.
+
+    Raises as `answer_request`.
+    """
+    engine.check_accepting()
+    _demand_features(engine.pipeline)
+
+    def work(pipeline: Pipeline, photos: Sequence[bytes], job: PendingRequest[str]) -> str:
+        _demand_features(pipeline)  # it may have been replaced during the upload
+        rows = pipeline.all_outputs(photos, features=True, stages=job.stages, check=job.check)
+        features = [row.features[0].astype("<f4") for row in rows if row.features is not None]
+        texts = [b64encode(each.tobytes()).decode() for each in features]
+        numbers = [each.astype(str).astype(float).tolist() for each in features]  # few digits
+        return Embeddings(
+            model=pipeline.model,
+            dimensions=len(features[0]),
+            embeddings=None if base64 else numbers,
+            base64=texts if base64 else None,
+        ).model_dump_json()
+
+    body, _, headers = await process_photos(request, engine, work)
+    return body, headers
+
+
+def _demand_features(pipeline: Pipeline) -> None:
+    if pipeline.session.dimensions is None:
+        detail = "the network of this model has no output `features`: its operator exports it again"
+        raise Problem(Code.NO_FEATURES, detail)
+
+
+async def check_query(engine: Engine, query: LocalizedQuery) -> None:
+    """Raise the `Problem` of a query that no photo can satisfy."""
+    if query.only is None and query.always is None:
         engine.pipeline.check_query(query)
     else:  # thousands of classes may be named, or misspelt
         await engine.in_side_thread(engine.pipeline.check_query, query)
+
+
+async def process_photos(
+    request: Request, engine: Engine, work: Work[T], find: FindPhotos = images_of_form
+) -> tuple[T, Sequence[bytes], dict[str, str]]:
+    """Read the photos of a request and do ``work`` on them in the queue.
+
+    Returns:
+        What the work returns, the photos, and the headers of the answer.
+
+    Raises:
+        ClientDisconnect: The client left.
+        Problem: As `read_images`, `Engine.submit` and ``work``.
+    """
     upload_budget: UploadBudget = request.app.state.upload_budget
     received = read_images(
         request, engine.settings, upload_budget, find, in_thread=engine.in_side_thread
     )
     async with received as photos:
         engine.metrics.http_bytes.observe(sum(len(photo) for photo in photos))
-        job = PendingRequest(
-            photos, query, request.state.id, monotonic() + engine.settings.queue_timeout_s
-        )
+        job = PendingRequest(photos, work, monotonic() + engine.settings.queue_timeout_s)
         request.state.stages = job.stages
-        outcome = await _answer_while_connected(engine, job, request.receive)
-    feedback: Feedback | None = request.app.state.feedback
-    if feedback is not None:
-        feedback.remember(outcome, photos, request.state.key)
-    engine.observe(outcome, job)
+        result = await _answer_while_connected(engine, job, request.receive)
+    for stage, seconds in job.stages.items():
+        engine.metrics.stage_seconds.labels(stage).observe(seconds)
     timing = ", ".join(f"{s};dur={1000 * t:.2f}" for s, t in job.stages.items())
-    return outcome.answer, {"Server-Timing": timing}
+    return result, photos, {"Server-Timing": timing}
 
 
-async def _answer_while_connected(engine: Engine, job: PendingRequest, receive: Receive) -> Outcome:
+async def _answer_while_connected(engine: Engine, job: PendingRequest[T], receive: Receive) -> T:
     """Submit a job; drop it if it has not started when the client disconnects."""
     work = engine.submit(job)
     leaving = asyncio.ensure_future(_until_disconnect(receive))

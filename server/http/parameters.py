@@ -26,7 +26,7 @@ async def _about(request: Request) -> Any:
 EngineOf = Annotated[Engine, Depends(_engine)]
 BundleInfoOf = Annotated[BundleInfo, Depends(_about)]
 
-REPEATED: Final = frozenset({"include", "only"})
+REPEATED: Final = frozenset({"include", "only", "always"})
 """Parameters that may be repeated; for any other, all but one value would be ignored."""
 MAX_PARAMETERS: Final = 30
 """Different parameters in a query; each unknown one would take an error to describe."""
@@ -40,6 +40,12 @@ class ClassQuery(RequestModel):
     """How to show one class."""
 
     lang: Language = None
+
+
+class EmbeddingsQuery(RequestModel):
+    """How to write features."""
+
+    base64: bool = Field(False, description="Write float32 in base64 instead of numbers.")
 
 
 class ThumbnailQuery(RequestModel):

@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL.Image import Image
 
 from florilege.cores import cores
 from florilege.errors import FlorilegeError
@@ -61,7 +62,7 @@ class BatchingSession:
         ready.result()
 
     def infer(
-        self, photo: Header, *, max_pixels: int, features: bool = False
+        self, photo: Header | Image, *, max_pixels: int, features: bool = False
     ) -> tuple[Outputs, float]:
         """As `Session.infer`; the seconds count until the photo's batch is done."""
         preprocess = self.session.bundle.preprocess

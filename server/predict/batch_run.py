@@ -5,23 +5,24 @@ import io
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from functools import partial
 
 from florilege.errors import BundleError, FlorilegeError, SomeInputsFailed, UsageError
 from florilege.files import check_writable, write_atomic
 from florilege.models.runtime import installed
 from florilege.ray_tasks import demand_ray
 from florilege.server.answers.pipeline import Pipeline
-from florilege.server.answers.query import LocalizedQuery
+from florilege.server.answers.query import SurveyQuery
 from florilege.server.predict import formats
 from florilege.server.predict.batch_settings import BatchSettings
+from florilege.server.predict.camtrap import read_deployments, write_camtrap
+from florilege.server.predict.darwin_core import write_darwin_core
 from florilege.server.predict.embeddings import WriteRows, features_file
 from florilege.server.predict.photos import Observation, count_photos, display_path
-from florilege.server.predict.prediction import Line, Prediction, predict_all
+from florilege.server.predict.prediction import BatchQuery, Line, Prediction, predict_all
 from florilege.server.predict.resumable_output import Convert, Options, ResumableOutput, Tally
 from florilege.server.problems import Problem
 from florilege.terminal import say
-
-_CONVERT: dict[str, Convert] = {"csv": formats.write_csv, "parquet": formats.write_parquet}
 
 
 def check_outputs(batch: BatchSettings) -> None:
@@ -46,7 +47,7 @@ def check_outputs(batch: BatchSettings) -> None:
 def predict_batch(
     pipeline: Pipeline,
     observations: Sequence[Observation],
-    query: LocalizedQuery,
+    query: BatchQuery,
     batch: BatchSettings,
 ) -> None:
     """Answer all observations, and print a summary to stderr.
@@ -62,7 +63,7 @@ def predict_batch(
         output, tally = None, Tally()
         if batch.output is not None and batch.form != "table":
             options = _options(pipeline, observations, query, batch)
-            output = ResumableOutput(batch.output, options, _CONVERT.get(batch.form))
+            output = ResumableOutput(batch.output, options, _converter(batch, observations))
             stack.enter_context(_begun(output, resume=batch.resume))
             tally = output.tally
             if output.complete:
@@ -92,14 +93,27 @@ def predict_batch(
     _print_summary(tally, observations, batch, resumed=finished > 0)
 
 
-def _check_possible(pipeline: Pipeline, query: LocalizedQuery, batch: BatchSettings) -> None:
+def _converter(batch: BatchSettings, observations: Sequence[Observation]) -> Convert | None:
+    """What writes lines in the format of a file; None if they are the file."""
+    if batch.deployments is not None:
+        deployments = read_deployments(batch.deployments, observations)
+        return partial(write_camtrap, deployments=deployments)
+    converters: dict[str, Convert] = {
+        "csv": formats.write_csv,
+        "parquet": formats.write_parquet,
+        "dwc": write_darwin_core,
+    }
+    return converters.get(batch.form)
+
+
+def _check_possible(pipeline: Pipeline, query: BatchQuery, batch: BatchSettings) -> None:
     if batch.embeddings is not None and pipeline.session.dimensions is None:
         raise BundleError(
             f"--embeddings: the network of {pipeline.bundle.path} gives no features; export its "
             "run again, or leave --embeddings out"
         )
     try:
-        pipeline.check_query(query)
+        pipeline.check_query(query.localized() if isinstance(query, SurveyQuery) else query)
     except Problem as error:
         values = [v if isinstance(v, str) else f"{v:g}" for v in error.allowed or ()]
         if len(values) > 12:
@@ -111,7 +125,7 @@ def _check_possible(pipeline: Pipeline, query: LocalizedQuery, batch: BatchSetti
 def _options(
     pipeline: Pipeline,
     observations: Sequence[Observation],
-    query: LocalizedQuery,
+    query: BatchQuery,
     batch: BatchSettings,
 ) -> Options:
     """Everything that determines the content of the files."""
@@ -129,6 +143,7 @@ def _options(
         "format": batch.form,
         "embeddings": None if batch.embeddings is None else str(batch.embeddings),
         "group_by": batch.group_by,
+        "deployments": None if batch.deployments is None else str(batch.deployments),
         **query.model_dump(mode="json", exclude={"languages"}),  # which follow from lang
         "sha256 of the classes listed": class_ids
         and hashlib.sha256(class_ids.encode()).hexdigest(),
@@ -182,6 +197,8 @@ def _print(lines: Iterator[Line], batch: BatchSettings, *, common_names: bool) -
             sys.stdout.flush()
     elif batch.form == "csv":
         formats.write_csv(lines, sys.stdout.buffer)
+    elif batch.form == "dwc":
+        write_darwin_core(lines, sys.stdout.buffer)
     elif batch.output is None:
         formats.print_table(lines, sys.stdout, common_names=common_names)
     else:

@@ -9,7 +9,7 @@ from florilege.models.runtime import RuntimeName
 from florilege.server.settings import Device
 from florilege.settings import Flag, FlagSettings
 
-Format = Literal["table", "csv", "jsonl", "parquet"]
+Format = Literal["table", "csv", "jsonl", "parquet", "dwc", "camtrap"]
 ENDINGS: dict[str, Format] = {
     ".csv": "csv",
     ".jsonl": "jsonl",
@@ -31,6 +31,14 @@ class BatchSettings(FlagSettings):
     """Continue an interrupted run, or start if there is none."""
     group_by: Annotated[str | None, Flag(metavar="folder|COLUMN")] = None
     """Photos of one plant: in the same folder, or with the same value in this manifest column."""
+    deployments: Path | None = None
+    """With --format camtrap: the deployments.csv of the cameras, as Camtrap DP has it."""
+    tiles: bool = False
+    """Answer overlapping tiles of each photo, as POST /v1/survey does for a plot."""
+    tile_size: int | None = None
+    """With --tiles: side of a tile, in pixels; default 518."""
+    tile_stride: int | None = None
+    """With --tiles: pixels from a tile to the next; default half a tile."""
     embeddings: Path | None = None
     """File for the features of each photo, ending in .npy."""
     device: Device = "auto"
@@ -56,16 +64,33 @@ class BatchSettings(FlagSettings):
             self._check_without_output()
         if self.ray_workers is not None and not self.ray:
             raise ValueError("--ray-workers goes with --ray: without it, --threads says how many")
+        self._check_camtrap()
+        self._check_tiles()
         if self.resume and self.form == "table":
-            raise ValueError("a table cannot be resumed: choose --format csv, jsonl or parquet")
+            raise ValueError("a table cannot be resumed: choose --format csv, jsonl, ...")
         if self.embeddings is not None and self.embeddings.suffix.lower() != ".npy":
             raise ValueError(f"--embeddings must end in .npy, got {self.embeddings}")
         return self
 
     def _check_without_output(self) -> None:
-        if self.form == "parquet":
-            raise ValueError("parquet cannot be printed: name a file with -o")
+        if self.form in ("parquet", "camtrap"):
+            raise ValueError(f"{self.form} cannot be printed: name a file with -o")
         if self.ray:
             raise ValueError("--ray is for many photos: name a file for the answers with -o")
         if self.resume:
             raise ValueError("--resume continues a file: name it with -o, as in the first run")
+
+    def _check_camtrap(self) -> None:
+        if (self.form == "camtrap") != (self.deployments is not None):
+            raise ValueError(
+                "--format camtrap and --deployments go together: photos do not tell where and when "
+                "a camera stood, which Camtrap DP requires"
+            )
+        if self.form == "camtrap" and (self.tiles or self.group_by):
+            raise ValueError("--format camtrap takes each photo alone: no --tiles, no --group-by")
+
+    def _check_tiles(self) -> None:
+        if not self.tiles and (self.tile_size, self.tile_stride) != (None, None):
+            raise ValueError("--tile-size and --tile-stride go with --tiles")
+        if self.tiles and (self.group_by or self.embeddings):
+            raise ValueError("--tiles takes each photo alone: no --group-by, no --embeddings")

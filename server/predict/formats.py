@@ -43,6 +43,7 @@ COLUMNS: dict[str, str] = {
     "calibration_id": "string",
     "error": "string",
     "detail": "string",
+    "tiles": "int64",
 }
 """The columns of CSV and Parquet, with their Arrow types: one row for each class listed."""
 OF_RESULT = ("rank", "class_id", "score", "in_set", "top_k_probability")
@@ -83,6 +84,7 @@ def _class_cells(result: dict[str, Any]) -> Row:
         **{name: taxon[name] for name in OF_TAXON},
         "common_name": names[0]["name"] if names else None,
         "gbif": taxon["ids"]["gbif"],
+        "tiles": result.get("tiles"),
     }
 
 
@@ -144,4 +146,5 @@ def _species(result: dict[str, Any], common_names: bool) -> Text:
         (taxon["scientific_name"], "italic" if result["in_set"] else "dim"),
         f" ({names[0]['name']})" if names else "",
         f" {result['score']:.3f}",
+        f" in {result['tiles']} tiles" if "tiles" in result else "",
     )

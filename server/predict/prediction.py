@@ -24,7 +24,8 @@ from florilege.models.session import Outputs
 from florilege.progress import progress
 from florilege.ray_tasks import Workers, spread
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
-from florilege.server.answers.query import LocalizedQuery
+from florilege.server.answers.plot import survey_photo
+from florilege.server.answers.query import LocalizedQuery, SurveyQuery
 from florilege.server.answers.restriction import ClassLists
 from florilege.server.predict.batch_settings import BatchSettings
 from florilege.server.predict.photos import Observation, count_photos, display_path
@@ -41,6 +42,8 @@ set takes twice as long.
 PHOTO_FAILED: Final = "photo_failed"
 """Code of the warning that a photo of the plant cannot be used."""
 
+BatchQuery = LocalizedQuery | SurveyQuery
+"""About observations, or about the tiles of each photo."""
 Line = dict[str, Any]
 """One observation as a JSON object: the answer as over HTTP, with its photos."""
 
@@ -57,7 +60,7 @@ class Prediction:
 def predict_all(
     pipeline: Pipeline,
     observations: Sequence[Observation],
-    query: LocalizedQuery,
+    query: BatchQuery,
     batch: BatchSettings,
 ) -> Generator[Prediction]:
     """Answer each observation as the server would, in the order given, showing progress.
@@ -91,7 +94,7 @@ def _open_work(
     lists: ClassLists,
     device: str,
     runtime: RuntimeName,
-    query: LocalizedQuery,
+    query: BatchQuery,
     features: bool,
 ) -> Callable[[Sequence[Observation]], list[Prediction]]:
     """Open a bundle in a worker, to answer as the process that sends it would."""
@@ -101,8 +104,10 @@ def _open_work(
 
 
 def _predict_some(
-    pipeline: Pipeline, query: LocalizedQuery, features: bool, observations: Sequence[Observation]
+    pipeline: Pipeline, query: BatchQuery, features: bool, observations: Sequence[Observation]
 ) -> list[Prediction]:
+    if isinstance(query, SurveyQuery):
+        return [_survey(pipeline, query, observation) for observation in observations]
     outputs = [_run_network(pipeline, observation, features) for observation in observations]
     return [
         _predict(pipeline, query, features, observation, each)
@@ -130,17 +135,10 @@ def _predict(
     observation: Observation,
     outputs: Sequence[Outputs | Problem],
 ) -> Prediction:
-    paths = [display_path(path) for path in observation.photos]
+    line, paths = _line(observation), [display_path(path) for path in observation.photos]
     problems = {at: each for at, each in enumerate(outputs) if isinstance(each, Problem)}
     failures = {at: f"{paths[at]}: {problem.detail}" for at, problem in problems.items()}
     usable = [each for each in outputs[:MAX_IMAGES] if not isinstance(each, Problem)]
-    line: Line = {
-        "path": paths[0],
-        "observation": observation.name,
-        "paths": paths,
-        **dict.fromkeys(Answer.model_fields),
-        "error": None,
-    }
     if usable:
         answer = pipeline.decide(usable, query, paths[0]).answer
         line |= answer.model_dump(mode="json", by_alias=True)
@@ -152,6 +150,29 @@ def _predict(
         failures=tuple(failures.values()),
         features=_features(pipeline, outputs) if features else None,
     )
+
+
+def _survey(pipeline: Pipeline, query: SurveyQuery, observation: Observation) -> Prediction:
+    line, path = _line(observation), observation.photos[0]
+    try:
+        answer = survey_photo(pipeline, _read(path), query, line["path"])
+    except Problem as problem:
+        line["error"] = {"code": problem.code, "detail": problem.detail}
+        return Prediction(line=line, failures=[f"{line['path']}: {problem.detail}"])
+    return Prediction(line=line | answer.model_dump(mode="json", by_alias=True))
+
+
+def _line(observation: Observation) -> Line:
+    """The line of an observation without an answer."""
+    paths = [display_path(path) for path in observation.photos]
+    nothing = dict.fromkeys(Answer.model_fields)
+    return {
+        "path": paths[0],
+        "observation": observation.name,
+        "paths": paths,
+        **nothing,
+        "error": None,
+    }
 
 
 def _warnings(failures: Mapping[int, str], photos: int) -> list[dict[str, str]]:

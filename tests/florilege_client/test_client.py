@@ -110,6 +110,11 @@ def test_everything_can_be_asked(running: Running, makes: Makes, tmp_path: Path)
         several = client.identify(PHOTO, garden.photo(3), only=["Rosaceae", "1004"])
         assert several.query.images == 2
         assert several.query.only == ("1001", "1002", "1003", "1004")
+        plot = client.survey(PHOTO, tile_size=48, max_results=1)
+        assert (plot.tiles.total, plot.results[0].tiles, plot.set.calibrated) == (1, 1, False)
+        features = client.embeddings(PHOTO, PHOTO)
+        assert features.embeddings is not None
+        assert (len(features.embeddings), len(features.embeddings[0])) == (2, features.dimensions)
         receipt = client.feedback(several, "1003", note="in my garden")
         assert (receipt.request_id, receipt.in_set) == (several.id, True)
 

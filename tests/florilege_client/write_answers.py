@@ -32,11 +32,14 @@ def module() -> str:
     """The whole module."""
     document = json.loads(GOLDEN.read_text("utf-8"))
     shapes = {k: v for k, v in document["components"]["schemas"].items() if k not in NOT_READ}
-    query = document["paths"]["/v1/identify"]["post"]["parameters"]
-    words = _words(dict(_enums(shapes, query)))
+    identify, survey = (
+        document["paths"][f"/v1/{route}"]["post"]["parameters"] for route in ("identify", "survey")
+    )
+    words = _words(dict(_enums(shapes, identify)))
     parts = [*[_alias(name, values) for values, name in words.items()], ""]
     parts += [_shape(name, shapes[name], words) for name in _in_order(shapes)]
-    return "\n".join([HEAD, *parts, _options(query, words)])
+    options = [_options("Identify", identify, words), _options("Survey", survey, words)]
+    return "\n".join([HEAD, *parts, *options])
 
 
 def _enums(shapes: Mapping[str, Any], asked: list[Any]) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -86,9 +89,9 @@ def _shape(name: str, shape: Mapping[str, Any], words: Mapping[tuple[str, ...], 
     return "\n".join([*lines, ""])
 
 
-def _options(asked: list[Any], words: Mapping[tuple[str, ...], str]) -> str:
-    lines = ["", "class IdentifyOptions(TypedDict, total=False):"]
-    lines += ['    """What may be asked about photos; what is left out is the server\'s choice."""']
+def _options(name: str, asked: list[Any], words: Mapping[tuple[str, ...], str]) -> str:
+    lines = ["", f"class {name}Options(TypedDict, total=False):"]
+    lines += [f'    """What `{name.lower()}` may ask; what is left out is the server\'s choice."""']
     lines += [""]
     for each in asked:
         outcome = _type(each["schema"], words).replace("tuple[", "Sequence[").replace(", ...]", "]")

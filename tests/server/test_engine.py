@@ -17,7 +17,6 @@ import pytest
 from starlette.testclient import TestClient
 
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
-from florilege.server.answers.query import LocalizedQuery
 from florilege.server.app import create_app
 from florilege.server.engine import MAX_QUEUE, MIN_QUEUE, Engine, PendingRequest
 from florilege.server.prometheus import Metrics
@@ -224,7 +223,8 @@ def test_the_service_time_is_that_of_one_photo(bundle: Path) -> None:
     engine.service_s = 0.0
 
     async def submit() -> None:
-        await engine.submit(PendingRequest([b""] * 5, LocalizedQuery(), "r", deadline=math.inf))
+        job = PendingRequest([b""] * 5, lambda pipeline, *_: pipeline(), deadline=math.inf)
+        await engine.submit(job)
 
     began = time.perf_counter()
     asyncio.run(submit())

@@ -110,6 +110,7 @@ def test_only_and_list_are_asked_for_in_the_query(client: TestClient) -> None:
         ("list=moor", 422, "unknown_list", ["berge", "few", "heath"]),
         ("list=", 422, "unknown_list", ["berge", "few", "heath"]),
         ("only=Viole", 422, "unknown_class", ["Viola", "Violaceae"]),
+        ("always=Viole", 422, "unknown_class", ["Viola", "Violaceae"]),
         ("only=", 400, "invalid_parameter", None),
         ("only=,", 400, "invalid_parameter", None),
         ("list=few&only=Viola", 400, "invalid_parameter", None),

@@ -264,6 +264,7 @@ def test_metrics_count_sets_and_requests_without_naming_species(bundle: Path) ->
             client.post("/v1/identify", content=garden.photo(i)).json()["set"]["size"]
             for i in range(6)
         ]
+        least = client.post("/v1/identify?min_score=1", content=garden.photo(0)).json()["set"]
         client.post("/v1/identify", content=b"no photo")
         client.get("/v1/classes/1001")
         client.get("/nowhere/else")
@@ -274,8 +275,8 @@ def test_metrics_count_sets_and_requests_without_naming_species(bundle: Path) ->
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
-    assert samples[("florilege_set_size_count", ())] == 6
-    assert samples[("florilege_set_size_sum", ())] == sum(sizes)
+    assert samples[("florilege_set_size_count", ())] == 7
+    assert samples[("florilege_set_size_sum", ())] == sum(sizes) + least["size"]
     assert samples[("florilege_top_score_count", ())] == 6
     assert samples[("florilege_queue_depth", ())] == 0
     assert samples[("florilege_rejected_total", (("reason", "unsupported_image_type"),))] == 1
@@ -284,9 +285,9 @@ def test_metrics_count_sets_and_requests_without_naming_species(bundle: Path) ->
     assert samples[("florilege_model_info", tuple(sorted(card["model"].items())))] == 1
     for stage in ("queue", "decode", "forward", "decide"):
         name = ("florilege_stage_duration_seconds_count", (("stage", stage),))
-        assert samples[name] == 6
+        assert samples[name] == 7
     for route, method, code, count in (
-        ("/v1/identify", "POST", "200", 6),
+        ("/v1/identify", "POST", "200", 7),
         ("/v1/identify", "POST", "415", 1),
         ("/v1/classes/{class_id:path}", "GET", "200", 1),
         ("unknown", "GET", "404", 1),
@@ -305,7 +306,7 @@ def test_every_metric_address_and_rule_stands_in_the_documentation(client: TestC
     text = DOCUMENTATION.read_text()
     kinds = re.findall(r"^# TYPE (florilege_\w+)", client.get("/metrics").text, re.MULTILINE)
     names = [name for name in kinds if not name.endswith("_created")]
-    assert len(names) == 23
+    assert len(names) == 24
     names += json.loads(GOLDEN.read_text())["paths"]
     names += get_args(RuleName)
     assert [name for name in names if name not in text] == []

@@ -81,6 +81,8 @@ def jpeg(side: int = 200) -> bytes:
         ("rule=coverage&k=3", "invalid_parameter", "coverage"),
         ("max_results=0", "invalid_parameter", "max_results"),
         ("max_results=1.5", "invalid_parameter", "max_results"),
+        ("min_score=1.1", "invalid_parameter", "min_score"),
+        ("always=1001&only=1002", "invalid_parameter", "1001"),
         ("include=everything", "invalid_parameter", "include"),
         ("lang=../etc", "invalid_parameter", "lang"),
         ("lang=", "invalid_parameter", "lang"),

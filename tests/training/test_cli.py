@@ -138,7 +138,7 @@ def test_the_settings_of_a_run_are_a_file_for_the_next(photos: Path, tmp_path: P
     ("extra", "kind", "message"),
     [
         (["--data", "no/such/folder"], DataError, "no such file or folder"),
-        (["--loss", "hinge"], UsageError, "there is no loss 'hinge'"),
+        (["--loss", "hinge"], UsageError, "loss must be one of"),
         (["--backbone", "resnet19"], UsageError, "did you mean resnet18"),
         (["--recipe", "fast"], UsageError, "there is no recipe 'fast'"),
         (["--set", "loss.beta=1"], UsageError, "has no beta"),

@@ -89,7 +89,7 @@ def test_a_forward_with_row_index_gets_the_rows(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("name", "parameters", "message"),
     [
-        ("hinge", {}, "no loss 'hinge'; there are: .*cross_entropy"),
+        ("hinge", {}, "must be one of .*cross_entropy.*top_k_hinge"),
         ("cross_entropy", {"gamma": 2}, "loss cross_entropy: .*has no gamma"),
         ("two_head_average_k", {"alpha": -1}, "loss two_head_average_k: .*alpha"),
         ("two_head_average_k", {"alpha": "much"}, "loss two_head_average_k: "),

@@ -16,6 +16,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from florilege.models.extensions import is_extension
 from florilege.suggestions import suggestion
 from florilege.training.losses.base import Head, Loss
 from florilege.training.losses.entropy import (
@@ -26,6 +27,7 @@ from florilege.training.losses.entropy import (
     focal,
     generalised_cross_entropy,
 )
+from florilege.training.losses.extension import extension_loss
 from florilege.training.losses.hinges import (
     CalibratedTopKHinge,
     ConvexTopKHinge,
@@ -73,36 +75,48 @@ LOSSES: Mapping[str, type[Loss]] = {
 }
 
 
+def loss_class(name: str) -> type[Loss]:
+    """The class of the loss called ``name``, or of somebody's ``package.module:Class``.
+
+    Raises:
+        ValueError: There is no such loss.
+        UsageError: Somebody's loss cannot be imported, or is no torch module.
+    """
+    if is_extension(name):
+        return extension_loss(name)
+    if name not in LOSSES:
+        listed = ", ".join(LOSSES)
+        raise ValueError(f"loss must be one of {listed}, got {name!r}{suggestion(name, LOSSES)}")
+    return LOSSES[name]
+
+
 def build(name: str, **parameters: Any) -> Loss:
     """Make the loss called ``name``.
 
     Raises:
         ValueError: There is no such loss, it has no such parameter, or a parameter is missing.
+        UsageError: See :func:`loss_class`.
 
     Example:
         >>> build("cross_entropy", label_smoothing=0.1).head
         'linear'
     """
-    if name not in LOSSES:
-        listed = ", ".join(LOSSES)
-        raise ValueError(f"loss must be one of {listed}, got {name!r}{suggestion(name, LOSSES)}")
-    signature = _parameters(name)
+    kind = loss_class(name)
+    signature = inspect.signature(kind).parameters
     required = [key for key, each in signature.items() if each.default is each.empty]
     unknown = [key for key in parameters if key not in signature]
     missing = [key for key in required if key not in parameters]
     listed = f"its parameters are {', '.join(signature)}"
     if unknown:
-        others = [key for key in LOSSES if set(unknown) <= set(_parameters(key))]
+        others = [
+            key for key in LOSSES if set(unknown) <= {*inspect.signature(LOSSES[key]).parameters}
+        ]
         owner = f" ({others[0]} has)" if len(others) == 1 else ""
         near = suggestion(unknown[0], signature)
         raise ValueError(f"loss {name} has no {', '.join(unknown)}{owner}; {listed}{near}")
     if missing:
         raise ValueError(f"loss {name} needs {', '.join(missing)}; {listed}")
-    return LOSSES[name](**parameters)
-
-
-def _parameters(name: str) -> Mapping[str, inspect.Parameter]:
-    return inspect.signature(LOSSES[name]).parameters
+    return kind(**parameters)
 
 
 __all__ = [
@@ -111,6 +125,6 @@ __all__ = [
     "Loss", "NoisedTopK", "PositiveBce", "Role", "SmoothTopK", "TopKHinge", "TwoHeadAverageK",
     "assume_negative", "build", "calibrated_top_k_hinge", "convex_top_k_hinge", "cross_entropy",
     "expected_positive", "focal", "generalised_cross_entropy", "imbalanced_noised_top_k", "ldam",
-    "noised_kth_largest", "noised_top_k", "positive_bce", "role", "smooth_top_k", "top_k_hinge",
-    "top_k_probabilities", "two_head_average_k",
+    "loss_class", "noised_kth_largest", "noised_top_k", "positive_bce", "role", "smooth_top_k",
+    "top_k_hinge", "top_k_probabilities", "two_head_average_k",
 ]  # fmt: skip

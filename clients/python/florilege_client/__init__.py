@@ -12,9 +12,12 @@ from florilege_client.answers import (
     Answer,
     ClassEntry,
     ClassList,
+    Embeddings,
     FeedbackReceipt,
     IdentifyOptions,
     ModelCard,
+    SurveyAnswer,
+    SurveyOptions,
 )
 from florilege_client.calls import Photo
 from florilege_client.client import AsyncClient, Client
@@ -27,6 +30,7 @@ __all__ = [
     "ClassEntry",
     "ClassList",
     "Client",
+    "Embeddings",
     "FeedbackReceipt",
     "IdentifyOptions",
     "ModelCard",
@@ -35,5 +39,7 @@ __all__ = [
     "Problem",
     "Retries",
     "StrangeAnswer",
+    "SurveyAnswer",
+    "SurveyOptions",
     "Unreachable",
 ]

@@ -135,7 +135,7 @@ class Result:
     """One class with its score."""
 
     rank: int
-    """1 is the best."""
+    """1 is the best of all classes."""
     class_id: str
     score: float
     """The number compared with lambda."""
@@ -214,7 +214,7 @@ class SetInfo:
     calibrated: bool
     """Whether the figures below hold for this request."""
     truncated: bool
-    """Whether max_results cut the list below the set."""
+    """Whether max_results or min_score left classes of the set out of `results`."""
     expected_size: Measured | None
     """Mean set size of this rule."""
     hit_rate: Measured | None
@@ -249,7 +249,7 @@ class Answer:
     best_match: str | None
     """Scientific name of the best class of the set."""
     results: tuple[Result, ...]
-    """The set, best first; others with include=scores."""
+    """The set, best first; others with include=scores or always."""
     rollup: tuple[Rollup, ...] | None
     """Only with include=rollup."""
     rejection: Rejection
@@ -273,6 +273,19 @@ class ClassList:
     total: int
     """All matching classes, also those beyond `limit`."""
     classes: tuple[ClassEntry, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Embeddings:
+    """The features of photos: the input of the network's last layer."""
+
+    model: Model
+    dimensions: int
+    """Numbers in the features of a photo."""
+    embeddings: tuple[tuple[float, ...], ...] | None
+    """Those of each photo; null with base64=true."""
+    base64: tuple[str, ...] | None
+    """With base64=true: those of each photo as float32, little-endian, in base64."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -449,8 +462,72 @@ class ModelCard:
     limits: Limits
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SurveyResult:
+    """One class of a plot; `score` is the best of all tiles."""
+
+    rank: int
+    """1 is the best of all classes."""
+    class_id: str
+    score: float
+    """The number compared with lambda."""
+    in_set: bool
+    top_k_probability: float | None
+    """Probability of being among the k best; only with include=marginals."""
+    in_range: bool | None
+    """Whether it was recorded at the place and season of the request; null if these were not given,
+    or nothing was recorded of the region or of the class.
+    """
+    taxon: Taxon
+    tiles: int
+    """Tiles whose set holds the class."""
+    box: tuple[int, int, int, int]
+    """The tile with the best score: left, top, right, bottom, in pixels."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tiles:
+    """The tiles that a photo was cut into, and what holds for the set of one."""
+
+    size: int
+    """Side in pixels."""
+    stride: int
+    """Pixels from one to the next."""
+    total: int
+    unfamiliar: int
+    """Tiles left out: they look unlike what the model knows."""
+    calibrated: bool
+    """Whether the figures below hold for the set of one tile, if tiles are like the photos of the
+    validation data.
+    """
+    expected_size: Measured | None
+    hit_rate: Measured | None
+    statement: str | None
+    """These figures in a sentence or two."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SurveyAnswer:
+    """The classes in the sets of the tiles of a photo; nothing is promised of their list."""
+
+    id: str
+    """Id of the answer, set by the server; feedback refers to it."""
+    model: Model
+    query: Query
+    set: SetInfo
+    best_match: str | None
+    """Scientific name of the best class of the set."""
+    results: tuple[SurveyResult, ...]
+    """The classes in the set of any tile, those in most tiles first."""
+    rollup: tuple[Rollup, ...] | None
+    """Only with include=rollup."""
+    rejection: Rejection
+    warnings: tuple[Warned, ...]
+    tiles: Tiles
+
+
 class IdentifyOptions(TypedDict, total=False):
-    """What may be asked about photos; what is left out is the server's choice."""
+    """What `identify` may ask; what is left out is the server's choice."""
 
     rule: Rule
     """How the set is drawn."""
@@ -470,14 +547,6 @@ class IdentifyOptions(TypedDict, total=False):
     """
     max_results: int | None
     """Maximum number of `results`."""
-    include: Sequence[Include]
-    """Extra content, separated by commas: `scores` (all classes), `marginals` (probability of being
-    among the k best), `rollup` (genus and family).
-    """
-    reject: bool
-    """Return an empty set for a photo that looks unlike those the model knows."""
-    none: bool
-    """Say in `set.none_of_these` whether the photo may show none of the classes."""
     only: Sequence[str] | None
     """Score only these classes, separated by commas: ids, or the name of a genus or family."""
     list: str | None
@@ -494,3 +563,60 @@ class IdentifyOptions(TypedDict, total=False):
     """In place of region, with latitude: degrees."""
     date: str | None
     """In place of month: the day of the photo, such as `2026-06-30`."""
+    include: Sequence[Include]
+    """Extra content, separated by commas: `scores` (all classes), `marginals` (probability of being
+    among the k best), `rollup` (genus and family).
+    """
+    reject: bool
+    """Return an empty set for a photo that looks unlike those the model knows."""
+    none: bool
+    """Say in `set.none_of_these` whether the photo may show none of the classes."""
+    always: Sequence[str] | None
+    """Report these classes whatever they score, named as for `only`; `in_set` tells whether they
+    are in the set.
+    """
+    min_score: float | None
+    """Leave lower scores out of `results`. The set, its size and figures stay."""
+
+
+class SurveyOptions(TypedDict, total=False):
+    """What `survey` may ask; what is left out is the server's choice."""
+
+    rule: Rule
+    """How the set is drawn."""
+    k: float | None
+    """Average (for top_k: exact) set size of a tile, one of the calibrated values; default 1, since
+    the wrong classes of all tiles add up.
+    """
+    coverage: float | None
+    """For the coverage rules: requested share of hits."""
+    guarantee: Guarantee | None
+    """Guarantee a mean size of at most k (average_k), or the coverage: `mean`, on average over
+    calibrations; `probability`, for all but a small share of them.
+    """
+    lang: str | None
+    """Language of the common names, such as `fr`. Default: the header Accept-Language, then
+    English.
+    """
+    max_results: int | None
+    """Maximum number of `results`."""
+    only: Sequence[str] | None
+    """Score only these classes, separated by commas: ids, or the name of a genus or family."""
+    list: str | None
+    """Score only the classes of this list; `/v1/model` names the lists."""
+    region: str | None
+    """Where the photo was taken: a region of the model's table of occurrences. Species that are
+    more common there count more; none is left out.
+    """
+    month: int | None
+    """With a place: the month of the photo, 1 to 12."""
+    latitude: float | None
+    """In place of region, with longitude: degrees."""
+    longitude: float | None
+    """In place of region, with latitude: degrees."""
+    date: str | None
+    """In place of month: the day of the photo, such as `2026-06-30`."""
+    tile_size: int
+    """Side of a tile, in pixels."""
+    tile_stride: int | None
+    """Pixels from a tile to the next; default half a tile."""

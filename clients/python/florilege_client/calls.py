@@ -12,9 +12,12 @@ from florilege_client.answers import (
     Answer,
     ClassEntry,
     ClassList,
+    Embeddings,
     FeedbackReceipt,
     IdentifyOptions,
     ModelCard,
+    SurveyAnswer,
+    SurveyOptions,
 )
 from florilege_client.reading import Reply, read
 
@@ -51,13 +54,29 @@ def identify(photos: Sequence[Photo], options: IdentifyOptions) -> Call[Answer]:
     """
     if not photos:
         raise ValueError("identify needs a photo, or several of one plant")
+    return _upload("/v1/identify", photos, cast("Mapping[str, Any]", options), Answer)
+
+
+def survey(photo: Photo, options: SurveyOptions) -> Call[SurveyAnswer]:
+    """Ask what the tiles of one photo show. Raises OSError if the file cannot be read."""
+    return _upload("/v1/survey", [photo], cast("Mapping[str, Any]", options), SurveyAnswer)
+
+
+def embeddings(photos: Sequence[Photo]) -> Call[Embeddings]:
+    """Ask for features. Raises ValueError without a photo, OSError if a file cannot be read."""
+    if not photos:
+        raise ValueError("embeddings needs a photo, or several")
+    return _upload("/v1/embeddings", photos, {}, Embeddings)
+
+
+def _upload(path: str, photos: Sequence[Photo], query: Mapping[str, Any], kind: type[T]) -> Call[T]:
     contents = [_bytes(photo) for photo in photos]
     one = len(contents) == 1
     return Call(
         method="POST",
-        path="/v1/identify",
-        read=lambda reply: read(reply, Answer),
-        params=_params(cast("Mapping[str, Any]", options)),
+        path=path,
+        read=lambda reply: read(reply, kind),
+        params=_params(query),
         headers={"Content-Type": "application/octet-stream"} if one else None,
         content=contents[0] if one else None,
         files=None if one else [("images", ("photo", each)) for each in contents],

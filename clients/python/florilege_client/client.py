@@ -12,9 +12,12 @@ from florilege_client.answers import (
     Answer,
     ClassEntry,
     ClassList,
+    Embeddings,
     FeedbackReceipt,
     IdentifyOptions,
     ModelCard,
+    SurveyAnswer,
+    SurveyOptions,
 )
 from florilege_client.calls import Call, Photo
 from florilege_client.errors import Problem, Unreachable
@@ -124,6 +127,17 @@ class Client(_Talking):
             OSError: A file cannot be read.
         """
         return self._ask(calls.identify(photos, options))
+
+    def survey(self, photo: Photo, **options: Unpack[SurveyOptions]) -> SurveyAnswer:
+        """Return the species that one large photo of a plot may show.
+
+        Arguments and errors are those of `identify`, with the options of ``POST /v1/survey``.
+        """
+        return self._ask(calls.survey(photo, options))
+
+    def embeddings(self, *photos: Photo) -> Embeddings:
+        """Return the features of one to five photos; errors are those of `identify`."""
+        return self._ask(calls.embeddings(photos))
 
     def model(self) -> ModelCard:
         """Return which model answers, what it is calibrated for, and the limits of a request."""
@@ -235,6 +249,14 @@ class AsyncClient(_Talking):
     async def identify(self, *photos: Photo, **options: Unpack[IdentifyOptions]) -> Answer:
         """As `Client.identify`; files are read in a thread."""
         return await self._ask(await asyncio.to_thread(calls.identify, photos, options))
+
+    async def survey(self, photo: Photo, **options: Unpack[SurveyOptions]) -> SurveyAnswer:
+        """As `Client.survey`."""
+        return await self._ask(await asyncio.to_thread(calls.survey, photo, options))
+
+    async def embeddings(self, *photos: Photo) -> Embeddings:
+        """As `Client.embeddings`."""
+        return await self._ask(await asyncio.to_thread(calls.embeddings, photos))
 
     async def model(self) -> ModelCard:
         """As `Client.model`."""

@@ -29,10 +29,11 @@ def ask_listed(
 ) -> tuple[Answer, set[str]]:
     """The answer to a query with these fields, and the ids of the classes in its set."""
     query = LocalizedQuery(**fields)
-    restriction = (lists or ClassLists.of(TABLE, record)).restriction(query)
+    lists = lists or ClassLists.of(TABLE, record)
+    restriction = lists.restriction(query)
     named: dict[str, Any] = {"taxa": TaxonTable(TABLE), "model": MODEL, "answer_id": "r"}
-    verdict = judge(values, query, record)
-    result, inside = answer(values, query, record, verdict, restriction=restriction, **named)
+    named |= {"restriction": restriction, "always": lists.always(query, restriction)}
+    result, inside = answer(values, query, record, judge(values, query, record), **named)
     assert inside.shape == (len(TABLE),)
     assert int(inside.sum()) == result.set.size
     members = {TABLE[int(index)].id for index in np.flatnonzero(inside)}

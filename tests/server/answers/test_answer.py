@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -107,17 +108,37 @@ def test_include_scores_appends_the_other_classes_in_order(record: CalibrationRe
     assert not full.set.truncated
 
 
-def test_max_results_cuts_the_list_not_the_set(record: CalibrationRecord) -> None:
-    whole = ask(record, logits(), k=6)
-    assert whole.set.size > 2
-    cut = ask(record, logits(), k=6, max_results=2)
-    assert cut.set == whole.set.model_copy(update={"truncated": True})
-    assert cut.results == whole.results[:2]
-    enough = ask(record, logits(), k=6, max_results=whole.set.size)
-    assert not enough.set.truncated
-    beyond = ask(record, logits(), k=6, max_results=whole.set.size, include=["scores"])
-    assert beyond.results == whole.results
-    assert not beyond.set.truncated
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"min_score": 0.1},
+        {"min_score": 1.0},
+        {"include": ["scores"]},
+        {"min_score": 0.01, "include": ["scores"]},
+        {"always": [-1]},
+        {"always": [-1, 0, 5], "min_score": 1.0, "include": ["scores"]},
+    ],
+)
+def test_max_results_min_score_and_always_change_only_what_is_listed(
+    record: CalibrationRecord, fields: dict[str, Any]
+) -> None:
+    whole = ask(record, logits(), k=6, include=["scores"])
+    size = whole.set.size
+    required = [whole.results[at].class_id for at in fields.get("always", [])]
+    for most in (1, 2, size - 1, size, size + 1, None):
+        listed = [
+            each.class_id
+            for each in whole.results
+            if (each.in_set or "include" in fields) and each.score >= fields.get("min_score", 0)
+        ][:most]
+        expected = [r for r in whole.results if r.class_id in {*listed, *required}]
+        query = {**fields, "max_results": most, "always": required}
+        result = ask(record, logits(), k=6, **query)
+        assert result.results == expected
+        truncated = sum(each.in_set for each in expected) < size
+        assert result.set == whole.set.model_copy(update={"truncated": truncated})
+        assert result.best_match == whole.best_match
 
 
 def test_more_photos_than_calibrated_are_averaged_and_called_uncalibrated(

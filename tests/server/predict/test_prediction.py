@@ -166,7 +166,7 @@ def test_an_output_file_is_written_whole_or_not_at_all(
         (["-o", "/dev/null/x.csv"], "cannot be written: Not a directory"),
         (["-o", "x" * 300], "cannot be written: File name too long; choose another path"),
         (["--resume"], "--resume continues a file: name it with -o"),
-        (["--resume", "-o", "a.txt"], "a table cannot be resumed: choose --format csv, jsonl or"),
+        (["--resume", "-o", "a.txt"], "a table cannot be resumed: choose --format csv, jsonl"),
         (["--embeddings", "a.parquet"], r"--embeddings must end in \.npy, got a\.parquet"),
         (["--embeddings", "/no/such/a.npy"], "--embeddings /no/such/a.npy cannot be written: No"),
         (["--group-by", "plant"], "plant is a column of a manifest, but .* is not a manifest"),

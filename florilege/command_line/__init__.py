@@ -1,0 +1,1 @@
+"""What the command line shares: messages of errors, and old names."""

@@ -1,0 +1,164 @@
+"""Survey a plot: one large photo in overlapping tiles, each answered like a photo of its own."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+from PIL.Image import Image
+
+from florilege.models.images import ImageError, decode, read_header
+from florilege.server.answers.pipeline import Pipeline, problem_of
+from florilege.server.answers.query import LocalizedQuery, SurveyQuery
+from florilege.server.problems import Code, Problem
+from florilege.server.schemas import (
+    Answer,
+    Result,
+    SetInfo,
+    SurveyAnswer,
+    SurveyResult,
+    Tiles,
+    Warned,
+)
+
+Box = tuple[int, int, int, int]
+"""Left, top, right and bottom of a tile, in pixels."""
+
+
+class Plot(NamedTuple):
+    """A photo and the tiles to answer."""
+
+    image: Image
+    boxes: list[Box]
+    size: int  # side of a tile, in pixels
+    stride: int
+
+
+def open_plot(
+    pipeline: Pipeline,
+    photo: bytes,
+    query: SurveyQuery,
+    *,
+    max_tiles: int | None = None,
+    check: Callable[[], None] = lambda: None,
+) -> Plot:
+    """Decode a photo and lay the tiles that cover it; they are at most as large as its short side.
+
+    Raises a `Problem` if it cannot be used or has more than ``max_tiles`` tiles.
+    """
+    try:
+        header = read_header(photo)
+        size = min(query.tile_size, header.width, header.height)
+        stride = min(query.tile_stride or max(1, query.tile_size // 2), size)
+        tiles = len(_starts(header.width, size, stride)) * len(_starts(header.height, size, stride))
+        if max_tiles is not None and tiles > max_tiles:
+            raise Problem(
+                Code.TOO_MANY_TILES,
+                f"{header.width} x {header.height} pixels are {tiles} tiles; at most {max_tiles} "
+                "are allowed: give a larger tile_size or tile_stride, or a smaller photo",
+                limit=max_tiles,
+            )
+        pixels = header.width * header.height
+        with pipeline.budget.hold(pixels if pixels <= pipeline.max_pixels else 0, check):
+            image = decode(header, target=10**9, max_pixels=pipeline.max_pixels)
+    except ImageError as error:
+        raise problem_of(error) from error
+    boxes = [
+        (left, top, left + size, top + size)
+        for top in _starts(image.height, size, stride)
+        for left in _starts(image.width, size, stride)
+    ]
+    return Plot(image, boxes, size, stride)
+
+
+def _starts(length: int, size: int, stride: int) -> list[int]:
+    """Where the tiles along one side begin; the last one ends with the photo."""
+    return [*range(0, length - size, stride), length - size]
+
+
+def answer_tile(
+    pipeline: Pipeline,
+    plot: Plot,
+    box: Box,
+    query: LocalizedQuery,
+    check: Callable[[], None] = lambda: None,
+) -> Answer:
+    """The prediction set of one tile."""
+    check()
+    return pipeline.decide([pipeline.outputs(plot.image.crop(box))], query, "").answer
+
+
+def survey_photo(
+    pipeline: Pipeline, photo: bytes, query: SurveyQuery, answer_id: str
+) -> SurveyAnswer:
+    """The answer to one photo of a plot. Raises a `Problem` if it cannot be answered."""
+    plot, tile_query = open_plot(pipeline, photo, query), query.localized()
+    answers = [answer_tile(pipeline, plot, box, tile_query) for box in plot.boxes]
+    return survey_answer(plot, answers, query, answer_id)
+
+
+def survey_answer(
+    plot: Plot, answers: Sequence[Answer], query: SurveyQuery, answer_id: str
+) -> SurveyAnswer:
+    """The classes in the sets of the tiles, from the answer to each."""
+    used = [each for each in answers if each.rejection.verdict != "rejected"]
+    results = _results(zip(plot.boxes, answers, strict=True))
+    listed = results[: query.max_results]
+    first = used[0] if used else answers[0]
+    nothing = dict.fromkeys(("expected_size", "hit_rate", "least_coverage", "statement"))
+    of_plot = {"size": len(results), "truncated": len(listed) < len(results), **nothing}
+    return SurveyAnswer.of(
+        first,
+        id=answer_id,
+        set=first.set.model_copy(update={**of_plot, "calibrated": False, "guaranteed": False}),
+        best_match=listed[0].taxon.scientific_name if listed else None,
+        results=listed,
+        rejection=max((each.rejection for each in answers), key=lambda each: each.value or 0.0),
+        warnings=[*first.warnings, *_warnings(plot, query, first.set, len(used))],
+        tiles=Tiles.of(
+            first.set,
+            size=plot.size,
+            stride=plot.stride,
+            total=len(answers),
+            unfamiliar=len(answers) - len(used),
+        ),
+    )
+
+
+def _results(answers: Iterable[tuple[Box, Answer]]) -> list[SurveyResult]:
+    """The classes of all sets, those in most tiles first."""
+    best = dict[str, tuple[Result, Box]]()
+    tiles = Counter[str]()
+    for box, answer in answers:
+        for each in answer.results:
+            tiles[each.class_id] += 1
+            if each.class_id not in best or each.score > best[each.class_id][0].score:
+                best[each.class_id] = (each, box)
+    order = sorted(best, key=lambda id_: (-tiles[id_], -best[id_][0].score))
+    return [
+        SurveyResult(**{**_fields(best[id_][0]), "rank": rank}, tiles=tiles[id_], box=best[id_][1])
+        for rank, id_ in enumerate(order, start=1)
+    ]
+
+
+def _fields(result: Result) -> dict[str, Any]:
+    return {each.name: getattr(result, each.name) for each in fields(result)}
+
+
+def _warnings(plot: Plot, query: SurveyQuery, tile: SetInfo, used: int) -> list[Warned]:
+    """What does not hold for the list of a plot, and tiles that are smaller than requested."""
+    detail = (
+        "no figure of the model holds for the list of a whole plot: species that are not there add "
+        "up over the tiles, so trust those in many tiles"
+    )
+    if tile.expected_size is not None and tile.hit_rate is not None:
+        wrong = used * (tile.expected_size.value - tile.hit_rate.value)
+        detail += (
+            f". If each of the {used} tiles showed one species, as the validation photos do, about "
+            f"{wrong:.0f} of the entries in their sets would be wrong"
+        )
+    warnings = [Warned(code="plot_not_calibrated", detail=detail)]
+    if plot.size < query.tile_size:
+        detail = f"tiles have {plot.size} pixels a side, like the short side of the photo"
+        warnings.append(Warned(code="tiles_reduced", detail=detail))
+    return warnings

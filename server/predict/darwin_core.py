@@ -1,0 +1,97 @@
+"""Darwin Core: a table of occurrences, one row for each species of a set.
+
+The rows of one photo are alternatives: they have one ``eventID`` and one ``organismID``.
+"""
+
+import codecs
+import csv
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO, Final
+
+from florilege.server.predict.exif import read_capture
+from florilege.server.predict.prediction import Line
+
+TERMS: Final = (
+    *("occurrenceID", "basisOfRecord", "eventID", "organismID", "eventDate"),
+    *("decimalLatitude", "decimalLongitude", "geodeticDatum"),
+    *("taxonID", "scientificName", "genus", "family", "vernacularName"),
+    *("identifiedBy", "identificationQualifier", "identificationVerificationStatus"),
+    *("identificationRemarks", "associatedMedia", "dynamicProperties"),
+)
+"""Columns: terms of http://rs.tdwg.org/dwc/terms/."""
+
+
+def write_darwin_core(lines: Iterable[Line], file: BinaryIO) -> None:
+    """Write a header, then the rows of each line as soon as it arrives.
+
+    A photo that failed or has an empty set is no occurrence, and has no row.
+    """
+    writer = csv.DictWriter(codecs.getwriter("utf-8")(file), TERMS, lineterminator="\n")
+    writer.writeheader()
+    for line in lines:
+        writer.writerows(_rows(line))
+        file.flush()
+
+
+def candidates(line: Line) -> list[dict[str, Any]]:
+    """The results of a line that are in its set."""
+    return [each for each in line["results"] or () if each["in_set"]]
+
+
+def remarks(line: Line, result: dict[str, Any]) -> str:
+    """What is known of one candidate of a set, as a sentence or two."""
+    about = line["set"]
+    value = f"K = {about['k']:g}" if about["k"] is not None else f"coverage {about['coverage']:g}"
+    text = (
+        f"Candidate {result['rank']} of {about['size']} in a prediction set ({about['rule']}, "
+        f"{value}), score {result['score']:.4f}."
+    )
+    if "tiles" in result:
+        text += f" In the sets of {result['tiles']} of {line['tiles']['total']} tiles of the photo."
+    if line["rejection"]["verdict"] == "suspect":
+        text += " The photo looks unlike those the model knows."
+    rate = about["hit_rate"]
+    if rate is None:
+        return f"{text} Not calibrated for this photo."
+    share, split = f"{rate['value']:.1%}", rate["split"]
+    return f"{text} {share} of sets drawn so hold the right species (split {split})."
+
+
+def identified_by(line: Line) -> str:
+    """The model that answered."""
+    model = line["model"]
+    return f"Florilege: {model['name']} {model['version']}, calibration {model['calibration_id']}"
+
+
+def _rows(line: Line) -> Iterator[dict[str, Any]]:
+    results = candidates(line)
+    if not results:
+        return
+    name, capture = line["observation"] or line["path"], read_capture(line["path"])
+    for each in results:
+        taxon, names = each["taxon"], each["taxon"]["common_names"]
+        gbif = taxon["ids"]["gbif"]
+        yield {
+            "occurrenceID": f"{name}#{each['class_id']}",
+            "basisOfRecord": "MachineObservation",
+            "eventID": name,
+            "organismID": name,
+            "eventDate": None if capture.time is None else capture.time.isoformat(),
+            "decimalLatitude": capture.latitude,
+            "decimalLongitude": capture.longitude,
+            "geodeticDatum": None if capture.latitude is None else "EPSG:4326",
+            "taxonID": gbif and f"https://www.gbif.org/species/{gbif}",
+            "scientificName": taxon["scientific_name"],
+            "genus": taxon["genus"],
+            "family": taxon["family"],
+            "vernacularName": names[0]["name"] if names else None,
+            "identifiedBy": identified_by(line),
+            "identificationQualifier": "cf." if len(results) > 1 else None,
+            "identificationVerificationStatus": "unverified",
+            "identificationRemarks": remarks(line, each),
+            "associatedMedia": " | ".join(line["paths"]),
+            "dynamicProperties": json.dumps(
+                {"score": each["score"], "setSize": line["set"]["size"], "rank": each["rank"]}
+            ),
+        }

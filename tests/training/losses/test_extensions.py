@@ -1,0 +1,273 @@
+"""Losses of other people, and ours in the training loops of other people."""
+
+import inspect
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from florilege.errors import UsageError
+from florilege.losses import LOSSES, TwoHeadAverageK, build, loss_class
+from florilege.models.backbones import build as build_backbone
+from florilege.models.bundle import open_bundle
+from florilege.models.session import Session
+from florilege.testing import check_loss
+from florilege.training.run_export import export_run
+from florilege.training.train import train_run
+from tests.training.small import rows_of, small_config, write_photos
+
+
+class Sum(nn.Module):
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(logits, labels, reduction="sum")
+
+
+class PerExample(nn.Module):
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(logits, labels, reduction="none")
+
+
+class Overflows(nn.Module):
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        exponentials = logits.double().exp().float() ** 8
+        return -(exponentials[range(len(labels)), labels] / exponentials.sum(1)).log().mean()
+
+
+class Detached(nn.Module):
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(logits.detach(), labels)
+
+
+class InPlace(nn.Module):
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        with torch.no_grad():
+            logits.sub_(logits.max())
+        return F.cross_entropy(logits, labels)
+
+
+class Positional(nn.Module):
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        weights = torch.arange(len(labels), dtype=logits.dtype)
+        return (weights * F.cross_entropy(logits, labels, reduction="none")).mean()
+
+
+class Learnt(nn.CrossEntropyLoss):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+
+class OneArgument(nn.Module):
+    def forward(self, logits: Tensor) -> Tensor:
+        return logits.mean()
+
+
+class OneHead(nn.CrossEntropyLoss):
+    head = "two_head"
+
+    def forward(self, first: Tensor, second: Tensor, labels: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(first, labels)
+
+
+class Drifts(nn.CrossEntropyLoss):
+    calls = 0
+
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        self.calls += 1
+        return super().forward(logits, labels) + self.calls
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_our_losses_pass_the_check(name: str) -> None:
+    facts = {"k": 3, "average_k": 3, "class_counts": [5, 4, 3, 2, 2, 1, 1], "rows": 12}
+    signature = inspect.signature(LOSSES[name]).parameters
+    check_loss(build(name, **{key: fact for key, fact in facts.items() if key in signature}))
+
+
+@pytest.mark.parametrize(
+    ("loss", "word"),
+    [
+        (Sum(), "mean"),
+        (PerExample(), "one number"),
+        (Overflows(), "finite"),
+        (Detached(), "gradient"),
+        (InPlace(), "copy"),
+        (Positional(), "order"),
+        (Learnt(), "parameters"),
+        (OneArgument(), "fails"),
+        (OneHead(), "every head"),
+        (Drifts(), "two calls"),
+    ],
+)
+def test_the_check_says_what_to_change(loss: nn.Module, word: str) -> None:
+    with pytest.raises(AssertionError, match=word):
+        check_loss(loss)
+
+
+def test_a_module_of_torch_is_a_loss_with_its_parameters() -> None:
+    loss = build("torch.nn:CrossEntropyLoss", label_smoothing=0.1, weight=[1.0, 2.0, 3.0])
+    logits, labels = (
+        torch.randn(6, 3, generator=torch.Generator().manual_seed(2)),
+        torch.arange(6) % 3,
+    )
+    expected = F.cross_entropy(logits, labels, torch.tensor([1.0, 2.0, 3.0]), label_smoothing=0.1)
+    assert torch.equal(loss(logits, labels), expected)
+    assert (loss.head, loss.reduction, loss.ignore_index) == ("linear", "mean", -100)
+    assert loss_class("florilege.losses:Focal") is LOSSES["focal"]
+    two = loss_class(f"{__name__}:OneHead")
+    assert two.head == "two_head"
+    with pytest.raises(UsageError, match="one number"):
+        build(f"{__name__}:PerExample")(logits, labels)
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("missing_module:Loss", "missing_module"),
+        ("torch.nn:CrossEntropyLos", "CrossEntropyLoss"),
+        ("torch.nn.functional:cross_entropy", "Module"),
+        ("broken_code:Loss", "on purpose"),
+    ],
+)
+def test_a_name_that_is_no_loss_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, word: str
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "broken_code.py").write_text("raise RuntimeError('broken on purpose')")
+    with pytest.raises(UsageError, match=word):
+        loss_class(name)
+
+
+OWN = """
+from torch import nn
+
+
+class Loss(nn.CrossEntropyLoss):
+    pass
+
+
+def backbone():
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
+def pictures():
+    return nn.Conv2d(3, 4, 3)
+"""
+
+
+def test_a_run_takes_a_loss_and_a_backbone_of_others_and_its_bundle_does_not_need_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "own_code.py").write_text(OWN)
+    photos = write_photos(tmp_path / "photos")
+    own = {"backbone": "own_code:backbone", "loss": {"name": "own_code:Loss"}}
+    config = small_config(photos, epochs=1, **own)
+    train_run(config, tmp_path / "run", say=print)
+    train_run(small_config(photos, **own), tmp_path / "run", resume=True, say=print)
+    assert len(rows_of(tmp_path / "run")) == 2
+    export_run(tmp_path / "run", tmp_path / "bundle")
+    monkeypatch.delitem(sys.modules, "own_code")
+    (tmp_path / "own_code.py").unlink()
+    session = Session(open_bundle(tmp_path / "bundle"), device="cpu")
+    assert session.logits(np.zeros((2, 16, 16, 3), np.uint8))["linear"].shape[0] == 2
+    with pytest.raises(UsageError, match="own_code"):
+        export_run(tmp_path / "run", tmp_path / "again")
+
+
+@pytest.mark.parametrize(("name", "word"), [("pictures", "features"), ("Loss", "function")])
+def test_a_backbone_without_features_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, word: str
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "other_code.py").write_text(OWN)
+    with pytest.raises(UsageError, match=word):
+        build_backbone(f"other_code:{name}", 3, "linear")
+
+
+def photos() -> tuple[Tensor, Tensor]:
+    labels = torch.arange(60) % 5
+    generator = torch.Generator().manual_seed(0)
+    return F.one_hot(labels, 5) + 0.3 * torch.randn(60, 5, generator=generator), labels
+
+
+class TwoHeads(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.multi_label, self.sccp = nn.Linear(5, 5), nn.Linear(5, 5)
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        return self.multi_label(features), self.sccp(features)
+
+    def hits(self) -> float:
+        features, labels = photos()
+        return float((self(features)[1].argmax(1) == labels).float().mean())
+
+
+def test_our_losses_work_in_a_plain_loop() -> None:
+    network, loss_fn = TwoHeads(), TwoHeadAverageK(average_k=2)
+    features, labels = photos()
+    optimiser = torch.optim.SGD(network.parameters(), lr=1.0)
+    for _ in range(60):
+        optimiser.zero_grad()
+        loss_fn(*network(features), labels).backward()
+        optimiser.step()
+    assert network.hits() > 0.9
+
+
+@pytest.mark.filterwarnings("ignore")  # what Lightning makes torch say
+def test_our_losses_work_in_lightning() -> None:
+    lightning = pytest.importorskip("lightning")
+
+    class Module(lightning.LightningModule):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.network, self.loss_fn = TwoHeads(), TwoHeadAverageK(average_k=2)
+
+        def training_step(self, batch: Any, _index: int) -> Tensor:
+            features, labels = batch
+            loss: Tensor = self.loss_fn(*self.network(features), labels)
+            return loss
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=1.0)
+
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*photos()), batch_size=30)
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    module = Module()
+    trainer = lightning.Trainer(
+        max_epochs=40, accelerator="cpu", enable_model_summary=False, **quiet
+    )
+    trainer.fit(module, loader)
+    assert module.network.hits() > 0.9
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_our_losses_work_in_the_trainer_of_transformers(tmp_path: Any) -> None:
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network, self.loss_fn = TwoHeads(), TwoHeadAverageK(average_k=2)
+
+        def forward(self, features: Tensor, labels: Tensor) -> dict[str, Tensor]:
+            first, second = self.network(features)
+            return {"loss": self.loss_fn(first, second, labels), "logits": second}
+
+    rows = [{"features": each, "labels": label} for each, label in zip(*photos(), strict=True)]
+    arguments = transformers.TrainingArguments(
+        output_dir=str(tmp_path), num_train_epochs=40, per_device_train_batch_size=30,
+        learning_rate=0.05, report_to=[], save_strategy="no", disable_tqdm=True, use_cpu=True,
+    )  # fmt: skip
+    model = Model()
+    transformers.Trainer(model=model, args=arguments, train_dataset=rows).train()
+    assert model.network.hits() > 0.9
