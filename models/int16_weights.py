@@ -1,7 +1,7 @@
 """Halve the size of a network by storing its weights as 16-bit integers with a scale for each row.
 
-They are widened when the network is opened, so it still computes in single precision. The logits of
-an EfficientNet-Lite0 change by a sixth of what float16, of the same size, changes.
+Opening the network widens them. Logits of an EfficientNet-Lite0 change by a sixth of what float16
+changes.
 """
 
 from typing import Final
@@ -11,9 +11,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-SMALL: Final = 2**15
-"""Numbers of a tensor; smaller ones, with a tenth of all weights, keep their precision."""
-LARGEST: Final = np.iinfo(np.int16).max
+SMALL: Final = 2**15  # numbers; smaller tensors, a tenth of all weights, stay as they are
 
 
 def halve_weights(model: bytes) -> bytes:
@@ -27,20 +25,18 @@ def halve_weights(model: bytes) -> bytes:
         values = numpy_helper.to_array(tensor)
         if values.size < SMALL or not np.isfinite(values).all():
             continue
-        name = tensor.name
-        stored, scales = _rounded(values)
+        name, (stored, scales) = tensor.name, _rounded(values)
         tensor.CopyFrom(numpy_helper.from_array(stored, f"{name}/int16"))
         graph.initializer.append(numpy_helper.from_array(scales, f"{name}/scales"))
         cast = helper.make_node("Cast", [f"{name}/int16"], [f"{name}/wide"], to=TensorProto.FLOAT)
         nodes += [cast, helper.make_node("Mul", [f"{name}/wide", f"{name}/scales"], [name])]
-    for node in reversed(nodes):
-        graph.node.insert(0, node)
+    for place, node in enumerate(nodes):
+        graph.node.insert(place, node)
     return bytes(proto.SerializeToString(deterministic=True))
 
 
 def _rounded(values: NDArray[np.float32]) -> tuple[NDArray[np.int16], NDArray[np.float32]]:
     """Integers and scales, ``(rows, 1, ...)``, whose product is nearest to ``values``."""
     largest = np.abs(values).max(axis=tuple(range(1, values.ndim)), keepdims=True)
-    scales = (largest / LARGEST).astype(np.float32)
-    scales = np.where(scales > 0, scales, np.float32(1))
+    scales = np.where(largest > 0, largest / np.iinfo(np.int16).max, 1).astype(np.float32)
     return np.rint(values / scales.astype(np.float64)).astype(np.int16), scales

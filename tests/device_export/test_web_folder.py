@@ -161,6 +161,7 @@ QUERIES: tuple[dict[str, Any], ...] = (
     {"region": "nowhere", "month": 12},
     {"region": "north", "month": 1, "rule": "balanced_average_k", "k": 2.0},
     {"reject": True},
+    {"min_score": 0.1, "include": ["scores"]},
 )
 
 
@@ -242,6 +243,7 @@ def test_a_set_holds_what_reaches_the_threshold(
         ({"k": 99.0}, "not_calibrated"),
         ({"k": 3.0, "rule": "coverage"}, "invalid_parameter"),
         ({"only": ["1001"]}, "not_offered_offline"),
+        ({"always": ["1001"]}, "not_offered_offline"),
         ({"include": ["marginals"]}, "not_offered_offline"),
         ({"list": "berge"}, "unknown_list"),
         ({"latitude": 3, "longitude": 4}, "invalid_parameter"),
