@@ -1,4 +1,4 @@
-"""The bundle that an export for devices is made of, with half-precision weights if these serve."""
+"""The bundle that an export for devices is made of, with 16-bit weights if these serve."""
 
 import tempfile
 from collections.abc import Callable, Iterator
@@ -28,8 +28,8 @@ def device_bundle(
 ) -> Iterator[Pipeline]:
     """A bundle, opened as devices run it.
 
-    With ``data``, its weights are stored in half precision, with thresholds of their own, if that
-    leaves the sets on these photos as they are. ``say`` is told how they compare.
+    With ``data``, its weights are stored in 16 bits, with thresholds of their own, if that leaves
+    the sets on these photos as they are. ``say`` is told how they compare.
 
     Raises:
         BundleError: The bundle is damaged or not calibrated.
@@ -53,7 +53,7 @@ def device_bundle(
 def _halved(
     bundle: Bundle, record: CalibrationRecord, data: str, split: str, say: Callable[[str], None]
 ) -> Iterator[Path]:
-    """The folder of a bundle with half-precision weights; of the given one if its sets differ."""
+    """The folder of a bundle with 16-bit weights; of the given one if its sets differ."""
     results = list[tuple[str, list[str]]]()
 
     def compare(ours: BundleOutputs) -> None:
@@ -67,13 +67,13 @@ def _halved(
         sentence, reasons = results[0]
         say(sentence)
         if reasons:
-            say(f"the weights keep single precision: {'; '.join(reasons)}")
+            say(f"the weights keep 32 bits: {'; '.join(reasons)}")
         yield bundle.path if reasons else folder
 
 
 def _halve(model: bytes) -> bytes:
     try:
-        from florilege.models.float16_weights import halve_weights
+        from florilege.models.int16_weights import halve_weights
     except ModuleNotFoundError as error:
         raise UsageError(f"export with --data needs onnx: {install_hint('import')}") from error
     return halve_weights(model)
@@ -82,13 +82,12 @@ def _halve(model: bytes) -> bytes:
 def _compared(ours: BundleOutputs, theirs: BundleOutputs) -> tuple[str, list[str]]:
     change, (equal, nested) = compare_outputs(ours, theirs)[0], agreement(ours, theirs)
     reasons = differences(change, nested)
+    same = f"{round(equal * change.rows):,} of the {change.rows:,} photos of {ours.outputs.split}"
     if equal < LEAST_EQUAL:
-        reasons.append(
-            f"{100 * equal:.1f} % of the sets are equal, {100 * LEAST_EQUAL:g} % must be"
-        )
+        reasons.append(f"the sets of {100 * LEAST_EQUAL:g} % must be the same")
     sentence = (
-        f"half-precision weights give the same set for {100 * equal:.1f} % of the {change.rows:,} "
-        f"photos of {ours.outputs.split}; mean size {change.size.old:.3f} -> {change.size.new:.3f}"
+        f"16-bit weights give the same set for {same}; mean size {change.size.old:.3f} -> "
+        f"{change.size.new:.3f}"
     )
     return sentence, reasons
 

@@ -114,7 +114,11 @@ def _page_files() -> dict[str, bytes]:
 
 
 _SERVER_LINK: Final = re.compile(rb' ?<a href="(v1/|openapi)[^>]*></a>')
-_HEAD: Final = b"""  <link rel="manifest" href="manifest.webmanifest">
+_HEAD: Final = b"""  <meta http-equiv="Content-Security-Policy" content="
+    default-src 'none'; script-src 'self'; worker-src 'self'; connect-src 'self';
+    manifest-src 'self'; style-src 'self'; img-src 'self' blob:; base-uri 'none';
+    form-action 'none'">
+  <link rel="manifest" href="manifest.webmanifest">
   <script type="module" src="offline/status.js"></script>
 """
 

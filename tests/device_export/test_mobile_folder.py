@@ -63,6 +63,16 @@ def test_the_snippets_give_the_sets_of_the_server(
             assert snippet.predict(logits, k) == (ids, answer.set.calibrated, rate)
 
 
+def test_the_usual_table_of_a_rule_is_marked(pipeline: Pipeline) -> None:
+    pack = json.loads(mobile_files(pipeline)["pack.json"])
+    tables = [each for each in pack["calibration"]["tables"] if each["images"] == 1]
+    plain = [each for each in tables if each["list"] is None and each["place"] is None]
+    marked = {(each["rule"], each["guarantee"]): each["usual"] for each in plain}
+    assert marked["average_k", None]
+    assert marked["coverage", "mean"]
+    assert sum(marked.values()) == len({rule for rule, _ in marked}) < len(marked)
+
+
 def test_a_picture_from_a_formula_checks_an_app(pipeline: Pipeline) -> None:
     files = mobile_files(pipeline)
     check, snippet = json.loads(files["check.json"]), Snippet(files["pack.json"])

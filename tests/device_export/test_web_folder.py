@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,12 +22,13 @@ from florilege.models.images import Preprocess, load
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import IdentifyQuery
 from tests.server import garden
+from tests.server.test_rejection_by_features import MINT
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import FilePayload, Page
 
-from benchmarks.sets.offline import FLAGS, Handler, StaticHost, ask
+from benchmarks.sets.offline import FLAGS, Handler, StaticHost, ask, wait_until
 
 browser = pytest.mark.browser
 STATUS = "document.querySelector('#offline')?.textContent"
@@ -92,11 +94,11 @@ def offline(chromium: Any, folder: Path) -> Iterator["Page"]:
     host, context = StaticHost(folder), chromium.new_context(locale="en-GB")
     page = context.new_page()
     page.goto(host.url)
-    page.wait_for_function(READY)
+    wait_until(page, READY)
     host.close()
     context.set_offline(True)
     page.reload()
-    page.wait_for_function(READY)
+    wait_until(page, READY)
     yield page
     context.close()
 
@@ -159,6 +161,7 @@ QUERIES: tuple[dict[str, Any], ...] = (
     {"region": "nowhere", "month": 12},
     {"region": "north", "month": 1, "rule": "balanced_average_k", "k": 2.0},
     {"reject": True},
+    {"min_score": 0.1, "include": ["scores"]},
 )
 
 
@@ -168,7 +171,8 @@ QUERIES: tuple[dict[str, Any], ...] = (
 def test_answers_without_a_network_are_those_of_the_server(
     offline: "Page", pipeline: Pipeline, query: dict[str, Any], count: int
 ) -> None:
-    for photos in ([BLURRED, *[garden.photo(1)] * 6][:count], [garden.DULL] * count):
+    for others in (garden.photo(1), garden.DULL, MINT):
+        photos = [others, *[BLURRED] * 6][:count]
         result = ask(offline, photos, **query)
         if query.get("rule") == "top_k" and count == 2:
             assert result["problem"]["code"] == "not_offered_offline"
@@ -191,6 +195,23 @@ def check_equal(ours: Any, theirs: Any, path: str = "") -> None:
         assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-9), path
     else:
         assert ours == theirs, path
+
+
+@browser
+def test_one_photo_of_an_unknown_class_makes_the_set_hold_none_of_these(offline: "Page") -> None:
+    script = """async () => {
+        const { predict } = await import("./offline/prediction.js");
+        const pack = await (await fetch("pack.json")).json();
+        pack.reference = { axes: [[1, 0], [0, 1]], directions: [[1, 0]] };
+        pack.calibration.rejection.unseen = [{ coverage: 0.9, threshold: 0.5 }];
+        const logits = new Array(pack.classes.length).fill(0);
+        return [[[1, 0]], [[0, 1]], [[1, 0], [0, 1]]].map((photos) => predict(
+            photos.map((features) => ({ logits, features })),
+            { none: true, languages: ["en"] },
+            pack,
+        ).set.none_of_these);
+    }"""
+    assert offline.evaluate(script) == [False, True, True]
 
 
 @browser
@@ -222,6 +243,7 @@ def test_a_set_holds_what_reaches_the_threshold(
         ({"k": 99.0}, "not_calibrated"),
         ({"k": 3.0, "rule": "coverage"}, "invalid_parameter"),
         ({"only": ["1001"]}, "not_offered_offline"),
+        ({"always": ["1001"]}, "not_offered_offline"),
         ({"include": ["marginals"]}, "not_offered_offline"),
         ({"list": "berge"}, "unknown_list"),
         ({"latitude": 3, "longitude": 4}, "invalid_parameter"),
@@ -257,19 +279,19 @@ def test_a_photo_that_cannot_be_used_says_why(offline: "Page", photo: bytes, cod
 def test_the_page_shows_the_set_of_a_photo_without_a_network(
     offline: "Page", pipeline: Pipeline
 ) -> None:
-    file = {"name": "flower.png", "mimeType": "image/png", "buffer": BLURRED}
-    offline.set_input_files("#file", [file, file])  # type: ignore[arg-type]
+    file: FilePayload = {"name": "flower.png", "mimeType": "image/png", "buffer": BLURRED}
+    offline.set_input_files("#file", [file, file])
     offline.wait_for_selector("#result:not([hidden])")
     ids = offline.eval_on_selector_all("#members .card", "all => all.map((e) => e.dataset.classId)")
     answer = pipeline([BLURRED] * 2, IdentifyQuery().localized("en-GB"), "test").answer
     assert ids == [each.class_id for each in answer.results]
     pictures = "[...document.images].every((each) => each.complete && each.naturalWidth > 0)"
-    offline.wait_for_function(pictures)
+    wait_until(offline, pictures)
     offline.goto(offline.url + "species.html")
     offline.fill("#q", "viola")
-    offline.wait_for_function("document.querySelectorAll('.card').length === 2")
+    wait_until(offline, "document.querySelectorAll('.card').length === 2")
     offline.go_back()
-    offline.wait_for_function(READY)
+    wait_until(offline, READY)
 
 
 @browser
@@ -279,7 +301,7 @@ def test_a_browser_without_simd_is_refused(opened: Opened, folder: Path) -> None
     script = worker / "offline" / "downloads.js"
     script.write_text("WebAssembly.validate = () => false;\n" + script.read_text())
     page = opened(worker)
-    page.wait_for_function(f"{STATUS}?.includes('SIMD')")
+    wait_until(page, f"{STATUS}?.includes('SIMD')")
     assert ask(page, [BLURRED])["problem"]["code"] == "no_simd"
 
 
@@ -292,11 +314,11 @@ def test_half_a_model_is_fetched_again(opened: Opened, folder: Path) -> None:
     for damage in (whole[: len(whole) // 2], whole[:-1] + b"?"):
         network.write_bytes(damage)
         page = opened(torn)
-        page.wait_for_function(f"{STATUS}?.includes('not completely here')")
+        wait_until(page, f"{STATUS}?.includes('not completely here')")
         assert ask(page, [BLURRED])["problem"]["code"] == "download_incomplete"
         network.write_bytes(whole)
         assert ask(page, [BLURRED])["answer"]["set"]["size"] > 0
-        page.wait_for_function(READY)
+        wait_until(page, READY)
 
 
 @browser
@@ -310,18 +332,20 @@ def test_an_interrupted_download_continues_where_it_stopped(
         if self.path != f"/{network.name}":
             return usual(self)
         ranges.append(self.headers["Range"])
-        self.send_response(206 if len(ranges) > 1 else 200)
-        self.send_header("Content-Length", str(len(content) - 100 * (len(ranges) - 1)))
+        start = 100 if ranges[-1] else 0
+        self.send_response(206 if start else 200)
+        self.send_header("Content-Length", str(len(content) - start))
         self.end_headers()
-        self.wfile.write(content[:100] if len(ranges) == 1 else content[100:])
+        self.wfile.write(content[start : None if start else 100])
+        time.sleep(0.0 if start else 0.5)  # the browser has read it when the connection ends
         self.close_connection = True
         return None
 
     monkeypatch.setattr(Handler, "do_GET", interrupted)
     page = opened(folder)
-    page.wait_for_function(f"{STATUS}?.includes('not completely here')")
+    wait_until(page, f"{STATUS}?.includes('not completely here')")
     page.click("#offline button")
-    page.wait_for_function(READY)
+    wait_until(page, READY)
     assert ranges == [None, "bytes=100-"]
 
 
@@ -333,7 +357,7 @@ def test_a_browser_that_keeps_no_files_says_so_and_answers(opened: Opened, folde
     denial = "caches.open = () => Promise.reject(new DOMException('', 'SecurityError'));\n"
     script.write_text(denial + script.read_text())
     page = opened(denied)
-    page.wait_for_function(f"{STATUS}?.includes('keeps no files')")
+    wait_until(page, f"{STATUS}?.includes('keeps no files')")
     assert ask(page, [BLURRED])["answer"]["set"]["size"] > 0
 
 
@@ -346,7 +370,7 @@ def test_a_network_that_the_browser_cannot_run_says_so(
     pack["network"] = web_folder._named(changed, b"no network", "onnx")
     write_folder(tmp_path / "out", {**changed, "pack.json": json.dumps(pack).encode()})
     page = opened(tmp_path / "out")
-    page.wait_for_function(f"{STATUS}?.includes('cannot run the model')")
+    wait_until(page, f"{STATUS}?.includes('cannot run the model')")
 
 
 @browser
@@ -356,7 +380,7 @@ def test_an_update_is_used_at_the_second_visit_and_fetches_only_what_changed(
     out, pack = tmp_path / "out", json.loads(contents["pack.json"])
     write_folder(out, contents)
     page = opened(out)
-    page.wait_for_function(READY)
+    wait_until(page, READY)
     changed = dict(contents)
     changed["card.json"] = contents["card.json"].replace(b"2026.11", b"2026.12")
     large = [pack[name]["path"] for name in web_folder.LARGE]
@@ -368,8 +392,8 @@ def test_an_update_is_used_at_the_second_visit_and_fetches_only_what_changed(
     (network,) = out.glob("*.onnx")
     network.unlink()
     page.reload()
-    page.wait_for_function("document.querySelector('#model').textContent.includes('2026.12')")
-    page.wait_for_function(READY)
+    wait_until(page, "document.querySelector('#model').textContent.includes('2026.12')")
+    wait_until(page, READY)
     kept = page.evaluate(KEPT)
     assert len(kept) == len({url.partition("?")[0] for url in kept})
     assert {url.rpartition(".")[2] for url in kept} >= {"onnx", "wasm", "reference"}
@@ -388,7 +412,7 @@ WAITING = """async () => {
 @browser
 def test_the_page_can_be_installed(opened: Opened, folder: Path) -> None:
     page = opened(folder)
-    page.wait_for_function(READY)
+    wait_until(page, READY)
     session = page.context.new_cdp_session(page)
     errors = session.send("Page.getInstallabilityErrors")["installabilityErrors"]
     assert [each["errorId"] for each in errors] == ["in-incognito"]  # as all windows of tests

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -11,7 +12,7 @@ from florilege.calibration.record.record_file import read_record
 from florilege.device_export import device_bundle
 from florilege.errors import BundleError, FlorilegeError, UsageError
 from florilege.export_cli import app
-from florilege.models import float16_weights
+from florilege.models import int16_weights
 from florilege.models.bundle import open_bundle
 from florilege.models.bundle.bundle import MODEL, replace_files
 from tests.device_export.conftest import bundle, photos, runtime
@@ -33,11 +34,11 @@ def refusal(*words: object) -> FlorilegeError:
 def test_weights_are_halved_and_calibrated_anew_if_the_sets_agree(
     bundle: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(float16_weights, "SMALL", 10)
+    monkeypatch.setattr(int16_weights, "SMALL", 10)
     words = (bundle, "--target", "mobile", "--data", photos, "--out", tmp_path / "out")
     result = export(*words, "--json")
     assert result.exit_code == 0, result.output
-    assert "half-precision weights give the same set for" in result.stderr
+    assert "16-bit weights give the same set for" in result.stderr
     content = json.loads(result.stdout)
     network = (tmp_path / "out" / MODEL).read_bytes()
     assert content == {
@@ -53,12 +54,12 @@ def test_weights_are_halved_and_calibrated_anew_if_the_sets_agree(
     assert ks == old.ks("average_k")
     assert [each["name"] for each in calibration["lists"]] == ["heath"]
     assert calibration["place_strength"] > 0
-    assert onnx.TensorProto.FLOAT16 in types(network)
+    assert onnx.TensorProto.INT16 in types(network)
     assert open_bundle(bundle).read(MODEL) != network
 
     monkeypatch.setattr(device_bundle, "LEAST_EQUAL", 1.1)
     strict = export(*words)
-    assert "the weights keep single precision" in strict.stderr
+    assert "the weights keep 32 bits" in strict.stderr
     assert (tmp_path / "out" / MODEL).read_bytes() == open_bundle(bundle).read(MODEL)
 
 
@@ -66,19 +67,27 @@ def types(network: bytes) -> set[int]:
     return {each.data_type for each in onnx.load_from_string(network).graph.initializer}
 
 
-def test_halving_keeps_small_tensors_and_those_it_would_overflow(
+def test_halving_rounds_large_tensors_by_rows_and_leaves_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    model = onnx.load_from_string(garden.network())
-    for size, largest in ((20, 1.0), (20, 7e4), (9, 1.0)):
-        values = np.linspace(0, largest, size, dtype=np.float32)
-        name = f"{size} to {largest}"
-        model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
-    monkeypatch.setattr(float16_weights, "SMALL", 20)
-    halved = onnx.load_from_string(float16_weights.halve_weights(model.SerializeToString()))
-    names = {each.name for each in halved.graph.initializer if each.data_type == 10}
-    assert names == {"20 to 1.0_float16", "weights_float16"}
-    onnx.checker.check_model(halved)
+    random, graph = np.random.default_rng(0), onnx.load_from_string(garden.network())
+    large = random.normal(size=(5, 4)) * np.array([[1.0], [1e-4], [0.0], [1e5], [3.0]])
+    odd = np.full((5, 4), np.inf)
+    tensors = {"large": large, "small": large[:, :3], "flat": np.ones(40), "odd": odd}
+    for name, values in tensors.items():
+        tensor = onnx.numpy_helper.from_array(values.astype(np.float32), name)
+        graph.graph.initializer.append(tensor)
+    monkeypatch.setattr(int16_weights, "SMALL", 20)
+    halved = onnx.load_from_string(int16_weights.halve_weights(graph.SerializeToString()))
+    names = {each.name for each in halved.graph.initializer if each.data_type == 5}
+    assert names == {"large/int16", "weights/int16"}
+    halved.graph.output.append(onnx.ValueInfoProto(name="large"))
+    session = onnxruntime.InferenceSession(halved.SerializeToString())
+    (wide,) = session.run(
+        ["large"], {"image": np.zeros((1, garden.SIDE, garden.SIDE, 3), np.uint8)}
+    )
+    steps = np.abs(large).max(axis=1, keepdims=True) / (2**15 - 1)
+    assert (np.abs(wide - large) <= 0.51 * steps).all()
 
 
 def test_the_web_page_is_exported_with_its_sizes(

@@ -29,7 +29,8 @@ export function predict(outputs, query, pack) {
   const ranking = places.map((at, number) => resultOf(at, number + 1, drawn, pack.classes[indices[at]], query));
   if (place.inRange) ranking.forEach((one, number) => { one.in_range = place.inRange[indices[places[number]]]; });
   const include = query.include ?? [];
-  const results = ranking.slice(0, include.includes("scores") ? undefined : size).slice(0, query.max_results ?? undefined);
+  const results = ranking.slice(0, include.includes("scores") ? undefined : size)
+    .filter((one) => one.score >= (query.min_score ?? -Infinity)).slice(0, query.max_results ?? undefined);
   const none = query.none ? noneOfThese(outputs, query, pack) : null;
   const calibrated = setting.calibrated && rejection.verdict !== "rejected";
   return {
@@ -41,7 +42,7 @@ export function predict(outputs, query, pack) {
     },
     set: {
       ...requested(setting), ...described(setting, calibrated), score_kind: calibration.score_kind,
-      head: calibration.head, size, none_of_these: none, truncated: Math.min(size, results.length) < size,
+      head: calibration.head, size, none_of_these: none, truncated: results.filter((one) => one.in_set).length < size,
     },
     best_match: size ? ranking[0].taxon.scientific_name : null,
     results,
@@ -81,8 +82,8 @@ function described({ table, point }, calibrated) {
 /** The table and threshold for a query, and whether it was calibrated for these photos and classes. */
 function operatingPoint(calibration, query, images, list, kind) {
   const rule = query.rule ?? "average_k";
-  if ((query.only ?? []).length || (query.include ?? []).includes("marginals")) {
-    throw refused("not_offered_offline", "`only` and `include=marginals` need the server");
+  if ((query.only ?? query.always ?? []).length || (query.include ?? []).includes("marginals")) {
+    throw refused("not_offered_offline", "`only`, `always` and `include=marginals` need the server");
   }
   const usual = calibration.tables.filter((table) => table.rule === rule);
   const guarantee = query.guarantee ?? usual.find((table) => table.usual)?.guarantee ?? null;
