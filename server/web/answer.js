@@ -56,20 +56,16 @@ function announce(text) {
   by("said").textContent = [...unfamiliar, text, ...warnings].join(" ");
 }
 
-/**
- * The hit rate in words: of all sets drawn this way, never of this one.
- *
- * Its lower end is `bound`, which holds for every position of the slider at once, or else that of
- * the interval.
- */
+/** The hit rate in words, of all sets drawn this way; `bound` holds for all of the slider. */
 function odds(rate, bound) {
   if (!rate) return words.oddsUnknown;
   const share = rate.value;
   const lower = bound ?? rate.ci95?.[0];
   const least = lower == null ? null : number(Math.floor(100 * lower));
+  const about = number(Math.round(100 * share));
   if (share > 0.995 && least) return words.oddsMost(least);
   if (share < 0.005) return words.oddsFew;
-  return least ? words.oddsLeast(number(Math.round(100 * share)), least) : words.odds(number(Math.round(100 * share)));
+  return least ? words.oddsLeast(about, least) : words.odds(about);
 }
 
 function groups(results) {

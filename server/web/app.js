@@ -128,12 +128,6 @@ function showProgress(share) {
   by("sent").value = share;
 }
 
-/** The answer to photos that waited for a network. */
-async function askLater(photos, query) {
-  await loadCard();
-  return ask(photos, query);
-}
-
 /** Remove the last answer, so that it is never mistaken for the next one. */
 function clear() {
   state.answer = null;
@@ -216,7 +210,7 @@ wirePhotos(() => {
   state.queued = null;
   identify();
 });
-wireHistory(showEntry, askLater);
+wireHistory(showEntry, (photos, query) => loadCard().then(() => ask(photos, query)));
 by("k").addEventListener("input", () => choose(points()[Number(by("k").value)].k));
 by("list").addEventListener("change", () => files().length && identify());
 if (window.matchMedia("(pointer: coarse)").matches) {

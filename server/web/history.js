@@ -1,6 +1,7 @@
 // Past answers, and photos that wait for a network; both on this device only.
 import { called } from "./cards.js";
 import { button, by, element, minute, number, words } from "./page.js";
+import { shrink } from "./shrink.js";
 import { all, clear, isKept, put, remove } from "./storage.js";
 
 const MOST = 30;
@@ -15,19 +16,14 @@ let pictures = []; // addresses of those in the list
 export function wireHistory(onOpen, send) {
   openEntry = onOpen;
   sendPhotos = send;
-  by("forget").addEventListener("click", async () => {
-    await clear();
-    await show();
-    by("history-said").textContent = words.forgot;
-  });
-  window.addEventListener("online", () => sendWaiting());
+  by("forget").addEventListener("click", () => clear().then(show));
+  window.addEventListener("online", sendWaiting);
   show();
   sendWaiting();
 }
 
-/** Keep an answer with a small picture of its first photo. */
 export async function keepAnswer(answer, photos, id) {
-  await put({ id, answer: { ...answer, results: answer.results.slice(0, 100) }, picture: await small(photos[0]) });
+  await put({ id, answer: { ...answer, results: answer.results.slice(0, 100) }, picture: await shrink(photos[0], SIDE) });
   const old = (await all()).filter((entry) => entry.answer).slice(0, -MOST);
   for (const entry of old) await remove(entry.id);
   await show();
@@ -36,31 +32,27 @@ export async function keepAnswer(answer, photos, id) {
 /** Keep photos to send later, if `problem` is that there is no network; returns their id, or null. */
 export async function keepPhotos(photos, query, problem, id) {
   if (!WITHOUT_NETWORK.includes(problem?.code)) return null;
-  const own = await put({ id, photos, query, picture: await small(photos[0]) });
+  const own = await put({ id, photos, query, picture: await shrink(photos[0], SIDE) });
   await show();
   return own;
 }
 
-/** Send what waits, one after the other, until one fails. */
-export async function sendWaiting() {
+/** Send what waits, one after the other, until one fails; what the server refuses is deleted. */
+async function sendWaiting() {
   if (isSending || !navigator.onLine) return;
   isSending = true;
-  try {
-    for (const entry of (await all()).filter((each) => each.photos)) {
-      const answer = await sendPhotos(entry.photos, entry.query);
-      await keepAnswer(answer, entry.photos, entry.id);
+  for (const { id, photos, query } of (await all()).filter((each) => each.photos)) {
+    const answer = await sendPhotos(photos, query).catch((problem) => problem);
+    if (answer.results) {
+      await keepAnswer(answer, photos, id);
       by("history-said").textContent = words.sentLater(nameOf(answer));
-    }
-  } catch (problem) { // what the server refuses is not sent again and again
-    const [entry] = (await all()).filter((each) => each.photos);
-    if (entry && !WITHOUT_NETWORK.includes(problem?.code) && problem?.retryable === false) {
-      await remove(entry.id);
-      by("history-said").textContent = words.problems[problem.code]?.[0] ?? words.problems.unknown[0];
-    }
-  } finally {
-    isSending = false;
-    await show();
+    } else if (answer.retryable === false) {
+      await remove(id);
+      by("history-said").textContent = words.problems[answer.code]?.[0] ?? words.problems.unknown[0];
+    } else break;
   }
+  isSending = false;
+  await show();
 }
 
 async function show() {
@@ -72,7 +64,7 @@ async function show() {
   by("entries").replaceChildren(...entries.map(item));
 }
 
-function item(entry) {
+function item(entry, index) {
   const row = element("li");
   const text = entry.answer ? nameOf(entry.answer) : words.waits(number(entry.photos.length));
   const opens = button("entry", "", () => entry.answer && openEntry(entry));
@@ -85,8 +77,8 @@ function item(entry) {
     opens.append(image);
   }
   opens.append(element("span", "", text), element("small", "", minute(entry.id)));
-  const away = button("remove", "×", async () => { await remove(entry.id); await show(); });
-  away.setAttribute("aria-label", words.removeEntry(text));
+  const away = button("remove", "×", () => remove(entry.id).then(show));
+  away.setAttribute("aria-label", words.remove(index + 1));
   row.append(opens, away);
   return row;
 }
@@ -95,16 +87,4 @@ function nameOf(answer) {
   const [first] = answer.results.filter((result) => result.in_set);
   if (!first) return words.none;
   return answer.set.size > 1 ? words.andOthers(called(first.taxon), number(answer.set.size - 1)) : called(first.taxon);
-}
-
-async function small(file) {
-  const bitmap = await createImageBitmap(file, { imageOrientation: "from-image" }).catch(() => null);
-  if (!bitmap) return null;
-  const canvas = document.createElement("canvas");
-  const scale = SIDE / Math.min(bitmap.width, bitmap.height);
-  canvas.width = canvas.height = SIDE;
-  const [width, height] = [scale * bitmap.width, scale * bitmap.height];
-  canvas.getContext("2d")?.drawImage(bitmap, (SIDE - width) / 2, (SIDE - height) / 2, width, height);
-  bitmap.close();
-  return new Promise((done) => canvas.toBlob(done, "image/jpeg", 0.8));
 }

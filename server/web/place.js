@@ -28,7 +28,6 @@ export function placeQuery() {
 
 function locate(onChange) {
   if (!navigator.geolocation) return fail();
-  by("here-said").textContent = words.locating;
   navigator.geolocation.getCurrentPosition(
     ({ coords }) => {
       // half a cell is precise enough, and says less of the person

@@ -1,19 +1,15 @@
 // Photos are made smaller before they are sent: upright, and without the camera's data.
 
 const LONGEST = 1600; // pixels; the network sees fewer
-const QUALITY = 0.92;
 const SCANNED = 2 ** 18; // metadata comes first
 const METADATA = ["Exif\0", "ns.adobe.com/xap", "eXIf", "tEXt", "iTXt", "zTXt", "EXIF", "XMP "];
 
-/**
- * A smaller copy of a photo; the photo itself where it is small and says nothing of its camera, or
- * where the browser cannot read it.
- */
-export async function shrink(file) {
+/** A smaller copy of a photo; itself where it is small and silent, or cannot be read here. */
+export async function shrink(file, longest = LONGEST) {
   const bitmap = await createImageBitmap(file, { imageOrientation: "from-image" }).catch(() => null);
   if (!bitmap) return file;
   try {
-    const scale = Math.min(1, LONGEST / Math.max(bitmap.width, bitmap.height));
+    const scale = Math.min(1, longest / Math.max(bitmap.width, bitmap.height));
     if (scale === 1 && !(await hasMetadata(file))) return file;
     return (await copy(bitmap, scale, file.name)) ?? file;
   } finally {
@@ -36,7 +32,7 @@ async function copy(bitmap, scale, name) {
   context.fillRect(0, 0, canvas.width, canvas.height);
   context.imageSmoothingQuality = "high";
   context.drawImage(bitmap, 0, 0, canvas.width, canvas.height);
-  const blob = await new Promise((done) => canvas.toBlob(done, "image/jpeg", QUALITY));
+  const blob = await new Promise((done) => canvas.toBlob(done, "image/jpeg", 0.92));
   return blob && new File([blob], name.replace(/(\.\w+)?$/, ".jpg"), { type: "image/jpeg" });
 }
 

@@ -8,7 +8,6 @@ let opened = null;
 /** Whether this browser keeps what is stored. */
 export const isKept = async () => (await open()) !== null;
 
-/** Store an entry; returns its id. */
 export async function put(entry) {
   const id = entry.id ?? Date.now() + Math.random();
   const whole = { ...entry, id };
@@ -17,7 +16,6 @@ export async function put(entry) {
   return id;
 }
 
-/** All entries, the oldest first. */
 export async function all() {
   const stored = await act("readonly", (store) => store.getAll()).catch(() => null);
   return stored ?? [...memory.values()].sort((a, b) => a.id - b.id);
@@ -28,7 +26,6 @@ export async function remove(id) {
   await act("readwrite", (store) => store.delete(id)).catch(() => null);
 }
 
-/** Delete everything. */
 export async function clear() {
   memory.clear();
   await act("readwrite", (store) => store.clear()).catch(() => null);
