@@ -28,7 +28,7 @@ LINES = {  # of code with comments and blank lines, by folder; florilege: what a
     "server": Limit(8_105, 5_600),
     "calibration": Limit(10_810, 8_300),
     "models": Limit(5_490, 4_200),
-    "data": Limit(4_080, 3_300),
+    "data": Limit(4_090, 3_300),
     "florilege": Limit(2_910, 2_000),
 }
 PUBLIC_NAMES = Limit(899, 760)
