@@ -1,0 +1,29 @@
+"""The notebooks of the documentation run from top to bottom."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+NOTEBOOKS = sorted((Path(__file__).parents[1] / "docs" / "notebooks").glob("*.ipynb"))
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("ignore")  # of the packages that run notebooks
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nbclient = pytest.importorskip("nbclient")
+    nbformat = pytest.importorskip("nbformat")
+    for name in ("HOME", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
+        monkeypatch.setenv(name, str(tmp_path / name.lower()))
+    notebook = nbformat.read(path, as_version=4)
+    work = tmp_path / "work"
+    work.mkdir()
+    resources = {"metadata": {"path": str(work)}}
+    nbclient.NotebookClient(notebook, timeout=240, resources=resources).execute()
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_stored_without_outputs(path: Path) -> None:
+    cells = json.loads(path.read_text("utf-8"))["cells"]
+    assert not [cell for cell in cells if cell.get("outputs") or cell.get("execution_count")]
