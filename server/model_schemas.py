@@ -51,6 +51,13 @@ class ListedClasses(ResponseModel):
     points: Points = Field(description="For one photo, by increasing k or coverage.")
 
 
+class KnownPlace(ResponseModel):
+    """What a rule is calibrated for where the place of the photo is known."""
+
+    place: PlaceKind = Field(description="What is known of it.")
+    points: list[Point] = Field(description="For one photo, by increasing k or coverage.")
+
+
 class RuleInfo(ResponseModel):
     """A rule with everything it is calibrated for."""
 
@@ -66,6 +73,9 @@ class RuleInfo(ResponseModel):
     )
     lists: list[ListedClasses] = Field(
         description="Lists it is calibrated for; request them with `list`."
+    )
+    places: list[KnownPlace] = Field(
+        description="What of a place it is calibrated for; request it with `region` and `month`."
     )
 
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final, get_args
 
-from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.record.operating_point import OperatingPoint
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.rules import RULES, RuleName
@@ -14,6 +13,7 @@ from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.restriction import ClassLists
 from florilege.server.http.cached_response import CachedResponse
 from florilege.server.model_schemas import (
+    KnownPlace,
     Limits,
     ListedClasses,
     ModelCard,
@@ -118,21 +118,18 @@ def _rule(
             if each.calibrated_as is not None
             if (points := _points(record, rule, list_name=each.calibrated_as))
         ],
+        places=[
+            KnownPlace(place=kind, points=_described(points))
+            for kind in get_args(PlaceKind)
+            if (points := _points(record, rule, place=kind))
+        ],
     )
 
 
-def _points(
-    record: CalibrationRecord,
-    rule: RuleName,
-    *,
-    images: int = 1,
-    guarantee: Guarantee | None = None,
-    list_name: str | None = None,
-) -> list[OperatingPoint]:
-    """All calibrated points of a rule with these photos, this guarantee and this list."""
+def _points(record: CalibrationRecord, rule: RuleName, **conditions: Any) -> list[OperatingPoint]:
+    """All calibrated points of a rule under the conditions that `CalibrationRecord.ks` takes."""
     asks = RULES[rule].asks
-    values = record.ks(rule, images=images, guarantee=guarantee, list_name=list_name)
-    conditions: dict[str, Any] = {"images": images, "guarantee": guarantee, "list_name": list_name}
+    values = record.ks(rule, **conditions)
     return [record.point(rule, **conditions, **dict[str, Any]({asks: value})) for value in values]
 
 

@@ -40,7 +40,7 @@ export function showSet(answer, results, point, action) {
 function showHeading(size, point, images) {
   const heading = size === 0 ? words.none : size === 1 ? words.one : words.several(number(size));
   by("answer-title").textContent = heading;
-  by("odds").textContent = size === 0 ? words.oddsEmpty : odds(point?.hit_rate);
+  by("odds").textContent = size === 0 ? words.oddsEmpty : odds(point?.hit_rate, point?.least_coverage);
   by("basis").hidden = size === 0 || !point?.hit_rate;
   if (point?.hit_rate) {
     const use = words.photoUse[point.hit_rate.selection_split];
@@ -56,12 +56,16 @@ function announce(text) {
   by("said").textContent = [...unfamiliar, text, ...warnings].join(" ");
 }
 
-/** The hit rate in words: of all sets drawn this way, never of this one. */
-function odds(rate) {
+/** The hit rate in words, of all sets drawn this way; `bound` holds for all of the slider. */
+function odds(rate, bound) {
   if (!rate) return words.oddsUnknown;
   const share = rate.value;
-  if (share > 0.995 && rate.ci95) return words.oddsMost(number(Math.floor(100 * rate.ci95[0])));
-  return share < 0.005 ? words.oddsFew : words.odds(number(Math.round(100 * share)));
+  const lower = bound ?? rate.ci95?.[0];
+  const least = lower == null ? null : number(Math.floor(100 * lower));
+  const about = number(Math.round(100 * share));
+  if (share > 0.995 && least) return words.oddsMost(least);
+  if (share < 0.005) return words.oddsFew;
+  return least ? words.oddsLeast(about, least) : words.odds(about);
 }
 
 function groups(results) {

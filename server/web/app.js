@@ -1,16 +1,20 @@
 // The page: photos in, the set out. All content from the server is shown as text, never as markup.
 import { showAbout, showSet } from "./answer.js";
 import { offerFeedback } from "./feedback.js";
+import { keepAnswer, keepPhotos, wireHistory } from "./history.js";
 import { button, by, element, fixed, number, speak, words } from "./page.js";
-import { files, limitPhotos, wirePhotos } from "./photos.js";
+import { files, limitPhotos, showPicture, wirePhotos } from "./photos.js";
+import { offerPlace, placeQuery } from "./place.js";
 import { showProblem } from "./problems.js";
 import { identify as ask, modelInfo } from "./service.js";
 import { averageK, draw, nearestPoint, pointsFor } from "./sets.js";
+import { shrink } from "./shrink.js";
 
 const PRESETS = [1, 2, 3, 5, 10];
 const PATIENCE_S = 60; // beyond the server's own deadline for an upload
 
-const state = { card: null, answer: null, k: null, asking: null, action: () => null };
+const narrow = window.matchMedia("(max-width: 52rem)");
+const state = { card: null, answer: null, k: null, asking: null, queued: null, action: () => null };
 
 // ---- the model -------------------------------------------------------------------------------
 
@@ -22,7 +26,9 @@ async function loadCard() {
   limitPhotos(card.limits.max_images);
   by("model").textContent = words.modelLine(card.model.name, card.model.version, number(card.classes));
   if (card.feedback_photos) by("private").textContent = words.privateUnless;
+  by("one-plant").textContent = words.onePlant(number(card.limits.max_images));
   showLists(card.lists ?? []);
+  offerPlace(card.places, () => files().length && identify());
 }
 
 function showLists(lists) {
@@ -39,10 +45,17 @@ function showLists(lists) {
 
 // ---- the slider ------------------------------------------------------------------------------
 
-const points = () => pointsFor(averageK(state.card), state.answer);
+/** Settings of the slider; that of the answer alone where the model has others by now. */
+function points() {
+  const { set, model } = state.answer;
+  if (model.calibration_id !== state.card?.model.calibration_id) return [set];
+  return pointsFor(averageK(state.card), state.answer);
+}
+
 const index = () => nearestPoint(points(), state.k);
 
 function showDial() {
+  by("dial").hidden = points().length < 2;
   by("k").max = String(points().length - 1);
   const presets = PRESETS.filter((k) => points().some((one) => one.k === k));
   by("presets").replaceChildren(...presets.map((k) => {
@@ -78,30 +91,41 @@ async function identify() {
   const asking = new AbortController();
   state.asking = asking;
   setBusy(true);
+  const photos = await Promise.all(files().map(shrink));
+  const query = { include: ["scores"], list: by("list").value, ...placeQuery() };
   try {
     await loadCard();
-    const answer = await askAbout(files(), asking);
+    const answer = await askAbout(photos, query, asking);
     if (answer.model.calibration_id !== state.card.model.calibration_id) {
       state.card = null; // the server now has other thresholds
       await loadCard();
     }
     if (asking === state.asking) showAnswer(answer);
+    keepAnswer(answer, photos, state.queued);
   } catch (problem) {
-    if (asking === state.asking) showProblem(problem, identify);
+    if (asking === state.asking) {
+      state.queued = await keepPhotos(photos, query, problem, state.queued);
+      showProblem(problem, identify, state.queued ? words.queued : "");
+    }
   }
   if (asking === state.asking) setBusy(false);
 }
 
-async function askAbout(photos, asking) {
+async function askAbout(photos, query, asking) {
   const { max_body_bytes: most, upload_deadline_s: deadline } = state.card.limits;
   if (photos.reduce((sum, photo) => sum + photo.size, 0) > most) throw { code: "body_too_large" };
-  const query = { include: ["scores"], list: by("list").value };
   const timer = setTimeout(() => asking.abort(), 1000 * (deadline + PATIENCE_S));
   try {
-    return await ask(photos, query, { signal: asking.signal });
+    return await ask(photos, query, { signal: asking.signal, onProgress: showProgress });
   } finally {
     clearTimeout(timer);
   }
+}
+
+/** How much of the photos has been sent; the ring shows that the server works. */
+function showProgress(share) {
+  by("sent").hidden = share >= 1;
+  by("sent").value = share;
 }
 
 /** Remove the last answer, so that it is never mistaken for the next one. */
@@ -113,6 +137,7 @@ function clear() {
 
 function setBusy(busy) {
   by("busy").hidden = !busy;
+  by("sent").hidden = true;
   by("waiting").hidden = !busy;
   by("answer").setAttribute("aria-busy", String(busy));
 }
@@ -123,12 +148,31 @@ function showAnswer(answer) {
   state.answer = answer;
   const { feedback, feedback_licence: licence } = state.card;
   state.action = feedback ? offerFeedback(answer, licence, () => widen(answer), show) : () => null;
+  present(answer);
+}
+
+/** Show a past answer again, with the figures it had. */
+async function showEntry({ answer, picture }) {
+  state.asking?.abort();
+  state.asking = null;
+  clear();
+  setBusy(false);
+  await loadCard().catch(() => null); // without a network the answer has its own figures
+  state.answer = answer;
+  state.k = answer.set.k;
+  state.action = () => null;
+  by("feedback").hidden = true;
+  if (picture) showPicture(picture);
+  present(answer);
+}
+
+function present(answer) {
   by("details").open = false;
   showDial();
   showAbout(answer);
   show();
   by("result").hidden = false;
-  if (window.matchMedia("(max-width: 52rem)").matches) by("answer").scrollIntoView();
+  if (narrow.matches) by("answer").scrollIntoView();
 }
 
 function show() {
@@ -153,8 +197,20 @@ function start() {
   loadCard().catch((problem) => showProblem(problem, start));
 }
 
+/** On a phone the results come before the slider. */
+function placeDial() {
+  if (narrow.matches) by("show-all").after(by("dial"));
+  else by("rollup").before(by("dial"));
+}
+
 speak();
-wirePhotos(identify);
+placeDial();
+narrow.addEventListener("change", placeDial);
+wirePhotos(() => {
+  state.queued = null;
+  identify();
+});
+wireHistory(showEntry, (photos, query) => loadCard().then(() => ask(photos, query)));
 by("k").addEventListener("input", () => choose(points()[Number(by("k").value)].k));
 by("list").addEventListener("change", () => files().length && identify());
 if (window.matchMedia("(pointer: coarse)").matches) {

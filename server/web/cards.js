@@ -7,12 +7,13 @@ const MOST_OTHER_NAMES = 3;
 export const called = (taxon) => taxon.common_names[0]?.name ?? taxon.scientific_name;
 
 /** A list item; `pictured` leaves room for a picture, `control` is its control, or null. */
-export function speciesCard({ class_id, taxon }, pictured, control = null) {
+export function speciesCard({ class_id, taxon, in_range }, pictured, control = null) {
   const card = element("li", "card");
   card.dataset.classId = class_id;
   if (pictured) card.append(portrait(taxon));
   const text = element("div", "names");
   text.append(...names(taxon));
+  if (in_range === false) text.append(element("p", "also", words.outOfRange));
   const actions = element("p", "actions");
   actions.append(...[control, link(taxon)].filter(Boolean));
   if (actions.hasChildNodes()) text.append(actions);

@@ -48,6 +48,9 @@ export const range = (ends, format) => ends.map(format).join("–");
 
 export const day = (time) => new Intl.DateTimeFormat(spoken, { dateStyle: "long" }).format(new Date(time));
 
+export const minute = (time) =>
+  new Intl.DateTimeFormat(spoken, { dateStyle: "medium", timeStyle: "short" }).format(time);
+
 /** A score for people: two significant digits. */
 export function readable(score) {
   if (score >= 0.995) return fixed(score, 3);

@@ -72,6 +72,15 @@ function show() {
   by("more").hidden = photos.length >= most;
 }
 
+/** Show the picture of a past answer in place of the photos. */
+export function showPicture(picture) {
+  photos.forEach((photo) => URL.revokeObjectURL(photo.url));
+  photos = [{ file: new File([picture], "", { type: picture.type }), url: URL.createObjectURL(picture) }];
+  show();
+  photos = []; // they are not sent again
+  by("more").hidden = true;
+}
+
 function showPreview(photo) {
   const image = by("photo");
   const caption = by("no-preview");

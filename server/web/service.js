@@ -12,9 +12,24 @@ export async function identify(photos, query, { onProgress = () => {}, signal } 
     const content = await photo.arrayBuffer().catch(() => { throw { code: "unreadable_file" }; });
     form.append("images", new Blob([content], { type: photo.type }), photo.name);
   }
-  const answer = await ask(`v1/identify?${parameters(query)}`, { method: "POST", body: form, signal });
-  onProgress(1);
-  return answer;
+  return answerOf(await upload(`v1/identify?${parameters(query)}`, form, onProgress, signal));
+}
+
+/** Send a form; unlike fetch, this tells how much of it has left. */
+function upload(path, form, onProgress, signal) {
+  return new Promise((resolve, reject) => {
+    const request = new XMLHttpRequest();
+    const fail = () => reject({ code: signal?.aborted ? "timeout" : navigator.onLine ? "unreachable" : "offline" });
+    request.open("POST", path);
+    request.upload.onprogress = ({ loaded, total }) => onProgress(loaded / total);
+    request.onerror = request.onabort = fail;
+    request.onload = () => resolve(new Response(request.response, {
+      status: request.status,
+      headers: { "content-type": request.getResponseHeader("content-type") ?? "" },
+    }));
+    signal?.addEventListener("abort", () => request.abort());
+    request.send(form);
+  });
 }
 
 /** The model card. */
@@ -37,6 +52,10 @@ async function ask(path, options) {
   const response = await fetch(path, options).catch((error) => {
     throw { code: error.name === "AbortError" ? "timeout" : navigator.onLine ? "unreachable" : "offline" };
   });
+  return answerOf(response);
+}
+
+async function answerOf(response) {
   const status = response.status;
   const content = await json(response);
   if (response.ok && content) return content;

@@ -5,13 +5,14 @@ export function averageK(card) {
   return card.rules.find((rule) => rule.rule === "average_k");
 }
 
-/** The thresholds of an answer: those of its list, of its number of photos, or of one photo. */
+/** The thresholds of an answer: those of its list, place or number of photos, or of one photo. */
 export function pointsFor(rule, answer) {
   if (!answer) return rule.points;
   const { k, lambda } = answer.set;
   const tables = [
     ...(rule.lists ?? []).filter((one) => one.list === answer.query.list),
     ...rule.several.filter((one) => one.images === answer.query.images),
+    ...(answer.query.region ? rule.places ?? [] : []),
   ];
   const drawn = (table) => table.points.some((point) => point.k === k && point.lambda === lambda);
   return (tables.find(drawn) ?? rule).points;

@@ -7,10 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypedDict
 
-Calibrated = Literal[
-    "region",
-    "region_and_month",
-]
 Guarantee = Literal[
     "mean",
     "probability",
@@ -19,6 +15,10 @@ Include = Literal[
     "scores",
     "marginals",
     "rollup",
+]
+Place = Literal[
+    "region",
+    "region_and_month",
 ]
 Rank = Literal[
     "genus",
@@ -302,18 +302,6 @@ class FeedbackReceipt:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
-    """The limits of one request."""
-
-    max_body_bytes: int
-    max_pixels: int
-    max_images: int
-    upload_deadline_s: float
-    media_types: tuple[str, ...]
-    """Accepted image types."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Point:
     """One calibrated setting of a rule."""
 
@@ -325,6 +313,28 @@ class Point:
     least_coverage: float | None
     macro_weight: float | None
     """For rules that favour rare species: 0 counts all photos alike, 1 all species."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KnownPlace:
+    """What a rule is calibrated for where the place of the photo is known."""
+
+    place: Place
+    """What is known of it."""
+    points: tuple[Point, ...]
+    """For one photo, by increasing k or coverage."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """The limits of one request."""
+
+    max_body_bytes: int
+    max_pixels: int
+    max_images: int
+    upload_deadline_s: float
+    media_types: tuple[str, ...]
+    """Accepted image types."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -356,7 +366,7 @@ class PlacesInfo:
     """What `region` may name; null for cells of a grid, which latitude and longitude name."""
     cell_degrees: float | None
     """Side of a cell; null for named regions."""
-    calibrated: tuple[Calibrated, ...]
+    calibrated: tuple[Place, ...]
     """What has thresholds of its own."""
     strength: float
     """How much a place counts: 0 not at all, 1 as recorded."""
@@ -409,6 +419,8 @@ class RuleInfo:
     """Other numbers of photos of one plant that it is calibrated for."""
     lists: tuple[ListedClasses, ...]
     """Lists it is calibrated for; request them with `list`."""
+    places: tuple[KnownPlace, ...]
+    """What of a place it is calibrated for; request it with `region` and `month`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,6 +3,7 @@
 The browser is Debian's Chromium, driven by playwright; without it these tests are skipped.
 """
 
+import io
 import json
 import re
 import shutil
@@ -11,7 +12,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
+from PIL import ExifTags, Image
 
 from florilege.server.settings import Settings
 from tests.server import garden
@@ -111,10 +114,15 @@ def wait_until(page: "Page", so: str) -> None:
     wait_for(lambda: bool(page.evaluate(so)))
 
 
+def choose(page: "Page", *photos: bytes) -> None:
+    """Choose photos."""
+    files: list[FilePayload] = [{**FILE, "buffer": photo} for photo in photos]
+    page.set_input_files("#file", files)
+
+
 def show(page: "Page", *photos: bytes) -> None:
     """Choose photos and wait for the answer."""
-    files: list[FilePayload] = [{**FILE, "buffer": photo} for photo in photos or (PHOTO,)]
-    page.set_input_files("#file", files)
+    choose(page, *(photos or (PHOTO,)))
     page.wait_for_selector("#result:not([hidden])")
 
 
@@ -187,8 +195,10 @@ def check_agrees(page: "Page", found: dict[str, Any]) -> None:
     assert ("not measured" in page.inner_text("#odds")) == (hits is None)
     if hits is not None and hits["value"] <= 0.995:
         assert f"About {round(100 * hits['value'])} of 100 sets" in page.inner_text("#odds")
+        bound = found["set"]["least_coverage"] or hits["ci95"][0]
+        assert page.inner_text("#odds").endswith(f"at least {int(100 * bound)}.")
     if hits is not None and hits["value"] > 0.995:
-        least = int(100 * hits["ci95"][0])
+        least = int(100 * (found["set"]["least_coverage"] or hits["ci95"][0]))
         assert f"At least {least} of 100 sets" in page.inner_text("#odds")
 
 
@@ -901,6 +911,141 @@ def test_a_page_without_a_server_says_so(opened: Opened) -> None:
         page.unroute(re.compile("/v1/"))
         page.click("#again")
         page.wait_for_selector("tbody, .card")
+
+
+SHRINK = """async (bytes) => {
+    const { shrink } = await import("./shrink.js");
+    const sent = await shrink(new File([new Uint8Array(bytes)], "a.photo", { type: "image/x" }));
+    return [...new Uint8Array(await sent.arrayBuffer())];
+}"""
+
+
+@browser
+def test_photos_are_sent_small_upright_and_without_what_the_camera_wrote(page: "Page") -> None:
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation], exif[ExifTags.Base.Make] = 6, "Secret camera"
+    exif.get_ifd(ExifTags.IFD.GPSInfo)[ExifTags.GPS.GPSLatitudeRef] = "N"
+    for side, sent_side in ((2400, 1600), (90, 90)):
+        buffer = io.BytesIO()
+        pixels = garden.pixels(garden.COLOURS[5], side=side)[: side // 2]
+        Image.fromarray(pixels).save(buffer, "JPEG", exif=exif)
+        sent = bytes(page.evaluate(SHRINK, list(buffer.getvalue())))
+        copy = Image.open(io.BytesIO(sent))
+        assert (copy.size, dict(copy.getexif())) == ((sent_side // 2, sent_side), {})
+        assert b"Secret camera" not in sent
+        np.testing.assert_allclose(np.asarray(copy).mean((0, 1)), pixels.mean((0, 1)), atol=3)
+    for photo in (PHOTO, b"no photo"):  # small and silent; or not to be read here
+        assert bytes(page.evaluate(SHRINK, list(photo))) == photo
+
+
+@browser
+def test_photos_wait_for_a_network_and_the_history_stays_on_the_device(page: "Page") -> None:
+    show(page)
+    inside = shown(page)[0]
+    page.context.set_offline(True)
+    choose(page, garden.photo(1))
+    page.wait_for_selector("#problem:not([hidden])")
+    assert "sent when there is a network" in page.inner_text("#problem")
+    assert "waits" in page.inner_text("#entries li:first-child")
+    page.context.set_offline(False)
+    wait_until(page, "document.querySelectorAll('.entry:disabled').length === 0")
+    assert page.inner_text("#history-said").startswith("Sent: ")
+    page.reload()
+    page.click("#entries li:nth-child(2) .entry")
+    page.wait_for_selector("#result:not([hidden])")
+    assert shown(page)[0] == inside
+    assert page.eval_on_selector("#photo", "e => e.naturalWidth") == 160
+    page.click("#entries li:first-child .remove")
+    wait_until(page, "document.querySelectorAll('.entry').length === 1")
+    page.click("#forget")
+    page.wait_for_selector("#history", state="hidden")
+    page.reload()
+    assert page.is_hidden("#history")
+
+
+@browser
+def test_an_old_answer_keeps_its_figures_after_a_calibration(page: "Page") -> None:
+    show(page)
+    odds = page.inner_text("#odds")
+
+    def other(card: dict[str, Any]) -> None:
+        card["model"]["calibration_id"] = "another"
+        for point in card["rules"][0]["points"]:
+            point["hit_rate"], point["lambda"] = None, 0.9
+
+    change_json(page, "/v1/model", other)
+    page.reload()
+    page.click(".entry")
+    page.wait_for_selector("#result:not([hidden])")
+    assert page.inner_text("#odds") == odds
+    assert page.is_hidden("#dial")
+
+
+@browser
+def test_without_storage_the_history_lasts_as_long_as_the_page(opened: Opened) -> None:
+    page = opened()
+    page.add_init_script("delete window.indexedDB; window.indexedDB = undefined;")
+    page.reload()
+    show(page)
+    page.wait_for_selector(".entry")
+    assert "keeps nothing" in page.inner_text("#history")
+    page.reload()
+    assert page.is_hidden("#history")
+
+
+@browser
+def test_with_consent_the_place_and_the_month_are_used(opened: Opened) -> None:
+    here = {"latitude": 43.61, "longitude": 3.88}
+    page = opened(geolocation=here, permissions=["geolocation"])
+    calls: list[str] = []
+    places = {"regions": None, "cell_degrees": 5.0, "calibrated": ["region_and_month"]}
+
+    def identify(route: "Route") -> None:
+        calls.append(route.request.url)
+        response = route.fetch(url=route.request.url.partition("&latitude")[0])
+        content = response.json()
+        content["results"][0]["in_range"] = False
+        route.fulfill(response=response, json=content)
+
+    change_json(page, "/v1/model", lambda card: card.update(places=places))
+    page.route(ASKED, identify)
+    page.reload()
+    show(page)
+    assert "latitude" not in calls[0]
+    page.check("#here")
+    wait_for(lambda: page.evaluate("1") and len(calls) == 2)
+    assert "&latitude=43.75&longitude=3.75&month=" in calls[1]
+    page.wait_for_selector("text=Not recorded there")
+    page.uncheck("#here")
+    wait_for(lambda: page.evaluate("1") and len(calls) == 3)
+    assert "latitude" not in calls[2]
+    wait_until(page, "document.querySelector('#busy').hidden")
+
+
+@browser
+def test_on_a_phone_the_results_come_before_the_slider(opened: Opened) -> None:
+    order = """() => document.querySelector("#members").compareDocumentPosition(
+        document.querySelector("#dial")) === Node.DOCUMENT_POSITION_FOLLOWING"""
+    phone, desktop = opened(**PHONE), opened()
+    assert "all of one plant" in phone.inner_text("#empty")
+    for page, first in ((phone, True), (desktop, False)):
+        show(page)
+        assert page.evaluate(order) is first
+
+
+@browser
+def test_a_slow_upload_shows_how_much_has_left(page: "Page") -> None:
+    client = page.context.new_cdp_session(page)
+    slow = {"offline": False, "latency": 50, "downloadThroughput": -1}
+    client.send("Network.emulateNetworkConditions", {**slow, "uploadThroughput": 60_000})
+    noise = np.random.default_rng(0).integers(0, 256, (300, 300, 3), dtype=np.uint8)
+    choose(page, garden.encoded(noise))
+    wait_until(
+        page,
+        "document.querySelector('#sent').value > 0.2 && !document.querySelector('#sent').hidden",
+    )
+    page.wait_for_selector("#result:not([hidden])")
+    assert page.is_hidden("#sent")
 
 
 def test_the_pages_ask_for_nothing_from_elsewhere() -> None:
