@@ -1,17 +1,22 @@
-"""``florilege demo``: train, calibrate and serve a small model on the built-in flora."""
+"""``florilege demo``: train, calibrate and serve a small model, of the flora or of real photos."""
 
 import json
 import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
-from florilege.errors import FlorilegeError
+from florilege.errors import FlorilegeError, UsageError
 from florilege.files import write_atomic
+
+_ANSWERS: Final = 10  # photos that are sent to the server
+_LISTED: Final = 6  # most classes of a set to print
+_PRETRAINED: Final = "pretrained"
 
 
 def demo(
@@ -22,8 +27,19 @@ def demo(
     once: Annotated[bool, typer.Option("--once", help="Exit after the answers.")] = False,
     data: Annotated[str, typer.Option(help="Flora to train on.")] = "flora:train=80000",
     epochs: Annotated[int | None, typer.Option(help="Training epochs; fewer do worse.")] = None,
+    photos: Annotated[
+        Literal["flowers102"] | None,
+        typer.Option(help="Real photos to download instead of the flora: Oxford Flowers 102."),
+    ] = None,
+    backbone: Annotated[
+        str, typer.Option(help="Pretrained network for photos, as in `train`.")
+    ] = "timm:tf_efficientnet_lite0",
+    weights: Annotated[
+        str, typer.Option(help="Its weights: pretrained (downloaded), or a file.")
+    ] = _PRETRAINED,
+    yes: Annotated[bool, typer.Option("--yes", help="Download without asking.")] = False,
 ) -> None:
-    """Train, calibrate and serve a small model on the built-in flora.
+    """Train, calibrate and serve a small model on the built-in flora, or on photos of flowers.
 
     The flora's true P(species | picture) is known, so the table shows how far the model is from
     the best possible model. A second run continues where the first stopped, or serves its bundle;
@@ -33,15 +49,20 @@ def demo(
     from florilege.terminal import conclude, say
 
     bind("127.0.0.1", port).close()  # report an occupied port now instead of in three minutes
+    settings: dict[str, Any] = {"recipe": "demo", "data": data}
+    if photos is not None:
+        out = out / photos
+        frozen = {"recipe": "frozen", "backbone": backbone, "weights": weights}
+        settings = frozen | {"data": str(_flowers102(out / "data", backbone, weights, ask=not yes))}
     started = time.monotonic()
-    bundle = _demo_bundle(out, data, epochs)
-    _demo_table(bundle, data)
+    bundle = _demo_bundle(out, settings | {"epochs": epochs})
+    (_flora_table if photos is None else _photo_table)(bundle, settings["data"])
     say(f"{time.monotonic() - started:.0f} s from pictures to thresholds")
     server = subprocess.Popen(
         [sys.executable, "-m", "florilege", "serve", str(bundle), "--port", str(port)]
     )
     try:
-        _demo_answers(f"http://127.0.0.1:{port}", server, data, out / "photos")
+        _demo_answers(f"http://127.0.0.1:{port}", server, settings["data"], out / "photos")
         if not once:
             say(f"the bundle is {bundle}; pictures to try are in {out / 'photos'}")
             say(f"next: open http://127.0.0.1:{port}/ and drop one there; Ctrl-C stops the server")
@@ -54,23 +75,47 @@ def demo(
     conclude(f"the bundle is {bundle}", then=[("serve", bundle)])
 
 
-def _demo_bundle(out: Path, data: str, epochs: int | None) -> Path:
+def _flowers102(folder: Path, backbone: str, weights: str, *, ask: bool) -> Path:
+    """The manifest of the photos in ``folder``; says what is downloaded, and asks before."""
+    from torchvision.datasets import Flowers102
+
+    from florilege.flowers102 import ARCHIVE, HOST, MANIFEST, fetch_flowers102
+    from florilege.models.backbones.pretrained import megabytes
+    from florilege.models.backbones.weights import open_weights
+    from florilege.terminal import say
+
+    if not (folder / MANIFEST).is_file():
+        size = megabytes(backbone) if weights == _PRETRAINED else None
+        network = f", and {size:.0f} MB of weights of {backbone} unless cached" if size else ""
+        say(
+            f"Oxford Flowers 102, 8,189 photos of 102 kinds: {ARCHIVE.size / 1e6:.0f} MB from "
+            f"{HOST}/{network}. Unpacking needs twice the space in {folder}. The photos are from "
+            "the web, for research; see that page"
+        )
+        if ask and not sys.stdin.isatty():
+            raise UsageError("nothing is downloaded without a yes: add --yes")
+        if ask:
+            typer.confirm("Download?", default=True, abort=True, err=True)
+        open_weights(weights, backbone)  # the smaller download fails first
+    return fetch_flowers102(folder, Flowers102.classes)
+
+
+def _demo_bundle(out: Path, settings: Mapping[str, Any]) -> Path:
     """A trained, exported and calibrated bundle; reuses the results of an earlier call."""
     from florilege.calibration.calibrate.calibrate import calibrate_bundle
     from florilege.training.configuration import resolve
     from florilege.training.run_export import export_run
     from florilege.training.train import train_run
 
-    bundle = out / "bundle"
+    bundle, run = out / "bundle", out / "run"
     if not (bundle / "calibration.json").exists():
-        config = resolve({"recipe": "demo", "data": data, "epochs": epochs})
-        train_run(config, out / "flora", resume=(out / "flora").exists())
-        export_run(out / "flora", bundle)
-        calibrate_bundle(bundle, data)
+        train_run(resolve(settings), run, resume=run.exists())
+        export_run(run, bundle)
+        calibrate_bundle(bundle, settings["data"])
     return bundle
 
 
-def _demo_table(bundle: Path, data: str) -> None:
+def _flora_table(bundle: Path, data: str) -> None:
     """Print how the model compares with the best possible on new pictures."""
     from florilege.calibration.calibrate.evaluate import evaluate_bundle
     from florilege.data.flora.posterior import bayes_average_k_accuracy, bayes_top_k_accuracy
@@ -94,6 +139,26 @@ def _demo_table(bundle: Path, data: str) -> None:
     )
 
 
+def _photo_table(bundle: Path, data: str) -> None:
+    """Print set sizes and hit rates on the test photos."""
+    from florilege.calibration.calibrate.evaluate import evaluate_bundle
+    from florilege.terminal import new_table, print_table
+
+    evaluation = evaluate_bundle(bundle, data)
+    rows = {(point.rule, row.value): row for point, row, _ in evaluation.rules}
+    table = new_table(("K", "top-K", "average-K", "95 % interval", "mean set size"))
+    table.padding = (0, 3, 0, 0)
+    for k in (1.0, 2.0, 3.0, 5.0):
+        if (row := rows.get(("average_k", k))) is not None:
+            interval = f"{row.hit_low:.3f} to {row.hit_high:.3f}"
+            top, hits = rows["top_k", k].hit_rate, row.hit_rate
+            table.add_row(f"{k:g}", f"{top:.3f}", f"{hits:.3f}", interval, f"{row.size:.2f}")
+    print_table(
+        table, f"Hit rates on {evaluation.rows:,} photos that neither trained nor calibrated"
+    )
+    typer.echo("top-K: always K kinds; average-K: K on average, more for ambiguous photos.\n")
+
+
 def _demo_answers(address: str, server: subprocess.Popen[bytes], data: str, photos: Path) -> None:
     """Post ten fresh pictures to the server and print its sets beside the truth."""
     from florilege.data.sources import open_dataset
@@ -104,21 +169,24 @@ def _demo_answers(address: str, server: subprocess.Popen[bytes], data: str, phot
     photos.mkdir(parents=True, exist_ok=True)
     _wait_until_ready(address, server)
     hits = 0
-    for row in range(min(10, len(split))):
+    rows = range(0, len(split), max(1, len(split) // _ANSWERS))[:_ANSWERS]
+    for number, row in enumerate(rows):
         picture = split.read(row)
         truth = dataset.classes[int(split.labels[row])]
-        write_atomic(photos / f"{row:02}-{truth.scientific_name.replace(' ', '-')}.png", picture)
-        request = urllib.request.Request(
-            f"{address}/v1/identify", data=picture, headers={"Content-Type": "image/png"}
-        )
+        suffix = Path(split.names[row]).suffix or ".png"
+        name = truth.scientific_name.replace(" ", "-")
+        write_atomic(photos / f"{number:02}-{name}{suffix}", picture)
+        request = urllib.request.Request(f"{address}/v1/identify", data=picture)
         with urllib.request.urlopen(request, timeout=30) as response:
             results = json.load(response)["results"]
         hit = any(each["class_id"] == truth.id for each in results)
         hits += hit
-        listed = (f"{each['taxon']['scientific_name']} {each['score']:.2f}" for each in results)
+        listed = [f"{each['taxon']['scientific_name']} {each['score']:.2f}" for each in results]
         verdict = f"{'in' if hit else 'NOT in'} the set of {len(results)}"
+        if len(listed) > _LISTED:
+            listed[_LISTED:] = [f"and {len(listed) - _LISTED} more"]
         print_result(f"{truth.scientific_name} is {verdict}: {', '.join(listed)}")
-    print_result(f"{hits} of {row + 1} sets hold the true species")
+    print_result(f"{hits} of {len(rows)} sets hold the true species")
 
 
 def _wait_until_ready(address: str, server: subprocess.Popen[bytes]) -> None:

@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Final
 
 import typer
@@ -36,13 +37,18 @@ def _import_command(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="ONNX file; or, for a checkpoint, a torchvision or timm network (timm:NAME).",
+            help="ONNX file; or a torchvision or timm network: NAME, timm:NAME, "
+            "timm:hf-hub:ORG/MODEL, timm:local-dir:FOLDER.",
         ),
     ],
-    classes: Annotated[
-        Path, typer.Option(help="Table of classes, classes.csv: row i describes output i.")
-    ],
     out: Annotated[Path, typer.Option("--out", metavar="BUNDLE", help="Bundle to write.")],
+    classes: Annotated[
+        Path | None,
+        typer.Option(
+            help="Table of classes, classes.csv: row i describes output i. By default the "
+            "label_names in the config.json of a timm repository or folder.",
+        ),
+    ] = None,
     preprocess: Annotated[
         Path | None,
         typer.Option(help="JSON file of input settings that the graph lacks; see docs/import.md."),
@@ -79,10 +85,7 @@ def _import_command(
     `florilege calibrate` next.
     """
     replaces_calibration = (out / CALIBRATION).is_file()
-    class_file = read_classes(classes)
-    table = ClassTable(tuple(class_file.classes.values()))
-    pictures = read_thumbnails(str(classes), class_file.thumbnails)
-    thumbnails = pack(table, pictures) if pictures else b""
+    table, thumbnails = _read_classes(model, classes)
     description = read_description(preprocess)
     split = chosen_on
     if chosen_on is not None:
@@ -116,21 +119,45 @@ def _import_command(
         _print_tables(imported, bundle)
 
 
-def _import(
-    model: str, weights: str | None, description: Description, classes: int, photos: list[Path]
-) -> ImportedModel:
-    if Path(model).is_file() or Path(model).suffix == ".onnx":
-        if weights is not None:
-            raise UsageError(f"{model} contains its weights: leave out --weights {weights}")
-        return import_onnx(Path(model), description, classes=classes, photos=photos)
+def _read_classes(model: str, path: Path | None) -> tuple[ClassTable, bytes]:
+    """The classes of the table, or those that the model names, and their ``thumbnails.zip``."""
+    if path is None:
+        return _checkpoints(model).own_classes(model), b""
+    class_file = read_classes(path)
+    table = ClassTable(tuple(class_file.classes.values()))
+    pictures = read_thumbnails(str(path), class_file.thumbnails)
+    return table, pack(table, pictures) if pictures else b""
+
+
+def _is_onnx(model: str) -> bool:
+    return Path(model).is_file() or Path(model).suffix == ".onnx"
+
+
+def _checkpoints(model: str) -> ModuleType:
+    """The module that needs torch."""
+    if _is_onnx(model):
+        raise UsageError(f"{model} does not name its classes: add --classes, row i for output i")
     try:
-        from florilege.models.imported.torch_checkpoint import import_checkpoint
+        from florilege.models.imported import torch_checkpoint
     except ModuleNotFoundError as error:
         raise UsageError(
             f"{model} is not an ONNX file; a checkpoint of a network needs {error.name}: "
             f"{install_hint('train')}"
         ) from error
-    return import_checkpoint(model, weights, description, classes=classes, photos=photos)
+    return torch_checkpoint
+
+
+def _import(
+    model: str, weights: str | None, description: Description, classes: int, photos: list[Path]
+) -> ImportedModel:
+    if _is_onnx(model):
+        if weights is not None:
+            raise UsageError(f"{model} contains its weights: leave out --weights {weights}")
+        return import_onnx(Path(model), description, classes=classes, photos=photos)
+    imported: ImportedModel = _checkpoints(model).import_checkpoint(
+        model, weights, description, classes=classes, photos=photos
+    )
+    return imported
 
 
 def _best_classes(imported: ImportedModel, bundle: Bundle) -> dict[str, str]:

@@ -111,6 +111,20 @@ class ClassTable(Sequence[ClassInfo]):
         return cls(read_json(tuple[ClassInfo, ...], text, "classes.json"))
 
 
+def labelled_class(label: str, description: str | None) -> ClassInfo:
+    """The class of a network's label: a species with its common name, or a code with its name.
+
+    Example:
+        >>> labelled_class("Bellis perennis", "daisy").common_names
+        {'en': ('daisy',)}
+        >>> labelled_class("n12620546", "hip, rose hip").scientific_name
+        'hip, rose hip'
+    """
+    if description and _BINOMIAL.match(label):
+        return ClassInfo(id=label, common_names={"en": (description,)})
+    return ClassInfo(id=label, scientific_name=description or label)
+
+
 def without_author(name: str) -> str:
     """The name of a species without its authors; unchanged if it is not a species name.
 

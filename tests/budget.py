@@ -25,13 +25,14 @@ class Limit(NamedTuple):
 
 LINES = {  # of code with comments and blank lines, by folder; florilege: what all folders share
     "training": Limit(8_270, 7_800),
-    "server": Limit(8_090, 5_600),
+    "server": Limit(8_105, 5_600),
     "calibration": Limit(10_810, 8_300),
     "models": Limit(5_440, 4_200),
     "data": Limit(3_950, 3_300),
     "florilege": Limit(2_810, 2_000),
 }
-PUBLIC_NAMES = Limit(893, 760)
+PUBLIC_NAMES = Limit(894, 760)
+JAVASCRIPT_LINES = 3_500  # of the page, with and without a server
 LONGEST_FILE = 350
 FILES_IN_A_FOLDER = 18
 COMPLEXITY = 15
@@ -134,6 +135,10 @@ def faults() -> Iterator[str]:
         )
     if tests > TEST_LINES_FOR_EACH * total:
         yield f"tests have {tests:,} lines for {total:,}: parametrise tests of one thing"
+    scripts = (ROOT / "server" / "web").rglob("*.js")
+    script_lines = sum(len(path.read_text("utf-8").splitlines()) for path in scripts)
+    if script_lines > JAVASCRIPT_LINES:
+        yield f"the page has {script_lines:,} lines of JavaScript of {JAVASCRIPT_LINES:,}"
     for path, count in lines.items():
         if count > LONGEST_FILE:
             yield f"{path} has {count} lines of {LONGEST_FILE}: split it by idea"

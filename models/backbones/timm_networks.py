@@ -78,7 +78,7 @@ def configuration(name: str) -> Mapping[str, Any]:
             f"the configuration of {name} could not be downloaded ({message}). Download "
             f"config.json and model.safetensors of https://huggingface.co/{repository} on a "
             "machine with a network connection and pass their folder: "
-            "--backbone timm:local-dir:FOLDER"
+            "timm:local-dir:FOLDER"
         ) from error
     return own
 

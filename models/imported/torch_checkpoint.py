@@ -1,6 +1,6 @@
 """Import a checkpoint of a torchvision or timm network."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,8 +8,9 @@ import numpy as np
 import torch
 
 from florilege.errors import BundleError, UsageError
-from florilege.models.backbones import Network, build, own_preprocess
+from florilege.models.backbones import Network, build, own_preprocess, timm_networks
 from florilege.models.backbones.weights import PRETRAINED, Weights, open_weights, warm_start
+from florilege.models.classes import ClassTable, labelled_class
 from florilege.models.export import export_onnx
 from florilege.models.images import Preprocess
 from florilege.models.imported.imported_model import ImportedModel
@@ -25,6 +26,30 @@ from florilege.models.imported.parity import (
 from florilege.models.session import INPUT, open_graph
 
 _FIXED_KEYS = ("layout", "type", "channels", "output", "kind")  # the same for all these networks
+
+
+def own_classes(name: str) -> ClassTable:
+    """The classes that the ``config.json`` of a timm folder or repository names, in output order.
+
+    Its ``label_names`` become class ids. Its ``label_descriptions`` become common names of species,
+    or the names of other labels.
+
+    Raises:
+        UsageError: It names none, or ``name`` is another network.
+        BundleError: A repository cannot be read, or two classes have one name.
+    """
+    try:
+        own = timm_networks.configuration(name) if timm_networks.is_timm(name) else {}
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    labels, descriptions = own.get("label_names"), own.get("label_descriptions") or {}
+    if not labels:
+        raise UsageError(f"{name} does not name its classes: add --classes, row i for output i")
+    if not isinstance(labels, Mapping):  # a mapping may have gaps
+        labels = {str(row): label for row, label in enumerate(labels)}
+    rows = range(own.get("num_classes") or len(labels))
+    names = [str(labels.get(str(row), row)) for row in rows]
+    return ClassTable(tuple(labelled_class(each, descriptions.get(each)) for each in names))
 
 
 def import_checkpoint(
@@ -63,7 +88,7 @@ def import_checkpoint(
     logits, comparison = _compared(network, model, input_format, pixels)
     provenance = source.provenance
     return ImportedModel(
-        name=name.rpartition(":")[2].replace("/", "-"),
+        name=_model_name(name),
         model=model,
         preprocess=preprocess,
         files={provenance.file: provenance.sha256} if provenance else {},
@@ -117,6 +142,12 @@ def _input_format(own: Preprocess, description: Description) -> InputFormat:
     return InputFormat.model_validate(values | changes)
 
 
+def _model_name(name: str) -> str:
+    """``NAME``, ``ORG-MODEL`` of a repository, or the name of a folder."""
+    folder = timm_networks.weights_folder(name)
+    return folder.resolve().name if folder else name.rpartition(":")[2].replace("/", "-")
+
+
 def _load_weights(network: Network, source: Weights, classes: int) -> None:
     """Load all weights, the rows of the last layer in order."""
     before = {key: value.clone() for key, value in network.head.state_dict().items()}
@@ -125,5 +156,5 @@ def _load_weights(network: Network, source: Weights, classes: int) -> None:
     if any(torch.equal(before[key], after[key]) for key in before):
         raise BundleError(
             f"the last layer of {source.origin} is of another kind, or does not have {classes:,} "
-            "rows, one for each class of classes.csv in its order"
+            "rows, one for each class in order"
         )

@@ -50,16 +50,17 @@ def open_plot(
         header = read_header(photo)
         size = min(query.tile_size, header.width, header.height)
         stride = min(query.tile_stride or max(1, query.tile_size // 2), size)
+        pixels = header.width * header.height
+        fits = pixels <= pipeline.max_pixels  # otherwise the decoder refuses it
         tiles = len(_starts(header.width, size, stride)) * len(_starts(header.height, size, stride))
-        if max_tiles is not None and tiles > max_tiles:
+        if fits and max_tiles is not None and tiles > max_tiles:
             raise Problem(
                 Code.TOO_MANY_TILES,
                 f"{header.width} x {header.height} pixels are {tiles} tiles; at most {max_tiles} "
                 "are allowed: give a larger tile_size or tile_stride, or a smaller photo",
                 limit=max_tiles,
             )
-        pixels = header.width * header.height
-        with pipeline.budget.hold(pixels if pixels <= pipeline.max_pixels else 0, check):
+        with pipeline.budget.hold(pixels if fits else 0, check):
             image = decode(header, target=10**9, max_pixels=pipeline.max_pixels)
     except ImageError as error:
         raise problem_of(error) from error
@@ -76,15 +77,8 @@ def _starts(length: int, size: int, stride: int) -> list[int]:
     return [*range(0, length - size, stride), length - size]
 
 
-def answer_tile(
-    pipeline: Pipeline,
-    plot: Plot,
-    box: Box,
-    query: LocalizedQuery,
-    check: Callable[[], None] = lambda: None,
-) -> Answer:
+def answer_tile(pipeline: Pipeline, plot: Plot, box: Box, query: LocalizedQuery) -> Answer:
     """The prediction set of one tile."""
-    check()
     return pipeline.decide([pipeline.outputs(plot.image.crop(box))], query, "").answer
 
 

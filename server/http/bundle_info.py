@@ -112,18 +112,22 @@ def _rule(
         several=[
             SeveralPhotos.of(each[0].table, points=_described(each)) for each in several if each
         ],
-        lists=[
-            ListedClasses(list=name, points=_described(points))
-            for name, each in sorted(lists.by_name.items())
-            if each.calibrated_as is not None
-            if (points := _points(record, rule, list_name=each.calibrated_as))
-        ],
+        lists=_listed(record, rule, lists),
         places=[
             KnownPlace(place=kind, points=_described(points))
             for kind in get_args(PlaceKind)
             if (points := _points(record, rule, place=kind))
         ],
     )
+
+
+def _listed(record: CalibrationRecord, rule: RuleName, lists: ClassLists) -> list[ListedClasses]:
+    return [
+        ListedClasses(list=name, points=_described(points))
+        for name, each in sorted(lists.by_name.items())
+        if each.calibrated_as is not None
+        if (points := _points(record, rule, list_name=each.calibrated_as))
+    ]
 
 
 def _points(record: CalibrationRecord, rule: RuleName, **conditions: Any) -> list[OperatingPoint]:

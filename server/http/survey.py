@@ -43,7 +43,8 @@ async def survey_request(
         most = engine.settings.max_tiles
         return pipeline, open_plot(pipeline, photos[0], query, max_tiles=most, check=job.check)
 
-    (pipeline, plot), _, headers = await process_photos(request, engine, decode)
+    (pipeline, plot), photos, headers = await process_photos(request, engine, decode)
+    del photos  # their bytes are no longer counted
     upload_budget: UploadBudget = request.app.state.upload_budget
     answers = list[Answer]()
     with upload_budget.hold() as count:
@@ -55,17 +56,19 @@ async def survey_request(
             boxes = plot.boxes[start : start + at_once]
             tiles = [_submit_tile(engine, pipeline, plot, box, localized_query) for box in boxes]
             answers += await asyncio.gather(*tiles)
-    return survey_answer(plot, answers, query, request.state.id), headers
+    answer_id = request.state.id
+    result = await engine.in_side_thread(survey_answer, plot, answers, query, answer_id)
+    return result, headers
 
 
 async def _submit_tile(
     engine: Engine, opened: Pipeline, plot: Plot, box: Box, query: LocalizedQuery
 ) -> Answer:
-    def work(pipeline: Pipeline, _: Sequence[bytes], job: PendingRequest[Answer]) -> Answer:
+    def work(pipeline: Pipeline, _: Sequence[bytes], __: PendingRequest[Answer]) -> Answer:
         if pipeline.session is not opened.session:
             detail = "the model was replaced during the survey; send the photo again"
             raise Problem(Code.LOADING, detail, retry_after=1)
-        return answer_tile(opened, plot, box, query, job.check)
+        return answer_tile(opened, plot, box, query)
 
     deadline = monotonic() + engine.settings.queue_timeout_s
     return await engine.submit(PendingRequest([b""], work, deadline))  # one place in the queue

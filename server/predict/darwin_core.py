@@ -51,6 +51,8 @@ def remarks(line: Line, result: dict[str, Any]) -> str:
         text += f" In the sets of {result['tiles']} of {line['tiles']['total']} tiles of the photo."
     if line["rejection"]["verdict"] == "suspect":
         text += " The photo looks unlike those the model knows."
+    if about["none_of_these"]:
+        text += " The photo may also show none of the known species."
     rate = about["hit_rate"]
     if rate is None:
         return f"{text} Not calibrated for this photo."

@@ -165,14 +165,8 @@ def _survey(pipeline: Pipeline, query: SurveyQuery, observation: Observation) ->
 def _line(observation: Observation) -> Line:
     """The line of an observation without an answer."""
     paths = [display_path(path) for path in observation.photos]
-    nothing = dict.fromkeys(Answer.model_fields)
-    return {
-        "path": paths[0],
-        "observation": observation.name,
-        "paths": paths,
-        **nothing,
-        "error": None,
-    }
+    line = {"path": paths[0], "observation": observation.name, "paths": paths}
+    return {**line, **dict.fromkeys(Answer.model_fields), "error": None}
 
 
 def _warnings(failures: Mapping[int, str], photos: int) -> list[dict[str, str]]:

@@ -49,7 +49,8 @@ function names(taxon) {
   common.lang = first.lang;
   const also = element("p", "also", others.slice(0, MOST_OTHER_NAMES).map((one) => one.name).join(", "));
   also.lang = first.lang;
-  return others.length ? [common, scientific, also] : [common, scientific];
+  const shown = first.name === taxon.scientific_name ? [common] : [common, scientific];
+  return others.length ? [...shown, also] : shown;
 }
 
 function link(taxon) {

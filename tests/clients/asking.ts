@@ -41,6 +41,17 @@ assert.equal(answer.results.length, card.classes);
 assert.equal(answer.set.k, 2);
 assert.ok(answer.set.hit_rate!.value > 0.5);
 
+const body = {
+  body: picture as unknown as string,
+  bodySerializer: asIs,
+  headers: { "Content-Type": "application/octet-stream" },
+};
+const plot = (await client.POST("/v1/survey", { ...body, params: { query: { tile_size: 48 } } })).data!;
+assert.equal(plot.results[0]!.tiles, plot.tiles.total);
+assert.equal(plot.set.calibrated, false);
+const features = (await client.POST("/v1/embeddings", body)).data!;
+assert.equal(features.embeddings![0]!.length, features.dimensions);
+
 const receipt = await client.POST("/v1/feedback", {
   body: { request_id: answer.id, class_id: answer.results[0]!.class_id, consent: true },
 });

@@ -27,7 +27,14 @@ from florilege.models.imported.input_format import Description
 from florilege.models.imported.torch_checkpoint import _input_format
 from florilege.models.session import Session
 from tests.florilege.test_files import holder
-from tests.models.imported.graphs import SCALED, foreign, oracle, random_pictures, save
+from tests.models.imported.graphs import (
+    SCALED,
+    foreign,
+    oracle,
+    random_pictures,
+    save,
+    timm_folder,
+)
 from tests.models.pictures import encode, noise
 from tests.training.small import write_photos
 
@@ -278,6 +285,56 @@ def test_a_checkpoint_that_does_not_fit_is_refused(state: Path, tmp_path: Path) 
     other = _error(*_checkpoint(tmp_path, state, small, name="tiny"))
     assert "another architecture" in str(other)
     assert not (tmp_path / "bundle").exists()
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+def test_a_folder_of_timm_names_its_classes(tmp_path: Path, gaps: bool) -> None:
+    """As many as Pl@ntNet-300K has species; a file may leave some unnamed."""
+    labels = {str(row): f"{1350000 + row}" for row in range(1081)}
+    labels |= {"0": "Bellis perennis", "1080": "Rosa canina L."}
+    descriptions = {"Bellis perennis": "daisy", "1350001": "Acer rubrum"}
+    if gaps:
+        del labels["7"]
+    names = labels if gaps else list(labels.values())
+    model = timm_folder(tmp_path / "net", 1081, label_names=names, label_descriptions=descriptions)
+    result = _call(model, "--out", tmp_path / "bundle")
+    assert result.exit_code == 0, result.output
+    bundle = open_bundle(tmp_path / "bundle")
+    ids = list(labels.values())
+    assert bundle.classes.ids == tuple([*ids[:7], "7", *ids[7:]] if gaps else ids)
+    assert bundle.classes[0].common_names == {"en": ("daisy",)}
+    assert [bundle.classes[row].scientific_name for row in (0, 1, 1080)] == [
+        "Bellis perennis",
+        "Acer rubrum",
+        "Rosa canina L.",
+    ]
+    assert (bundle.manifest.name, bundle.preprocess.image_size) == ("net", 160)
+    network: Any = timm.create_model(model.removeprefix("timm:"), pretrained=True).eval()
+    own, pictures = bundle.preprocess, random_pictures(2, 160)
+    values = (torch.from_numpy(pictures) / 255 - torch.tensor(own.mean)) / torch.tensor(own.std)
+    with torch.no_grad():
+        expected = network(values.permute(0, 3, 1, 2)).numpy()
+    outcome = Session(bundle, device="cpu").logits(pictures)["linear"]
+    np.testing.assert_allclose(outcome, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_a_model_without_names_needs_a_table_of_classes(
+    words: list[object], tmp_path: Path
+) -> None:
+    unnamed = timm_folder(tmp_path / "net", 3)
+    for model in (words[0], unnamed, "resnet18", "timm:test_efficientnet"):
+        error = _error(model, "--out", tmp_path / "bundle")
+        assert isinstance(error, UsageError)
+        assert "add --classes" in str(error)
+    error = _error(f"timm:local-dir:{tmp_path}", "--out", tmp_path / "bundle")
+    assert isinstance(error, UsageError)
+    assert "config.json" in str(error)
+    twice = timm_folder(tmp_path / "twice", 3, label_names=["a", "b", "a"])
+    assert "unique" in str(_error(twice, "--out", tmp_path / "bundle"))
+    assert not (tmp_path / "bundle").exists()
+    result = _call(unnamed, *words[1:3], "--out", tmp_path / "bundle")
+    assert result.exit_code == 0, result.output
+    assert open_bundle(tmp_path / "bundle").classes.ids == ("b", "a", "c")
 
 
 class _Trap:

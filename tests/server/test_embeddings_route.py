@@ -47,5 +47,5 @@ def test_what_has_no_features_is_refused(client: TestClient, bundle: Path) -> No
         engine = other.app.state.engine  # type: ignore[attr-defined]  # of our application
         session = SimpleNamespace(dimensions=None)
         engine.pipeline = replace(engine.pipeline, session=session)
-        document = check(other.post("/v1/embeddings", content=PHOTOS[0]), 422, "no_features")
+        document = check(other.post("/v1/embeddings", content=b"unread"), 422, "no_features")
     assert "exports it again" in document["detail"]

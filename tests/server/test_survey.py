@@ -136,6 +136,12 @@ def test_a_small_photo_has_small_tiles_and_an_unfamiliar_one_none(
         ("k=2.71828", garden.photo(1), 422, "not_calibrated"),
         ("tile_size=32", garden.encoded(np.zeros((700, 700, 3), np.uint8)), 422, "too_many_tiles"),
         ("", garden.encoded(np.zeros((1500, 1500, 3), np.uint8)), 413, "image_too_large"),
+        (
+            "tile_size=32",
+            garden.encoded(np.zeros((1500, 1500, 3), np.uint8)),
+            413,
+            "image_too_large",
+        ),
         ("", garden.photo(1)[:200], 422, "image_unreadable"),
         ("", b"<html>", 415, "unsupported_image_type"),
         ("", b"", 422, "wrong_number_of_images"),

@@ -8,7 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import onnxruntime
+import timm
+import torch
 from onnx import TensorProto, helper, numpy_helper
+from timm.models import save_for_hf
 
 from florilege.models.imported.input_format import Description
 
@@ -150,3 +153,11 @@ def oracle(
 def random_pictures(count: int, side: int = SIDE) -> npt.NDArray[np.uint8]:
     """Independent pixels."""
     return np.random.default_rng(1).integers(0, 256, (count, side, side, 3), dtype=np.uint8)
+
+
+def timm_folder(path: Path, classes: int, **config: Any) -> str:
+    """The name of a small network of timm, saved as people do with ``config`` beside it."""
+    torch.manual_seed(0)
+    network = timm.create_model("test_efficientnet", num_classes=classes)
+    save_for_hf(network, str(path), model_config=config, safe_serialization=True)
+    return f"timm:local-dir:{path}"

@@ -14,6 +14,7 @@ import pytest
 from PIL import ExifTags, Image
 
 from florilege.errors import DataError, UsageError
+from florilege.server.predict.darwin_core import remarks
 from florilege.server.predict.exif import Capture, read_capture
 from tests.server import garden
 from tests.server.predict.predict_command import interrupted, run
@@ -112,6 +113,24 @@ def test_darwin_core_has_a_row_for_each_species_of_a_set(bundle: Path, folder: P
     assert places == {**expected, "c": ("", "")}
 
 
+def test_remarks_say_what_makes_a_candidate_doubtful(bundle: Path, folder: Path) -> None:
+    words = (folder / "west" / "a.jpg", "--format", "jsonl")
+    line = json.loads(run(bundle, *words).stdout)
+    plain = remarks(line, line["results"][0])
+    about = line["set"] | {"none_of_these": True, "hit_rate": None, "k": None, "coverage": 0.9}
+    doubtful = line | {"set": about, "rejection": {"verdict": "suspect"}, "tiles": {"total": 9}}
+    text = remarks(doubtful, line["results"][0] | {"tiles": 4})
+    for words_of in (
+        "coverage 0.9",
+        "4 of 9 tiles",
+        "unlike",
+        "none of the known",
+        "Not calibrated",
+    ):
+        assert words_of in text
+        assert words_of not in plain
+
+
 def package(path: Path) -> dict[str, Any]:
     """The tables of a package, and its description."""
     with ZipFile(path) as archive:
@@ -198,6 +217,12 @@ def test_deployments_that_do_not_fit_are_refused_before_any_photo(
     with pytest.raises(DataError, match=message):
         run(bundle, *words, "-o", tmp_path / "package.zip", fails=None)
     assert [each.name for each in tmp_path.iterdir()] == ["table.csv"]
+
+
+def test_a_photo_that_is_named_twice_is_refused(bundle: Path, folder: Path, tmp_path: Path) -> None:
+    words = ("--deployments", folder / "deployments.csv", "-o", tmp_path / "package.zip")
+    with pytest.raises(DataError, match="more than once"):
+        run(bundle, folder, folder / "west" / "a.jpg", "--format", "camtrap", *words, fails=None)
 
 
 @pytest.mark.parametrize(
