@@ -79,7 +79,7 @@ def _flowers102(folder: Path, backbone: str, weights: str, *, ask: bool) -> Path
     """The manifest of the photos in ``folder``; says what is downloaded, and asks before."""
     from torchvision.datasets import Flowers102
 
-    from florilege.flowers102 import ARCHIVE, HOST, MANIFEST, fetch_flowers102
+    from florilege.data.flowers102 import ARCHIVE, HOST, MANIFEST, fetch_flowers102
     from florilege.models.backbones.pretrained import megabytes
     from florilege.models.backbones.weights import open_weights
     from florilege.terminal import say

@@ -27,11 +27,11 @@ LINES = {  # of code with comments and blank lines, by folder; florilege: what a
     "training": Limit(8_270, 7_800),
     "server": Limit(8_105, 5_600),
     "calibration": Limit(10_810, 8_300),
-    "models": Limit(5_440, 4_200),
-    "data": Limit(3_950, 3_300),
-    "florilege": Limit(2_810, 2_000),
+    "models": Limit(5_490, 4_200),
+    "data": Limit(4_090, 3_300),
+    "florilege": Limit(2_910, 2_000),
 }
-PUBLIC_NAMES = Limit(894, 760)
+PUBLIC_NAMES = Limit(899, 760)
 JAVASCRIPT_LINES = 3_500  # of the page, with and without a server
 LONGEST_FILE = 350
 FILES_IN_A_FOLDER = 18

@@ -9,8 +9,7 @@ const SIDE = 160; // of the pictures, in pixels
 const WITHOUT_NETWORK = ["offline", "unreachable", "timeout", "gateway"];
 let openEntry = () => {};
 let sendPhotos = async () => null;
-let isSending = false;
-let pictures = []; // addresses of those in the list
+let [isSending, pictures] = [false, []]; // pictures: addresses of those in the list
 
 /** Connect the list; `onOpen` shows an entry again, `send` asks for the answer to photos. */
 export function wireHistory(onOpen, send) {

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from florilege import flowers102
-from florilege.flowers102 import RemoteFile
+from florilege.data import flowers102
+from florilege.data.flowers102 import RemoteFile
 
 LABELS = [1 + row % 3 for row in range(45)]  # of three classes
 _COLOURS = ((40, 60, 220), (50, 200, 60), (220, 50, 40))

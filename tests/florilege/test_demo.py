@@ -5,9 +5,9 @@ from typer.testing import CliRunner, Result
 
 from florilege import cli
 from florilege.models.bundle import open_bundle
+from florilege.server.serve import bind
 from tests.florilege.flower_host import FlowerHost, flower_host
 from tests.models.imported.graphs import timm_folder
-from tests.server.ports import free_port
 
 
 @pytest.mark.timeout(300)
@@ -16,9 +16,12 @@ def test_photos_of_flowers_become_a_calibrated_server(
 ) -> None:
     network = timm_folder(tmp_path / "network", 5)
 
+    with bind("127.0.0.1", 0) as listener:
+        port = str(listener.getsockname()[1])
+
     def demo(*flags: str) -> Result:
         words = ["demo", "--photos", "flowers102", "--out", str(tmp_path), "--once"]
-        words += ["--backbone", network, "--epochs", "1", "--port", str(free_port()), *flags]
+        words += ["--backbone", network, "--epochs", "1", "--port", port, *flags]
         return CliRunner().invoke(cli.app, words)
 
     with flower_host(monkeypatch) as host:

@@ -8,6 +8,7 @@ on val, so the splits are drawn anew.
 
 import hashlib
 import struct
+import tarfile
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -116,10 +117,9 @@ def _receive(address: str, part: Path, file: RemoteFile) -> None:
 
 def _unpack(archive: Path, folder: Path) -> None:
     """Unpack the photos, all or none, and remove the archive."""
-    from torchvision.datasets.utils import extract_archive  # lazy: it takes seconds
-
     with TemporaryDirectory(dir=folder) as partial:
-        extract_archive(str(archive), partial)
+        with tarfile.open(archive) as tar:
+            tar.extractall(partial, filter="data")
         (Path(partial) / _PHOTOS).rename(folder / _PHOTOS)
     archive.unlink()
 

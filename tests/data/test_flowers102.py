@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torchvision.datasets import Flowers102, utils
+from torchvision.datasets import Flowers102
 
-from florilege import flowers102
+from florilege.data import flowers102
+from florilege.data.flowers102 import ARCHIVE, HOST, LABELS, fetch_flowers102, read_labels
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError
-from florilege.flowers102 import ARCHIVE, HOST, LABELS, fetch_flowers102, read_labels
 from tests.florilege.flower_host import LABELS as NUMBERS
 from tests.florilege.flower_host import FlowerHost, flower_host, labels_file
 
@@ -105,13 +105,14 @@ def test_without_a_network_a_file_may_be_put_in_its_place(
 def test_a_full_disk_leaves_the_archive_for_the_next_call(
     host: FlowerHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(_: str, target: str) -> None:
+    def full(_: Any, target: str, **options: Any) -> None:
         (Path(target) / "jpg").mkdir()
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with monkeypatch.context() as patch, pytest.raises(DataError, match="No space left"):
-        patch.setattr(utils, "extract_archive", full)
-        fetch_flowers102(tmp_path, NAMES)
+    with monkeypatch.context() as patch:
+        patch.setattr(tarfile.TarFile, "extractall", full)
+        with pytest.raises(DataError, match="No space left"):
+            fetch_flowers102(tmp_path, NAMES)
     assert sorted(path.name for path in tmp_path.iterdir()) == [TAR, MAT]
     assert fetch_flowers102(tmp_path, NAMES).is_file()
     assert len(host.requests) == 2
