@@ -230,7 +230,8 @@ def test_a_dropped_photo_shows_the_set_that_http_answers(page: "Page", running: 
 def test_every_photo_is_sent_with_its_longest_side_at_1600(page: "Page") -> None:
     photo = garden.encoded(garden.pixels(garden.COLOURS[3], side=2000), "JPEG")
     page.evaluate("() => { XMLHttpRequest.prototype.send = (form) => { window.form = form; }; }")
-    page.set_input_files("#file", [{**FILE, "buffer": photo}] * 2)
+    file: FilePayload = {**FILE, "buffer": photo}
+    page.set_input_files("#file", [file, file])
     wait_until(page, "window.form !== undefined")
     widths = """() => Promise.all(window.form.getAll("images").map(
         async (photo) => (await createImageBitmap(photo)).width))"""
