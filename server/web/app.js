@@ -6,9 +6,8 @@ import { button, by, element, fixed, number, speak, words } from "./page.js";
 import { files, limitPhotos, showPicture, wirePhotos } from "./photos.js";
 import { offerPlace, placeQuery } from "./place.js";
 import { showProblem } from "./problems.js";
-import { identify as ask, modelInfo } from "./service.js";
+import { identify as ask, modelInfo, prepare } from "./service.js";
 import { averageK, draw, nearestPoint, pointsFor } from "./sets.js";
-import { shrink } from "./shrink.js";
 
 const PRESETS = [1, 2, 3, 5, 10];
 const PATIENCE_S = 60; // beyond the server's own deadline for an upload
@@ -91,7 +90,7 @@ async function identify() {
   const asking = new AbortController();
   state.asking = asking;
   setBusy(true);
-  const photos = await Promise.all(files().map(shrink));
+  const photos = await Promise.all(files().map((file) => prepare(file)));
   const query = { include: ["scores"], list: by("list").value, ...placeQuery() };
   try {
     await loadCard();

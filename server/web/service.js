@@ -1,5 +1,9 @@
 // What the pages ask of the server, the only module that does. The offline page has another one with
 // the same exports. Every failure is thrown as a problem: an object with a `code`.
+import { shrink } from "./shrink.js";
+
+/** The photo as it is sent. */
+export const prepare = (photo) => shrink(photo);
 
 /**
  * The answer for the photos of one plant; `query` has the parameters of POST /v1/identify.

@@ -98,7 +98,8 @@ export function placeEffect(table, region, month = ALL_MONTHS) {
   const totals = new Float64Array(table.classes);
   table.class_indices.forEach((place, row) => { totals[place] += table.weights[row]; });
   const known = table.regions.includes(region);
-  const overall = normalised(totals.map((value) => value + 1));
+  const whole = totals.reduce((a, b) => a + b, table.classes);
+  const overall = totals.map((value) => (value + 1) / whole);
   let share = overall;
   for (const each of new Set([ALL_MONTHS, month])) {
     const recorded = counts(table, region, each);
@@ -111,11 +112,6 @@ export function placeEffect(table, region, month = ALL_MONTHS) {
     lift: share.map((value, place) => (totals[place] > 0 ? Math.log(value / overall[place]) : 0)),
     inRange: Array.from(totals, (total, place) => (known && total ? here[place] > 0 : null)),
   };
-}
-
-function normalised(values) {
-  const total = values.reduce((a, b) => a + b, 0);
-  return values.map((value) => value / total);
 }
 
 /** The region of a place on a grid of cells, named by size and south-west corner. */

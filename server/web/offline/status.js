@@ -31,11 +31,7 @@ function showProblem({ code, detail }) {
 async function keepPage() {
   if (!navigator.serviceWorker) return false; // without https
   try {
-    const registration = await navigator.serviceWorker.register("sw.js");
-    if (registration.waiting) { // an update, fetched at the last visit
-      navigator.serviceWorker.addEventListener("controllerchange", () => location.reload(), { once: true });
-      registration.waiting.postMessage("replace");
-    }
+    await navigator.serviceWorker.register("sw.js");
     await navigator.serviceWorker.ready;
     await navigator.storage?.persist?.(); // asks not to delete them when room is short
     return true;

@@ -1,5 +1,6 @@
 // Keeps the page for use without a network. FILES and LARGE stand above: what the page consists of.
-// Each file is kept under its hash, so an update fetches only what has changed.
+// Each file is kept under its hash, so an update fetches only what has changed. It takes effect when
+// no page of the old version is open: versions are never mixed.
 
 const ROOT = self.registration.scope;
 const CACHE = `florilege ${ROOT}`; // several folders may share a host
@@ -7,7 +8,6 @@ const CACHE = `florilege ${ROOT}`; // several folders may share a host
 const keyOf = (path) => new URL(`${path}?v=${FILES[path]}`, ROOT).href;
 
 self.addEventListener("install", (event) => event.waitUntil(keepAll()));
-self.addEventListener("message", ({ data }) => data === "replace" && self.skipWaiting());
 self.addEventListener("activate", (event) => event.waitUntil(removeOld()));
 
 async function keepAll() {

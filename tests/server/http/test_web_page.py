@@ -227,6 +227,18 @@ def test_a_dropped_photo_shows_the_set_that_http_answers(page: "Page", running: 
 
 
 @browser
+def test_every_photo_is_sent_with_its_longest_side_at_1600(page: "Page") -> None:
+    photo = garden.encoded(garden.pixels(garden.COLOURS[3], side=2000), "JPEG")
+    page.evaluate("() => { XMLHttpRequest.prototype.send = (form) => { window.form = form; }; }")
+    file: FilePayload = {**FILE, "buffer": photo}
+    page.set_input_files("#file", [file, file])
+    wait_until(page, "window.form !== undefined")
+    widths = """() => Promise.all(window.form.getAll("images").map(
+        async (photo) => (await createImageBitmap(photo)).width))"""
+    assert page.evaluate(widths) == [1600, 1600]
+
+
+@browser
 def test_the_slider_gives_the_very_sets_of_the_server_without_asking_it(
     page: "Page", running: Running
 ) -> None:
