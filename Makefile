@@ -7,7 +7,7 @@ DEMO_ARGS ?=
 BUNDLE ?= demo/bundle
 IMAGE ?= florilege
 LOCK ?= serve
-.PHONY: demo speedrun test test-end-to-end lint fix bench bench-losses bench-calibration bench-learning bench-server bench-training bench-recipes gpu-day fuzz soak test-clients docs serve dist test-wheel lint-image test-image sbom audit lock clean
+.PHONY: demo speedrun test test-fast test-end-to-end lint fix bench bench-losses bench-calibration bench-learning bench-server bench-training bench-recipes gpu-day fuzz soak test-clients docs serve dist test-wheel lint-image test-image sbom audit lock clean
 .DEFAULT_GOAL := help
 # The working tree alone: a PYTHONPATH of the caller would hide what is missing here.
 unexport PYTHONPATH
@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make demo   train, calibrate and serve a small model, then open http://127.0.0.1:8000/"
 	@echo "make test   everything CI runs: format, lint, types, import contracts, tests"
-	@echo "also: speedrun test-end-to-end lint fix bench bench-losses bench-calibration bench-learning bench-server bench-training bench-recipes gpu-day fuzz soak test-clients docs serve lock clean"
+	@echo "also: speedrun test-fast test-end-to-end lint fix bench bench-losses bench-calibration bench-learning bench-server bench-training bench-recipes gpu-day fuzz soak test-clients docs serve lock clean"
 	@echo "to ship: dist test-wheel lint-image test-image sbom audit"
 
 .venv/made:
@@ -50,6 +50,13 @@ $(WEB_RUNTIME): | .venv/made
 
 test: lint $(WEB_RUNTIME)
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal $(TEST_ARGS)
+
+# A minute: the library, losses, data and answers, without networks that train or serve.
+test-fast: .venv/dev
+	$(BIN)/ruff check .
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal -q $(FAST) $(TEST_ARGS)
+FAST := tests/calibration/rules tests/calibration/record tests/calibration/rejection tests/data tests/florilege \
+	tests/models/images tests/server/answers tests/training/optimisation tests/test_budget.py
 
 # The whole pipeline for every backbone and for 2 to 10,000 classes, with a line of seconds for each.
 test-end-to-end: .venv/dev

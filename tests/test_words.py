@@ -32,6 +32,10 @@ WRONG: Sequence[tuple[Sequence[str], str, int]] = [
     (("predict", "B", "x", "--include", "scroes"), "scores", 2),
     (("predict", "B", "x", "--guarantee", "probabilty"), "probability", 2),
     (("serve", "B", "--prot", "1"), "--port", 2),
+    (("train", "--lr", "0.1"), "--set optimiser.learning_rate=VALUE", 2),
+    (("train", "--workers=2"), "--set workers=NUMBER", 2),
+    (("train", "--model", "resnet18"), "--backbone", 2),
+    (("train", "--pretrained"), "--weights pretrained", 2),
     ((*TRAIN, "flroa"), "flora", 3),
     ((*TRAIN, "flora:trian=3"), "train", 3),
     ((*TRAIN, "flora:nois=0.1"), "noise", 3),
@@ -71,10 +75,11 @@ def test_a_wrong_word_is_met_with_the_near_ones(
     assert len(rest) <= 1
 
 
-def test_a_strange_word_is_met_with_none() -> None:
-    result = CliRunner().invoke(cli.app, ["doctor", "--something", "else"])
+@pytest.mark.parametrize(("verb", "flag"), [("doctor", "--something"), ("serve", "--workers")])
+def test_a_strange_word_is_met_with_none(verb: str, flag: str) -> None:
+    result = CliRunner().invoke(cli.app, [verb, flag, "2"])
     assert result.stderr == (
-        "error: florilege doctor has no option --something\nhelp: florilege doctor --help\n"
+        f"error: florilege {verb} has no option {flag}\nhelp: florilege {verb} --help\n"
     )
 
 

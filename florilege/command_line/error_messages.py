@@ -11,7 +11,7 @@ from typing import Any, cast
 import typer
 
 from florilege.errors import FlorilegeError
-from florilege.suggestions import suggestion
+from florilege.suggestions import did_you_mean, suggestion
 
 REMOVED_FLAGS = {
     "--correct-prior": "calibrate again on labelled photos with the new class frequencies",
@@ -19,6 +19,17 @@ REMOVED_FLAGS = {
     "--processes": "run several containers behind a proxy, see docs/deploy.md",
 }
 """Alternatives to the flags of earlier versions."""
+
+HABITUAL_FLAGS = {
+    "--learning-rate": "--set optimiser.learning_rate=VALUE",
+    "--lr": "--set optimiser.learning_rate=VALUE",
+    "--model": "--backbone",
+    "--num-workers": "--set workers=NUMBER",
+    "--optimizer": "--set optimiser.name=NAME",
+    "--pretrained": "--weights pretrained",
+    "--workers": "--set workers=NUMBER",
+}
+"""Our flags by their names in other training programs."""
 
 
 def usage_exit(error: Any) -> Exception:
@@ -56,7 +67,9 @@ def _unknown_option(context: Any, option: str) -> str | None:
         return None
     if option in REMOVED_FLAGS:
         return f"{option} was removed: {REMOVED_FLAGS[option]}"
-    return f"{context.command_path} has no option {option}{suggestion(option, flags)}"
+    ours = HABITUAL_FLAGS.get(option, "")
+    hint = did_you_mean([ours]) if ours.split(" ")[0] in flags else suggestion(option, flags)
+    return f"{context.command_path} has no option {option}{hint}"
 
 
 def error_message(error: Exception, *, traceback: bool) -> str:
