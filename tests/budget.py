@@ -29,7 +29,7 @@ LINES = {  # of code with comments and blank lines, by folder; florilege: what a
     "calibration": Limit(10_810, 8_300),
     "models": Limit(5_490, 4_200),
     "data": Limit(4_090, 3_300),
-    "florilege": Limit(2_910, 2_000),
+    "florilege": Limit(2_920, 2_000),
 }
 PUBLIC_NAMES = Limit(899, 760)
 JAVASCRIPT_LINES = 3_500  # of the page, with and without a server

@@ -90,7 +90,8 @@ async function identify() {
   const asking = new AbortController();
   state.asking = asking;
   setBusy(true);
-  const photos = await Promise.all(files().map((file) => prepare(file)));
+  const photos = [];
+  for (const file of files()) photos.push(await prepare(file)); // one at a time: they may be large
   const query = { include: ["scores"], list: by("list").value, ...placeQuery() };
   try {
     await loadCard();

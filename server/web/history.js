@@ -45,10 +45,11 @@ async function sendWaiting() {
     if (answer.results) {
       await keepAnswer(answer, photos, id);
       by("history-said").textContent = words.sentLater(nameOf(answer));
-    } else if (answer.retryable === false) {
+    } else if (WITHOUT_NETWORK.includes(answer.code) || answer.retryable) break;
+    else {
       await remove(id);
       by("history-said").textContent = words.problems[answer.code]?.[0] ?? words.problems.unknown[0];
-    } else break;
+    }
   }
   isSending = false;
   await show();

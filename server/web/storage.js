@@ -11,14 +11,14 @@ export const isKept = async () => (await open()) !== null;
 export async function put(entry) {
   const id = entry.id ?? Date.now() + Math.random();
   const whole = { ...entry, id };
-  memory.set(id, whole);
-  await act("readwrite", (store) => store.put(whole)).catch(() => null); // no room: it stays in memory
+  const stored = await act("readwrite", (store) => store.put(whole)).catch(() => null);
+  if (stored === null) memory.set(id, whole); // no storage, or no room in it
   return id;
 }
 
 export async function all() {
   const stored = await act("readonly", (store) => store.getAll()).catch(() => null);
-  return stored ?? [...memory.values()].sort((a, b) => a.id - b.id);
+  return [...(stored ?? []), ...memory.values()].sort((a, b) => a.id - b.id);
 }
 
 export async function remove(id) {

@@ -976,6 +976,29 @@ def test_photos_wait_for_a_network_and_the_history_stays_on_the_device(page: "Pa
 
 
 @browser
+def test_a_photo_that_the_server_refuses_does_not_hold_up_the_others(page: "Page") -> None:
+    page.context.set_offline(True)
+    for content in (b"no photo", garden.photo(1)):
+        choose(page, content)
+        page.wait_for_selector("#problem:not([hidden])")
+    wait_until(page, "document.querySelectorAll('.entry:disabled').length === 2")
+    page.context.set_offline(False)
+    wait_until(page, "document.querySelectorAll('.entry:disabled').length === 0")
+    assert len(page.query_selector_all(".entry")) == 1
+
+
+@browser
+def test_without_room_photos_wait_as_long_as_the_page(opened: Opened) -> None:
+    page = opened()
+    full = """() => {
+        IDBObjectStore.prototype.put = () => { throw new DOMException("", "QuotaExceededError"); };
+    }"""
+    page.evaluate(full)
+    show(page)
+    page.wait_for_selector(".entry")
+
+
+@browser
 def test_an_old_answer_keeps_its_figures_after_a_calibration(page: "Page") -> None:
     show(page)
     odds = page.inner_text("#odds")
