@@ -33,6 +33,9 @@ LINES = {  # of code with comments and blank lines, by folder; florilege: what a
 }
 PUBLIC_NAMES = Limit(899, 760)
 JAVASCRIPT_LINES = 3_500  # of the page, with and without a server
+WRITTEN_WORDS = 50_900  # of the documentation, without what commands generate
+GENERATED_PAGE = "docs/commands.md"
+GENERATED_BLOCK = re.compile(r"^<!-- (\w+) -->$.*?^<!-- /\1 -->$", re.DOTALL | re.MULTILINE)
 LONGEST_FILE = 350
 FILES_IN_A_FOLDER = 18
 COMPLEXITY = 15
@@ -86,6 +89,14 @@ def variables(tree: ast.AST) -> Iterator[str]:
             yield from (leaf.id for leaf in ast.walk(target) if isinstance(leaf, ast.Name))
 
 
+def written_words() -> dict[str, int]:
+    """The words that people wrote, by page; a generated page or block is not counted."""
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    texts = {str(path.relative_to(ROOT)): path.read_text("utf-8") for path in sorted(pages)}
+    texts.pop(GENERATED_PAGE)
+    return {page: len(GENERATED_BLOCK.sub("", text).split()) for page, text in texts.items()}
+
+
 def faults() -> Iterator[str]:
     """What is over the budget, a sentence each; prints the figures on the way."""
     texts = product()
@@ -120,7 +131,8 @@ def faults() -> Iterator[str]:
     print(
         f"budget: {total:,} lines in {len(texts)} files ({dict(by_folder)}), tests {tests:,}; "
         f"{len(names)} public names; {len(complex_functions)} functions above {COMPLEX_ABOVE}; "
-        f"{1000 * len(participles) / len(bound):.1f} participles of 1,000 variables"
+        f"{1000 * len(participles) / len(bound):.1f} participles of 1,000 variables; "
+        f"{sum(written_words().values()):,} written words"
     )
     for folder, (most, goal) in LINES.items():
         if by_folder[folder] > most:
@@ -139,6 +151,13 @@ def faults() -> Iterator[str]:
     script_lines = sum(len(path.read_text("utf-8").splitlines()) for path in scripts)
     if script_lines > JAVASCRIPT_LINES:
         yield f"the page has {script_lines:,} lines of JavaScript of {JAVASCRIPT_LINES:,}"
+    words = written_words()
+    if sum(words.values()) > WRITTEN_WORDS:
+        longest = max(words, key=lambda page: words[page])
+        yield (
+            f"the documentation has {sum(words.values()):,} written words of {WRITTEN_WORDS:,}: "
+            f"shorten {longest} ({words[longest]:,}) or another page"
+        )
     for path, count in lines.items():
         if count > LONGEST_FILE:
             yield f"{path} has {count} lines of {LONGEST_FILE}: split it by idea"
