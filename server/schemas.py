@@ -53,7 +53,7 @@ class Query(ResponseModel):
     lang: str = Field(description="First language in which common names are looked up.")
     list: str | None = Field(description="The list that the classes were restricted to.")
     only: ClassIds | None = Field(
-        description="The classes that `only` stands for, within the list if there is one."
+        description="The classes that `only` names, within the list if there is one."
     )
     region: str | None = Field(description="Where the photo was taken: a region, or its grid cell.")
     month: int | None = Field(description="When it was taken.")
@@ -148,7 +148,7 @@ class ThumbnailInfo:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Taxon:
-    """What a class stands for."""
+    """The species of a class."""
 
     scientific_name: str
     genus: str | None

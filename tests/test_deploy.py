@@ -1,4 +1,4 @@
-"""What stands in `deploy/` names metrics that the server has, and files that are there; actions."""
+"""`deploy/` names metrics that the server has and files that exist; the same for workflows."""
 
 import json
 import os

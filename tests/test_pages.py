@@ -1,4 +1,4 @@
-"""The pages of the site: the tutorial runs as it stands, every command, link and block is sound."""
+"""The pages of the site: the tutorial runs, and every command, link and block works."""
 
 import json
 import os

@@ -1,7 +1,7 @@
-"""Pictures in the manner of the flora, of organs that it never has.
+"""Pictures like those of the flora, of organs that it does not have.
 
-Ground, light, stems, places and noise are the flora's own; only what stands at the end of the
-stems is new. So a network cannot tell by anything but the organ.
+Ground, light, stems, places and noise are the flora's own; only the shape at the end of the
+stems is new. So a network can tell by the organ alone.
 """
 
 from collections.abc import Callable, Mapping

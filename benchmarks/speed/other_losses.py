@@ -73,7 +73,7 @@ class ThirdParty:
 
 
 def parse(text: str) -> ThirdParty:
-    """Read what stands after ``--against``.
+    """Read the value of ``--against``.
 
     Raises:
         ValueError: It is not of the form above, or no such module or callable is installed.

@@ -29,7 +29,7 @@ def device_bundle(
     """A bundle, opened as devices run it.
 
     With ``data``, its weights are stored in 16 bits, with thresholds of their own, if that leaves
-    the sets on these photos as they are. ``say`` is told how they compare.
+    the sets on these photos as they are. ``say`` is called with a message on how they compare.
 
     Raises:
         BundleError: The bundle is damaged or not calibrated.

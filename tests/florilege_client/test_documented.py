@@ -1,4 +1,4 @@
-"""The Python of `docs/clients.md`, as it stands."""
+"""The Python code of `docs/clients.md` runs."""
 
 import re
 from pathlib import Path

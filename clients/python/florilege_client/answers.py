@@ -72,7 +72,7 @@ class Query:
     list: str | None
     """The list that the classes were restricted to."""
     only: tuple[str, ...] | None
-    """The classes that `only` stands for, within the list if there is one."""
+    """The classes that `only` names, within the list if there is one."""
     region: str | None
     """Where the photo was taken: a region, or its grid cell."""
     month: int | None
@@ -116,7 +116,7 @@ class ThumbnailInfo:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Taxon:
-    """What a class stands for."""
+    """The species of a class."""
 
     scientific_name: str
     genus: str | None

@@ -1,4 +1,4 @@
-"""Whether and when a call is made again. Pure: whoever runs the conversation sends and waits."""
+"""Whether and when a call is made again. Pure: the caller sends and waits."""
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
@@ -69,7 +69,7 @@ def conversation(
     """Yield what to do next, take what came of it, and return the answer.
 
     Args:
-        call: What is asked.
+        call: The call to make.
         retries: How patiently.
         timeout_s: Of one try.
         now: A monotonic clock, in seconds.

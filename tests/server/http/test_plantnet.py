@@ -262,7 +262,7 @@ def test_the_route_is_described_where_it_is_on_and_absent_where_it_is_off(
     assert set(secured["components"]["securitySchemes"]) == {"query", "bearer", "header"}
 
 
-PUBLISHED = [  # project, what else stands in the address, parts of the form in their order
+PUBLISHED = [  # project, rest of the address, parts of the form in their order
     ("all", "", ("images", "images", "organs", "organs")),
     ("all", "&include-related-images=true&lang=fr", ("organs", "images", "organs", "images")),
     ("all", "&lang=fr&include-related-images=FALSE", ("images", "images", "organs", "organs")),
