@@ -45,18 +45,12 @@ def _export_command(
         ),
     ] = None,
     split: Annotated[str, typer.Option(help="Split of these photos.")] = "val",
-    quantize: Annotated[str | None, typer.Option(hidden=True)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Export a run folder to a bundle, or a bundle to a folder for devices without a server.
 
     After a bundle, the next step is `florilege calibrate`.
     """
-    if quantize is not None:
-        raise UsageError(
-            "export --quantize was removed: to halve the cost of a photo, run "
-            "`florilege calibrate BUNDLE --data DATA --runtime openvino`"
-        )
     if target == "bundle":
         _export_run(source, out, as_json=as_json)
         return

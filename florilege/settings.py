@@ -54,7 +54,6 @@ class Flag:
     argument: bool = False  # a positional argument instead of a flag
     metavar: str | None = None  # placeholder for the value in the help, such as ``DATA``
     default: str | None = None  # shown in the help if None means "not given"
-    hidden: bool = False  # a flag of an earlier version, left out of the help
 
 
 def flags_of(model: type[BaseModel]) -> Callable[[Verb], Verb]:
@@ -107,7 +106,6 @@ def _parameters(model: type[BaseModel]) -> Iterator[tuple[str, inspect.Parameter
             help=flag.help or field.description,
             metavar=flag.metavar,
             show_default=flag.default or True,
-            hidden=flag.hidden,
         )
         own = (flag.name or name).lstrip("-").replace("-", "_")
         default = inspect.Parameter.empty if field.is_required() else _default(field)

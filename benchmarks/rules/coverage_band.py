@@ -7,7 +7,8 @@ The first form calibrates on photos drawn from 60,000 of the flora, with their e
 prints, for numbers of photos and K, the promised coverage (``least_coverage``, delta 0.1), the true
 one of all 60,000, the gap, and how often any of 39 values of K broke its promise, or the one that
 was chosen after looking (the smallest K that hits 95 %). It also prints the interval of
-a fixed K (Wilson). The second simulates the table ``BAND_CRITICAL`` of ``florilege.calibration.intervals``.
+a fixed K (Wilson). The second simulates the table ``BAND_CRITICAL`` of
+``florilege.calibration.intervals``.
 """
 
 import argparse

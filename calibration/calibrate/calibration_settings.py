@@ -8,11 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from florilege.calibration.guarantees import DEFAULT_MAX_SIZE
 from florilege.calibration.record.record import PREFERRED_K
-from florilege.calibration.rejection.ood_scores import (
-    COMBINED,
-    DEFAULT_SHARE,
-    LOGITS_METHOD,
-)
+from florilege.calibration.rejection.ood_scores import DEFAULT_SHARE
 from florilege.calibration.rules import MACRO_WEIGHT
 from florilege.calibration.scores import SCORE_KINDS, ScoreKind
 from florilege.calibration.threshold import check_average_k
@@ -76,8 +72,6 @@ class CalibrationSettings(FlagSettings):
     """Share of calibrations that may break guarantee=probability."""
     max_size: int | None = None
     """Largest set under a guaranteed mean size; by default 50, or 2 K."""
-    micro_weight: Annotated[float | None, Flag(hidden=True)] = None
-    small_classes: Annotated[str | None, Flag(hidden=True)] = None
     list_files: Annotated[
         tuple[str, ...], Flag(name="--list", type=list[str] | None, metavar="[NAME=]FILE")
     ] = Field(
@@ -104,23 +98,10 @@ class CalibrationSettings(FlagSettings):
             raise ValueError(
                 f"temperatures must hold a number, and only 1 for sigmoid, got {self.temperatures}"
             )
-        if self.rejection_method in (COMBINED, LOGITS_METHOD):
-            raise ValueError(
-                f"rejection_method no longer takes {self.rejection_method}: leave it out, and "
-                "features are used where there are any; or use none"
-            )
         if self.rejection_method not in (None, "auto"):
             near = suggestion(str(self.rejection_method), ("auto", "none"))
             raise ValueError(
                 f"rejection_method must be auto or none, got {self.rejection_method!r}{near}"
-            )
-        if self.micro_weight is not None:
-            raise ValueError(
-                f"micro_weight was replaced: use macro_weight={1 - self.micro_weight:g}, 1 less it"
-            )
-        if self.small_classes is not None:
-            raise ValueError(
-                "small_classes was removed: macro_weight sets the room for classes with few photos"
             )
         return self
 

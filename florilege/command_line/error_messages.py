@@ -16,9 +16,12 @@ from florilege.suggestions import did_you_mean, suggestion
 REMOVED_FLAGS = {
     "--correct-prior": "calibrate again on labelled photos with the new class frequencies",
     "--feedback-photos-max-bytes": "--feedback-max-bytes limits rows and photos together",
+    "--micro-weight": "use --macro-weight with 1 less its value",
     "--processes": "run several containers behind a proxy, see docs/deploy.md",
+    "--quantize": "`florilege calibrate --runtime openvino` halves the cost of a photo",
+    "--small-classes": "--macro-weight sets the room for classes with few photos",
 }
-"""Alternatives to the flags of earlier versions."""
+"""Alternatives to removed flags."""
 
 HABITUAL_FLAGS = {
     "--learning-rate": "--set optimiser.learning_rate=VALUE",

@@ -202,7 +202,6 @@ def test_evaluating_the_calibration_split_repeats_the_record(bundle: Bundle, dat
         {"min_size": 3},
         {"delta": 1.0},
         {"max_size": 2},
-        {"small_classes": "group"},  # gone
         {"macro_weight": -1},
         {"head": "linear"},
         {"split": "val:0.5"},

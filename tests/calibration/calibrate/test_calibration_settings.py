@@ -79,11 +79,8 @@ def test_text_and_numbers_make_the_same_settings() -> None:
         ({"temperatures": [0]}, "temperatures: .* greater than or equal to 0.01, got 0"),
         ({"temperatures": []}, "temperatures must hold a number"),
         ({"rejection_method": "guess"}, "rejection_method must be auto or none"),
-        ({"rejection_method": "combined"}, "no longer takes combined: leave it out"),
         ({"suspect_share": 1}, "suspect_share: .* less than 1, got 1"),
         ({"delta": 0}, "delta: .* greater than 0, got 0"),
-        ({"small_classes": "group"}, "small_classes was removed: macro_weight sets the room"),
-        ({"micro_weight": 0.25}, "micro_weight was replaced: use macro_weight=0.75"),
         ({"kay": 1}, "kay"),
     ],
 )

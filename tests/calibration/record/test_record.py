@@ -677,7 +677,6 @@ def test_a_newer_schema_is_refused(record: CalibrationRecord) -> None:
         ({"delta": 1.0}, "delta"),
         ({"max_size": 2}, r"max_size must be in \[3, 5\]"),
         ({"max_size": 6}, r"max_size must be in \[3, 5\]"),
-        ({"small_classes": "always"}, "small_classes was removed"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(changes: dict[str, object], message: str) -> None:
