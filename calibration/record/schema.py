@@ -1,7 +1,7 @@
 """Tables of thresholds as ``calibration.json`` holds them."""
 
 from collections.abc import Sequence
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields, make_dataclass
 from functools import cached_property
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Literal, get_type_hints
@@ -107,13 +107,16 @@ ANSWERED = {
 """The fields of the figures in the server's answers, by their names there."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Columns:
-    """Rows stored by column: each field of :class:`Row` as a tuple of values."""
+_Columns: Any = make_dataclass(
+    "_Columns",
+    [(name, GenericAlias(tuple, (kind, ...))) for name, kind in get_type_hints(Row).items()],
+    kw_only=True,
+    frozen=True,
+)
 
-    __annotations__ = {
-        name: GenericAlias(tuple, (kind, ...)) for name, kind in get_type_hints(Row).items()
-    }
+
+class Columns(_Columns):  # type: ignore[misc]  # its fields are those of Row
+    """Rows stored by column: each field of :class:`Row` as a tuple of values."""
 
     if TYPE_CHECKING:
 
