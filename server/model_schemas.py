@@ -6,7 +6,7 @@ from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.record.origin import Selection
 from florilege.calibration.rules import RuleName
 from florilege.models.occurrences import PlaceKind
-from florilege.server.schemas import FIGURES, Measured, Model, ResponseModel
+from florilege.server.schemas import Measured, Model, ResponseModel
 
 
 class Point(ResponseModel):
@@ -15,7 +15,8 @@ class Point(ResponseModel):
     k: float | None
     coverage: float | None
     lambda_val: float | None = Field(serialization_alias="lambda")
-    __annotations__.update(dict.fromkeys(FIGURES, Measured | None))
+    expected_size: Measured | None
+    hit_rate: Measured | None
     least_coverage: float | None
     macro_weight: float | None = Field(
         description="For rules that favour rare species: 0 counts all photos alike, 1 all species."

@@ -4,12 +4,11 @@ Schemas that one answer may hold thousands of are dataclasses, created in a fift
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from florilege.calibration.guarantees import Guarantee
-from florilege.calibration.record.schema import ANSWERED
 from florilege.calibration.rules import RuleName
 
 Verdict = Literal["accepted", "suspect", "rejected", "not_judged"]
@@ -72,13 +71,6 @@ class Measured(ResponseModel):
     )
 
 
-FIGURES: dict[str, Any] = {
-    name: Annotated[Measured | None, Field(description=figure.metadata["description"])]
-    for name, figure in ANSWERED.items()
-}
-"""Figures of a calibrated threshold as schema fields: those that `Row` marks for answers."""
-
-
 class SetInfo(ResponseModel):
     """How the set was drawn and what it guarantees."""
 
@@ -114,7 +106,8 @@ class SetInfo(ResponseModel):
     truncated: bool = Field(
         description="Whether max_results or min_score left classes of the set out of `results`."
     )
-    __annotations__.update(FIGURES)  # expected_size, hit_rate
+    expected_size: Measured | None = Field(description="Mean set size of this rule.")
+    hit_rate: Measured | None = Field(description="Share of sets that held the true class.")
     least_coverage: float | None = Field(
         description="The least share of new sets that hold the true class, with 90 % confidence "
         "for every k at once, so also for one chosen after looking. Null where nothing is promised."
@@ -123,10 +116,6 @@ class SetInfo(ResponseModel):
         description="These figures in a sentence or two, in the first requested language of en, "
         "fr, de and es, else in English."
     )
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Measured | None: ...  # one of FIGURES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

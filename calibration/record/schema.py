@@ -20,9 +20,7 @@ from florilege.models.occurrences import PlaceKind
 Verb = Literal["calibrate", "evaluate"]
 
 
-def _figure(
-    name: str, *ends: str, only: Verb | None = None, answer: str = "", description: str = ""
-) -> Any:
+def _figure(name: str, *ends: str, only: Verb | None = None, answer: str = "") -> Any:
     """A field with a measured figure for commands and answers.
 
     Args:
@@ -31,10 +29,8 @@ def _figure(
         only: The one command that prints it; both by default.
         answer: Its name in the server's answers, for a figure with an interval; by default they
             leave it out.
-        description: Its description in the server's documentation.
     """
-    metadata = {"name": name, "ends": ends, "only": only}
-    return field(metadata={**metadata, "answer": answer, "description": description})
+    return field(metadata={"name": name, "ends": ends, "only": only, "answer": answer})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +38,9 @@ class Row:
     """One threshold and its figures.
 
     To add a figure, add it here and measure it in
-    :func:`florilege.calibration.calibrate.threshold_tables.row_of`; the record (:class:`Columns`),
-    the commands (:meth:`figures`) and the server's answers (:data:`ANSWERED`) follow.
+    :func:`florilege.calibration.calibrate.threshold_tables.row_of`; the record
+    (:class:`Columns`) and the commands (:meth:`figures`) follow. One with ``answer`` is also a
+    field of ``SetInfo`` and ``Point`` in the schemas of the server.
 
     Attributes:
         value: The requested K or coverage.
@@ -60,23 +57,11 @@ class Row:
 
     value: float
     lambda_val: float | None
-    size: float = _figure(
-        "mean_set_size",
-        "size_low",
-        "size_high",
-        answer="expected_size",
-        description="Mean set size of this rule.",
-    )
+    size: float = _figure("mean_set_size", "size_low", "size_high", answer="expected_size")
     size_low: float
     size_high: float
     size_deviation: float
-    hit_rate: float | None = _figure(
-        "hit_rate",
-        "hit_low",
-        "hit_high",
-        answer="hit_rate",
-        description="Share of sets that held the true class.",
-    )
+    hit_rate: float | None = _figure("hit_rate", "hit_low", "hit_high", answer="hit_rate")
     hit_low: float | None
     hit_high: float | None
     macro_hit_rate: float | None = _figure("macro_hit_rate", only="evaluate")
