@@ -21,7 +21,8 @@ over what the GPU alone does in batches of the largest size, which is printed fi
 With ``--against`` others serve the same network and photos, one after the other in the same run:
 ``onnxruntime`` is `florilege serve --runtime onnxruntime`, and LitServe and BentoML run the network
 in ONNX Runtime too, in as many processes (`benchmarks.load.peer_servers`). Each has the limit of
-its runtime. Then photos go as forms to all.
+its runtime. Then photos go as forms to all. The path of a Python interpreter is `florilege serve`
+of its environment, such as that of a free-threaded build.
 """
 
 import argparse
@@ -108,7 +109,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="for each load")
     parser.add_argument("--rounds", type=int, default=5, help="of each load")
     parser.add_argument("--threads", type=int, help="of the server; its own default otherwise")
-    parser.add_argument("--against", default="", help="onnxruntime, litserve, bentoml")
+    parser.add_argument("--against", default="", help="onnxruntime, litserve, bentoml, PYTHON")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="of our servers")
     arguments = parser.parse_args()
     if not arguments.bundle.is_dir():
@@ -138,7 +139,7 @@ def main() -> None:
     )
     print(f"{'server':24}{'photo':8}" + "".join(f"{head:>9}" for head in heads))
     for name in (OURS, *filter(None, arguments.against.split(","))):
-        runtime: RuntimeName | None = None if name == OURS else "onnxruntime"
+        runtime: RuntimeName | None = None if name == OURS or "/" in name else "onnxruntime"
         forms, device = bool(arguments.against), arguments.device
         with (
             Limit(arguments.bundle, many, arguments.seconds, gpu, runtime=runtime) as limit,
@@ -202,11 +203,12 @@ def started(
     name: str, bundle: Path, threads: int | None, *, forms: bool, device: str
 ) -> Iterator[Target]:
     """Start a server, yield it once it answers, and stop it."""
-    ours = name in (OURS, "onnxruntime")
+    ours = name in (OURS, "onnxruntime") or "/" in name
     if ours:
         flags = [] if threads is None else ["--threads", str(threads)]
-        flags += [] if name == OURS else ["--runtime", name]
-        process = serve(bundle, "--device", device, *flags)
+        flags += ["--runtime", name] if name == "onnxruntime" else []
+        python = name if "/" in name else sys.executable
+        process = serve(bundle, "--device", device, *flags, python=python)
         port, path, field = port_of(process), "/v1/identify", "images" if forms else None
     else:
         port, path, field = free_port(), "/predict", "photo"
@@ -269,7 +271,7 @@ def table(
             rows.append(_row(load, (before + after) / 2, used, limit.gpu))
             before = after
         middle = [median(column) for column in zip(*rows, strict=True)]
-        print(f"{target.name:24}{photo_name:8}{middle[0]:9.2f}{load_name:>9}{middle[1]:9.1f}"
+        print(f"{target.name[-23:]:24}{photo_name:8}{middle[0]:9.2f}{load_name:>9}{middle[1]:9.1f}"
               f"{middle[2]:9.1f}{middle[3]:9.1f}{middle[4]:9.2f}{middle[5]:9.2f}{middle[6]:9.2f}"
               f"{sum(row[7] for row in rows):9.0f}", flush=True)  # fmt: skip
 
@@ -303,9 +305,9 @@ def jpeg(width: int, height: int, size: int | None) -> bytes:
         low, high = (low, quality - 1) if buffer.tell() > (size or 0) else (quality, high)
 
 
-def serve(bundle: Path, *flags: str) -> subprocess.Popen[str]:
+def serve(bundle: Path, *flags: str, python: str = sys.executable) -> subprocess.Popen[str]:
     """Start a server on a free port."""
-    command = [sys.executable, "-m", "florilege", "serve", str(bundle), "--port", "0"]
+    command = [python, "-m", "florilege", "serve", str(bundle), "--port", "0"]
     return subprocess.Popen(
         [*command, *flags],
         stderr=subprocess.PIPE,
