@@ -21,8 +21,8 @@ help:
 	@echo "to ship: dist test-wheel lint-image test-image sbom audit"
 
 .venv/made:
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' || \
-	  { echo "Florilege needs Python 3.11 to 3.13; name one: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 15))' || \
+	  { echo "Florilege needs Python 3.11 to 3.14; name one: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 2; }
 	$(PYTHON) -m venv .venv
 	sed -n '/^uv==/,/[^\\]$$/p' requirements/dev.txt > .venv/uv.txt
 	$(PIP) --require-hashes -r .venv/uv.txt || true

@@ -89,6 +89,12 @@ def variables(tree: ast.AST) -> Iterator[str]:
             yield from (leaf.id for leaf in ast.walk(target) if isinstance(leaf, ast.Name))
 
 
+def imports(tree: ast.Module) -> int:
+    """How many of our modules a file imports."""
+    modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    return sum((module or "").startswith("florilege.") for module in modules)
+
+
 def written_words() -> dict[str, int]:
     """The words that people wrote, by page; a generated page or block is not counted."""
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
@@ -128,11 +134,16 @@ def faults() -> Iterator[str]:
     stems = Counter(path.stem for path in texts)
     twins = sorted(s for s, count in stems.items() if count > 1 and s not in SHARED_FILE_NAMES)
     folders = Counter(path.parent for path in texts if path.stem != "__init__")
+    words = written_words()
     print(
-        f"budget: {total:,} lines in {len(texts)} files ({dict(by_folder)}), tests {tests:,}; "
-        f"{len(names)} public names; {len(complex_functions)} functions above {COMPLEX_ABOVE}; "
-        f"{1000 * len(participles) / len(bound):.1f} participles of 1,000 variables; "
-        f"{sum(written_words().values()):,} written words"
+        f"budget: {total:,} lines in {len(texts)} files ({dict(by_folder)})\n"
+        f"  tests {tests:,} lines, {tests / total:.3f} of the product\n"
+        f"  public names {len(names)}\n"
+        f"  functions with a complexity above {COMPLEX_ABOVE}: {len(complex_functions)}\n"
+        f"  imports a file {sum(map(imports, trees.values())) / len(trees):.1f}\n"
+        f"  file names that exist twice {len(twins)}\n"
+        f"  participles of 1,000 variables {1000 * len(participles) / len(bound):.1f}\n"
+        f"  written words of documentation {sum(words.values()):,}"
     )
     for folder, (most, goal) in LINES.items():
         if by_folder[folder] > most:
@@ -151,7 +162,6 @@ def faults() -> Iterator[str]:
     script_lines = sum(len(path.read_text("utf-8").splitlines()) for path in scripts)
     if script_lines > JAVASCRIPT_LINES:
         yield f"the page has {script_lines:,} lines of JavaScript of {JAVASCRIPT_LINES:,}"
-    words = written_words()
     if sum(words.values()) > WRITTEN_WORDS:
         longest = max(words, key=lambda page: words[page])
         yield (
