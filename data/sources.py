@@ -1,6 +1,7 @@
 """Open whatever ``--data`` names: a folder, a manifest, lists, or the flora."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -73,6 +74,8 @@ def list_whole(
 
 def _list_path(path: Path, source: str, splits: Sequence[str] | None) -> Listing:
     try:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            path.stat()  # other errors are hidden by `Path.exists`
         listing = (
             list_manifest(path, source, splits)
             or list_plantnet(path, source)

@@ -175,6 +175,8 @@ def loader_of(
             pin_memory=pin,
             worker_init_fn=_ignore_stop_signals,
             persistent_workers=workers > 0,
+            # "forkserver" would copy the photos to each worker, which would survive a kill
+            multiprocessing_context="fork" if workers else None,
             generator=torch.Generator(),  # otherwise it would draw from the global generator
         )
 
