@@ -211,11 +211,11 @@ def tables(rows: Sequence[Row]) -> str:
     text = list[str]()
     for data in dict.fromkeys(row["data"] for row in test):
         loss = LOSSES[0] if any(_is(row, data, LOSSES[0]) for row in test) else EXACT
-        text += [f"\n### {data}, {loss}, coverage 0.9\n", *_of_rules(test, data, loss)]
+        text += [f"\n### {data}, {loss}, coverage 0.9\n", *of_rules(test, data, loss)]
     text += ["\n### class_coverage at the same coverage and size, less each rule\n"]
-    text += _ahead(test)
-    text += ["\n### Loss and rule together, coverage 0.9\n", *_of_losses(test)]
-    text += ["\n### Gain of each macro_weight on val\n", *_gains(rows)]
+    text += ahead(test)
+    text += ["\n### Loss and rule together, coverage 0.9\n", *of_losses(test)]
+    text += ["\n### Gain of each macro_weight on val\n", *gains(rows)]
     return "\n".join(text)
 
 
@@ -228,7 +228,7 @@ def _table(lines: Iterable[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *body)]
 
 
-def _of_rules(rows: Sequence[Row], data: str, loss: str) -> list[str]:
+def of_rules(rows: Sequence[Row], data: str, loss: str) -> list[str]:
     """Every figure of each rule."""
     head = "rule, parameter, mean size, 90 % of sizes, macro coverage, classes below 50 %, coverage"
     lines = [head.split(", ")]
@@ -242,7 +242,7 @@ def _of_rules(rows: Sequence[Row], data: str, loss: str) -> list[str]:
     return _table(lines)
 
 
-def _ahead(rows: Sequence[Row]) -> list[str]:
+def ahead(rows: Sequence[Row]) -> list[str]:
     """How often ours is ahead, level and behind, and by how much at the worst."""
     sets = list(dict.fromkeys(row["data"] for row in rows))
     lines = [("rule", *sets)]
@@ -261,7 +261,7 @@ def _ahead(rows: Sequence[Row]) -> list[str]:
     return _table(lines)
 
 
-def _of_losses(rows: Sequence[Row]) -> list[str]:
+def of_losses(rows: Sequence[Row]) -> list[str]:
     """Macro coverage at mean size, by loss, for both ways to interpolate."""
     choices = [(rule, value) for rule in (OURS, "Interp-Q") for value in ("0.5", "0.75", "0.9")]
     lines = [("data", "loss", *(f"{rule} {value}" for rule, value in choices))]
@@ -273,7 +273,7 @@ def _of_losses(rows: Sequence[Row]) -> list[str]:
     return _table(lines)
 
 
-def _gains(rows: Sequence[Row]) -> list[str]:
+def gains(rows: Sequence[Row]) -> list[str]:
     """Points of macro coverage over one threshold of the same mean size, mean over losses."""
     val = [row for row in rows if row["part"] == "val"]
     values = list(dict.fromkeys(row["parameter"] for row in val if row["rule"] == OURS))

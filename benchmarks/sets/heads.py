@@ -116,9 +116,10 @@ class Figures:
 
     def _last(self, line: str) -> float:
         """Accuracy at K = 3 and the highest rate of noise, by which lines are in order."""
-        return float(self._means(self._chosen(line, self.noises[-1]))[2])
+        return float(self._means(self.chosen(line, self.noises[-1]))[2])
 
-    def _chosen(self, line: str, noise: str) -> dict[str, Mapping[str, str]]:
+    def chosen(self, line: str, noise: str) -> dict[str, Mapping[str, str]]:
+        """The rows of a line by seed, with the sharpness that val chose."""
         return self.rows.get((line, noise, "1"), {})
 
     @staticmethod
@@ -134,24 +135,24 @@ class Figures:
         return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body)]
 
     def accuracy(self) -> list[str]:
-        """At K = 1 / 2 / 3 / 5, the standard error at 3, seeds and seconds."""
+        """The table of accuracies, seeds and seconds."""
+        return self._table("method", self.lines, self.cell)
 
-        def cell(line: str, noise: str) -> str:
-            by_seed = self._chosen(line, noise)
-            if not by_seed:
-                return ""
-            at_three = [accuracies(row)[2] for row in by_seed.values()]
-            seconds = np.mean([float(row["seconds"]) for row in by_seed.values()])
-            of = "" if len(by_seed) == 1 else f" ({error(at_three):.1f})"
-            return f"{joined(self._means(by_seed))}{of}; {len(by_seed)}, {seconds:.0f} s"
-
-        return self._table("method", self.lines, cell)
+    def cell(self, line: str, noise: str) -> str:
+        """Accuracy at K = 1 / 2 / 3 / 5, the standard error at 3; seeds and seconds."""
+        by_seed = self.chosen(line, noise)
+        if not by_seed:
+            return ""
+        at_three = [accuracies(row)[2] for row in by_seed.values()]
+        seconds = np.mean([float(row["seconds"]) for row in by_seed.values()])
+        of = "" if len(by_seed) == 1 else f" ({error(at_three):.1f})"
+        return f"{joined(self._means(by_seed))}{of}; {len(by_seed)}, {seconds:.0f} s"
 
     def sharpness(self) -> list[str]:
         """What choosing it adds at K = 2 / 3 / 5, and what is chosen from seed to seed."""
 
         def cell(line: str, noise: str) -> str:
-            choice, plain = self._chosen(line, noise), self.rows.get((line, noise, "0"), {})
+            choice, plain = self.chosen(line, noise), self.rows.get((line, noise, "0"), {})
             values = sorted({float(row["sharpness"]) for row in choice.values()})
             return (
                 f"{gain(choice, plain)} ({', '.join(f'{v:g}' for v in values)})" if choice else ""
@@ -164,7 +165,7 @@ class Figures:
 
         def cell(line: str, noise: str) -> str:
             blend = f"`{BLEND}`{SEARCHED}" if line.endswith(SEARCHED) else f"`{BLEND}`"
-            return gain(self._chosen(blend, noise), self._chosen(line, noise))
+            return gain(self.chosen(blend, noise), self.chosen(line, noise))
 
         others = [line for line in self.lines if not line.startswith(f"`{BLEND}`")]
         return self._table("less", others, cell)
@@ -176,7 +177,8 @@ def gain(ours: Mapping[str, Mapping[str, str]], theirs: Mapping[str, Mapping[str
     if not seeds:
         return ""
     apart = np.array([np.subtract(accuracies(ours[s]), accuracies(theirs[s])) for s in seeds])
-    means = [f"{x.mean():+.1f}" + f" ± {error(x):.1f}" * (len(x) > 1) for x in apart.T[1:]]
+    errors = [f" ± {error(x):.1f}" if len(x) > 1 else "" for x in apart.T[1:]]
+    means = [f"{x.mean():+.1f}{spread}" for x, spread in zip(apart.T[1:], errors, strict=True)]
     return " / ".join(means)
 
 

@@ -166,8 +166,8 @@ def measure(bench: Bench, logits: Mapping[str, NDArray[np.float32]], draw: int) 
 
 def table(rows: Sequence[Mapping[str, str]]) -> str:
     """Means over the draws at K = 1 / 2 / 3 / 5, and the standard error of the gain at 3."""
-    names = "data, regions of a class, records, strength, no place, region, and month, gain, size"
-    title = f"| {names.replace(', ', ' | ')} |"
+    names = "data, regions of a class, records, strength, no place, region, region and month"
+    title = f"| {names.replace(', ', ' | ')} | gain at 3 | mean size at 3 |"
     lines = [title, "|---" * 9 + "|"]
     keys = dict.fromkeys((row["data"], row["spread"], row["records"]) for row in rows)
     for key in keys:

@@ -1,0 +1,138 @@
+"""Write the tables of the documentation from the CSV files of the benchmarks.
+
+    python -m benchmarks.results
+
+A table is between the lines ``<!-- NAME -->`` and ``<!-- /NAME -->`` of a page. It is what the
+function of that name in :data:`TABLES` makes of its CSV file, or else ``NAME.csv`` as it is.
+"""
+
+import csv
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import mean
+
+from benchmarks.rules import front
+from benchmarks.sets import heads, places, rivals, temperature
+
+Rows = Sequence[Mapping[str, str]]
+BENCHMARKS = Path(__file__).parent
+PAGES = sorted((BENCHMARKS.parent / "docs").glob("*.md"))
+BLOCK = re.compile(r"^<!-- (\w+) -->\n(.*?)^<!-- /\1 -->$", re.DOTALL | re.MULTILINE)
+
+
+def read(name: str) -> list[dict[str, str]]:
+    """The rows of ``NAME.csv``, wherever in the folder of benchmarks it is."""
+    (path,) = BENCHMARKS.rglob(f"{name}.csv")
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
+
+
+def as_it_is(name: str) -> str:
+    """The CSV file as a table."""
+    rows = read(name)
+    return table(list(rows[0]), [list(row.values()) for row in rows])
+
+
+def heads_of(data: str) -> str:
+    """Average-K accuracy of the methods on one data set, clean and with half of the labels wrong.
+
+    Only methods without a search of the weight decay, as far as they were measured at both.
+    """
+    figures = heads.Figures([row for row in read("heads") if row["data"] == data])
+    rows = []
+    for line in figures.lines:
+        cells = [figures.cell(line, noise) for noise in ("0.0", "0.5")]
+        if all(cells) and not line.endswith(heads.SEARCHED):
+            rows.append([line, *(cell.partition(";")[0] for cell in cells)])
+    return table(["method", "noise 0", "noise 0.5"], rows)
+
+
+def blend_ahead() -> str:
+    """What the blend is ahead by at K = 2 / 3 / 5 where half of the labels are wrong."""
+    by_set = [heads.Figures([row for row in read("heads") if row["data"] == name]) for name in SETS]
+    rows = []
+    for line in dict.fromkeys(line for figures in by_set for line in figures.lines):
+        method, searched = line.removesuffix(heads.SEARCHED), line.endswith(heads.SEARCHED)
+        ours = f"`{heads.BLEND}`" + (heads.SEARCHED if searched else "")
+        cells = [
+            heads.gain(figures.chosen(ours, "0.5"), figures.chosen(line, "0.5"))
+            for figures in by_set
+        ]
+        if line != ours and any(cells):
+            rows.append([f"{method}{', weight decay chosen for both' * searched}", *cells])
+    return table(["less", *SETS], rows)
+
+
+def temperatures() -> str:
+    """Average-3 hit rates at temperature 1 and at the chosen one; best at noise 0.5 first."""
+    rates: dict[str, dict[tuple[str, str], list[tuple[float, float]]]] = {}
+    for row in read("temperature"):
+        at_1, chosen = (row[f"at_{float(t):g}"].split()[1] for t in ("1", row["temperature"]))
+        by_cell = rates.setdefault(row["method"], {})
+        by_cell.setdefault((row["data"], row["noise"]), []).append((float(at_1), float(chosen)))
+    cells = [(data, noise) for data in SETS for noise in ("0.0", "0.5")]
+    means = {
+        method: {cell: [mean(each) for each in zip(*of[cell], strict=True)] for cell in cells}
+        for method, of in rates.items()
+    }
+    order = sorted(means, key=lambda method: -mean(means[method][data, "0.5"][1] for data in SETS))
+    rows = [
+        [f"`{method}`", *("{:.1f} -> {:.1f}".format(*means[method][cell]) for cell in cells)]
+        for method in order
+    ]
+    return table(["head", *(f"{data}, {float(noise):g}" for data, noise in cells)], rows)
+
+
+def rules_of(data: str, loss: str) -> str:
+    """Every rule on one data set, at coverage 0.9."""
+    return "\n".join(front.of_rules([r for r in read("front") if r["part"] == "test"], data, loss))
+
+
+def of_front(part: Callable[[Rows], list[str]], *, test: bool = True) -> str:
+    """A table of ``benchmarks.rules.front``."""
+    return "\n".join(part([row for row in read("front") if not test or row["part"] == "test"]))
+
+
+SETS = ("grocery-plants", "caltech101-96", "CIFAR-100")
+TABLES: dict[str, Callable[[], str]] = {
+    "blend_ahead": blend_ahead,
+    "heads_groceries": lambda: heads_of(SETS[0]),
+    "heads_caltech": lambda: heads_of(SETS[1]),
+    "heads_cifar": lambda: heads_of(SETS[2]),
+    "temperatures": temperatures,
+    "rivals": lambda: rivals.table(read("rivals")),
+    "places": lambda: places.table(read("places")),
+    "front_rules": lambda: rules_of("invented-1000", "cross_entropy"),
+    "front_ahead": lambda: of_front(front.ahead),
+    "front_losses": lambda: of_front(front.of_losses),
+    "front_weights": lambda: of_front(front.gains, test=False),
+}
+
+
+def written(page: str) -> str:
+    """A page with the tables of the present CSV files; blocks of other commands are left alone."""
+
+    def block(match: re.Match[str]) -> str:
+        name = match[1]
+        if name not in TABLES and not list(BENCHMARKS.rglob(f"{name}.csv")):
+            return match[0]
+        content = TABLES[name]() if name in TABLES else as_it_is(name)
+        return f"<!-- {name} -->\n{content}\n<!-- /{name} -->"
+
+    return BLOCK.sub(block, page)
+
+
+def main() -> None:
+    """Write all pages."""
+    for path in PAGES:
+        path.write_text(written(path.read_text("utf-8")), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
