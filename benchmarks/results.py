@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import mean
 
 from benchmarks.rules import front
-from benchmarks.sets import heads, places, rivals, temperature
+from benchmarks.sets import heads, places, rivals
 
 Rows = Sequence[Mapping[str, str]]
 BENCHMARKS = Path(__file__).parent

@@ -8,6 +8,7 @@ from florilege.calibration.rules import RULES
 from florilege.errors import FlorilegeError
 from florilege.server.prometheus import Metrics
 from florilege.training.recipes import RECIPES
+from tests.server import write_tables
 from tests.test_packaging import FOLDERS
 from tests.write_commands import PAGE, page
 
@@ -20,6 +21,11 @@ PAGES = "\n".join(
 def test_the_page_of_commands_is_up_to_date() -> None:
     """After a wanted change: `python -m tests.write_commands`."""
     assert PAGE.read_text("utf-8") == page()
+
+
+def test_the_tables_of_the_http_interface_are_up_to_date() -> None:
+    """After a wanted change: `python -m tests.server.write_tables`."""
+    assert write_tables.PAGE.read_text("utf-8") == write_tables.page()
 
 
 def test_every_rule_and_recipe_is_documented() -> None:
