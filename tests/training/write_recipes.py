@@ -53,7 +53,7 @@ COST_COLUMNS = (
 COST = f"""## Cost
 
 The cost of a run of a row, one line for each network, batch size and data set. Losses of one
-network differ by less than a percent ([losses.md](losses.md#in-a-training-step)), but in the papers
+network differ by less than a percent ([losses.md](losses.md#cost)), but in the papers
 the smooth loss takes 1.2 times as long on CIFAR-100 ([N] 4.3) and 1.1 times on ImageNet ([B] 5.2).
 
 - Steps, pictures and **EFLOP** (10^18 operations, a multiply and an add count as two) are counted:

@@ -1,17 +1,19 @@
-"""The table of settings in ``docs/training.md``, generated from the fields.
+"""The settings in ``docs/training.md`` and the losses in ``docs/losses.md``, generated.
 
-``python -m tests.training.write_settings`` writes it; a test compares it.
+``python -m tests.training.write_settings`` writes both; a test compares them.
 """
 
+import inspect
 import json
 from pathlib import Path
 from typing import Any
 
 from florilege.settings import allowed_values, fields_of
 from florilege.training.config import DEFAULT_LOSS, TrainConfig
+from florilege.training.losses import LOSSES
 
-PAGE = Path(__file__).parents[2] / "docs" / "training.md"
-BEGIN, END = "<!-- settings -->\n", "<!-- /settings -->\n"
+DOCS = Path(__file__).parents[2] / "docs"
+SHARED = ("reduction", "weight", "ignore_index")  # options of every loss
 
 
 def table() -> str:
@@ -29,11 +31,28 @@ def _default(name: str, field: dict[str, Any]) -> str:
     return f"`{view}`" if view else ""
 
 
-def page() -> str:
+def losses() -> str:
+    """One row for each loss: its head, and its parameters with their defaults."""
+    rows = ["| loss | head | parameters |", "|---|---|---|"]
+    for name, loss in LOSSES.items():
+        own = [p for p in inspect.signature(loss).parameters.values() if p.name not in SHARED]
+        texts = [f"`{p.name}`" + f" = {p.default}" * (p.default is not p.empty) for p in own]
+        head = loss.head.replace("two_head", "two heads")
+        rows.append(f"| `{name}` | {head} | {', '.join(texts)} |")
+    return "\n".join(rows) + "\n"
+
+
+TABLES = {"training.md": ("settings", table), "losses.md": ("losses", losses)}
+
+
+def page(name: str) -> str:
     """The whole page with the current table."""
-    before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
-    return before + BEGIN + table() + END + rest.partition(END)[2]
+    block, write = TABLES[name]
+    begin, end = f"<!-- {block} -->\n", f"<!-- /{block} -->\n"
+    before, _, rest = (DOCS / name).read_text("utf-8").partition(begin)
+    return before + begin + write() + end + rest.partition(end)[2]
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), "utf-8")
+    for name in TABLES:
+        (DOCS / name).write_text(page(name), "utf-8")
