@@ -8,14 +8,15 @@ function of that name in :data:`TABLES` makes of its CSV file, or else ``NAME.cs
 
 import csv
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import mean
 
 from benchmarks.rules import front
 from benchmarks.sets import heads, places, rivals
+from benchmarks.sets.head_methods import BLEND
 
-Rows = Sequence[Mapping[str, str]]
+Rows = Sequence[dict[str, str]]
 BENCHMARKS = Path(__file__).parent
 PAGES = sorted((BENCHMARKS.parent / "docs").glob("*.md"))
 BLOCK = re.compile(r"^<!-- (\w+) -->\n(.*?)^<!-- /\1 -->$", re.DOTALL | re.MULTILINE)
@@ -34,8 +35,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def as_it_is(name: str) -> str:
-    """The CSV file as a table."""
-    rows = read(name)
+    """The CSV file as a table, but for the column ``recorded``: date and commit of each row."""
+    rows = [{key: row[key] for key in row if key != "recorded"} for row in read(name)]
     return table(list(rows[0]), [list(row.values()) for row in rows])
 
 
@@ -59,7 +60,7 @@ def blend_ahead() -> str:
     rows = []
     for line in dict.fromkeys(line for figures in by_set for line in figures.lines):
         method, searched = line.removesuffix(heads.SEARCHED), line.endswith(heads.SEARCHED)
-        ours = f"`{heads.BLEND}`" + (heads.SEARCHED if searched else "")
+        ours = f"`{BLEND}`" + (heads.SEARCHED if searched else "")
         cells = [
             heads.gain(figures.chosen(ours, "0.5"), figures.chosen(line, "0.5"))
             for figures in by_set
