@@ -12,7 +12,8 @@ connections that ask again at once but of photos that come by chance, at 44 % of
 could do, and wait where others do.
 
     python -m benchmarks.load.server BUNDLE [--seconds 2] [--rounds 5] [--threads N]
-                              [--against onnxruntime,litserve,bentoml] [--device cuda]
+                              [--photos "250 KB"] [--against onnxruntime,litserve,bentoml]
+                              [--device cuda]
 
 With ``--device cuda`` the limit is that of decoding alone, ``ratio`` says how much of the server's
 CPU time that is, and ``share`` is the rate over what the cores could decode or, where that is less,
@@ -110,6 +111,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="of each load")
     parser.add_argument("--threads", type=int, help="of the server; its own default otherwise")
     parser.add_argument("--against", default="", help="onnxruntime, litserve, bentoml, PYTHON")
+    names = [name for name, *_ in PHOTOS]
+    parser.add_argument("--photos", nargs="+", choices=names, default=names)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="of our servers")
     arguments = parser.parse_args()
     if not arguments.bundle.is_dir():
@@ -117,7 +120,8 @@ def main() -> None:
             f"there is no bundle {arguments.bundle}; `make demo` makes one, or name another"
         )
     many = min(arguments.threads or cores(), cores())
-    photos = {name: jpeg(width, height, size) for name, width, height, size in PHOTOS}
+    photos = {name: jpeg(width, height, size) for name, width, height, size in PHOTOS
+              if name in arguments.photos}  # fmt: skip
     print(
         f"{cores()} cores; limit: CPU ms of decoding and network by themselves, in {many} processes"
         f" at once; medians of {arguments.rounds} rounds"

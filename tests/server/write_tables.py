@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from florilege.server.problems import OTHER_INTERFACES, Code
 from florilege.server.prometheus import Metrics
@@ -20,15 +21,19 @@ def parameters() -> str:
     """The query of ``POST /v1/identify``."""
     operation = json.loads(GOLDEN.read_text("utf-8"))["paths"]["/v1/identify"]["post"]
     query = [each for each in operation["parameters"] if each["in"] == "query"]
-    rows = [
-        (
-            f"`{each['name']}`",
-            json.dumps(each["schema"].get("default")).replace("null", ""),
-            " ".join(each["description"].split()).replace("|", r"\|"),
-        )
-        for each in query
-    ]
-    return _table(("parameter", "default", ""), rows)
+    rows = [(f"`{each['name']}`", _meaning(each)) for each in query]
+    return _table(("parameter", ""), rows)
+
+
+def _meaning(parameter: dict[str, Any]) -> str:
+    """The description of a parameter, its choices and its default."""
+    schema = parameter["schema"]
+    choices = ", ".join(f"`{each}`" for each in schema.get("enum", ()))
+    default = schema.get("default")
+    words = parameter["description"].split()
+    words += [f"One of {choices}."] if choices else []
+    words += [] if default is None else [f"Default: `{str(default).lower()}`."]
+    return " ".join(words)
 
 
 def problems() -> str:
