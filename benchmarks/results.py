@@ -35,8 +35,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def as_it_is(name: str) -> str:
-    """The CSV file as a table."""
-    rows = read(name)
+    """The CSV file as a table, but for the column ``recorded``: date and commit of each row."""
+    rows = [{key: row[key] for key in row if key != "recorded"} for row in read(name)]
     return table(list(rows[0]), [list(row.values()) for row in rows])
 
 
