@@ -6,7 +6,6 @@ from pathlib import Path
 
 from florilege.calibration.rules import RULES
 from florilege.errors import FlorilegeError
-from florilege.server.prometheus import Metrics
 from florilege.training.recipes import RECIPES
 from tests.server import write_tables
 from tests.test_packaging import FOLDERS
@@ -30,13 +29,6 @@ def test_the_tables_of_the_http_interface_are_up_to_date() -> None:
 
 def test_every_rule_and_recipe_is_documented() -> None:
     assert [name for name in (*RULES, *RECIPES) if f"`{name}`" not in PAGES] == []
-
-
-def test_every_metric_is_documented() -> None:
-    text = Metrics().text().decode()
-    names = set(re.findall(r"^# TYPE (florilege_\w+)", text, re.MULTILINE))
-    created = {name for name in names if name.endswith("_created")}
-    assert [name for name in sorted(names - created) if name not in PAGES] == []
 
 
 def test_nothing_is_installed_by_a_name_that_no_package_index_has() -> None:

@@ -100,12 +100,6 @@ def test_json_is_one_object_on_stdout(photos: Path, tmp_path: Path) -> None:
     assert len(content["bundle_sha256"]) == 64
 
 
-def test_no_epochs_write_initial_weights(photos: Path, tmp_path: Path) -> None:
-    result = _call(*_quick(photos, tmp_path / "run"), "--epochs", 0)
-    assert result.stdout.strip().endswith("initial weights written")
-    assert (tmp_path / "run" / "best.safetensors").is_file()
-
-
 def test_a_second_run_into_the_same_folder_is_refused_and_resume_continues(
     photos: Path, tmp_path: Path
 ) -> None:
