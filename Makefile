@@ -60,7 +60,7 @@ FAST := tests/calibration/rules tests/calibration/record tests/calibration/rejec
 
 # The whole pipeline for every backbone and for 2 to 10,000 classes, with a line of seconds for each.
 test-end-to-end: .venv/dev
-	$(BIN)/python -m pytest tests/test_end_to_end.py -m end_to_end -s $(TEST_ARGS)
+	$(BIN)/python -m pytest tests/test_end_to_end.py tests/test_packaging.py -m end_to_end -s $(TEST_ARGS)
 
 lint: .venv/dev
 	$(BIN)/ruff format --check .

@@ -50,6 +50,7 @@ def test_the_wheel_of_the_source_archive_holds_exactly_the_files_of_our_package(
     assert files.keys() == ours().keys()
     assert files == ours()
     metadata = next(name for name in archive.namelist() if name.endswith("METADATA"))
+    assert "florilege/py.typed" in files
     assert "Private :: Do Not Upload" in archive.read(metadata).decode()
 
 
@@ -87,24 +88,31 @@ def test_verbs_work_beside_modules_with_the_names_of_our_folders(project: Path) 
         assert (process.returncode, process.stderr) == (0, ""), verb
 
 
+IN_ONE_PROCESS = """
+import sys
+from florilege.cli import app
+for verb in sys.argv[1:]:
+    app(verb.split(), standalone_mode=False)
+"""
+
+
 @pytest.mark.timeout(300)
 def test_training_calibrating_and_workers_run_beside_such_modules(project: Path) -> None:
     """`torchrun` starts a process of its own, and that one two loader processes."""
     data = "flora:train=170,val=85,test=85"
     torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "1", "-m", "florilege"]
     train = ["train", "--data", data, "--out", "run", "--recipe", "demo", "--epochs", "1"]
-    steps = (
+    verbs = "export run --out bundle", f"calibrate bundle --data {data}", "doctor"
+    for words in (
         [*torchrun, *train, "--device", "cpu", "--set", "workers=2"],
-        ["-m", "florilege", "export", "run", "--out", "bundle"],
-        ["-m", "florilege", "calibrate", "bundle", "--data", data, "--split", "val"],
-        ["-m", "florilege", "doctor"],
-    )
-    for words in steps:
+        ["-c", IN_ONE_PROCESS, *verbs],
+    ):
         command = [sys.executable, *words]
         process = subprocess.run(command, capture_output=True, text=True, check=False, cwd=project)
         assert process.returncode == 0, process.stderr
 
 
+@pytest.mark.end_to_end
 @pytest.mark.timeout(300)
 def test_a_type_checker_sees_the_types_of_every_package_of_the_wheel(
     wheel: Path, tmp_path: Path
