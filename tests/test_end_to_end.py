@@ -11,7 +11,6 @@ from tests.pretrained import efficientnet_lite0
 KINDS = (  # those of `make test`, less than a minute of one core; `make test-end-to-end` takes all
     "resnet50",
     "efficientnet_b0",
-    "timm:mobilenetv3_small_050",
     "timm:vit_tiny_patch16_224",
 )
 TIMM = (
