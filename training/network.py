@@ -14,17 +14,11 @@ from florilege.models.export import MOST_BYTES
 from florilege.models.heads import CosineHead, TwoHead
 from florilege.training.config import TrainConfig
 from florilege.training.loop.distributed import ALONE, Ranks
-from florilege.training.losses import TwoHeadAverageK
 from florilege.training.objective import Objective, make_objective
 
 
 def objective_of(config: TrainConfig, dataset: Dataset, ranks: Ranks = ALONE) -> Objective:
-    """The loss of a run on its data.
-
-    Raises:
-        UsageError: The loss or the batch size is invalid, or does not fit the data.
-        DataError: There are too few pictures.
-    """
+    """The loss of a run on its data."""
     labels, fewest = dataset.split("train").labels, 2 * ranks.count
     if len(labels) < fewest:
         raise DataError(
@@ -36,24 +30,11 @@ def objective_of(config: TrainConfig, dataset: Dataset, ranks: Ranks = ALONE) ->
             f"processes, got {config.batch_size}: it counts those of all processes"
         )
     counts = np.bincount(labels, minlength=len(dataset.classes)).tolist()
-    objective = make_objective(config, counts)
-    loss_fn = objective.loss_fn
-    has_state = isinstance(loss_fn, TwoHeadAverageK) and loss_fn.recent_batches
-    if has_state and not (ranks.alone or loss_fn.spans_ranks):
-        raise UsageError(
-            "loss.candidates=local with recent batches has a state in each process, which no "
-            "checkpoint holds: leave loss.candidates at global, or set loss.recent_batches=0"
-        )
-    return objective
+    return make_objective(config, counts)
 
 
 def build_network(config: TrainConfig, head: str, classes: int) -> Network:
-    """The network that the settings describe, with weights drawn from torch's random state.
-
-    Raises:
-        UsageError: There is no such backbone, it takes no pictures of this size, or it is too
-            large to export.
-    """
+    """The network that the settings describe, with weights drawn from torch's random state."""
     try:
         network = build(config.backbone, classes, head, image_size=config.preprocess.image_size)
     except ValueError as error:

@@ -53,7 +53,7 @@ class Objective:
             ranks: The processes. Each computes the loss of its part of each batch; the mean of the
                 gradients over processes is then that of the whole.
         """
-        parts = 1 if self.loss_fn.spans_ranks else ranks.count  # each with a mean of its own
+        parts = 1 if self.loss_fn.coupled else ranks.count  # each with a mean of its own
         if self.loss_fn.reduction == "sum":
             return [float(parts)] * len(labels)
         if parts == len(labels) == 1:

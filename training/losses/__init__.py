@@ -41,7 +41,6 @@ from florilege.training.losses.noise import (
     ImbalancedNoisedTopK,
     NoisedTopK,
     imbalanced_noised_top_k,
-    noised_kth_largest,
     noised_top_k,
 )
 from florilege.training.losses.online_labels import Role, role
@@ -53,7 +52,7 @@ from florilege.training.losses.single_positive import (
     expected_positive,
     positive_bce,
 )
-from florilege.training.losses.smooth_hinges import SmoothTopK, smooth_top_k, top_k_probabilities
+from florilege.training.losses.smooth_hinges import SmoothTopK, smooth_top_k
 from florilege.training.losses.two_heads import TwoHeadAverageK, two_head_average_k
 
 LOSSES: Mapping[str, type[Loss]] = {
@@ -125,6 +124,7 @@ __all__ = [
     "Loss", "NoisedTopK", "PositiveBce", "Role", "SmoothTopK", "TopKHinge", "TwoHeadAverageK",
     "assume_negative", "build", "calibrated_top_k_hinge", "convex_top_k_hinge", "cross_entropy",
     "expected_positive", "focal", "generalised_cross_entropy", "imbalanced_noised_top_k", "ldam",
-    "loss_class", "noised_kth_largest", "noised_top_k", "positive_bce", "role", "smooth_top_k",
-    "top_k_hinge", "top_k_probabilities", "two_head_average_k",
+    "loss_class",
+    "noised_top_k", "positive_bce", "role", "smooth_top_k", "top_k_hinge",
+    "two_head_average_k",
 ]  # fmt: skip

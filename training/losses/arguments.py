@@ -3,14 +3,14 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from torch import Generator, Tensor
 
-ClassCounts: TypeAlias = Any
-"""Training images per class: list, array, tensor, mapping from class index, or a data set."""
+ClassCounts: TypeAlias = Tensor | Sequence[int] | np.ndarray
+"""Training images per class."""
 
 
 def working(logits: Tensor) -> Tensor:
@@ -28,21 +28,15 @@ def whole(labels: Tensor) -> Tensor:
     return labels.long() if labels.dtype == torch.uint8 else labels
 
 
-def check_matrix(logits: Tensor) -> int:
-    """Refuse logits that are not ``(batch, classes)``; returns the number of classes."""
-    if logits.dim() != 2:
-        raise ValueError(f"logits must have shape (batch, classes), got {tuple(logits.shape)}")
-    return logits.shape[1]
-
-
 def _check_batch(logits: Tensor, labels: Tensor) -> Tensor:
     """Refuse tensors whose shapes or types do not fit; returns the labels, :func:`whole`.
 
     The range of integer labels is checked on the CPU only: on a GPU the check would wait for
     the device at every step.
     """
-    labels, classes = whole(labels), check_matrix(logits)
-    batch = logits.shape[0]
+    if logits.dim() != 2:
+        raise ValueError(f"logits must have shape (batch, classes), got {tuple(logits.shape)}")
+    labels, (batch, classes) = whole(labels), logits.shape
     if labels.is_floating_point():
         if labels.shape != logits.shape:
             raise ValueError(
@@ -62,14 +56,36 @@ def _check_batch(logits: Tensor, labels: Tensor) -> Tensor:
     return labels
 
 
-def read_labels(logits: Tensor, labels: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
-    """The labels, checked, with 0 in place of ignored ones; and which rows count, ``(batch,)``."""
-    labels = whole(labels)
+class _BatchLabels(NamedTuple):
+    """The labels of a batch, checked."""
+
+    labels: Tensor  # with 0 in place of ignored ones
+    counted: Tensor  # which rows count, bool (batch,)
+    shares: Tensor  # what each row adds to the divisor of the weighted mean, (batch,)
+
+
+def read_labels(
+    logits: Tensor, labels: Tensor, weight: Tensor | None, ignore_index: int
+) -> _BatchLabels:
+    """Check labels and class weights, and tell which rows count; no row of soft targets is ignored.
+
+    A row counts as much as the weight of its label, or once with soft targets.
+    """
+    if weight is not None and weight.shape != logits.shape[-1:]:
+        raise ValueError(
+            f"weight must have shape ({logits.shape[-1]},) for these logits, "
+            f"got {tuple(weight.shape)}"
+        )
+    labels, dtype = whole(labels), working(logits).dtype
     if labels.is_floating_point():
-        counts = torch.ones(labels.shape[:1], dtype=torch.bool, device=labels.device)
-        return _check_batch(logits, labels), counts
-    counts = labels != ignore_index
-    return _check_batch(logits, labels.masked_fill(~counts, 0)), counts
+        counted = torch.ones(labels.shape[:1], dtype=torch.bool, device=labels.device)
+        return _BatchLabels(_check_batch(logits, labels), counted, counted.to(dtype))
+    counted = labels != ignore_index
+    labels = _check_batch(logits, labels.masked_fill(~counted, 0))
+    shares = counted.to(dtype)
+    return _BatchLabels(
+        labels, counted, shares if weight is None else shares * weight.to(shares)[labels]
+    )
 
 
 def checked(logits: Tensor, labels: Tensor, **parameters: Any) -> tuple[Tensor, Tensor]:
@@ -77,12 +93,12 @@ def checked(logits: Tensor, labels: Tensor, **parameters: Any) -> tuple[Tensor, 
     labels = _check_batch(logits, labels)
     check_parameters(**parameters)
     if "k" in parameters:
-        check_k(parameters["k"], logits.shape[1])
+        _check_k(parameters["k"], logits.shape[1])
     return working(logits), labels
 
 
 _AT_LEAST_0 = ("alpha", "beta", "gamma", "margin", "max_margin", "reg_weight", "theta_lr")
-_POSITIVE = ("epsilon", "scale", "tau", "temperature")
+_POSITIVE = ("epsilon", "scale", "tau")
 NUMBERS: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
     "average_k": ("finite and at least 1", lambda x: 1 <= x < math.inf),
     "label_smoothing": ("in [0, 1)", lambda x: 0 <= x < 1),
@@ -91,11 +107,6 @@ NUMBERS: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
     **dict.fromkeys(_POSITIVE, ("finite and positive", lambda x: 0 < x < math.inf)),
 }
 WHOLE: Final = {"classes": 1, "k": 1, "noise_samples": 1, "recent_batches": 0, "rows": 1}
-WORDS: Final = {
-    "candidates": ("global", "local"),
-    "dtype": ("float32", "float16"),
-    "sharing": ("per_sample", "shared"),
-}
 
 
 def check_parameters(**parameters: Any) -> None:
@@ -105,9 +116,8 @@ def check_parameters(**parameters: Any) -> None:
             _check_number(name, value)
         elif name in WHOLE and (not is_integer(value) or value < WHOLE[name]):
             raise ValueError(f"{name} must be an integer of at least {WHOLE[name]}, got {value}")
-        elif name in WORDS and value not in WORDS[name]:
-            words = " or ".join(map(repr, WORDS[name]))
-            raise ValueError(f"{name} must be {words}, got {value!r}")
+        elif name == "sharing" and value not in ("per_sample", "shared"):
+            raise ValueError(f"sharing must be 'per_sample' or 'shared', got {value!r}")
         elif name == "generator" and not isinstance(value, Generator | None):
             raise ValueError(f"generator must be a torch.Generator, got {value!r}")
 
@@ -120,7 +130,7 @@ def _check_number(name: str, value: object) -> None:
         raise ValueError(f"{name} must be {allowed}, got {value}")
 
 
-def check_k(k: int, classes: int) -> None:
+def _check_k(k: int, classes: int) -> None:
     """Refuse a ``k`` that is not a whole number or leaves no (k+1)-th class to compare with."""
     check_parameters(k=k)
     if k >= classes:
@@ -152,24 +162,21 @@ def class_weights(weight: Tensor | Sequence[float] | np.ndarray | None) -> Tenso
 
 
 def count_classes(class_counts: ClassCounts) -> Tensor:
-    """Training images per class as int64 ``(classes,)``.
+    """Training images per class as int64 ``(classes,)``; a class without any is refused.
 
-    Args:
-        class_counts: A list, array or tensor with one count per class, a mapping from class
-            index to count, or a data set: anything with integer ``labels`` or ``targets``
-            (torchvision's data sets, a split of ours), a ``torch.utils.data.Subset`` of one,
-            or our own data set, whose ``train`` split is counted.
-
-    Raises:
-        ValueError: A count is not a whole number, a key or label is not a class index, or a
-            class has no image at all.
+    Counts of a module, on another device, are not read again: that would stall the device.
     """
-    if isinstance(class_counts, Tensor) and _leave_unread(class_counts):
-        return class_counts
-    numbers = _counts(class_counts)
-    counts = _tensor(numbers)
-    if counts is None or counts.is_complex() or not _are_whole(counts):
-        raise ValueError(f"class_counts must be whole numbers, got {numbers}")
+    of_module = isinstance(class_counts, Tensor) and class_counts.dtype == torch.int64
+    counts = _tensor(class_counts)
+    if (
+        of_module
+        and counts is not None
+        and (torch.compiler.is_compiling() or counts.device.type != "cpu")
+    ):
+        return counts
+    fraction = counts is not None and counts.is_floating_point() and (counts % 1 != 0).any()
+    if counts is None or counts.is_complex() or fraction:
+        raise ValueError(f"class_counts must be whole numbers, one per class, got {class_counts}")
     if counts.dim() != 1 or counts.numel() == 0:
         raise ValueError(f"class_counts must have shape (classes,), got {tuple(counts.shape)}")
     if bool(counts.amin() < 1):
@@ -181,16 +188,6 @@ def count_classes(class_counts: ClassCounts) -> Tensor:
     return counts.to(torch.int64)
 
 
-def _are_whole(numbers: Tensor) -> bool:
-    return not numbers.is_floating_point() or bool((numbers % 1 == 0).all())
-
-
-def _leave_unread(counts: Tensor) -> bool:
-    """Whether a module has checked these counts and reading them again would stall the device."""
-    would_stall = torch.compiler.is_compiling() or counts.device.type != "cpu"
-    return would_stall and counts.dtype == torch.int64
-
-
 def _tensor(numbers: Any) -> Tensor | None:
     """A tensor as it is, other numbers as float64; None if they are not numbers."""
     if isinstance(numbers, Tensor):
@@ -199,36 +196,3 @@ def _tensor(numbers: Any) -> Tensor | None:
         return torch.from_numpy(np.asarray(numbers).astype(np.float64, casting="same_kind"))
     except (TypeError, ValueError):
         return None
-
-
-def _counts(source: ClassCounts) -> Any:
-    if isinstance(source, Tensor | np.ndarray | list | tuple):
-        return source
-    if isinstance(source, Mapping):
-        wrong = [index for index in source if not is_integer(index) or index < 0]
-        if wrong:
-            raise ValueError(f"class_counts must be given by class indices, got {wrong[0]!r}")
-        return [source.get(index, 0) for index in range(max(source, default=-1) + 1)]
-    if hasattr(source, "split") and hasattr(source, "classes"):
-        return np.bincount(_labels(source.split("train")), minlength=len(source.classes))
-    part: Any = slice(None)
-    while hasattr(source, "dataset") and hasattr(source, "indices"):  # torch.utils.data.Subset
-        part, source = np.asarray(source.indices)[part], source.dataset
-    labels = _labels(source)
-    return np.bincount(labels[part], minlength=labels.max(initial=-1) + 1)
-
-
-def _labels(split: Any) -> np.ndarray:
-    """The labels of a data set, int64."""
-    values = getattr(split, "labels", getattr(split, "targets", None))
-    if values is None:
-        raise ValueError(
-            "class_counts must be a list, array, tensor, mapping or a data set with labels, "
-            f"got {type(split).__name__}"
-        )
-    labels = np.asarray(values)
-    if labels.dtype.kind not in "iu":
-        raise ValueError(f"labels of the data set must be integers, got {labels.dtype}")
-    if labels.min(initial=0) < 0:
-        raise ValueError(f"labels of the data set must be at least 0, got {labels.min()}")
-    return labels.astype(np.int64)

@@ -2,13 +2,11 @@
 
 import inspect
 from collections.abc import Callable, Sequence
-from functools import wraps
-from typing import Any, ClassVar, Concatenate, Literal, ParamSpec, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from florilege.training.losses.all_reduce import over_ranks
@@ -25,8 +23,6 @@ Head: TypeAlias = Literal["linear", "cosine", "two_head"]
 SOFTPLUS_LIMIT = 40.0  # beyond it softplus(x) is x to the last bit of a float64
 Reduction: TypeAlias = Literal["mean", "sum", "none"]
 Weight: TypeAlias = Tensor | Sequence[float] | np.ndarray | None
-Slopes = ParamSpec("Slopes")
-Result = TypeVar("Result")
 
 _CALL_KEYWORDS = ("noise", "estimates", "weight", "ignore_index")
 """Keywords of a function that are not parameters of its module."""
@@ -63,12 +59,7 @@ class Loss(nn.Module):
     """The head of the network that fits this loss."""
 
     coupled: ClassVar[bool] = False
-    """Whether it is one value for the whole batch instead of one per example."""
-
-    @property
-    def spans_ranks(self) -> bool:
-        """Whether it uses the batches of all processes, so that its mean over them is the loss."""
-        return self.coupled
+    """Whether it is one value for the batch of all processes instead of one per example."""
 
     takes_rows: ClassVar[bool] = False
     """Whether its forward also takes ``row_index``, the rows of the batch in the training set."""
@@ -120,7 +111,6 @@ class Loss(nn.Module):
         self.register_buffer("class_counts", None)
         bound = self.own.bind(**parameters)
         bound.apply_defaults()
-        self._argument_names = tuple(bound.arguments)
         for name, value in bound.arguments.items():
             if value is not None or self.own.parameters[name].default is not None:
                 check_parameters(**{name: value})
@@ -128,7 +118,7 @@ class Loss(nn.Module):
 
     def arguments(self) -> dict[str, Any]:
         """The parameters of the function, as given."""
-        return {name: getattr(self, name) for name in self._argument_names}
+        return {name: getattr(self, name) for name in self.own.parameters}
 
     def extra_repr(self) -> str:
         """The parameters that are numbers or strings."""
@@ -147,35 +137,26 @@ class Loss(nn.Module):
 class ExampleLoss(Loss):
     """A loss with one value per example."""
 
-    def per_example(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Unweighted values ``(batch,)``; ``labels`` int64 ``(batch,)`` or soft targets."""
-        return self.function(logits, labels, **self.arguments())
-
     def weighted(self, logits: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
         """Values ``(batch,)`` with the class weights in them.
 
         A soft target is a mixture of losses, ``sum_c t_c loss(., c)``, so to weight class ``c``
         is to multiply ``t_c``.
         """
-        if weight is None:
-            return self.per_example(logits, labels)
-        if labels.is_floating_point():
-            return self.per_example(logits, labels * weight)
-        values = self.per_example(logits, labels)
-        return values * weight.to(values.dtype)[labels]
+        soft = labels.is_floating_point()
+        if weight is not None and soft:
+            labels = labels * weight
+        values = self.function(logits, labels, **self.arguments())
+        return values if weight is None or soft else values * weight.to(values.dtype)[labels]
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Loss of the batch: a scalar, or ``(batch,)`` for ``reduction="none"``."""
-        check_weight(self.weight, logits)
-        labels, counts = read_labels(logits, labels, self.ignore_index)
-        values = self.weighted(logits, labels, self.weight).where(counts, 0.0)
+        batch = read_labels(logits, labels, self.weight, self.ignore_index)
+        values = self.weighted(logits, batch.labels, self.weight).where(batch.counted, 0.0)
         if self.reduction == "none":
             return values
-        divisors = counts.to(values.dtype)
-        if self.weight is not None and not labels.is_floating_point():
-            divisors = divisors * self.weight.to(values.dtype)[labels]
         total = values.sum()
-        return total if self.reduction == "sum" else _divide(total, divisors.sum())
+        return total if self.reduction == "sum" else _divide(total, batch.shares.sum())
 
 
 def module_of(function: Callable[..., Tensor], *, head: Head = "linear") -> type[ExampleLoss]:
@@ -184,15 +165,6 @@ def module_of(function: Callable[..., Tensor], *, head: Head = "linear") -> type
     about = f"Module of :func:`{function.__name__}`."
     members = {"__module__": function.__module__, "__doc__": about, "head": head}
     return type(name, (ExampleLoss,), members, function=function)
-
-
-def check_weight(weight: Tensor | None, logits: Tensor) -> None:
-    """Refuse class weights that are not one per class."""
-    if weight is not None and weight.shape != logits.shape[-1:]:
-        raise ValueError(
-            f"weight must have shape ({logits.shape[-1]},) for these logits, "
-            f"got {tuple(weight.shape)}"
-        )
 
 
 def _divide(total: Tensor, count: Tensor) -> Tensor:
@@ -219,28 +191,14 @@ def mix(values: Tensor, targets: Tensor) -> Tensor:
     return (shares * values.masked_fill(shares == 0, 0.0)).sum(1)
 
 
-def first_derivative_only(
-    backward: Callable[Concatenate[Any, Slopes], Result],
-) -> Callable[Concatenate[Any, Slopes], Result]:
-    """Mark the ``backward`` of a ``torch.autograd.Function`` as not differentiable.
+def refuse_second_derivative() -> None:
+    """Raise an error in a backward pass that is asked for a graph (``create_graph=True``).
 
-    ``once_differentiable`` alone refuses only if the incoming gradient itself needs a gradient;
-    otherwise, as in a sum with another term, the missing part would silently count as 0.
-
-    Raises:
-        RuntimeError: The backward pass is asked for a graph (``create_graph=True``).
+    ``once_differentiable`` refuses only if the incoming gradient itself needs a gradient; in a sum
+    with another term, the missing part would silently count as 0.
     """
-    once = once_differentiable(backward)
-
-    @wraps(backward)
-    def checked(ctx: Any, /, *slopes: Slopes.args, **named: Slopes.kwargs) -> Result:
-        if torch.is_grad_enabled():
-            raise RuntimeError(
-                "this loss has no second derivative: call backward without create_graph"
-            )
-        return once(ctx, *slopes, **named)
-
-    return checked
+    if torch.is_grad_enabled():
+        raise RuntimeError("this loss has no second derivative: call backward without create_graph")
 
 
 class _GivenGradient(torch.autograd.Function):
@@ -253,8 +211,8 @@ class _GivenGradient(torch.autograd.Function):
         return values.clone()
 
     @staticmethod
-    @first_derivative_only
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        refuse_second_derivative()
         (gradient,) = ctx.saved_tensors
         slope = grad * ctx.factor
         return gradient * (slope.unsqueeze(1) if grad.dim() else slope), None, None, None

@@ -7,14 +7,11 @@ from torch import Generator, Tensor
 
 from florilege.training.losses.arguments import (
     ClassCounts,
-    check_matrix,
     check_parameters,
     checked,
     count_classes,
-    is_integer,
-    working,
 )
-from florilege.training.losses.base import first_derivative_only, module_of
+from florilege.training.losses.base import module_of, refuse_second_derivative
 from florilege.training.losses.hinges import hinge
 from florilege.training.losses.margins import class_margins
 
@@ -143,40 +140,6 @@ NoisedTopK = module_of(noised_top_k)
 ImbalancedNoisedTopK = module_of(imbalanced_noised_top_k, head="cosine")
 
 
-def noised_kth_largest(
-    scores: Tensor,
-    *,
-    k: int,
-    epsilon: float,
-    noise_samples: int = SAMPLES,
-    sharing: Sharing = "per_sample",
-    generator: Generator | None = None,
-    noise: Tensor | None = None,
-) -> Tensor:
-    r"""Mean k-th largest score under noise, the operator :math:`\widehat{top}_{k,\epsilon,B}`.
-
-    It is the k-th score itself: k = 2 gives the worked example of [N], whereas the losses with
-    k = 2 call this with ``k=3``.
-
-    Args:
-        scores: Shape ``(batch, classes)``, floating point.
-        k: Rank, ``1 <= k <= classes``.
-        noise: As in :func:`noised_top_k`, like the others, or ``(samples, 1, classes)``.
-
-    Returns:
-        Shape ``(batch,)``; float32 for half-precision scores. Its gradient is the share of
-        samples in which a class came k-th; a second derivative is refused.
-
-    References:
-        [N] section 3.2.
-    """
-    rank = _Rank(k, epsilon, noise_samples, sharing, generator, noise)
-    classes = check_matrix(scores)
-    if not is_integer(k) or not 1 <= k <= classes:
-        raise ValueError(f"k must be an integer in [1, {classes}], got {k}")
-    return _kth_largest(working(scores), None, rank)
-
-
 def _kth_largest(scores: Tensor, labels: Tensor | None, rank: _Rank) -> Tensor:
     """Mean k-th largest score under noise, less the score of the label if labels are given."""
     check_parameters(epsilon=rank.epsilon, noise_samples=rank.noise_samples, sharing=rank.sharing)
@@ -221,8 +184,8 @@ class _NoisedKthLargest(torch.autograd.Function):
         return mean
 
     @staticmethod
-    @first_derivative_only
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_derivative()
         (wins,) = ctx.saved_tensors  # how often each class came k-th
         return wins * (grad / ctx.noise_samples).unsqueeze(1), None, None
 

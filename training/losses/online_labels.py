@@ -1,29 +1,19 @@
 """ROLE: a classifier and the estimated labels of all training images teach each other."""
 
-from collections.abc import Callable, Sequence
+import math
 from functools import partial
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from florilege.errors import UsageError
 from florilege.training.losses.all_reduce import from_ranks, over_ranks, ranks
-from florilege.training.losses.arguments import (
-    check_parameters,
-    is_integer,
-    read_labels,
-    whole,
-    working,
-)
-from florilege.training.losses.base import Loss, first_derivative_only, mean_over_ranks, softplus
-from florilege.training.losses.label_estimates import Estimates, Observed, observe
-from florilege.training.losses.single_positive import (
-    expected_positive,
-    label_term,
-    surplus,
-)
+from florilege.training.losses.arguments import check_parameters, read_labels, whole, working
+from florilege.training.losses.base import Loss, mean_over_ranks, refuse_second_derivative, softplus
+from florilege.training.losses.single_positive import expected_positive, label_term, surplus
+
+OBSERVED = math.log(0.995 / 0.005)  # an observed label starts as almost certain
+UNOBSERVED = math.log(0.6 / 0.4)  # the others start between 0.4 and 0.6
 
 
 def role(
@@ -113,18 +103,68 @@ class _Agreement(torch.autograd.Function):
         return entropy - (taught * scores).sum(1), own.sum(1)  # vecdot would round to bfloat16
 
     @staticmethod
-    @first_derivative_only
     def backward(ctx: Any, of_entropy: Tensor, of_sum: Tensor) -> tuple[Tensor, None, None]:
+        refuse_second_derivative()
         own, taught = ctx.saved_tensors
         gradient = torch.addcmul(own, own, own, value=-1).mul_(of_sum.unsqueeze(1))
         return gradient.addcmul_(own - taught, of_entropy.unsqueeze(1)), None, None
 
 
+class _Observed(NamedTuple):
+    """The observed labels of a batch, on the CPU, int64."""
+
+    counted: Tensor  # rows of the batch that count, (counted,)
+    rows: Tensor  # row of each label, (pairs,)
+    classes: Tensor  # class of each label, (pairs,)
+
+
+def _observe(labels: Tensor, ignore_index: int) -> _Observed:
+    """Which classes are observed for which rows of a batch."""
+    labels = labels.detach().cpu()
+    if labels.is_floating_point():
+        return _Observed(torch.arange(len(labels)), *(labels > 0).nonzero().unbind(1))
+    rows = (labels != ignore_index).nonzero().flatten()
+    return _Observed(rows, rows, labels[rows])
+
+
+class _Estimates:
+    """Logits of the estimated labels, ``(rows, classes)``, one row per training image.
+
+    The observed label of a row is stored when the row is first updated; until then it is filled in
+    on reading.
+    """
+
+    def __init__(self, rows: int, classes: int) -> None:
+        start = torch.empty((rows, classes), dtype=torch.float32)
+        generator = torch.Generator().manual_seed(0)
+        self.logits = start.uniform_(-UNOBSERVED, UNOBSERVED, generator=generator)
+        self.is_observed = torch.zeros(rows, dtype=torch.bool)
+
+    def read(self, row_index: Tensor, observed: _Observed) -> Tensor:
+        """Rows of the batch by their positions ``row_index``, int64, ``(batch, classes)``."""
+        rows = self.logits.index_select(0, row_index)
+        new = ~self.is_observed[row_index[observed.rows]]
+        rows[observed.rows[new], observed.classes[new]] = OBSERVED
+        return rows
+
+    def add(self, row_index: Tensor, observed: _Observed, step: Tensor) -> None:
+        """Add ``step``, ``(batch, classes)``; an image that appears twice takes both steps.
+
+        Rows of ``step`` that are not finite, as when the classifier overflowed, are left out: the
+        estimates would never recover.
+        """
+        finite = observed.counted[torch.isfinite(step.sum(1))[observed.counted]]
+        new = ~self.is_observed[row_index[observed.rows]]
+        self.logits[row_index[observed.rows[new]], observed.classes[new]] = OBSERVED
+        self.is_observed[row_index[finite]] = True
+        self.logits.index_add_(0, row_index[finite], step[finite].to(self.logits.dtype))
+
+
 class Role(Loss, function=role):
     """Module of :func:`florilege.training.losses.role`, with the estimates of all training images.
 
-    The estimates stay in the memory of the CPU, or in a file, regardless of ``.to()``; only the
-    rows of a batch are copied. The backward pass of a loss updates them, once: one step of
+    The estimates stay in the memory of the CPU regardless of ``.to()``; only the rows of a batch
+    are copied. The backward pass of a loss updates them, once: one step of
     gradient descent on the second half, at their own rate. Rows whose step is not finite stay as
     they are; the others are updated even if a gradient scaler skips the step of the network.
     ``state_dict`` holds the estimates themselves, not a copy. Under ``torch.distributed`` every
@@ -140,10 +180,6 @@ class Role(Loss, function=role):
             depend on batch size, loss scaling or the rate of the network. [A] and Cole et al. tie
             it to the optimiser of the network; an image is seen once an epoch, so its estimates
             then hardly move.
-        dtype: Type of the stored estimates, ``"float32"`` or ``"float16"``.
-        memory_map: File to keep them in instead of memory, in a folder that exists; an existing
-            file is replaced. A pickled or deep copy keeps them in memory again.
-        seed: Seed of their initial values.
     """
 
     coupled: ClassVar[bool] = True
@@ -159,20 +195,13 @@ class Role(Loss, function=role):
         rows: int,
         classes: int | None = None,
         theta_lr: float = 1.0,
-        dtype: str = "float32",
-        memory_map: str | Path | None = None,
-        seed: int = 0,
         **parameters: Any,
     ) -> None:
         super().__init__(**parameters)
-        check_parameters(rows=rows, theta_lr=theta_lr, dtype=dtype)
-        _check_storage(classes, memory_map, seed)
+        check_parameters(rows=rows, theta_lr=theta_lr, classes=1 if classes is None else classes)
         self.rows = rows
         self.classes = classes
         self.theta_lr = theta_lr
-        self.dtype = dtype
-        self.memory_map = None if memory_map is None else Path(memory_map)
-        self.seed = seed
         self.estimates = None if classes is None else self._allocate(classes)
 
     def forward(self, logits: Tensor, labels: Tensor, row_index: Tensor | None = None) -> Tensor:
@@ -184,14 +213,12 @@ class Role(Loss, function=role):
 
         Raises:
             ValueError: Tensors that do not fit, or a position outside the training set.
-            UsageError: Several processes train together and would share one ``memory_map``.
         """
         labels = whole(labels)
         if row_index is None:
             return self.total(self._without_estimates(logits, labels), labels)
-        self._refuse_a_shared_file()
-        read_labels(logits, labels, self.ignore_index)
-        where, observed = self._locate(row_index, logits), observe(labels, self.ignore_index)
+        read_labels(logits, labels, self.weight, self.ignore_index)
+        where, observed = self._locate(row_index, logits), _observe(labels, self.ignore_index)
         if self.estimates is None:
             self.estimates = self._allocate(logits.shape[1])
         scores = working(logits)
@@ -206,22 +233,15 @@ class Role(Loss, function=role):
         rows_observed = int(over_ranks(torch.tensor(len(observed.counted))))
         # along each image's own gradient
         step = slope.mul_(-self.theta_lr * rows_observed / 2 / ranks())
+        loss = (classifier + estimator.detach()) / 2
         update = partial(self._update, from_ranks((where, observed, step.cpu())))
-        loss = _UpdateOnBackward.apply((classifier + estimator.detach()) / 2, update)
+        loss.register_hook(update)  # type: ignore[no-untyped-call]  # torch's own
         return self.total(loss, labels)
 
-    def _update(self, steps: Sequence[tuple[Tensor, Observed, Tensor]]) -> None:
-        """Update the estimates of the images of all processes; each process holds them all."""
-        if self.estimates is not None:
-            for where, observed, step in steps:
-                self.estimates.add(where, observed, step)
-
-    def _refuse_a_shared_file(self) -> None:
-        if self.memory_map is not None and ranks() > 1:
-            raise UsageError(
-                f"loss.memory_map: {ranks()} processes would write into one file; leave it out, or "
-                "use one process"
-            )
+    def _update(self, steps: list[tuple[Tensor, _Observed, Tensor]], _grad: Tensor) -> None:
+        """Update the estimates of the images of all processes, once; each process holds them."""
+        while steps and self.estimates is not None:
+            self.estimates.add(*steps.pop(0))
 
     def _without_estimates(self, logits: Tensor, labels: Tensor) -> Tensor:
         if self.training:
@@ -252,16 +272,10 @@ class Role(Loss, function=role):
             raise ValueError(f"logits must have {self.classes} classes, got {logits.shape[1]}")
         return where
 
-    def _allocate(self, classes: int) -> Estimates:
+    def _allocate(self, classes: int) -> _Estimates:
         self.classes = classes
         with torch.inference_mode(False):  # tensors made in that mode cannot be written later
-            return Estimates(
-                self.rows,
-                classes,
-                dtype=getattr(torch, self.dtype),
-                memory_map=self.memory_map,
-                seed=self.seed,
-            )
+            return _Estimates(self.rows, classes)
 
     def get_extra_state(self) -> dict[str, Tensor]:
         """The estimates, as part of ``state_dict``."""
@@ -286,32 +300,3 @@ class Role(Loss, function=role):
         self.estimates = self.estimates or self._allocate(classes)
         self.estimates.logits.copy_(state["logits"])
         self.estimates.is_observed.copy_(state["seen"])
-
-
-class _UpdateOnBackward(torch.autograd.Function):
-    """Returns the loss unchanged and updates the estimates in the backward pass, once."""
-
-    @staticmethod
-    def forward(ctx: Any, loss: Tensor, update: Callable[[], None]) -> Tensor:
-        ctx.update = update
-        return loss.clone()
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        update, ctx.update = ctx.update, None
-        if update is not None:
-            update()
-        return grad, None
-
-
-def _check_storage(classes: int | None, memory_map: str | Path | None, seed: int) -> None:
-    if classes is not None:
-        check_parameters(classes=classes)
-    if not is_integer(seed):
-        raise ValueError(f"seed must be an integer, got {seed!r}")
-    if not -(2**63) <= seed < 2**64:
-        raise ValueError(f"seed must have at most 64 bits, got {seed}")
-    if memory_map is not None and not Path(memory_map).parent.is_dir():
-        raise ValueError(f"memory_map must lie in an existing folder, got {memory_map}")
-    if memory_map is not None and Path(memory_map).is_dir():
-        raise ValueError(f"memory_map must be a file, got the folder {memory_map}")

@@ -8,15 +8,12 @@ of the batch: a mask marks the chosen entries, and no step waits for a GPU.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal, TypeAlias, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from florilege.training.losses import all_reduce
-
-Scope: TypeAlias = Literal["global", "local"]
 Rows = TypeVar("Rows", int, Tensor)
 
 
@@ -42,42 +39,31 @@ def candidate_count(average_k: float, rows: Rows) -> Rows:
     return (2 * beside.numerator * rows + beside.denominator) // (2 * beside.denominator)
 
 
-def world_size(scope: Scope) -> int:
-    """How many ranks choose together: 1 without a process group or with local candidates."""
-    return all_reduce.ranks() if scope == "global" else 1
-
-
 def select(
     keys: Tensor, count: Tensor, at_most: int, *, ranks: int = 1, recent: Sequence[Tensor] = ()
 ) -> Candidates:
     """Choose the ``count`` largest of all keys, with ties by batch, rank and position.
 
-    Args:
-        keys: Flat values of this rank; ``-inf`` is never chosen.
-        count: Entries to choose over all ranks and recent batches together, int64.
-        at_most: A number that ``count`` does not exceed, the same on all ranks.
-        ranks: Size of the process group that chooses together.
-        recent: The largest values of earlier batches, oldest first: they compete, but only
-            entries of ``keys`` are chosen.
+    ``-inf`` is never chosen; ``at_most`` is a number that ``count`` does not exceed. ``recent``,
+    the largest values of earlier batches, oldest first, compete, but are not chosen.
     """
     indices = largest(keys, at_most)
     values = keys[indices]
     by_rank = _gather(values, at_most, ranks) if ranks > 1 else [values]
     own = len(recent) + (dist.get_rank() if ranks > 1 else 0)
-    bound, above, ties = share([*recent, *by_rank], count)
-    mask = (values > bound) | first(values == bound, ties[own])
+    bound, above, ties = _share([*recent, *by_rank], count)
+    mask = (values > bound) | _first(values == bound, ties[own])
     total = (above + ties)[len(recent) :].sum()
     # as many as one rank with the whole batch would keep for the next ones
     largest_values = torch.cat(by_rank).sort(descending=True).values[:at_most]
     return Candidates(indices=indices, mask=mask, total=total, largest=largest_values)
 
 
-def share(groups: Sequence[Tensor], count: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _share(groups: Sequence[Tensor], count: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """A bound for the ``count`` largest of all groups, earlier groups first in a tie.
 
-    Returns:
-        The bound, and for each group how many of its values are kept above it and how many of
-        those that equal it, int64 ``(groups,)``. ``-inf`` is never kept.
+    Then for each group how many of its values are kept above it, and how many of those that equal
+    it, int64 ``(groups,)``. ``-inf`` is never kept.
     """
     pool = torch.cat([*groups, groups[0].new_full((1,), -torch.inf)])
     count = torch.minimum(count, (pool > -torch.inf).sum())
@@ -98,11 +84,11 @@ def largest(keys: Tensor, count: int) -> Tensor:
     """
     count = min(count, keys.numel())
     can_wait = keys.device.type == "cpu" and not torch.compiler.is_compiling()
-    few = reaching(keys, count) if can_wait else _nearby(keys, count)
+    few = _reaching(keys, count) if can_wait else _nearby(keys, count)
     return few[_largest(keys[few], count)]
 
 
-def reaching(keys: Tensor, count: int) -> Tensor:
+def _reaching(keys: Tensor, count: int) -> Tensor:
     """Positions of at least the ``count`` largest values, in order: all that reach a bound.
 
     At least ``count`` strided chunks have a maximum there. NaN counts as reaching any bound, and
@@ -135,12 +121,12 @@ def _largest(keys: Tensor, count: int) -> Tensor:
         return torch.empty(0, dtype=torch.int64, device=keys.device)
     bound = keys.topk(count, sorted=False).values.amin()
     above = keys > bound
-    rank = (above | first(keys == bound, count - above.sum())).cumsum(0)
+    rank = (above | _first(keys == bound, count - above.sum())).cumsum(0)
     ranks = torch.arange(1, count + 1, device=keys.device)
     return torch.searchsorted(rank, ranks).clamp_max(keys.numel() - 1)  # past the end for NaN
 
 
-def first(mask: Tensor, count: Tensor) -> Tensor:
+def _first(mask: Tensor, count: Tensor) -> Tensor:
     """The first ``count`` true entries of ``mask``, as a mask; bool, one dimension."""
     return mask & (mask.cumsum(0) <= count)
 

@@ -15,7 +15,6 @@ from florilege.training.losses.arguments import (
 )
 from florilege.training.losses.base import (
     Loss,
-    check_weight,
     mean_over_ranks,
     mix,
     module_of,
@@ -119,16 +118,13 @@ def label_term(
     logits: Tensor, labels: Tensor, weight: Tensor | None, ignore_index: int
 ) -> tuple[Tensor, Tensor]:
     """Weighted mean of ``positive_bce``, a scalar, and 1 for each counted row, ``(batch,)``."""
-    check_weight(weight, logits)
-    labels, is_counted = read_labels(logits, labels, ignore_index)
+    labels, counted, shares = read_labels(logits, labels, weight, ignore_index)
     scores = working(logits)
-    counts = is_counted.to(scores.dtype)
     if labels.is_floating_point():
         weighted = labels if weight is None else labels * weight.to(labels)
-        return mean_over_ranks(_positive(scores, weighted), counts), counts
-    shares = counts if weight is None else counts * weight.to(counts)[labels]
-    values = _positive(scores, labels).where(is_counted, 0.0)
-    return mean_over_ranks(shares * values, shares), counts
+        return mean_over_ranks(_positive(scores, weighted), shares), shares
+    values = _positive(scores, labels).where(counted, 0.0)
+    return mean_over_ranks(shares * values, shares), counted.to(scores.dtype)
 
 
 def surplus(positives: Tensor, counts: Tensor, average_k: float, classes: int) -> Tensor:

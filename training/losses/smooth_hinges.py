@@ -1,15 +1,9 @@
-"""The smooth top-k loss of Berrada et al., and top-k probabilities from the same sums."""
+"""The smooth top-k loss of Berrada et al."""
 
 import torch
 from torch import Tensor
 
-from florilege.training.losses.arguments import (
-    check_k,
-    check_matrix,
-    check_parameters,
-    checked,
-    working,
-)
+from florilege.training.losses.arguments import checked
 from florilege.training.losses.base import module_of, softplus, with_gradient
 from florilege.training.losses.symmetric_polynomials import subsets
 
@@ -59,35 +53,6 @@ def smooth_top_k(
     return with_gradient(scores, values, gradient)
 
 
-def top_k_probabilities(logits: Tensor, *, k: int, temperature: float = 1.0) -> Tensor:
-    r"""Probability that each class belongs to the top k.
-
-    .. math:: p_j = \sum_{|A| = k,\, A \ni j} \prod_{i \in A} e^{s_i / T} \Big/
-        \sum_{|A| = k} \prod_{i \in A} e^{s_i / T}
-
-    Args:
-        k: Size of the set, ``1 <= k < classes``.
-        temperature: :math:`T`, positive. [B] predicts at 1 whatever the loss was trained at.
-
-    Returns:
-        Shape ``(batch, classes)``, in ``[0, 1]``, summing to k; float32 for half-precision
-        logits; no gradient.
-
-    References:
-        [B] appendix C; :math:`\sigma_i` in eq. 64 to 66 should be :math:`\sigma_k`.
-
-    Example:
-        >>> import torch
-        >>> top_k_probabilities(torch.zeros(1, 4), k=2)
-        tensor([[0.5000, 0.5000, 0.5000, 0.5000]])
-    """
-    check_k(k, check_matrix(logits))
-    check_parameters(temperature=temperature)
-    with torch.no_grad():
-        expanded = subsets(working(logits), k, 1 / temperature)
-        return expanded.inclusion(1.0, 0.0).clamp_(0, 1)
-
-
 SmoothTopK = module_of(smooth_top_k)
 
 
@@ -105,7 +70,7 @@ def _value_and_gradient(
     lead = others.anchor.double() - scores.gather(1, index).squeeze(1).double()
     argument = (margin + lead / k) / tau + others.log_ratio()
     pull = (torch.sigmoid(argument) / k).to(scores.dtype).unsqueeze(1)
-    gradient = others.inclusion(1.0, -1.0).mul_(pull).scatter_(1, index, -pull)
+    gradient = others.inclusion_less().mul_(pull).scatter_(1, index, -pull)
     values = tau * softplus(argument)
     return values.to(scores.dtype), gradient
 

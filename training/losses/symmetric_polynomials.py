@@ -23,7 +23,7 @@ BLOCK_BYTES = 1 << 19  # blocks of rows that stay in a core's cache are twice as
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subsets:
+class _Subsets:
     """Coefficients of the generating polynomial, and what inclusion probabilities need.
 
     ``anchor``: the k-th largest score, ``(rows,)``. ``coefficients``: :math:`c_0 ... c_k`,
@@ -42,14 +42,14 @@ class Subsets:
         """``log c_k - log c_(k-1)``, float64 ``(rows,)``."""
         return self.coefficients[:, -1].log() - self.coefficients[:, -2].log()
 
-    def inclusion(self, of_k: float, of_fewer: float) -> Tensor:
-        """``of_k * p^(k) + of_fewer * p^(k-1)`` for every class, ``(rows, classes)``.
+    def inclusion_less(self) -> Tensor:
+        """``p^(k) - p^(k-1)`` for every class, ``(rows, classes)``.
 
         ``p^(i)`` is the probability that a class belongs to an i-subset drawn in proportion
         to its product; they sum to ``i``.
         """
         k = self.coefficients.shape[1] - 1
-        scale = self.coefficients.new_tensor([of_k, of_fewer]) / self.coefficients[:, [k, k - 1]]
+        scale = self.coefficients.new_tensor([1.0, -1.0]) / self.coefficients[:, [k, k - 1]]
         result = self._tail_inclusion(scale)
         with_k = self.included * _convolve(self.before, self.after, k - 1)
         with_fewer = self.included * _convolve(self.before, self.after, k - 2)
@@ -71,15 +71,11 @@ class Subsets:
         return _horner((signs * (of_k + of_fewer)).to(self.tail.dtype), self.tail)
 
 
-def subsets(scores: Tensor, k: int, rate: float) -> Subsets:
-    """Expand the generating polynomial of every row.
+def subsets(scores: Tensor, k: int, rate: float) -> _Subsets:
+    """Expand the generating polynomial of every row; ``rate`` multiplies scores in the exponent.
 
-    Args:
-        scores: Shape ``(rows, classes)``, float32 or float64; ``-inf`` leaves a class out.
-            At least k scores of a row should be finite; otherwise its result is meaningless,
-            though still free of NaN.
-        k: Size of the subsets, ``1 <= k <= classes``.
-        rate: What scores are multiplied by in the exponent, positive.
+    ``-inf`` leaves a class out. A row with fewer than k finite scores has a meaningless result,
+    though still free of NaN.
     """
     top, head = scores.topk(min(2 * k, scores.shape[1]))
     anchor = top[:, k - 1]
@@ -91,7 +87,7 @@ def subsets(scores: Tensor, k: int, rate: float) -> Subsets:
     tail = (scores - centre.unsqueeze(1)).mul_(rate).scatter_(1, head, -torch.inf).exp_()
     start = _newton(_power_sums(tail, k))
     before, after = _expand(start, left_out.T.contiguous(), included.T.contiguous())
-    return Subsets(
+    return _Subsets(
         anchor=anchor,
         coefficients=before[-1],
         tail=tail,

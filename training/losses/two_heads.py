@@ -10,19 +10,18 @@ from torch import Tensor
 from torch import distributed as dist
 from torch.nn import functional as F
 
+from florilege.training.losses.all_reduce import ranks
 from florilege.training.losses.arguments import (
     check_average_k,
     check_parameters,
     read_labels,
     working,
 )
-from florilege.training.losses.base import Head, Loss, check_weight, softplus, with_gradient
+from florilege.training.losses.base import Head, Loss, softplus, with_gradient
 from florilege.training.losses.pseudo_labels import (
     Candidates,
-    Scope,
     candidate_count,
     select,
-    world_size,
 )
 
 TINY = 1e-30  # in place of a divisor of 0
@@ -37,7 +36,6 @@ def two_head_average_k(
     alpha: float = 1.0,
     weight: Tensor | None = None,
     ignore_index: int = -100,
-    candidates: Scope = "global",
 ) -> Tensor:
     r"""Two-head average-K loss: cross-entropy proposes classes, binary cross-entropy keeps them.
 
@@ -63,14 +61,12 @@ def two_head_average_k(
         average_k: Wanted mean size of a set, ``1 <= average_k <= classes``, may be fractional.
         alpha: Weight of the pseudo-labels relative to the labels, at least 0. [A] searches 0.1
             to 10; [S] reports 0.3 for CIFAR-100 and 5 for Pl@ntNet-300K.
-        candidates: Under ``torch.distributed``, rank the entries of all ranks together
-            (``"global"``) or those of each rank separately (``"local"``).
 
     Returns:
-        A scalar; float32 for half-precision logits. Under ``torch.distributed`` with global
-        candidates it is this rank's part times the number of ranks, so that the mean over
-        ranks, which ``DistributedDataParallel`` takes of the gradients, is the loss of the
-        global batch. A second derivative is refused.
+        A scalar; float32 for half-precision logits. Under ``torch.distributed`` the entries of all
+        ranks are ranked together, and it is this rank's part times the number of ranks, so that the
+        mean over ranks, which ``DistributedDataParallel`` takes of the gradients, is the loss of
+        the global batch. A second derivative is refused.
 
     References:
         [A] eq. 10-15. Departures from the paper: the sum of eq. 14 over
@@ -86,14 +82,9 @@ def two_head_average_k(
         >>> two_head_average_k(scores, scores, torch.tensor([0, 1]), average_k=2)
         tensor(3.4657)
     """
-    check_parameters(average_k=average_k, alpha=alpha, candidates=candidates)
-    ranks = world_size(candidates)
-    entries = _read_labels(sccp_logits, labels, weight, ignore_index, ranks)
-    check_average_k(average_k, sccp_logits.shape[-1])
-    log_p = F.log_softmax(working(sccp_logits), dim=1)
-    counts = (candidate_count(average_k, entries.rows), candidate_count(average_k, entries.batch))
-    selection = select(_keys(log_p, entries), *counts, ranks=ranks)
-    return _loss(multi_label_logits, log_p, entries, selection, alpha) * ranks
+    check_parameters(average_k=average_k, alpha=alpha)
+    entries = _read_entries(sccp_logits, labels, weight, ignore_index)
+    return _evaluate(multi_label_logits, sccp_logits, entries, average_k, alpha)[0]
 
 
 class _Recent(NamedTuple):
@@ -118,7 +109,6 @@ class TwoHeadAverageK(Loss, function=two_head_average_k):
 
     average_k: float
     alpha: float
-    candidates: Scope
 
     mean_set_size: Tensor
     """Classes per image, label included, that the last batch was taught; for the log."""
@@ -130,33 +120,17 @@ class TwoHeadAverageK(Loss, function=two_head_average_k):
         self._recent: deque[_Recent] = deque(maxlen=recent_batches)
         self.register_buffer("mean_set_size", torch.tensor(0.0), persistent=False)
 
-    @property
-    def spans_ranks(self) -> bool:
-        """False if each process chooses among its own candidates."""
-        return self.candidates == "global"
-
     def forward(self, multi_label_logits: Tensor, sccp_logits: Tensor, labels: Tensor) -> Tensor:
         """Loss of the batch; shapes and errors as in :func:`two_head_average_k`."""
-        ranks = world_size(self.candidates)
-        entries = _read_labels(sccp_logits, labels, self.weight, self.ignore_index, ranks)
-        log_p = F.log_softmax(working(sccp_logits), dim=1)
-        check_average_k(self.average_k, sccp_logits.shape[-1])
-        selection = self._select(_keys(log_p, entries), entries, ranks)
-        taught = 1 + selection.total / entries.rows
-        self.mean_set_size.copy_(torch.where(entries.rows > 0, taught, self.mean_set_size))
-        loss = _loss(multi_label_logits, log_p, entries, selection, self.alpha) * ranks
-        return loss if self.reduction == "mean" else loss * entries.rows
-
-    def _select(self, keys: Tensor, entries: "_LabelledEntries", ranks: int) -> Candidates:
-        window = list(self._recent) if self.training else []
-        rows = sum((each.rows for each in window), entries.rows)
-        batch = sum((each.batch for each in window), entries.batch)
-        counts = (candidate_count(self.average_k, rows), candidate_count(self.average_k, batch))
-        recent = [each.values.to(keys) for each in window]
-        selection = select(keys, *counts, ranks=ranks, recent=recent)
+        entries = _read_entries(sccp_logits, labels, self.weight, self.ignore_index)
+        window = tuple(self._recent) if self.training else ()
+        logits = (multi_label_logits, sccp_logits)
+        loss, selection = _evaluate(*logits, entries, self.average_k, self.alpha, window)
         if self.recent_batches and self.training:
             self._recent.append(_Recent(entries.rows, entries.batch, selection.largest))
-        return selection
+        taught = 1 + selection.total / entries.rows
+        self.mean_set_size.copy_(torch.where(entries.rows > 0, taught, self.mean_set_size))
+        return loss if self.reduction == "mean" else loss * entries.rows
 
     def get_extra_state(self) -> dict[str, Any]:
         """The recent values, so that a resumed run continues exactly."""
@@ -182,36 +156,34 @@ class _LabelledEntries:
     batch: int  # rows of all ranks
 
 
-def _read_labels(
-    logits: Tensor, labels: Tensor, weight: Tensor | None, ignore_index: int, ranks: int
+def _read_entries(
+    logits: Tensor, labels: Tensor, weight: Tensor | None, ignore_index: int
 ) -> _LabelledEntries:
     """Find the labelled entries of this rank and count those of all ranks.
 
     On a GPU this waits for the device if targets are soft or there are several ranks.
     """
-    check_weight(weight, logits)
-    labels, rows_counted = read_labels(logits, labels, ignore_index)
-    (batch, classes), dtype = logits.shape, working(logits).dtype
+    labels, rows_counted, shares = read_labels(logits, labels, weight, ignore_index)
+    batch, classes = logits.shape
+    rows, divisor = rows_counted.sum(), shares.sum()
     if labels.is_floating_point():
         entries = (labels.flatten() > 0).nonzero().flatten()
         is_counted = torch.ones_like(entries, dtype=torch.bool)
-        shares = labels.flatten()[entries].to(dtype)
+        shares = labels.flatten()[entries].to(shares.dtype)
+        if weight is not None:
+            shares = shares * weight.to(shares)[entries % classes]
     else:
         entries = torch.arange(batch, device=labels.device) * classes + labels
-        is_counted, shares = rows_counted, rows_counted.to(dtype)
-    if weight is not None:
-        shares = shares * weight.to(shares)[entries % classes]
-    rows = rows_counted.sum()
-    divisor = rows.to(shares.dtype) if labels.is_floating_point() else shares.sum()
+        is_counted = rows_counted
     counts = [divisor, rows, is_counted.sum()]
-    if ranks > 1:
+    if ranks() > 1:
         counts, batch = _over_ranks(counts, batch)
     divisor, rows, labelled = counts
     return _LabelledEntries(
         entries=entries,
         counted=is_counted,
         shares=shares,
-        ceiling=_below(~rows_counted, shares)[:, None],
+        ceiling=torch.where(rows_counted, torch.inf, -torch.inf).to(shares.dtype)[:, None],
         divisor=divisor,
         rows=rows,
         unlabelled=rows * classes - labelled,
@@ -225,13 +197,7 @@ def _over_ranks(counts: Sequence[Tensor], batch: int) -> tuple[list[Tensor], int
         [*(count.double() for count in counts), counts[0].new_tensor(batch).double()]
     )
     dist.all_reduce(sums)
-    sums_by_count = [each.to(count.dtype) for each, count in zip(sums, counts, strict=False)]
-    return sums_by_count, int(sums[-1])
-
-
-def _below(left_out: Tensor, like: Tensor) -> Tensor:
-    """``-inf`` at entries that are left out and ``inf`` elsewhere, of the type of ``like``."""
-    return torch.full_like(left_out, torch.inf, dtype=like.dtype).masked_fill_(left_out, -torch.inf)
+    return [each.to(count.dtype) for each, count in zip(sums, counts, strict=False)], int(sums[-1])
 
 
 def _keys(log_p: Tensor, entries: _LabelledEntries) -> Tensor:
@@ -241,23 +207,32 @@ def _keys(log_p: Tensor, entries: _LabelledEntries) -> Tensor:
     return keys.view(-1).index_fill_(0, entries.entries, -torch.inf)
 
 
-def _loss(
+def _evaluate(
     multi_label_logits: Tensor,
-    log_p: Tensor,
+    sccp_logits: Tensor,
     entries: _LabelledEntries,
-    selection: Candidates,
+    average_k: float,
     alpha: float,
-) -> Tensor:
-    """This rank's share of the four terms, each divided by its count over all ranks."""
-    if multi_label_logits.shape != log_p.shape:
+    window: Sequence[_Recent] = (),
+) -> tuple[Tensor, Candidates]:
+    """The loss, with this rank's share of the terms, and the candidates; ``window`` competes."""
+    check_average_k(average_k, sccp_logits.shape[-1])
+    if multi_label_logits.shape != sccp_logits.shape:
         raise ValueError(
             f"both heads must have the same shape, got {tuple(multi_label_logits.shape)} "
-            f"and {tuple(log_p.shape)}"
+            f"and {tuple(sccp_logits.shape)}"
         )
+    log_p = F.log_softmax(working(sccp_logits), dim=1)
+    keys = _keys(log_p, entries)
+    count = candidate_count(average_k, sum((each.rows for each in window), entries.rows))
+    at_most = candidate_count(average_k, sum((each.batch for each in window), entries.batch))
+    recent = [each.values.to(keys) for each in window]
+    selection = select(keys, count, at_most, ranks=ranks(), recent=recent)
     scores = working(multi_label_logits)
     taught = with_gradient(scores, *_multi_label(scores, entries, selection, alpha))
     proposed = log_p.flatten().index_select(0, entries.entries).masked_fill(~entries.counted, 0)
-    return taught - (entries.shares * proposed).sum() / entries.divisor.clamp_min(TINY)
+    loss = taught - (entries.shares * proposed).sum() / entries.divisor.clamp_min(TINY)
+    return loss * ranks(), selection
 
 
 @torch.no_grad()

@@ -207,12 +207,6 @@ def test_sums_are_multiplied_by_the_processes_whose_mean_is_taken() -> None:
     [
         (5, {}, UsageError, "batch_size must be at least 10, two pictures for each of 5 proc"),
         (12, {}, DataError, "has 21 training pictures; at least 24 are needed"),
-        (
-            2,
-            {"accumulate": 2, "loss": {"name": "two_head_average_k", "candidates": "local"}},
-            UsageError,
-            "loss.candidates=local with recent batches has a state in each process",
-        ),
     ],
 )
 def test_what_does_not_go_with_several_processes_is_refused(

@@ -88,12 +88,6 @@ def smooth_top_k(s: Row, y: int, k: int, tau: float, alpha: float = 1.0) -> floa
     return tau * (log_sum_exp(all_sets) - log_sum_exp(with_label))
 
 
-def top_k_probabilities(s: Row, k: int) -> list[float]:
-    sums = {A: sum(s[j] for j in A) for A in itertools.combinations(range(len(s)), k)}
-    total = log_sum_exp(list(sums.values()))
-    return [sum(math.exp(v - total) for A, v in sums.items() if j in A) for j in range(len(s))]
-
-
 def noised_kth_largest(s: Row, k: int, epsilon: float, noise: Matrix) -> float:
     """Mean over the noise vectors of top-Sigma_k minus top-Sigma_(k-1), [N] eq. 11."""
     total = 0.0

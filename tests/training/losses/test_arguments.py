@@ -1,24 +1,19 @@
-"""Class counts from every supported source, and values that are refused."""
+"""Class counts, and values that are refused."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import Subset
 
 from florilege.training.losses.arguments import (
-    check_k,
+    _check_k,
     check_parameters,
     checked,
     class_weights,
     count_classes,
     working,
 )
-
-SPLIT = SimpleNamespace(labels=np.array([0, 2, 1, 2]))
-DOUBLED = SimpleNamespace(targets=[0, 0, 2, 1, 2, 2, 1])
 
 
 @pytest.mark.parametrize(
@@ -30,21 +25,11 @@ DOUBLED = SimpleNamespace(targets=[0, 0, 2, 1, 2, 2, 1])
         np.array([1.0, 1.0, 2.0]),
         torch.tensor([1, 1, 2]),
         np.array([1, 1, 2], dtype=np.uint16),
-        {0: 1, 2: 2, 1: 1},
-        {np.int64(0): 1, 2: 2, 1: 1},
-        SPLIT,
-        SimpleNamespace(targets=[0, 2, 1, 2]),
-        SimpleNamespace(split=lambda name: {"train": SPLIT}[name], classes=["a", "b", "c"]),
-        SimpleNamespace(labels=torch.tensor([0, 2, 1, 2], dtype=torch.uint8)),
-        Subset(DOUBLED, [0, 2, 3, 5]),  # type: ignore[arg-type]
-        Subset(Subset(DOUBLED, [6, 5, 3, 2, 0]), [1, 2, 3, 4]),  # type: ignore[arg-type]
+        torch.tensor([1, 1, 2], dtype=torch.uint8),
     ],
-    ids=[
-        *("list", "tuple", "array", "floats", "tensor", "short", "dict", "numpy dict"),
-        *("split", "torchvision", "data set", "bytes", "subset", "subset of a subset"),
-    ],
+    ids=["list", "tuple", "array", "floats", "tensor", "short", "bytes"],
 )
-def test_class_counts_come_from_anything_that_counts(given: Any) -> None:
+def test_class_counts_are_whole_numbers_of_any_type(given: Any) -> None:
     counts = count_classes(given)
     assert counts.tolist() == [1, 1, 2]
     assert counts.dtype == torch.int64
@@ -54,27 +39,17 @@ def test_class_counts_come_from_anything_that_counts(given: Any) -> None:
     ("given", "message"),
     [
         ([3, 0, 1], r"got none for \[1\]"),
-        ({0: 3, 2: 1}, r"got none for \[1\]"),
-        (SimpleNamespace(split=lambda _: SPLIT, classes=[1, 2, 3, 4]), r"got none for \[3\]"),
-        (Subset(DOUBLED, [0, 2]), r"got none for \[1\]"),  # type: ignore[arg-type]
-        (Subset(DOUBLED, [0, 3]), r"got none for \[2\]"),  # type: ignore[arg-type]
         ([1.5, 2.0], "whole numbers"),
         ([float("inf"), 2.0], "whole numbers"),
         (torch.tensor([float("nan"), 2.0]), "whole numbers"),
         (["1", "2"], "whole numbers"),
         ([1, None], "whole numbers"),
         ([[1, 2], [3]], "whole numbers"),
-        ({0: 3, -1: 5}, "class indices, got -1"),
-        ({"rose": 3}, "class indices, got 'rose'"),
-        ({0.0: 3}, "class indices, got 0.0"),
-        ({}, "must have shape"),
-        (SimpleNamespace(labels=[0.5, 1.0]), "labels of the data set must be integers"),
-        (SimpleNamespace(targets=["rose"]), "labels of the data set must be integers"),
-        (SimpleNamespace(labels=[0, -1]), "labels of the data set must be at least 0, got -1"),
+        ({0: 3, 1: 5}, "whole numbers"),
         ([[1, 2]], "must have shape"),
         ([], "must have shape"),
-        ("many", "must be a list"),
-        (7, "must be a list"),
+        ("many", "whole numbers"),
+        (7, "must have shape"),
     ],
 )
 def test_counts_that_leave_a_class_without_a_margin_are_refused(given: Any, message: str) -> None:
@@ -102,10 +77,10 @@ def test_a_k_that_is_no_positive_whole_number_is_refused(k: Any) -> None:
 
 
 def test_a_k_must_leave_a_class_to_compare_with() -> None:
-    check_k(4, 5)
-    check_k(np.int64(4), 5)  # type: ignore[arg-type]
+    _check_k(4, 5)
+    _check_k(np.int64(4), 5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"k must be in \[1, 4\] for 5 classes, got 5"):
-        check_k(5, 5)
+        _check_k(5, 5)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -0.1])

@@ -12,11 +12,9 @@ from florilege.training.losses import (
     ldam,
     positive_bce,
     smooth_top_k,
-    top_k_probabilities,
     two_head_average_k,
 )
 from florilege.training.losses.base import SOFTPLUS_LIMIT
-from florilege.training.losses.label_estimates import Estimates
 from florilege.training.losses.margins import FLOOR
 
 SHAPES = [(7, 40), (40, 7), (1, 50), (9, 9)]  # rows and classes
@@ -41,11 +39,11 @@ def test_sums_over_subsets_have_the_same_bits_in_blocks_of_any_length(
 ) -> None:
     scores, labels = _scores(rows, classes, dtype), torch.arange(rows) % classes
     for k in (1, 3, 6):
-        whole = *_value_and_slope(scores, labels, k), top_k_probabilities(scores.detach(), k=k)
+        whole = _value_and_slope(scores, labels, k)
         with monkeypatch.context() as patch:
             room = block_rows * classes * scores.element_size()
             patch.setattr("florilege.training.losses.symmetric_polynomials.BLOCK_BYTES", room)
-            parts = *_value_and_slope(scores, labels, k), top_k_probabilities(scores.detach(), k=k)
+            parts = _value_and_slope(scores, labels, k)
         assert all(torch.equal(one, other) for one, other in zip(whole, parts, strict=True))
 
 
@@ -61,17 +59,6 @@ def test_soft_targets_cost_the_same_however_many_are_evaluated_together(
     monkeypatch.setattr("florilege.training.losses.smooth_hinges.MIXTURE_ROWS", pairs)
     parts = _value_and_slope(scores, targets, 3)
     torch.testing.assert_close(parts, whole, rtol=1e-12, atol=1e-14)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-@pytest.mark.parametrize(("rows", "classes"), SHAPES)
-@pytest.mark.parametrize("chunk", [1, 27, 80, 350])
-def test_estimates_start_with_the_same_bits_in_chunks_of_any_length(
-    rows: int, classes: int, chunk: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = Estimates(rows, classes, dtype=dtype, seed=5).logits
-    monkeypatch.setattr("florilege.training.losses.label_estimates.CHUNK", chunk)
-    assert torch.equal(Estimates(rows, classes, dtype=dtype, seed=5).logits, whole)
 
 
 @pytest.mark.parametrize("beside", [-25.0, -1.0, 0.0, 1e-9, 1.0])

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from torch import Tensor
 
 from florilege.training.losses import (
-    TopKHinge,
     calibrated_top_k_hinge,
     convex_top_k_hinge,
     top_k_hinge,
@@ -80,8 +79,3 @@ def test_the_convex_hinge_is_above_the_hinge_it_relaxes() -> None:
 def test_a_k_out_of_range_is_refused(loss: Loss, oracle: Oracle, k: int) -> None:
     with pytest.raises(ValueError, match="k must be"):
         loss(torch.zeros(1, 4), torch.tensor([0]), k=k)
-
-
-def test_a_module_refuses_its_k_before_it_sees_a_batch() -> None:
-    with pytest.raises(ValueError, match="k must be an integer"):
-        TopKHinge(k=0)

@@ -2,6 +2,7 @@
 
 import inspect
 import io
+import math
 import pickle
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,6 @@ def test_logits_that_are_no_numbers_give_a_loss_of_nan(key: str, wrong: str) -> 
         ("ldam", {}, "loss ldam needs class_counts; its parameters are class_counts, max_margin"),
         ("role", {"k": 3, "rows": 2}, "loss role has no k; .*rows"),
         ("role", {"rows": None}, "rows must be an integer of at least 1, got None"),
-        ("role", {"rows": 2, "seed": "x"}, "seed must be an integer, got 'x'"),
         ("smooth_top_k", {"tau": "1"}, "tau must be a number, got '1'"),
         ("two_head_average_k", {"average_k": "2"}, "average_k must be a number, got '2'"),
         ("cross_entropy", {"label_smoothing": "0"}, "label_smoothing must be a number"),
@@ -205,3 +205,61 @@ def test_the_documentation_names_the_head_and_every_parameter(key: str) -> None:
     options = ("reduction", "weight", "ignore_index")  # said once above the table
     own = [name for name in inspect.signature(LOSSES[key]).parameters if name not in options]
     assert [name for name in own if f"`{name}" not in row] == []
+
+
+NAN = math.nan
+REQUIRED: dict[str, dict[str, Any]] = {
+    "ldam": {"class_counts": [1] * 4},
+    "imbalanced_noised_top_k": {"class_counts": [1] * 4, "k": 3},
+    "role": {"rows": 3},
+}
+OF_MODULES = ("generator", "rows", "classes", "theta_lr", "recent_batches")
+"""Parameters that only the module checks."""
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "values", "message"),
+    [
+        ("cross_entropy", "label_smoothing", [-0.1, 1.0, NAN], r"in \[0, 1\)"),
+        ("focal", "gamma", [-1], "finite and at least 0, got -1"),
+        ("generalised_cross_entropy", "q", [0, -0.5, 1.1, NAN, math.inf], r"in \(0, 1\], got"),
+        ("ldam", "max_margin", [-0.1], "finite and at least 0"),
+        ("ldam", "scale", [0.0], "finite and positive"),
+        ("top_k_hinge", "k", [0], "an integer of at least 1, got 0"),
+        ("smooth_top_k", "tau", [0.0, NAN], "finite and positive, got"),
+        ("smooth_top_k", "margin", [-1.0], "finite and at least 0"),
+        ("smooth_top_k", "k", [0], "an integer of at least 1, got 0"),
+        ("noised_top_k", "epsilon", [0.0, NAN], "finite and positive, got"),
+        ("noised_top_k", "noise_samples", [0, 2.5], "an integer of at least 1"),
+        ("noised_top_k", "sharing", ["both"], "'per_sample' or 'shared', got 'both'"),
+        ("noised_top_k", "k", [0], "an integer of at least 1"),
+        ("noised_top_k", "generator", [5], "a torch.Generator, got 5"),
+        ("imbalanced_noised_top_k", "max_margin", [-1], "finite and at least 0"),
+        ("imbalanced_noised_top_k", "scale", [0], "finite and positive"),
+        ("expected_positive", "average_k", [0.5, NAN], "finite and at least 1"),
+        ("expected_positive", "beta", [-1.0], "finite and at least 0"),
+        ("role", "rows", [0], "an integer of at least 1, got 0"),
+        ("role", "classes", [0], "an integer of at least 1"),
+        ("role", "theta_lr", [-1], "finite and at least 0"),
+        ("role", "average_k", [0], "finite and at least 1"),
+        ("role", "reg_weight", [-1], "finite and at least 0"),
+        ("two_head_average_k", "average_k", [0.9, NAN], "finite and at least 1"),
+        ("two_head_average_k", "alpha", [-0.1], "finite and at least 0"),
+        ("two_head_average_k", "recent_batches", [-1], "an integer of at least 0"),
+    ],
+)
+def test_a_parameter_out_of_range_is_refused_by_module_and_function(
+    name: str, key: str, values: list[Any], message: str
+) -> None:
+    logits = torch.zeros(1, 4)
+    arguments = [logits] * (2 if LOSSES[name].head == "two_head" else 1)
+    more = {"estimates": logits} if name == "role" else REQUIRED.get(name, {})
+    k = {"k": 3} if name == "noised_top_k" else {}
+    for value in values:
+        with pytest.raises(ValueError, match=f"{key} must be {message}"):
+            build(name, **{**REQUIRED.get(name, {}), key: value})
+        if key not in OF_MODULES:
+            with pytest.raises(ValueError, match=f"{key} must be {message}"):
+                getattr(florilege.training.losses, name)(
+                    *arguments, torch.tensor([0]), **{**k, **more, key: value}
+                )

@@ -1,22 +1,19 @@
 """ROLE: its value, and when, how and where the estimates are updated."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from torch import Tensor
 
-from florilege.errors import UsageError
 from florilege.training.losses import Role, expected_positive, role
-from florilege.training.losses.label_estimates import (
-    CHUNK,
+from florilege.training.losses.online_labels import (
     OBSERVED,
     UNOBSERVED,
-    Estimates,
-    Observed,
-    observe,
+    _Estimates,
+    _observe,
+    _Observed,
 )
 from tests.training.losses import oracles
 from tests.training.losses.batches import Batch, batches
@@ -118,9 +115,8 @@ def test_inference_mode_gives_the_value_and_training_continues(training: bool) -
     assert not stored(loss).equal(before)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_a_row_whose_step_is_not_finite_is_left_out_and_the_others_move(dtype: str) -> None:
-    loss, plain = (Role(rows=ROWS, classes=CLASSES, dtype=dtype) for _ in range(2))
+def test_a_row_whose_step_is_not_finite_is_left_out_and_the_others_move() -> None:
+    loss, plain = (Role(rows=ROWS, classes=CLASSES) for _ in range(2))
     start = stored(loss).clone()
     broken = logits()
     broken[1, 2] = torch.nan
@@ -170,13 +166,13 @@ def test_an_image_that_comes_twice_takes_both_steps() -> None:
     once(z.clone().requires_grad_(), LABELS[:1], INDEX[:1]).backward()
     both = z.repeat(2, 1).requires_grad_()
     twice(both, LABELS[:1].repeat(2), INDEX[:1].repeat(2)).backward()
-    start = Estimates(ROWS, CLASSES).read(INDEX[:1], _pairs())
+    start = _Estimates(ROWS, CLASSES).read(INDEX[:1], _pairs())
     step = stored(once)[7] - start[0]
     torch.testing.assert_close(stored(twice)[7], start[0] + 2 * step)
 
 
-def _pairs() -> Observed:
-    return observe(LABELS[:1], -100)
+def _pairs() -> _Observed:
+    return _observe(LABELS[:1], -100)
 
 
 def test_ignored_rows_keep_their_estimates() -> None:
@@ -190,13 +186,12 @@ def test_ignored_rows_keep_their_estimates() -> None:
 
 
 def test_estimates_start_between_40_and_60_percent_and_labels_at_99_5() -> None:
-    estimates = Estimates(CHUNK // 1000 + 5, 1000, seed=3)
+    estimates = _Estimates(999, 1000)
     assert estimates.logits.abs().max() <= UNOBSERVED
     assert torch.sigmoid(torch.tensor(UNOBSERVED)).item() == pytest.approx(0.6)
     assert torch.sigmoid(torch.tensor(OBSERVED)).item() == pytest.approx(0.995)
     assert estimates.logits[-1].std() > 0.1
-    assert Estimates(9, 4, seed=3).logits.equal(Estimates(9, 4, seed=3).logits)
-    assert not Estimates(9, 4, seed=3).logits.equal(Estimates(9, 4, seed=4).logits)
+    assert _Estimates(9, 4).logits.equal(_Estimates(9, 4).logits)
     assert estimates.read(INDEX[:1], _pairs())[0, 0].item() == pytest.approx(OBSERVED)
 
 
@@ -211,53 +206,15 @@ def test_estimates_approach_what_the_classifier_says() -> None:
     torch.testing.assert_close(beside, expected, atol=1e-3, rtol=0)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_a_mapped_file_holds_the_estimates_instead_of_memory(tmp_path: Path, dtype: str) -> None:
-    file = tmp_path / "estimates"
-    mapped = Role(rows=ROWS, classes=CLASSES, memory_map=file, dtype=dtype)
-    plain = Role(rows=ROWS, classes=CLASSES, dtype=dtype)
-    for loss in (mapped, plain):
-        loss(logits().requires_grad_(), LABELS, INDEX).backward()
-    assert stored(mapped).equal(stored(plain))
-    kind = getattr(torch, dtype)
-    content = torch.frombuffer(bytearray(file.read_bytes()), dtype=kind)
-    assert content.view(ROWS, CLASSES).equal(stored(plain))
-
-
-@pytest.mark.parametrize("memory_map", [False, True])
-def test_a_checkpoint_brings_the_estimates_back(tmp_path: Path, memory_map: bool) -> None:
-    file = tmp_path / "estimates" if memory_map else None
-    first = Role(rows=ROWS, memory_map=file)
+def test_a_checkpoint_brings_the_estimates_back(tmp_path: Path) -> None:
+    first = Role(rows=ROWS)
     first(logits().requires_grad_(), LABELS, INDEX).backward()
     torch.save(first.state_dict(), tmp_path / "state.pt")
-    second = Role(rows=ROWS, memory_map=tmp_path / "other" if memory_map else None)
+    second = Role(rows=ROWS)
     second.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
     assert stored(second).equal(stored(first))
     value = first(logits(1), LABELS, INDEX)
     assert value.equal(second(logits(1), LABELS, INDEX))
-
-
-def test_the_live_state_of_a_mapped_file_survives_a_new_module_on_the_file(tmp_path: Path) -> None:
-    first = Role(rows=ROWS, classes=CLASSES, memory_map=tmp_path / "estimates")
-    first(logits().requires_grad_(), LABELS, INDEX).backward()
-    expected = stored(first).clone()
-    second = Role(rows=ROWS, classes=CLASSES, memory_map=tmp_path / "estimates", seed=1)
-    second.load_state_dict(first.state_dict())
-    assert stored(second).equal(expected)
-
-
-def test_a_larger_file_of_an_earlier_run_is_replaced(tmp_path: Path) -> None:
-    file = tmp_path / "estimates"
-    file.write_bytes(b"x" * 9999)
-    Role(rows=ROWS, classes=CLASSES, memory_map=file)
-    assert file.stat().st_size == 4 * ROWS * CLASSES
-
-
-def test_a_mapped_file_that_cannot_be_is_refused_before_the_first_batch(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"memory_map must lie in an existing folder, got .*none"):
-        Role(rows=ROWS, memory_map=tmp_path / "none" / "estimates")
-    with pytest.raises(ValueError, match="memory_map must be a file, got"):
-        Role(rows=ROWS, memory_map=tmp_path)
 
 
 def test_a_fractional_k_keeps_float64() -> None:
@@ -269,10 +226,10 @@ def test_a_fractional_k_keeps_float64() -> None:
 
 
 def test_initial_values_do_not_depend_on_the_default_type() -> None:
-    expected = Estimates(9, 4).logits
+    expected = _Estimates(9, 4).logits
     torch.set_default_dtype(torch.bfloat16)
     try:
-        result = Estimates(9, 4).logits
+        result = _Estimates(9, 4).logits
     finally:
         torch.set_default_dtype(torch.float32)
     assert result.equal(expected)
@@ -319,28 +276,3 @@ def test_a_batch_of_another_number_of_classes_is_refused() -> None:
         Role(rows=ROWS, classes=4)(logits(), LABELS, INDEX)
     with pytest.raises(ValueError, match="estimates must have the shape of the logits"):
         role(logits(), LABELS, estimates=torch.zeros(3, 4))
-
-
-def test_several_processes_do_not_share_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("florilege.training.losses.online_labels.ranks", lambda: 4)
-    with pytest.raises(UsageError, match=r"memory_map: 4 processes would write into one file"):
-        Role(rows=ROWS, memory_map=tmp_path / "estimates")(logits(), LABELS, INDEX)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"rows": 0}, "rows must be an integer of at least 1, got 0"),
-        ({"rows": 3, "classes": 0}, "classes must be an integer"),
-        ({"rows": 3, "dtype": "int8"}, "dtype must be"),
-        ({"rows": 3, "theta_lr": -1}, "theta_lr must be"),
-        ({"rows": 3, "average_k": 0}, "average_k must be"),
-        ({"rows": 3, "reg_weight": -1}, "reg_weight must be"),
-        ({"rows": 3, "seed": 2**64}, "seed must have at most 64 bits"),
-    ],
-)
-def test_parameters_out_of_range_are_refused(parameters: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Role(**parameters)

@@ -12,11 +12,11 @@ from torch import Tensor
 from florilege.training.losses import pseudo_labels
 from florilege.training.losses.pseudo_labels import (
     _nearby,
+    _reaching,
+    _share,
     candidate_count,
     largest,
-    reaching,
     select,
-    share,
 )
 from tests.training.losses.batches import TOUCHY
 
@@ -44,14 +44,14 @@ def test_the_largest_are_those_of_a_full_sort_with_ties_in_order(
 
 @pytest.mark.parametrize("count", [1, 3, 17, 200])
 @pytest.mark.parametrize("levels", [1, 2, 50, 100_000])
-@pytest.mark.parametrize("way", [reaching, _nearby])
+@pytest.mark.parametrize("way", [_reaching, _nearby])
 def test_many_keys_with_few_levels_are_chosen_in_order(
     count: int,
     levels: int,
     way: Callable[[Tensor, int], Tensor],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pseudo_labels, "reaching", way)  # a CPU supports both ways
+    monkeypatch.setattr(pseudo_labels, "_reaching", way)  # a CPU supports both ways
     keys = torch.randint(levels, (5003,), generator=torch.Generator().manual_seed(1)).float()
     keys[::7], keys[-1] = -torch.inf, levels  # the last is after the last whole chunk
     assert largest(keys, count).tolist() == by_hand(keys.tolist(), count)
@@ -86,7 +86,7 @@ def test_shares_are_those_of_one_sort_over_all_groups(
     remaining = [entry for entry in sorted(everything)[:count] if entry[0] < torch.inf]
     expected = [sum(g == group for _, group in remaining) for g in range(len(groups))]
     tensors = [torch.tensor(group, dtype=torch.float64) for group in groups]
-    bound, above, ties = share(tensors, torch.tensor(count))
+    bound, above, ties = _share(tensors, torch.tensor(count))
     assert (above + ties).tolist() == expected
     assert above.tolist() == [int((group > bound).sum()) for group in tensors]
 

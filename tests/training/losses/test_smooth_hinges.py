@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Generator, Tensor
 
-from florilege.training.losses import SmoothTopK, cross_entropy, smooth_top_k, top_k_probabilities
+from florilege.training.losses import cross_entropy, smooth_top_k
 from tests.training.losses import oracles
 from tests.training.losses.batches import Batch, batches
 
@@ -134,53 +134,3 @@ def test_many_soft_targets_are_evaluated_in_parts(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("florilege.training.losses.smooth_hinges.MIXTURE_ROWS", 4)
     torch.testing.assert_close(smooth_top_k(scores, targets, k=2), whole)
     assert torch.autograd.gradcheck(lambda s: smooth_top_k(s, targets, k=2), scores)
-
-
-@given(batches(extreme=False))
-@settings(max_examples=60, deadline=None)
-def test_top_k_probabilities_are_their_enumeration_and_sum_to_k(batch: Batch) -> None:
-    expected = [oracles.top_k_probabilities(s, batch.k) for s in batch.scores.tolist()]
-    value = top_k_probabilities(batch.scores, k=batch.k)
-    torch.testing.assert_close(
-        value, torch.tensor(expected, dtype=torch.float64), rtol=1e-10, atol=1e-12
-    )
-    assert ((value >= 0) & (value <= 1)).all()
-    torch.testing.assert_close(value.sum(1), torch.full_like(value[:, 0], batch.k))
-
-
-def test_a_higher_temperature_evens_the_probabilities() -> None:
-    scores = torch.tensor([[2.0, 1.0, 0.0, -1.0]], dtype=torch.float64)
-    expected = oracles.top_k_probabilities([0.5, 0.25, 0.0, -0.25], 2)
-    value = top_k_probabilities(scores, k=2, temperature=4)
-    torch.testing.assert_close(value, torch.tensor([expected], dtype=torch.float64))
-
-
-def test_one_class_of_a_thousand_has_the_probability_that_softmax_gives_it() -> None:
-    scores = torch.randn(4, 1000)
-    torch.testing.assert_close(top_k_probabilities(scores, k=1), scores.softmax(1))
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"tau": 0.0}, "tau must be finite and positive, got 0"),
-        ({"tau": float("nan")}, "tau must be"),
-        ({"margin": -1.0}, "margin must be finite and at least 0"),
-        ({"k": 0}, "k must be"),
-    ],
-)
-def test_parameters_out_of_range_are_refused(parameters: dict[str, float], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        SmoothTopK(**parameters)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=message):
-        smooth_top_k(torch.zeros(1, 4), torch.tensor([0]), **parameters)  # type: ignore[arg-type]
-
-
-def test_probabilities_refuse_scores_that_are_no_matrix() -> None:
-    with pytest.raises(ValueError, match=r"logits must have shape \(batch, classes\), got \(4,\)"):
-        top_k_probabilities(torch.zeros(4), k=2)
-
-
-def test_probabilities_refuse_a_k_that_takes_every_class() -> None:
-    with pytest.raises(ValueError, match=r"k must be in \[1, 3\]"):
-        top_k_probabilities(torch.zeros(1, 4), k=4)
