@@ -129,12 +129,10 @@ def test_groups_for_some_classes_only_are_refused_even_where_the_rest_have_a_gen
 
 
 def test_a_class_of_two_groups_is_refused() -> None:
-    with pytest.raises(
-        DataError, match=r"a class belongs to one: 'b'; keep one in the column 'group'"
-    ):
+    with pytest.raises(DataError, match="belongs"):
         noise_groups(listing(records(["a", "b"]), {"a": ["x"], "b": ["x", "y"]}))
 
 
 def test_groups_of_one_class_each_are_refused() -> None:
-    with pytest.raises(DataError, match="every class is alone in its group"):
+    with pytest.raises(DataError, match="alone"):
         noise_groups(listing(records(["a", "b"]), {"a": ["x"], "b": ["y"]}))

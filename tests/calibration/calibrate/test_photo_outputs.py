@@ -74,7 +74,7 @@ def test_without_a_temporary_folder_or_room_in_it_a_message_names_the_remedy(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
-    with pytest.raises(DataError, match=r"gone \(No such file.*TMPDIR"):
+    with pytest.raises(DataError, match="TMPDIR"):
         SplitOutputs({"sccp": 1}, np.zeros(1, np.int64))
 
     class Full(io.BytesIO):
@@ -160,5 +160,5 @@ def test_many_failures_are_listed_in_part(
 
 def test_a_split_without_photos_is_refused(bundle: Bundle, split: Split) -> None:
     empty = replace(split, labels=split.labels[:0], names=[], observations=None)
-    with pytest.raises(DataError, match="'val' has no photos"):
+    with pytest.raises(DataError, match="photos"):
         scored(bundle, empty)

@@ -128,5 +128,5 @@ def test_weights_from_a_run_of_unknown_photos_promise_nothing(bundle: Bundle, da
 
 def test_damaged_hashes_are_refused(bundle: Bundle, data: Path) -> None:
     replace_files(bundle.path, {PHOTOS: b"damaged"})
-    with pytest.raises(BundleError, match=r"photos\.npz of .* is damaged"):
+    with pytest.raises(BundleError, match="damaged"):
         calibrated(bundle, data, "test")

@@ -305,7 +305,7 @@ def test_damaged_promises_are_refused(record: CalibrationRecord) -> None:
         {name: value for name, value in table.items() if name != "by_class"},
     ):
         tables = [*plain["tables"][:at], worse, *plain["tables"][at + 1 :]]
-        with pytest.raises(BundleError, match="calibrate the bundle again"):
+        with pytest.raises(BundleError, match="calibrate"):
             CalibrationRecord.from_json(json.dumps({**plain, "tables": tables}))
 
 
@@ -331,7 +331,7 @@ def test_scores_without_labels_give_the_same_tables_without_hits() -> None:
         blank = [replace(row, **unknown) for row in rows]
         assert without == replace(table, columns=Columns.of(blank))
     plan = CalibrationPlan(classes=CLASSES, ks=(1.0, 3.0))
-    with pytest.raises(ValueError, match="labels of every row"):
+    with pytest.raises(ValueError, match="labels"):
         tables(None)
 
 

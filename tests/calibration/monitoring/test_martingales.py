@@ -72,7 +72,7 @@ def test_sizes_beyond_the_largest_cannot_bankrupt_anyone() -> None:
 
 @pytest.mark.parametrize("claim", [(-1, 2, 5), (3, 2, 5), (0, 0, 1), (2, 3, 2), (1, 2, np.inf)])
 def test_a_claim_out_of_order_is_refused(claim: tuple[float, float, float]) -> None:
-    with pytest.raises(ValueError, match="a mean test needs"):
+    with pytest.raises(ValueError, match="mean"):
         MeanTest(low=claim[0], high=claim[1], largest=claim[2])
 
 

@@ -520,7 +520,7 @@ def test_a_damaged_record_is_refused(record: CalibrationRecord) -> None:
         damage(record, tables=[{**plain["tables"][0], "made_from": "same_class"}]),
     ]
     for text in texts:
-        with pytest.raises(BundleError, match="calibrate the bundle again"):
+        with pytest.raises(BundleError, match="calibrate"):
             CalibrationRecord.from_json(text)
 
 
@@ -647,11 +647,11 @@ def test_a_table_of_a_rule_that_is_not_known_yet_is_passed_over(
 
 
 def test_an_older_record_is_refused(record: CalibrationRecord) -> None:
-    with pytest.raises(BundleError, match="run `florilege calibrate BUNDLE --data DATA`"):
+    with pytest.raises(BundleError, match="calibrate"):
         CalibrationRecord.from_json(damage(record, schema_version=3))
     without = json.loads(record.to_json())
     del without["rejection"]
-    with pytest.raises(BundleError, match="calibrate the bundle again"):
+    with pytest.raises(BundleError, match="calibrate"):
         CalibrationRecord.from_json(json.dumps(without))
 
 

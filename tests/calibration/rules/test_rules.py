@@ -240,7 +240,7 @@ def test_every_rule_refuses_nan_with_its_row(rule: str) -> None:
 
 def test_counts_of_another_number_of_classes_are_refused() -> None:
     for counts in ([1], [1, 2, 3]):
-        with pytest.raises(ValueError, match="one count per class"):
+        with pytest.raises(ValueError, match="count"):
             calibrate("balanced_average_k", [[0.6, 0.4]], average_k=1, class_counts=counts)
 
 
@@ -310,5 +310,5 @@ def test_a_saved_rule_gives_the_same_sets(name: str, min_size: int) -> None:
 @pytest.mark.parametrize("change", [{"lambda": 0.5}, {"class_weights": "heavy"}, None])
 def test_what_is_not_a_saved_rule_is_refused(change: dict[str, Any] | None) -> None:
     content = json.loads(calibrate("top_k", [[0.5, 0.5]], k=1).to_json())
-    with pytest.raises(ValueError, match="not a rule as"):
+    with pytest.raises(ValueError, match="rule"):
         SetRule.from_json("[]" if change is None else json.dumps(content | change))

@@ -40,7 +40,7 @@ def test_coverage_needs_the_labels_of_every_row() -> None:
     evidence = Evidence(rows=2, classes=2, max_average_k=1)
     evidence.update([[0.6, 0.4]], [0])
     evidence.update([[0.6, 0.4]])
-    with pytest.raises(ValueError, match="labels of every row"):
+    with pytest.raises(ValueError, match="labels"):
         evidence.coverage(0.5)
 
 

@@ -65,7 +65,7 @@ def test_a_wrong_flora_is_refused() -> None:
     with pytest.raises(ValueError, match="rows must map"):
         Flora(0, {"train": -1})
     flora = Flora(0, {"train": 3})
-    with pytest.raises(ValueError, match="split must be one of train, got 'val'"):
+    with pytest.raises(ValueError, match="split"):
         flora.labels("val")
     for row in (-1, 3):
         with pytest.raises(IndexError, match=r"\[0, 2\] in train"):

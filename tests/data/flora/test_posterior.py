@@ -199,7 +199,7 @@ def test_everything_out_of_range_is_refused() -> None:
             bayes_average_k_accuracy(level)
     with pytest.raises(ValueError, match="shape"):
         posterior_of(np.zeros((3, 4), dtype=np.int64))
-    with pytest.raises(ValueError, match="traits must be in"):
+    with pytest.raises(ValueError, match="traits"):
         posterior_of(_observed(0, 6, 0, 0, 0))
     with pytest.raises(ValueError, match="hidden together"):
         posterior_of(_observed(0, HIDDEN, 0, 0, 0))

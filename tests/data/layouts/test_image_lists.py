@@ -121,7 +121,7 @@ def test_photos_that_are_nowhere_are_said_where_to_get(tmp_path: Path) -> None:
 def test_lists_of_several_data_sets_in_one_folder_are_refused(tmp_path: Path) -> None:
     place = _imagenet_lt(tmp_path)
     (place / "Places_LT_train.txt").write_text("x/y.png 0\n")
-    with pytest.raises(DataError, match=r"several data sets: .*'Places_LT_train\.txt'; name one"):
+    with pytest.raises(DataError, match="Places_LT_train"):
         open_dataset(str(place))
     assert len(open_dataset(str(place / "ImageNet_LT_test.txt")).split("val")) == 2
 

@@ -165,7 +165,7 @@ def test_a_name_like_no_other_is_refused_too() -> None:
 
 def test_without_timm_its_networks_say_how_to_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(UsageError, match=r"needs timm: in a checkout pip install '\.\[train\]'"):
+    with pytest.raises(UsageError, match="checkout"):
         build("timm:resnet18", 4, "linear")
     with pytest.raises(ValueError, match="did you mean resnet18"):
         build("resnet19", 4, "linear")

@@ -688,7 +688,7 @@ def test_a_truncated_picture_is_damaged_or_whole(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_half_a_picture_is_damaged(kind: str) -> None:
     data = encode(noise(64, 64), kind)
-    with pytest.raises(DamagedImage, match="damaged or cut short"):
+    with pytest.raises(DamagedImage, match="damaged"):
         load(data[: len(data) // 2], SMALL)
 
 

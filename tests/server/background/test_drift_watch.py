@@ -318,5 +318,5 @@ def test_the_server_watches_unless_told_not_to(bundle: Path, tmp_path: Path) -> 
 
 
 def test_a_state_that_cannot_be_a_file_is_a_usage_error(bundle: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"--watch-state .* is a folder; name a file"):
+    with pytest.raises(UsageError, match="watch-state"):
         create_app(Settings(bundle=bundle, watch_state=tmp_path))

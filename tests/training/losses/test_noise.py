@@ -179,7 +179,7 @@ def test_noise_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
 def test_noise_that_is_not_finite_is_refused(value: float) -> None:
     noise = torch.zeros(2, 1, 4)
     noise[1, 0, 3] = value
-    with pytest.raises(ValueError, match="noise must be finite"):
+    with pytest.raises(ValueError, match="finite"):
         noised_top_k(torch.zeros(2, 4), torch.tensor([0, 1]), k=2, noise=noise)
 
 

@@ -225,5 +225,5 @@ def test_recent_values_come_back_with_the_checkpoint() -> None:
 def test_a_k_above_the_classes_and_heads_of_two_shapes_are_refused() -> None:
     with pytest.raises(ValueError, match=r"average_k must be in \[1, 4\], got 4.5"):
         two_head_average_k(torch.zeros(1, 4), torch.zeros(1, 4), torch.tensor([0]), average_k=4.5)
-    with pytest.raises(ValueError, match="both heads must have the same shape"):
+    with pytest.raises(ValueError, match="heads"):
         two_head_average_k(torch.zeros(1, 4), torch.zeros(1, 6), torch.tensor([0]))
