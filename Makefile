@@ -86,8 +86,11 @@ gpu-day: .venv/dev
 bench-server: .venv/dev
 	$(BIN)/python -m benchmarks.load.server $(BENCH_ARGS)
 
-bench-learning bench-recipes: bench-%: .venv/dev
-	$(BIN)/python -m benchmarks.sets.$* $(BENCH_ARGS)
+bench-learning: .venv/dev
+	$(BIN)/python -m benchmarks.sets.learning $(BENCH_ARGS)
+
+bench-recipes: .venv/dev
+	$(BIN)/python -m benchmarks.papers.recipes $(BENCH_ARGS)
 
 # 100,000 damaged requests, then requests made from the description; ten minutes of everything at once.
 fuzz: .venv/dev

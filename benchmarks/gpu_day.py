@@ -55,7 +55,7 @@ def steps_of(device: str, out: Path, cifar: Path | None) -> list[Step]:
     beside_plain = (*PYTHON, "benchmarks.speed.training", flora, *on_device)
     torchrun = (*PYTHON, "torch.distributed.run", "--nproc-per-node", "2", "-m")
     row = (*PYTHON, "florilege", "train", "--recipe", ROW, "--out", str(out / ROW), *on_device)
-    made_up = (*PYTHON, "benchmarks.sets.recipes", ROW, *on_device)
+    made_up = (*PYTHON, "benchmarks.papers.recipes", ROW, *on_device)
     return [
         Step(
             name="tests",

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.sets import recipes as benchmark
-from benchmarks.sets.synthetic_layouts import CLASSES, COPIES
+from benchmarks.papers import recipes as benchmark
+from benchmarks.papers.synthetic_layouts import CLASSES, COPIES
 from florilege.data.sources import open_dataset
 from florilege.training.loop.training_loop import Run
 from florilege.training.recipes import RECIPES

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.sets import sweep_table as rows
+from benchmarks.papers import sweep_table as rows
 from florilege.training.configuration import resolve
 from florilege.training.sweep.sweep_record import Record, RunRecord, request_of
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torchvision
 
-from benchmarks.sets.synthetic_layouts import COPIES, pool
+from benchmarks.papers.synthetic_layouts import COPIES, pool
 from florilege.errors import UsageError
 from florilege.models.backbones import available
 from florilege.training.configuration import resolve, to_yaml

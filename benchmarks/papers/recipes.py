@@ -1,6 +1,6 @@
 """Starts recipes as they are on made-up data, and times a few steps of each.
 
-    python -m benchmarks.sets.recipes [NAME ...] [--each recipe|loss|network] [--steps 3]
+    python -m benchmarks.papers.recipes [NAME ...] [--each recipe|loss|network] [--steps 3]
                                  [--batch-size N] [--device cpu]
 
 The data have the layout, the classes and about the picture sizes of those published, and as many
@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 import florilege.training.train
-from benchmarks.sets.synthetic_layouts import CLASSES, COPIES, pool
+from benchmarks.papers.synthetic_layouts import CLASSES, COPIES, pool
 from florilege.training.batches.data_loader import Batch, Sources
 from florilege.training.batches.decoded_pictures import Pictures
 from florilege.training.config import TrainConfig

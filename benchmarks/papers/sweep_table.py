@@ -1,6 +1,6 @@
 """A table of sweeps beside published figures: average-K and top-K accuracy on test, noise by noise.
 
-    python -m benchmarks.sets.sweep_table [--k 5] SWEEP ...
+    python -m benchmarks.papers.sweep_table [--k 5] SWEEP ...
 
 A SWEEP is the folder that `florilege sweep` wrote. Means over its seeds with 95 % intervals; beside
 them what was printed for the same loss with the same parameters and as many wrong labels.
