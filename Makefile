@@ -48,13 +48,16 @@ WEB_RUNTIME := .venv/onnxruntime-web-1.30.0.tgz
 $(WEB_RUNTIME): | .venv/made
 	cd .venv && npm pack --silent onnxruntime-web@1.30.0 || true
 
+# One more process of tests than cores, up to 4: many wait for a server or a browser.
+WORKERS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n + 1 : 4)))
+
 test: lint $(WEB_RUNTIME)
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal $(TEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(TEST_ARGS)
 
 # A minute: the library, losses, data and answers, without networks that train or serve.
 test-fast: .venv/dev
 	$(BIN)/ruff check .
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal -q $(FAST) $(TEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -q $(FAST) $(TEST_ARGS)
 FAST := tests/calibration/rules tests/calibration/record tests/calibration/rejection tests/data tests/florilege \
 	tests/models/images tests/server/answers tests/training/optimisation tests/test_budget.py
 

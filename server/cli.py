@@ -118,7 +118,7 @@ def doctor(
     else:
         print_report(report, Console())
         if report["ok"]:
-            conclude(then=[("demo",)])
+            conclude(then=[("demo",) if report["torch"] else ("serve", "BUNDLE")])
 
 
 def _stdin() -> Iterable[str]:

@@ -8,9 +8,8 @@ from florilege.models.backbones import available, side_taken
 from tests.pipeline_run import PipelineRun, refused, write_photos
 from tests.pretrained import efficientnet_lite0
 
-KINDS = (  # those of `make test`, less than a minute of one core; `make test-end-to-end` takes all
+KINDS = (  # of `make test`, whose tutorial takes an EfficientNet; `make test-end-to-end` takes all
     "resnet50",
-    "efficientnet_b0",
     "timm:vit_tiny_patch16_224",
 )
 TIMM = (

@@ -34,6 +34,14 @@ def test_doctor_prints_the_same_for_people() -> None:
     assert examine()["python"] in text
 
 
+@pytest.mark.parametrize(("torch", "command"), [("2.14", "demo"), (None, "serve BUNDLE")])
+def test_the_next_command_is_one_that_works_here(
+    torch: str | None, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("florilege.server.cli.examine", lambda: examine() | {"torch": torch})
+    assert CliRunner().invoke(app, ["doctor"]).stderr == f"next: florilege {command}\n"
+
+
 def test_doctor_looks_for_torch_without_importing_it() -> None:
     program = (
         "import sys; from florilege.server.doctor import examine; "
