@@ -14,7 +14,7 @@ from florilege.calibration.rules import calibrate
 from florilege.calibration.rules.class_conditional import promised_coverage
 from tests.calibration.simulation import CLASSES, PRIOR, Sample, draw
 
-SPLITS = 200
+SPLITS = 150
 POOL = draw(np.random.default_rng(0), 60_000)
 COUNTS = np.round(PRIOR * 10_000).astype(np.int64)
 

@@ -14,7 +14,7 @@ from florilege.calibration.monitoring.martingales import Capital, DistributionTe
 from tests.calibration.oracles import in_bins
 from tests.calibration.simulation import draw
 
-RUNS = 500
+RUNS = 300
 ALPHA = 0.1
 ALARM = np.log(1 / ALPHA)
 BAR = 3 * np.sqrt(ALPHA * (1 - ALPHA) / RUNS)

@@ -25,7 +25,7 @@ from tests.calibration.simulation import CLASSES, MEANS, PRIOR
 
 Floats = NDArray[np.float64]
 
-RUNS = 500
+RUNS = 300
 ALPHA = 0.05
 SIZE = 3
 

@@ -109,7 +109,6 @@ def test_each_block_below_the_head_has_its_share_of_the_rate_of_the_one_above() 
         "convnext_tiny",
         "tf_efficientnet_lite0",
         "vit_tiny_patch16_224",
-        "beit_base_patch16_224",
         "vgg11",
         "densenet121",
         "mobilenetv3_small_050",
