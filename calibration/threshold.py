@@ -12,6 +12,7 @@ import sys
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -195,6 +196,8 @@ def as_fraction(number: RealNumber) -> Fraction:
 
 def check_average_k(average_k: RealNumber, *, lowest: RealNumber, classes: int) -> None:
     """Raise ValueError unless ``lowest <= average_k <= classes``."""
+    if isinstance(average_k, bool) or not isinstance(average_k, Real | Decimal):
+        raise ValueError(f"average_k must be a number, got {average_k!r}")
     if not lowest <= average_k <= classes:
         raise ValueError(
             f"average_k must be in [{lowest}, {classes}] for {classes} classes, got {average_k}"

@@ -22,11 +22,13 @@ def as_scores(scores: ArrayLike, *, first_row: int = 0) -> FloatArray:
         first_row: Number of the first row in error messages.
 
     Raises:
-        ValueError: Not two axes, no row, no class, or a NaN or +inf; the message names its row.
+        ValueError: No numbers, not two axes, no row, no class, or a NaN or +inf, with its row.
             NumPy sorts NaN above every number, so one NaN would silently move a threshold by one
             rank.
     """
     array = np.asarray(scores)
+    if array.dtype.kind not in "fiub" or isinstance(scores, np.ma.MaskedArray):
+        raise ValueError(f"scores must be numbers in a dense array, got {type(scores).__name__}")
     if array.dtype not in (np.float16, np.float32, np.float64):
         array = array.astype(np.float64)
     if array.ndim != 2 or 0 in array.shape:

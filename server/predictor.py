@@ -1,14 +1,14 @@
 """The server's answers from Python, without a server."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageOps
 from pydantic import ValidationError
 
 from florilege.errors import DataError, UsageError
@@ -20,7 +20,7 @@ from florilege.server.problems import Problem
 from florilege.server.schemas import Answer
 from florilege.server.settings import MAX_IMAGES
 
-Photo = bytes | str | os.PathLike[str] | NDArray[np.uint8]
+Photo = bytes | str | os.PathLike[str] | NDArray[np.uint8] | Image.Image
 
 
 class Predictor:
@@ -33,8 +33,9 @@ class Predictor:
         """The prediction set of one organism, as ``POST /v1/identify`` returns it.
 
         Args:
-            photos: One photo, as a path, as the bytes of its file, or as pixels, uint8
-                ``(height, width, 3)`` in RGB; or one to five photos of the same organism.
+            photos: One photo, as a path, as the bytes of its file, as an image of Pillow, or as
+                pixels, uint8 ``(height, width, 3)`` in RGB; or one to five photos of the same
+                organism.
             query: Parameters of the request, such as ``k=3``, ``rule="coverage"``, ``list="alps"``
                 or ``region="north", month=6``; docs/http.md has all.
 
@@ -47,9 +48,10 @@ class Predictor:
         except ValidationError as error:
             first = error.errors()[0]
             raise UsageError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-        if isinstance(photos, bytes | str | os.PathLike | np.ndarray):
-            photos = [photos]
-        inputs = list(photos)
+        several: Any = photos if isinstance(photos, Iterable) else [photos]
+        if isinstance(photos, bytes | str | np.ndarray):  # one, though it can be iterated over
+            several = [photos]
+        inputs = list(several)
         if not 1 <= len(inputs) <= MAX_IMAGES:
             raise UsageError(f"give 1 to {MAX_IMAGES} photos of one organism, got {len(inputs)}")
         try:
@@ -82,11 +84,16 @@ def load(
     return Predictor(open_pipeline(folder, device=device, runtime=runtime))
 
 
-def _read(photo: Photo) -> bytes:
+def _read(photo: Any) -> bytes:
     if isinstance(photo, bytes):
         return photo
     if isinstance(photo, np.ndarray):
         return _png(photo)
+    if isinstance(photo, Image.Image):
+        return _png(np.asarray(ImageOps.exif_transpose(photo).convert("RGB")))
+    if not isinstance(photo, str | os.PathLike):
+        kind = type(photo).__name__
+        raise UsageError(f"a photo is a path, bytes, pixels or an image of Pillow, got {kind}")
     try:
         return Path(photo).read_bytes()
     except OSError as error:

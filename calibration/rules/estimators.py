@@ -144,7 +144,10 @@ class _SetEstimator:
         Raises:
             ValueError: It is no rule of this class.
         """
-        content = json.loads(Path(path).read_bytes())
+        try:
+            content = json.loads(Path(path).read_bytes())
+        except ValueError as error:
+            raise ValueError(f"{path} holds no rule: {error}") from error
         if content.get("rule", {}).get("rule") != cls._rule:
             raise ValueError(f"{path} holds no rule of {cls.__name__}")
         rule = cls(**content["params"])

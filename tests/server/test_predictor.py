@@ -40,7 +40,8 @@ def test_answers_are_those_of_the_server(
     photo = garden.photo(1)
     (tmp_path / "photo.png").write_bytes(photo)
     served = identify(client, photo, **query)
-    for form in (photo, tmp_path / "photo.png", str(tmp_path / "photo.png"), pixels(photo)):
+    image = Image.open(BytesIO(photo))
+    for form in (photo, tmp_path / "photo.png", str(tmp_path / "photo.png"), pixels(photo), image):
         answer = predictor.predict(form, **query).model_dump(mode="json", by_alias=True)
         assert answer | {"id": ""} == served | {"id": ""}
 
@@ -59,6 +60,8 @@ def test_several_photos_are_of_one_plant(predictor: Any, client: TestClient) -> 
         (np.zeros((8, 8), np.uint8), {}, DataError, "shape"),
         (np.zeros((8, 8, 3)), {}, DataError, "uint8"),
         ("missing.jpg", {}, DataError, "missing.jpg"),
+        (5, {}, UsageError, "int"),
+        ([garden.photo(1), None], {}, UsageError, "NoneType"),
         (b"no picture", {}, DataError, "image"),
         (garden.photo(1), {"k": "many"}, UsageError, "k"),
         (garden.photo(1), {"size": 3}, UsageError, "size"),

@@ -62,7 +62,12 @@ def test_a_mean_size_needs_no_labels_and_a_coverage_does() -> None:
     [
         (AverageK(2), np.where(SCORES > 0.9, np.nan, SCORES), None, "NaN"),
         (AverageK(2), SCORES[0], None, "shape"),
+        (AverageK(2), SCORES + 0j, None, "dense"),
+        (AverageK(2), np.ma.masked_greater(SCORES, 0.9), None, "dense"),
+        (AverageK(2), iter(SCORES), None, "dense"),
         (AverageK(9), SCORES, None, "average_k"),
+        (AverageK(**dict[str, Any](k="2")), SCORES, None, "average_k"),
+        (AverageK(True), SCORES, None, "average_k"),
         (Coverage(1.5), SCORES, LABELS, "coverage"),
         (Coverage(0.9), SCORES, LABELS + 1, "label"),
         (Coverage(0.9), SCORES, LABELS[:5], "labels"),
@@ -73,6 +78,13 @@ def test_unusable_input_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=word):
         estimator.fit(scores, labels)
+
+
+@pytest.mark.parametrize("content", ["{", "{}", '{"rule": {"rule": "top_k"}}'])
+def test_a_file_without_a_rule_of_the_class_is_refused(content: str, tmp_path: Path) -> None:
+    (tmp_path / "rule.json").write_text(content)
+    with pytest.raises(ValueError, match="holds no rule"):
+        AverageK.load(tmp_path / "rule.json")
 
 
 def test_sets_need_a_fitted_rule_and_the_same_classes() -> None:
