@@ -166,6 +166,7 @@ def _prepare_flags(command: Any, name: str) -> None:
     for parameter in command.params:
         if isinstance(parameter, TyperOption) and parameter.name not in ("help", None):
             parameter.envvar = variable(name, max(parameter.opts, key=len))
+            parameter.show_envvar = False  # it follows from the flag; help has 80 columns
     accept_old_flags(command, name)
 
 
@@ -234,7 +235,8 @@ def _config_option(
             callback=_read_config,
             expose_value=False,
             is_eager=True,
-            help="YAML file of flag names and values; flags and FLORILEGE_* override it.",
+            help="YAML file of flag names and values. Flags override it, and so do variables such "
+            "as FLORILEGE_SERVE_PORT.",
         ),
     ] = None,
 ) -> None:

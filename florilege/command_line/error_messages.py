@@ -56,10 +56,10 @@ def _usage_message(error: Any) -> str:
     message = message.replace("Value error, ", "").rstrip(".")
     parameter = getattr(error, "param", None)
     source = context and parameter and context.get_parameter_source(parameter.name)
-    if source is None or source.name != "ENVIRONMENT":
-        message = re.sub(r" \(env var: '\w+'\)", "", message)
     if choice := re.search(r"'([^']*)' is not one of (.*)$", message):
         message += suggestion(choice[1], re.findall(r"'([^']*)'", choice[2]))
+    if parameter and source and source.name == "ENVIRONMENT":
+        message += f" (env var: '{parameter.envvar}')"
     return f"{message[:1].lower()}{message[1:]}"
 
 
