@@ -54,7 +54,7 @@ def _usage_message(error: Any) -> str:
         verbs = context.command.list_commands(context)
         return f"{context.command_path} has no command {verb[1]}{suggestion(verb[1], verbs)}"
     message = message.replace("Value error, ", "").rstrip(".")
-    parameter = getattr(error, "param", None)
+    parameter: Any = getattr(error, "param", None)
     source = context and parameter and context.get_parameter_source(parameter.name)
     if choice := re.search(r"'([^']*)' is not one of (.*)$", message):
         message += suggestion(choice[1], re.findall(r"'([^']*)'", choice[2]))
