@@ -27,10 +27,14 @@ def as_scores(scores: ArrayLike, *, first_row: int = 0) -> FloatArray:
             rank.
     """
     array = np.asarray(scores)
-    if array.dtype.kind not in "fiub" or isinstance(scores, np.ma.MaskedArray):
-        raise ValueError(f"scores must be numbers in a dense array, got {type(scores).__name__}")
+    dense = f"scores must be numbers in a dense array, got {type(scores).__name__}"
+    if array.dtype.kind not in "fiubO" or isinstance(scores, np.ma.MaskedArray):
+        raise ValueError(dense)
     if array.dtype not in (np.float16, np.float32, np.float64):
-        array = array.astype(np.float64)
+        try:
+            array = array.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(dense) from error
     if array.ndim != 2 or 0 in array.shape:
         raise ValueError(
             "scores must have shape (rows, classes) with at least one row and one class, "

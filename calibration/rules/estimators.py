@@ -134,7 +134,7 @@ class _SetEstimator:
             "params": self.get_params(),
             "classes": self.classes_,
         }
-        text = json.dumps(content, default=np.ndarray.tolist, allow_nan=False)
+        text = json.dumps(content, default=_plain, allow_nan=False)
         Path(path).write_text(text, "utf-8")
 
     @classmethod
@@ -146,13 +146,13 @@ class _SetEstimator:
         """
         try:
             content = json.loads(Path(path).read_bytes())
-        except ValueError as error:
-            raise ValueError(f"{path} holds no rule: {error}") from error
-        if content.get("rule", {}).get("rule") != cls._rule:
-            raise ValueError(f"{path} holds no rule of {cls.__name__}")
-        rule = cls(**content["params"])
-        rule.rule_ = SetRule.from_json(json.dumps(content["rule"]))
-        rule.classes_ = np.array(content["classes"])
+            if content["rule"]["rule"] != cls._rule:
+                raise ValueError(f"it is of {content['rule']['rule']}")
+            rule = cls(**content["params"])
+            rule.rule_ = SetRule.from_json(json.dumps(content["rule"]))
+            rule.classes_ = np.array(content["classes"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"{path} holds no rule of {cls.__name__}: {error}") from error
         return rule
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -232,6 +232,11 @@ class ClassCoverage(_SetEstimator):
     macro_weight: float = MACRO_WEIGHT
     class_counts: ArrayLike | None = None
     min_size: int = 1
+
+
+def _plain(value: Any) -> Any:
+    """A number or an array as JSON takes it."""
+    return value.tolist() if hasattr(value, "tolist") else float(value)
 
 
 def _indices(labels: ArrayLike, classes: NDArray[Any]) -> ArrayLike:

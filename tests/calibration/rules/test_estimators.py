@@ -1,5 +1,7 @@
 """Set rules as estimators: equal to the functions, and at home in scikit-learn and pandas."""
 
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +82,18 @@ def test_unusable_input_is_refused(
         estimator.fit(scores, labels)
 
 
-@pytest.mark.parametrize("content", ["{", "{}", '{"rule": {"rule": "top_k"}}'])
+def test_parameters_of_numpy_can_be_saved(tmp_path: Path) -> None:
+    numbers: list[Any] = [np.int64(2), np.float32(1.5), Fraction(3, 2), Decimal("1.5")]
+    for k in numbers:
+        rule = AverageK(k).fit(SCORES.astype(object))
+        rule.save(tmp_path / "rule.json")
+        loaded = AverageK.load(tmp_path / "rule.json")
+        assert (loaded.k, loaded.threshold_) == (k, rule.threshold_)
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "[]", "3", '{"rule": "top_k"}', "{}", '{"rule": {"rule": "top_k"}}']
+)
 def test_a_file_without_a_rule_of_the_class_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "rule.json").write_text(content)
     with pytest.raises(ValueError, match="holds no rule"):
