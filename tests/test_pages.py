@@ -118,7 +118,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_tutorial_runs_as_it_stands(place: Path) -> None:
     text = (DOCS / "tutorial.md").read_text("utf-8")
     marked = re.findall(r"<!-- tested -->\n```sh\n(.*?)```", text, re.DOTALL)
-    assert len(marked) == text.count("```sh") == 9
+    assert len(marked) == text.count("```sh") > 0
     port = "8000"
     with ExitStack() as stack:
         for block in marked:

@@ -39,8 +39,7 @@ def call(key: str, loss: Any, seed: int = 0) -> torch.Tensor:
     return value
 
 
-def test_the_fifteen_keys_are_there_each_with_a_function_of_its_name() -> None:
-    assert len(LOSSES) == 15
+def test_the_keys_are_there_each_with_a_function_of_its_name() -> None:
     for key in LOSSES:
         function = getattr(florilege.training.losses, key)
         assert inspect.isfunction(function), f"{key} is shadowed"
