@@ -7,7 +7,7 @@ DEMO_ARGS ?=
 BUNDLE ?= demo/bundle
 IMAGE ?= florilege
 LOCK ?= serve
-.PHONY: demo speedrun test test-fast test-end-to-end lint fix bench bench-losses bench-calibration bench-learning bench-server bench-training bench-recipes gpu-day fuzz soak test-clients docs serve dist test-wheel lint-image test-image sbom audit lock clean
+.PHONY: demo speedrun test pytest test-fast test-end-to-end lint fix bench bench-losses bench-calibration bench-learning bench-server bench-training bench-recipes gpu-day fuzz soak test-clients docs serve dist test-wheel lint-image test-image sbom audit lock clean
 .DEFAULT_GOAL := help
 # The working tree alone: a PYTHONPATH of the caller would hide what is missing here.
 unexport PYTHONPATH
@@ -51,7 +51,10 @@ $(WEB_RUNTIME): | .venv/made
 # One more process of tests than cores, up to 4: many wait for a server or a browser.
 WORKERS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n + 1 : 4)))
 
-test: lint $(WEB_RUNTIME)
+test: .venv/dev $(WEB_RUNTIME)
+	$(MAKE) --no-print-directory --jobs 2 lint pytest
+
+pytest: .venv/dev
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(TEST_ARGS)
 
 # A minute: the library, losses, data and answers, without networks that train or serve.

@@ -1,7 +1,9 @@
 """Split conformal prediction: the rank among true-class scores that guarantees a coverage."""
 
+from decimal import Decimal
 from fractions import Fraction
 from math import ceil, floor
+from numbers import Real
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +13,8 @@ from florilege.calibration.threshold import RealNumber, as_fraction
 
 def check_coverage(coverage: RealNumber) -> None:
     """Raise ValueError unless ``0 < coverage < 1``."""
-    if not 0 < coverage < 1:
-        raise ValueError(f"coverage must be in (0, 1), got {coverage}")
+    if not isinstance(coverage, Real | Decimal) or not 0 < coverage < 1:
+        raise ValueError(f"coverage must be a number in (0, 1), got {coverage!r}")
 
 
 def conformal_rank(coverage: RealNumber, rows: int, *, largest_plant: int = 1) -> int:

@@ -108,7 +108,7 @@ def true_class_ranks(scores: FloatArray, labels: NDArray[np.int64]) -> NDArray[n
 
 def check_k(k: int, *, classes: int) -> None:
     """Raise ValueError unless ``k`` is an integer with ``1 <= k <= classes``."""
-    if not isinstance(k, int | np.integer) or not 1 <= k <= classes:
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= classes:
         raise ValueError(f"k must be an integer in [1, {classes}] for {classes} classes, got {k!r}")
 
 

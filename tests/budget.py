@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 LINES = {  # of code with comments and blank lines, by folder; florilege: what all folders share
     "training": 7_910,
     "server": 8_095,
-    "calibration": 10_795,
+    "calibration": 10_806,
     "models": 5_485,
     "data": 4_085,
     "florilege": 2_915,

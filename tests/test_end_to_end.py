@@ -8,10 +8,7 @@ from florilege.models.backbones import available, side_taken
 from tests.pipeline_run import PipelineRun, refused, write_photos
 from tests.pretrained import efficientnet_lite0
 
-KINDS = (  # of `make test`, whose tutorial takes an EfficientNet; `make test-end-to-end` takes all
-    "resnet50",
-    "timm:vit_tiny_patch16_224",
-)
+KINDS = ("resnet50", "timm:test_vit")  # of `make test`; `make test-end-to-end` takes all
 TIMM = (
     "tf_efficientnet_lite0",
     "mobilenetv3_small_050",

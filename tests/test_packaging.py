@@ -82,10 +82,11 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_verbs_work_beside_modules_with_the_names_of_our_folders(project: Path) -> None:
-    for verb in ("data", "calibrate", "predict", "serve", "bundle"):  # those without torch
-        command = [sys.executable, "-m", "florilege", verb, "--help"]
+    verbs = [f"{verb} --help" for verb in ("data", "calibrate", "predict", "serve", "bundle")]
+    for words in (["-m", "florilege", "--help"], ["-c", IN_ONE_PROCESS, *verbs]):  # without torch
+        command = [sys.executable, *words]
         process = subprocess.run(command, capture_output=True, text=True, check=False, cwd=project)
-        assert (process.returncode, process.stderr) == (0, ""), verb
+        assert (process.returncode, process.stderr) == (0, ""), words
 
 
 IN_ONE_PROCESS = """
@@ -96,17 +97,21 @@ for verb in sys.argv[1:]:
 """
 
 
+EVERY_MODULE = """
+import importlib, pkgutil, florilege
+for module in pkgutil.walk_packages(florilege.__path__, "florilege."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+"""
+
+
 @pytest.mark.timeout(300)
-def test_training_calibrating_and_workers_run_beside_such_modules(project: Path) -> None:
+def test_training_its_workers_and_every_module_run_beside_such_modules(project: Path) -> None:
     """`torchrun` starts a process of its own, and that one two loader processes."""
-    data = "flora:train=170,val=85,test=85"
     torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "1", "-m", "florilege"]
-    train = ["train", "--data", data, "--out", "run", "--recipe", "demo", "--epochs", "1"]
-    verbs = "export run --out bundle", f"calibrate bundle --data {data}", "doctor"
-    for words in (
-        [*torchrun, *train, "--device", "cpu", "--set", "workers=2"],
-        ["-c", IN_ONE_PROCESS, *verbs],
-    ):
+    train = ["train", "--data", "flora:train=170,val=85,test=85", "--out", "run"]
+    train += ["--recipe", "demo", "--epochs", "1", "--device", "cpu", "--set", "workers=2"]
+    for words in ([*torchrun, *train], ["-c", EVERY_MODULE]):
         command = [sys.executable, *words]
         process = subprocess.run(command, capture_output=True, text=True, check=False, cwd=project)
         assert process.returncode == 0, process.stderr

@@ -27,6 +27,7 @@ from florilege.calibration.rules.rules import MACRO_WEIGHT
 from florilege.calibration.sets import SetRule
 from florilege.calibration.threshold import RealNumber
 from florilege.calibration.validation import as_labels, as_scores
+from florilege.files import write_atomic
 
 
 class NotFittedError(ValueError, AttributeError):
@@ -64,9 +65,11 @@ class _SetEstimator:
         """
         values = as_scores(scores)
         classes = np.asarray(getattr(scores, "columns", np.arange(values.shape[1])))
+        if len(set(classes.tolist())) < len(classes):
+            raise ValueError("scores must have one column for each class; two have the same name")
         spec = RULES[self._rule]
         arguments = {name: value for name, value in self.get_params().items() if value is not None}
-        arguments[spec.takes] = arguments.pop(spec.asks)
+        arguments[spec.takes] = arguments.pop(spec.asks, None)
         true = None if labels is None else _indices(labels, classes)
         self.rule_ = calibrate(self._rule, values, true, **arguments)
         self.classes_ = classes
@@ -128,14 +131,12 @@ class _SetEstimator:
 
         Raises:
             NotFittedError: The rule is not fitted.
+            TypeError: A class is neither text nor a number.
         """
-        content = {
-            "rule": json.loads(self._fitted().to_json()),
-            "params": self.get_params(),
-            "classes": self.classes_,
-        }
+        rule = json.loads(self._fitted().to_json())
+        content = {"rule": rule, "params": self.get_params(), "classes": self.classes_}
         text = json.dumps(content, default=_plain, allow_nan=False)
-        Path(path).write_text(text, "utf-8")
+        write_atomic(Path(path), text.encode())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -150,7 +151,8 @@ class _SetEstimator:
                 raise ValueError(f"it is of {content['rule']['rule']}")
             rule = cls(**content["params"])
             rule.rule_ = SetRule.from_json(json.dumps(content["rule"]))
-            rule.classes_ = np.array(content["classes"])
+            names = content["classes"]
+            rule.classes_ = np.array(names, object if len({*map(type, names)}) > 1 else None)
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{path} holds no rule of {cls.__name__}: {error}") from error
         return rule
@@ -241,10 +243,16 @@ def _plain(value: Any) -> Any:
 
 def _indices(labels: ArrayLike, classes: NDArray[Any]) -> ArrayLike:
     """Labels as indices of classes."""
+    array = np.asarray(labels)
+    if array.ndim != 1:
+        raise ValueError(f"labels must have shape (rows,), got {array.shape}")
     if np.array_equal(classes, np.arange(len(classes))):
-        return labels
+        if array.dtype.kind in "OUS":
+            hint = "pd.DataFrame(scores, columns=classifier.classes_)"
+            raise ValueError(f"labels are names, so scores must have named columns: {hint}")
+        return array
     positions = {name: index for index, name in enumerate(classes.tolist())}
-    names = np.asarray(labels).tolist()
+    names = array.tolist()
     if unknown := set(names) - positions.keys():
         raise ValueError(f"label {min(unknown, key=str)!r} is no column of the scores")
     return np.array([positions[name] for name in names], np.int64)

@@ -58,6 +58,8 @@ def average_k(
         seed: Seed of the order in which ``probability`` tests the rows.
     """
     values = as_scores(scores)
+    if guarantee is None and max_size is not None:
+        raise ValueError("max_size belongs to a guarantee: give guarantee too, or no max_size")
     if guarantee is None:
         return _evidence(values, largest=average_k, min_size=min_size).average_k(average_k)
     if max_size is None:

@@ -38,7 +38,6 @@ def running(bundle: Path) -> Iterator[Running]:
     gc.freeze()  # what earlier tests left is neither searched nor counted
     with Running(settings) as running:
         yield running
-    gc.unfreeze()
 
 
 @pytest.fixture

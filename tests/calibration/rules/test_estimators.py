@@ -73,6 +73,12 @@ def test_a_mean_size_needs_no_labels_and_a_coverage_does() -> None:
         (Coverage(1.5), SCORES, LABELS, "coverage"),
         (Coverage(0.9), SCORES, LABELS + 1, "label"),
         (Coverage(0.9), SCORES, LABELS[:5], "labels"),
+        (Coverage(0.9), SCORES, LABELS[:, np.newaxis], "labels"),
+        (Coverage(0.9), SCORES, np.array(NAMES)[LABELS], "DataFrame"),
+        (Coverage(**dict[str, Any](coverage="0.9")), SCORES, LABELS, "coverage"),
+        (Coverage(**dict[str, Any](coverage=None)), SCORES, LABELS, "coverage"),
+        (TopK(True), SCORES, None, "k must"),
+        (AverageK(2, max_size=4), SCORES, None, "guarantee"),
     ],
 )
 def test_unusable_input_is_refused(
@@ -124,6 +130,15 @@ def test_data_frames_keep_their_index_and_columns_and_labels_are_names() -> None
         rule.predict_set(frame[NAMES[::-1]])
     with pytest.raises(ValueError, match="column"):
         Coverage(0.8).fit(frame, ["ivy", *names[1:]])
+    with pytest.raises(ValueError, match="column"):
+        AverageK(2).fit(pandas.DataFrame(SCORES, columns=["ash", *NAMES[:5]]))
+
+
+def test_names_of_several_types_survive_a_file(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(SCORES, columns=["ash", 1, "elm", 2.5, "oak", 3])
+    AverageK(2).fit(frame).save(tmp_path / "rule.json")
+    assert AverageK.load(tmp_path / "rule.json").predict_set(frame).to_numpy().sum() == 800
 
 
 def test_rules_work_in_pipelines_and_cross_validation() -> None:
