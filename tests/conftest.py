@@ -1,7 +1,9 @@
 """What holds for every test."""
 
+import functools
 import gc
 import os
+import sys
 
 from hypothesis import settings
 
@@ -21,6 +23,16 @@ def pytest_collection_finish() -> None:
     """What was imported stays: the collector need not search it during the tests."""
     gc.enable()
     gc.freeze()
+    if "torch" in sys.modules:
+        _parse_operators_once()
+
+
+def _parse_operators_once() -> None:
+    """The exporter reads its table of operators anew for each network: a third of its time."""
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+    table = functools.cache(ONNXRegistry.from_torchlib)
+    ONNXRegistry.from_torchlib = staticmethod(table)  # type: ignore[method-assign]
 
 
 def pytest_unconfigure() -> None:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.training.small import write_photos
+
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("models", "data", "training", "calibration", "server")
 BUILT_WITH = ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
@@ -109,8 +111,9 @@ for module in pkgutil.walk_packages(florilege.__path__, "florilege."):
 def test_training_its_workers_and_every_module_run_beside_such_modules(project: Path) -> None:
     """`torchrun` starts a process of its own, and that one two loader processes."""
     torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "1", "-m", "florilege"]
-    train = ["train", "--data", "flora:train=170,val=85,test=85", "--out", "run"]
-    train += ["--recipe", "demo", "--epochs", "1", "--device", "cpu", "--set", "workers=2"]
+    write_photos(project / "photos", train=6, val=3)
+    train = ["train", "--data", "photos", "--out", "run", "--backbone", "tiny", "--weights", "none"]
+    train += ["--image-size", "16", "--epochs", "1", "--device", "cpu", "--set", "workers=2"]
     for words in ([*torchrun, *train], ["-c", EVERY_MODULE]):
         command = [sys.executable, *words]
         process = subprocess.run(command, capture_output=True, text=True, check=False, cwd=project)

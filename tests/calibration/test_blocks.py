@@ -48,7 +48,7 @@ def fitted(scoring: SplitOutputs, reference: Reference, classes: int) -> Calibra
 
 
 @pytest.mark.parametrize(
-    ("rows", "classes", "dimensions"), [(253, 3, 40), (253, 40, 3), (253, 300, 7), (253, 2, 300)]
+    ("rows", "classes", "dimensions"), [(130, 3, 40), (130, 40, 3), (130, 300, 7), (130, 2, 300)]
 )
 def test_blocks_of_any_length_give_the_same_record(
     monkeypatch: pytest.MonkeyPatch, rows: int, classes: int, dimensions: int
@@ -57,7 +57,7 @@ def test_blocks_of_any_length_give_the_same_record(
     training_features = np.random.default_rng(9).normal(size=(20, dimensions))
     reference = Reference.of(training_features, np.arange(20) % 2)
     expected = fitted(scoring, reference, classes)
-    for at_once, numbers, small in ((84, 1 << 30, 100), (512, 4 * dimensions, 7), (512, 1, 1000)):
+    for at_once, numbers, small in ((44, 1 << 30, 100), (512, 4 * dimensions, 7), (512, 1, 1000)):
         monkeypatch.setattr(florilege.calibration.calibrate.photo_outputs, "ROWS_AT_ONCE", at_once)
         monkeypatch.setattr(
             florilege.calibration.calibrate.photo_outputs, "NUMBERS_AT_ONCE", numbers

@@ -93,8 +93,8 @@ def test_balancing_trades_hits_over_photos_for_hits_over_classes() -> None:
 @pytest.mark.parametrize("macro_weight", [0.0, 0.25, 0.5, 0.9, 1.0])
 def test_class_coverage_keeps_its_promise_over_all_photos(macro_weight: float) -> None:
     random, hits = np.random.default_rng(8), list[float]()
-    macro = np.full((1000, CLASSES), np.nan)
-    for place in range(1000):
+    macro = np.full((400, CLASSES), np.nan)
+    for place in range(400):
         calibration, new = split(random, 300)
         rule = calibrate(
             "class_coverage", *calibration, coverage=0.8, macro_weight=macro_weight, min_size=0,
@@ -109,7 +109,7 @@ def test_class_coverage_keeps_its_promise_over_all_photos(macro_weight: float) -
     if macro_weight == 0:
         assert np.mean(hits) <= 0.8 + 1 / 301 + 3 * error(hits)
     if macro_weight == 1:
-        rates, bars = np.nanmean(macro, axis=0), 4 * np.nanstd(macro, axis=0) / np.sqrt(1000)
+        rates, bars = np.nanmean(macro, axis=0), 4 * np.nanstd(macro, axis=0) / np.sqrt(400)
         assert (rates >= 0.8 - bars).all()  # thirty are compared
 
 

@@ -77,12 +77,20 @@ def test_features_are_of_the_same_photos(photos: Path, tmp_path: Path) -> None:
     assert frozen.to_bytes() == reference.to_bytes()
 
 
-@pytest.mark.parametrize("of", ["run", "bundle", "file"])
-def test_photos_of_the_run_it_started_from_count(photos: Path, tmp_path: Path, of: str) -> None:
-    first = tmp_path / "first"
-    trained(photos, first)
-    export_run(first, tmp_path / "bundle")
-    weights = {"run": first, "bundle": tmp_path / "bundle", "file": first / "best.safetensors"}[of]
+@pytest.fixture(scope="module")
+def first(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run, and the bundle of it."""
+    folder = tmp_path_factory.mktemp("first")
+    trained(photos, folder / "run")
+    export_run(folder / "run", folder / "bundle")
+    return folder
+
+
+@pytest.mark.parametrize("of", ["run", "bundle", "run/best.safetensors"])
+def test_photos_of_the_run_it_started_from_count(
+    photos: Path, first: Path, tmp_path: Path, of: str
+) -> None:
+    weights = first / of
     other = write_photos(tmp_path / "other", side=24)
     reference = trained(other, tmp_path / "second", weights=str(weights))
     assert (reference.train.size, reference.selection.size, reference.complete) == (72, 30, True)

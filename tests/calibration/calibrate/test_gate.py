@@ -327,11 +327,11 @@ def test_a_gate_stops_an_equal_bundle_and_passes_a_worse_one_as_rarely_as_it_say
 
 @pytest.mark.parametrize(("shared", "val"), [(0.0, 200), (0.97, 1000)])
 def test_thresholds_that_differ_by_chance_do_not_close_the_gate(shared: float, val: int) -> None:
-    equal, draws = false_alarms.make_pair(shared), 200
+    equal, draws = false_alarms.make_pair(shared), 100
     (share,) = false_alarms.closed(equal, val, (3,), pairs=draws, gate=Gate())
     assert share <= 0.025 + 3 * np.sqrt(0.025 * 0.975 / draws)
     worse = false_alarms.make_pair(shared, worse=1.3)
-    (share,) = false_alarms.closed(worse, val, (3,), pairs=50, gate=Gate())
+    (share,) = false_alarms.closed(worse, val, (3,), pairs=25, gate=Gate())
     assert share > 0.9
 
 

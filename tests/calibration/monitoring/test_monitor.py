@@ -153,7 +153,7 @@ def test_sets_of_one_size_on_all_validation_photos_are_no_promise_of_that_size(
 ) -> None:
     random = np.random.default_rng(classes)
     alarms = 0
-    for _ in range(20):
+    for _ in range(12):
         values = scores(random.normal(size=(20_300, classes)), "softmax")
         k = 1 if classes == 2 else classes  # the default: each set holds one class, or all three
         rule = calibrate("average_k", values[:300], average_k=k)
@@ -257,7 +257,7 @@ def test_an_alarm_stands_while_the_change_lasts_and_ends_soon_after(
     usual: tuple[Expected, float], blur: float
 ) -> None:
     lambda_val, waits = usual[1], []
-    for seed in range(10):
+    for seed in range(6):
         random, monitor = np.random.default_rng(seed), Monitor(usual[0], seed=seed)
         assert fed(monitor, Photos(random, 1000), lambda_val) == []
         [begun] = fed(monitor, Photos(random, 8000, blur=blur), lambda_val)
@@ -284,7 +284,7 @@ def test_no_alarm_ends_before_so_many_photos_without_evidence(
 def test_after_an_alarm_has_ended_false_ones_are_as_rare_as_before() -> None:
     random, false = np.random.default_rng(13), 0
     expected, lambda_val = expected_from(POOL.best[:2000], POOL.energy[:2000], POOL.scores[:2000])
-    for run in range(200):
+    for run in range(100):
         monitor = Monitor(expected, seed=run)
         fed(monitor, Photos(random, 150, blur=2.5), lambda_val)
         rows = 2000 + random.choice(28_000, 2500, replace=False)
@@ -293,7 +293,7 @@ def test_after_an_alarm_has_ended_false_ones_are_as_rare_as_before() -> None:
         ends = [place for place, alarm in enumerate(result) if alarm.over]
         false += any(not alarm.over for alarm in result[ends[-1] if ends else 0 :])
         assert len(monitor.alarms) <= 1
-    assert false / 200 <= ALPHA + 3 * np.sqrt(ALPHA * (1 - ALPHA) / 200)
+    assert false / 100 <= ALPHA + 3 * np.sqrt(ALPHA * (1 - ALPHA) / 100)
 
 
 def test_alarms_that_come_and_go_do_not_depend_on_batches_or_restarts(
