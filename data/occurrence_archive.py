@@ -59,7 +59,8 @@ def import_occurrences(archive: Path, out: Path, *, degrees: float = 1.0) -> Imp
     left_out = {key: count for key, count in results.items() if isinstance(key, str)}
     counts = {key: count for key, count in results.items() if not isinstance(key, str)}
     if not counts:
-        raise DataError(f"{archive} holds no usable record; left out: {_listed(left_out)}")
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items())
+        raise DataError(f"{archive} holds no usable record; left out: {reasons or 'nothing'}")
     regions, _, names = zip(*counts, strict=True)
     write_table(out, _table_of(counts))
     return ImportedOccurrences(
@@ -69,10 +70,6 @@ def import_occurrences(archive: Path, out: Path, *, degrees: float = 1.0) -> Imp
         regions=len(set(regions)),
         species_column=species,
     )
-
-
-def _listed(left_out: Mapping[str, int]) -> str:
-    return ", ".join(f"{count:,} {reason}" for reason, count in left_out.items()) or "nothing"
 
 
 def _table_of(counts: Mapping[tuple[str, int, str], int]) -> Table:
@@ -129,11 +126,7 @@ class _Rows(Iterator[dict[str, str]]):
 
 
 def _species_column(archive: Path, rows: _Rows) -> str:
-    """The best column that names the species.
-
-    Raises:
-        DataError: There is none, or no place.
-    """
+    """The best column that names the species; a `DataError` without one, or without a place."""
     names = set(rows.columns.values())
     if missing := [name for name in PLACE if name not in names]:
         raise DataError(f"{archive}: the records lack the columns {first(missing)}")
@@ -147,11 +140,7 @@ def _species_column(archive: Path, rows: _Rows) -> str:
 
 @contextmanager
 def _rows(path: Path) -> Iterator[_Rows]:
-    """The records of an archive.
-
-    Raises:
-        DataError: It cannot be read.
-    """
+    """The records of an archive; a `DataError` if it cannot be read."""
     limit = csv.field_size_limit(_LONGEST_CELL)
     try:
         if not zipfile.is_zipfile(path):

@@ -92,8 +92,7 @@ def parse_options(source: str) -> tuple[str, TrainingOptions]:
 def parse_flora_options(source: str) -> FloraOptions:
     """All options of ``flora[:train=4000,val=500,test=500,seed=3,noise=0.2]``.
 
-    Raises:
-        DataError: An option is unknown, given twice or has an invalid value.
+    Errors are those of `parse_options`.
     """
     return _read(FloraOptions, source, source.partition(":")[2])
 

@@ -9,9 +9,6 @@ from florilege.errors import DataError
 from florilege.models.occurrences import ALL_MONTHS, Place, cell_name, month_of
 from florilege.tables import read_table
 
-REGION, MONTH, DATE = "region", "month", "date"
-LATITUDE, LONGITUDE = "latitude", "longitude"
-
 
 def photo_places(
     source: str, names: Sequence[str], cell_degrees: float | None
@@ -31,12 +28,12 @@ def photo_places(
     """
     path = Path(parse_options(source)[0])
     table = read_table(path) if is_manifest(path) else {}
-    by_grid = REGION not in table and cell_degrees is not None
-    needed = (LATITUDE, LONGITUDE) if by_grid else (REGION,)
+    by_grid = "region" not in table and cell_degrees is not None
+    needed = ("latitude", "longitude") if by_grid else ("region",)
     if not table.keys() >= set(needed):
         return None
     empty = [""] * len(table["path"])
-    columns = [table.get(name, empty) for name in ("path", *needed, MONTH, DATE)]
+    columns = [table.get(name, empty) for name in ("path", *needed, "month", "date")]
     places = {}
     for name, *place, month, date in zip(*columns, strict=True):
         try:

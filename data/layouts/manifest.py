@@ -10,6 +10,7 @@ import os
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from florilege.data.dataset import SPLITS, FileReader, split_name
 from florilege.data.records import Listing, Records, demand_photos, refuse
@@ -125,14 +126,8 @@ def _class_info(class_id: str, cells: dict[str, str]) -> ClassInfo:
         for name, text in cells.items()
         if name.startswith(COMMON_NAME)
     }
-    return ClassInfo(
-        id=class_id,
-        scientific_name=cells.get("scientific_name", class_id),
-        genus=cells.get("genus"),
-        family=cells.get("family"),
-        gbif=cells.get("gbif"),
-        common_names=common,
-    )
+    taxon: dict[str, Any] = {name: cells[name] for name in TAXON if name in cells}
+    return ClassInfo(id=class_id, common_names=common, **taxon)
 
 
 def class_columns(listing: Listing, class_ids: Sequence[str]) -> dict[str, list[str]]:

@@ -73,7 +73,11 @@ def list_plantnet(path: Path, source: str) -> Listing | None:
     root = _plantnet_root(path)
     if root is None:
         return None
-    tables = _read_tables(root, source)
+    is_version_2 = (root / METADATA_2).is_file() or (root / SPECIES_2).is_file()
+    if is_version_2 and not (root / METADATA).is_file():
+        tables = _read_2(root, source)
+    else:
+        tables = _read_1(root, source)
     places = (root / "images", root / "images" / "images", root)
     folder = next(filter(is_folder_dataset, places), None)
     if folder is None:
@@ -99,13 +103,6 @@ def list_plantnet(path: Path, source: str) -> Listing | None:
 def _stem(name: str) -> str:
     """The name of a photo in the tables: without folders and suffix."""
     return PurePath(name).stem
-
-
-def _read_tables(root: Path, source: str) -> _Tables:
-    is_version_2 = (root / METADATA_2).is_file() or (root / SPECIES_2).is_file()
-    if is_version_2 and not (root / METADATA).is_file():
-        return _read_2(root, source)
-    return _read_1(root, source)
 
 
 def _with_observations(records: Records, photos: Mapping[str, tuple[str, str]]) -> Records:
@@ -149,15 +146,12 @@ def _read_2(root: Path, source: str) -> _Tables:
     }
     short = {class_id: cells[0] for class_id, cells in rows.items()}
     full = {class_id: cells[1] for class_id, cells in rows.items()}
-    class_infos = {
-        class_id: ClassInfo(
-            id=class_id,
-            scientific_name=name or class_id,
-            genus=rows[class_id][2] or None,
-            family=rows[class_id][3] or None,
+    class_infos = {}
+    for class_id, name in _distinct_names(short, full).items():
+        genus, family = (cell or None for cell in rows[class_id][2:])
+        class_infos[class_id] = ClassInfo(
+            id=class_id, scientific_name=name, genus=genus, family=family
         )
-        for class_id, name in _distinct_names(short, full).items()
-    }
     return _Tables(files, _PLACE_2, photos, class_infos)
 
 
