@@ -84,11 +84,7 @@ class Dataset:
     thumbnails: Mapping[str, Path] = field(default_factory=dict)  # picture files by class id
 
     def split(self, name: str) -> Split:
-        """The split called ``name``.
-
-        Raises:
-            DataError: There is none; the message names the existing splits.
-        """
+        """The split called ``name``; the `DataError` about another name lists those that exist."""
         key = split_name(name) or name
         if key not in self.splits:
             names = ", ".join(self.splits) or "none"

@@ -49,10 +49,8 @@ def open_dataset(
 def list_source(source: str, *, splits: Sequence[str] | None = None) -> Listing:
     """List the contents of a source without checking its classes.
 
-    The files that a manifest or a list names for ``splits`` (all by default) must exist.
-
-    Raises:
-        DataError: The source is unknown, damaged or unreadable.
+    The files that a manifest or a list names for ``splits`` (all by default) must exist. A
+    `DataError` if the source is unknown, damaged or unreadable.
     """
     base, options = parse_options(source)
     return replace(with_options(list_whole(base, options, splits=splits), options), source=source)

@@ -42,9 +42,7 @@ def split_source(source: str, out: Path, *, val: float, test: float, seed: int) 
         test: Share of the pictures for test, 0 or more; ``val + test`` is less than 1.
         seed: 0 or more.
 
-    Raises:
-        DataError: See `florilege.data.sources.list_source`; or the pictures are not files, or
-            ``source`` has options.
+    Errors are those of `pictures_of`.
     """
     table, groups = pictures_of(source, out)
     return {**table, "split": draw_splits(table["class_id"], groups, val=val, test=test, seed=seed)}
@@ -53,8 +51,7 @@ def split_source(source: str, out: Path, *, val: float, test: float, seed: int) 
 def mend_source(source: str, out: Path) -> Table:
     """Like `split_source`, but keep the splits except that groups stay together.
 
-    Raises:
-        DataError: As `split_source`; or some pictures have no split.
+    A `DataError` as in `pictures_of`, or if some pictures have no split.
     """
     table, groups = pictures_of(source, out)
     splits = [name for cell in table.get("split", ()) if (name := split_name(cell))]

@@ -22,9 +22,7 @@ _HOLD_OUT_SEED = 0
 def with_options(listing: Listing, options: TrainingOptions) -> Listing:
     """Thin out the training split and add noise to its labels, as ``options`` say.
 
-    Raises:
-        DataError: There is noise and the classes have no groups; see
-            `florilege.data.label_noise.noise_groups`.
+    Errors are those of `florilege.data.label_noise.noise_groups`.
     """
     train = listing.splits.get("train")
     if train is None:

@@ -50,8 +50,7 @@ class FixedBatch:
     def run(self, pictures: Sequence[npt.NDArray[np.uint8]]) -> dict[str, Floats]:
         """All outputs by name, (pictures, width), with features if the graph has them.
 
-        Args:
-            pictures: One to ``size`` pictures, each uint8 ``(image_size, image_size, 3)``.
+        ``pictures`` are one to ``size``, each uint8 ``(image_size, image_size, 3)``.
         """
         for row, picture in enumerate(pictures):
             self._pixels[row] = picture
@@ -63,9 +62,7 @@ class FixedBatch:
 
 
 def _lock_pages(array: npt.NDArray[np.uint8], cuda_version: str) -> bool:
-    """Pin the memory of an array while it exists, so that a GPU copies it faster.
-
-    Returns False if CUDA refuses."""
+    """Pin the memory of an array while it exists, so that a GPU copies it faster; False if not."""
     address = ctypes.c_void_p(array.ctypes.data)
     try:
         runtime = ctypes.CDLL(f"libcudart.so.{cuda_version.partition('.')[0]}")

@@ -87,15 +87,12 @@ class _OpenVinoGraph:
         return [np.concatenate(parts) for parts in zip(*rows, strict=True)]
 
     def get_providers(self) -> list[str]:
-        """The provider in use."""
         return [self._provider]
 
     def get_inputs(self) -> list[_Node]:
-        """The inputs of the graph."""
         return [_node(port) for port in self._compiled.inputs]
 
     def get_outputs(self) -> list[_Node]:
-        """The outputs of the graph."""
         return [_node(port) for port in self._compiled.outputs]
 
 

@@ -39,7 +39,6 @@ class PhotoHashes:
         return cls(train=_numbers(train), selection=_numbers(selection), complete=complete)
 
     def __or__(self, other: "PhotoHashes") -> "PhotoHashes":
-        """The photos of both."""
         return PhotoHashes(
             train=np.union1d(self.train, other.train),
             selection=np.union1d(self.selection, other.selection),
@@ -63,11 +62,7 @@ class PhotoHashes:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> "PhotoHashes":
-        """Read the result of :meth:`to_bytes`.
-
-        Raises:
-            ValueError: The content is damaged.
-        """
+        """Read the result of :meth:`to_bytes`; a `ValueError` if the content is damaged."""
         try:
             with np.load(io.BytesIO(content), allow_pickle=False) as file:
                 arrays: dict[str, NDArray[Any]] = {

@@ -20,9 +20,7 @@ QUALITY: Final = 60  # 6.4 KiB per photo at 192 pixels; 256 pixels at quality 80
 def read_thumbnails(source: str, files: Mapping[str, Path]) -> dict[str, bytes]:
     """The thumbnails of picture files, by class id: upright JPEGs without metadata.
 
-    Raises:
-        DataError: Some files are unreadable or not pictures. The message lists each; ``source``
-            is the file that names them.
+    The `DataError` about unusable files lists each; ``source`` is the file that names them.
     """
     pictures: dict[str, bytes] = {}
     faults: list[str] = []
@@ -68,8 +66,7 @@ def pack(classes: ClassTable, pictures: Mapping[str, bytes]) -> bytes:
 def unpack(classes: ClassTable, content: bytes) -> dict[str, bytes]:
     """The pictures of a ``thumbnails.zip`` by class id.
 
-    Raises:
-        BundleError: It is damaged, or does not belong to these classes.
+    A :class:`BundleError` if it is damaged, or does not belong to these classes.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:

@@ -68,8 +68,7 @@ def list_lists(path: Path, source: str, splits: Sequence[str] | None) -> Listing
 
     Raises:
         DataError: The folder holds lists of several data sets, a list does not consist of paths and
-            labels, or photos are missing. The message names them, and where to download ImageNet
-            and its lists.
+            labels, or photos are missing.
     """
     lists = _find_lists(path)
     if not lists:

@@ -64,11 +64,7 @@ def list_plantnet(path: Path, source: str) -> Listing | None:
     ``path`` is the folder of the tables, or the photo folder inside it. If there are no tables, the
     result is None. A photo that the tables lack is ``unlisted`` and counts as its own observation.
     A photo that only the tables have is ``missing``. ``classes.csv`` beside the tables may add GBIF
-    keys and names.
-
-    Raises:
-        DataError: There are no photos, or a table is missing or damaged. The message says which,
-            and where to download the data set.
+    keys and names. A `DataError` if there are no photos, or a table is missing or damaged.
     """
     root = _plantnet_root(path)
     if root is None:

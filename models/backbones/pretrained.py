@@ -43,8 +43,7 @@ def megabytes(name: str) -> float | None:
 def read_torchvision(name: str) -> tuple[Mapping[str, Tensor], Sequence[str], Provenance]:
     """Torchvision's weights, downloaded once and cached: weights, categories, provenance.
 
-    Raises:
-        BundleError: There are none for this network, or they cannot be downloaded.
+    A :class:`BundleError` if there are none for this network, or they cannot be downloaded.
     """
     weights = _torchvision_weights(name)
     if weights is None:
@@ -62,11 +61,7 @@ def read_torchvision(name: str) -> tuple[Mapping[str, Tensor], Sequence[str], Pr
 
 
 def fetch_timm(name: str) -> tuple[Path, Provenance]:
-    """The file of timm's weights, downloaded once and cached.
-
-    Raises:
-        BundleError: There are none for this network, or they cannot be downloaded.
-    """
+    """The file of timm's weights, downloaded once and cached; errors as `read_torchvision`."""
     own, folder = timm_networks.configuration(name), timm_networks.weights_folder(name)
     address: str | None = own.get("url")
     if folder is not None:

@@ -48,8 +48,8 @@ def provenance_of(
 
 def _first_line(path: Path) -> str | None:
     with suppress(OSError, UnicodeDecodeError):
-        lines = path.read_text(encoding="utf-8").splitlines()
-        return next((line.strip() for line in lines if line.strip()), None)
+        lines = map(str.strip, path.read_text(encoding="utf-8").splitlines())
+        return next(filter(None, lines), None)
     return None
 
 

@@ -58,9 +58,7 @@ def weights_folder(name: str) -> Path | None:
 def configuration(name: str) -> Mapping[str, Any]:
     """timm's ``pretrained_cfg``, which describes a network and its weights.
 
-    Raises:
-        ValueError: A folder holds no network.
-        BundleError: A repository cannot be read.
+    A `ValueError` if a folder holds no network, a `BundleError` if a repository cannot be read.
     """
     source = name.removeprefix(PREFIX)
     try:
@@ -126,8 +124,7 @@ def side_taken(name: str, at_least: int) -> int:
 def build(name: str, image_size: int | None) -> tuple[nn.Module, int, tuple[str, ...]]:
     """The network without its last layers: module, features, names of those layers.
 
-    Raises:
-        ValueError: It does not turn a picture into one feature vector.
+    A `ValueError` if it does not turn a picture into one feature vector.
     """
     side = image_size or own_preprocess(name).image_size
     features = _features(name, side)

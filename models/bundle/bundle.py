@@ -56,7 +56,6 @@ class Bundle:
         return self.manifest.heads
 
     def has(self, name: str) -> bool:
-        """Whether the bundle holds a file of this name."""
         return name in self.manifest.files
 
     def path_of(self, name: str) -> Path:
@@ -100,8 +99,7 @@ def open_bundle(path: str | Path) -> Bundle:
     ignored.
 
     Raises:
-        BundleError: There is no bundle, a file is missing or changed, a JSON file is damaged, or
-            the schema is newer.
+        BundleError: There is no bundle, a file is missing or damaged, or the schema is newer.
     """
     folder = Path(path)
     manifest = staging.read_manifest(folder)
@@ -167,11 +165,8 @@ def write_bundle(
 def reserved(path: str | Path) -> Iterator[None]:
     """Lock a bundle against other processes while the block prepares a long change.
 
-    Without a bundle at ``path`` nothing is locked.
-
-    Raises:
-        UsageError: Another process is preparing a change.
-        BundleError: The folder cannot be written.
+    Without a bundle at ``path`` nothing is locked. A `UsageError` if another process is preparing
+    a change, a `BundleError` if the folder cannot be written.
     """
     folder = Path(path)
     with ExitStack() as stack:

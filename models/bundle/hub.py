@@ -56,7 +56,7 @@ def push_bundle(
         The address of the commit.
 
     Raises:
-        UsageError: Not the name of a repository, or the extra `hub` is missing.
+        UsageError: As `local_bundle`.
         BundleError: The bundle is not valid, the Hub cannot be reached, or it refuses the upload.
     """
     opened, hub = open_bundle(bundle), _hub()

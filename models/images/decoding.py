@@ -82,11 +82,7 @@ class Preprocess:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Preprocess":
-        """Read ``preprocess.json``.
-
-        Raises:
-            BundleError: It is damaged or has an unknown key.
-        """
+        """Read ``preprocess.json``; a `BundleError` if it is damaged or has an unknown key."""
         return read_json(cls, text, "preprocess.json")
 
 
@@ -126,11 +122,7 @@ def decode(data: bytes | Header, *, target: int, max_pixels: int = MAX_PIXELS) -
 def plain_jpeg(
     picture: bytes | Header, *, side: int, quality: int, max_pixels: int = MAX_PIXELS
 ) -> bytes:
-    """An upright JPEG with sides of at most ``side`` pixels, without metadata.
-
-    Raises:
-        ImageError: The bytes are not a usable picture, or it has more than ``max_pixels`` pixels.
-    """
+    """An upright JPEG with sides of at most ``side`` pixels, without metadata; errors as `load`."""
     image = decode(picture, target=side, max_pixels=max_pixels)
     image.thumbnail((side, side), Image.Resampling.LANCZOS)
     buffer = io.BytesIO()

@@ -33,7 +33,6 @@ class OutputChoice:
 
     @property
     def kind(self) -> str:
-        """The kind of output, in the words of the preprocess file."""
         return "logits" if self.link is None else "probabilities"
 
 

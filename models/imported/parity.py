@@ -21,8 +21,7 @@ from florilege.models.session import INPUT, open_graph
 Numbers = npt.NDArray[np.float64]
 Pictures = npt.NDArray[np.uint8]
 
-TOLERANCE: Final = 1e-4
-"""Relative tolerance of the largest output, and absolute tolerance added to it."""
+TOLERANCE: Final = 1e-4  # relative, of the largest output, and absolute, added to it
 _FEW_BITS_TOLERANCE: Final = 1e-2  # the same for graphs in half precision or eight bits
 BATCH: Final = 4  # size of the batch that is compared with single pictures
 
@@ -91,10 +90,8 @@ def wrap_and_compare(
 ) -> WrappedModel:
     """Wrap the graph for any number of pictures, or for one at a time if batches fail or differ.
 
-    ``original`` holds its output for ``pictures``, ``(pictures, classes)``.
-
-    Raises:
-        BundleError: The wrapped graph differs from the original.
+    ``original`` holds its output for ``pictures``, ``(pictures, classes)``. A :class:`BundleError`
+    if the wrapped graph differs from it.
     """
     try:
         return _wrap_and_compare(graph, input_format, choice, pictures, original, batch=True)
@@ -162,11 +159,8 @@ def comparison_pictures(
 ) -> tuple[list[str], Pictures]:
     """Photos, given as files or folders, decoded like on the server; synthetic ones if none.
 
-    Returns:
-        Their names, and RGB pixels, uint8, shape ``(pictures, size, size, 3)``.
-
-    Raises:
-        DataError: A folder holds no photo, or a photo cannot be read.
+    Returns their names, and RGB pixels, uint8, shape ``(pictures, size, size, 3)``; a `DataError`
+    if a folder holds no photo, or a photo cannot be read.
     """
     if not photos:
         pictures = dict(_synthetic_pictures(preprocess.image_size))
