@@ -82,7 +82,7 @@ def check(source: str, *, threads: int | None = None) -> Report:
         thinned = {"pictures": len(whole.splits["train"].names), "kept": len(train.names)}
     return Report(
         source=source,
-        rows={name: len(listing.splits[name].names) for name in SPLITS if name in listing.splits},
+        rows={name: len(records.names) for name, records in _splits(listing).items()},
         counts=counts,
         errors=[
             *_class_errors(listing),
@@ -102,6 +102,10 @@ def check(source: str, *, threads: int | None = None) -> Report:
         thinned=thinned,
         noise=_noise(listing),
     )
+
+
+def _splits(listing: Listing) -> dict[str, Records]:
+    return {name: listing.splits[name] for name in SPLITS if name in listing.splits}
 
 
 def _with_items(findings: Iterable[Finding]) -> list[Finding]:
@@ -146,9 +150,7 @@ def _read_picture(split: str, records: Records, row: int) -> _Picture:
 
 
 def _counts(listing: Listing) -> dict[str, dict[str, int]]:
-    present = {
-        name: Counter(listing.splits[name].taught_ids) for name in SPLITS if name in listing.splits
-    }
+    present = {name: Counter(records.taught_ids) for name, records in _splits(listing).items()}
     ids = listing.class_table().ids
     return {each: {name: counts[each] for name, counts in present.items()} for each in ids}
 
@@ -190,13 +192,9 @@ def _leaks(listing: Listing, identical: Sequence[Sequence[_Picture]]) -> Iterato
 
 
 def _split_observations(listing: Listing) -> Finding:
-    splits = [(name, listing.splits[name]) for name in SPLITS if name in listing.splits]
-    plants_of = {name: records.observations for name, records in splits if records.observations}
-    splits_of = defaultdict[str, dict[str, None]](dict)
-    for name, plants in plants_of.items():
-        for plant in plants:
-            splits_of[plant][name] = None
-    leaks = {plant: names for plant, names in splits_of.items() if len(names) > 1}
+    splits = _splits(listing).items()
+    plants_of = {name: each.observations for name, each in splits if each.observations}
+    leaks = _divided(plants_of)
     photos = [
         f"{count_of(sum(plant in leaks for plant in plants), 'photo', 'photos')} of {name}"
         for name, plants in plants_of.items()
@@ -208,6 +206,15 @@ def _split_observations(listing: Listing) -> Finding:
     )
     items = [f"{plant}: {', '.join(names)}" for plant, names in leaks.items()]
     return Finding("observation_across_splits", message, items)
+
+
+def _divided(plants_of: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """The splits of each plant that is in several."""
+    splits_of = defaultdict[str, list[str]](list)
+    for name, plants in plants_of.items():
+        for plant in dict.fromkeys(plants):
+            splits_of[plant].append(name)
+    return {plant: names for plant, names in splits_of.items() if len(names) > 1}
 
 
 def _table_warnings(listing: Listing) -> Iterator[Finding]:

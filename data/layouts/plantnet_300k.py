@@ -69,11 +69,7 @@ def list_plantnet(path: Path, source: str) -> Listing | None:
     root = _plantnet_root(path)
     if root is None:
         return None
-    is_version_2 = (root / METADATA_2).is_file() or (root / SPECIES_2).is_file()
-    if is_version_2 and not (root / METADATA).is_file():
-        tables = _read_2(root, source)
-    else:
-        tables = _read_1(root, source)
+    tables = _read_tables(root, source)
     places = (root / "images", root / "images" / "images", root)
     folder = next(filter(is_folder_dataset, places), None)
     if folder is None:
@@ -94,6 +90,13 @@ def list_plantnet(path: Path, source: str) -> Listing | None:
         published=tables.place,
     )
     return with_class_file(listing, root)
+
+
+def _read_tables(root: Path, source: str) -> _Tables:
+    is_version_2 = (root / METADATA_2).is_file() or (root / SPECIES_2).is_file()
+    if is_version_2 and not (root / METADATA).is_file():
+        return _read_2(root, source)
+    return _read_1(root, source)
 
 
 def _stem(name: str) -> str:

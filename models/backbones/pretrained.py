@@ -87,8 +87,8 @@ def _from_hub(name: str, own: Mapping[str, Any]) -> tuple[Path, str]:
     revision, own_file = tag or None, own.get("hf_hub_filename")
     files = [own_file] if own_file else list(_FILES)
     base_url = f"https://huggingface.co/{repository}/resolve/{tag or 'main'}"
-    cached = (try_to_load_from_cache(repository, each, revision=revision) for each in files)
-    if not any(isinstance(each, str) for each in cached):
+    cached = {type(try_to_load_from_cache(repository, each, revision=revision)) for each in files}
+    if str not in cached:
         _announce(name, f"{base_url}/{files[0]}")
     for file in files:
         try:

@@ -110,13 +110,8 @@ def _wrap_and_compare(
 ) -> WrappedModel:
     count, classes = original.shape
     model = wrap_graph(graph, input_format, choice, classes=classes, batch=batch)
-    try:
-        session = open_graph(model.SerializeToString(), threads=1, quiet=True)
-        results = [session.run(None, {INPUT: picture[np.newaxis]}) for picture in pictures]
-        results += [session.run(None, {INPUT: pictures[:BATCH]})] if batch else []
-    except Exception as error:  # the runtime raises a different class for each kind of failure
-        raise BundleError(f"the bundle's graph does not run: {error}") from error
-    logits, *features = (np.concatenate(parts) for parts in zip(*results, strict=True))
+    singles = [picture[np.newaxis] for picture in pictures]
+    logits, *features = _outputs(model, [*singles, pictures[:BATCH]] if batch else singles)
     ours = _apply_link(logits.astype(np.float64), choice.link)
     if choice.log:  # in few bits, probabilities do not sum exactly to one
         original = original / original.sum(axis=1, keepdims=True)
@@ -136,6 +131,15 @@ def _wrap_and_compare(
     if dimensions is not None:  # a session needs it
         model.graph.output[1].type.tensor_type.shape.dim[1].dim_value = dimensions
     return WrappedModel(model, batch, comparison, logits[:count].astype(np.float64), dimensions)
+
+
+def _outputs(model: onnx.ModelProto, batches: Sequence[Pictures]) -> list[npt.NDArray[Any]]:
+    try:
+        session = open_graph(model.SerializeToString(), threads=1, quiet=True)
+        results = [session.run(None, {INPUT: batch}) for batch in batches]
+    except Exception as error:  # the runtime raises a different class for each kind of failure
+        raise BundleError(f"the bundle's graph does not run: {error}") from error
+    return [np.concatenate(parts) for parts in zip(*results, strict=True)]
 
 
 def _apply_link(logits: Numbers, link: str | None) -> Numbers:
