@@ -42,12 +42,10 @@ class ImportedOccurrences:
 def import_occurrences(archive: Path, out: Path, *, degrees: float = 1.0) -> ImportedOccurrences:
     """Count the records of an archive by grid cell, month and species, and write them to ``out``.
 
-    Args:
-        archive: A Darwin Core archive (a zip with ``meta.xml``), or a zip or text file of one table
-            separated by tabs whose first line names the columns, as GBIF's simple download.
-        out: The table, ``.csv`` or ``.parquet``, with columns ``region,month,class_id,weight``; the
-            month is empty for records without one.
-        degrees: Side of a cell.
+    ``archive`` is a Darwin Core archive (a zip with ``meta.xml``), or a zip or text file of one
+    table separated by tabs whose first line names the columns, as GBIF's simple download. ``out``,
+    ``.csv`` or ``.parquet``, has the columns ``region,month,class_id,weight``; the month is empty
+    for records without one. A cell has sides of ``degrees``.
 
     Raises:
         DataError: The archive is unreadable, lacks a column, or has no usable record.

@@ -16,12 +16,8 @@ def photo_places(
     """The place of each photo, or None where the data name no places.
 
     A manifest names them in the columns ``region``, or ``latitude`` and ``longitude`` if regions
-    are cells of a grid, and ``month`` or ``date`` (``YYYY-MM-DD``). Cells may be empty.
-
-    Args:
-        source: Value of ``--data``.
-        names: Names of the photos, their paths in the manifest.
-        cell_degrees: Side of a cell of the grid; None where regions have names.
+    are cells of a grid with sides of ``cell_degrees``, and ``month`` or ``date`` (``YYYY-MM-DD``).
+    Cells may be empty. ``source`` is the value of ``--data``, ``names`` are paths in the manifest.
 
     Raises:
         DataError: A month, date or place that is none.

@@ -64,7 +64,7 @@ class Listing:
         return ClassTable(
             tuple(
                 replace(
-                    self.class_infos.get(name) or ClassInfo(id=name, scientific_name=name),
+                    self.class_infos.get(name) or ClassInfo(id=name),
                     training_count=None if counts is None else counts[name],
                 )
                 for name in (sort_ids(present) if self.order is None else self.order)

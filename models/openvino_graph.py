@@ -27,10 +27,8 @@ class _Node(NamedTuple):
 def open_in_openvino(content: bytes, side: int, *, bf16: bool) -> "_OpenVinoGraph":
     """Open a graph for one picture at a time; any number of threads may run it at once.
 
-    Args:
-        content: Content of an ONNX file.
-        side: Side of its pictures in pixels. A fixed shape saves about a fifth of the time.
-        bf16: Whether to compute with 16 bits, of which 8 are the mantissa.
+    Pictures have ``side`` pixels: a fixed shape saves about a fifth of the time. ``bf16`` computes
+    with 16 bits, of which 8 are the mantissa.
 
     Raises:
         UsageError: OpenVINO is missing, or the processor does not support bf16.

@@ -123,13 +123,9 @@ def write_bundle(
 ) -> Bundle:
     """Write a new bundle, or replace the one at ``path``: all of it or nothing.
 
-    Args:
-        path: The folder: missing, empty, or a bundle.
-        files: Content, or the file to copy, by file name; ``model.onnx``, ``classes.json`` and
-            ``preprocess.json`` are required.
-        name: Name of the model.
-        version: Version of the model.
-        heads: ONNX output name by head name.
+    ``path`` is a folder: missing, empty, or a bundle. ``files`` holds content, or the file to copy,
+    by file name; ``model.onnx``, ``classes.json`` and ``preprocess.json`` are required. ``name``
+    and ``version`` are those of the model; ``heads`` holds the ONNX output name by head name.
 
     Raises:
         ValueError: A required file is missing, or a file name is not plain.
@@ -233,11 +229,8 @@ def name_classes(
 ) -> Bundle:
     """Merge class information into a bundle, whose calibration stays valid.
 
-    Args:
-        path: The bundle.
-        infos: Class information by class id. Ids that the bundle lacks are ignored.
-        pictures: The picture file of each of these classes with a `Thumbnail`.
-        source: Name, in messages, of the file they come from.
+    ``infos`` is by class id; ids that the bundle lacks are ignored. ``pictures`` holds the picture
+    file of each of these classes with a `Thumbnail`. Messages name ``source``, where they are from.
 
     Raises:
         DataError: The bundle has none of the ids, or some pictures, all listed, are unusable.

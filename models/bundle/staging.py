@@ -42,10 +42,9 @@ def read_manifest(folder: Path) -> Manifest:
 
 def old_manifest(folder: Path) -> Manifest | None:
     """The existing manifest, or None if it is too damaged to keep."""
-    try:
+    with suppress(BundleError):
         return read_manifest(folder)
-    except BundleError:
-        return None
+    return None
 
 
 def find_file(folder: Path, name: str, digest: str) -> Path:

@@ -63,8 +63,7 @@ def import_onnx(
     comparison, which otherwise takes synthetic pictures.
 
     Raises:
-        UsageError: Neither the graph nor the preprocess file determines the input or output, or
-            they do not fit.
+        UsageError: The graph and the preprocess file do not determine or fit the input and output.
         BundleError: The file is not a usable ONNX graph, or the wrapped graph differs from it.
         DataError: A photo cannot be read.
     """
