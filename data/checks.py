@@ -60,7 +60,7 @@ class _Picture(NamedTuple):
 def check(source: str, *, threads: int | None = None) -> Report:
     """Read every picture of a data set in ``threads`` threads and report all problems.
 
-    A `DataError` if the source cannot be listed at all.
+    Raises `DataError` if the source cannot be listed at all.
     """
     base, options = parse_options(source)
     whole = list_whole(base, options, splits=())  # () reports missing files instead of raising

@@ -44,7 +44,7 @@ def split_source(source: str, out: Path, *, val: float, test: float, seed: int) 
 def mend_source(source: str, out: Path) -> Table:
     """Like `split_source`, but keep the splits except that groups stay together.
 
-    A `DataError` as in `pictures_of`, or if some pictures have no split.
+    Raises `DataError` as in `pictures_of`, or if some pictures have no split.
     """
     table, groups = pictures_of(source, out)
     splits = [name for cell in table.get("split", ()) if (name := split_name(cell))]

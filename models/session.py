@@ -114,7 +114,7 @@ class Session:
     def check_outputs(self, arrays: Mapping[str, Floats], rows: int, *, features: bool) -> Outputs:
         """Check the graph's outputs, given by name, and return them by head.
 
-        A :class:`BundleError` if they contain NaN or infinite numbers, or have the wrong shape.
+        Raises `BundleError` if they contain NaN or infinite numbers, or have the wrong shape.
         """
         logits = {head: arrays[output] for head, output in self.heads.items()}
         classes, widths = len(self.bundle.classes), list[tuple[str, Floats, int | None]]()

@@ -66,7 +66,7 @@ def pack(classes: ClassTable, pictures: Mapping[str, bytes]) -> bytes:
 def unpack(classes: ClassTable, content: bytes) -> dict[str, bytes]:
     """The pictures of a ``thumbnails.zip`` by class id.
 
-    A :class:`BundleError` if it is damaged, or does not belong to these classes.
+    Raises `BundleError` if it is damaged, or does not belong to these classes.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:

@@ -32,8 +32,8 @@ def is_manifest(path: Path) -> bool:
 def list_manifest(path: Path, source: str, splits: Sequence[str] | None) -> Listing | None:
     """List a manifest, or return None for another file; pictures of ``splits`` (or all) must exist.
 
-    A `DataError` names the first five empty, unknown, repeated or contradictory cells or missing
-    files, or the columns that are missing.
+    Raises `DataError` about missing columns, or the first five cells that are empty, unknown,
+    repeated or contradictory, or files that are missing.
     """
     if not is_manifest(path):
         return None
@@ -77,7 +77,7 @@ def demand_columns(source: str, table: Table, columns: Sequence[str]) -> None:
 def demand_pictures(source: str, table: Table) -> tuple[list[str], list[str]]:
     """The paths and class ids of a table.
 
-    A `DataError` if a cell is empty, or a path is repeated or holds a null character.
+    Raises `DataError` if a cell is empty, or a path is repeated or holds a null character.
     """
     paths = list(map(str.strip, table["path"]))
     class_ids = list(map(str.strip, table["class_id"]))
@@ -102,7 +102,7 @@ def observation_ids(table: Table, paths: Sequence[str]) -> list[str] | None:
 def class_infos_of(source: str, table: Table, class_ids: Sequence[str]) -> dict[str, ClassInfo]:
     """The taxon columns of each class; a cell may be empty if another row of the class fills it.
 
-    A `DataError` if two rows of one class contradict each other.
+    Raises `DataError` if two rows of one class contradict each other.
     """
     columns = [name for name in table if name in TAXON or name.startswith(COMMON_NAME)]
     values: dict[str, dict[str, str]] = {class_id: {} for class_id in class_ids}

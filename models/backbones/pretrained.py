@@ -43,7 +43,7 @@ def megabytes(name: str) -> float | None:
 def read_torchvision(name: str) -> tuple[Mapping[str, Tensor], Sequence[str], Provenance]:
     """Torchvision's weights, downloaded once and cached: weights, categories, provenance.
 
-    A :class:`BundleError` if there are none for this network, or they cannot be downloaded.
+    Raises `BundleError` if there are none for this network, or they cannot be downloaded.
     """
     weights = _torchvision_weights(name)
     if weights is None:

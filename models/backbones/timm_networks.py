@@ -58,7 +58,7 @@ def weights_folder(name: str) -> Path | None:
 def configuration(name: str) -> Mapping[str, Any]:
     """timm's ``pretrained_cfg``, which describes a network and its weights.
 
-    A `ValueError` if a folder holds no network, a `BundleError` if a repository cannot be read.
+    Raises `ValueError` if a folder holds no network, `BundleError` if a repository cannot be read.
     """
     source = name.removeprefix(PREFIX)
     try:
@@ -124,7 +124,7 @@ def side_taken(name: str, at_least: int) -> int:
 def build(name: str, image_size: int | None) -> tuple[nn.Module, int, tuple[str, ...]]:
     """The network without its last layers: module, features, names of those layers.
 
-    A `ValueError` if it does not turn a picture into one feature vector.
+    Raises `ValueError` if it does not turn a picture into one feature vector.
     """
     side = image_size or own_preprocess(name).image_size
     features = _features(name, side)

@@ -104,7 +104,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
     A checkpoint is opened with ``weights_only=True``, which runs none of its code. If it holds more
     than weights, the state dict may be under ``network``, ``state_dict``, ``model_state_dict`` or
-    ``model``. A `BundleError` if the file is missing, damaged, or holds no tensors.
+    ``model``. Raises `BundleError` if the file is missing, damaged, or holds no tensors.
     """
     try:
         if path.suffix == ".safetensors":

@@ -161,8 +161,8 @@ def write_bundle(
 def reserved(path: str | Path) -> Iterator[None]:
     """Lock a bundle against other processes while the block prepares a long change.
 
-    Without a bundle at ``path`` nothing is locked. A `UsageError` if another process is preparing
-    a change, a `BundleError` if the folder cannot be written.
+    Without a bundle at ``path`` nothing is locked. Raises `UsageError` if another process is
+    preparing a change, `BundleError` if the folder cannot be written.
     """
     folder = Path(path)
     with ExitStack() as stack:

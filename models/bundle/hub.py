@@ -49,7 +49,8 @@ def push_bundle(
     The ``repository``, ``ORG/NAME``, is made if it does not exist; ``public`` says whether
     everybody sees a new one. ``licence`` is an identifier of the Hub, such as ``cc-by-4.0``.
 
-    Returns the address of the commit. Errors are those of `local_bundle` and `open_bundle`.
+    Returns the address of the commit. Errors are those of `local_bundle`
+    and `open_bundle`, or the Hub refuses the upload.
     """
     opened, hub = open_bundle(bundle), _hub()
     contents: dict[str, Any] = {name: opened.path_of(name) for name in opened.manifest.files}

@@ -50,7 +50,7 @@ def old_manifest(folder: Path) -> Manifest | None:
 def find_file(folder: Path, name: str, digest: str) -> Path:
     """Path of the file with this SHA-256, under its own or its staging name.
 
-    A :class:`BundleError` if it is missing or unreadable, or its content differs.
+    Raises `BundleError` if it is missing or unreadable, or its content differs.
     """
     own = folder / name
     for candidate in (own, folder / _staged_name(name, digest)):

@@ -82,7 +82,7 @@ class Graph:
     def run(self, batch: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
         """The outputs of the unchanged graph that are arrays, for a prepared input.
 
-        A :class:`BundleError` if the graph does not load, or does not take this input.
+        Raises `BundleError` if the graph does not load, or does not take this input.
         """
         session = self._session
         try:
@@ -174,7 +174,7 @@ def _over_classes(node: onnx.NodeProto) -> bool:
 def read_graph(path: Path) -> Graph:
     """Read an ONNX file and the weight files beside it.
 
-    A `BundleError` if the file is unreadable, not an ONNX graph or too old, or does not take
+    Raises `BundleError` if the file is unreadable, not an ONNX graph or too old, or does not take
     exactly one input.
     """
     try:

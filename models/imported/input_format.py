@@ -100,7 +100,7 @@ class InputFormat(Description):
 def read_description(path: Path | None) -> Description:
     """Read a preprocess file; without a file, all keys have their defaults.
 
-    A :class:`UsageError` if it is unreadable, or has an unknown key or an invalid value.
+    Raises `UsageError` if it is unreadable, or has an unknown key or an invalid value.
     """
     if path is None:
         return Description()

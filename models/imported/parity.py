@@ -90,7 +90,7 @@ def wrap_and_compare(
 ) -> WrappedModel:
     """Wrap the graph for any number of pictures, or for one at a time if batches fail or differ.
 
-    ``original`` holds its output for ``pictures``, ``(pictures, classes)``. A :class:`BundleError`
+    ``original`` holds its output for ``pictures``, ``(pictures, classes)``. Raises `BundleError`
     if the wrapped graph differs from it.
     """
     try:
