@@ -30,8 +30,6 @@ _ROWS_AT_ONCE = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedOccurrences:
-    """What an archive held."""
-
     records: int  # in the table
     left_out: Mapping[str, int]  # records by reason
     species: int

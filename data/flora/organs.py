@@ -51,7 +51,6 @@ class Brush:
     chance: np.random.Generator
 
     def polygon(self, points: Points, fill: Colour, edge: Colour | None = None) -> None:
-        """Fill a polygon; ``edge`` is the colour of its outline."""
         self.canvas.polygon(points.ravel().tolist(), fill=fill, outline=edge)
 
     def line(self, points: Points, fill: Colour, width: int) -> None:
@@ -59,12 +58,10 @@ class Brush:
         self.canvas.line(points.ravel().tolist(), fill=fill, width=width, joint="curve")
 
     def disc(self, x: float, y: float, radius: float, fill: Colour) -> None:
-        """Fill a circle."""
         self.canvas.ellipse((x - radius, y - radius, x + radius, y + radius), fill=fill)
 
 
 def draw_flower(brush: Brush, x: float, y: float, radius: float, form: int, colour: int) -> None:
-    """Draw a flower with this petal form and colour inside a circle."""
     name, fill = PETAL_FORMS[form], PETALS[FLOWER_COLOURS[colour]]
     if name == "bell":
         _bell(brush, x, y, radius, fill)
@@ -75,7 +72,6 @@ def draw_flower(brush: Brush, x: float, y: float, radius: float, form: int, colo
 
 
 def draw_leaf(brush: Brush, x: float, y: float, radius: float, form: int, pattern: int) -> None:
-    """Draw a leaf with this form and pattern inside a circle."""
     turn = _turn(brush.chance.uniform(0, 2 * np.pi))
     green = _shade(GREEN, brush.chance.uniform(0.88, 1.12))
     name = LEAF_PATTERNS[pattern]

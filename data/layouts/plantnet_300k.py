@@ -34,8 +34,6 @@ _PLACE_2: Final = "Pl@ntNet-300K version 2 is at Zenodo, DOI 10.5281/zenodo.1041
 
 @dataclass(frozen=True)
 class _Tables:
-    """The content of both tables."""
-
     files: tuple[str, str]
     place: str
     photos: Mapping[str, tuple[str, str]]  # path and observation or "", by name without suffix

@@ -37,8 +37,6 @@ _SHOWN: Final = 10  # most names in a message
 
 @dataclass(frozen=True, kw_only=True)
 class Weights:
-    """Weights to start from."""
-
     origin: str  # name in messages
     state: State  # by our names (`backbone.*`, `head.*`) or those of torchvision or timm
     classes: Sequence[str] | None  # the class id of each row of the last layer; None if unknown
@@ -191,7 +189,6 @@ def _our_names(state: State, last_layers: Sequence[str]) -> dict[str, Tensor]:
 
 
 def _with_prefix(key: str, last_layers: Sequence[str]) -> str:
-    """Our name for a weight of a plain network."""
     head = "head." if len(last_layers) == 1 else "head.several."
     for layer in last_layers:
         if key.startswith(f"{layer}."):
@@ -239,7 +236,6 @@ def _rows_in_order(rows: int, classes: int) -> tuple[dict[int, int], str]:
 
 
 def _rows_by_class(theirs: Sequence[str], ours: Sequence[str]) -> tuple[dict[int, int], str]:
-    """The file's row for each of our classes that it has."""
     row_of = {name: row for row, name in enumerate(theirs)}
     source_row = {row: row_of[name] for row, name in enumerate(ours) if name in row_of}
     note = f"and the last layer for {len(source_row)} of {len(ours)} classes"
