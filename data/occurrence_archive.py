@@ -29,7 +29,7 @@ _ROWS_AT_ONCE = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImportedOccurrences:
+class _ImportedOccurrences:
     records: int  # in the table
     left_out: Mapping[str, int]  # records by reason
     species: int
@@ -37,7 +37,7 @@ class ImportedOccurrences:
     species_column: str  # what names them
 
 
-def import_occurrences(archive: Path, out: Path, *, degrees: float = 1.0) -> ImportedOccurrences:
+def import_occurrences(archive: Path, out: Path, *, degrees: float = 1.0) -> _ImportedOccurrences:
     """Count the records of an archive by grid cell, month and species, and write them to ``out``.
 
     ``archive`` is a Darwin Core archive (a zip with ``meta.xml``), or a zip or text file of one
@@ -59,7 +59,7 @@ def import_occurrences(archive: Path, out: Path, *, degrees: float = 1.0) -> Imp
         raise DataError(f"{archive} holds no usable record; left out: {reasons or 'nothing'}")
     regions, _, names = zip(*counts, strict=True)
     write_table(out, _table_of(counts))
-    return ImportedOccurrences(
+    return _ImportedOccurrences(
         records=sum(counts.values()),
         left_out=left_out,
         species=len(set(names)),

@@ -9,13 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ImageDraw
 
-from florilege.data.flora.species import (
-    FLOWER_COLOURS,
-    FRUIT_COLOURS,
-    LEAF_FORMS,
-    LEAF_PATTERNS,
-    PETAL_FORMS,
-)
+from florilege.data.flora.species import TRAITS
 
 Colour = tuple[int, int, int]
 Points = NDArray[np.float64]  # (points, 2): x to the right, y down
@@ -62,7 +56,7 @@ class Brush:
 
 
 def draw_flower(brush: Brush, x: float, y: float, radius: float, form: int, colour: int) -> None:
-    name, fill = PETAL_FORMS[form], PETALS[FLOWER_COLOURS[colour]]
+    name, fill = TRAITS["petal_form"][form], PETALS[TRAITS["flower"][colour]]
     if name == "bell":
         _bell(brush, x, y, radius, fill)
     elif name == "trumpet":
@@ -74,8 +68,8 @@ def draw_flower(brush: Brush, x: float, y: float, radius: float, form: int, colo
 def draw_leaf(brush: Brush, x: float, y: float, radius: float, form: int, pattern: int) -> None:
     turn = _turn(brush.chance.uniform(0, 2 * np.pi))
     green = _shade(GREEN, brush.chance.uniform(0.88, 1.12))
-    name = LEAF_PATTERNS[pattern]
-    shape = _leaf_shapes()[LEAF_FORMS[form]]
+    name = TRAITS["leaf"][pattern]
+    shape = _leaf_shapes()[TRAITS["leaf_form"][form]]
     place = _placing(x, y, turn * radius)
     for blade in shape.blades:
         if name == "margined":
@@ -94,7 +88,7 @@ def draw_leaf(brush: Brush, x: float, y: float, radius: float, form: int, patter
 
 def draw_fruit(brush: Brush, x: float, y: float, radius: float, colour: int) -> None:
     """Draw three berries in this colour inside a circle."""
-    fill = BERRIES[FRUIT_COLOURS[colour]]
+    fill = BERRIES[TRAITS["fruit"][colour]]
     r, g, b = (int(channel + (255 - channel) * 0.75) for channel in fill)
     angles = brush.chance.uniform(0, 2 * np.pi) + 2 * np.pi / 3 * np.arange(3)
     centres = [(x + 0.5 * radius * np.cos(a), y + 0.5 * radius * np.sin(a)) for a in angles]
