@@ -40,8 +40,7 @@ def noisy_ids(listing: Listing, train: Records, *, rate: float, seed: int) -> li
 def noise_groups(listing: Listing) -> dict[str, str]:
     """The group of each class that may become a label: given by the source, or else its genus.
 
-    Raises:
-        DataError: A class has no group or several, or no group has two classes.
+    Raises `DataError` if a class has no group or several, or no group has two classes.
     """
     train = listing.splits["train"]
     ids = sort_ids(set(train.class_ids)) if listing.order is None else listing.order

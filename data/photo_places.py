@@ -18,9 +18,7 @@ def photo_places(
     A manifest names them in the columns ``region``, or ``latitude`` and ``longitude`` if regions
     are cells of a grid with sides of ``cell_degrees``, and ``month`` or ``date`` (``YYYY-MM-DD``).
     Cells may be empty. ``source`` is the value of ``--data``, ``names`` are paths in the manifest.
-
-    Raises:
-        DataError: A month, date or place that is none.
+    Raises `DataError` if a cell holds no month, date or place.
     """
     path = Path(parse_options(source)[0])
     table = read_table(path) if is_manifest(path) else {}

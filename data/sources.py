@@ -107,12 +107,10 @@ class _OwnPictures(NamedTuple):
 
 def own_pictures(source: str) -> _OwnPictures | None:
     """The known properties of the pictures of flora and CIFAR-100; None for other sources."""
-    try:
+    with suppress(DataError, OSError):  # opening the source reports it
         base, _ = parse_options(source)
         if is_flora(base):
             return _OwnPictures(flora_drawing.SIDE)
         if cifar100.find_cifar100(Path(base)):
             return _OwnPictures(cifar100.SIDE, cifar100.MEAN, cifar100.STD)
-    except (DataError, OSError):  # opening the source reports it
-        pass
     return None

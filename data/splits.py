@@ -120,9 +120,8 @@ def _cut(
 def pictures_of(source: str, out: Path) -> tuple[Table, Sequence[str]]:
     """A manifest, to write at ``out``, of every picture, and the group of each picture.
 
-    Raises:
-        DataError: See `florilege.data.sources.list_source`; or the pictures are not files, or
-            ``source`` has options.
+    Raises `DataError` if it cannot be listed, the pictures are not files, or ``source`` has
+    options.
     """
     base, _ = parse_options(source)
     if base != source:

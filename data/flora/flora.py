@@ -33,10 +33,8 @@ def _rows(options: FloraOptions) -> dict[str, int]:
 class Flora:
     """One flora: picture ``i`` of a split depends only on the seed, the split and ``i``.
 
-    A smaller split is therefore the beginning of a larger one, and workers agree.
-
-    Raises:
-        ValueError: The seed or a count is negative, or a split is unknown.
+    A smaller split is therefore the beginning of a larger one, and workers agree. Raises
+    `ValueError` if a seed or count is negative, or a split is unknown.
     """
 
     seed: int = 0  # 0 or more

@@ -132,9 +132,8 @@ _SIDES: Final[Mapping[Layout, slice]] = {"nchw": slice(2, 4), "nhwc": slice(1, 3
 def infer_input_format(graph: Graph, description: Description) -> InputFormat:
     """Combine the graph and the preprocess file into an input format.
 
-    Raises:
-        UsageError: Keys are missing, and the message names them; the graph and the file contradict
-            each other; or the graph does not take square pictures in colour.
+    Raises `UsageError` if keys are missing, which the message names, the graph and the file
+    contradict each other, or the graph does not take square pictures in colour.
     """
     number_type = _type(graph, description)
     shape = graph.shape or [None] * 4
