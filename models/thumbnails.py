@@ -10,7 +10,7 @@ from typing import Final
 from florilege.cores import in_order
 from florilege.errors import BundleError, DataError
 from florilege.models.classes import ClassTable
-from florilege.models.images import ImageError, plain_jpeg
+from florilege.models.images import plain_jpeg
 from florilege.progress import progress
 
 SIDE: Final = 192  # most pixels of the longer side
@@ -44,9 +44,7 @@ def _thumbnail_or_fault(path: Path) -> bytes | str:
     """The thumbnail, or a message about the fault of the file."""
     try:
         return plain_jpeg(path.read_bytes(), side=SIDE, quality=QUALITY)
-    except ImageError as error:
-        return str(error)
-    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
+    except (OSError, ValueError) as error:  # ValueError: no picture, or a null byte in the name
         return getattr(error, "strerror", None) or str(error)
 
 

@@ -104,8 +104,13 @@ def load(
         ImageError: One of its three kinds, whatever the bytes are.
     """
     picture = _open(data, preprocess.reduced_side, max_pixels)
-    # The crop is a centred square, so rotating it last gives the same result with far less work.
-    return np.array(_oriented(_resized(picture, preprocess), picture.orientation))
+    side = preprocess.image_size
+    crop = min(picture.width, picture.height) * preprocess.crop_fraction
+    x, y = (picture.width - crop) / 2, (picture.height - crop) / 2
+    box = (x, y, x + crop, y + crop)
+    square = picture.image.resize((side, side), _RESAMPLE[preprocess.resample], box)
+    # The crop is centred, so rotating it last gives the same result with far less work.
+    return np.array(_oriented(square, picture.orientation))
 
 
 def decode(data: bytes | Header, *, target: int, max_pixels: int = MAX_PIXELS) -> Image.Image:
@@ -221,14 +226,6 @@ def _eight_bit(image: Image.Image) -> Image.Image:
     if isinstance(key, int):
         grey[values == key] = 255
     return Image.fromarray(grey)
-
-
-def _resized(picture: _Picture, preprocess: Preprocess) -> Image.Image:
-    side = preprocess.image_size
-    crop = min(picture.width, picture.height) * preprocess.crop_fraction
-    x, y = (picture.width - crop) / 2, (picture.height - crop) / 2
-    box = (x, y, x + crop, y + crop)
-    return picture.image.resize((side, side), _RESAMPLE[preprocess.resample], box)
 
 
 def _oriented(image: Image.Image, orientation: int) -> Image.Image:
