@@ -70,25 +70,15 @@ def _shape(mask: Mask, rings: int = 6, turns: int = 32) -> NDArray[np.float64]:
     return np.asarray(waves[:, :10].ravel() / turns)
 
 
-@pytest.mark.parametrize("form", range(len(TRAITS["petal_form"])))
-def test_the_colour_of_a_flower_is_that_of_most_of_its_pixels(form: int) -> None:
-    palette = [PETALS[name] for name in TRAITS["flower"]]
+@pytest.mark.parametrize("form", [*range(len(TRAITS["petal_form"])), NONE])
+def test_the_colour_of_a_flower_or_berries_is_that_of_most_of_their_pixels(form: int) -> None:
+    colours, organ, seeds = (BERRIES, "fruit", 40) if form == NONE else (PETALS, "flower", 12)
+    palette = [colours[name] for name in TRAITS[organ]]
     for colour in range(len(palette)):
-        read = [
-            _most_frequent(_draw((form, colour, NONE, NONE, NONE), seed), palette)
-            for seed in range(12)
-        ]
-        assert read == [colour] * 12
-
-
-def test_the_colour_of_berries_is_that_of_most_of_their_pixels() -> None:
-    palette = [BERRIES[name] for name in TRAITS["fruit"]]
-    for colour in range(len(palette)):
-        read = [
-            _most_frequent(_draw((NONE, NONE, NONE, NONE, colour), seed), palette)
-            for seed in range(40)
-        ]
-        assert read == [colour] * 40
+        flower, fruit = (NONE, colour) if form == NONE else (colour, NONE)
+        observed = (form, flower, NONE, NONE, fruit)
+        read = [_most_frequent(_draw(observed, seed), palette) for seed in range(seeds)]
+        assert read == [colour] * seeds
 
 
 def _leaf_counts(picture: Picture) -> tuple[int, int, int]:

@@ -140,11 +140,12 @@ def test_the_small_resnet_keeps_small_pictures_large() -> None:
     assert shapes == [(1, 64, 32, 32)]
 
 
-def test_the_same_random_state_gives_the_same_network() -> None:
+@pytest.mark.parametrize("name", ["tiny", "timm:test_efficientnet"])  # timm's tries the size first
+def test_the_same_random_state_gives_the_same_network(name: str) -> None:
     torch.manual_seed(3)
-    first = build("tiny", 4, "linear").state_dict()
+    first = build(name, 4, "linear", image_size=41).state_dict()
     torch.manual_seed(3)
-    second = build("tiny", 4, "linear").state_dict()
+    second = build(name, 4, "linear", image_size=41).state_dict()
     assert all(torch.equal(first[key], second[key]) for key in first)
 
 
