@@ -6,7 +6,7 @@ plant in several splits are an error, but only a warning if the splits are publi
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -60,8 +60,7 @@ class _Picture(NamedTuple):
 def check(source: str, *, threads: int | None = None) -> Report:
     """Read every picture of a data set in ``threads`` threads and report all problems.
 
-    Raises:
-        DataError: The source cannot be listed at all.
+    Raises `DataError` if the source cannot be listed at all.
     """
     base, options = parse_options(source)
     whole = list_whole(base, options, splits=())  # () reports missing files instead of raising
@@ -69,7 +68,7 @@ def check(source: str, *, threads: int | None = None) -> Report:
     pictures = list(_read_pictures(listing, threads))
     counts = _counts(listing)
     identical = _identical(pictures)
-    leaks = [_same_file(identical), _split_observations(listing)]
+    leaks = _with_items(_leaks(listing, identical))
     lost = "they cannot be learnt"
     lacking = [
         Finding("missing_in_train", f"classes of {name} without a picture in train: {lost}", ids)
@@ -83,28 +82,33 @@ def check(source: str, *, threads: int | None = None) -> Report:
         thinned = {"pictures": len(whole.splits["train"].names), "kept": len(train.names)}
     return Report(
         source=source,
-        rows={name: len(listing.splits[name].names) for name in SPLITS if name in listing.splits},
+        rows={name: len(records.names) for name, records in _splits(listing).items()},
         counts=counts,
         errors=[
             *_class_errors(listing),
             *([] if fixed else lacking),
             *_picture_errors(pictures, listing.download_hint),
-            *([] if published else _with_items(*leaks)),
+            *([] if published else leaks),
         ],
         warnings=[
-            *(_with_items(*leaks) if published else []),
-            *_table_warnings(listing),
+            *(leaks if published else []),
+            *_with_items(_table_warnings(listing)),
             *(lacking if fixed else []),
-            *_class_warnings(listing, counts),
-            *_duplicates(identical),
-            *_name_warnings(listing, list(counts)),
+            *_with_items(_class_warnings(counts)),
+            *_missing_splits(listing),
+            *_with_items(_duplicates(identical)),
+            *_with_items(_name_warnings(listing, counts)),
         ],
         thinned=thinned,
         noise=_noise(listing),
     )
 
 
-def _with_items(*findings: Finding) -> list[Finding]:
+def _splits(listing: Listing) -> dict[str, Records]:
+    return {name: listing.splits[name] for name in SPLITS if name in listing.splits}
+
+
+def _with_items(findings: Iterable[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.items]
 
 
@@ -146,9 +150,7 @@ def _read_picture(split: str, records: Records, row: int) -> _Picture:
 
 
 def _counts(listing: Listing) -> dict[str, dict[str, int]]:
-    present = {
-        name: Counter(listing.splits[name].taught_ids) for name in SPLITS if name in listing.splits
-    }
+    present = {name: Counter(records.taught_ids) for name, records in _splits(listing).items()}
     ids = listing.class_table().ids
     return {each: {name: counts[each] for name, counts in present.items()} for each in ids}
 
@@ -175,27 +177,24 @@ def _picture_errors(pictures: Sequence[_Picture], download_hint: str) -> Iterato
         if picture.problem:
             items_of[picture.problem].append(f"{picture.name}: {picture.detail}")
     for problem, items in items_of.items():
-        yield Finding(problem, messages.get(problem, "pictures that cannot be used"), items)
+        yield Finding(problem, messages[problem], items)
 
 
-def _same_file(identical: Sequence[Sequence[_Picture]]) -> Finding:
-    """A leak: it makes val or test easier than new photos, and results too optimistic."""
+def _leaks(listing: Listing, identical: Sequence[Sequence[_Picture]]) -> Iterator[Finding]:
+    """What makes val or test easier than new photos, and results too optimistic."""
     items = [
         " = ".join(f"{picture.name} ({picture.split})" for picture in same)
         for same in identical
         if len({picture.split for picture in same}) > 1
     ]
-    return Finding("same_file_across_splits", "the same file in several splits", items)
+    yield Finding("same_file_across_splits", "the same file in several splits", items)
+    yield _split_observations(listing)
 
 
 def _split_observations(listing: Listing) -> Finding:
-    """Observations whose photos are in several splits, another leak."""
-    plants_of = _observations(listing)
-    splits_of = defaultdict[str, dict[str, None]](dict)
-    for name, plants in plants_of.items():
-        for plant in plants:
-            splits_of[plant][name] = None
-    leaks = {plant: names for plant, names in splits_of.items() if len(names) > 1}
+    splits = _splits(listing).items()
+    plants_of = {name: each.observations for name, each in splits if each.observations}
+    leaks = _divided(plants_of)
     photos = [
         f"{count_of(sum(plant in leaks for plant in plants), 'photo', 'photos')} of {name}"
         for name, plants in plants_of.items()
@@ -209,38 +208,39 @@ def _split_observations(listing: Listing) -> Finding:
     return Finding("observation_across_splits", message, items)
 
 
-def _observations(listing: Listing) -> dict[str, Sequence[str]]:
-    """The observation of each picture, by split."""
-    splits = [(name, listing.splits[name]) for name in SPLITS if name in listing.splits]
-    return {name: records.observations for name, records in splits if records.observations}
+def _divided(plants_of: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """The splits of each plant that is in several."""
+    splits_of = defaultdict[str, list[str]](list)
+    for name, plants in plants_of.items():
+        for plant in dict.fromkeys(plants):
+            splits_of[plant].append(name)
+    return {plant: names for plant, names in splits_of.items() if len(names) > 1}
 
 
-def _table_warnings(listing: Listing) -> list[Finding]:
+def _table_warnings(listing: Listing) -> Iterator[Finding]:
     """Photos that only the tables or only the folders of a published data set contain."""
-    missing = f"photos named in the tables of the data set but missing{listing.download_hint}"
-    unlisted = (
-        "photos that the tables of the data set do not name, so their plant is unknown"
-        f"{listing.download_hint}"
-    )
-    return _with_items(
-        Finding("missing", missing, listing.missing),
-        Finding("unlisted", unlisted, listing.unlisted),
-    )
+    missing = "photos named in the tables of the data set but missing"
+    unlisted = "photos that the tables of the data set do not name, so their plant is unknown"
+    yield Finding("missing", missing + listing.download_hint, listing.missing)
+    yield Finding("unlisted", unlisted + listing.download_hint, listing.unlisted)
 
 
-def _class_warnings(listing: Listing, counts: Mapping[str, Mapping[str, int]]) -> Iterator[Finding]:
+def _class_warnings(counts: Mapping[str, Mapping[str, int]]) -> Iterator[Finding]:
     single = [class_id for class_id, each in counts.items() if each.get("train") == 1]
-    yield from _with_items(Finding("one_picture", "classes with a single picture in train", single))
+    yield Finding("one_picture", "classes with a single picture in train", single)
     for name in ("val", "test"):
         absent = [class_id for class_id, each in counts.items() if each.get(name, 1) == 0]
         message = f"classes without a picture in {name}: it measures nothing for them"
-        yield from _with_items(Finding(f"missing_in_{name}", message, absent))
+        yield Finding(f"missing_in_{name}", message, absent)
+
+
+def _missing_splits(listing: Listing) -> Iterator[Finding]:
     for name in SPLITS:
         if name not in listing.splits:
             yield Finding("no_split", f"there is no {name} split")
 
 
-def _duplicates(identical: Sequence[Sequence[_Picture]]) -> list[Finding]:
+def _duplicates(identical: Sequence[Sequence[_Picture]]) -> Iterator[Finding]:
     within = [
         " = ".join(picture.name for picture in same)
         for same in identical
@@ -251,11 +251,9 @@ def _duplicates(identical: Sequence[Sequence[_Picture]]) -> list[Finding]:
         for same in identical
         if len({picture.class_id for picture in same}) > 1
     ]
+    yield Finding("duplicates", "identical files in one split", within)
     message = "identical files in different classes: one of the labels may be wrong"
-    return _with_items(
-        Finding("duplicates", "identical files in one split", within),
-        Finding("duplicates_across_classes", message, contradicting),
-    )
+    yield Finding("duplicates_across_classes", message, contradicting)
 
 
 def _identical(pictures: Sequence[_Picture]) -> list[list[_Picture]]:
@@ -266,11 +264,9 @@ def _identical(pictures: Sequence[_Picture]) -> list[list[_Picture]]:
     return [group for group in same.values() if len(group) > 1]
 
 
-def _name_warnings(listing: Listing, class_ids: Sequence[str]) -> list[Finding]:
+def _name_warnings(listing: Listing, class_ids: Iterable[str]) -> Iterator[Finding]:
     ignored = "neither pictures nor class folders; move them elsewhere if they do not belong here"
     unnamed = "classes without a name; docs/data.md says which table of the data set names them"
     nameless = class_ids if listing.published and not listing.class_infos else ()
-    return _with_items(
-        Finding("ignored", ignored, list(listing.ignored)),
-        Finding("unnamed", unnamed, sort_ids(nameless)),
-    )
+    yield Finding("ignored", ignored, list(listing.ignored))
+    yield Finding("unnamed", unnamed, sort_ids(nameless))

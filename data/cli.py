@@ -190,7 +190,6 @@ def _conclude(
 
 
 def _counts(table: Table) -> dict[str, int]:
-    """Pictures by split."""
     rows = Counter(map(split_name, table["split"]))
     return {name: rows[name] for name in SPLITS}
 

@@ -58,8 +58,6 @@ def _read_selected(read: Callable[[int], bytes], rows: Sequence[int], row: int) 
 
 @dataclass(frozen=True, kw_only=True)
 class Split(Pictures):
-    """The pictures of one split, with labels."""
-
     name: str  # train, val or test
     labels: NDArray[np.int64]  # indices into the data set's class table, (rows,)
 
@@ -84,11 +82,7 @@ class Dataset:
     thumbnails: Mapping[str, Path] = field(default_factory=dict)  # picture files by class id
 
     def split(self, name: str) -> Split:
-        """The split called ``name``.
-
-        Raises:
-            DataError: There is none; the message names the existing splits.
-        """
+        """The split called ``name``; the `DataError` about another name lists those that exist."""
         key = split_name(name) or name
         if key not in self.splits:
             names = ", ".join(self.splits) or "none"

@@ -93,10 +93,10 @@ def _write_photos(
 def _base(data: str, answer_ids: set[str], out: Path) -> Table:
     """The pictures of ``data`` except those of an earlier import."""
     table, _ = pictures_of(data, out)
-    if "" in (splits := table.get("split", [""])):
-        unsplit = splits.count("") if "split" in table else len(table["path"])
+    empty = [""] * len(table["path"])
+    if unsplit := table.get("split", empty).count(""):
         raise DataError(f"{data}: {unsplit:,} pictures without a split; run `florilege data split`")
-    observations = table.get("observation_id", [""] * len(splits))
+    observations = table.get("observation_id", empty)
     others = [row for row, name in enumerate(observations) if name not in answer_ids]
     return {name: [cells[row] for row in others] for name, cells in table.items()}
 

@@ -17,19 +17,11 @@ _GENUS = re.compile(r"(?P<genus>[A-Z][a-z-]+)[ _](?:[x\u00d7][ _])?\u00d7?[a-z][
 
 
 def noisy_ids(listing: Listing, train: Records, *, rate: float, seed: int) -> list[str]:
-    """The class ids of ``train`` with noise, one per picture.
+    """The class ids of ``train`` with noise, one per picture; groups are those of ``listing``.
 
-    A noisy label depends only on the seed, the picture's name, its class and the classes of its
-    group. A label that is wrong at one rate is the same wrong label at every higher rate.
-
-    Args:
-        listing: Gives the groups of the classes.
-        train: Its training pictures, or some of them.
-        rate: Probability that a label is drawn anew, 0 to 1.
-        seed: 0 or more.
-
-    Raises:
-        DataError: See `noise_groups`.
+    Each label is drawn anew with probability ``rate``. A noisy label depends only on the seed, the
+    picture's name, its class and the classes of its group. A label that is wrong at one rate is the
+    same wrong label at every higher rate. Errors are those of `noise_groups`.
     """
     group_of = noise_groups(listing)
     members = defaultdict[str, list[str]](list)
@@ -48,8 +40,7 @@ def noisy_ids(listing: Listing, train: Records, *, rate: float, seed: int) -> li
 def noise_groups(listing: Listing) -> dict[str, str]:
     """The group of each class that may become a label: given by the source, or else its genus.
 
-    Raises:
-        DataError: A class has no group or several, or no group has two classes.
+    Raises `DataError` if a class has no group or several, or no group has two classes.
     """
     train = listing.splits["train"]
     ids = sort_ids(set(train.class_ids)) if listing.order is None else listing.order

@@ -29,9 +29,7 @@ _ROWS_AT_ONCE = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImportedOccurrences:
-    """What an archive held."""
-
+class _ImportedOccurrences:
     records: int  # in the table
     left_out: Mapping[str, int]  # records by reason
     species: int
@@ -39,15 +37,13 @@ class ImportedOccurrences:
     species_column: str  # what names them
 
 
-def import_occurrences(archive: Path, out: Path, *, degrees: float = 1.0) -> ImportedOccurrences:
+def import_occurrences(archive: Path, out: Path, *, degrees: float = 1.0) -> _ImportedOccurrences:
     """Count the records of an archive by grid cell, month and species, and write them to ``out``.
 
-    Args:
-        archive: A Darwin Core archive (a zip with ``meta.xml``), or a zip or text file of one table
-            separated by tabs whose first line names the columns, as GBIF's simple download.
-        out: The table, ``.csv`` or ``.parquet``, with columns ``region,month,class_id,weight``; the
-            month is empty for records without one.
-        degrees: Side of a cell.
+    ``archive`` is a Darwin Core archive (a zip with ``meta.xml``), or a zip or text file of one
+    table separated by tabs whose first line names the columns, as GBIF's simple download. ``out``,
+    ``.csv`` or ``.parquet``, has the columns ``region,month,class_id,weight``; the month is empty
+    for records without one. A cell has sides of ``degrees``.
 
     Raises:
         DataError: The archive is unreadable, lacks a column, or has no usable record.
@@ -59,20 +55,17 @@ def import_occurrences(archive: Path, out: Path, *, degrees: float = 1.0) -> Imp
     left_out = {key: count for key, count in results.items() if isinstance(key, str)}
     counts = {key: count for key, count in results.items() if not isinstance(key, str)}
     if not counts:
-        raise DataError(f"{archive} holds no usable record; left out: {_listed(left_out)}")
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items())
+        raise DataError(f"{archive} holds no usable record; left out: {reasons or 'nothing'}")
     regions, _, names = zip(*counts, strict=True)
     write_table(out, _table_of(counts))
-    return ImportedOccurrences(
+    return _ImportedOccurrences(
         records=sum(counts.values()),
         left_out=left_out,
         species=len(set(names)),
         regions=len(set(regions)),
         species_column=species,
     )
-
-
-def _listed(left_out: Mapping[str, int]) -> str:
-    return ", ".join(f"{count:,} {reason}" for reason, count in left_out.items()) or "nothing"
 
 
 def _table_of(counts: Mapping[tuple[str, int, str], int]) -> Table:
@@ -129,11 +122,7 @@ class _Rows(Iterator[dict[str, str]]):
 
 
 def _species_column(archive: Path, rows: _Rows) -> str:
-    """The best column that names the species.
-
-    Raises:
-        DataError: There is none, or no place.
-    """
+    """The best column that names the species; a `DataError` without one, or without a place."""
     names = set(rows.columns.values())
     if missing := [name for name in PLACE if name not in names]:
         raise DataError(f"{archive}: the records lack the columns {first(missing)}")
@@ -147,11 +136,7 @@ def _species_column(archive: Path, rows: _Rows) -> str:
 
 @contextmanager
 def _rows(path: Path) -> Iterator[_Rows]:
-    """The records of an archive.
-
-    Raises:
-        DataError: It cannot be read.
-    """
+    """The records of an archive; a `DataError` if it cannot be read."""
     limit = csv.field_size_limit(_LONGEST_CELL)
     try:
         if not zipfile.is_zipfile(path):

@@ -35,7 +35,6 @@ class TrainingOptions(BaseModel):
 
     @property
     def thins(self) -> bool:
-        """Whether training pictures are left out."""
         return self.fraction < 1 or self.per_class is not None or self.imbalance > 1
 
     def listed(self, splits: Sequence[str] | None) -> Sequence[str] | None:
@@ -59,7 +58,6 @@ Options = TypeVar("Options", bound=TrainingOptions)
 
 
 def is_flora(source: str) -> bool:
-    """Whether ``--data`` names the flora rather than a path."""
     return source == "flora" or source.startswith("flora:")
 
 
@@ -92,8 +90,7 @@ def parse_options(source: str) -> tuple[str, TrainingOptions]:
 def parse_flora_options(source: str) -> FloraOptions:
     """All options of ``flora[:train=4000,val=500,test=500,seed=3,noise=0.2]``.
 
-    Raises:
-        DataError: An option is unknown, given twice or has an invalid value.
+    Errors are those of `parse_options`.
     """
     return _read(FloraOptions, source, source.partition(":")[2])
 
@@ -132,7 +129,6 @@ def _name(option: str) -> str:
 
 
 def _has_options(source: str) -> bool:
-    """Whether options follow the path of a source."""
     base, _, tail = source.rpartition(":")
     if not (base and _OPTIONS.fullmatch(tail)):
         return False

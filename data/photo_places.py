@@ -9,9 +9,6 @@ from florilege.errors import DataError
 from florilege.models.occurrences import ALL_MONTHS, Place, cell_name, month_of
 from florilege.tables import read_table
 
-REGION, MONTH, DATE = "region", "month", "date"
-LATITUDE, LONGITUDE = "latitude", "longitude"
-
 
 def photo_places(
     source: str, names: Sequence[str], cell_degrees: float | None
@@ -19,24 +16,18 @@ def photo_places(
     """The place of each photo, or None where the data name no places.
 
     A manifest names them in the columns ``region``, or ``latitude`` and ``longitude`` if regions
-    are cells of a grid, and ``month`` or ``date`` (``YYYY-MM-DD``). Cells may be empty.
-
-    Args:
-        source: Value of ``--data``.
-        names: Names of the photos, their paths in the manifest.
-        cell_degrees: Side of a cell of the grid; None where regions have names.
-
-    Raises:
-        DataError: A month, date or place that is none.
+    are cells of a grid with sides of ``cell_degrees``, and ``month`` or ``date`` (``YYYY-MM-DD``).
+    Cells may be empty. ``source`` is the value of ``--data``, ``names`` are paths in the manifest.
+    Raises `DataError` if a cell holds no month, date or place.
     """
     path = Path(parse_options(source)[0])
     table = read_table(path) if is_manifest(path) else {}
-    by_grid = REGION not in table and cell_degrees is not None
-    needed = (LATITUDE, LONGITUDE) if by_grid else (REGION,)
+    by_grid = "region" not in table and cell_degrees is not None
+    needed = ("latitude", "longitude") if by_grid else ("region",)
     if not table.keys() >= set(needed):
         return None
     empty = [""] * len(table["path"])
-    columns = [table.get(name, empty) for name in ("path", *needed, MONTH, DATE)]
+    columns = [table.get(name, empty) for name in ("path", *needed, "month", "date")]
     places = {}
     for name, *place, month, date in zip(*columns, strict=True):
         try:

@@ -64,7 +64,7 @@ class Listing:
         return ClassTable(
             tuple(
                 replace(
-                    self.class_infos.get(name) or ClassInfo(id=name, scientific_name=name),
+                    self.class_infos.get(name) or ClassInfo(id=name),
                     training_count=None if counts is None else counts[name],
                 )
                 for name in (sort_ids(present) if self.order is None else self.order)
@@ -131,8 +131,7 @@ def sort_ids(ids: Iterable[str]) -> list[str]:
 def demand_photos(listing: Listing, root: Path, splits: Sequence[str] | None) -> None:
     """Refuse a listing whose ``splits`` (all by default) name missing photos.
 
-    Raises:
-        DataError: The message counts them, names the first five, and says where to download them.
+    The `DataError` counts them, names the first five, and says where to download them.
     """
     for name, records in listing.splits.items():
         if splits is not None and name not in splits:

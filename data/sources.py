@@ -49,10 +49,8 @@ def open_dataset(
 def list_source(source: str, *, splits: Sequence[str] | None = None) -> Listing:
     """List the contents of a source without checking its classes.
 
-    The files that a manifest or a list names for ``splits`` (all by default) must exist.
-
-    Raises:
-        DataError: The source is unknown, damaged or unreadable.
+    The files that a manifest or a list names for ``splits`` (all by default) must exist. A
+    `DataError` if the source is unknown, damaged or unreadable.
     """
     base, options = parse_options(source)
     return replace(with_options(list_whole(base, options, splits=splits), options), source=source)
@@ -109,12 +107,10 @@ class _OwnPictures(NamedTuple):
 
 def own_pictures(source: str) -> _OwnPictures | None:
     """The known properties of the pictures of flora and CIFAR-100; None for other sources."""
-    try:
+    with suppress(DataError, OSError):  # opening the source reports it
         base, _ = parse_options(source)
         if is_flora(base):
             return _OwnPictures(flora_drawing.SIDE)
         if cifar100.find_cifar100(Path(base)):
             return _OwnPictures(cifar100.SIDE, cifar100.MEAN, cifar100.STD)
-    except (DataError, OSError):  # opening the source reports it
-        pass
     return None

@@ -29,10 +29,7 @@ class Part:
 
     @classmethod
     def parse(cls, text: str) -> "Part":
-        """Read ``NAME`` or ``NAME:FROM-TO``.
-
-        Raises:
-            UsageError: Anything else.
+        """Read ``NAME`` or ``NAME:FROM-TO``; a `UsageError` for anything else.
 
         Example:
             >>> Part.parse("test:0-0.3")
@@ -49,11 +46,7 @@ class Part:
         )
 
     def of(self, split: Split) -> Split:
-        """The rows of this part, in their order.
-
-        Raises:
-            DataError: The part holds no photo.
-        """
+        """The rows of this part, in their order; a `DataError` if it holds no photo."""
         if (self.start, self.stop) == (0.0, 1.0):
             return split
         rows = self._rows(split)

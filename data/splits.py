@@ -31,20 +31,11 @@ from florilege.tables import Table, read_table
 def split_source(source: str, out: Path, *, val: float, test: float, seed: int) -> Table:
     """The manifest to write at ``out``: every picture of ``source`` once, with its split.
 
-    Existing splits are drawn again. A manifest keeps its columns; for other sources, their class
-    information becomes columns.
-
-    Args:
-        source: A manifest (its split column may be missing), an ImageFolder, a Pl@ntNet-300K
-            folder, iNaturalist or ImageNet-LT lists, or a folder of class folders.
-        out: Path of the manifest; its picture paths are relative to its folder.
-        val: Share of the pictures for val, 0 or more.
-        test: Share of the pictures for test, 0 or more; ``val + test`` is less than 1.
-        seed: 0 or more.
-
-    Raises:
-        DataError: See `florilege.data.sources.list_source`; or the pictures are not files, or
-            ``source`` has options.
+    ``source`` is a manifest (its split column may be missing), an ImageFolder, a Pl@ntNet-300K
+    folder, iNaturalist or ImageNet-LT lists, or a folder of class folders. Existing splits are
+    drawn again. A manifest keeps its columns; for other sources, their class information becomes
+    columns. Paths are relative to the folder of ``out``. ``val`` and ``test`` are shares of the
+    pictures, 0 or more, and together less than 1. Errors are those of `pictures_of`.
     """
     table, groups = pictures_of(source, out)
     return {**table, "split": draw_splits(table["class_id"], groups, val=val, test=test, seed=seed)}
@@ -53,8 +44,7 @@ def split_source(source: str, out: Path, *, val: float, test: float, seed: int) 
 def mend_source(source: str, out: Path) -> Table:
     """Like `split_source`, but keep the splits except that groups stay together.
 
-    Raises:
-        DataError: As `split_source`; or some pictures have no split.
+    Raises `DataError` as in `pictures_of`, or if some pictures have no split.
     """
     table, groups = pictures_of(source, out)
     splits = [name for cell in table.get("split", ()) if (name := split_name(cell))]
@@ -130,9 +120,8 @@ def _cut(
 def pictures_of(source: str, out: Path) -> tuple[Table, Sequence[str]]:
     """A manifest, to write at ``out``, of every picture, and the group of each picture.
 
-    Raises:
-        DataError: See `florilege.data.sources.list_source`; or the pictures are not files, or
-            ``source`` has options.
+    Raises `DataError` if it cannot be listed, the pictures are not files, or ``source`` has
+    options.
     """
     base, _ = parse_options(source)
     if base != source:

@@ -22,9 +22,7 @@ _HOLD_OUT_SEED = 0
 def with_options(listing: Listing, options: TrainingOptions) -> Listing:
     """Thin out the training split and add noise to its labels, as ``options`` say.
 
-    Raises:
-        DataError: There is noise and the classes have no groups; see
-            `florilege.data.label_noise.noise_groups`.
+    Errors are those of `florilege.data.label_noise.noise_groups`.
     """
     train = listing.splits.get("train")
     if train is None:
@@ -78,11 +76,8 @@ def hold_out(listing: Listing, per_class: int) -> Listing:
     """Move ``per_class`` pictures of each class from train to val; the old val becomes test.
 
     The choice depends only on the names of the pictures, so it is always the same. Without train
-    nothing is held out.
-
-    Raises:
-        DataError: There are already both val and test; a class has too few pictures; or the photos
-            have observations, which this would divide.
+    nothing is held out. Raises `DataError` if there are already both val and test, a class has too
+    few pictures, or the photos have observations, which this would divide.
     """
     records = {name: each for name, each in listing.splits.items() if each.names}
     if "val" in records and "test" in records:

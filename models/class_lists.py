@@ -65,8 +65,7 @@ def read_lists(words: Iterable[str], classes: "ClassTable") -> tuple[RegionList,
 
     Raises:
         DataError: As `list_files`; or a file is unreadable, is not UTF-8, or holds no id, a
-            repeated id or ids that the model lacks (the message suggests similar ids for them); or
-            a name is invalid.
+            repeated id or ids that the model lacks; or a name is invalid.
         UsageError: Two lists have the same name.
     """
     lists = [_read_list(*named, classes) for word in words for named in list_files(word)]
@@ -78,10 +77,7 @@ def read_lists(words: Iterable[str], classes: "ClassTable") -> tuple[RegionList,
 def list_files(word: str) -> list[tuple[str | None, Path]]:
     """The list files that ``[NAME=]FILE`` or a folder names, each with its name if given.
 
-    Hidden files in a folder are skipped.
-
-    Raises:
-        DataError: A folder is unreadable or holds no file.
+    Hidden files are skipped; a `DataError` if a folder is unreadable or holds no file.
     """
     name, separator, path = word.partition("=")
     if separator:

@@ -89,7 +89,6 @@ class ClassTable(Sequence[ClassInfo]):
 
     @cached_property
     def index_of(self) -> Mapping[str, int]:
-        """Output index by class id."""
         return {name: index for index, name in enumerate(self.ids)}
 
     @property
@@ -103,11 +102,7 @@ class ClassTable(Sequence[ClassInfo]):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "ClassTable":
-        """Read ``classes.json``.
-
-        Raises:
-            BundleError: The text is not a list of classes.
-        """
+        """Read ``classes.json``; a `BundleError` if the text is not a list of classes."""
         return cls(read_json(tuple[ClassInfo, ...], text, "classes.json"))
 
 

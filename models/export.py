@@ -103,8 +103,7 @@ def export_onnx(network: Network, preprocess: Preprocess) -> tuple[bytes, dict[s
     Returns:
         The content of the ONNX file, and the fields of :class:`_Parity`.
 
-    Raises:
-        BundleError: The graph and torch differ by more than the tolerance.
+    Raises `BundleError` if they differ by more than the tolerance.
     """
     pictures = _ExportedNetwork(network, preprocess.mean, preprocess.std).cpu().eval()
     content = without_origins(_export(pictures, network.head_name, preprocess.image_size))

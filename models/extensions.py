@@ -21,12 +21,9 @@ def is_extension(name: str) -> bool:
 
 
 def load_extension(name: str) -> Any:
-    """Import the object with the name ``package.module:Name``.
+    """Import the object with the name ``package.module:Name``; a `UsageError` if that fails.
 
     Modules of the working directory are found first, as with ``python -m``.
-
-    Raises:
-        UsageError: There is no such module or name, or importing it fails.
     """
     module_name, _, attribute = name.partition(":")
     if (here := str(Path.cwd())) not in sys.path:

@@ -7,6 +7,7 @@ them. A CUDA graph launches all at once, but only with the addresses and shapes 
 import ctypes
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,7 @@ from florilege.models.session import FEATURES, INPUT, Floats, Session
 class FixedBatch:
     """Runs up to ``size`` pictures at once, always from the same thread.
 
-    Args:
-        session: The session of the network.
-        graph: The same network, opened with `open_graph` for this object only.
-        size: Largest number of pictures.
+    ``graph`` is the network of ``session``, opened with `open_graph` for this object only.
     """
 
     def __init__(self, session: Session, graph: Any, size: int) -> None:
@@ -50,8 +48,7 @@ class FixedBatch:
     def run(self, pictures: Sequence[npt.NDArray[np.uint8]]) -> dict[str, Floats]:
         """All outputs by name, (pictures, width), with features if the graph has them.
 
-        Args:
-            pictures: One to ``size`` pictures, each uint8 ``(image_size, image_size, 3)``.
+        ``pictures`` are one to ``size``, each uint8 ``(image_size, image_size, 3)``.
         """
         for row, picture in enumerate(pictures):
             self._pixels[row] = picture
@@ -62,16 +59,11 @@ class FixedBatch:
         }
 
 
-def _lock_pages(array: npt.NDArray[np.uint8], cuda_version: str) -> bool:
-    """Pin the memory of an array while it exists, so that a GPU copies it faster.
-
-    Returns False if CUDA refuses."""
+def _lock_pages(array: npt.NDArray[np.uint8], cuda_version: str) -> None:
+    """Pin the memory of an array while it exists, if CUDA can: a GPU then copies it faster."""
     address = ctypes.c_void_p(array.ctypes.data)
-    try:
+    with suppress(OSError, AttributeError):
         runtime = ctypes.CDLL(f"libcudart.so.{cuda_version.partition('.')[0]}")
-        if runtime.cudaHostRegister(address, ctypes.c_size_t(array.nbytes), ctypes.c_uint(0)):
-            return False
-        weakref.finalize(array, runtime.cudaHostUnregister, address)  # before its memory is freed
-    except (OSError, AttributeError):
-        return False
-    return True
+        size, flags = ctypes.c_size_t(array.nbytes), ctypes.c_uint(0)
+        if not runtime.cudaHostRegister(address, size, flags):
+            weakref.finalize(array, runtime.cudaHostUnregister, address)  # before it is freed

@@ -13,11 +13,7 @@ _UNKNOWN_KEY: Final = ("extra_forbidden", "unexpected_keyword_argument")
 
 
 def read_json(kind: type[Content], text: str | bytes, where: str | Path) -> Content:
-    """Read a file of a bundle.
-
-    Raises:
-        BundleError: It is damaged or newer than this version; the message names ``where``.
-    """
+    """Read a file of a bundle; a `BundleError` that names ``where`` if it is damaged or newer."""
     try:
         return TypeAdapter(kind).validate_json(text)
     except ValidationError as error:

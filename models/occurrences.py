@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,16 +20,12 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 
 MONTHS = 12
-COLUMNS = ("region", "month", "class_id", "weight")
-"""Of a table of occurrences as a file."""
-ALL_MONTHS = 0
-"""The month of records without a month."""
-PSEUDO_RECORDS = 20.0
-"""Weight of what is known of all regions for one region, and of all months for one month."""
-NEIGHBOUR = 0.5
-"""Weight of the month before and after: a season does not end on the last day of a month."""
-PlaceKind = Literal["region", "region_and_month"]
-"""What is known of the place of a photo."""
+ALL_MONTHS = 0  # the month of records without a month
+COLUMNS = ("region", "month", "class_id", "weight")  # of a table of occurrences as a file
+PSEUDO_RECORDS = 20.0  # weight of all regions for one region, and of all months for one month
+NEIGHBOUR = 0.5  # of the month before and after: seasons do not end on the last day of a month
+PlaceKind = Literal["region", "region_and_month"]  # what is known of the place of a photo
+_ARRAYS = ("region", "month", "class_index", "weight")  # of the file, in order
 _CELL = re.compile(r"cell([\d.]+)_(-?[\d.]+)_(-?[\d.]+)")
 
 
@@ -41,7 +37,6 @@ class Place(NamedTuple):
 
     @property
     def kind(self) -> PlaceKind:
-        """What is known."""
         return "region" if self.month == ALL_MONTHS else "region_and_month"
 
 
@@ -77,26 +72,18 @@ def cell_name(latitude: float, longitude: float, degrees: float) -> str:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Occurrences:
-    """How often each class was recorded, by region and month.
-
-    Attributes:
-        regions: Names of the regions, each once.
-        classes: Number of classes.
-        region: Index of the region of each entry, ascending, int32 ``(entries,)``.
-        month: 1 to 12, or ``ALL_MONTHS``; int8 ``(entries,)``.
-        class_index: Output index of the class, int32 ``(entries,)``.
-        weight: Number of records, above 0; float64 ``(entries,)``.
+    """How often each class was recorded, by region and month; arrays have shape ``(entries,)``.
 
     Raises:
         ValueError: The arrays do not match, or hold a value out of range.
     """
 
-    regions: tuple[str, ...]
-    classes: int
-    region: NDArray[np.int32]
-    month: NDArray[np.int8]
-    class_index: NDArray[np.int32]
-    weight: Floats
+    regions: tuple[str, ...]  # names, each once
+    classes: int  # number of classes
+    region: NDArray[np.int32]  # index of the region, ascending
+    month: NDArray[np.int8]  # 1 to 12, or ``ALL_MONTHS``
+    class_index: NDArray[np.int32]  # output index of the class
+    weight: Floats  # number of records, above 0
 
     def __post_init__(self) -> None:
         shapes = {each.shape for each in (self.region, self.month, self.class_index)}
@@ -143,7 +130,6 @@ class Occurrences:
         return None if others or size is None else float(size)
 
     def knows(self, region: str) -> bool:
-        """Whether there are records of a region."""
         return region in self._place_of
 
     def counts(self, region: str, month: int = ALL_MONTHS) -> Floats:
@@ -191,9 +177,7 @@ class Occurrences:
     def draw(self, labels: NDArray[np.int64], *, seed: int = 0) -> list[Place]:
         """A place for each photo, drawn from the records of its class; of any class without some.
 
-        Args:
-            labels: Class of each photo, ``(rows,)``.
-            seed: Seed of the draws.
+        ``labels`` holds the class of each photo, ``(rows,)``.
         """
         random, places = np.random.default_rng(seed), dict[int, Place]()
         for label in np.unique(labels):
@@ -208,39 +192,26 @@ class Occurrences:
 
     @cached_property
     def sha256(self) -> str:
-        """SHA-256 of :meth:`to_bytes`."""
         return hashlib.sha256(self.to_bytes()).hexdigest()
 
     def to_bytes(self) -> bytes:
         """Consecutive ``.npy`` arrays; equal content gives equal bytes."""
         file = io.BytesIO()
-        names = np.array(self.regions, dtype=str)
-        size = np.array(self.classes, dtype=np.int64)
-        for array in (names, size, self.region, self.month, self.class_index, self.weight):
+        names, size = np.array(self.regions, dtype=str), np.array(self.classes, dtype=np.int64)
+        for array in (names, size, *(getattr(self, name) for name in _ARRAYS)):
             np.save(file, array, allow_pickle=False)
         return file.getvalue()
 
     @classmethod
     def of_bytes(cls, content: bytes) -> "Occurrences":
-        """Read the output of :meth:`to_bytes`.
-
-        Raises:
-            ValueError: The bytes are not a table of occurrences.
-        """
+        """Read the output of :meth:`to_bytes`; a `ValueError` if the bytes are something else."""
         file = io.BytesIO(content)
         try:
             names, size, *columns = (np.load(file, allow_pickle=False) for _ in range(6))
         except (EOFError, OSError, ValueError) as error:
             raise ValueError(f"not a table of occurrences ({error})") from error
-        region, month, class_index, weight = columns
-        return cls(
-            regions=tuple(names.tolist()),
-            classes=int(size),
-            region=region,
-            month=month,
-            class_index=class_index,
-            weight=weight,
-        )
+        arrays: dict[str, Any] = dict(zip(_ARRAYS, columns, strict=True))
+        return cls(regions=tuple(names.tolist()), classes=int(size), **arrays)
 
     @cached_property
     def _place_of(self) -> dict[str, int]:

@@ -9,7 +9,7 @@ import io
 import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,6 @@ class PhotoHashes:
         return cls(train=_numbers(train), selection=_numbers(selection), complete=complete)
 
     def __or__(self, other: "PhotoHashes") -> "PhotoHashes":
-        """The photos of both."""
         return PhotoHashes(
             train=np.union1d(self.train, other.train),
             selection=np.union1d(self.selection, other.selection),
@@ -63,19 +62,13 @@ class PhotoHashes:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> "PhotoHashes":
-        """Read the result of :meth:`to_bytes`.
-
-        Raises:
-            ValueError: The content is damaged.
-        """
+        """Read the result of :meth:`to_bytes`; a `ValueError` if the content is damaged."""
         try:
             with np.load(io.BytesIO(content), allow_pickle=False) as file:
-                arrays: dict[str, NDArray[Any]] = {
-                    name: file[name] for name in ("train", "selection", "complete")
-                }
+                names = ("train", "selection", "complete")
+                train, selection, complete = (file[name] for name in names)
         except (OSError, KeyError, EOFError, ValueError, TypeError, zipfile.BadZipFile) as error:
             raise ValueError(f"not a list of photos: {error}") from error
-        train, selection, complete = arrays.values()
         for hashes in (train, selection):
             if hashes.dtype != np.uint64 or hashes.ndim != 1:
                 raise ValueError(f"hashes must be a row of uint64, got {hashes.dtype}")

@@ -32,8 +32,7 @@ class Runtime(NamedTuple):
     def of(cls, name: RuntimeName, precision: Precision | None) -> "Runtime":
         """A runtime; by default OpenVINO computes in bf16 and ONNX Runtime in float32.
 
-        Raises:
-            ValueError: ONNX Runtime does not support bf16 on this processor.
+        Raises `ValueError` if ONNX Runtime does not support bf16 on this processor.
         """
         if name == OPENVINO:
             return cls(name, precision or "bf16")
@@ -85,8 +84,7 @@ def silence_telemetry() -> None:
 def import_runtime() -> ModuleType:
     """Import ``onnxruntime`` with its telemetry off.
 
-    Raises:
-        UsageError: It is missing, or both wheels are installed and share one folder.
+    Raises `UsageError` if it is missing, or both wheels are installed and share one folder.
     """
     wheels = installed_wheels()
     if len(wheels) > 1:

@@ -71,16 +71,10 @@ class Session:
     ) -> tuple[Outputs, float]:
         """Decode a photo and run the network on it.
 
-        Args:
-            photo: A header from `florilege.models.images.read_header`, or a decoded picture.
-            max_pixels: See `florilege.models.images.load`.
-            features: See :meth:`outputs`.
+        Arguments and errors are those of `florilege.models.images.load` and :meth:`outputs`.
 
         Returns:
             The outputs, and the seconds that the network took without decoding.
-
-        Raises:
-            ImageError: The photo cannot be used.
         """
         pixels = load(photo, self.bundle.preprocess, max_pixels=max_pixels)
         started = perf_counter()
@@ -120,8 +114,7 @@ class Session:
     def check_outputs(self, arrays: Mapping[str, Floats], rows: int, *, features: bool) -> Outputs:
         """Check the graph's outputs, given by name, and return them by head.
 
-        Raises:
-            BundleError: They contain NaN or infinite numbers, or have the wrong shape.
+        Raises `BundleError` if they contain NaN or infinite numbers, or have the wrong shape.
         """
         logits = {head: arrays[output] for head, output in self.heads.items()}
         classes, widths = len(self.bundle.classes), list[tuple[str, Floats, int | None]]()

@@ -10,7 +10,7 @@ from typing import Final
 from florilege.cores import in_order
 from florilege.errors import BundleError, DataError
 from florilege.models.classes import ClassTable
-from florilege.models.images import ImageError, plain_jpeg
+from florilege.models.images import plain_jpeg
 from florilege.progress import progress
 
 SIDE: Final = 192  # most pixels of the longer side
@@ -20,9 +20,7 @@ QUALITY: Final = 60  # 6.4 KiB per photo at 192 pixels; 256 pixels at quality 80
 def read_thumbnails(source: str, files: Mapping[str, Path]) -> dict[str, bytes]:
     """The thumbnails of picture files, by class id: upright JPEGs without metadata.
 
-    Raises:
-        DataError: Some files are unreadable or not pictures. The message lists each; ``source``
-            is the file that names them.
+    The `DataError` about unusable files lists each; ``source`` is the file that names them.
     """
     pictures: dict[str, bytes] = {}
     faults: list[str] = []
@@ -46,9 +44,7 @@ def _thumbnail_or_fault(path: Path) -> bytes | str:
     """The thumbnail, or a message about the fault of the file."""
     try:
         return plain_jpeg(path.read_bytes(), side=SIDE, quality=QUALITY)
-    except ImageError as error:
-        return str(error)
-    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
+    except (OSError, ValueError) as error:  # ValueError: no picture, or a null byte in the name
         return getattr(error, "strerror", None) or str(error)
 
 
@@ -68,8 +64,7 @@ def pack(classes: ClassTable, pictures: Mapping[str, bytes]) -> bytes:
 def unpack(classes: ClassTable, content: bytes) -> dict[str, bytes]:
     """The pictures of a ``thumbnails.zip`` by class id.
 
-    Raises:
-        BundleError: It is damaged, or does not belong to these classes.
+    Raises `BundleError` if it is damaged, or does not belong to these classes.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:

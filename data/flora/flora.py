@@ -33,10 +33,8 @@ def _rows(options: FloraOptions) -> dict[str, int]:
 class Flora:
     """One flora: picture ``i`` of a split depends only on the seed, the split and ``i``.
 
-    A smaller split is therefore the beginning of a larger one, and workers agree.
-
-    Raises:
-        ValueError: The seed or a count is negative, or a split is unknown.
+    A smaller split is therefore the beginning of a larger one, and workers agree. Raises
+    `ValueError` if a seed or count is negative, or a split is unknown.
     """
 
     seed: int = 0  # 0 or more
@@ -63,17 +61,12 @@ class Flora:
         return posterior_of(self.observed(split))
 
     def picture(self, split: str, row: int) -> NDArray[np.uint8]:
-        """The picture, uint8, shape ``(48, 48, 3)``, RGB.
-
-        Raises:
-            IndexError: The split has no such row.
-        """
+        """The picture, uint8 ``(48, 48, 3)``, RGB; an `IndexError` if the split has no such row."""
         if not 0 <= row < self.rows[split]:
             raise IndexError(f"row must be in [0, {self.rows[split] - 1}] in {split}, got {row}")
         return draw(self.observed(split)[row].tolist(), _rng(self.seed, split, _PICTURE, row))
 
     def png(self, split: str, row: int) -> bytes:
-        """The same picture as the bytes of a PNG file."""
         return encode_png(self.picture(split, row))
 
     def _sample(self, split: str) -> tuple[NDArray[np.int64], Observed]:
@@ -85,8 +78,7 @@ class Flora:
 def parse_flora(source: str) -> Flora:
     """The flora that ``flora[:train=4000,val=500,test=500,seed=3]`` names.
 
-    Raises:
-        DataError: An option is unknown, given twice or has an invalid value.
+    Errors are those of `florilege.data.options.parse_options`.
     """
     options = parse_flora_options(source)
     return Flora(options.seed, _rows(options))

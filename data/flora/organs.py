@@ -9,13 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ImageDraw
 
-from florilege.data.flora.species import (
-    FLOWER_COLOURS,
-    FRUIT_COLOURS,
-    LEAF_FORMS,
-    LEAF_PATTERNS,
-    PETAL_FORMS,
-)
+from florilege.data.flora.species import TRAITS
 
 Colour = tuple[int, int, int]
 Points = NDArray[np.float64]  # (points, 2): x to the right, y down
@@ -51,7 +45,6 @@ class Brush:
     chance: np.random.Generator
 
     def polygon(self, points: Points, fill: Colour, edge: Colour | None = None) -> None:
-        """Fill a polygon; ``edge`` is the colour of its outline."""
         self.canvas.polygon(points.ravel().tolist(), fill=fill, outline=edge)
 
     def line(self, points: Points, fill: Colour, width: int) -> None:
@@ -59,13 +52,11 @@ class Brush:
         self.canvas.line(points.ravel().tolist(), fill=fill, width=width, joint="curve")
 
     def disc(self, x: float, y: float, radius: float, fill: Colour) -> None:
-        """Fill a circle."""
         self.canvas.ellipse((x - radius, y - radius, x + radius, y + radius), fill=fill)
 
 
 def draw_flower(brush: Brush, x: float, y: float, radius: float, form: int, colour: int) -> None:
-    """Draw a flower with this petal form and colour inside a circle."""
-    name, fill = PETAL_FORMS[form], PETALS[FLOWER_COLOURS[colour]]
+    name, fill = TRAITS["petal_form"][form], PETALS[TRAITS["flower"][colour]]
     if name == "bell":
         _bell(brush, x, y, radius, fill)
     elif name == "trumpet":
@@ -75,11 +66,10 @@ def draw_flower(brush: Brush, x: float, y: float, radius: float, form: int, colo
 
 
 def draw_leaf(brush: Brush, x: float, y: float, radius: float, form: int, pattern: int) -> None:
-    """Draw a leaf with this form and pattern inside a circle."""
     turn = _turn(brush.chance.uniform(0, 2 * np.pi))
     green = _shade(GREEN, brush.chance.uniform(0.88, 1.12))
-    name = LEAF_PATTERNS[pattern]
-    shape = _leaf_shapes()[LEAF_FORMS[form]]
+    name = TRAITS["leaf"][pattern]
+    shape = _leaf_shapes()[TRAITS["leaf_form"][form]]
     place = _placing(x, y, turn * radius)
     for blade in shape.blades:
         if name == "margined":
@@ -98,7 +88,7 @@ def draw_leaf(brush: Brush, x: float, y: float, radius: float, form: int, patter
 
 def draw_fruit(brush: Brush, x: float, y: float, radius: float, colour: int) -> None:
     """Draw three berries in this colour inside a circle."""
-    fill = BERRIES[FRUIT_COLOURS[colour]]
+    fill = BERRIES[TRAITS["fruit"][colour]]
     r, g, b = (int(channel + (255 - channel) * 0.75) for channel in fill)
     angles = brush.chance.uniform(0, 2 * np.pi) + 2 * np.pi / 3 * np.arange(3)
     centres = [(x + 0.5 * radius * np.cos(a), y + 0.5 * radius * np.sin(a)) for a in angles]

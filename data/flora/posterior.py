@@ -23,12 +23,9 @@ Observed = NDArray[np.int64]  # (rows, 5), columns as TRAITS, HIDDEN if the orga
 def posterior_of(observed: Observed) -> NDArray[np.float64]:
     """P(species | observed traits), shape ``(rows, species)``; each row sums to 1.
 
-    Args:
-        observed: Shape ``(rows, 5)``: indices of the values of ``species.TRAITS``
-            in this order, -1 for a hidden organ.
-
-    Raises:
-        ValueError: The shape is wrong, an organ is half hidden, or no species can show the traits.
+    ``observed`` has shape ``(rows, 5)``: indices of the values of ``species.TRAITS`` in this order,
+    -1 for a hidden organ. Raises `ValueError` if the shape is wrong, an organ is half hidden, or no
+    species can show the traits.
     """
     joint = _joint(_checked(observed))
     total = joint.sum(axis=1, keepdims=True)
@@ -41,14 +38,9 @@ def posterior_of(observed: Observed) -> NDArray[np.float64]:
 def expected_hit_rate(sets: NDArray[np.bool_], posterior: NDArray[np.float64]) -> float:
     """Probability that the true species is in the set, averaged over the rows.
 
-    Unlike the share of hits among drawn labels, it has no sampling noise.
-
-    Args:
-        sets: The species in each set, bool, shape ``(rows, species)``.
-        posterior: `posterior_of` the same pictures, shape ``(rows, species)``.
-
-    Raises:
-        ValueError: The shapes differ or there is no row.
+    Unlike the share of hits among drawn labels, it has no sampling noise. ``sets`` is bool,
+    ``posterior`` is `posterior_of` the same pictures, both of shape ``(rows, species)``. Raises
+    `ValueError` if the shapes differ or there is no row.
     """
     if sets.shape != posterior.shape or not len(sets):
         raise ValueError(

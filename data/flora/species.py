@@ -16,24 +16,18 @@ from florilege.models.classes import ClassInfo, ClassTable
 from florilege.tables import Table, read_table
 
 SPECIES = 85
-PETAL_FORMS = ("rosette", "star", "daisy", "cross", "bell", "trumpet")
-LEAF_FORMS = ("ovate", "lance", "heart", "lobed", "pinnate")
-FLOWER_COLOURS = ("white", "yellow", "red", "pink", "violet", "blue")
-LEAF_PATTERNS = ("plain", "margined", "spotted", "red-veined")
-FRUIT_COLOURS = ("red", "orange", "yellow", "black", "white")
-TRAITS = {
-    "petal_form": PETAL_FORMS,
-    "flower": FLOWER_COLOURS,
-    "leaf_form": LEAF_FORMS,
-    "leaf": LEAF_PATTERNS,
-    "fruit": FRUIT_COLOURS,
+TRAITS = {  # the values of each trait that a picture can show
+    "petal_form": ("rosette", "star", "daisy", "cross", "bell", "trumpet"),
+    "flower": ("white", "yellow", "red", "pink", "violet", "blue"),
+    "leaf_form": ("ovate", "lance", "heart", "lobed", "pinnate"),
+    "leaf": ("plain", "margined", "spotted", "red-veined"),
+    "fruit": ("red", "orange", "yellow", "black", "white"),
 }
-"""The values of each trait that a picture can show."""
 
 
 @dataclass(frozen=True)
 class _Traits:
-    """The true traits of every species, as indices of the values above, int64 ``(species,)``."""
+    """The true traits of every species, as indices of `TRAITS`, int64 ``(species,)``."""
 
     genus: NDArray[np.int64]  # index of GENERA
     petal_form: NDArray[np.int64]

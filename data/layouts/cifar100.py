@@ -35,8 +35,7 @@ _VAL_SEED = 0
 def find_cifar100(root: Path) -> Path | None:
     """The folder with the three pickles: ``root``, or the folder of the archive inside it.
 
-    Raises:
-        DataError: A folder with the name of the archive's lacks one of them.
+    Raises `DataError` if a folder with the name of the archive's lacks one of them.
     """
     for folder in (root, root / FOLDER):
         lacking = [name for name in FILES if not (folder / name).is_file()]
@@ -50,9 +49,7 @@ def find_cifar100(root: Path) -> Path | None:
 def list_cifar100(path: Path, source: str) -> Listing | None:
     """List the archive at or in ``path``, or None; val is a fixed tenth of each class of train.
 
-    Raises:
-        DataError: A file is damaged, is not a CIFAR-100 file, or holds anything but arrays and
-            plain values.
+    Raises `DataError` if a file is damaged, or holds anything but arrays and plain values.
     """
     root = find_cifar100(path)
     if root is None:

@@ -42,10 +42,7 @@ class ClassFile(NamedTuple):
 def with_class_file(listing: Listing, root: Path) -> Listing:
     """Add ``classes.csv`` of ``root`` to a listing; the table overrides the listing.
 
-    A file without the column ``class_id`` is something else.
-
-    Raises:
-        DataError: The table is damaged.
+    A file without the column ``class_id`` is something else. Errors are those of `read_classes`.
     """
     path = root / NAME
     if not path.is_file() or "class_id" not in (table := read_table(path)):

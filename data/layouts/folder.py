@@ -94,10 +94,7 @@ def list_folder(root: Path, source: str) -> Listing:
 def list_classes(folder: Path, root: Path, ignored: list[str]) -> Records:
     """List class folders, ``<class id>/<photo>``, with paths relative to ``root``.
 
-    Everything else is appended to ``ignored``.
-
-    Raises:
-        OSError: A folder cannot be listed.
+    Everything else is appended to ``ignored``. Raises `OSError` if a folder cannot be listed.
     """
     class_ids: list[str] = []
     paths: list[str] = []
@@ -137,12 +134,9 @@ def are_wordnet_ids(ids: Iterable[str]) -> bool:
 def wordnet_names(ids: Iterable[str], *folders: Path) -> dict[str, ClassInfo]:
     """The classes ``ids`` as the first table in ``folders`` names them; empty without a table.
 
-    Raises:
-        DataError: The table is not in UTF-8.
-
-    Example:
-        A line ``n02012849 crane, bird`` names the class n02012849 "crane" and gives it the English
-        names "crane" and "bird". If several classes are called crane, it is "crane (n02012849)".
+    A line ``n02012849 crane, bird`` names the class n02012849 "crane" and gives it the English
+    names "crane" and "bird". If several classes are called crane, it is "crane (n02012849)".
+    Raises `DataError` if the table is not in UTF-8.
     """
     tables = (folder / name for folder in folders for name in NAME_TABLES)
     table = next(filter(Path.is_file, tables), None)

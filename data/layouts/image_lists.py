@@ -62,14 +62,10 @@ def _lists_by_prefix(folder: Path) -> dict[str, dict[str, Path]]:
 def list_lists(path: Path, source: str, splits: Sequence[str] | None) -> Listing | None:
     """List the photos that text files name; those of ``splits`` (None: all) must exist.
 
-    ``path`` is the folder of the lists or one of them. If there are none, the result is None.
-    If each label of train has one folder and each folder one label, as in ImageNet-LT, the name
-    of the folder is the class id; otherwise the label is.
-
-    Raises:
-        DataError: The folder holds lists of several data sets, a list does not consist of paths and
-            labels, or photos are missing. The message names them, and where to download ImageNet
-            and its lists.
+    ``path`` is the folder of the lists or one of them. If there are none, the result is None. If
+    each label of train has one folder and each folder one label, as in ImageNet-LT, the name of the
+    folder is the class id; otherwise the label is. Raises `DataError` if lists of several data sets
+    are in the folder, a line is no path and label, or photos are missing.
     """
     lists = _find_lists(path)
     if not lists:

@@ -66,9 +66,8 @@ def list_inaturalist(path: Path, source: str, splits: Sequence[str] | None) -> L
     missing.
 
     Raises:
-        DataError: A list is damaged or has another format; a photo has no annotation or several
-            different ones; a split has several lists; lists name a category differently; or photos
-            are missing. The message names them, and where to download them.
+        DataError: A list is damaged; a photo has no annotation or several different ones; a split
+            has several lists; lists name a category differently; or photos are missing.
     """
     lists = _find_lists(path)
     if not lists:

@@ -10,6 +10,7 @@ import os
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from florilege.data.dataset import SPLITS, FileReader, split_name
 from florilege.data.records import Listing, Records, demand_photos, refuse
@@ -24,17 +25,14 @@ GROUP = "group"
 
 
 def is_manifest(path: Path) -> bool:
-    """Whether this is a file with the suffix of a manifest."""
     return path.is_file() and path.suffix.lower() in SUFFIXES
 
 
 def list_manifest(path: Path, source: str, splits: Sequence[str] | None) -> Listing | None:
     """List a manifest, or return None for another file; pictures of ``splits`` (or all) must exist.
 
-    Raises:
-        DataError: The manifest is unreadable or lacks a column; or it has empty class ids or paths,
-            unknown splits, repeated paths, contradictory taxa or missing files. The message names
-            the first five.
+    Raises `DataError` about missing columns, or the first five cells that are empty, unknown,
+    repeated or contradictory, or files that are missing.
     """
     if not is_manifest(path):
         return None
@@ -78,8 +76,7 @@ def demand_columns(source: str, table: Table, columns: Sequence[str]) -> None:
 def demand_pictures(source: str, table: Table) -> tuple[list[str], list[str]]:
     """The paths and class ids of a table.
 
-    Raises:
-        DataError: A cell is empty, or a path is repeated or holds a null character.
+    Raises `DataError` if a cell is empty, or a path is repeated or holds a null character.
     """
     paths = list(map(str.strip, table["path"]))
     class_ids = list(map(str.strip, table["class_id"]))
@@ -104,8 +101,7 @@ def observation_ids(table: Table, paths: Sequence[str]) -> list[str] | None:
 def class_infos_of(source: str, table: Table, class_ids: Sequence[str]) -> dict[str, ClassInfo]:
     """The taxon columns of each class; a cell may be empty if another row of the class fills it.
 
-    Raises:
-        DataError: Two rows of one class contradict each other.
+    Raises `DataError` if two rows of one class contradict each other.
     """
     columns = [name for name in table if name in TAXON or name.startswith(COMMON_NAME)]
     values: dict[str, dict[str, str]] = {class_id: {} for class_id in class_ids}
@@ -125,14 +121,8 @@ def _class_info(class_id: str, cells: dict[str, str]) -> ClassInfo:
         for name, text in cells.items()
         if name.startswith(COMMON_NAME)
     }
-    return ClassInfo(
-        id=class_id,
-        scientific_name=cells.get("scientific_name", class_id),
-        genus=cells.get("genus"),
-        family=cells.get("family"),
-        gbif=cells.get("gbif"),
-        common_names=common,
-    )
+    taxon: dict[str, Any] = {name: cells[name] for name in TAXON if name in cells}
+    return ClassInfo(id=class_id, common_names=common, **taxon)
 
 
 def class_columns(listing: Listing, class_ids: Sequence[str]) -> dict[str, list[str]]:

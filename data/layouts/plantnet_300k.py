@@ -8,7 +8,7 @@ species. Neither holds GBIF keys.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path, PurePath
@@ -34,8 +34,6 @@ _PLACE_2: Final = "Pl@ntNet-300K version 2 is at Zenodo, DOI 10.5281/zenodo.1041
 
 @dataclass(frozen=True)
 class _Tables:
-    """The content of both tables."""
-
     files: tuple[str, str]
     place: str
     photos: Mapping[str, tuple[str, str]]  # path and observation or "", by name without suffix
@@ -64,11 +62,7 @@ def list_plantnet(path: Path, source: str) -> Listing | None:
     ``path`` is the folder of the tables, or the photo folder inside it. If there are no tables, the
     result is None. A photo that the tables lack is ``unlisted`` and counts as its own observation.
     A photo that only the tables have is ``missing``. ``classes.csv`` beside the tables may add GBIF
-    keys and names.
-
-    Raises:
-        DataError: There are no photos, or a table is missing or damaged. The message says which,
-            and where to download the data set.
+    keys and names. Raises `DataError` if there are no photos, or a table is missing or damaged.
     """
     root = _plantnet_root(path)
     if root is None:
@@ -96,16 +90,16 @@ def list_plantnet(path: Path, source: str) -> Listing | None:
     return with_class_file(listing, root)
 
 
-def _stem(name: str) -> str:
-    """The name of a photo in the tables: without folders and suffix."""
-    return PurePath(name).stem
-
-
 def _read_tables(root: Path, source: str) -> _Tables:
     is_version_2 = (root / METADATA_2).is_file() or (root / SPECIES_2).is_file()
     if is_version_2 and not (root / METADATA).is_file():
         return _read_2(root, source)
     return _read_1(root, source)
+
+
+def _stem(name: str) -> str:
+    """The name of a photo in the tables: without folders and suffix."""
+    return PurePath(name).stem
 
 
 def _with_observations(records: Records, photos: Mapping[str, tuple[str, str]]) -> Records:
@@ -122,16 +116,11 @@ def _read_1(root: Path, source: str) -> _Tables:
             path = f"{entry.get('split')}/{entry.get('species_id')}/{photo}.jpg"
             observation = entry.get("obs_id")
             photos[photo] = (path, "" if observation is None else str(observation).strip())
-    full = {
-        class_id: str(name).replace("_", " ").strip()
-        for class_id, name in _read_object(root / files[1]).items()
-    }
-    short = {class_id: without_author(name) for class_id, name in full.items()}
-    class_infos = {
-        class_id: ClassInfo(id=class_id, scientific_name=name, genus=name.split(" ")[0] or None)
-        for class_id, name in _distinct_names(short, full).items()
-    }
-    return _Tables(files, PLACE, photos, class_infos)
+    rows = {}
+    for class_id, text in _read_object(root / files[1]).items():
+        full = str(text).replace("_", " ").strip()
+        rows[class_id] = (without_author(full), full, full.split(" ")[0], "")
+    return _Tables(files, PLACE, photos, _class_infos(rows))
 
 
 def _read_2(root: Path, source: str) -> _Tables:
@@ -147,18 +136,7 @@ def _read_2(root: Path, source: str) -> _Tables:
         _folder(species): tuple(map(str.strip, cells))
         for species, *cells in _rows(root / SPECIES_2, names)
     }
-    short = {class_id: cells[0] for class_id, cells in rows.items()}
-    full = {class_id: cells[1] for class_id, cells in rows.items()}
-    class_infos = {
-        class_id: ClassInfo(
-            id=class_id,
-            scientific_name=name or class_id,
-            genus=rows[class_id][2] or None,
-            family=rows[class_id][3] or None,
-        )
-        for class_id, name in _distinct_names(short, full).items()
-    }
-    return _Tables(files, _PLACE_2, photos, class_infos)
+    return _Tables(files, _PLACE_2, photos, _class_infos(rows))
 
 
 def _demand(root: Path, source: str, tables: Iterable[str], place: str) -> None:
@@ -174,11 +152,20 @@ def _folder(species_id: str) -> str:
     return species_id.strip().zfill(4)
 
 
-def _distinct_names(short: Mapping[str, str], full: Mapping[str, str]) -> dict[str, str]:
-    """Names without authors, except where only the authors tell names apart."""
-    uses = Counter(short.values())
+def _class_infos(rows: Mapping[str, Sequence[str]]) -> dict[str, ClassInfo]:
+    """The species by id, from rows of a name without and with authors, a genus and a family.
+
+    Authors are left out, except where only they tell names apart.
+    """
+    uses = Counter(short for short, *_ in rows.values())
     return {
-        class_id: name if uses[name] == 1 else full[class_id] for class_id, name in short.items()
+        class_id: ClassInfo(
+            id=class_id,
+            scientific_name=short if uses[short] == 1 else full,
+            genus=genus or None,
+            family=family or None,
+        )
+        for class_id, (short, full, genus, family) in rows.items()
     }
 
 

@@ -73,7 +73,7 @@ def _halved(
 
 def _halve(model: bytes) -> bytes:
     try:
-        from florilege.models.int16_weights import halve_weights
+        from florilege.models.onnx_graph import halve_weights
     except ModuleNotFoundError as error:
         raise UsageError(f"export with --data needs onnx: {install_hint('import')}") from error
     return halve_weights(model)

@@ -36,8 +36,7 @@ class Network(nn.Module):
     """A backbone, from pictures to features ``(batch, features)``, and a head.
 
     ``last_layers`` names the layers of the plain torchvision or timm network that the head
-    replaces: one layer, several in a distilled network, none in our own networks. See
-    ``florilege.models.heads``.
+    replaces: one layer, several in a distilled network, none in our own networks.
     """
 
     def __init__(
@@ -59,13 +58,10 @@ class Network(nn.Module):
         return outputs
 
     def train_only(self, last: int) -> None:
-        """Train only the head and the ``last`` blocks of the backbone.
+        """Train only the head and the ``last`` blocks of the backbone, which must have as many.
 
         The other blocks need no backward pass. They stay in evaluation mode, so their batch norm
         statistics do not change. ``backbones.layer_groups`` defines the blocks.
-
-        Raises:
-            ValueError: There are fewer blocks.
         """
         numbers = block_of(self.backbone)
         count = 1 + max(numbers.values())
@@ -124,14 +120,10 @@ def _nearest(name: str) -> list[str]:
 
 
 def own_preprocess(name: str, weights: str | None = None) -> Preprocess:
-    """The default preprocessing of a network.
+    """The default preprocessing of a network with weights as ``weights.open_weights`` takes them.
 
     For timm's networks it comes from timm's configuration, for torchvision's pretrained weights
     from torchvision. Other networks take whole pictures at 224 px, normalised as for ImageNet.
-
-    Args:
-        name: Name of the network.
-        weights: Initial weights, as ``weights.open_weights`` takes them.
 
     Raises:
         ValueError: There is no such network.
@@ -179,7 +171,7 @@ def build(
         name: One of :func:`available`; ``timm:`` followed by a name for ``timm.create_model``; or
             ``package.module:function``, somebody's function without arguments that returns a
             module from pictures to features ``(batch, features)``.
-        classes: Number of classes, the length of a row of logits.
+        classes: Number of classes.
         head: ``linear``, ``cosine`` or ``two_head``, see ``florilege.models.heads``.
         weights: None, or weights as ``weights.open_weights`` takes them. The last layer is loaded
             if it has the same kind and number of rows. To match rows by class id, call

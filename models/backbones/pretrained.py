@@ -43,8 +43,7 @@ def megabytes(name: str) -> float | None:
 def read_torchvision(name: str) -> tuple[Mapping[str, Tensor], Sequence[str], Provenance]:
     """Torchvision's weights, downloaded once and cached: weights, categories, provenance.
 
-    Raises:
-        BundleError: There are none for this network, or they cannot be downloaded.
+    Raises `BundleError` if there are none for this network, or they cannot be downloaded.
     """
     weights = _torchvision_weights(name)
     if weights is None:
@@ -62,11 +61,7 @@ def read_torchvision(name: str) -> tuple[Mapping[str, Tensor], Sequence[str], Pr
 
 
 def fetch_timm(name: str) -> tuple[Path, Provenance]:
-    """The file of timm's weights, downloaded once and cached.
-
-    Raises:
-        BundleError: There are none for this network, or they cannot be downloaded.
-    """
+    """The file of timm's weights, downloaded once and cached; errors as `read_torchvision`."""
     own, folder = timm_networks.configuration(name), timm_networks.weights_folder(name)
     address: str | None = own.get("url")
     if folder is not None:
@@ -92,8 +87,8 @@ def _from_hub(name: str, own: Mapping[str, Any]) -> tuple[Path, str]:
     revision, own_file = tag or None, own.get("hf_hub_filename")
     files = [own_file] if own_file else list(_FILES)
     base_url = f"https://huggingface.co/{repository}/resolve/{tag or 'main'}"
-    cached = (try_to_load_from_cache(repository, each, revision=revision) for each in files)
-    if not any(isinstance(each, str) for each in cached):
+    cached = {type(try_to_load_from_cache(repository, each, revision=revision)) for each in files}
+    if str not in cached:
         _announce(name, f"{base_url}/{files[0]}")
     for file in files:
         try:

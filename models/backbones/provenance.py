@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any, Final
 
 RECORD: Final = "weights.json"  # in a run folder: the weights that the run started from
-_BUNDLE_RECORD: Final = "provenance.json"
-_LICENCE: Final = "LICENSE"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +35,10 @@ def provenance_of(
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     run = _read(path.with_name(RECORD))  # the starting weights of a run, or of a bundle
-    record = run or _read(path.with_name(_BUNDLE_RECORD)).get("starting_weights")
+    record = run or _read(path.with_name("provenance.json")).get("starting_weights")
     made_from = record if isinstance(record, dict) and not source else None
     if licence is None and source is None:
-        licence = _first_line(path.with_name(_LICENCE)) or (made_from or {}).get("licence")
+        licence = _first_line(path.with_name("LICENSE")) or (made_from or {}).get("licence")
     return Provenance(
         file=path.name, sha256=sha256, licence=licence, source=source, made_from=made_from
     )
@@ -48,8 +46,8 @@ def provenance_of(
 
 def _first_line(path: Path) -> str | None:
     with suppress(OSError, UnicodeDecodeError):
-        lines = path.read_text(encoding="utf-8").splitlines()
-        return next((line.strip() for line in lines if line.strip()), None)
+        lines = map(str.strip, path.read_text(encoding="utf-8").splitlines())
+        return next(filter(None, lines), None)
     return None
 
 

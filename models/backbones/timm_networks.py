@@ -24,7 +24,6 @@ _STEPS: Final = (1, 8, 14, 16, 28, 32, 56, 64, 112, 224)  # sides of patches and
 
 
 def is_timm(name: str) -> bool:
-    """Whether a backbone name belongs to timm."""
     return name.startswith(PREFIX)
 
 
@@ -58,9 +57,7 @@ def weights_folder(name: str) -> Path | None:
 def configuration(name: str) -> Mapping[str, Any]:
     """timm's ``pretrained_cfg``, which describes a network and its weights.
 
-    Raises:
-        ValueError: A folder holds no network.
-        BundleError: A repository cannot be read.
+    Raises `ValueError` if a folder holds no network, `BundleError` if a repository cannot be read.
     """
     source = name.removeprefix(PREFIX)
     try:
@@ -95,7 +92,6 @@ def megabytes(name: str) -> float | None:
 
 
 def own_preprocess(name: str) -> Preprocess:
-    """The preprocessing of a timm network."""
     own = configuration(name)
     return Preprocess(
         image_size=int(own["input_size"][-1]),
@@ -108,7 +104,6 @@ def own_preprocess(name: str) -> Preprocess:
 
 @cache
 def normalises(name: str) -> bool:
-    """Whether a timm network has normalisation layers."""
     configuration(name)  # refuses an unknown network
     with torch.device("meta"):
         modules = _create(name).modules()
@@ -126,8 +121,7 @@ def side_taken(name: str, at_least: int) -> int:
 def build(name: str, image_size: int | None) -> tuple[nn.Module, int, tuple[str, ...]]:
     """The network without its last layers: module, features, names of those layers.
 
-    Raises:
-        ValueError: It does not turn a picture into one feature vector.
+    Raises `ValueError` if it does not turn a picture into one feature vector.
     """
     side = image_size or own_preprocess(name).image_size
     features = _features(name, side)

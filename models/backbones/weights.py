@@ -37,8 +37,6 @@ _SHOWN: Final = 10  # most names in a message
 
 @dataclass(frozen=True, kw_only=True)
 class Weights:
-    """Weights to start from."""
-
     origin: str  # name in messages
     state: State  # by our names (`backbone.*`, `head.*`) or those of torchvision or timm
     classes: Sequence[str] | None  # the class id of each row of the last layer; None if unknown
@@ -99,17 +97,13 @@ def _photos_beside(path: Path) -> PhotoHashes | None:
         raise BundleError(f"cannot read {path.with_name(PHOTOS)}: {error}") from error
 
 
-def read_weights(path: str | Path) -> dict[str, Tensor]:
+def read_weights(path: Path) -> dict[str, Tensor]:
     """Read a state dict from a ``.safetensors`` file or a ``.pt``/``.pth`` checkpoint.
 
     A checkpoint is opened with ``weights_only=True``, which runs none of its code. If it holds more
     than weights, the state dict may be under ``network``, ``state_dict``, ``model_state_dict`` or
-    ``model``.
-
-    Raises:
-        BundleError: The file is missing, damaged, or holds no tensors.
+    ``model``. Raises `BundleError` if the file is missing, damaged, or holds no tensors.
     """
-    path = Path(path)
     try:
         if path.suffix == ".safetensors":
             return dict(load_safetensors(path.read_bytes()))
@@ -139,9 +133,8 @@ def _state_dict(content: object, path: Path) -> dict[str, Tensor]:
 def load_into(network: nn.Module, state: State, *, origin: str) -> None:
     """Load ``state`` into ``network``; every name and shape must match.
 
-    Raises:
-        BundleError: They do not match. The message names ``origin`` and the weights that are
-            missing, unknown or of another shape.
+    The `BundleError` about others names ``origin`` and the weights that are missing, unknown or of
+    another shape.
     """
     expected = network.state_dict()
     if problems := list(_differences(expected, state)):
@@ -170,11 +163,7 @@ def warm_start(network: nn.Module, weights: Weights, classes: Sequence[str] | No
     are unknown, all rows are loaded, provided their number is the same. ``classes`` holds the id of
     each row of logits of ``network``.
 
-    Returns:
-        One line that says what was loaded.
-
-    Raises:
-        BundleError: The weights belong to another architecture.
+    Returns one line that says what was loaded; a `BundleError` for another architecture.
     """
     expected = network.state_dict()
     state = _our_names(weights.state, getattr(network, "last_layers", ()))
@@ -200,7 +189,6 @@ def _our_names(state: State, last_layers: Sequence[str]) -> dict[str, Tensor]:
 
 
 def _with_prefix(key: str, last_layers: Sequence[str]) -> str:
-    """Our name for a weight of a plain network."""
     head = "head." if len(last_layers) == 1 else "head.several."
     for layer in last_layers:
         if key.startswith(f"{layer}."):
@@ -248,7 +236,6 @@ def _rows_in_order(rows: int, classes: int) -> tuple[dict[int, int], str]:
 
 
 def _rows_by_class(theirs: Sequence[str], ours: Sequence[str]) -> tuple[dict[int, int], str]:
-    """The file's row for each of our classes that it has."""
     row_of = {name: row for row, name in enumerate(theirs)}
     source_row = {row: row_of[name] for row, name in enumerate(ours) if name in row_of}
     note = f"and the last layer for {len(source_row)} of {len(ours)} classes"

@@ -56,7 +56,6 @@ class Bundle:
         return self.manifest.heads
 
     def has(self, name: str) -> bool:
-        """Whether the bundle holds a file of this name."""
         return name in self.manifest.files
 
     def path_of(self, name: str) -> Path:
@@ -100,8 +99,7 @@ def open_bundle(path: str | Path) -> Bundle:
     ignored.
 
     Raises:
-        BundleError: There is no bundle, a file is missing or changed, a JSON file is damaged, or
-            the schema is newer.
+        BundleError: There is no bundle, a file is missing or damaged, or the schema is newer.
     """
     folder = Path(path)
     manifest = staging.read_manifest(folder)
@@ -125,13 +123,9 @@ def write_bundle(
 ) -> Bundle:
     """Write a new bundle, or replace the one at ``path``: all of it or nothing.
 
-    Args:
-        path: The folder: missing, empty, or a bundle.
-        files: Content, or the file to copy, by file name; ``model.onnx``, ``classes.json`` and
-            ``preprocess.json`` are required.
-        name: Name of the model.
-        version: Version of the model.
-        heads: ONNX output name by head name.
+    ``path`` is a folder: missing, empty, or a bundle. ``files`` holds content, or the file to copy,
+    by file name; ``model.onnx``, ``classes.json`` and ``preprocess.json`` are required. ``name``
+    and ``version`` are those of the model; ``heads`` holds the ONNX output name by head name.
 
     Raises:
         ValueError: A required file is missing, or a file name is not plain.
@@ -167,11 +161,8 @@ def write_bundle(
 def reserved(path: str | Path) -> Iterator[None]:
     """Lock a bundle against other processes while the block prepares a long change.
 
-    Without a bundle at ``path`` nothing is locked.
-
-    Raises:
-        UsageError: Another process is preparing a change.
-        BundleError: The folder cannot be written.
+    Without a bundle at ``path`` nothing is locked. Raises `UsageError` if another process is
+    preparing a change, `BundleError` if the folder cannot be written.
     """
     folder = Path(path)
     with ExitStack() as stack:
@@ -238,11 +229,8 @@ def name_classes(
 ) -> Bundle:
     """Merge class information into a bundle, whose calibration stays valid.
 
-    Args:
-        path: The bundle.
-        infos: Class information by class id. Ids that the bundle lacks are ignored.
-        pictures: The picture file of each of these classes with a `Thumbnail`.
-        source: Name, in messages, of the file they come from.
+    ``infos`` is by class id; ids that the bundle lacks are ignored. ``pictures`` holds the picture
+    file of each of these classes with a `Thumbnail`. Messages name ``source``, where they are from.
 
     Raises:
         DataError: The bundle has none of the ids, or some pictures, all listed, are unusable.

@@ -46,18 +46,11 @@ def push_bundle(
 ) -> str:
     """Upload a bundle to the Hub in one commit, with the model card that the Hub expects.
 
-    Args:
-        bundle: Its folder.
-        repository: ``ORG/NAME``. It is made if it does not exist.
-        public: Whether a new repository is public.
-        licence: Its identifier on the Hub, such as ``cc-by-4.0``.
+    The ``repository``, ``ORG/NAME``, is made if it does not exist; ``public`` says whether
+    everybody sees a new one. ``licence`` is an identifier of the Hub, such as ``cc-by-4.0``.
 
-    Returns:
-        The address of the commit.
-
-    Raises:
-        UsageError: Not the name of a repository, or the extra `hub` is missing.
-        BundleError: The bundle is not valid, the Hub cannot be reached, or it refuses the upload.
+    Returns the address of the commit. Errors are those of `local_bundle`
+    and `open_bundle`, or the Hub refuses the upload.
     """
     opened, hub = open_bundle(bundle), _hub()
     contents: dict[str, Any] = {name: opened.path_of(name) for name in opened.manifest.files}

@@ -42,17 +42,15 @@ def read_manifest(folder: Path) -> Manifest:
 
 def old_manifest(folder: Path) -> Manifest | None:
     """The existing manifest, or None if it is too damaged to keep."""
-    try:
+    with suppress(BundleError):
         return read_manifest(folder)
-    except BundleError:
-        return None
+    return None
 
 
 def find_file(folder: Path, name: str, digest: str) -> Path:
     """Path of the file with this SHA-256, under its own or its staging name.
 
-    Raises:
-        BundleError: It is missing or unreadable, or its content differs.
+    Raises `BundleError` if it is missing or unreadable, or its content differs.
     """
     own = folder / name
     for candidate in (own, folder / _staged_name(name, digest)):

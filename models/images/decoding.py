@@ -82,11 +82,7 @@ class Preprocess:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Preprocess":
-        """Read ``preprocess.json``.
-
-        Raises:
-            BundleError: It is damaged or has an unknown key.
-        """
+        """Read ``preprocess.json``; a `BundleError` if it is damaged or has an unknown key."""
         return read_json(cls, text, "preprocess.json")
 
 
@@ -108,8 +104,13 @@ def load(
         ImageError: One of its three kinds, whatever the bytes are.
     """
     picture = _open(data, preprocess.reduced_side, max_pixels)
-    # The crop is a centred square, so rotating it last gives the same result with far less work.
-    return np.array(_oriented(_resized(picture, preprocess), picture.orientation))
+    side = preprocess.image_size
+    crop = min(picture.width, picture.height) * preprocess.crop_fraction
+    x, y = (picture.width - crop) / 2, (picture.height - crop) / 2
+    box = (x, y, x + crop, y + crop)
+    square = picture.image.resize((side, side), _RESAMPLE[preprocess.resample], box)
+    # The crop is centred, so rotating it last gives the same result with far less work.
+    return np.array(_oriented(square, picture.orientation))
 
 
 def decode(data: bytes | Header, *, target: int, max_pixels: int = MAX_PIXELS) -> Image.Image:
@@ -126,11 +127,7 @@ def decode(data: bytes | Header, *, target: int, max_pixels: int = MAX_PIXELS) -
 def plain_jpeg(
     picture: bytes | Header, *, side: int, quality: int, max_pixels: int = MAX_PIXELS
 ) -> bytes:
-    """An upright JPEG with sides of at most ``side`` pixels, without metadata.
-
-    Raises:
-        ImageError: The bytes are not a usable picture, or it has more than ``max_pixels`` pixels.
-    """
+    """An upright JPEG with sides of at most ``side`` pixels, without metadata; errors as `load`."""
     image = decode(picture, target=side, max_pixels=max_pixels)
     image.thumbnail((side, side), Image.Resampling.LANCZOS)
     buffer = io.BytesIO()
@@ -229,14 +226,6 @@ def _eight_bit(image: Image.Image) -> Image.Image:
     if isinstance(key, int):
         grey[values == key] = 255
     return Image.fromarray(grey)
-
-
-def _resized(picture: _Picture, preprocess: Preprocess) -> Image.Image:
-    side = preprocess.image_size
-    crop = min(picture.width, picture.height) * preprocess.crop_fraction
-    x, y = (picture.width - crop) / 2, (picture.height - crop) / 2
-    box = (x, y, x + crop, y + crop)
-    return picture.image.resize((side, side), _RESAMPLE[preprocess.resample], box)
 
 
 def _oriented(image: Image.Image, orientation: int) -> Image.Image:

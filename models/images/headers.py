@@ -20,8 +20,6 @@ MAX_BYTES: Final = 100_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """The header of a picture."""
-
     kind: Kind  # detected from the bytes
     width: int  # in pixels, as stored: before the orientation is applied
     height: int
@@ -97,7 +95,7 @@ def _first_directory_orientation(tiff: bytes, order: str) -> int:
 
 _FRAMES: Final = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})  # SOF0 to SOF15
 _SEQUENTIAL: Final = (0xC0, 0xC1)
-_NO_LENGTH: Final = frozenset((0x01, *range(0xD0, 0xD9)))  # markers without a length
+_NO_LENGTH: Final = frozenset((0x00, 0x01, *range(0xD0, 0xD9), 0xFF))  # markers without a length
 _START_OF_SCAN: Final = 0xDA
 _END: Final = 0xD9
 _EXIF: Final = 0xE1
@@ -142,7 +140,7 @@ def _segments(data: bytes) -> Iterator[tuple[int, int, int]]:
         if at < 0 or at + 1 >= len(data):
             raise DamagedImage("the jpeg ends before its first scan")
         marker = data[at + 1]
-        if marker in (0x00, 0xFF) or marker in _NO_LENGTH:
+        if marker in _NO_LENGTH:
             at += 1 if marker == 0xFF else 2
             continue
         if marker == _START_OF_SCAN:

@@ -3,20 +3,21 @@
 Names and declared types are often wrong.
 """
 
+from collections.abc import Mapping
 from typing import ClassVar, Final, Literal
 
 Kind = Literal["jpeg", "png", "webp", "heic", "avif"]
 
 ACCEPTED: Final = ("image/jpeg", "image/png", "image/webp", "image/heic", "image/avif")
+# File suffixes of these types, for searching folders.
 ENDINGS: Final = frozenset(
     (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".heic", ".heif", ".avif")
 )
-"""File suffixes of these types, for searching folders."""
 
-_HEIC_BRANDS: Final = frozenset(
-    (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs")
-)
-_AVIF_BRANDS: Final = frozenset((b"avif", b"avis"))
+_BRANDS: Final[Mapping[bytes, Kind]] = {
+    **dict.fromkeys(b"heic heix heim heis hevc hevx hevm hevs".split(), "heic"),
+    **dict.fromkeys(b"avif avis".split(), "avif"),
+}
 
 # Refused types that the message names.
 _REFUSED: Final = (
@@ -85,12 +86,7 @@ def _sniff_container(data: bytes) -> Kind | None:
         return None
     end = min(int.from_bytes(data[:4], "big"), 1024, len(data))
     brands = [data[8:12], *(data[at : at + 4] for at in range(16, end - 3, 4))]
-    for brand in brands:
-        if brand in _AVIF_BRANDS:
-            return "avif"
-        if brand in _HEIC_BRANDS:
-            return "heic"
-    return None
+    return next((_BRANDS[brand] for brand in brands if brand in _BRANDS), None)
 
 
 def _describe(data: bytes) -> str:

@@ -38,7 +38,6 @@ class Graph:
 
     @property
     def input(self) -> onnx.ValueInfoProto:
-        """The input of the graph."""
         value: onnx.ValueInfoProto = self.model.graph.input[0]
         return value
 
@@ -83,8 +82,7 @@ class Graph:
     def run(self, batch: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
         """The outputs of the unchanged graph that are arrays, for a prepared input.
 
-        Raises:
-            BundleError: The graph does not load, or does not take this input.
+        Raises `BundleError` if the graph does not load, or does not take this input.
         """
         session = self._session
         try:
@@ -176,9 +174,8 @@ def _over_classes(node: onnx.NodeProto) -> bool:
 def read_graph(path: Path) -> Graph:
     """Read an ONNX file and the weight files beside it.
 
-    Raises:
-        BundleError: The file is unreadable, not an ONNX graph or too old, or it does not take
-            exactly one input.
+    Raises `BundleError` if the file is unreadable, not an ONNX graph or too old, or does not take
+    exactly one input.
     """
     try:
         content = path.read_bytes()

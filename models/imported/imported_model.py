@@ -26,8 +26,7 @@ from florilege.models.imported.parity import (
 from florilege.models.onnx_graph import without_origins
 from florilege.models.runtime import installed
 
-NO_SPLIT: Final = "none"
-"""The value of ``--chosen-on`` if no photo of the data chose the checkpoint."""
+NO_SPLIT: Final = "none"  # of ``--chosen-on``, if no photo of the data chose the checkpoint
 _LIBRARIES: Final = ("florilege", "torch", "torchvision", "timm", "onnx", "onnxruntime", "numpy")
 
 
@@ -47,7 +46,6 @@ class ImportedModel:
 
     @property
     def agreement_text(self) -> str:
-        """The agreement with the original, in words."""
         comparison, kind = self.agreement, "made-up pictures" if self.synthetic else "photos"
         return (
             f"original and bundle differ by at most {comparison.max_difference:.2g} (allowed "
@@ -65,8 +63,7 @@ def import_onnx(
     comparison, which otherwise takes synthetic pictures.
 
     Raises:
-        UsageError: Neither the graph nor the preprocess file determines the input or output, or
-            they do not fit.
+        UsageError: The graph and the preprocess file do not determine or fit the input and output.
         BundleError: The file is not a usable ONNX graph, or the wrapped graph differs from it.
         DataError: A photo cannot be read.
     """
@@ -119,13 +116,10 @@ def write_imported(
     *,
     chosen_on: str | None = None,
 ) -> Bundle:
-    """Write the bundle, which then needs calibration.
+    """Write the bundle, which then needs calibration; errors are those of `write_bundle`.
 
     ``thumbnails`` is the content of ``thumbnails.zip`` or empty. ``chosen_on`` is the split whose
     photos chose the checkpoint, or `NO_SPLIT`; None if unknown.
-
-    Raises:
-        BundleError: ``out`` is something else, or cannot be written.
     """
     files: dict[str, bytes | Path] = {
         "model.onnx": imported.model,

@@ -100,8 +100,7 @@ class InputFormat(Description):
 def read_description(path: Path | None) -> Description:
     """Read a preprocess file; without a file, all keys have their defaults.
 
-    Raises:
-        UsageError: The file is unreadable, or has an unknown key or an invalid value.
+    Raises `UsageError` if it is unreadable, or has an unknown key or an invalid value.
     """
     if path is None:
         return Description()
@@ -133,16 +132,15 @@ _SIDES: Final[Mapping[Layout, slice]] = {"nchw": slice(2, 4), "nhwc": slice(1, 3
 def infer_input_format(graph: Graph, description: Description) -> InputFormat:
     """Combine the graph and the preprocess file into an input format.
 
-    Raises:
-        UsageError: Keys are missing, and the message names them; the graph and the file contradict
-            each other; or the graph does not take square pictures in colour.
+    Raises `UsageError` if keys are missing, which the message names, the graph and the file
+    contradict each other, or the graph does not take square pictures in colour.
     """
     number_type = _type(graph, description)
     shape = graph.shape or [None] * 4
     if len(shape) != 4:
         raise _refusal(graph, "it must be a batch of pictures, with four axes")
     layout = _layout(graph, shape, description)
-    size = description.size if layout is None else _size(graph, shape[_SIDES[layout]], description)
+    size = _size(graph, shape, layout, description)
     values = description.model_dump() | {"layout": layout, "type": number_type, "size": size}
     optional = _SCALING if number_type == "uint8" else set()
     if missing := [key for key in _EXAMPLES if values[key] is None and key not in optional]:
@@ -173,18 +171,22 @@ def _type(graph: Graph, description: Description) -> str:
 
 def _layout(graph: Graph, shape: list[int | None], description: Description) -> Layout | None:
     """The layout in the file, or the only one that the shape allows; None if it allows both."""
-    channels = {layout: shape[axis] for layout, axis in _AXIS.items() if shape[axis] in (3, None)}
-    fits = description.layout in channels if description.layout else bool(channels)
-    if not fits:
+    channels = {
+        layout: shape[axis]
+        for layout, axis in _AXIS.items()
+        if shape[axis] in (3, None) and description.layout in (None, layout)
+    }
+    if not channels:
         pictures = f"as {description.layout}" if description.layout else "in colour"
         raise _refusal(graph, f"pictures {pictures} have three channels, which do not fit")
-    certain = [layout for layout, count in channels.items() if count == 3]
-    possible = certain or list(channels)
-    return description.layout or (possible[0] if len(possible) == 1 else None)
+    possible = [layout for layout, count in channels.items() if count == 3] or list(channels)
+    return possible[0] if len(possible) == 1 else None
 
 
-def _size(graph: Graph, sides: list[int | None], description: Description) -> int | None:
-    sizes = {side for side in sides if side is not None}
+def _size(
+    graph: Graph, shape: list[int | None], layout: Layout | None, description: Description
+) -> int | None:
+    sizes = {side for side in (shape[_SIDES[layout]] if layout else ()) if side is not None}
     if len(sizes) > 1:
         raise _refusal(graph, "only square pictures are supported")
     size = next(iter(sizes), None)

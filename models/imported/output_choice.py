@@ -33,7 +33,6 @@ class OutputChoice:
 
     @property
     def kind(self) -> str:
-        """The kind of output, in the words of the preprocess file."""
         return "logits" if self.link is None else "probabilities"
 
 
@@ -43,11 +42,8 @@ def choose_output(
     """Choose the output and the tensor of its logits.
 
     ``outputs`` are those for a batch of pictures; ``classes`` is the number of rows of the class
-    table.
-
-    Raises:
-        UsageError: No output or several outputs have one number per class, or the numbers
-            contradict the preprocess file.
+    table. Raises `UsageError` if no output or several have one number per class, or the numbers
+    contradict the preprocess file.
     """
     output = _output_name(graph, outputs, description.output, classes)
     rows = outputs[output].reshape(len(outputs[output]), -1).astype(np.float64)

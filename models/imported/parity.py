@@ -21,8 +21,7 @@ from florilege.models.session import INPUT, open_graph
 Numbers = npt.NDArray[np.float64]
 Pictures = npt.NDArray[np.uint8]
 
-TOLERANCE: Final = 1e-4
-"""Relative tolerance of the largest output, and absolute tolerance added to it."""
+TOLERANCE: Final = 1e-4  # relative, of the largest output, and absolute, added to it
 _FEW_BITS_TOLERANCE: Final = 1e-2  # the same for graphs in half precision or eight bits
 BATCH: Final = 4  # size of the batch that is compared with single pictures
 
@@ -91,10 +90,8 @@ def wrap_and_compare(
 ) -> WrappedModel:
     """Wrap the graph for any number of pictures, or for one at a time if batches fail or differ.
 
-    ``original`` holds its output for ``pictures``, ``(pictures, classes)``.
-
-    Raises:
-        BundleError: The wrapped graph differs from the original.
+    ``original`` holds its output for ``pictures``, ``(pictures, classes)``. Raises `BundleError`
+    if the wrapped graph differs from it.
     """
     try:
         return _wrap_and_compare(graph, input_format, choice, pictures, original, batch=True)
@@ -113,13 +110,8 @@ def _wrap_and_compare(
 ) -> WrappedModel:
     count, classes = original.shape
     model = wrap_graph(graph, input_format, choice, classes=classes, batch=batch)
-    try:
-        session = open_graph(model.SerializeToString(), threads=1, quiet=True)
-        results = [session.run(None, {INPUT: picture[np.newaxis]}) for picture in pictures]
-        results += [session.run(None, {INPUT: pictures[:BATCH]})] if batch else []
-    except Exception as error:  # the runtime raises a different class for each kind of failure
-        raise BundleError(f"the bundle's graph does not run: {error}") from error
-    logits, *features = (np.concatenate(parts) for parts in zip(*results, strict=True))
+    singles = [picture[np.newaxis] for picture in pictures]
+    logits, *features = _outputs(model, [*singles, pictures[:BATCH]] if batch else singles)
     ours = _apply_link(logits.astype(np.float64), choice.link)
     if choice.log:  # in few bits, probabilities do not sum exactly to one
         original = original / original.sum(axis=1, keepdims=True)
@@ -139,6 +131,15 @@ def _wrap_and_compare(
     if dimensions is not None:  # a session needs it
         model.graph.output[1].type.tensor_type.shape.dim[1].dim_value = dimensions
     return WrappedModel(model, batch, comparison, logits[:count].astype(np.float64), dimensions)
+
+
+def _outputs(model: onnx.ModelProto, batches: Sequence[Pictures]) -> list[npt.NDArray[Any]]:
+    try:
+        session = open_graph(model.SerializeToString(), threads=1, quiet=True)
+        results = [session.run(None, {INPUT: batch}) for batch in batches]
+    except Exception as error:  # the runtime raises a different class for each kind of failure
+        raise BundleError(f"the bundle's graph does not run: {error}") from error
+    return [np.concatenate(parts) for parts in zip(*results, strict=True)]
 
 
 def _apply_link(logits: Numbers, link: str | None) -> Numbers:
@@ -162,11 +163,8 @@ def comparison_pictures(
 ) -> tuple[list[str], Pictures]:
     """Photos, given as files or folders, decoded like on the server; synthetic ones if none.
 
-    Returns:
-        Their names, and RGB pixels, uint8, shape ``(pictures, size, size, 3)``.
-
-    Raises:
-        DataError: A folder holds no photo, or a photo cannot be read.
+    Returns their names, and RGB pixels, uint8, shape ``(pictures, size, size, 3)``; a `DataError`
+    if a folder holds no photo, or a photo cannot be read.
     """
     if not photos:
         pictures = dict(_synthetic_pictures(preprocess.image_size))

@@ -64,7 +64,7 @@ def import_checkpoint(
 
     ``name`` and ``weights`` are those of ``--backbone`` and ``--weights``; None downloads the
     network's own. ``description`` changes the preprocessing of the network. ``classes`` and
-    ``photos`` are those of `florilege.models.imported.imported_model.import_onnx`.
+    ``photos`` are those of `import_onnx`.
 
     Raises:
         UsageError: There is no such network, it does not take the size, or the preprocess file has

@@ -111,13 +111,11 @@ def _free_batch(graph: onnx.GraphProto, batch: int) -> None:
 
     ``parity`` runs batches to check that this was the meaning of each reshape.
     """
-    weights = {tensor.name: tensor for tensor in graph.initializer}
-    constants = [node for node in graph.node if node.op_type == "Constant"]
-    shapes = weights | {node.output[0]: _value(node) for node in constants}
+    weights, constants = {tensor.name for tensor in graph.initializer}, _constants(graph)
     for node in graph.node:
-        if node.op_type != "Reshape" or node.input[1] not in shapes or node.input[0] in weights:
+        if node.op_type != "Reshape" or node.input[1] not in constants or node.input[0] in weights:
             continue
-        tensor = shapes[node.input[1]]
+        tensor = constants[node.input[1]]
         sides = numpy_helper.to_array(tensor)
         if sides.size > 1 and sides[0] in (0, batch):
             shape = np.array([0, *sides[1:]], np.int64)
@@ -125,10 +123,14 @@ def _free_batch(graph: onnx.GraphProto, batch: int) -> None:
             _replace(node.attribute, [each for each in node.attribute if each.name != "allowzero"])
 
 
-def _value(node: onnx.NodeProto) -> onnx.TensorProto:
-    """The tensor of a ``Constant``; empty if its value has another form."""
-    tensors = (each.t for each in node.attribute if each.name == "value")
-    return next(tensors, onnx.TensorProto(data_type=TensorProto.INT64, dims=[0]))
+def _constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
+    """The initializers, and the ``Constant`` nodes whose value is a tensor, by name."""
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        for attribute in node.attribute:
+            if node.op_type == "Constant" and attribute.name == "value":
+                tensors[node.output[0]] = attribute.t
+    return tensors
 
 
 def _needed(nodes: list[onnx.NodeProto], outputs: Sequence[str]) -> list[onnx.NodeProto]:

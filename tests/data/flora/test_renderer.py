@@ -19,13 +19,7 @@ from florilege.data.flora.organs import (
 )
 from florilege.data.flora.posterior import HIDDEN
 from florilege.data.flora.renderer import RADII, SCALE, SIDE, SIZES, draw, organ_places
-from florilege.data.flora.species import (
-    FLOWER_COLOURS,
-    FRUIT_COLOURS,
-    LEAF_FORMS,
-    LEAF_PATTERNS,
-    PETAL_FORMS,
-)
+from florilege.data.flora.species import TRAITS
 
 Picture = NDArray[np.uint8]
 Mask = NDArray[np.bool_]
@@ -76,25 +70,15 @@ def _shape(mask: Mask, rings: int = 6, turns: int = 32) -> NDArray[np.float64]:
     return np.asarray(waves[:, :10].ravel() / turns)
 
 
-@pytest.mark.parametrize("form", range(len(PETAL_FORMS)))
-def test_the_colour_of_a_flower_is_that_of_most_of_its_pixels(form: int) -> None:
-    palette = [PETALS[name] for name in FLOWER_COLOURS]
+@pytest.mark.parametrize("form", [*range(len(TRAITS["petal_form"])), NONE])
+def test_the_colour_of_a_flower_or_berries_is_that_of_most_of_their_pixels(form: int) -> None:
+    colours, organ, seeds = (BERRIES, "fruit", 40) if form == NONE else (PETALS, "flower", 12)
+    palette = [colours[name] for name in TRAITS[organ]]
     for colour in range(len(palette)):
-        read = [
-            _most_frequent(_draw((form, colour, NONE, NONE, NONE), seed), palette)
-            for seed in range(12)
-        ]
-        assert read == [colour] * 12
-
-
-def test_the_colour_of_berries_is_that_of_most_of_their_pixels() -> None:
-    palette = [BERRIES[name] for name in FRUIT_COLOURS]
-    for colour in range(len(palette)):
-        read = [
-            _most_frequent(_draw((NONE, NONE, NONE, NONE, colour), seed), palette)
-            for seed in range(40)
-        ]
-        assert read == [colour] * 40
+        flower, fruit = (NONE, colour) if form == NONE else (colour, NONE)
+        observed = (form, flower, NONE, NONE, fruit)
+        read = [_most_frequent(_draw(observed, seed), palette) for seed in range(seeds)]
+        assert read == [colour] * seeds
 
 
 def _leaf_counts(picture: Picture) -> tuple[int, int, int]:
@@ -103,12 +87,12 @@ def _leaf_counts(picture: Picture) -> tuple[int, int, int]:
     return green, cream, crimson
 
 
-@pytest.mark.parametrize("form", range(len(LEAF_FORMS)))
+@pytest.mark.parametrize("form", range(len(TRAITS["leaf_form"])))
 def test_the_pattern_of_a_leaf_shows_in_its_colours(form: int) -> None:
     for seed in range(25):
         plain, margined, spotted, veined = (
             _leaf_counts(_draw((NONE, NONE, form, pattern, NONE), seed))
-            for pattern in range(len(LEAF_PATTERNS))
+            for pattern in range(len(TRAITS["leaf"]))
         )
         assert plain[1] == plain[2] == margined[2] == spotted[2] == veined[1] == 0
         assert min(margined[1], spotted[1]) >= 4
@@ -130,19 +114,19 @@ def _shapes(organs: Sequence[Sequence[int]], seeds: range) -> NDArray[np.float64
     return np.array([[_shape(_organ(_draw(organ, seed))) for seed in seeds] for organ in organs])
 
 
-@pytest.mark.parametrize("colour", range(0, len(FLOWER_COLOURS), 2))
+@pytest.mark.parametrize("colour", range(0, len(TRAITS["flower"]), 2))
 def test_the_form_of_petals_is_that_of_the_nearest_example(colour: int) -> None:
-    organs = [(form, colour, NONE, NONE, NONE) for form in range(len(PETAL_FORMS))]
+    organs = [(form, colour, NONE, NONE, NONE) for form in range(len(TRAITS["petal_form"]))]
     assert _share_read(_shapes(organs, range(40)), _shapes(organs, range(100, 115))) > 0.9
 
 
-@pytest.mark.parametrize("pattern", range(len(LEAF_PATTERNS)))
+@pytest.mark.parametrize("pattern", range(len(TRAITS["leaf"])))
 def test_the_form_of_a_leaf_is_that_of_the_nearest_example(pattern: int) -> None:
-    organs = [(NONE, NONE, form, pattern, NONE) for form in range(len(LEAF_FORMS))]
+    organs = [(NONE, NONE, form, pattern, NONE) for form in range(len(TRAITS["leaf_form"]))]
     assert _share_read(_shapes(organs, range(40)), _shapes(organs, range(100, 115))) > 0.8
 
 
-@pytest.mark.parametrize("form", range(len(LEAF_FORMS)))
+@pytest.mark.parametrize("form", range(len(TRAITS["leaf_form"])))
 def test_a_pale_margin_and_pale_spots_are_told_apart(form: int) -> None:
     """Classify by the share of pale pixels with green on both sides, along a row or column."""
 

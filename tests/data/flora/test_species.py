@@ -1,16 +1,6 @@
 import numpy as np
 
-from florilege.data.flora.species import (
-    FLOWER_COLOURS,
-    FRUIT_COLOURS,
-    LEAF_FORMS,
-    LEAF_PATTERNS,
-    PETAL_FORMS,
-    SPECIES,
-    flora_classes,
-    prior,
-    species_traits,
-)
+from florilege.data.flora.species import SPECIES, TRAITS, flora_classes, prior, species_traits
 from florilege.models.classes import ClassTable
 
 
@@ -27,14 +17,8 @@ def test_there_are_85_species_in_16_genera() -> None:
 
 
 def test_every_trait_is_an_index_of_its_values() -> None:
-    traits = species_traits()
-    for column, values in (
-        (traits.petal_form, PETAL_FORMS),
-        (traits.leaf_form, LEAF_FORMS),
-        (traits.flower, FLOWER_COLOURS),
-        (traits.leaf, LEAF_PATTERNS),
-        (traits.fruit, FRUIT_COLOURS),
-    ):
+    for name, values in TRAITS.items():
+        column = getattr(species_traits(), name)
         assert column.shape == (85,)
         assert set(column.tolist()) == set(range(len(values)))
 
@@ -75,5 +59,5 @@ def test_names_are_unique_complete_and_survive_classes_json() -> None:
 def test_an_epithet_tells_the_trait_that_differs() -> None:
     names = [item.scientific_name for item in flora_classes()]
     species = names.index("Brevelia cyaniflora")
-    assert FLOWER_COLOURS[species_traits().flower[species]] == "blue"
+    assert TRAITS["flower"][species_traits().flower[species]] == "blue"
     assert flora_classes()[species].common_names["en"] == ("blue-flowered brevelia",)

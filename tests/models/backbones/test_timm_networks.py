@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from florilege.errors import BundleError
-from florilege.models.backbones import build, normalises, own_preprocess, side_taken
+from florilege.models.backbones import build, normalises, own_preprocess
 from florilege.models.backbones.weights import Weights, open_weights, warm_start
 from florilege.models.images import Preprocess
 from tests.pretrained import efficientnet_lite0
@@ -63,35 +63,6 @@ def test_how_pictures_are_wanted_stands_in_timms_configuration() -> None:
     assert own_preprocess("timm:tf_efficientnet_lite0", "some/file.pt") == expected
     assert own_preprocess("timm:vit_small_patch14_dinov2").image_size == 518
     assert own_preprocess("timm:vgg11").resample == "bilinear"
-
-
-@pytest.mark.parametrize(
-    ("name", "size", "expected"),
-    [
-        ("vit_tiny_patch16_224", 50, 64),
-        ("vit_small_patch14_dinov2", 50, 56),
-        ("swin_tiny_patch4_window7_224", 224, 224),
-        ("tf_efficientnet_lite0", 50, 50),
-        ("inception_v3", 20, 112),
-    ],
-)
-def test_a_network_of_timm_says_which_sizes_it_takes(name: str, size: int, expected: int) -> None:
-    name = f"timm:{name}"
-    assert side_taken(name, size) == side_taken(name, expected) == expected
-    with torch.device("meta"):
-        build(name, 3, "linear", image_size=expected).eval()(torch.zeros(1, 3, expected, expected))
-    if size != expected:
-        message = f"image_size must be one that fits, such as {expected}, for {name}, got {size}"
-        with pytest.raises(ValueError, match=message):
-            build(name, 3, "linear", image_size=size)
-
-
-def test_trying_sizes_leaves_the_random_state_as_it_is() -> None:
-    torch.manual_seed(3)
-    first = build(f"timm:{SMALL}", 4, "linear", image_size=41).state_dict()  # tried, then built
-    torch.manual_seed(3)
-    second = build(f"timm:{SMALL}", 4, "linear", image_size=41).state_dict()
-    assert all(torch.equal(first[key], second[key]) for key in first)
 
 
 # Weights ------------------------------------------------------------------------------------
