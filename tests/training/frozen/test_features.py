@@ -51,6 +51,12 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(tmp_path_factory.mktemp("kept"))
 
 
+@pytest.fixture
+def by_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Features without the second that it takes to export a graph for them."""
+    monkeypatch.setattr(FrozenBackbone, "_by_graph", FrozenBackbone._by_torch)
+
+
 def _frozen(
     network: Network, folder: Path, said: list[str] | None = None, runtime: Runtime = ONNX_RUNTIME
 ) -> FrozenBackbone:
@@ -81,7 +87,7 @@ def test_features_are_those_of_the_network_whichever_way_and_however_many_at_onc
 
 
 def test_a_photo_is_computed_once_whatever_its_name_split_or_run(
-    photos: Path, tmp_path: Path
+    photos: Path, tmp_path: Path, by_torch: None
 ) -> None:
     lines: list[str] = []
     network, dataset = build("tiny", 3, "linear"), open_dataset(str(photos))
@@ -125,7 +131,7 @@ def test_pictures_that_cannot_be_read_are_named_and_the_others_kept(
 
 @pytest.mark.parametrize("head", ["linear", "two_head", "cosine"])
 def test_a_head_on_scaled_features_joins_to_the_network_it_came_from(
-    photos: Path, tmp_path: Path, head: str
+    photos: Path, tmp_path: Path, head: str, by_torch: None
 ) -> None:
     torch.manual_seed(1)
     network = build("tiny", 3, head).eval()
@@ -205,7 +211,7 @@ def test_a_frozen_backbone_without_weights_is_refused(photos: Path) -> None:
 
 
 def test_a_small_head_is_trained_with_one_thread_and_a_large_one_or_a_network_with_all(
-    photos: Path, tmp_path: Path
+    photos: Path, tmp_path: Path, by_torch: None
 ) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
