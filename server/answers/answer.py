@@ -16,12 +16,7 @@ from florilege.calibration.rules import RULES
 from florilege.calibration.scores import logits_among
 from florilege.models.classes import ClassInfo
 from florilege.models.occurrences import Place, PlaceKind
-from florilege.server.answers.cautions import (
-    fusion_warnings,
-    list_warnings,
-    none_warnings,
-    place_warnings,
-)
+from florilege.server.answers.cautions import warnings_about
 from florilege.server.answers.class_list import TaxonTable
 from florilege.server.answers.common_names import fallback_chain
 from florilege.server.answers.place import PLACE_UNKNOWN, PlaceEffect
@@ -71,9 +66,10 @@ def answer(
     """
     photos = len(next(iter(logits.values())))
     point, calibrated = operating_point(record, query, photos, restriction, effect.kind)
-    infos: Sequence[ClassInfo] = taxa.classes if restriction is None else restriction.infos
+    infos: Sequence[ClassInfo] = taxa.classes
     served = logits[point.table.head]
     if restriction is not None:
+        infos = restriction.infos
         served = logits_among(served, restriction.classes)  # (photos, listed), like all below
         effect = effect.among(restriction.classes)
     scores = point.fused_scores(served, effect.lift)  # (classes,)
@@ -83,12 +79,19 @@ def answer(
         inside = np.zeros_like(inside)
     ranking = point.rank_by(scores)
     members = _best_first(ranking, inside)
+    size = len(members)
     others = _best_first(ranking, ~inside) if always or "scores" in query.include else []
-    compared = point.compare(scores)
-    ranked = list(enumerate([*members, *others], start=1))
-    required = {each for each in ranked if infos[each[1]].id in always} if always else set()
-    entries = _entries(query, ranked, len(members), compared, required)
-    marginals = _marginals(point, query, served, len(members))
+    results = _results(
+        query,
+        taxa,
+        infos,
+        [*members, *others],
+        size,
+        scores=point.compare(scores),
+        marginals=_marginals(point, query, served, size),
+        in_range=effect.in_range,
+        always=always,
+    )
     prediction = Answer(
         id=answer_id,
         model=model,
@@ -96,30 +99,24 @@ def answer(
         set=_set_info(
             point,
             query,
-            size=len(members),
+            size=size,
             none_of_these=none_of_these,
             calibrated=calibrated and not rejected,
-            truncated=not {*members} <= {index for _, index in entries},
+            truncated=sum(each.in_set for each in results) < size,
         ),
         best_match=infos[members[0]].scientific_name if members else None,
-        results=_results(
-            taxa,
-            infos,
-            entries,
-            compared,
-            inside,
-            marginals,
-            query,
-            effect.in_range,
-        ),
+        results=results,
         rollup=roll_up(infos, scores, members) if "rollup" in query.include else None,
         rejection=rejection,
-        warnings=[
-            *fusion_warnings(point, photos),
-            *([] if calibrated else list_warnings(restriction, len(taxa.classes))),
-            *place_warnings(point, effect),
-            *none_warnings(query.none, none_of_these),
-        ],
+        warnings=warnings_about(
+            point,
+            query,
+            effect,
+            restriction=None if calibrated else restriction,
+            photos=photos,
+            classes=len(taxa.classes),
+            none_of_these=none_of_these,
+        ),
     )
     if restriction is not None:
         scored_inside, inside = inside, np.zeros(len(taxa.classes), dtype=np.bool_)
@@ -151,9 +148,8 @@ def _set_info(
     query: LocalizedQuery,
     *,
     size: int,
-    none_of_these: bool | None,
     calibrated: bool,
-    truncated: bool,
+    **fields: bool | None,
 ) -> SetInfo:
     """How the set was drawn; figures and statement only if they are ``calibrated``."""
     figures = {
@@ -167,51 +163,45 @@ def _set_info(
         score_kind=point.table.score_kind,
         guaranteed=calibrated and point.guaranteed,
         size=size,
-        none_of_these=none_of_these,
         calibrated=calibrated,
-        truncated=truncated,
+        **fields,
         **(figures if calibrated else dict.fromkeys(figures)),
     )
 
 
-def _entries(
+def _results(
     query: LocalizedQuery,
-    ranked: Sequence[tuple[int, int]],
+    taxa: TaxonTable,
+    infos: Sequence[ClassInfo],
+    ranked: Sequence[int],
     size: int,
+    *,
     scores: Floats,
-    required: Collection[tuple[int, int]],
-) -> list[tuple[int, int]]:
-    """The ``ranked`` classes to report, by rank and index; the ``required`` ones in any case."""
-    listed = list(ranked if "scores" in query.include else ranked[:size])
+    marginals: Sequence[float | None],
+    in_range: Sequence[bool | None] | None,
+    always: Collection[str],
+) -> list[Result]:
+    """The classes to report of the ``ranked`` ones, of which the first ``size`` are the set."""
+    ranks = list(enumerate(ranked, start=1))
+    listed = ranks if "scores" in query.include else ranks[:size]
     if query.min_score is not None:
         listed = [each for each in listed if scores[each[1]] >= query.min_score]
     listed = listed[: query.max_results]
-    return sorted({*listed, *required}) if required else listed
-
-
-def _results(
-    taxa: TaxonTable,
-    infos: Sequence[ClassInfo],
-    entries: Sequence[tuple[int, int]],
-    scores: Floats,
-    inside: Mask,
-    marginals: Floats | None,
-    query: LocalizedQuery,
-    in_range: Sequence[bool | None] | None,
-) -> list[Result]:
-    """The entries with the scores compared with lambda; arrays are ``(classes,)``."""
+    if always:
+        required = {each for each in ranks if infos[each[1]].id in always}
+        listed = sorted(required.union(listed))
     chain = fallback_chain(query.languages)
     return [
         Result(
             rank=rank,
             class_id=infos[index].id,
             score=float(scores[index]),
-            in_set=bool(inside[index]),
-            top_k_probability=None if marginals is None else float(marginals[index]),
+            in_set=rank <= size,
+            top_k_probability=marginals[index],
             in_range=None if in_range is None else in_range[index],
             taxon=taxa.taxon(infos[index], chain),
         )
-        for rank, index in entries
+        for rank, index in listed
     ]
 
 
@@ -292,21 +282,18 @@ def _check_combination(query: LocalizedQuery) -> None:
     if asks_coverage and query.k is not None:
         raise Problem(Code.INVALID_PARAMETER, f"rule {query.rule} takes coverage, not k")
     if not asks_coverage and query.coverage is not None:
-        raise Problem(
-            Code.INVALID_PARAMETER,
-            f"rule {query.rule} takes k, not coverage; coverage goes with rule=coverage",
-        )
+        detail = f"rule {query.rule} takes k, not coverage; coverage goes with rule=coverage"
+        raise Problem(Code.INVALID_PARAMETER, detail)
 
 
 def _marginals(
     point: OperatingPoint, query: LocalizedQuery, logits: NDArray[np.float32], size: int
-) -> Floats | None:
+) -> Sequence[float | None]:
     """Mean over the photos, if requested; k is the requested set size, rounded."""
     if "marginals" not in query.include:
-        return None
+        return [None] * logits.shape[1]
     k = min(max(1, math.floor((point.k or size) + 0.5)), LARGEST_K, logits.shape[1])
-    mean: Floats = top_k_marginals(point.scaled(logits), k).mean(axis=0)
-    return mean
+    return top_k_marginals(point.scaled(logits), k).mean(axis=0).tolist()  # type: ignore[no-any-return]  # NumPy's
 
 
 def roll_up(classes: Sequence[ClassInfo], scores: Floats, members: Sequence[int]) -> list[Rollup]:

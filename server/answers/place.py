@@ -18,7 +18,6 @@ from florilege.models.occurrences import (
 )
 from florilege.server.answers.query import IdentifyQuery
 from florilege.server.problems import Code, Problem
-from florilege.server.schemas import Warned
 
 REMEMBERED_PLACES = 512
 
@@ -30,7 +29,7 @@ class PlaceEffect(NamedTuple):
     kind: PlaceKind | None = None  # of the thresholds to use; None where the place is not used
     lift: NDArray[np.float64] | None = None  # added to the scaled logits, (classes,)
     in_range: Sequence[bool | None] | None = None  # whether each class was recorded there
-    warnings: tuple[Warned, ...] = ()
+    why_unused: str | None = None
 
     def among(self, classes: NDArray[np.intp]) -> "PlaceEffect":
         """The same for some classes, output indices ``(listed,)``."""
@@ -51,11 +50,7 @@ class PlaceWeights:
     strength: float
 
     def effect(self, query: IdentifyQuery) -> PlaceEffect:
-        """What the place of a query changes.
-
-        Raises:
-            Problem: The parameters name no place, or the bundle has no table of occurrences.
-        """
+        """What the place of a query changes. Raises a `Problem` if it names none that is known."""
         if (query.region, query.latitude, query.longitude) == (None, None, None):
             if query.month is not None or query.date is not None:
                 raise _invalid("month and date need a region, or latitude and longitude")
@@ -77,9 +72,7 @@ class PlaceWeights:
         why = "it gained no hits when the model was calibrated"
         if self.strength:
             why = f"nothing was recorded in the region {place.region[:80]!r}"
-        detail = f"the place of the photo was not used: {why}"
-        warning = Warned(code="place_not_used", detail=detail)
-        return PlaceEffect(place, in_range=in_range, warnings=(warning,))
+        return PlaceEffect(place, in_range=in_range, why_unused=why)
 
 
 def _region(query: IdentifyQuery, occurrences: Occurrences) -> str:
