@@ -23,10 +23,7 @@ from florilege.server.problems import Code, Problem
 from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
 
-MIN_QUEUE, MAX_QUEUE = 16, 300
-"""Bounds of a queue limit that is measured."""
-UNFAMILIAR = "unfamiliar"
-"""The reason that counts rejected photos."""
+MIN_QUEUE, MAX_QUEUE = 16, 300  # bounds of a queue limit that is measured
 
 T = TypeVar("T")
 
@@ -65,11 +62,8 @@ class PendingRequest(Generic[T]):
         if self.abandoned.is_set():
             raise _ClientLeft
         if monotonic() > self.deadline:
-            raise Problem(
-                Code.QUEUE_TIMEOUT,
-                "the photo waited too long in the queue; try again",
-                retry_after=1,
-            )
+            detail = "the photo waited too long in the queue; try again"
+            raise Problem(Code.QUEUE_TIMEOUT, detail, retry_after=1)
 
 
 class Engine:
@@ -158,8 +152,7 @@ class Engine:
     def submit(self, job: PendingRequest[T]) -> asyncio.Future[T]:
         """Queue a job, or raise a `Problem` if the queue is full or the server is stopping.
 
-        The future raises a `Problem` if the photos cannot be answered, and `_ClientLeft` if the job
-        is abandoned while it waits.
+        The future raises `_ClientLeft` if the job is abandoned while it waits.
         """
         size = len(job.photos)
         if self.depth > 0 and self.depth + size > self.queue_limit:
@@ -201,23 +194,22 @@ class Engine:
 
     def observe(self, outcome: Outcome) -> None:
         """Count one prediction set and publish its logits to the listeners."""
-        result = outcome.answer
-        verdict = result.rejection.verdict
-        self.metrics.verdicts.labels(verdict).inc()
+        result, metrics = outcome.answer, self.metrics
+        verdict, size = result.rejection.verdict, result.set.size
+        metrics.verdicts.labels(verdict).inc()
         if verdict == "rejected":
-            self.metrics.rejected.labels(UNFAMILIAR).inc()
+            metrics.rejected.labels("unfamiliar").inc()
         if result.model is self.pipeline.model:  # not of a replaced bundle
-            self.publisher.publish(
-                AnsweredRequest(logits=outcome.logits, restricted=outcome.restricted)
-            )
-        if result.set.size == 0:
-            self.metrics.empty_sets.inc()
+            answered = AnsweredRequest(logits=outcome.logits, restricted=outcome.restricted)
+            self.publisher.publish(answered)
+        if size == 0:
+            metrics.empty_sets.inc()
         if outcome.restricted:
-            self.metrics.restricted_set_size.observe(result.set.size)
+            metrics.restricted_set_size.observe(size)
         else:
-            self.metrics.set_size.observe(result.set.size)
+            metrics.set_size.observe(size)
             if result.results and result.results[0].rank == 1:
-                self.metrics.top_score.observe(result.results[0].score)
+                metrics.top_score.observe(result.results[0].score)
 
     def seconds_of_work(self) -> int:
         """Estimated whole seconds until the current queue is processed, at least one."""
@@ -242,6 +234,5 @@ async def _retire(old: Pipeline, jobs: set[asyncio.Future[Any]]) -> None:
 
 
 def _draining() -> Problem:
-    return Problem(
-        Code.DRAINING, "this server is stopping; try again, another one may answer", retry_after=1
-    )
+    detail = "this server is stopping; try again, another one may answer"
+    return Problem(Code.DRAINING, detail, retry_after=1)

@@ -10,8 +10,7 @@ from contextlib import suppress
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 LARGE_BYTES = 4 * 2**20
 """Blocks of every large picture are larger; those of a phone's JPEG are smaller."""
-KEPT_BYTES = 16 * 2**20
-"""Free bytes kept at the end of a heap, one heap per thread; a photo takes about half."""
+KEPT_BYTES = 16 * 2**20  # free, at the end of the heap of each thread; a photo takes about half
 
 
 def tune_malloc() -> None:

@@ -120,7 +120,6 @@ class Reloader:
         engine.metrics.reloads.labels(outcome).inc()
 
     def _open_warm(self) -> tuple[Pipeline, BundleInfo]:
-        """Open the bundle and warm it up."""
         pipeline = pipeline_of(self.engine.settings)
         try:
             if pipeline.model != self.engine.pipeline.model:
@@ -132,7 +131,6 @@ class Reloader:
 
 
 def pipeline_of(settings: Settings) -> Pipeline:
-    """Open the bundle that the settings name."""
     return open_pipeline(
         settings.bundle,
         device=settings.device,

@@ -121,8 +121,7 @@ async def identify(
     """
     localized_query = query.localized(request.headers.get("accept-language", ""))
     answer, headers = await answer_request(request, engine, localized_query)
-    body = await render(engine, answer, partial(Answer.model_dump_json, by_alias=True))
-    return Response(body, media_type="application/json", headers=headers)
+    return await render(engine, answer, headers, partial(Answer.model_dump_json, by_alias=True))
 
 
 @router.post(
@@ -141,8 +140,8 @@ async def survey(
     in most tiles first. The figures in `tiles` hold for one tile; no figure holds for the list.
     """
     answer, headers = await survey_request(request, engine, query)
-    body = await render(engine, answer, partial(SurveyAnswer.model_dump_json, by_alias=True))
-    return Response(body, media_type="application/json", headers=headers)
+    to_json = partial(SurveyAnswer.model_dump_json, by_alias=True)
+    return await render(engine, answer, headers, to_json)
 
 
 @router.post(
@@ -158,8 +157,7 @@ async def embeddings(
 
     They tell how alike photos look to the network. Compare only those of the same `model`.
     """
-    body, headers = await embed_request(request, engine, base64=query.base64)
-    return Response(body, media_type="application/json", headers=headers)
+    return await embed_request(request, engine, base64=query.base64)
 
 
 @router.get("/v1/model", response_model=ModelCard)

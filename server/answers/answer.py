@@ -16,6 +16,7 @@ from florilege.calibration.rules import RULES
 from florilege.calibration.scores import logits_among
 from florilege.models.classes import ClassInfo
 from florilege.models.occurrences import Place, PlaceKind
+from florilege.server import schemas
 from florilege.server.answers.cautions import warnings_about
 from florilege.server.answers.class_list import TaxonTable
 from florilege.server.answers.common_names import fallback_chain
@@ -23,40 +24,29 @@ from florilege.server.answers.place import PLACE_UNKNOWN, PlaceEffect
 from florilege.server.answers.query import LocalizedQuery
 from florilege.server.answers.restriction import Restriction
 from florilege.server.problems import Code, Problem
-from florilege.server.schemas import (
-    Answer,
-    Model,
-    Query,
-    Rejection,
-    Result,
-    Rollup,
-    SetInfo,
-    Verdict,
-)
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-Logits = Mapping[str, NDArray[np.float32]]
-"""Outputs of the network by head, each ``(photos, classes)``."""
+Logits = Mapping[str, NDArray[np.float32]]  # by head, each ``(photos, classes)``
 
 RANKS: Final[tuple[Literal["genus", "family"], ...]] = ("genus", "family")
-NOT_JUDGED = Rejection(verdict="not_judged", method=None, value=None, threshold=None)
+NOT_JUDGED = schemas.Rejection(verdict="not_judged", method=None, value=None, threshold=None)
 
 
 def answer(
     logits: Logits,
     query: LocalizedQuery,
     record: CalibrationRecord,
-    rejection: Rejection,
+    rejection: schemas.Rejection,
     *,
     taxa: TaxonTable,
-    model: Model,
+    model: schemas.Model,
     answer_id: str,
     restriction: Restriction | None = None,
     always: Collection[str] = (),
     effect: PlaceEffect = PLACE_UNKNOWN,
     none_of_these: bool | None = None,
-) -> tuple[Answer, Mask]:
+) -> tuple[schemas.Answer, Mask]:
     """The prediction set of one organism, seen on one or several photos.
 
     ``rejection`` is the verdict of `judge`; ``always`` holds ids of classes to report whatever they
@@ -73,10 +63,8 @@ def answer(
         served = logits_among(served, restriction.classes)  # (photos, listed), like all below
         effect = effect.among(restriction.classes)
     scores = point.fused_scores(served, effect.lift)  # (classes,)
-    inside = point.sets(scores[np.newaxis])[0]  # (classes,)
-    rejected = rejection.verdict == "rejected"
-    if rejected:
-        inside = np.zeros_like(inside)
+    accepted = rejection.verdict != "rejected"
+    inside = point.sets(scores[np.newaxis])[0] & accepted  # (classes,)
     ranking = point.rank_by(scores)
     members = _best_first(ranking, inside)
     size = len(members)
@@ -92,7 +80,7 @@ def answer(
         in_range=effect.in_range,
         always=always,
     )
-    prediction = Answer(
+    prediction = schemas.Answer(
         id=answer_id,
         model=model,
         query=_resolved_query(point, query, photos, restriction, effect.place),
@@ -101,7 +89,7 @@ def answer(
             query,
             size=size,
             none_of_these=none_of_these,
-            calibrated=calibrated and not rejected,
+            calibrated=calibrated and accepted,
             truncated=sum(each.in_set for each in results) < size,
         ),
         best_match=infos[members[0]].scientific_name if members else None,
@@ -130,9 +118,9 @@ def _resolved_query(
     photos: int,
     restriction: Restriction | None,
     place: Place | None,
-) -> Query:
+) -> schemas.Query:
     """The query, with every default filled in."""
-    return Query.of(
+    return schemas.Query.of(
         point,
         images=photos,
         lang=query.languages[0],
@@ -150,14 +138,14 @@ def _set_info(
     size: int,
     calibrated: bool,
     **fields: bool | None,
-) -> SetInfo:
+) -> schemas.SetInfo:
     """How the set was drawn; figures and statement only if they are ``calibrated``."""
     figures = {
         **point.estimates,
         "least_coverage": point.least_coverage,
         "statement": statement(point, query.languages, empty=size == 0),
     }
-    return SetInfo.of(
+    return schemas.SetInfo.of(
         point,
         head=point.table.head,
         score_kind=point.table.score_kind,
@@ -180,7 +168,7 @@ def _results(
     marginals: Sequence[float | None],
     in_range: Sequence[bool | None] | None,
     always: Collection[str],
-) -> list[Result]:
+) -> list[schemas.Result]:
     """The classes to report of the ``ranked`` ones, of which the first ``size`` are the set."""
     ranks = list(enumerate(ranked, start=1))
     listed = ranks if "scores" in query.include else ranks[:size]
@@ -192,7 +180,7 @@ def _results(
         listed = sorted(required.union(listed))
     chain = fallback_chain(query.languages)
     return [
-        Result(
+        schemas.Result(
             rank=rank,
             class_id=infos[index].id,
             score=float(scores[index]),
@@ -219,7 +207,7 @@ def judge(
     *,
     features: NDArray[np.float32] | None = None,
     reference: Reference | None = None,
-) -> Rejection:
+) -> schemas.Rejection:
     """Judge whether the photos show one of the classes.
 
     If the record's rule needs ``features``, ``(photos, dimensions)``, and their ``reference``, but
@@ -231,8 +219,8 @@ def judge(
     if rule is None:
         return NOT_JUDGED
     value, suspect = rule.verdict(logits[rule.head], features, reference)
-    unfamiliar: Verdict = "rejected" if query.reject else "suspect"
-    return Rejection(
+    unfamiliar: schemas.Verdict = "rejected" if query.reject else "suspect"
+    return schemas.Rejection(
         verdict=unfamiliar if suspect else "accepted",
         method=rule.method,
         value=value,
@@ -296,14 +284,16 @@ def _marginals(
     return top_k_marginals(point.scaled(logits), k).mean(axis=0).tolist()  # type: ignore[no-any-return]  # NumPy's
 
 
-def roll_up(classes: Sequence[ClassInfo], scores: Floats, members: Sequence[int]) -> list[Rollup]:
+def roll_up(
+    classes: Sequence[ClassInfo], scores: Floats, members: Sequence[int]
+) -> list[schemas.Rollup]:
     """The genera, then the families, of the classes in a set, best first.
 
     The score of a group is its share of the ``scores`` of all ``classes``, ``(classes,)``, none
     negative: with softmax the plain sum, with sigmoid, whose scores do not sum to one, it stays
     between 0 and 1. ``members`` are the indices of the classes in the set.
     """
-    groups: list[Rollup] = []
+    groups: list[schemas.Rollup] = []
     for rank in RANKS:
         names = [getattr(item, rank) for item in classes]
         inside = {names[index] for index in members}
@@ -314,7 +304,7 @@ def roll_up(classes: Sequence[ClassInfo], scores: Floats, members: Sequence[int]
         sums.pop(None, None)
         covers, total = len(inside) == 1, float(scores.sum()) or 1.0
         rollups = [
-            Rollup(rank=rank, name=name, score=min(1.0, part / total), covers_set=covers)
+            schemas.Rollup(rank=rank, name=name, score=min(1.0, part / total), covers_set=covers)
             for name, part in sums.items()
         ]
         groups += sorted(rollups, key=lambda group: (-group.score, group.name))

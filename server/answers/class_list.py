@@ -68,7 +68,7 @@ class TaxonTable:
         return texts
 
     def _info(self, class_id: str) -> ClassInfo:
-        return self.classes[self.classes.index_of[class_id]]
+        return self.classes.items[self.classes.index_of[class_id]]
 
     def _make_entry(self, class_id: str, language: str) -> bytes:
         taxon, count = self._taxon(class_id, language), self._info(class_id).training_count

@@ -9,8 +9,7 @@ from PIL import Image
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import LocalizedQuery
 
-SAMPLE = (1024, 768)
-"""Width and height of the photo."""
+SAMPLE = (1024, 768)  # width and height of the photo
 
 
 def warm_up(pipeline: Pipeline) -> float:

@@ -22,8 +22,7 @@ log = logging.getLogger("florilege.server")
 
 ROWS_AT_ONCE, MOST_WAIT_S = 64, 1.0
 """Photos to process together, and how long the first of them waits for the others."""
-MAX_RECENT_PHOTOS = 10_000
-"""Photos remembered to recognise repeats; the least recent is forgotten."""
+MAX_RECENT_PHOTOS = 10_000  # remembered to recognise repeats
 SAVE_EVERY_S = 60.0
 
 
@@ -69,7 +68,6 @@ class DriftWatch:
                 timer.start()
 
     def close(self) -> None:
-        """Process the last photos and save the state."""
         with self._lock:
             self._process()
             self._save()

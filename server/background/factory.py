@@ -58,19 +58,17 @@ class ScoreLogListener:
         self._failing = False
 
     def on_answer(self, answered: AnsweredRequest) -> None:
-        """Append the photos of one request."""
+        failed = False
         try:
             self._writer.append(answered.logits)
         except OSError as error:
+            failed = True
             if not self._failing:
                 log.warning("the score log cannot be written: %s", error)
-            self._failing = True
-        else:
-            self._failing = False
-        self._photos.labels("failed" if self._failing else "written").inc(len(answered.logits))
+        self._failing = failed
+        self._photos.labels("failed" if failed else "written").inc(len(answered.logits))
 
     def close(self) -> None:
-        """Close the file."""
         self._writer.close()
 
 

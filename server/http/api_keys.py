@@ -35,11 +35,7 @@ class RateCounter:
         self._limiter = MovingWindowRateLimiter(MemoryStorage())
 
     def count(self, rate: RateLimitItem, client: str) -> dict[str, str]:
-        """Count one request, and return the rate limit headers.
-
-        Raises:
-            Problem: There are too many requests for this rate.
-        """
+        """Count one request; returns the rate limit headers. Raises a `Problem` at too many."""
         within_rate = self._limiter.hit(rate, client)
         reset, remaining = self._limiter.get_window_stats(rate, client)
         seconds = max(1, math.ceil(reset - time.time()))
@@ -70,19 +66,14 @@ class _ApiKey:
 class ApiKeys:
     """The keys of a file, and how often each was used.
 
-    Args:
-        path: One key per line: ``NAME SHA256 [RATE]``, such as ``app 9f86... 60/minute``; ``#``
-            starts a comment.
-
-    Raises:
-        UsageError: It cannot be read, holds no key, or has invalid lines, which are named.
+    The file has one key per line: ``NAME SHA256 [RATE]``, such as ``app 9f86... 60/minute``; ``#``
+    starts a comment. Raises `UsageError` if it cannot be read, holds no key, or has invalid lines,
+    which are named.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._rates = RateCounter("key")
-        self._by_hash: Mapping[str, _ApiKey] = {}
-        self.read()
+        self._path, self._rates = path, RateCounter("key")
+        self._by_hash = _read(path)
 
     def __len__(self) -> int:
         return len(self._by_hash)
@@ -96,13 +87,8 @@ class ApiKeys:
     ) -> tuple[str, dict[str, str]]:
         """Count one request; returns the name of its key and its rate limit headers.
 
-        Args:
-            headers: Of the request; they may hold the key.
-            address_key: A key in the address of the request, which goes first.
-
-        Raises:
-            Problem: There is no key, or it is not in the file, or there are too many requests for
-                its rate.
+        ``address_key`` is a key in the address of the request, which precedes one in ``headers``.
+        Raises a `Problem` if there is no key, if it is not in the file, or at too many requests.
         """
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         in_header = bearer.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
@@ -158,12 +144,8 @@ def _key(words: list[str]) -> _ApiKey | None:
 
 
 async def check_key(request: Request) -> None:
-    """Refuse a request without a valid key, if keys are required.
-
-    Raises:
-        Problem: As `ApiKeys.check`.
-    """
-    _check(request)
+    """Refuse a request without a valid key, if keys are required, as `ApiKeys.check` does."""
+    _check(request, "")
 
 
 async def check_key_in_address(request: Request) -> None:
@@ -171,7 +153,7 @@ async def check_key_in_address(request: Request) -> None:
     _check(request, request.query_params.get("api-key", ""))
 
 
-def _check(request: Request, address_key: str = "") -> None:
+def _check(request: Request, address_key: str) -> None:
     keys: ApiKeys | None = request.app.state.keys
     if keys is not None:
         request.state.key, request.state.rate_limit = keys.check(request.headers, address_key)

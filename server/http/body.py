@@ -20,10 +20,8 @@ PARSED_ON_THE_LOOP = 256 * 1024
 
 MAX_DIGITS = 18
 
-FindPhotos = Callable[[bytes, str], list[bytes]]
-"""Finds the photos of a form, given its bytes and Content-Type."""
-InThread = Callable[[FindPhotos, bytes, str], Awaitable[list[bytes]]]
-"""Calls a `FindPhotos` outside the event loop."""
+FindPhotos = Callable[[bytes, str], list[bytes]]  # given a form and its Content-Type
+InThread = Callable[[FindPhotos, bytes, str], Awaitable[list[bytes]]]  # calls one elsewhere
 
 
 @dataclass
@@ -70,12 +68,9 @@ async def read_images(
     """Read the body and yield its photos; their bytes count as held until the block ends.
 
     The body is one photo, or a form in which ``find`` finds them, ``in_thread`` if it is large.
-    Forms must be parsed one at a time, because each is held twice while it is parsed.
-
-    Raises:
-        ClientDisconnect: The client left.
-        Problem: As `read_body`; or the form is damaged, there is no photo or more than allowed, or
-            too many bytes are held already.
+    Forms must be parsed one at a time, because each is held twice while it is parsed. Raises as
+    `read_body`, and a `Problem` if the form is damaged, there is no photo or more than allowed, or
+    too many bytes are held already.
     """
     limit, deadline_s = settings.max_body_bytes, settings.upload_deadline_s
     with upload_budget.hold() as count:
@@ -95,16 +90,13 @@ async def read_body(
 ) -> bytes:
     """Read a whole body; ``count`` gets the size of each chunk and may refuse it.
 
-    Raises:
-        ClientDisconnect: The client left.
-        Problem: The declared or actual size exceeds ``limit`` bytes, the body is not complete at
-            the deadline, or the Content-Length is invalid.
+    Raises `ClientDisconnect` if the client left, and a `Problem` if the declared or actual size
+    exceeds ``limit`` bytes, the body is late, or the Content-Length is invalid.
     """
     declared = request.headers.get("content-length", "0")
     if not declared.isdecimal():
-        raise Problem(
-            Code.MALFORMED_REQUEST, f"Content-Length must be a number, got {declared[:40]!r}"
-        )
+        detail = f"Content-Length must be a number, got {declared[:40]!r}"
+        raise Problem(Code.MALFORMED_REQUEST, detail)
     if len(declared) > MAX_DIGITS or int(declared) > limit:
         raise _too_large(limit)
     body = bytearray()

@@ -28,8 +28,6 @@ and the event loop reads up to 256 KiB at once."""
 
 
 class Connection(H11Protocol):
-    """See the module."""
-
     is_refused = False
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -37,7 +35,6 @@ class Connection(H11Protocol):
         self.conn = _LimitedConnection(h11.SERVER, MAX_HEAD_BYTES)
 
     def data_received(self, data: bytes) -> None:
-        """Read data; drop it after a refusal."""
         if not self.is_refused:
             super().data_received(data)
 

@@ -7,7 +7,7 @@ from functools import partial
 from time import monotonic
 from typing import Final, TypeVar
 
-from fastapi import Request
+from fastapi import Request, Response
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
@@ -31,14 +31,9 @@ async def answer_request(
 ) -> tuple[Answer, dict[str, str]]:
     """Answer a query about the photos of a request, which ``find`` finds in its form.
 
-    Returns:
-        The answer, and the headers that go with it.
-
-    Raises:
-        ClientDisconnect: The client left.
-        Problem: It cannot be answered. If the query alone shows this, the body is not read.
+    Returns the answer and its headers. Raises `ClientDisconnect` if the client left, and a
+    `Problem` if it cannot be answered; if the query alone shows this, the body is not read.
     """
-    engine.check_accepting()
     await check_query(engine, query)
 
     def work(pipeline: Pipeline, photos: Sequence[bytes], job: PendingRequest[Outcome]) -> Outcome:
@@ -60,13 +55,8 @@ async def answer_request(
     return outcome.answer, headers
 
 
-async def embed_request(
-    request: Request, engine: Engine, *, base64: bool
-) -> tuple[str, dict[str, str]]:
-    """The `Embeddings` of the photos of a request as JSON, and the headers that go with it.
-
-    Raises as `answer_request`.
-    """
+async def embed_request(request: Request, engine: Engine, *, base64: bool) -> Response:
+    """The `Embeddings` of the photos of a request. Raises as `answer_request`."""
     engine.check_accepting()
     _demand_features(engine.pipeline)
 
@@ -84,7 +74,7 @@ async def embed_request(
         ).model_dump_json()
 
     body, _, headers = await process_photos(request, engine, work)
-    return body, headers
+    return Response(body, headers=headers, media_type="application/json")
 
 
 def _demand_features(pipeline: Pipeline) -> None:
@@ -94,7 +84,8 @@ def _demand_features(pipeline: Pipeline) -> None:
 
 
 async def check_query(engine: Engine, query: LocalizedQuery) -> None:
-    """Raise the `Problem` of a query that no photo can satisfy."""
+    """Raise the `Problem` of a query that no photo can satisfy, or of a server that takes none."""
+    engine.check_accepting()
     if query.only is None and query.always is None:
         engine.pipeline.check_query(query)
     else:  # thousands of classes may be named, or misspelt
@@ -106,12 +97,7 @@ async def process_photos(
 ) -> tuple[T, Sequence[bytes], dict[str, str]]:
     """Read the photos of a request and do ``work`` on them in the queue.
 
-    Returns:
-        What the work returns, the photos, and the headers of the answer.
-
-    Raises:
-        ClientDisconnect: The client left.
-        Problem: As `read_images`, `Engine.submit` and ``work``.
+    Returns what the work returns, the photos, and the headers of the answer.
     """
     upload_budget: UploadBudget = request.app.state.upload_budget
     received = read_images(
@@ -150,8 +136,12 @@ async def _until_disconnect(receive: Receive) -> None:
         pass
 
 
-async def render(engine: Engine, answer: Answer, to_json: Callable[[Answer], str]) -> str:
+async def render(
+    engine: Engine, answer: Answer, headers: dict[str, str], to_json: Callable[[Answer], str]
+) -> Response:
     """Serialise an answer; a long one outside the event loop."""
     if len(answer.results) <= RENDERED_ON_THE_LOOP:
-        return to_json(answer)
-    return await engine.in_side_thread(to_json, answer)
+        body = to_json(answer)
+    else:
+        body = await engine.in_side_thread(to_json, answer)
+    return Response(body, headers=headers, media_type="application/json")

@@ -50,8 +50,6 @@ SAFETY = encode_headers(
 
 
 class RequestMiddleware:
-    """Wraps the application; see the module."""
-
     def __init__(
         self,
         app: ASGIApp,
@@ -66,7 +64,6 @@ class RequestMiddleware:
         self.traces = traces
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection event."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -160,7 +157,6 @@ class _Exchange:
             remaining -= len(message.get("body", b""))
 
     def _count(self, seconds: float) -> None:
-        """Count, log and trace the request."""
         metrics, state = self.outer.metrics, self.scope["state"]
         route = getattr(self.scope.get("route"), "path", "unknown")
         method = self.method if self.method in METHODS else "other"

@@ -27,9 +27,8 @@ class _Parts:
 
     def on_part_begin(self) -> None:
         if len(self.parts) >= MAX_PARTS:
-            raise Problem(
-                Code.MALFORMED_REQUEST, f"a form may have {MAX_PARTS} parts", limit=MAX_PARTS
-            )
+            detail = f"a form may have {MAX_PARTS} parts"
+            raise Problem(Code.MALFORMED_REQUEST, detail, limit=MAX_PARTS)
         self._headers, self._chunks = {}, []
 
     def on_header_field(self, data: bytes, start: int, end: int) -> None:
@@ -48,9 +47,8 @@ class _Parts:
     def on_part_end(self) -> None:
         _, options = parse_options_header(self._headers.get(b"content-disposition", b""))
         if b"name" not in options:
-            raise Problem(
-                Code.MALFORMED_REQUEST, "every part of the form needs a name in Content-Disposition"
-            )
+            detail = "every part of the form needs a name in Content-Disposition"
+            raise Problem(Code.MALFORMED_REQUEST, detail)
         name = options[b"name"].decode("utf-8", "replace")
         empty_file_input = options.get(b"filename") == b"" and not any(self._chunks)
         if not empty_file_input:  # browsers send such a part for a file input left empty
@@ -63,9 +61,7 @@ class _Parts:
 def images_of_form(body: bytes, content_type: str) -> list[bytes]:
     """The contents of the parts named ``images``, in order.
 
-    Raises:
-        Problem: As `parts_of_form`; or no part is named ``images``, or one beside the photos has
-            another name.
+    Raises a `Problem` as `parts_of_form`, and if no part or not every part has this name.
     """
     parts = parts_of_form(body, content_type)
     others = sorted({name for name, _ in parts if name != FIELD})
@@ -90,15 +86,12 @@ def images_of_form(body: bytes, content_type: str) -> list[bytes]:
 def parts_of_form(body: bytes, content_type: str) -> list[tuple[str, bytes]]:
     """Name and content of every part, in order.
 
-    Raises:
-        Problem: The boundary is missing, or the body does not follow it.
+    Raises a `Problem` if the boundary is missing or the body does not follow it.
     """
-    _, options = parse_options_header(content_type)
-    boundary = options.get(b"boundary")
+    boundary = parse_options_header(content_type)[1].get(b"boundary")
     if not boundary:
-        raise Problem(
-            Code.MALFORMED_REQUEST, "the Content-Type multipart/form-data lacks its boundary"
-        )
+        detail = "the Content-Type multipart/form-data lacks its boundary"
+        raise Problem(Code.MALFORMED_REQUEST, detail)
     parts = _Parts()
     try:
         callbacks: Any = {name: getattr(parts, name) for name in _CALLBACKS}

@@ -167,8 +167,7 @@ async def plantnet_identify(
         root=str(request.base_url),
         remaining=_rate_of(request)[1],
     )
-    body = await render(engine, answer, shape)
-    return Response(body, media_type="application/json", headers=headers)
+    return await render(engine, answer, headers, shape)
 
 
 @plantnet_router.get("/v2/projects", response_model=list[PlantNetProject])

@@ -26,13 +26,8 @@ async def survey_request(
     """Answer a query about the tiles of a photo; also returns the headers.
 
     As many tiles as there are threads are in the queue at once, so that other requests wait for one
-    tile, not for a survey.
-
-    Raises:
-        ClientDisconnect: The client left.
-        Problem: It cannot be answered, or the queue is full when the next tiles join it.
+    tile, not for a survey. Raises as `answer_request`, also if the queue is full for later tiles.
     """
-    engine.check_accepting()
     localized_query = query.localized(request.headers.get("accept-language", ""))
     await check_query(engine, localized_query)
 
@@ -56,8 +51,7 @@ async def survey_request(
             boxes = plot.boxes[start : start + at_once]
             tiles = [_submit_tile(engine, pipeline, plot, box, localized_query) for box in boxes]
             answers += await asyncio.gather(*tiles)
-    answer_id = request.state.id
-    result = await engine.in_side_thread(survey_answer, plot, answers, query, answer_id)
+    result = await engine.in_side_thread(survey_answer, plot, answers, query, request.state.id)
     return result, headers
 
 

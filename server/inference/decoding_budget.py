@@ -33,10 +33,6 @@ class PixelBudget:
         self._turns: deque[object] = deque()
         self._changed = threading.Condition()
 
-    @property
-    def waiting(self) -> int:
-        return len(self._turns)
-
     @contextmanager
     def hold(self, pixels: int, check: Callable[[], None] = lambda: None) -> Iterator[None]:
         """Wait until ``pixels`` fit the budget, and hold them until the block ends.

@@ -52,11 +52,8 @@ def predict_batch(
 ) -> None:
     """Answer all observations, and print a summary to stderr.
 
-    Raises:
-        UsageError: The bundle is not calibrated for ``query``, or there is an interrupted run that
-            had other options or that ``batch`` does not resume.
-        BundleError: Embeddings are requested, but the network gives no features.
-        SomeInputsFailed: Some photos cannot be used.
+    Raises `UsageError` if the bundle is not calibrated for ``query`` or the output cannot be
+    resumed, `BundleError` if the network gives no features, `SomeInputsFailed` at the end.
     """
     _check_possible(pipeline, query, batch)
     with ExitStack() as stack:
@@ -210,7 +207,6 @@ def _print(lines: Iterator[Line], batch: BatchSettings, *, common_names: bool) -
 def _print_summary(
     tally: Tally, observations: Sequence[Observation], batch: BatchSettings, *, resumed: bool
 ) -> None:
-    """Print the totals and the files that were written."""
     photos = count_photos(observations)
     total, failed = f"{photos:,} photos", f"{tally.failed:,} failed"
     if batch.group_by is not None:

@@ -19,8 +19,7 @@ from florilege.files import write_atomic
 from florilege.server.predict.photos import Observation, count_photos, display_path
 from florilege.server.predict.resumable_output import Tally, write_all
 
-WriteRows = Callable[[NDArray[np.float32]], None]
-"""Writes the rows of the next observation, ``(photos, dimensions)``."""
+WriteRows = Callable[[NDArray[np.float32]], None]  # of the next observation, (photos, dimensions)
 
 
 @contextmanager

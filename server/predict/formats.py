@@ -58,7 +58,6 @@ ROWS_AT_ONCE: Final = 2**15
 
 
 def json_text(line: Line) -> str:
-    """One line of JSON."""
     return json.dumps(line, ensure_ascii=False) + "\n"
 
 

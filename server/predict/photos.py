@@ -20,12 +20,10 @@ class Observation:
 
 
 def count_photos(observations: Iterable[Observation]) -> int:
-    """The number of photos of all observations."""
     return sum(len(observation.photos) for observation in observations)
 
 
-Group = Path | tuple[Path, str] | None
-"""What photos of one plant share: their folder, or a manifest and the value of its column."""
+Group = Path | tuple[Path, str] | None  # a folder, or a manifest and a cell of it
 
 
 def display_path(path: Path) -> str:
@@ -84,7 +82,6 @@ def _name(group: Group | int) -> str | None:
 
 
 def _rows(manifest: Path, column: str | None) -> Iterator[tuple[Path, Group]]:
-    """The photos of a manifest."""
     table = read_table(manifest)
     for name in ["path"] if column is None else ["path", column]:
         if name not in table:

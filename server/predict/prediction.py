@@ -42,10 +42,8 @@ set takes twice as long.
 PHOTO_FAILED: Final = "photo_failed"
 """Code of the warning that a photo of the plant cannot be used."""
 
-BatchQuery = LocalizedQuery | SurveyQuery
-"""About observations, or about the tiles of each photo."""
-Line = dict[str, Any]
-"""One observation as a JSON object: the answer as over HTTP, with its photos."""
+BatchQuery = LocalizedQuery | SurveyQuery  # about observations, or about the tiles of each photo
+Line = dict[str, Any]  # an answer as over HTTP, with its photos
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +116,6 @@ def _predict_some(
 def _run_network(
     pipeline: Pipeline, observation: Observation, features: bool
 ) -> list[Outputs | Problem]:
-    """The outputs for each photo, or its problem."""
     outputs: list[Outputs | Problem] = []
     for path in observation.photos if features else observation.photos[:MAX_IMAGES]:
         try:

@@ -21,8 +21,7 @@ from florilege.server.predict.formats import SUSPECT, json_text
 from florilege.server.predict.prediction import PHOTO_FAILED, Line
 from florilege.server.settings import MAX_IMAGES
 
-Options = Mapping[str, Any]
-"""What must not change when a run is resumed: plain JSON values by name."""
+Options = Mapping[str, Any]  # what must not change: plain JSON values by name
 Convert = Callable[[Iterator[Line], BinaryIO], None]
 
 
@@ -95,12 +94,10 @@ class ResumableOutput:
             self._append(self.options)
 
     def add(self, line: Line) -> None:
-        """Write the line of the next observation."""
         assert self._lines is not None
         write_all(self._lines, json_text(line).encode())
 
     def finish(self) -> None:
-        """Turn the lines into the output."""
         assert self._lines is not None
         os.fsync(self._lines.fileno())
         if self._totals is None:
