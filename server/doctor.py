@@ -64,10 +64,7 @@ def examine() -> dict[str, Any]:
 
 
 def time_runtimes(bundle: Path) -> list[dict[str, Any]]:
-    """Measure the CPU time per photo of a bundle's network in each runtime.
-
-    Runtimes take turns, so that other load affects all of them equally.
-    """
+    """Measure the CPU time per photo of a network in each runtime; they take turns."""
     opened = open_bundle(bundle)
     side = opened.preprocess.image_size
     image = np.random.default_rng(0).integers(0, 256, (1, side, side, 3), dtype=np.uint8)

@@ -13,10 +13,7 @@ from florilege.server.settings import LogFormat, LogLevel
 
 
 class _LineFormatter(logging.Formatter):
-    """``TIME LEVEL message name=value ...``, or all that as one JSON object a line.
-
-    The names and values are the record's ``fields``.
-    """
+    """``TIME LEVEL message name=value ...``, or one JSON object; the names are ``fields``."""
 
     def __init__(self, form: LogFormat) -> None:
         super().__init__()

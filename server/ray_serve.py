@@ -22,11 +22,8 @@ def application(arguments: dict[str, Any]) -> Any:
     """A Ray Serve application; ``arguments`` are the settings of `florilege serve`, by name.
 
     A replica has one thread by default, or ``threads``, and one core for each. The number of
-    replicas is set in the configuration file of Ray Serve, ``deploy/ray/serve.yaml``.
-
-    Raises:
-        ValueError: A setting cannot be used.
-        UsageError: The extra `ray` is not installed, or a setting needs a single process.
+    replicas is set in the configuration file of Ray Serve, ``deploy/ray/serve.yaml``. Raises
+    `UsageError` without the extra `ray`, or if a setting needs a single process.
     """
     demand_ray()
     from ray import serve

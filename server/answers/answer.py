@@ -47,12 +47,11 @@ def answer(
     effect: PlaceEffect = PLACE_UNKNOWN,
     none_of_these: bool | None = None,
 ) -> tuple[schemas.Answer, Mask]:
-    """The prediction set of one organism, seen on one or several photos.
+    """The prediction set of one organism, on one or several photos, and its mask, ``(classes,)``.
 
     ``rejection`` is the verdict of `judge`; ``always`` holds ids of classes to report whatever they
-    score; ``none_of_these`` says whether the set holds "none of these", None if unknown. Also
-    returns a mask of the classes in the set, ``(classes,)``. Raises a `Problem` as
-    `operating_point` does.
+    score; ``none_of_these`` says whether the set holds "none of these", None if unknown. Raises a
+    `Problem` as `operating_point` does.
     """
     photos = len(next(iter(logits.values())))
     point, calibrated = operating_point(record, query, photos, restriction, effect.kind)

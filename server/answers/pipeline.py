@@ -80,10 +80,7 @@ class Pipeline:
         check: Callable[[], None] = lambda: None,
         recall: Recall = lambda _, run: run(),
     ) -> Outcome:
-        """The prediction set of one organism, from its encoded pictures, at least one.
-
-        Raises a `Problem` as `all_outputs` and `decide`.
-        """
+        """The prediction set of one organism, from its encoded pictures, at least one."""
         rows = self.all_outputs(photos, stages=stages, check=check, recall=recall)
         return self.decide(rows, query, answer_id, stages=stages)
 
@@ -99,8 +96,7 @@ class Pipeline:
         """The `outputs` of each picture.
 
         ``stages`` gets the time of each stage. ``check`` is called before each photo and while one
-        waits to be decoded; it may raise to stop the work. Raises a `Problem` if a photo cannot be
-        used.
+        waits to be decoded; it may raise to stop the work.
         """
         rows = []
         for number, photo in enumerate(photos, start=1):
@@ -178,8 +174,8 @@ class Pipeline:
     ) -> Outputs:
         """Run the network on one picture, encoded or decoded.
 
-        ``number`` is its position among several, for the `Problem` of one that cannot be used. The
-        outputs hold features if the record needs them or ``features`` is set.
+        The outputs hold features if the record needs them or ``features`` is set. Raises a
+        `Problem` if the picture cannot be used; ``number`` is its position among several.
         """
         started, size, most = perf_counter(), 0, self.max_pixels
         try:
@@ -218,12 +214,9 @@ def open_pipeline(
     """Open and verify a bundle, and load its network.
 
     ``runtime`` is by default the one that the bundle was last calibrated for. ``lists`` are
-    arguments of `read_lists`. With ``batches`` a GPU runs the network on batches of photos.
-
-    Raises:
-        BundleError: It is damaged, or was never calibrated.
-        DataError: A list cannot be used.
-        UsageError: Two lists have the same name, or the runtime cannot be used here.
+    arguments of `read_lists`. With ``batches`` a GPU runs the network on batches of photos. Raises
+    `BundleError` if it is damaged or was never calibrated, `DataError` or `UsageError` if a list or
+    the runtime cannot be used.
     """
     bundle = open_bundle(path)
     record = read_record(bundle, runtime)

@@ -25,10 +25,7 @@ SITE_BITS: Final = 64  # of an IPv6 address; one client has all addresses of thi
 
 
 class RateCounter:
-    """Counts the requests of each client in a moving window, in this process.
-
-    ``what`` names the client in messages and headers.
-    """
+    """Counts the requests of each client, a ``what``, in a moving window of this process."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -67,8 +64,7 @@ class ApiKeys:
     """The keys of a file, and how often each was used.
 
     The file has one key per line: ``NAME SHA256 [RATE]``, such as ``app 9f86... 60/minute``; ``#``
-    starts a comment. Raises `UsageError` if it cannot be read, holds no key, or has invalid lines,
-    which are named.
+    starts a comment. Raises `UsageError` if it cannot be read or has no key or invalid lines.
     """
 
     def __init__(self, path: Path) -> None:

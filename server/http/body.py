@@ -33,10 +33,7 @@ class UploadBudget:
 
     @contextmanager
     def hold(self) -> Iterator[Callable[[int], None]]:
-        """Yield a function that counts more bytes, or raises a `Problem` if they do not fit.
-
-        They count until the block ends.
-        """
+        """Yield a function that counts bytes until the block ends; a `Problem` of too many."""
         total = 0
 
         def count(size: int) -> None:
@@ -69,8 +66,7 @@ async def read_images(
 
     The body is one photo, or a form in which ``find`` finds them, ``in_thread`` if it is large.
     Forms must be parsed one at a time, because each is held twice while it is parsed. Raises as
-    `read_body`, and a `Problem` if the form is damaged, there is no photo or more than allowed, or
-    too many bytes are held already.
+    `read_body`, and a `Problem` if the photos are too few, too many or more than the budget.
     """
     limit, deadline_s = settings.max_body_bytes, settings.upload_deadline_s
     with upload_budget.hold() as count:

@@ -15,10 +15,7 @@ MEDIA_TYPES = {
 
 
 class CachedResponse:
-    """A response body with its ETag.
-
-    Clients revalidate it each time, or only after ``max_age_s`` seconds.
-    """
+    """A body with its ETag, which clients revalidate each time or after ``max_age_s`` seconds."""
 
     def __init__(
         self,
@@ -34,10 +31,7 @@ class CachedResponse:
         self._tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
 
     def answer(self, request: Request, *, vary: str | None = None) -> Response:
-        """The body, or 304 if ``If-None-Match`` names it.
-
-        Only private caches may keep the response to a request with a key.
-        """
+        """The body, or 304 if ``If-None-Match`` names it; with a key, for private caches only."""
         private = "" if request.state.key is None else "private, "
         headers = {"ETag": self._tag, "Cache-Control": private + self._control}
         if vary is not None:

@@ -59,10 +59,7 @@ class _Parts:
 
 
 def images_of_form(body: bytes, content_type: str) -> list[bytes]:
-    """The contents of the parts named ``images``, in order.
-
-    Raises a `Problem` as `parts_of_form`, and if no part or not every part has this name.
-    """
+    """The contents of the parts named ``images``, in order; a `Problem` if others are there."""
     parts = parts_of_form(body, content_type)
     others = sorted({name for name, _ in parts if name != FIELD})
     quoted = ", ".join(f"`{name[:40]}`" for name in others[:5])
@@ -84,10 +81,7 @@ def images_of_form(body: bytes, content_type: str) -> list[bytes]:
 
 
 def parts_of_form(body: bytes, content_type: str) -> list[tuple[str, bytes]]:
-    """Name and content of every part, in order.
-
-    Raises a `Problem` if the boundary is missing or the body does not follow it.
-    """
+    """Name and content of every part, in order; a `Problem` if the body is damaged."""
     boundary = parse_options_header(content_type)[1].get(b"boundary")
     if not boundary:
         detail = "the Content-Type multipart/form-data lacks its boundary"

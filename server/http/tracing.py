@@ -27,10 +27,7 @@ _ATTRIBUTES = {
 
 
 class RequestTracer:
-    """Creates a span for each request, with a child for each of its stages.
-
-    ``provider`` is a ``TracerProvider`` of OpenTelemetry.
-    """
+    """Creates a span of a ``TracerProvider`` for each request, with a child for each stage."""
 
     def __init__(self, provider: Any) -> None:
         from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_context

@@ -38,13 +38,11 @@ def find_photos(
 
     What ends in ``.csv`` or ``.parquet`` is a manifest: each row names a photo in the column
     ``path``, relative to the manifest's folder. Any other file that is named itself counts as a
-    photo, whatever its extension: the bytes decide the type. ``group_by`` makes one observation
-    of the photos in the same folder (the value ``folder``), or of the rows of a manifest with the
-    same value in this column; a row with an empty cell is an observation of its own.
-
-    Returns:
-        The observations in the order of their first photos, those of a folder sorted by path,
-        whether the photos exist or not; and the files in folders without an image extension.
+    photo, whatever its extension: the bytes decide the type. ``group_by`` makes one observation of
+    the photos in the same folder (the value ``folder``), or of the rows of a manifest with the same
+    value in this column; a row with an empty cell is an observation of its own. Returns the
+    observations in the order of their first photos, those of a folder sorted by path, whether the
+    photos exist or not; and the files in folders without an image extension.
     """
     column = None if group_by == FOLDER else group_by
     photos: list[tuple[Path, Group]] = []

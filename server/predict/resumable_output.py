@@ -68,8 +68,7 @@ class ResumableOutput:
     def begin(self, *, resume: bool) -> None:
         """Start or resume a run; `tally` then counts the finished observations.
 
-        Raises `UsageError` if there is a run to resume without ``resume``, or it had other options,
-        or its answers are missing.
+        Raises `UsageError` if the run cannot be resumed, or must be and ``resume`` is not set.
         """
         size = self._read_part()
         fresh = not resume or self._before is None
