@@ -94,8 +94,9 @@ def predict(
 def _batch_query(query: IdentifyQuery, batch: BatchSettings) -> BatchQuery:
     if not batch.tiles:
         return query.localized()
+    tiles = batch.model_dump(include={"tile_size", "tile_stride"}, exclude_none=True)
     try:
-        return SurveyQuery.of(query, tile_size=batch.tile_size, tile_stride=batch.tile_stride)
+        return SurveyQuery(**query.model_dump(exclude_defaults=True), **tiles)
     except ValidationError as error:
         first = error.errors()[0]
         flag = f"--{first['loc'][0]}".replace("_", "-")

@@ -91,11 +91,9 @@ class Reloader:
         if self.keys is None:
             return
         try:
-            self.keys.read()
+            log.info("read %d keys", self.keys.read())
         except FlorilegeError as error:
             log.error("keeping the current keys: %s", error)
-        else:
-            log.info("read %d keys", len(self.keys))
 
     async def _open_bundle(self) -> None:
         engine, old, outcome = self.engine, self.engine.pipeline, "refused"

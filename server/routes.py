@@ -213,17 +213,15 @@ async def thumbnail(
     """
     _check_class(about, query.class_id)
     if query.class_id not in about.thumbnails:
-        raise Problem(
-            Code.THUMBNAIL_NOT_FOUND, f"there is no picture of the class {query.class_id[:80]!r}"
-        )
+        detail = f"there is no picture of the class {query.class_id[:80]!r}"
+        raise Problem(Code.THUMBNAIL_NOT_FOUND, detail)
     return about.thumbnails[query.class_id].answer(request)
 
 
 def _check_class(about: BundleInfo, class_id: str) -> None:
     if class_id not in about.classes:
-        raise Problem(
-            Code.CLASS_NOT_FOUND, f"no class has the id {class_id[:80]!r}; /v1/classes lists all"
-        )
+        detail = f"no class has the id {class_id[:80]!r}; /v1/classes lists all"
+        raise Problem(Code.CLASS_NOT_FOUND, detail)
 
 
 def _chain(request: Request, lang: str | None) -> list[str]:

@@ -71,12 +71,10 @@ class ApiKeys:
         self._path, self._rates = path, RateCounter("key")
         self._by_hash = _read(path)
 
-    def __len__(self) -> int:
-        return len(self._by_hash)
-
-    def read(self) -> None:
-        """Read the file again. If that fails, the keys stay as they are. Counts are kept."""
+    def read(self) -> int:
+        """Read the file again; the number of keys. If that fails, they stay. Counts are kept."""
         self._by_hash = _read(self._path)
+        return len(self._by_hash)
 
     def check(
         self, headers: Mapping[str, str], address_key: str = ""

@@ -99,19 +99,17 @@ class _Exchange:
         except ClientDisconnect:
             self.outer.metrics.rejected.labels("client_left").inc()
         except asyncio.CancelledError:  # the time to drain is over
-            await self._answer(
-                Problem(Code.DRAINING, "this server had to stop; try again", retry_after=1)
-            )
+            await self._answer(Code.DRAINING, "this server had to stop; try again", retry_after=1)
         except Exception:
             log.exception("request failed", extra={"fields": {"request_id": self.request_id}})
-            await self._answer(
-                Problem(Code.INTERNAL_ERROR, "the server failed; please report the request id")
-            )
+            detail = "the server failed; please report the request id"
+            await self._answer(Code.INTERNAL_ERROR, detail)
         finally:
             self._count(perf_counter() - started)
 
-    async def _answer(self, problem: Problem) -> None:
+    async def _answer(self, code: Code, detail: str, *, retry_after: int | None = None) -> None:
         if self.status is None:
+            problem = Problem(code, detail, retry_after=retry_after)
             response = problem_response(problem, self.request_id)
             await response(self.scope, self.receive, self.send)
 

@@ -49,15 +49,12 @@ class RequestTracer:
         if route in UNTRACED:
             return
         end = time_ns()
+        values = {name: fields[field] for field, name in _ATTRIBUTES.items()}
         span = self._tracer.start_span(
             f"{method} {route}",
             context=self._extract(headers),  # the caller's span, from `traceparent`
             kind=self._server,
-            attributes={
-                _ATTRIBUTES[name]: value
-                for name, value in fields.items()
-                if name in _ATTRIBUTES and value is not None
-            },
+            attributes={name: each for name, each in values.items() if each is not None},
             start_time=end - round(1e9 * seconds),
         )
         if status is not None and status >= 500:
