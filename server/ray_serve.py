@@ -14,8 +14,7 @@ from florilege.server.engine import MAX_QUEUE
 from florilege.server.log_format import log_to_stderr
 from florilege.server.settings import Settings
 
-SINGLE_WRITER: Final = ("feedback_store", "watch_state")
-"""Settings that name a path only one process may write."""
+SINGLE_WRITER: Final = ("feedback_store", "watch_state")  # paths that only one process may write
 
 
 def application(arguments: dict[str, Any]) -> Any:
@@ -28,8 +27,7 @@ def application(arguments: dict[str, Any]) -> Any:
     demand_ray()
     from ray import serve
 
-    values: dict[str, Any] = {"threads": 1, **arguments}
-    settings = Settings(**values)
+    settings = Settings(**{"threads": 1, **arguments})
     if shared := [name for name in SINGLE_WRITER if getattr(settings, name) is not None]:
         raise UsageError(
             f"{', '.join(shared)}: each process needs its own, and replicas of Ray Serve would "

@@ -16,9 +16,8 @@ from florilege.errors import FlorilegeError
 from florilege.models.bundle.bundle_manifest import MANIFEST
 from florilege.models.class_lists import list_files
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
-from florilege.server.answers.warmup import warm_up
 from florilege.server.background.factory import open_listeners
-from florilege.server.engine import Engine
+from florilege.server.engine import Engine, warm_up
 from florilege.server.http.api_keys import ApiKeys
 from florilege.server.http.bundle_info import BundleInfo
 from florilege.server.settings import Settings

@@ -19,7 +19,7 @@ from florilege.server.http.api_keys import check_key, client_of
 from florilege.server.http.body import read_body
 from florilege.server.http.bundle_info import BundleInfo
 from florilege.server.http.cached_response import CachedResponse
-from florilege.server.http.identify import answer_request, embed_request, render
+from florilege.server.http.identify import answer_request, embed_request, render, survey_request
 from florilege.server.http.openapi import COMMON_PROBLEMS, PHOTO, form_of_photos, problem_responses
 from florilege.server.http.parameters import (
     BundleInfoOf,
@@ -33,7 +33,6 @@ from florilege.server.http.parameters import (
     refuse_repeated,
     request_error,
 )
-from florilege.server.http.survey import survey_request
 from florilege.server.model_schemas import ModelCard
 from florilege.server.problems import Code, Problem
 from florilege.server.schemas import Answer, ClassEntry, ClassList, Embeddings, Health, SurveyAnswer

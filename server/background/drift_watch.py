@@ -20,8 +20,8 @@ from florilege.server.prometheus import Metrics
 
 log = logging.getLogger("florilege.server")
 
-ROWS_AT_ONCE, MOST_WAIT_S = 64, 1.0
-"""Photos to process together, and how long the first of them waits for the others."""
+ROWS_AT_ONCE = 64  # photos to process together
+MOST_WAIT_S = 1.0  # how long the first of them waits for the others
 MAX_RECENT_PHOTOS = 10_000  # remembered to recognise repeats
 SAVE_EVERY_S = 60.0
 

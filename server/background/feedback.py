@@ -255,5 +255,4 @@ class Feedback:
 
 
 def _receipt(row: Row) -> FeedbackReceipt:
-    in_set = None if row["in_set"] is None else bool(row["in_set"])
-    return FeedbackReceipt(request_id=row["answer_id"], in_set=in_set, photos=row["photos"])
+    return FeedbackReceipt(request_id=row["answer_id"], in_set=row["in_set"], photos=row["photos"])
