@@ -8,10 +8,12 @@ import asyncio
 import io
 import math
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
+from hashlib import sha256
 from time import monotonic, perf_counter
 from typing import Any, Generic, TypeVar
 
@@ -19,10 +21,10 @@ import numpy as np
 from PIL import Image
 
 from florilege.cores import cores
+from florilege.models.session import Outputs
 from florilege.server.answers.pipeline import Outcome, Pipeline, StageTimes
 from florilege.server.answers.query import LocalizedQuery
 from florilege.server.background.publisher import AnsweredRequest, Listener, Publisher
-from florilege.server.inference.output_cache import OutputCache
 from florilege.server.problems import Code, Problem
 from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
@@ -262,3 +264,33 @@ def _sample_photo() -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(buffer, "JPEG", quality=85)
     return buffer.getvalue()
+
+
+class OutputCache:
+    """The outputs for the last ``limit`` photos, the least recent dropped first. Thread-safe.
+
+    Sets are drawn anew from them, so a query, a list or a threshold never meets another's answer.
+    """
+
+    def __init__(self, limit: int, metrics: Metrics) -> None:
+        self.limit, self._lookups = limit, metrics.cache_lookups
+        self._recent: OrderedDict[tuple[str, ...], Outputs] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def outputs(self, owner: tuple[str, ...], photo: bytes, run: Callable[[], Outputs]) -> Outputs:
+        """What ``run`` returns for a photo, or returned for the same ``owner`` before."""
+        if not self.limit:
+            return run()
+        name = (*owner, sha256(photo).hexdigest())
+        with self._lock:
+            outputs = self._recent.pop(name, None)
+            if outputs is not None:
+                self._recent[name] = outputs  # now the most recent
+        self._lookups.labels("miss" if outputs is None else "hit").inc()
+        if outputs is None:
+            outputs = run()
+            with self._lock:
+                self._recent[name] = outputs
+                if len(self._recent) > self.limit:
+                    self._recent.popitem(last=False)
+        return outputs

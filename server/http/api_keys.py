@@ -6,9 +6,8 @@ import math
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from fastapi import Request
 from limits import RateLimitItem, parse
@@ -52,10 +51,7 @@ class RateCounter:
         return headers
 
 
-@dataclass(frozen=True)
-class _ApiKey:
-    """One line of a keys file, without its hash."""
-
+class _ApiKey(NamedTuple):
     name: str
     rate: RateLimitItem | None  # None: unlimited
 

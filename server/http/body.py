@@ -69,12 +69,24 @@ async def read_images(
     `read_body`, and a `Problem` if the photos are too few, too many or more than the budget.
     """
     limit, deadline_s = settings.max_body_bytes, settings.upload_deadline_s
+    content_type, max_images = request.headers.get("content-type", ""), settings.max_images
     with upload_budget.hold() as count:
-        # A name for the body would hold it in memory beside its photos.
-        yield await _find_images(
-            await read_body(request, limit=limit, deadline_s=deadline_s, count=count),
-            *(request.headers.get("content-type", ""), settings.max_images, find, in_thread),
-        )
+        body = await read_body(request, limit=limit, deadline_s=deadline_s, count=count)
+        if not content_type.lower().startswith("multipart/form-data"):
+            images = [body] if body else []  # the bytes decide the type, whatever the header says
+        elif len(body) > PARSED_ON_THE_LOOP:
+            images = await in_thread(find, body, content_type)
+        else:
+            images = find(body, content_type)
+        del body  # not to hold it in memory beside its photos
+        if not 1 <= len(images) <= max_images:
+            raise Problem(
+                Code.WRONG_NUMBER_OF_IMAGES,
+                f"send 1 to {max_images} photos of one plant, as multipart parts named `images` or "
+                f"one as the raw body; got {len(images) or 'none'}",
+                limit=max_images,
+            )
+        yield images
 
 
 async def read_body(
@@ -120,22 +132,3 @@ def _too_large(limit: int) -> Problem:
         "are plenty) or send fewer",
         limit=limit,
     )
-
-
-async def _find_images(
-    body: bytes, content_type: str, max_images: int, find: FindPhotos, in_thread: InThread
-) -> list[bytes]:
-    if not content_type.lower().startswith("multipart/form-data"):
-        images = [body] if body else []  # the bytes decide the type, whatever the header says
-    elif len(body) > PARSED_ON_THE_LOOP:
-        images = await in_thread(find, body, content_type)
-    else:
-        images = find(body, content_type)
-    if not 1 <= len(images) <= max_images:
-        raise Problem(
-            Code.WRONG_NUMBER_OF_IMAGES,
-            f"send 1 to {max_images} photos of one plant, as multipart parts named `images` or one "
-            f"as the raw body; got {len(images) or 'none'}",
-            limit=max_images,
-        )
-    return images

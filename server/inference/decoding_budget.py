@@ -26,8 +26,6 @@ class PixelBudget:
     """
 
     def __init__(self, limit: int = MAX_DECODING_PIXELS) -> None:
-        if limit < 1:
-            raise ValueError(f"limit must be at least 1 pixel, got {limit}")
         self.limit = limit
         self.pixels_in_use = 0
         self._turns: deque[object] = deque()

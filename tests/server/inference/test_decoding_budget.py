@@ -153,12 +153,6 @@ def test_a_failure_while_decoding_gives_the_pixels_back() -> None:
     assert budget.pixels_in_use == 0
 
 
-@pytest.mark.parametrize("limit", [0, -5])
-def test_a_budget_needs_a_pixel(limit: int) -> None:
-    with pytest.raises(ValueError, match="limit"):
-        PixelBudget(limit)
-
-
 def test_pictures_are_held_whole_but_for_baseline_jpegs() -> None:
     for kind in ("PNG", "WEBP", "AVIF"):
         assert held(picture(640, 480, kind)) == 640 * 480
