@@ -24,7 +24,7 @@ from florilege.cores import cores
 from florilege.models.session import Outputs
 from florilege.server.answers.pipeline import Outcome, Pipeline, StageTimes
 from florilege.server.answers.query import LocalizedQuery
-from florilege.server.background.publisher import AnsweredRequest, Listener, Publisher
+from florilege.server.background.publisher import Listener, Publisher
 from florilege.server.problems import Code, Problem
 from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
@@ -207,8 +207,7 @@ class Engine:
         if verdict == "rejected":
             metrics.rejected.labels("unfamiliar").inc()
         if result.model is self.pipeline.model:  # not of a replaced bundle
-            answered = AnsweredRequest(logits=outcome.logits, restricted=outcome.restricted)
-            self.publisher.publish(answered)
+            self.publisher.publish(outcome.logits, restricted=outcome.restricted)
         if size == 0:
             metrics.empty_sets.inc()
         if outcome.restricted:

@@ -15,7 +15,7 @@ from florilege.calibration.rejection.reference import Reference
 from florilege.calibration.rules import RULES
 from florilege.calibration.scores import logits_among
 from florilege.models.classes import ClassInfo
-from florilege.models.occurrences import Place, PlaceKind
+from florilege.models.occurrences import PlaceKind
 from florilege.server import schemas
 from florilege.server.answers.cautions import warnings_about
 from florilege.server.answers.class_list import TaxonTable
@@ -56,9 +56,9 @@ def answer(
     photos = len(next(iter(logits.values())))
     point, calibrated = operating_point(record, query, photos, restriction, effect.kind)
     infos: Sequence[ClassInfo] = taxa.classes
-    served = logits[point.table.head]
+    served, only = logits[point.table.head], None
     if restriction is not None:
-        infos = restriction.infos
+        infos, only = restriction.infos, restriction.only
         served = logits_among(served, restriction.classes)  # (photos, listed), like all below
         effect = effect.among(restriction.classes)
     scores = point.fused_scores(served, effect.lift)  # (classes,)
@@ -82,7 +82,15 @@ def answer(
     prediction = schemas.Answer(
         id=answer_id,
         model=model,
-        query=_resolved_query(point, query, photos, restriction, effect.place),
+        query=schemas.Query.of(  # with every default filled in
+            point,
+            images=photos,
+            lang=query.languages[0],
+            list=query.list,
+            only=only,
+            region=effect.region,
+            month=effect.month,
+        ),
         set=_set_info(
             point,
             query,
@@ -109,25 +117,6 @@ def answer(
         scored_inside, inside = inside, np.zeros(len(taxa.classes), dtype=np.bool_)
         inside[restriction.classes] = scored_inside
     return prediction, inside
-
-
-def _resolved_query(
-    point: OperatingPoint,
-    query: LocalizedQuery,
-    photos: int,
-    restriction: Restriction | None,
-    place: Place | None,
-) -> schemas.Query:
-    """The query, with every default filled in."""
-    return schemas.Query.of(
-        point,
-        images=photos,
-        lang=query.languages[0],
-        list=query.list,
-        only=None if restriction is None else restriction.only,
-        region=None if place is None else place.region,
-        month=None if place is None else place.month or None,
-    )
 
 
 def _set_info(

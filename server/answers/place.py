@@ -25,7 +25,8 @@ REMEMBERED_PLACES = 512
 class PlaceEffect(NamedTuple):
     """What the place of a photo changes; by default it is unknown and changes nothing."""
 
-    place: Place | None = None
+    region: str | None = None
+    month: int | None = None
     kind: PlaceKind | None = None  # of the thresholds to use; None where the place is not used
     lift: NDArray[np.float64] | None = None  # added to the scaled logits, (classes,)
     in_range: Sequence[bool | None] | None = None  # whether each class was recorded there
@@ -66,13 +67,15 @@ class PlaceWeights:
     def _effect(self, place: Place) -> PlaceEffect:
         assert self.occurrences is not None  # `effect` refuses a query without it
         in_range = self.occurrences.in_range(place)
-        if self.strength and self.occurrences.knows(place.region):
-            lift = self.strength * self.occurrences.log_lift(place)
-            return PlaceEffect(place, place.kind, lift, in_range)
-        why = "it gained no hits when the model was calibrated"
-        if self.strength:
+        effect = PlaceEffect(place.region, place.month or None, in_range=in_range)
+        if not self.strength:
+            return effect._replace(why_unused="it gained no hits when the model was calibrated")
+        if not self.occurrences.knows(place.region):
             why = f"nothing was recorded in the region {place.region[:80]!r}"
-        return PlaceEffect(place, in_range=in_range, why_unused=why)
+            return effect._replace(why_unused=why)
+        return effect._replace(
+            kind=place.kind, lift=self.strength * self.occurrences.log_lift(place)
+        )
 
 
 def _region(query: IdentifyQuery, occurrences: Occurrences) -> str:

@@ -15,7 +15,6 @@ from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.origin import TRAFFIC
 from florilege.errors import BundleError
 from florilege.files import write_atomic
-from florilege.server.background.publisher import AnsweredRequest
 from florilege.server.prometheus import Metrics
 
 log = logging.getLogger("florilege.server")
@@ -53,13 +52,13 @@ class DriftWatch:
         self._publish()
         self._save()
 
-    def on_answer(self, answered: AnsweredRequest) -> None:
+    def on_answer(self, logits: NDArray[np.float32], *, restricted: bool) -> None:
         """Collect a photo of one request; process them when they are many or the first is old."""
-        if answered.restricted:
+        if restricted:
             return
-        photo = crc32(answered.logits.tobytes()) % len(answered.logits)
+        photo = crc32(logits.tobytes()) % len(logits)
         with self._lock:
-            self._rows.append(answered.logits[photo : photo + 1])
+            self._rows.append(logits[photo : photo + 1])
             if len(self._rows) >= ROWS_AT_ONCE:
                 self._process()
             elif len(self._rows) == 1:

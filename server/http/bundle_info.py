@@ -16,18 +16,19 @@ from florilege.server.http.cached_response import CachedResponse
 from florilege.server.settings import Settings
 
 LISTS_KEPT: Final = 4  # a list of 10,000 classes has 3 MB
-MAX_AGE_S: Final = 3600  # of a picture; pages show the same few again and again
+MAX_AGE: Final = "max-age=3600"  # of a picture; pages show the same few again and again
 
 
 class BundleInfo:
     """All cached responses of one bundle; ``thumbnails`` are pictures by class id."""
 
     def __init__(self, pipeline: Pipeline, settings: Settings) -> None:
-        self.card = CachedResponse(model_card(pipeline, settings))
+        card = model_card(pipeline, settings).model_dump_json(by_alias=True)
+        self.card = CachedResponse(card.encode())
         self.classes = classes = pipeline.taxa
         self._list = lru_cache(LISTS_KEPT)(lambda *query: CachedResponse(classes.find(*query)))
         self.thumbnails = {
-            name: CachedResponse(picture, "image/jpeg", max_age_s=MAX_AGE_S)
+            name: CachedResponse(picture, "image/jpeg", MAX_AGE)
             for name, picture in pipeline.bundle.read_thumbnails().items()
         }
 

@@ -9,6 +9,7 @@ import logging
 import re
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 from time import monotonic, perf_counter
 
 from starlette.datastructures import Headers
@@ -49,19 +50,14 @@ SAFETY = encode_headers(
 )
 
 
+@dataclass(frozen=True)
 class RequestMiddleware:
-    def __init__(
-        self,
-        app: ASGIApp,
-        metrics: Metrics,
-        *,
-        access_log: bool = False,
-        traces: RequestTracer | None = None,
-    ) -> None:
-        self.app = app
-        self.metrics = metrics
-        self.access_log = access_log
-        self.traces = traces
+    """Makes an `_Exchange` of each request."""
+
+    app: ASGIApp
+    metrics: Metrics
+    access_log: bool = False
+    traces: RequestTracer | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -136,11 +132,9 @@ class _Exchange:
         own = {"X-Request-Id": self.request_id, **self.scope["state"].get("rate_limit", {})}
         if self.closes:
             own["Connection"] = "close"
-        headers = list(message["headers"])
-        names = {name for name, _ in headers}
-        message["headers"] = headers + [
-            h for h in (*SAFETY, *encode_headers(own)) if h[0] not in names
-        ]
+        names = {name for name, _ in message["headers"]}
+        added = [each for each in (*SAFETY, *encode_headers(own)) if each[0] not in names]
+        message["headers"] = [*message["headers"], *added]
 
     async def _linger(self) -> None:
         """Keep reading for a moment: closing on unread bytes would reset the connection, and a
