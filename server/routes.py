@@ -20,7 +20,7 @@ from florilege.server.http.body import read_body
 from florilege.server.http.bundle_info import BundleInfo
 from florilege.server.http.cached_response import CachedResponse
 from florilege.server.http.identify import answer_request, embed_request, render, survey_request
-from florilege.server.http.openapi import COMMON_PROBLEMS, PHOTO, form_of_photos, problem_responses
+from florilege.server.http.openapi import COMMON_PROBLEMS, PHOTO, PHOTOS, body_of, problem_responses
 from florilege.server.http.parameters import (
     BundleInfoOf,
     ClassesQuery,
@@ -48,22 +48,7 @@ PHOTO_PROBLEMS = (
     *(Code.OVERLOADED, Code.QUEUE_TIMEOUT, Code.LOADING, Code.DRAINING),
 )
 SET_PROBLEMS = (Code.NOT_CALIBRATED, Code.UNKNOWN_LIST, Code.UNKNOWN_CLASS)
-PHOTOS: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            **form_of_photos(),
-            "image/*": {"schema": PHOTO},
-            "application/octet-stream": {"schema": PHOTO},  # code generators do not know wildcards
-        },
-    }
-}
-FEEDBACK: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": FeedbackBody.model_json_schema()}},
-    },
-}
+FEEDBACK = body_of({"application/json": {"schema": FeedbackBody.model_json_schema()}})
 _IdempotencyKey = Annotated[
     str | SkipJsonSchema[None],
     Header(

@@ -39,15 +39,14 @@ from florilege.server.http.cached_response import CachedResponse
 from florilege.server.http.error_handlers import HANDLED, counted_problem
 from florilege.server.http.identify import answer_request, render
 from florilege.server.http.multipart import FIELD, parts_of_form
-from florilege.server.http.openapi import form_of_photos
+from florilege.server.http.openapi import body_of, form_of_photos
 from florilege.server.http.parameters import EngineOf
 from florilege.server.problems import Code, Problem
 
 MAX_ORGAN_LENGTH = 40
-ORGANS = {"type": "array", "items": {"type": "string"}}
 SPECIES = TypeAdapter(list[PlantNetListedSpecies])
 
-FORM = {"requestBody": {"required": True, "content": form_of_photos(organs=ORGANS)}}
+FORM = body_of(form_of_photos(organs={"type": "array", "items": {"type": "string"}}))
 ERRORS: dict[int | str, Any] = {
     status: {"model": PlantNetError, "description": HTTPStatus(status).phrase}
     for status in (400, 401, 403, 404, 408, 413, 415, 422, 429, 503)
