@@ -105,7 +105,7 @@ async def identify(
     """
     localized_query = query.localized(request.headers.get("accept-language", ""))
     answer, headers = await answer_request(request, engine, localized_query)
-    return await render(engine, answer, headers, partial(Answer.model_dump_json, by_alias=True))
+    return await render(engine, answer, headers)
 
 
 @router.post(
@@ -123,9 +123,7 @@ async def survey(
     look unlike what the model knows are left out. `results` holds the species of all sets, those
     in most tiles first. The figures in `tiles` hold for one tile; no figure holds for the list.
     """
-    answer, headers = await survey_request(request, engine, query)
-    to_json = partial(SurveyAnswer.model_dump_json, by_alias=True)
-    return await render(engine, answer, headers, to_json)
+    return await survey_request(request, engine, query)
 
 
 @router.post(

@@ -208,12 +208,8 @@ def judge(
         return NOT_JUDGED
     value, suspect = rule.verdict(logits[rule.head], features, reference)
     unfamiliar: schemas.Verdict = "rejected" if query.reject else "suspect"
-    return schemas.Rejection(
-        verdict=unfamiliar if suspect else "accepted",
-        method=rule.method,
-        value=value,
-        threshold=rule.threshold,
-    )
+    verdict = unfamiliar if suspect else "accepted"
+    return schemas.Rejection.of(rule, verdict=verdict, value=value)
 
 
 def operating_point(

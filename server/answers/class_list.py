@@ -41,7 +41,7 @@ class TaxonTable:
 
     def available(self, languages: Sequence[str]) -> tuple[str, ...]:
         """The given languages in which at least one class has a name."""
-        return tuple(language for language in languages if language in self._languages)
+        return tuple(language for language in languages if language in self.languages)
 
     def find(self, languages: Sequence[str], q: str | None, limit: int | None) -> bytes:
         """A `ClassList` of the classes whose id or any name, in any language, contains ``q``."""
@@ -54,7 +54,7 @@ class TaxonTable:
         return b'{"total":%d,"classes":[%b]}' % (len(matches), entries)
 
     @cached_property
-    def _languages(self) -> frozenset[str]:
+    def languages(self) -> frozenset[str]:
         return frozenset(language for item in self.classes for language in item.by_language)
 
     @cached_property

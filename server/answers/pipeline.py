@@ -235,11 +235,8 @@ def open_pipeline(
         ),
         taxa=TaxonTable(bundle.classes),
         reference=reference,
-        model=Model(
-            name=bundle.manifest.name,
-            version=bundle.manifest.version,
-            bundle_sha256=bundle.sha256,
-            calibration_id=record.calibration_id,
+        model=Model.of(
+            bundle.manifest, bundle_sha256=bundle.sha256, calibration_id=record.calibration_id
         ),
         max_pixels=max_pixels,
         budget=PixelBudget(max_decoding_pixels),

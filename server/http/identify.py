@@ -19,7 +19,7 @@ from florilege.server.engine import Engine, PendingRequest
 from florilege.server.http.body import FindPhotos, UploadBudget, read_images
 from florilege.server.http.multipart import images_of_form
 from florilege.server.problems import Code, Problem
-from florilege.server.schemas import Answer, Embeddings, SurveyAnswer
+from florilege.server.schemas import Answer, Embeddings
 
 T = TypeVar("T")
 Work = Callable[[Pipeline, Sequence[bytes], PendingRequest[T]], T]
@@ -86,10 +86,8 @@ def _demand_features(pipeline: Pipeline) -> None:
         raise Problem(Code.NO_FEATURES, detail)
 
 
-async def survey_request(
-    request: Request, engine: Engine, query: SurveyQuery
-) -> tuple[SurveyAnswer, dict[str, str]]:
-    """Answer a query about the tiles of a photo; also returns the headers.
+async def survey_request(request: Request, engine: Engine, query: SurveyQuery) -> Response:
+    """Answer a query about the tiles of a photo.
 
     As many tiles as there are threads are in the queue at once, so that other requests wait for one
     tile, not for a survey. Raises as `answer_request`, also if the queue is full for later tiles.
@@ -118,7 +116,7 @@ async def survey_request(
             tiles = [_submit_tile(engine, pipeline, plot, box, localized_query) for box in boxes]
             answers += await asyncio.gather(*tiles)
     result = await engine.in_side_thread(survey_answer, plot, answers, query, request.state.id)
-    return result, headers
+    return await render(engine, result, headers)
 
 
 async def _submit_tile(
@@ -187,8 +185,15 @@ async def _until_disconnect(receive: Receive) -> None:
         pass
 
 
+def _json(answer: Answer) -> str:
+    return answer.model_dump_json(by_alias=True)
+
+
 async def render(
-    engine: Engine, answer: Answer, headers: dict[str, str], to_json: Callable[[Answer], str]
+    engine: Engine,
+    answer: Answer,
+    headers: dict[str, str],
+    to_json: Callable[[Answer], str] = _json,
 ) -> Response:
     """Serialise an answer; a long one outside the event loop."""
     if len(answer.results) <= RENDERED_ON_THE_LOOP:

@@ -23,7 +23,7 @@ def count_photos(observations: Iterable[Observation]) -> int:
     return sum(len(observation.photos) for observation in observations)
 
 
-Group = Path | tuple[Path, str] | None  # a folder, or a manifest and a cell of it
+Group = tuple[Path, str] | None  # a folder or manifest, and the name of the plant there
 
 
 def display_path(path: Path) -> str:
@@ -62,21 +62,15 @@ def find_photos(
         else:
             photos.append((path, None))
     if group_by == FOLDER:
-        photos = [(path, path.parent) for path, _ in photos]
+        photos = [(path, (path.parent, display_path(path.parent))) for path, _ in photos]
     return _grouped(photos), skipped
 
 
 def _grouped(photos: Iterable[tuple[Path, Group]]) -> list[Observation]:
-    groups: dict[Group | int, list[Path]] = {}
+    groups: dict[tuple[Path | int, str | None], list[Path]] = {}
     for number, (path, group) in enumerate(photos):
-        groups.setdefault(number if group is None else group, []).append(path)
-    return [Observation(tuple(paths), _name(group)) for group, paths in groups.items()]
-
-
-def _name(group: Group | int) -> str | None:
-    if isinstance(group, Path):
-        return display_path(group)
-    return group[1] if isinstance(group, tuple) else None
+        groups.setdefault(group or (number, None), []).append(path)
+    return [Observation(tuple(paths), name) for (_, name), paths in groups.items()]
 
 
 def _rows(manifest: Path, column: str | None) -> Iterator[tuple[Path, Group]]:
