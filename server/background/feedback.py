@@ -243,12 +243,10 @@ class Feedback:
         photos, most = [], pipeline.max_pixels
         try:
             for header in map(read_header, pictures):
-                with pipeline.budget.hold(
-                    pixels_to_hold(header, least=2 * MAX_SIDE, max_pixels=most)
-                ):
-                    photos.append(
-                        plain_jpeg(header, side=MAX_SIDE, quality=QUALITY, max_pixels=most)
-                    )
+                size = pixels_to_hold(header, least=2 * MAX_SIDE, max_pixels=most)
+                with pipeline.budget.hold(size):
+                    photo = plain_jpeg(header, side=MAX_SIDE, quality=QUALITY, max_pixels=most)
+                photos.append(photo)
         except ImageError:  # the answer decoded it, but perhaps at a fraction of its size
             return [], "unreadable"
         return photos, "kept"

@@ -134,18 +134,14 @@ def _key(words: list[str]) -> _ApiKey | None:
 
 
 async def check_key(request: Request) -> None:
-    """Refuse a request without a valid key, if keys are required, as `ApiKeys.check` does."""
-    _check(request, "")
+    """Refuse a request without a valid key, if keys are required, as `ApiKeys.check` does.
 
-
-async def check_key_in_address(request: Request) -> None:
-    """As `check_key`, but the key may also be the parameter ``api-key``."""
-    _check(request, request.query_params.get("api-key", ""))
-
-
-def _check(request: Request, address_key: str) -> None:
+    Under `/v2/`, which follows another service's API, the parameter ``api-key`` may also hold it.
+    """
     keys: ApiKeys | None = request.app.state.keys
     if keys is not None:
+        in_address = request.scope["path"].startswith("/v2/")
+        address_key = request.query_params.get("api-key", "") if in_address else ""
         request.state.key, request.state.rate_limit = keys.check(request.headers, address_key)
 
 

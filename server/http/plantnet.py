@@ -34,7 +34,7 @@ from florilege.server.answers.plantnet_schema import (
     plantnet_answer,
 )
 from florilege.server.answers.query import IdentifyQuery, Language
-from florilege.server.http.api_keys import check_key_in_address
+from florilege.server.http.api_keys import check_key
 from florilege.server.http.cached_response import CachedResponse
 from florilege.server.http.error_handlers import HANDLED, counted_problem
 from florilege.server.http.identify import answer_request, render
@@ -108,7 +108,7 @@ def _refusal(problem: Problem) -> JSONResponse:
 
 
 plantnet_router = APIRouter(
-    route_class=_PlantNetRoute, dependencies=[Depends(check_key_in_address)], responses=ERRORS
+    route_class=_PlantNetRoute, dependencies=[Depends(check_key)], responses=ERRORS
 )
 status_router = APIRouter(route_class=_PlantNetRoute)
 
