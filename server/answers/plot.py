@@ -121,9 +121,9 @@ def _results(answers: Iterable[tuple[Box, schemas.Answer]]) -> list[schemas.Surv
     order = sorted(best, key=lambda id_: (-tiles[id_], -best[id_][0].score))
     results = []
     for rank, (result, box) in enumerate(map(best.__getitem__, order), start=1):
-        known = {each.name: getattr(result, each.name) for each in fields(result)}
-        known |= {"rank": rank, "tiles": tiles[result.class_id], "box": box}
-        results.append(schemas.SurveyResult(**known))
+        values = {each.name: getattr(result, each.name) for each in fields(result)}
+        values |= {"rank": rank, "tiles": tiles[result.class_id], "box": box}
+        results.append(schemas.SurveyResult(**values))
     return results
 
 

@@ -220,8 +220,8 @@ class Feedback:
             )
         members = json.loads(answer["members"])
         classes = pipeline.bundle.classes if recent is None else recent.classes
-        known = body.class_id in classes.index_of or body.class_id in (*SPECIAL_CLASSES, *members)
-        if not known:
+        accepted = (*SPECIAL_CLASSES, *members)
+        if body.class_id not in accepted and body.class_id not in classes.index_of:
             raise Problem(
                 Code.CLASS_NOT_FOUND,
                 f"no class has the id {body.class_id[:80]!r}; /v1/classes lists all; or use "

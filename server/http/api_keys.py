@@ -140,7 +140,7 @@ async def check_key(request: Request) -> None:
     """
     keys: ApiKeys | None = request.app.state.keys
     if keys is not None:
-        in_address = request.scope["path"].startswith("/v2/")
+        in_address = request.scope["route"].path.startswith("/v2/")  # whatever the root path
         address_key = request.query_params.get("api-key", "") if in_address else ""
         request.state.key, request.state.rate_limit = keys.check(request.headers, address_key)
 
