@@ -30,7 +30,6 @@ Mask = NDArray[np.bool_]
 Logits = Mapping[str, NDArray[np.float32]]  # by head, each ``(photos, classes)``
 
 RANKS: Final[tuple[Literal["genus", "family"], ...]] = ("genus", "family")
-NOT_JUDGED = schemas.Rejection(verdict="not_judged", method=None, value=None, threshold=None)
 
 
 def answer(
@@ -205,7 +204,7 @@ def judge(
     if rule is not None and (features is None or reference is None):
         rule = rule.from_logits
     if rule is None:
-        return NOT_JUDGED
+        return schemas.Rejection(verdict="not_judged", method=None, value=None, threshold=None)
     value, suspect = rule.verdict(logits[rule.head], features, reference)
     unfamiliar: schemas.Verdict = "rejected" if query.reject else "suspect"
     verdict = unfamiliar if suspect else "accepted"

@@ -9,14 +9,10 @@ from florilege.server.problems import Code, Problem
 
 FIELD = "images"
 MAX_PARTS = 100
-_CALLBACKS = (
-    *("on_part_begin", "on_header_field", "on_header_value", "on_header_end"),
-    *("on_part_data", "on_part_end", "on_end"),
-)
 
 
 class _Parts:
-    """Collects the parts of one body; `MultipartParser` calls the methods in order."""
+    """Collects the parts of one body; `MultipartParser` calls the methods ``on_...`` in order."""
 
     def __init__(self) -> None:
         self.parts: list[tuple[str, bytes]] = []
@@ -88,7 +84,7 @@ def parts_of_form(body: bytes, content_type: str) -> list[tuple[str, bytes]]:
         raise Problem(Code.MALFORMED_REQUEST, detail)
     parts = _Parts()
     try:
-        callbacks: Any = {name: getattr(parts, name) for name in _CALLBACKS}
+        callbacks: Any = {name: getattr(parts, name) for name in dir(parts) if name[:3] == "on_"}
         MultipartParser(boundary, callbacks).write(body)
     except FormParserError as error:
         raise Problem(Code.MALFORMED_REQUEST, f"the multipart body is damaged: {error}") from error
