@@ -39,10 +39,6 @@ class TaxonTable:
         """The `ClassEntry` of a class, named in the first possible of ``languages``."""
         return self._entry(class_id, language_of(self._info(class_id), languages))
 
-    def available(self, languages: Sequence[str]) -> tuple[str, ...]:
-        """The given languages in which at least one class has a name."""
-        return tuple(language for language in languages if language in self.languages)
-
     def find(self, languages: Sequence[str], q: str | None, limit: int | None) -> bytes:
         """A `ClassList` of the classes whose id or any name, in any language, contains ``q``."""
         matches: Sequence[str] = self.classes.ids
@@ -55,6 +51,7 @@ class TaxonTable:
 
     @cached_property
     def languages(self) -> frozenset[str]:
+        """Those in which at least one class has a name."""
         return frozenset(language for item in self.classes for language in item.by_language)
 
     @cached_property

@@ -36,7 +36,8 @@ class BundleInfo:
         self, languages: Sequence[str], q: str | None, limit: int | None
     ) -> CachedResponse:
         """As `TaxonTable.find`; the last few lists are cached."""
-        return self._list(self.classes.available(languages), q, limit)
+        available = tuple(each for each in languages if each in self.classes.languages)
+        return self._list(available, q, limit)
 
 
 def model_card(pipeline: Pipeline, settings: Settings) -> schemas.ModelCard:

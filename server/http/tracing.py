@@ -16,14 +16,6 @@ log = logging.getLogger("florilege.server")
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 UNTRACED = frozenset({"/livez", "/readyz", "/metrics"})
-_ATTRIBUTES = {
-    "method": "http.request.method",
-    "route": "http.route",
-    "status": "http.response.status_code",
-    "request_id": "florilege.request_id",
-    "code": "florilege.code",
-}
-"""Attributes of a span by field of a request."""
 
 
 class RequestTracer:
@@ -49,12 +41,18 @@ class RequestTracer:
         if route in UNTRACED:
             return
         end = time_ns()
-        values = {name: fields[field] for field, name in _ATTRIBUTES.items()}
+        attributes = {
+            "http.request.method": method,
+            "http.route": route,
+            "http.response.status_code": status,
+            "florilege.request_id": fields["request_id"],
+            "florilege.code": fields["code"],
+        }
         span = self._tracer.start_span(
             f"{method} {route}",
             context=self._extract(headers),  # the caller's span, from `traceparent`
             kind=self._server,
-            attributes={name: each for name, each in values.items() if each is not None},
+            attributes={name: each for name, each in attributes.items() if each is not None},
             start_time=end - round(1e9 * seconds),
         )
         if status is not None and status >= 500:
