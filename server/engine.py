@@ -30,7 +30,6 @@ from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
 
 MIN_QUEUE, MAX_QUEUE = 16, 300  # bounds of a queue limit that is measured
-SAMPLE = (1024, 768)  # width and height of the photo that warms up a bundle
 
 T = TypeVar("T")
 
@@ -256,9 +255,9 @@ def warm_up(pipeline: Pipeline) -> float:
 
 def _sample_photo() -> bytes:
     """A JPEG of the size a phone application sends, smooth with some noise, always the same."""
-    (width, height), generator = SAMPLE, np.random.default_rng(0)
+    (width, height), generator = (1024, 768), np.random.default_rng(0)
     coarse = generator.integers(0, 256, (height // 32, width // 32, 3), dtype=np.uint8)
-    smooth = np.asarray(Image.fromarray(coarse).resize(SAMPLE), dtype=np.int16)
+    smooth = np.asarray(Image.fromarray(coarse).resize((width, height)), dtype=np.int16)
     noisy = smooth + generator.integers(-12, 13, smooth.shape)
     buffer = io.BytesIO()
     Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(buffer, "JPEG", quality=85)

@@ -19,8 +19,6 @@ from florilege.models.occurrences import (
 from florilege.server.answers.query import IdentifyQuery
 from florilege.server.problems import Code, Problem
 
-REMEMBERED_PLACES = 512
-
 
 class PlaceEffect(NamedTuple):
     """What the place of a photo changes; by default it is unknown and changes nothing."""
@@ -63,7 +61,7 @@ class PlaceWeights:
             )
         return self._effect(Place(_region(query, self.occurrences), _month(query)))
 
-    @lru_cache(REMEMBERED_PLACES)  # noqa: B019  # a server has one or two
+    @lru_cache(512)  # noqa: B019  # a server has one or two tables
     def _effect(self, place: Place) -> PlaceEffect:
         assert self.occurrences is not None  # `effect` refuses a query without it
         in_range = self.occurrences.in_range(place)
