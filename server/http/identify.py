@@ -16,8 +16,7 @@ from florilege.server.answers.plot import Box, Plot, answer_tile, open_plot, sur
 from florilege.server.answers.query import LocalizedQuery, SurveyQuery
 from florilege.server.background.feedback import Feedback
 from florilege.server.engine import Engine, PendingRequest
-from florilege.server.http.body import FindPhotos, UploadBudget, read_images
-from florilege.server.http.multipart import images_of_form
+from florilege.server.http.body import FindPhotos, UploadBudget, images_of_form, read_images
 from florilege.server.problems import Code, Problem
 from florilege.server.schemas import Answer, Embeddings
 

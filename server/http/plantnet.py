@@ -35,10 +35,10 @@ from florilege.server.answers.plantnet_schema import (
 )
 from florilege.server.answers.query import IdentifyQuery, Language
 from florilege.server.http.api_keys import check_key
+from florilege.server.http.body import FIELD, parts_of_form
 from florilege.server.http.cached_response import CachedResponse
 from florilege.server.http.error_handlers import HANDLED, counted_problem
 from florilege.server.http.identify import answer_request, render
-from florilege.server.http.multipart import FIELD, parts_of_form
 from florilege.server.http.openapi import body_of, form_of_photos
 from florilege.server.http.parameters import EngineOf
 from florilege.server.problems import Code, Problem
