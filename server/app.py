@@ -29,10 +29,7 @@ from florilege.server.settings import Settings
 def create_app(settings: Settings) -> FastAPI:
     """Open the bundle and build the application. It is ready once its lifespan has started.
 
-    Raises:
-        BundleError: The bundle is damaged or not calibrated.
-        DataError: A list or the feedback store cannot be used.
-        UsageError: A folder to write to cannot be used.
+    Raises a `FlorilegeError` if the bundle, a list, the keys or a folder cannot be used.
     """
     keys = None if settings.keys_file is None else ApiKeys(settings.keys_file)
     pipeline, metrics, traces = pipeline_of(settings), Metrics(), open_traces()

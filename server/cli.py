@@ -19,12 +19,11 @@ from florilege.server.answers.pipeline import open_pipeline
 from florilege.server.answers.query import IdentifyQuery, SurveyQuery
 from florilege.server.app import create_app
 from florilege.server.doctor import examine, print_report, time_runtimes
-from florilege.server.log_format import log_to_stderr
 from florilege.server.predict.batch_run import check_outputs, predict_batch
 from florilege.server.predict.batch_settings import BatchSettings
 from florilege.server.predict.photos import display_path, find_photos
 from florilege.server.predict.prediction import BatchQuery
-from florilege.server.process import schedule_as_batch, tune_malloc
+from florilege.server.process import log_to_stderr, schedule_as_batch, tune_malloc
 from florilege.server.reload import ignore_hangups
 from florilege.server.serve import bind, make_server
 from florilege.server.settings import Settings
@@ -94,8 +93,9 @@ def predict(
 def _batch_query(query: IdentifyQuery, batch: BatchSettings) -> BatchQuery:
     if not batch.tiles:
         return query.localized()
+    tiles = batch.model_dump(include={"tile_size", "tile_stride"}, exclude_none=True)
     try:
-        return SurveyQuery.of(query, tile_size=batch.tile_size, tile_stride=batch.tile_stride)
+        return SurveyQuery(**query.model_dump(exclude_defaults=True), **tiles)
     except ValidationError as error:
         first = error.errors()[0]
         flag = f"--{first['loc'][0]}".replace("_", "-")

@@ -40,10 +40,10 @@ def examine() -> dict[str, Any]:
         providers = import_runtime().get_available_providers()
     except UsageError as error:
         problems.append(str(error))
-    missing = {
-        extra: [name for name in modules if find_spec(name) is None]
-        for extra, modules in EXTRAS.items()
-    }
+    extras = dict[str, dict[str, Any]]()
+    for extra, modules in EXTRAS.items():
+        missing = [name for name in modules if find_spec(name) is None]
+        extras[extra] = {"installed": not missing, "missing": missing}
     return {
         "ok": not problems,
         "problems": problems,
@@ -56,18 +56,13 @@ def examine() -> dict[str, Any]:
         "onnxruntime": {"wheels": installed_wheels(), "providers": providers},
         "image_types": list(ACCEPTED),
         "codecs": _codecs(),
-        "extras": {
-            extra: {"installed": not names, "missing": names} for extra, names in missing.items()
-        },
+        "extras": extras,
         "torch": installed("torch") if find_spec("torch") else None,
     }
 
 
 def time_runtimes(bundle: Path) -> list[dict[str, Any]]:
-    """Measure the CPU time per photo of a bundle's network in each runtime.
-
-    Runtimes take turns, so that other load affects all of them equally.
-    """
+    """Measure the CPU time per photo of a network in each runtime; they take turns."""
     opened = open_bundle(bundle)
     side = opened.preprocess.image_size
     image = np.random.default_rng(0).integers(0, 256, (1, side, side, 3), dtype=np.uint8)
@@ -94,12 +89,12 @@ def _codecs() -> dict[str, str | None]:
     import pillow_heif
     from PIL import features
 
-    codecs = {name: features.version(name) for name in ("jpg", "libjpeg_turbo", "zlib", "webp")}
-    return codecs | {"avif": features.version("avif"), "heif": pillow_heif.libheif_version()}
+    names = ("jpg", "libjpeg_turbo", "zlib", "webp", "avif")
+    versions = {name: features.version(name) for name in names}
+    return versions | {"heif": pillow_heif.libheif_version()}
 
 
 def print_report(report: dict[str, Any], console: Console) -> None:
-    """Print the report as a table."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for name, text in _report_rows(report):
         table.add_row(name, text)

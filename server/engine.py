@@ -5,28 +5,31 @@ One task decodes, runs the network and computes the set; on a GPU the network ru
 """
 
 import asyncio
+import io
 import math
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
+from hashlib import sha256
 from time import monotonic, perf_counter
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+from PIL import Image
+
 from florilege.cores import cores
+from florilege.models.session import Outputs
 from florilege.server.answers.pipeline import Outcome, Pipeline, StageTimes
-from florilege.server.answers.warmup import warm_up
-from florilege.server.background.publisher import AnsweredRequest, Listener, Publisher
-from florilege.server.inference.output_cache import OutputCache
+from florilege.server.answers.query import LocalizedQuery
+from florilege.server.background.publisher import Listener, Publisher
 from florilege.server.problems import Code, Problem
 from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
 
-MIN_QUEUE, MAX_QUEUE = 16, 300
-"""Bounds of a queue limit that is measured."""
-UNFAMILIAR = "unfamiliar"
-"""The reason that counts rejected photos."""
+MIN_QUEUE, MAX_QUEUE = 16, 300  # bounds of a queue limit that is measured
 
 T = TypeVar("T")
 
@@ -65,11 +68,8 @@ class PendingRequest(Generic[T]):
         if self.abandoned.is_set():
             raise _ClientLeft
         if monotonic() > self.deadline:
-            raise Problem(
-                Code.QUEUE_TIMEOUT,
-                "the photo waited too long in the queue; try again",
-                retry_after=1,
-            )
+            detail = "the photo waited too long in the queue; try again"
+            raise Problem(Code.QUEUE_TIMEOUT, detail, retry_after=1)
 
 
 class Engine:
@@ -158,8 +158,7 @@ class Engine:
     def submit(self, job: PendingRequest[T]) -> asyncio.Future[T]:
         """Queue a job, or raise a `Problem` if the queue is full or the server is stopping.
 
-        The future raises a `Problem` if the photos cannot be answered, and `_ClientLeft` if the job
-        is abandoned while it waits.
+        The future raises `_ClientLeft` if the job is abandoned while it waits.
         """
         size = len(job.photos)
         if self.depth > 0 and self.depth + size > self.queue_limit:
@@ -201,23 +200,21 @@ class Engine:
 
     def observe(self, outcome: Outcome) -> None:
         """Count one prediction set and publish its logits to the listeners."""
-        result = outcome.answer
-        verdict = result.rejection.verdict
-        self.metrics.verdicts.labels(verdict).inc()
+        result, metrics = outcome.answer, self.metrics
+        verdict, size = result.rejection.verdict, result.set.size
+        metrics.verdicts.labels(verdict).inc()
         if verdict == "rejected":
-            self.metrics.rejected.labels(UNFAMILIAR).inc()
+            metrics.rejected.labels("unfamiliar").inc()
         if result.model is self.pipeline.model:  # not of a replaced bundle
-            self.publisher.publish(
-                AnsweredRequest(logits=outcome.logits, restricted=outcome.restricted)
-            )
-        if result.set.size == 0:
-            self.metrics.empty_sets.inc()
+            self.publisher.publish(outcome.logits, restricted=outcome.restricted)
+        if size == 0:
+            metrics.empty_sets.inc()
         if outcome.restricted:
-            self.metrics.restricted_set_size.observe(result.set.size)
+            metrics.restricted_set_size.observe(size)
         else:
-            self.metrics.set_size.observe(result.set.size)
+            metrics.set_size.observe(size)
             if result.results and result.results[0].rank == 1:
-                self.metrics.top_score.observe(result.results[0].score)
+                metrics.top_score.observe(result.results[0].score)
 
     def seconds_of_work(self) -> int:
         """Estimated whole seconds until the current queue is processed, at least one."""
@@ -242,6 +239,56 @@ async def _retire(old: Pipeline, jobs: set[asyncio.Future[Any]]) -> None:
 
 
 def _draining() -> Problem:
-    return Problem(
-        Code.DRAINING, "this server is stopping; try again, another one may answer", retry_after=1
-    )
+    detail = "this server is stopping; try again, another one may answer"
+    return Problem(Code.DRAINING, detail, retry_after=1)
+
+
+def warm_up(pipeline: Pipeline) -> float:
+    """Answer a synthetic photo three times; returns the seconds that one answer takes."""
+    photo, seconds = _sample_photo(), []
+    for _ in range(3):
+        started = perf_counter()
+        pipeline([photo], LocalizedQuery(), "warm-up")
+        seconds.append(perf_counter() - started)
+    return max(1e-4, min(seconds))
+
+
+def _sample_photo() -> bytes:
+    """A JPEG of the size a phone application sends, smooth with some noise, always the same."""
+    (width, height), generator = (1024, 768), np.random.default_rng(0)
+    coarse = generator.integers(0, 256, (height // 32, width // 32, 3), dtype=np.uint8)
+    smooth = np.asarray(Image.fromarray(coarse).resize((width, height)), dtype=np.int16)
+    noisy = smooth + generator.integers(-12, 13, smooth.shape)
+    buffer = io.BytesIO()
+    Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(buffer, "JPEG", quality=85)
+    return buffer.getvalue()
+
+
+class OutputCache:
+    """The outputs for the last ``limit`` photos, the least recent dropped first. Thread-safe.
+
+    Sets are drawn anew from them, so a query, a list or a threshold never meets another's answer.
+    """
+
+    def __init__(self, limit: int, metrics: Metrics) -> None:
+        self.limit, self._lookups = limit, metrics.cache_lookups
+        self._recent: OrderedDict[tuple[str, ...], Outputs] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def outputs(self, owner: tuple[str, ...], photo: bytes, run: Callable[[], Outputs]) -> Outputs:
+        """What ``run`` returns for a photo, or returned for the same ``owner`` before."""
+        if not self.limit:
+            return run()
+        name = (*owner, sha256(photo).hexdigest())
+        with self._lock:
+            outputs = self._recent.pop(name, None)
+            if outputs is not None:
+                self._recent[name] = outputs  # now the most recent
+        self._lookups.labels("miss" if outputs is None else "hit").inc()
+        if outputs is None:
+            outputs = run()
+            with self._lock:
+                self._recent[name] = outputs
+                if len(self._recent) > self.limit:
+                    self._recent.popitem(last=False)
+        return outputs

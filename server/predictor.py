@@ -48,10 +48,9 @@ class Predictor:
         except ValidationError as error:
             first = error.errors()[0]
             raise UsageError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-        several: Any = photos if isinstance(photos, Iterable) else [photos]
-        if isinstance(photos, bytes | str | np.ndarray):  # one, though it can be iterated over
-            several = [photos]
-        inputs = list(several)
+        inputs: list[Any] = [photos]
+        if isinstance(photos, Iterable) and not isinstance(photos, bytes | str | np.ndarray):
+            inputs = list(photos)
         if not 1 <= len(inputs) <= MAX_IMAGES:
             raise UsageError(f"give 1 to {MAX_IMAGES} photos of one organism, got {len(inputs)}")
         try:

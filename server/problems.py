@@ -1,8 +1,7 @@
 """The errors of the HTTP interface: one small family, one shape (RFC 9457).
 
-Inner code raises them without knowing HTTP; `florilege.server.http.error_handlers` renders each of
-them as ``application/problem+json``. The values of ``code`` are stable and listed in
-``docs/http.md``.
+Inner code raises them without knowing HTTP; `florilege.server.http.error_handlers` renders them.
+The values of ``code`` are stable and listed in ``docs/http.md``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -93,13 +92,8 @@ class ProblemDocument(ResponseModel):
 class Problem(Exception):  # the word of RFC 9457
     """An error response.
 
-    Args:
-        code: What is wrong, for programs.
-        detail: One sentence for a person: what is wrong with this request and what to do.
-        limit: The limit that was exceeded, if there is one.
-        allowed: The accepted values, if they can be listed.
-        retry_after: Whole seconds to wait before trying again.
-        headers: Further response headers.
+    ``detail`` is one sentence for a person: what is wrong with this request and what to do;
+    ``allowed`` are the accepted values, ``retry_after`` whole seconds, ``headers`` further ones.
     """
 
     def __init__(

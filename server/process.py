@@ -1,17 +1,51 @@
-"""Tune the process of a server: what malloc keeps, and when Linux preempts a thread.
+"""Prepare the process of a server: its log, what malloc keeps, when Linux preempts a thread.
 
-Both affect the whole process, so only a program should call them, not a library.
+All this affects the whole process, so only a program should call it, not a library. Lines about a
+request contain its id, route, method, status and time, but no address, file name, query or key.
 """
 
 import ctypes
+import json
+import logging
 import os
+import sys
 from contextlib import suppress
+from datetime import UTC, datetime
+
+from florilege.server.settings import LogFormat, LogLevel
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 LARGE_BYTES = 4 * 2**20
 """Blocks of every large picture are larger; those of a phone's JPEG are smaller."""
-KEPT_BYTES = 16 * 2**20
-"""Free bytes kept at the end of a heap, one heap per thread; a photo takes about half."""
+KEPT_BYTES = 16 * 2**20  # free, at the end of the heap of each thread; a photo takes about half
+
+
+class _LineFormatter(logging.Formatter):
+    """``TIME LEVEL message name=value ...``, or one JSON object; the names are ``fields``."""
+
+    def __init__(self, form: LogFormat) -> None:
+        super().__init__()
+        self._form = form
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line of a record; as text, a traceback adds lines."""
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        level, message = record.levelname, record.getMessage()
+        fields: dict[str, object] = getattr(record, "fields", {})
+        trace = self.formatException(record.exc_info) if record.exc_info else None
+        if self._form == "json":
+            entry = {"time": time, "level": level.lower(), "message": message, **fields}
+            return json.dumps(entry | ({"exception": trace} if trace else {}), ensure_ascii=False)
+        words = [time, level, message, *(f"{name}={value}" for name, value in fields.items())]
+        return " ".join(words) + (f"\n{trace}" if trace else "")
+
+
+def log_to_stderr(form: LogFormat, level: LogLevel) -> None:
+    """Log this level and above to stderr; of uvicorn, only warnings and errors."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_LineFormatter(form))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
 
 
 def tune_malloc() -> None:

@@ -3,16 +3,7 @@
 No label ever contains a species, a file name or a key.
 """
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    GCCollector,
-    Histogram,
-    PlatformCollector,
-    ProcessCollector,
-    generate_latest,
-)
+import prometheus_client as prometheus
 
 from florilege.server.schemas import Model
 
@@ -30,19 +21,23 @@ class Metrics:
     """
 
     def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-        ProcessCollector(registry=registry)
-        PlatformCollector(registry=registry)
-        GCCollector(registry=registry)
+        self.registry = registry = prometheus.CollectorRegistry()
+        prometheus.ProcessCollector(registry=registry)
+        prometheus.PlatformCollector(registry=registry)
+        prometheus.GCCollector(registry=registry)
 
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"florilege_{name}", text, labels, registry=registry)
+        def counter(name: str, text: str, *labels: str) -> prometheus.Counter:
+            return prometheus.Counter(f"florilege_{name}", text, labels, registry=registry)
 
-        def gauge(name: str, text: str, *labels: str) -> Gauge:
-            return Gauge(f"florilege_{name}", text, labels, registry=registry)
+        def gauge(name: str, text: str, *labels: str) -> prometheus.Gauge:
+            return prometheus.Gauge(f"florilege_{name}", text, labels, registry=registry)
 
-        def histogram(name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-            return Histogram(f"florilege_{name}", text, labels, buckets=buckets, registry=registry)
+        def histogram(
+            name: str, text: str, buckets: tuple[float, ...], *labels: str
+        ) -> prometheus.Histogram:
+            return prometheus.Histogram(
+                f"florilege_{name}", text, labels, buckets=buckets, registry=registry
+            )
 
         self.http_requests = counter(
             "http_requests_total", "Answers by route, method and status.", "route", "method", "code"
@@ -95,4 +90,4 @@ class Metrics:
 
     def text(self) -> bytes:
         """All metrics in the Prometheus text format."""
-        return generate_latest(self.registry)
+        return prometheus.generate_latest(self.registry)

@@ -11,28 +11,23 @@ from florilege.errors import UsageError
 from florilege.ray_tasks import demand_ray
 from florilege.server.app import create_app
 from florilege.server.engine import MAX_QUEUE
-from florilege.server.log_format import log_to_stderr
+from florilege.server.process import log_to_stderr
 from florilege.server.settings import Settings
 
-SINGLE_WRITER: Final = ("feedback_store", "watch_state")
-"""Settings that name a path only one process may write."""
+SINGLE_WRITER: Final = ("feedback_store", "watch_state")  # paths that only one process may write
 
 
 def application(arguments: dict[str, Any]) -> Any:
     """A Ray Serve application; ``arguments`` are the settings of `florilege serve`, by name.
 
     A replica has one thread by default, or ``threads``, and one core for each. The number of
-    replicas is set in the configuration file of Ray Serve, ``deploy/ray/serve.yaml``.
-
-    Raises:
-        ValueError: A setting cannot be used.
-        UsageError: The extra `ray` is not installed, or a setting needs a single process.
+    replicas is set in the configuration file of Ray Serve, ``deploy/ray/serve.yaml``. Raises
+    `UsageError` without the extra `ray`, or if a setting needs a single process.
     """
     demand_ray()
     from ray import serve
 
-    values: dict[str, Any] = {"threads": 1, **arguments}
-    settings = Settings(**values)
+    settings = Settings(**{"threads": 1, **arguments})
     if shared := [name for name in SINGLE_WRITER if getattr(settings, name) is not None]:
         raise UsageError(
             f"{', '.join(shared)}: each process needs its own, and replicas of Ray Serve would "

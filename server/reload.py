@@ -16,9 +16,8 @@ from florilege.errors import FlorilegeError
 from florilege.models.bundle.bundle_manifest import MANIFEST
 from florilege.models.class_lists import list_files
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
-from florilege.server.answers.warmup import warm_up
 from florilege.server.background.factory import open_listeners
-from florilege.server.engine import Engine
+from florilege.server.engine import Engine, warm_up
 from florilege.server.http.api_keys import ApiKeys
 from florilege.server.http.bundle_info import BundleInfo
 from florilege.server.settings import Settings
@@ -91,11 +90,9 @@ class Reloader:
         if self.keys is None:
             return
         try:
-            self.keys.read()
+            log.info("read %d keys", self.keys.read())
         except FlorilegeError as error:
             log.error("keeping the current keys: %s", error)
-        else:
-            log.info("read %d keys", len(self.keys))
 
     async def _open_bundle(self) -> None:
         engine, old, outcome = self.engine, self.engine.pipeline, "refused"
@@ -120,7 +117,6 @@ class Reloader:
         engine.metrics.reloads.labels(outcome).inc()
 
     def _open_warm(self) -> tuple[Pipeline, BundleInfo]:
-        """Open the bundle and warm it up."""
         pipeline = pipeline_of(self.engine.settings)
         try:
             if pipeline.model != self.engine.pipeline.model:
@@ -132,7 +128,6 @@ class Reloader:
 
 
 def pipeline_of(settings: Settings) -> Pipeline:
-    """Open the bundle that the settings name."""
     return open_pipeline(
         settings.bundle,
         device=settings.device,

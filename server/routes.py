@@ -19,8 +19,8 @@ from florilege.server.http.api_keys import check_key, client_of
 from florilege.server.http.body import read_body
 from florilege.server.http.bundle_info import BundleInfo
 from florilege.server.http.cached_response import CachedResponse
-from florilege.server.http.identify import answer_request, embed_request, render
-from florilege.server.http.openapi import COMMON_PROBLEMS, PHOTO, form_of_photos, problem_responses
+from florilege.server.http.identify import answer_request, embed_request, render, survey_request
+from florilege.server.http.openapi import COMMON_PROBLEMS, PHOTO, PHOTOS, body_of, problem_responses
 from florilege.server.http.parameters import (
     BundleInfoOf,
     ClassesQuery,
@@ -33,7 +33,6 @@ from florilege.server.http.parameters import (
     refuse_repeated,
     request_error,
 )
-from florilege.server.http.survey import survey_request
 from florilege.server.model_schemas import ModelCard
 from florilege.server.problems import Code, Problem
 from florilege.server.schemas import Answer, ClassEntry, ClassList, Embeddings, Health, SurveyAnswer
@@ -49,22 +48,7 @@ PHOTO_PROBLEMS = (
     *(Code.OVERLOADED, Code.QUEUE_TIMEOUT, Code.LOADING, Code.DRAINING),
 )
 SET_PROBLEMS = (Code.NOT_CALIBRATED, Code.UNKNOWN_LIST, Code.UNKNOWN_CLASS)
-PHOTOS: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            **form_of_photos(),
-            "image/*": {"schema": PHOTO},
-            "application/octet-stream": {"schema": PHOTO},  # code generators do not know wildcards
-        },
-    }
-}
-FEEDBACK: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": FeedbackBody.model_json_schema()}},
-    },
-}
+FEEDBACK = body_of({"application/json": {"schema": FeedbackBody.model_json_schema()}})
 _IdempotencyKey = Annotated[
     str | SkipJsonSchema[None],
     Header(
@@ -121,8 +105,7 @@ async def identify(
     """
     localized_query = query.localized(request.headers.get("accept-language", ""))
     answer, headers = await answer_request(request, engine, localized_query)
-    body = await render(engine, answer, partial(Answer.model_dump_json, by_alias=True))
-    return Response(body, media_type="application/json", headers=headers)
+    return await render(engine, answer, headers)
 
 
 @router.post(
@@ -140,9 +123,7 @@ async def survey(
     look unlike what the model knows are left out. `results` holds the species of all sets, those
     in most tiles first. The figures in `tiles` hold for one tile; no figure holds for the list.
     """
-    answer, headers = await survey_request(request, engine, query)
-    body = await render(engine, answer, partial(SurveyAnswer.model_dump_json, by_alias=True))
-    return Response(body, media_type="application/json", headers=headers)
+    return await survey_request(request, engine, query)
 
 
 @router.post(
@@ -158,8 +139,7 @@ async def embeddings(
 
     They tell how alike photos look to the network. Compare only those of the same `model`.
     """
-    body, headers = await embed_request(request, engine, base64=query.base64)
-    return Response(body, media_type="application/json", headers=headers)
+    return await embed_request(request, engine, base64=query.base64)
 
 
 @router.get("/v1/model", response_model=ModelCard)
@@ -215,17 +195,15 @@ async def thumbnail(
     """
     _check_class(about, query.class_id)
     if query.class_id not in about.thumbnails:
-        raise Problem(
-            Code.THUMBNAIL_NOT_FOUND, f"there is no picture of the class {query.class_id[:80]!r}"
-        )
+        detail = f"there is no picture of the class {query.class_id[:80]!r}"
+        raise Problem(Code.THUMBNAIL_NOT_FOUND, detail)
     return about.thumbnails[query.class_id].answer(request)
 
 
 def _check_class(about: BundleInfo, class_id: str) -> None:
     if class_id not in about.classes:
-        raise Problem(
-            Code.CLASS_NOT_FOUND, f"no class has the id {class_id[:80]!r}; /v1/classes lists all"
-        )
+        detail = f"no class has the id {class_id[:80]!r}; /v1/classes lists all"
+        raise Problem(Code.CLASS_NOT_FOUND, detail)
 
 
 def _chain(request: Request, lang: str | None) -> list[str]:

@@ -53,12 +53,10 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop listening, wait for the last answers, and log it."""
         await super().shutdown(sockets)
         log.info("stopped")
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start listening and log it."""
         await super().startup(sockets)
         for listener in sockets or []:
             host, port = listener.getsockname()[:2]
@@ -73,11 +71,7 @@ class _Server(uvicorn.Server):
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Bind the port before any slow work.
-
-    Raises:
-        UsageError: The port is in use, or the host is not an address of this machine.
-    """
+    """Bind the port before any slow work; `UsageError` if it is in use or the host is not here."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -15,7 +15,6 @@ LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 MEBIBYTE = 2**20
 MAX_IMAGES = 5
-MAX_TILES = 300
 
 
 def _rate(text: str) -> str:
@@ -49,7 +48,7 @@ class Settings(settings.FlagSettings):
     """Maximum pixels decoded at once by all threads together; the next photo waits."""
     max_images: Count = MAX_IMAGES
     """Maximum photos in one request."""
-    max_tiles: Count = MAX_TILES
+    max_tiles: Count = 300
     """Maximum tiles of a photo for /v1/survey."""
     upload_deadline_s: Seconds = 20.0
     """Seconds an upload may take."""

@@ -15,111 +15,102 @@ from florilege.calibration.rejection.reference import Reference
 from florilege.calibration.rules import RULES
 from florilege.calibration.scores import logits_among
 from florilege.models.classes import ClassInfo
-from florilege.models.occurrences import Place, PlaceKind
-from florilege.server.answers.cautions import (
-    fusion_warnings,
-    list_warnings,
-    none_warnings,
-    place_warnings,
-)
+from florilege.models.occurrences import PlaceKind
+from florilege.server import schemas
+from florilege.server.answers.cautions import warnings_about
 from florilege.server.answers.class_list import TaxonTable
 from florilege.server.answers.common_names import fallback_chain
 from florilege.server.answers.place import PLACE_UNKNOWN, PlaceEffect
 from florilege.server.answers.query import LocalizedQuery
 from florilege.server.answers.restriction import Restriction
 from florilege.server.problems import Code, Problem
-from florilege.server.schemas import (
-    Answer,
-    Model,
-    Query,
-    Rejection,
-    Result,
-    Rollup,
-    SetInfo,
-    Verdict,
-)
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-Logits = Mapping[str, NDArray[np.float32]]
-"""Outputs of the network by head, each ``(photos, classes)``."""
+Logits = Mapping[str, NDArray[np.float32]]  # by head, each ``(photos, classes)``
 
 RANKS: Final[tuple[Literal["genus", "family"], ...]] = ("genus", "family")
-NOT_JUDGED = Rejection(verdict="not_judged", method=None, value=None, threshold=None)
 
 
 def answer(
     logits: Logits,
     query: LocalizedQuery,
     record: CalibrationRecord,
-    rejection: Rejection,
+    rejection: schemas.Rejection,
     *,
     taxa: TaxonTable,
-    model: Model,
+    model: schemas.Model,
     answer_id: str,
     restriction: Restriction | None = None,
     always: Collection[str] = (),
     effect: PlaceEffect = PLACE_UNKNOWN,
     none_of_these: bool | None = None,
-) -> tuple[Answer, Mask]:
-    """The prediction set of one organism, seen on one or several photos.
+) -> tuple[schemas.Answer, Mask]:
+    """The prediction set of one organism, on one or several photos, and its mask, ``(classes,)``.
 
     ``rejection`` is the verdict of `judge`; ``always`` holds ids of classes to report whatever they
-    score; ``none_of_these`` says whether the set holds "none of these", None if unknown. Also
-    returns a mask of the classes in the set, ``(classes,)``. Raises a `Problem` as
-    `operating_point` does.
+    score; ``none_of_these`` says whether the set holds "none of these", None if unknown. Raises a
+    `Problem` as `operating_point` does.
     """
     photos = len(next(iter(logits.values())))
     point, calibrated = operating_point(record, query, photos, restriction, effect.kind)
-    infos: Sequence[ClassInfo] = taxa.classes if restriction is None else restriction.infos
-    served = logits[point.table.head]
+    infos: Sequence[ClassInfo] = taxa.classes
+    served, only = logits[point.table.head], None
     if restriction is not None:
+        infos, only = restriction.infos, restriction.only
         served = logits_among(served, restriction.classes)  # (photos, listed), like all below
         effect = effect.among(restriction.classes)
     scores = point.fused_scores(served, effect.lift)  # (classes,)
-    inside = point.sets(scores[np.newaxis])[0]  # (classes,)
-    rejected = rejection.verdict == "rejected"
-    if rejected:
-        inside = np.zeros_like(inside)
+    accepted = rejection.verdict != "rejected"
+    inside = point.sets(scores[np.newaxis])[0] & accepted  # (classes,)
     ranking = point.rank_by(scores)
     members = _best_first(ranking, inside)
+    size = len(members)
     others = _best_first(ranking, ~inside) if always or "scores" in query.include else []
-    compared = point.compare(scores)
-    ranked = list(enumerate([*members, *others], start=1))
-    required = {each for each in ranked if infos[each[1]].id in always} if always else set()
-    entries = _entries(query, ranked, len(members), compared, required)
-    marginals = _marginals(point, query, served, len(members))
-    prediction = Answer(
+    results = _results(
+        query,
+        taxa,
+        infos,
+        [*members, *others],
+        size,
+        scores=point.compare(scores),
+        marginals=_marginals(point, query, served, size),
+        in_range=effect.in_range,
+        always=always,
+    )
+    prediction = schemas.Answer(
         id=answer_id,
         model=model,
-        query=_resolved_query(point, query, photos, restriction, effect.place),
+        query=schemas.Query.of(  # with every default filled in
+            point,
+            images=photos,
+            lang=query.languages[0],
+            list=query.list,
+            only=only,
+            region=effect.region,
+            month=effect.month,
+        ),
         set=_set_info(
             point,
             query,
-            size=len(members),
+            size=size,
             none_of_these=none_of_these,
-            calibrated=calibrated and not rejected,
-            truncated=not {*members} <= {index for _, index in entries},
+            calibrated=calibrated and accepted,
+            truncated=sum(each.in_set for each in results) < size,
         ),
         best_match=infos[members[0]].scientific_name if members else None,
-        results=_results(
-            taxa,
-            infos,
-            entries,
-            compared,
-            inside,
-            marginals,
-            query,
-            effect.in_range,
-        ),
+        results=results,
         rollup=roll_up(infos, scores, members) if "rollup" in query.include else None,
         rejection=rejection,
-        warnings=[
-            *fusion_warnings(point, photos),
-            *([] if calibrated else list_warnings(restriction, len(taxa.classes))),
-            *place_warnings(point, effect),
-            *none_warnings(query.none, none_of_these),
-        ],
+        warnings=warnings_about(
+            point,
+            query,
+            effect,
+            restriction=None if calibrated else restriction,
+            photos=photos,
+            classes=len(taxa.classes),
+            none_of_these=none_of_these,
+        ),
     )
     if restriction is not None:
         scored_inside, inside = inside, np.zeros(len(taxa.classes), dtype=np.bool_)
@@ -127,91 +118,65 @@ def answer(
     return prediction, inside
 
 
-def _resolved_query(
-    point: OperatingPoint,
-    query: LocalizedQuery,
-    photos: int,
-    restriction: Restriction | None,
-    place: Place | None,
-) -> Query:
-    """The query, with every default filled in."""
-    return Query.of(
-        point,
-        images=photos,
-        lang=query.languages[0],
-        list=query.list,
-        only=None if restriction is None else restriction.only,
-        region=None if place is None else place.region,
-        month=None if place is None else place.month or None,
-    )
-
-
 def _set_info(
     point: OperatingPoint,
     query: LocalizedQuery,
     *,
     size: int,
-    none_of_these: bool | None,
     calibrated: bool,
-    truncated: bool,
-) -> SetInfo:
+    **fields: bool | None,
+) -> schemas.SetInfo:
     """How the set was drawn; figures and statement only if they are ``calibrated``."""
     figures = {
         **point.estimates,
         "least_coverage": point.least_coverage,
         "statement": statement(point, query.languages, empty=size == 0),
     }
-    return SetInfo.of(
+    return schemas.SetInfo.of(
         point,
         head=point.table.head,
         score_kind=point.table.score_kind,
         guaranteed=calibrated and point.guaranteed,
         size=size,
-        none_of_these=none_of_these,
         calibrated=calibrated,
-        truncated=truncated,
+        **fields,
         **(figures if calibrated else dict.fromkeys(figures)),
     )
 
 
-def _entries(
+def _results(
     query: LocalizedQuery,
-    ranked: Sequence[tuple[int, int]],
+    taxa: TaxonTable,
+    infos: Sequence[ClassInfo],
+    ranked: Sequence[int],
     size: int,
+    *,
     scores: Floats,
-    required: Collection[tuple[int, int]],
-) -> list[tuple[int, int]]:
-    """The ``ranked`` classes to report, by rank and index; the ``required`` ones in any case."""
-    listed = list(ranked if "scores" in query.include else ranked[:size])
+    marginals: Sequence[float | None],
+    in_range: Sequence[bool | None] | None,
+    always: Collection[str],
+) -> list[schemas.Result]:
+    """The classes to report of the ``ranked`` ones, of which the first ``size`` are the set."""
+    ranks = list(enumerate(ranked, start=1))
+    listed = ranks if "scores" in query.include else ranks[:size]
     if query.min_score is not None:
         listed = [each for each in listed if scores[each[1]] >= query.min_score]
     listed = listed[: query.max_results]
-    return sorted({*listed, *required}) if required else listed
-
-
-def _results(
-    taxa: TaxonTable,
-    infos: Sequence[ClassInfo],
-    entries: Sequence[tuple[int, int]],
-    scores: Floats,
-    inside: Mask,
-    marginals: Floats | None,
-    query: LocalizedQuery,
-    in_range: Sequence[bool | None] | None,
-) -> list[Result]:
-    """The entries with the scores compared with lambda; arrays are ``(classes,)``."""
+    if always:
+        required = {each for each in ranks if infos[each[1]].id in always}
+        listed = sorted(required.union(listed))
     chain = fallback_chain(query.languages)
     return [
-        Result(
+        schemas.Result(
             rank=rank,
             class_id=infos[index].id,
             score=float(scores[index]),
-            in_set=bool(inside[index]),
-            top_k_probability=None if marginals is None else float(marginals[index]),
+            in_set=rank <= size,
+            top_k_probability=marginals[index],
             in_range=None if in_range is None else in_range[index],
             taxon=taxa.taxon(infos[index], chain),
         )
-        for rank, index in entries
+        for rank, index in listed
     ]
 
 
@@ -229,7 +194,7 @@ def judge(
     *,
     features: NDArray[np.float32] | None = None,
     reference: Reference | None = None,
-) -> Rejection:
+) -> schemas.Rejection:
     """Judge whether the photos show one of the classes.
 
     If the record's rule needs ``features``, ``(photos, dimensions)``, and their ``reference``, but
@@ -239,15 +204,11 @@ def judge(
     if rule is not None and (features is None or reference is None):
         rule = rule.from_logits
     if rule is None:
-        return NOT_JUDGED
+        return schemas.Rejection(verdict="not_judged", method=None, value=None, threshold=None)
     value, suspect = rule.verdict(logits[rule.head], features, reference)
-    unfamiliar: Verdict = "rejected" if query.reject else "suspect"
-    return Rejection(
-        verdict=unfamiliar if suspect else "accepted",
-        method=rule.method,
-        value=value,
-        threshold=rule.threshold,
-    )
+    unfamiliar: schemas.Verdict = "rejected" if query.reject else "suspect"
+    verdict = unfamiliar if suspect else "accepted"
+    return schemas.Rejection.of(rule, verdict=verdict, value=value)
 
 
 def operating_point(
@@ -292,31 +253,30 @@ def _check_combination(query: LocalizedQuery) -> None:
     if asks_coverage and query.k is not None:
         raise Problem(Code.INVALID_PARAMETER, f"rule {query.rule} takes coverage, not k")
     if not asks_coverage and query.coverage is not None:
-        raise Problem(
-            Code.INVALID_PARAMETER,
-            f"rule {query.rule} takes k, not coverage; coverage goes with rule=coverage",
-        )
+        detail = f"rule {query.rule} takes k, not coverage; coverage goes with rule=coverage"
+        raise Problem(Code.INVALID_PARAMETER, detail)
 
 
 def _marginals(
     point: OperatingPoint, query: LocalizedQuery, logits: NDArray[np.float32], size: int
-) -> Floats | None:
+) -> Sequence[float | None]:
     """Mean over the photos, if requested; k is the requested set size, rounded."""
     if "marginals" not in query.include:
-        return None
+        return [None] * logits.shape[1]
     k = min(max(1, math.floor((point.k or size) + 0.5)), LARGEST_K, logits.shape[1])
-    mean: Floats = top_k_marginals(point.scaled(logits), k).mean(axis=0)
-    return mean
+    return top_k_marginals(point.scaled(logits), k).mean(axis=0).tolist()  # type: ignore[no-any-return]  # NumPy's
 
 
-def roll_up(classes: Sequence[ClassInfo], scores: Floats, members: Sequence[int]) -> list[Rollup]:
+def roll_up(
+    classes: Sequence[ClassInfo], scores: Floats, members: Sequence[int]
+) -> list[schemas.Rollup]:
     """The genera, then the families, of the classes in a set, best first.
 
     The score of a group is its share of the ``scores`` of all ``classes``, ``(classes,)``, none
     negative: with softmax the plain sum, with sigmoid, whose scores do not sum to one, it stays
     between 0 and 1. ``members`` are the indices of the classes in the set.
     """
-    groups: list[Rollup] = []
+    groups: list[schemas.Rollup] = []
     for rank in RANKS:
         names = [getattr(item, rank) for item in classes]
         inside = {names[index] for index in members}
@@ -327,7 +287,7 @@ def roll_up(classes: Sequence[ClassInfo], scores: Floats, members: Sequence[int]
         sums.pop(None, None)
         covers, total = len(inside) == 1, float(scores.sum()) or 1.0
         rollups = [
-            Rollup(rank=rank, name=name, score=min(1.0, part / total), covers_set=covers)
+            schemas.Rollup(rank=rank, name=name, score=min(1.0, part / total), covers_set=covers)
             for name, part in sums.items()
         ]
         groups += sorted(rollups, key=lambda group: (-group.score, group.name))

@@ -37,12 +37,7 @@ class TaxonTable:
 
     def entry(self, class_id: str, languages: Sequence[str]) -> bytes:
         """The `ClassEntry` of a class, named in the first possible of ``languages``."""
-        item = self.classes.items[self.classes.index_of[class_id]]
-        return self._entry(class_id, language_of(item, languages))
-
-    def available(self, languages: Sequence[str]) -> tuple[str, ...]:
-        """The given languages in which at least one class has a name."""
-        return tuple(language for language in languages if language in self._languages)
+        return self._entry(class_id, language_of(self._info(class_id), languages))
 
     def find(self, languages: Sequence[str], q: str | None, limit: int | None) -> bytes:
         """A `ClassList` of the classes whose id or any name, in any language, contains ``q``."""
@@ -55,27 +50,35 @@ class TaxonTable:
         return b'{"total":%d,"classes":[%b]}' % (len(matches), entries)
 
     @cached_property
-    def _languages(self) -> frozenset[str]:
+    def languages(self) -> frozenset[str]:
+        """Those in which at least one class has a name."""
         return frozenset(language for item in self.classes for language in item.by_language)
 
     @cached_property
     def _names(self) -> list[str]:
         """All names of each class, to search."""
-        return [_searched(item) for item in self.classes]
+        texts = []
+        for item in self.classes:
+            names = [item.id, item.scientific_name, item.genus or "", item.family or ""]
+            names += [name for listed in item.common_names.values() for name in listed]
+            texts.append(SEPARATOR.join(names).casefold())
+        return texts
+
+    def _info(self, class_id: str) -> ClassInfo:
+        return self.classes.items[self.classes.index_of[class_id]]
 
     def _make_entry(self, class_id: str, language: str) -> bytes:
-        item = self.classes.items[self.classes.index_of[class_id]]
-        taxon = self._taxon(class_id, language)
-        return _ENTRY.dump_json(
-            ClassEntry(class_id=class_id, taxon=taxon, training_count=item.training_count)
-        )
+        taxon, count = self._taxon(class_id, language), self._info(class_id).training_count
+        return _ENTRY.dump_json(ClassEntry(class_id=class_id, taxon=taxon, training_count=count))
 
     def _make_taxon(self, class_id: str, language: str) -> Taxon:
-        item = self.classes.items[self.classes.index_of[class_id]]
-        picture, thumbnail = item.thumbnail, None
-        if picture is not None:
-            url = f"v1/thumbnails?class_id={quote(item.id, safe='')}"
-            thumbnail = ThumbnailInfo(url=url, author=picture.author, licence=picture.licence)
+        item, thumbnail = self._info(class_id), None
+        if item.thumbnail is not None:
+            thumbnail = ThumbnailInfo(
+                url=f"v1/thumbnails?class_id={quote(class_id, safe='')}",
+                author=item.thumbnail.author,
+                licence=item.thumbnail.licence,
+            )
         names = item.by_language.get(language, ())
         return Taxon(
             scientific_name=item.scientific_name,
@@ -86,9 +89,3 @@ class TaxonTable:
             link=item.link,
             thumbnail=thumbnail,
         )
-
-
-def _searched(item: ClassInfo) -> str:
-    names = [item.id, item.scientific_name, item.genus or "", item.family or ""]
-    names += [name for listed in item.common_names.values() for name in listed]
-    return SEPARATOR.join(names).casefold()

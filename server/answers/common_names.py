@@ -24,7 +24,8 @@ def _accepted_languages(header: str) -> list[str]:
     weighted = []
     for position, entry in enumerate(header.split(",", MAX_LANGUAGES)[:MAX_LANGUAGES]):
         tag, _, parameter = (part.strip() for part in entry.partition(";"))
-        weight = _weight(parameter)
+        match = re.fullmatch(r"[qQ]=([01](?:\.\d{0,3})?)", parameter or "q=1")
+        weight = float(match[1]) if match else 0.0
         if len(tag) <= MAX_TAG_LENGTH and LANGUAGE_TAG.fullmatch(tag) and weight > 0:
             weighted.append((-weight, position, tag))
     return [tag for _, _, tag in sorted(weighted)]
@@ -35,13 +36,6 @@ def request_languages(lang: str | None, accept_language: str) -> tuple[str, ...]
     return (lang,) if lang else tuple(_accepted_languages(accept_language)) or (FALLBACK,)
 
 
-def _weight(parameter: str) -> float:
-    if not parameter:
-        return 1.0
-    match = re.fullmatch(r"[qQ]=([01](?:\.\d{0,3})?)", parameter)
-    return float(match[1]) if match else 0.0
-
-
 def fallback_chain(languages: Iterable[str]) -> list[str]:
     """The languages to try for a name: each one, then its base, and English last.
 
@@ -49,10 +43,8 @@ def fallback_chain(languages: Iterable[str]) -> list[str]:
         >>> fallback_chain(["fr-CA"])
         ['fr-ca', 'fr', 'en']
     """
-    chain: list[str] = []
-    for tag in languages:
-        lowered = tag.lower()
-        chain += [lowered, lowered.partition("-")[0]]
+    tags = [tag.lower() for tag in languages]
+    chain = [each for tag in tags for each in (tag, tag.partition("-")[0])]
     return list(dict.fromkeys([*chain, FALLBACK]))
 
 

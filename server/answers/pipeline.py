@@ -12,24 +12,12 @@ from numpy.typing import NDArray
 from PIL.Image import Image
 
 from florilege.calibration.record import CalibrationRecord
-from florilege.calibration.record.record_file import (
-    open_occurrences,
-    open_reference,
-    read_record,
-)
+from florilege.calibration.record.record_file import open_occurrences, open_reference, read_record
 from florilege.calibration.rejection.reference import Reference
+from florilege.models import images
 from florilege.models.bundle import Bundle, open_bundle
 from florilege.models.class_lists import read_lists
 from florilege.models.classes import ClassTable
-from florilege.models.images import (
-    MAX_PIXELS,
-    DamagedImage,
-    Header,
-    ImageError,
-    OversizedImage,
-    UnsupportedImage,
-    read_header,
-)
 from florilege.models.runtime import CUDA, RuntimeName
 from florilege.models.session import Outputs, Session
 from florilege.server.answers.answer import answer, judge, operating_point
@@ -46,14 +34,13 @@ from florilege.server.inference.decoding_budget import (
 from florilege.server.problems import Code, Problem
 from florilege.server.schemas import Answer, Model
 
-StageTimes = defaultdict[str, float]
-"""Seconds spent in each stage of one request."""
+StageTimes = defaultdict[str, float]  # seconds by stage of one request
 Recall = Callable[[bytes, Callable[[], Outputs]], Outputs]
 """Returns the outputs for a photo; calls the function if they are unknown."""
 _PROBLEMS = {
-    OversizedImage: Code.IMAGE_TOO_LARGE,
-    UnsupportedImage: Code.UNSUPPORTED_IMAGE_TYPE,
-    DamagedImage: Code.IMAGE_UNREADABLE,
+    images.OversizedImage: Code.IMAGE_TOO_LARGE,
+    images.UnsupportedImage: Code.UNSUPPORTED_IMAGE_TYPE,
+    images.DamagedImage: Code.IMAGE_UNREADABLE,
 }
 
 
@@ -80,7 +67,7 @@ class Pipeline:
     lists: ClassLists  # those a request may restrict its answer to
     taxa: TaxonTable
     reference: Reference | None = None  # of features, if the record's rejection needs them
-    max_pixels: int = MAX_PIXELS  # of a photo
+    max_pixels: int = images.MAX_PIXELS  # of a photo
     budget: PixelBudget = field(default_factory=PixelBudget)  # limits what is decoded at once
 
     def __call__(
@@ -93,10 +80,7 @@ class Pipeline:
         check: Callable[[], None] = lambda: None,
         recall: Recall = lambda _, run: run(),
     ) -> Outcome:
-        """The prediction set of one organism, from its encoded pictures, at least one.
-
-        Raises a `Problem` as `all_outputs` and `decide`.
-        """
+        """The prediction set of one organism, from its encoded pictures, at least one."""
         rows = self.all_outputs(photos, stages=stages, check=check, recall=recall)
         return self.decide(rows, query, answer_id, stages=stages)
 
@@ -112,8 +96,7 @@ class Pipeline:
         """The `outputs` of each picture.
 
         ``stages`` gets the time of each stage. ``check`` is called before each photo and while one
-        waits to be decoded; it may raise to stop the work. Raises a `Problem` if a photo cannot be
-        used.
+        waits to be decoded; it may raise to stop the work.
         """
         rows = []
         for number, photo in enumerate(photos, start=1):
@@ -154,6 +137,9 @@ class Pipeline:
         photo_features = [row.features for row in rows if row.features is not None]
         features = np.concatenate(photo_features) if photo_features else None
         rejection = judge(logits, query, self.record, features=features, reference=self.reference)
+        rule, none_of_these = self.record.rejection, None
+        if query.none and rule is not None:
+            none_of_these = rule.none_of_these(features, self.reference, query.coverage)
         result, inside = answer(
             logits,
             query,
@@ -165,7 +151,7 @@ class Pipeline:
             restriction=restriction,
             always=self.lists.always(query, restriction),
             effect=self.places.effect(query),
-            none_of_these=self._none_of_these(query, features),
+            none_of_these=none_of_these,
         )
         if stages is not None:
             stages["decide"] += perf_counter() - started
@@ -176,14 +162,6 @@ class Pipeline:
             classes=self.bundle.classes,
             restricted=restriction is not None,
         )
-
-    def _none_of_these(
-        self, query: LocalizedQuery, features: NDArray[np.float32] | None
-    ) -> bool | None:
-        rule = self.record.rejection
-        if not query.none or rule is None:
-            return None
-        return rule.none_of_these(features, self.reference, query.coverage)
 
     def outputs(
         self,
@@ -196,19 +174,19 @@ class Pipeline:
     ) -> Outputs:
         """Run the network on one picture, encoded or decoded.
 
-        ``number`` is its position among several, for the `Problem` of one that cannot be used. The
-        outputs hold features if the record needs them or ``features`` is set.
+        The outputs hold features if the record needs them or ``features`` is set. Raises a
+        `Problem` if the picture cannot be used; ``number`` is its position among several.
         """
-        started, preprocess = perf_counter(), self.bundle.preprocess
+        started, size, most = perf_counter(), 0, self.max_pixels
         try:
-            header = read_header(photo) if isinstance(photo, bytes) else photo
-            least, most, size = preprocess.reduced_side, self.max_pixels, 0
-            if isinstance(header, Header):
+            header = images.read_header(photo) if isinstance(photo, bytes) else photo
+            if isinstance(header, images.Header):
+                least = self.bundle.preprocess.reduced_side
                 size = pixels_to_hold(header, least=least, max_pixels=most)
             features = features or self.reference is not None
             with self.budget.hold(size, check):
                 outputs, forward_s = self.session.infer(header, max_pixels=most, features=features)
-        except ImageError as error:
+        except images.ImageError as error:
             raise problem_of(error, number) from error
         if stages is not None:
             stages["decode"] += perf_counter() - started - forward_s
@@ -216,10 +194,10 @@ class Pipeline:
         return outputs
 
 
-def problem_of(error: ImageError, number: int | None = None) -> Problem:
+def problem_of(error: images.ImageError, number: int | None = None) -> Problem:
     """The `Problem` of a picture that cannot be used; ``number`` is its position among several."""
     detail = str(error) if number is None else f"photo {number}: {error}"
-    limit = error.limit if isinstance(error, OversizedImage) else None
+    limit = error.limit if isinstance(error, images.OversizedImage) else None
     return Problem(_PROBLEMS[type(error)], detail, limit=limit)
 
 
@@ -228,7 +206,7 @@ def open_pipeline(
     *,
     device: str = "auto",
     runtime: RuntimeName | None = None,
-    max_pixels: int = MAX_PIXELS,
+    max_pixels: int = images.MAX_PIXELS,
     max_decoding_pixels: int = MAX_DECODING_PIXELS,
     lists: Sequence[str] = (),
     batches: bool = False,
@@ -236,12 +214,9 @@ def open_pipeline(
     """Open and verify a bundle, and load its network.
 
     ``runtime`` is by default the one that the bundle was last calibrated for. ``lists`` are
-    arguments of `read_lists`. With ``batches`` a GPU runs the network on batches of photos.
-
-    Raises:
-        BundleError: It is damaged, or was never calibrated.
-        DataError: A list cannot be used.
-        UsageError: Two lists have the same name, or the runtime cannot be used here.
+    arguments of `read_lists`. With ``batches`` a GPU runs the network on batches of photos. Raises
+    `BundleError` if it is damaged or was never calibrated, `DataError` or `UsageError` if a list or
+    the runtime cannot be used.
     """
     bundle = open_bundle(path)
     record = read_record(bundle, runtime)
@@ -260,11 +235,8 @@ def open_pipeline(
         ),
         taxa=TaxonTable(bundle.classes),
         reference=reference,
-        model=Model(
-            name=bundle.manifest.name,
-            version=bundle.manifest.version,
-            bundle_sha256=bundle.sha256,
-            calibration_id=record.calibration_id,
+        model=Model.of(
+            bundle.manifest, bundle_sha256=bundle.sha256, calibration_id=record.calibration_id
         ),
         max_pixels=max_pixels,
         budget=PixelBudget(max_decoding_pixels),

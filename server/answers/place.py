@@ -18,19 +18,17 @@ from florilege.models.occurrences import (
 )
 from florilege.server.answers.query import IdentifyQuery
 from florilege.server.problems import Code, Problem
-from florilege.server.schemas import Warned
-
-REMEMBERED_PLACES = 512
 
 
 class PlaceEffect(NamedTuple):
     """What the place of a photo changes; by default it is unknown and changes nothing."""
 
-    place: Place | None = None
+    region: str | None = None
+    month: int | None = None
     kind: PlaceKind | None = None  # of the thresholds to use; None where the place is not used
     lift: NDArray[np.float64] | None = None  # added to the scaled logits, (classes,)
     in_range: Sequence[bool | None] | None = None  # whether each class was recorded there
-    warnings: tuple[Warned, ...] = ()
+    why_unused: str | None = None
 
     def among(self, classes: NDArray[np.intp]) -> "PlaceEffect":
         """The same for some classes, output indices ``(listed,)``."""
@@ -51,11 +49,7 @@ class PlaceWeights:
     strength: float
 
     def effect(self, query: IdentifyQuery) -> PlaceEffect:
-        """What the place of a query changes.
-
-        Raises:
-            Problem: The parameters name no place, or the bundle has no table of occurrences.
-        """
+        """What the place of a query changes. Raises a `Problem` if it names none that is known."""
         if (query.region, query.latitude, query.longitude) == (None, None, None):
             if query.month is not None or query.date is not None:
                 raise _invalid("month and date need a region, or latitude and longitude")
@@ -67,19 +61,19 @@ class PlaceWeights:
             )
         return self._effect(Place(_region(query, self.occurrences), _month(query)))
 
-    @lru_cache(REMEMBERED_PLACES)  # noqa: B019  # a server has one or two
+    @lru_cache(512)  # noqa: B019  # a server has one or two tables
     def _effect(self, place: Place) -> PlaceEffect:
         assert self.occurrences is not None  # `effect` refuses a query without it
         in_range = self.occurrences.in_range(place)
-        if self.strength and self.occurrences.knows(place.region):
-            lift = self.strength * self.occurrences.log_lift(place)
-            return PlaceEffect(place, place.kind, lift, in_range)
-        why = "it gained no hits when the model was calibrated"
-        if self.strength:
+        effect = PlaceEffect(place.region, place.month or None, in_range=in_range)
+        if not self.strength:
+            return effect._replace(why_unused="it gained no hits when the model was calibrated")
+        if not self.occurrences.knows(place.region):
             why = f"nothing was recorded in the region {place.region[:80]!r}"
-        detail = f"the place of the photo was not used: {why}"
-        warning = Warned(code="place_not_used", detail=detail)
-        return PlaceEffect(place, in_range=in_range, warnings=(warning,))
+            return effect._replace(why_unused=why)
+        return effect._replace(
+            kind=place.kind, lift=self.strength * self.occurrences.log_lift(place)
+        )
 
 
 def _region(query: IdentifyQuery, occurrences: Occurrences) -> str:

@@ -24,12 +24,9 @@ from florilege.server.schemas import (
     Warned,
 )
 
-EVERYTHING: Final = "all"
-"""The project that means every species."""
-UNDETECTED: Final = "auto"
-"""The organ of a photo for which none was given."""
-UNLIMITED: Final = 2**31 - 1
-"""Remaining requests if there is no limit: apps expect an integer."""
+EVERYTHING: Final = "all"  # the project that means every species
+UNDETECTED: Final = "auto"  # the organ of a photo for which none was given
+UNLIMITED: Final = 2**31 - 1  # remaining requests without a limit: apps expect an integer
 
 
 class _PlantNetModel(ResponseModel):
@@ -187,11 +184,8 @@ class PlantNetError(_PlantNetModel):
 def plantnet_answer(answer: Answer, query: PlantNetQuery, *, root: str, remaining: int) -> str:
     """An answer in the format of the Pl@ntNet API, as JSON.
 
-    Args:
-        answer: The answer of the pipeline.
-        query: The query; a warning is added if no list has the name of its project.
-        root: Address of the server, ending in a slash.
-        remaining: How many requests the key may still send.
+    A warning is added if no list has the name of the project. ``root`` is the address of the
+    server, ending in a slash; ``remaining`` is how many requests the key may still send.
     """
     list_name = answer.query.list or EVERYTHING
     warnings = answer.warnings

@@ -3,26 +3,17 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from PIL.Image import Image
 
 from florilege.models.images import ImageError, decode, read_header
+from florilege.server import schemas
 from florilege.server.answers.pipeline import Pipeline, problem_of
 from florilege.server.answers.query import LocalizedQuery, SurveyQuery
 from florilege.server.problems import Code, Problem
-from florilege.server.schemas import (
-    Answer,
-    Result,
-    SetInfo,
-    SurveyAnswer,
-    SurveyResult,
-    Tiles,
-    Warned,
-)
 
-Box = tuple[int, int, int, int]
-"""Left, top, right and bottom of a tile, in pixels."""
+Box = tuple[int, int, int, int]  # left, top, right and bottom of a tile, in pixels
 
 
 class Plot(NamedTuple):
@@ -77,14 +68,13 @@ def _starts(length: int, size: int, stride: int) -> list[int]:
     return [*range(0, length - size, stride), length - size]
 
 
-def answer_tile(pipeline: Pipeline, plot: Plot, box: Box, query: LocalizedQuery) -> Answer:
-    """The prediction set of one tile."""
+def answer_tile(pipeline: Pipeline, plot: Plot, box: Box, query: LocalizedQuery) -> schemas.Answer:
     return pipeline.decide([pipeline.outputs(plot.image.crop(box))], query, "").answer
 
 
 def survey_photo(
     pipeline: Pipeline, photo: bytes, query: SurveyQuery, answer_id: str
-) -> SurveyAnswer:
+) -> schemas.SurveyAnswer:
     """The answer to one photo of a plot. Raises a `Problem` if it cannot be answered."""
     plot, tile_query = open_plot(pipeline, photo, query), query.localized()
     answers = [answer_tile(pipeline, plot, box, tile_query) for box in plot.boxes]
@@ -92,8 +82,8 @@ def survey_photo(
 
 
 def survey_answer(
-    plot: Plot, answers: Sequence[Answer], query: SurveyQuery, answer_id: str
-) -> SurveyAnswer:
+    plot: Plot, answers: Sequence[schemas.Answer], query: SurveyQuery, answer_id: str
+) -> schemas.SurveyAnswer:
     """The classes in the sets of the tiles, from the answer to each."""
     used = [each for each in answers if each.rejection.verdict != "rejected"]
     results = _results(zip(plot.boxes, answers, strict=True))
@@ -101,7 +91,7 @@ def survey_answer(
     first = used[0] if used else answers[0]
     nothing = dict.fromkeys(("expected_size", "hit_rate", "least_coverage", "statement"))
     of_plot = {"size": len(results), "truncated": len(listed) < len(results), **nothing}
-    return SurveyAnswer.of(
+    return schemas.SurveyAnswer.of(
         first,
         id=answer_id,
         set=first.set.model_copy(update={**of_plot, "calibrated": False, "guaranteed": False}),
@@ -109,7 +99,7 @@ def survey_answer(
         results=listed,
         rejection=max((each.rejection for each in answers), key=lambda each: each.value or 0.0),
         warnings=[*first.warnings, *_warnings(plot, query, first.set, len(used))],
-        tiles=Tiles.of(
+        tiles=schemas.Tiles.of(
             first.set,
             size=plot.size,
             stride=plot.stride,
@@ -119,9 +109,9 @@ def survey_answer(
     )
 
 
-def _results(answers: Iterable[tuple[Box, Answer]]) -> list[SurveyResult]:
+def _results(answers: Iterable[tuple[Box, schemas.Answer]]) -> list[schemas.SurveyResult]:
     """The classes of all sets, those in most tiles first."""
-    best = dict[str, tuple[Result, Box]]()
+    best = dict[str, tuple[schemas.Result, Box]]()
     tiles = Counter[str]()
     for box, answer in answers:
         for each in answer.results:
@@ -129,17 +119,17 @@ def _results(answers: Iterable[tuple[Box, Answer]]) -> list[SurveyResult]:
             if each.class_id not in best or each.score > best[each.class_id][0].score:
                 best[each.class_id] = (each, box)
     order = sorted(best, key=lambda id_: (-tiles[id_], -best[id_][0].score))
-    return [
-        SurveyResult(**{**_fields(best[id_][0]), "rank": rank}, tiles=tiles[id_], box=best[id_][1])
-        for rank, id_ in enumerate(order, start=1)
-    ]
+    results = []
+    for rank, (result, box) in enumerate(map(best.__getitem__, order), start=1):
+        values = {each.name: getattr(result, each.name) for each in fields(result)}
+        values |= {"rank": rank, "tiles": tiles[result.class_id], "box": box}
+        results.append(schemas.SurveyResult(**values))
+    return results
 
 
-def _fields(result: Result) -> dict[str, Any]:
-    return {each.name: getattr(result, each.name) for each in fields(result)}
-
-
-def _warnings(plot: Plot, query: SurveyQuery, tile: SetInfo, used: int) -> list[Warned]:
+def _warnings(
+    plot: Plot, query: SurveyQuery, tile: schemas.SetInfo, used: int
+) -> list[schemas.Warned]:
     """What does not hold for the list of a plot, and tiles that are smaller than requested."""
     detail = (
         "no figure of the model holds for the list of a whole plot: species that are not there add "
@@ -151,8 +141,8 @@ def _warnings(plot: Plot, query: SurveyQuery, tile: SetInfo, used: int) -> list[
             f". If each of the {used} tiles showed one species, as the validation photos do, about "
             f"{wrong:.0f} of the entries in their sets would be wrong"
         )
-    warnings = [Warned(code="plot_not_calibrated", detail=detail)]
+    warnings = [schemas.Warned(code="plot_not_calibrated", detail=detail)]
     if plot.size < query.tile_size:
         detail = f"tiles have {plot.size} pixels a side, like the short side of the photo"
-        warnings.append(Warned(code="tiles_reduced", detail=detail))
+        warnings.append(schemas.Warned(code="tiles_reduced", detail=detail))
     return warnings

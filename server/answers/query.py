@@ -1,6 +1,6 @@
 """Queries about a photo: parameters over HTTP, flags of ``florilege predict``."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, FailFast, Field
 
@@ -147,12 +147,6 @@ class SurveyQuery(SetQuery):
     tile_stride: int | None = Field(
         default=None, ge=16, description="Pixels from a tile to the next; default half a tile."
     )
-
-    @classmethod
-    def of(cls, query: IdentifyQuery, **tiles: int | None) -> Self:
-        """The same query about tiles. Raises ValueError if it has a parameter that tiles lack."""
-        fields = {**query.model_dump(exclude_defaults=True), **tiles}
-        return cls.model_validate({name: each for name, each in fields.items() if each is not None})
 
     def localized(self, accept_language: str = "") -> LocalizedQuery:
         """The query about each tile: the set of one that looks unfamiliar is empty."""

@@ -17,10 +17,8 @@ from florilege.suggestions import nearest
 
 log = logging.getLogger("florilege.server")
 
-MAX_UNKNOWN_LISTED = 10
-"""Unknown names that an error message lists at most."""
-MAX_SUGGESTED_FOR = 3
-"""Unknown names to suggest others for, which takes a few milliseconds each."""
+MAX_UNKNOWN_LISTED = 10  # names in an error message
+MAX_SUGGESTED_FOR = 3  # unknown names; finding others takes a few milliseconds each
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -72,21 +70,17 @@ class ClassLists:
         listed = None if query.list is None else self.by_name.get(query.list)
         if query.list is not None and listed is None:
             names = sorted(self.by_name)
-            none = "" if names else "; this server has no lists"
-            raise Problem(
-                Code.UNKNOWN_LIST, f"no list is named {query.list[:80]!r}{none}", allowed=names
-            )
+            detail = f"no list is named {query.list[:80]!r}"
+            detail += "" if names else "; this server has no lists"
+            raise Problem(Code.UNKNOWN_LIST, detail, allowed=names)
         if query.only is None:
             return listed
         classes = self._find_classes("only", query.only)
         if listed is not None:
             classes &= set(listed.classes.tolist())
         if not classes:
-            raise Problem(
-                Code.INVALID_PARAMETER,
-                "parameter `only`: it names no class"
-                + ("" if listed is None else f" that is in the list {query.list!r}"),
-            )
+            where = "" if listed is None else f" that is in the list {query.list!r}"
+            raise Problem(Code.INVALID_PARAMETER, f"parameter `only`: it names no class{where}")
         single = self._restriction(tuple(sorted(classes)))
         return replace(single, only=[info.id for info in single.infos])
 

@@ -15,15 +15,13 @@ from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.origin import TRAFFIC
 from florilege.errors import BundleError
 from florilege.files import write_atomic
-from florilege.server.background.publisher import AnsweredRequest
 from florilege.server.prometheus import Metrics
 
 log = logging.getLogger("florilege.server")
 
-ROWS_AT_ONCE, MOST_WAIT_S = 64, 1.0
-"""Photos to process together, and how long the first of them waits for the others."""
-MAX_RECENT_PHOTOS = 10_000
-"""Photos remembered to recognise repeats; the least recent is forgotten."""
+ROWS_AT_ONCE = 64  # photos to process together
+MOST_WAIT_S = 1.0  # how long the first of them waits for the others
+MAX_RECENT_PHOTOS = 10_000  # remembered to recognise repeats
 SAVE_EVERY_S = 60.0
 
 
@@ -54,13 +52,13 @@ class DriftWatch:
         self._publish()
         self._save()
 
-    def on_answer(self, answered: AnsweredRequest) -> None:
+    def on_answer(self, logits: NDArray[np.float32], *, restricted: bool) -> None:
         """Collect a photo of one request; process them when they are many or the first is old."""
-        if answered.restricted:
+        if restricted:
             return
-        photo = crc32(answered.logits.tobytes()) % len(answered.logits)
+        photo = crc32(logits.tobytes()) % len(logits)
         with self._lock:
-            self._rows.append(answered.logits[photo : photo + 1])
+            self._rows.append(logits[photo : photo + 1])
             if len(self._rows) >= ROWS_AT_ONCE:
                 self._process()
             elif len(self._rows) == 1:
@@ -69,7 +67,6 @@ class DriftWatch:
                 timer.start()
 
     def close(self) -> None:
-        """Process the last photos and save the state."""
         with self._lock:
             self._process()
             self._save()

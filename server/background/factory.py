@@ -5,13 +5,16 @@ import os
 import sqlite3
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from florilege.calibration.monitoring.score_log import ScoreLogWriter, Scorer
 from florilege.errors import UsageError
 from florilege.feedback_store import FILE, FeedbackStore
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.background.drift_watch import DriftWatch
 from florilege.server.background.feedback import Feedback
-from florilege.server.background.publisher import AnsweredRequest, Listener
+from florilege.server.background.publisher import Listener
 from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
 
@@ -57,20 +60,18 @@ class ScoreLogListener:
         self._photos = metrics.score_log_photos
         self._failing = False
 
-    def on_answer(self, answered: AnsweredRequest) -> None:
-        """Append the photos of one request."""
+    def on_answer(self, logits: NDArray[np.float32], *, restricted: bool) -> None:
+        failed = False
         try:
-            self._writer.append(answered.logits)
+            self._writer.append(logits)
         except OSError as error:
+            failed = True
             if not self._failing:
                 log.warning("the score log cannot be written: %s", error)
-            self._failing = True
-        else:
-            self._failing = False
-        self._photos.labels("failed" if self._failing else "written").inc(len(answered.logits))
+        self._failing = failed
+        self._photos.labels("failed" if failed else "written").inc(len(logits))
 
     def close(self) -> None:
-        """Close the file."""
         self._writer.close()
 
 

@@ -33,8 +33,7 @@ from florilege.server.settings import Settings
 log = logging.getLogger("florilege.server")
 T = TypeVar("T")
 
-SPECIAL_CLASSES = (NOT_LISTED, NOT_AN_ORGANISM)
-"""Accepted instead of the id of a class."""
+SPECIAL_CLASSES = (NOT_LISTED, NOT_AN_ORGANISM)  # accepted instead of the id of a class
 QUERY = ("images", "rule", "k", "coverage", "guarantee", "list")  # the fields that are stored
 MAX_ANSWERS = 10_000
 MAX_SIDE = 2048  # pixels of the longer side of a photo: more than any of our networks uses
@@ -168,23 +167,18 @@ class Feedback:
         except sqlite3.Error as error:
             self._counted.labels("failed").inc()
             log.error("feedback could not be stored: %s", error)
-            raise Problem(
-                Code.FEEDBACK_NOT_STORED,
-                "the feedback could not be stored; try again later",
-                retry_after=60,
-            ) from error
+            detail = "the feedback could not be stored; try again later"
+            raise Problem(Code.FEEDBACK_NOT_STORED, detail, retry_after=60) from error
 
     def close(self) -> None:
-        """Finish pending feedback and close the store."""
         self.thread.shutdown()
         self.store.close()
 
     def _repeated(self, body: FeedbackBody, before: Row) -> FeedbackReceipt:
         stored_body = tuple(before[name] for name in ("answer_id", "class_id", "note", "consent"))
         if stored_body != (body.request_id, body.class_id, body.note, body.consent):
-            raise Problem(
-                Code.IDEMPOTENCY_KEY_REUSED, "this Idempotency-Key came with other feedback before"
-            )
+            detail = "this Idempotency-Key came with other feedback before"
+            raise Problem(Code.IDEMPOTENCY_KEY_REUSED, detail)
         self._counted.labels("repeated").inc()
         return _receipt(before)
 
@@ -226,10 +220,8 @@ class Feedback:
             )
         members = json.loads(answer["members"])
         classes = pipeline.bundle.classes if recent is None else recent.classes
-        if (
-            body.class_id not in (*SPECIAL_CLASSES, *members)
-            and body.class_id not in classes.index_of
-        ):
+        accepted = (*SPECIAL_CLASSES, *members)
+        if body.class_id not in accepted and body.class_id not in classes.index_of:
             raise Problem(
                 Code.CLASS_NOT_FOUND,
                 f"no class has the id {body.class_id[:80]!r}; /v1/classes lists all; or use "
@@ -251,16 +243,14 @@ class Feedback:
         photos, most = [], pipeline.max_pixels
         try:
             for header in map(read_header, pictures):
-                pixels = pixels_to_hold(header, least=2 * MAX_SIDE, max_pixels=most)
-                with pipeline.budget.hold(pixels):
-                    photos.append(
-                        plain_jpeg(header, side=MAX_SIDE, quality=QUALITY, max_pixels=most)
-                    )
+                size = pixels_to_hold(header, least=2 * MAX_SIDE, max_pixels=most)
+                with pipeline.budget.hold(size):
+                    photo = plain_jpeg(header, side=MAX_SIDE, quality=QUALITY, max_pixels=most)
+                photos.append(photo)
         except ImageError:  # the answer decoded it, but perhaps at a fraction of its size
             return [], "unreadable"
         return photos, "kept"
 
 
 def _receipt(row: Row) -> FeedbackReceipt:
-    in_set = None if row["in_set"] is None else bool(row["in_set"])
-    return FeedbackReceipt(request_id=row["answer_id"], in_set=in_set, photos=row["photos"])
+    return FeedbackReceipt(request_id=row["answer_id"], in_set=row["in_set"], photos=row["photos"])

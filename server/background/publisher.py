@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -22,21 +21,16 @@ log = logging.getLogger("florilege.server")
 MAX_QUEUED = 1000
 
 
-@dataclass(frozen=True, kw_only=True)
-class AnsweredRequest:
-    """What listeners get of one answered request: only numbers."""
-
-    logits: NDArray[np.float32]  # of the served head, (photos, classes)
-    restricted: bool = False  # whether its answer was restricted to some of the classes
-
-
 class Listener(Protocol):
     """Processes answered requests; only one thread calls it."""
 
     name: str
 
-    def on_answer(self, answered: AnsweredRequest) -> None:
-        """Process one request."""
+    def on_answer(self, logits: NDArray[np.float32], *, restricted: bool) -> None:
+        """Process the logits of the served head, ``(photos, classes)``, of one request.
+
+        ``restricted`` says whether its answer was restricted to some of the classes.
+        """
 
     def close(self) -> None:
         """Finish; nothing is called afterwards."""
@@ -51,13 +45,13 @@ class Publisher:
         self._room = threading.Semaphore(MAX_QUEUED)
         self._thread = ThreadPoolExecutor(1, "publisher")  # runs from the first request on
 
-    def publish(self, answered: AnsweredRequest) -> None:
+    def publish(self, logits: NDArray[np.float32], *, restricted: bool) -> None:
         """Queue one request, or drop it if the listeners cannot keep up."""
         if not self.listeners:
             return
         if self._room.acquire(blocking=False):
             with suppress(RuntimeError):  # it is closed
-                self._thread.submit(self._process, answered)
+                self._thread.submit(self._process, logits, restricted)
             return
         for listener in self.listeners:
             self._dropped.labels(listener.name).inc()
@@ -72,9 +66,9 @@ class Publisher:
             self._thread.submit(self._close_listeners)
         self._thread.shutdown()
 
-    def _process(self, answered: AnsweredRequest) -> None:
+    def _process(self, logits: NDArray[np.float32], restricted: bool) -> None:
         self._room.release()
-        self._call_each(lambda listener: listener.on_answer(answered), lost=1)
+        self._call_each(lambda each: each.on_answer(logits, restricted=restricted), lost=1)
 
     def _replace(self, open_listeners: Callable[[], Sequence[Listener]]) -> None:
         self._close_listeners()

@@ -6,9 +6,8 @@ import math
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from fastapi import Request
 from limits import RateLimitItem, parse
@@ -25,21 +24,14 @@ SITE_BITS: Final = 64  # of an IPv6 address; one client has all addresses of thi
 
 
 class RateCounter:
-    """Counts the requests of each client in a moving window, in this process.
-
-    ``what`` names the client in messages and headers.
-    """
+    """Counts the requests of each client, a ``what``, in a moving window of this process."""
 
     def __init__(self, what: str) -> None:
         self._what = what
         self._limiter = MovingWindowRateLimiter(MemoryStorage())
 
     def count(self, rate: RateLimitItem, client: str) -> dict[str, str]:
-        """Count one request, and return the rate limit headers.
-
-        Raises:
-            Problem: There are too many requests for this rate.
-        """
+        """Count one request; returns the rate limit headers. Raises a `Problem` at too many."""
         within_rate = self._limiter.hit(rate, client)
         reset, remaining = self._limiter.get_window_stats(rate, client)
         seconds = max(1, math.ceil(reset - time.time()))
@@ -59,10 +51,7 @@ class RateCounter:
         return headers
 
 
-@dataclass(frozen=True)
-class _ApiKey:
-    """One line of a keys file, without its hash."""
-
+class _ApiKey(NamedTuple):
     name: str
     rate: RateLimitItem | None  # None: unlimited
 
@@ -70,39 +59,26 @@ class _ApiKey:
 class ApiKeys:
     """The keys of a file, and how often each was used.
 
-    Args:
-        path: One key per line: ``NAME SHA256 [RATE]``, such as ``app 9f86... 60/minute``; ``#``
-            starts a comment.
-
-    Raises:
-        UsageError: It cannot be read, holds no key, or has invalid lines, which are named.
+    The file has one key per line: ``NAME SHA256 [RATE]``, such as ``app 9f86... 60/minute``; ``#``
+    starts a comment. Raises `UsageError` if it cannot be read or has no key or invalid lines.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._rates = RateCounter("key")
-        self._by_hash: Mapping[str, _ApiKey] = {}
-        self.read()
+        self._path, self._rates = path, RateCounter("key")
+        self._by_hash = _read(path)
 
-    def __len__(self) -> int:
-        return len(self._by_hash)
-
-    def read(self) -> None:
-        """Read the file again. If that fails, the keys stay as they are. Counts are kept."""
+    def read(self) -> int:
+        """Read the file again; the number of keys. If that fails, they stay. Counts are kept."""
         self._by_hash = _read(self._path)
+        return len(self._by_hash)
 
     def check(
         self, headers: Mapping[str, str], address_key: str = ""
     ) -> tuple[str, dict[str, str]]:
         """Count one request; returns the name of its key and its rate limit headers.
 
-        Args:
-            headers: Of the request; they may hold the key.
-            address_key: A key in the address of the request, which goes first.
-
-        Raises:
-            Problem: There is no key, or it is not in the file, or there are too many requests for
-                its rate.
+        ``address_key`` is a key in the address of the request, which precedes one in ``headers``.
+        Raises a `Problem` if there is no key, if it is not in the file, or at too many requests.
         """
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         in_header = bearer.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
@@ -158,22 +134,14 @@ def _key(words: list[str]) -> _ApiKey | None:
 
 
 async def check_key(request: Request) -> None:
-    """Refuse a request without a valid key, if keys are required.
+    """Refuse a request without a valid key, if keys are required, as `ApiKeys.check` does.
 
-    Raises:
-        Problem: As `ApiKeys.check`.
+    Under `/v2/`, which follows another service's API, the parameter ``api-key`` may also hold it.
     """
-    _check(request)
-
-
-async def check_key_in_address(request: Request) -> None:
-    """As `check_key`, but the key may also be the parameter ``api-key``."""
-    _check(request, request.query_params.get("api-key", ""))
-
-
-def _check(request: Request, address_key: str = "") -> None:
     keys: ApiKeys | None = request.app.state.keys
     if keys is not None:
+        in_address = request.scope["route"].path.startswith("/v2/")  # whatever the root path
+        address_key = request.query_params.get("api-key", "") if in_address else ""
         request.state.key, request.state.rate_limit = keys.check(request.headers, address_key)
 
 

@@ -8,10 +8,12 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from fastapi import Request
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
 
-from florilege.server.http.multipart import images_of_form
 from florilege.server.problems import Code, Problem
 from florilege.server.settings import Settings
 
@@ -20,10 +22,11 @@ PARSED_ON_THE_LOOP = 256 * 1024
 
 MAX_DIGITS = 18
 
-FindPhotos = Callable[[bytes, str], list[bytes]]
-"""Finds the photos of a form, given its bytes and Content-Type."""
-InThread = Callable[[FindPhotos, bytes, str], Awaitable[list[bytes]]]
-"""Calls a `FindPhotos` outside the event loop."""
+FIELD = "images"
+MAX_PARTS = 100
+
+FindPhotos = Callable[[bytes, str], list[bytes]]  # given a form and its Content-Type
+InThread = Callable[[FindPhotos, bytes, str], Awaitable[list[bytes]]]  # calls one elsewhere
 
 
 @dataclass
@@ -35,10 +38,7 @@ class UploadBudget:
 
     @contextmanager
     def hold(self) -> Iterator[Callable[[int], None]]:
-        """Yield a function that counts more bytes, or raises a `Problem` if they do not fit.
-
-        They count until the block ends.
-        """
+        """Yield a function that counts bytes until the block ends; a `Problem` of too many."""
         total = 0
 
         def count(size: int) -> None:
@@ -58,6 +58,88 @@ class UploadBudget:
             self.now -= total
 
 
+class _Parts:
+    """Collects the parts of one body; `MultipartParser` calls the methods ``on_...`` in order."""
+
+    def __init__(self) -> None:
+        self.parts: list[tuple[str, bytes]] = []
+        self.complete = False
+        self._headers: dict[bytes, bytes] = {}
+        self._field, self._value = b"", b""
+        self._chunks: list[bytes] = []
+
+    def on_part_begin(self) -> None:
+        if len(self.parts) >= MAX_PARTS:
+            detail = f"a form may have {MAX_PARTS} parts"
+            raise Problem(Code.MALFORMED_REQUEST, detail, limit=MAX_PARTS)
+        self._headers, self._chunks = {}, []
+
+    def on_header_field(self, data: bytes, start: int, end: int) -> None:
+        self._field += data[start:end]
+
+    def on_header_value(self, data: bytes, start: int, end: int) -> None:
+        self._value += data[start:end]
+
+    def on_header_end(self) -> None:
+        self._headers[self._field.lower()] = self._value
+        self._field, self._value = b"", b""
+
+    def on_part_data(self, data: bytes, start: int, end: int) -> None:
+        self._chunks.append(data[start:end])
+
+    def on_part_end(self) -> None:
+        _, options = parse_options_header(self._headers.get(b"content-disposition", b""))
+        if b"name" not in options:
+            detail = "every part of the form needs a name in Content-Disposition"
+            raise Problem(Code.MALFORMED_REQUEST, detail)
+        name = options[b"name"].decode("utf-8", "replace")
+        empty_file_input = options.get(b"filename") == b"" and not any(self._chunks)
+        if not empty_file_input:  # browsers send such a part for a file input left empty
+            self.parts.append((name, b"".join(self._chunks)))
+
+    def on_end(self) -> None:
+        self.complete = True
+
+
+def images_of_form(body: bytes, content_type: str) -> list[bytes]:
+    """The contents of the parts named ``images``, in order; a `Problem` if others are there."""
+    parts = parts_of_form(body, content_type)
+    others = sorted({name for name, _ in parts if name != FIELD})
+    quoted = ", ".join(f"`{name[:40]}`" for name in others[:5])
+    images = [content for name, content in parts if name == FIELD]
+    if others and not images:
+        raise Problem(
+            Code.WRONG_NUMBER_OF_IMAGES,
+            f"no part is named `{FIELD}`; the form has {quoted}",
+            allowed=[FIELD],
+        )
+    if others:
+        raise Problem(
+            Code.UNKNOWN_PARAMETER,
+            f"the form may only hold parts named `{FIELD}`; it also has {quoted}; "
+            "put options in the query",
+            allowed=[FIELD],
+        )
+    return images
+
+
+def parts_of_form(body: bytes, content_type: str) -> list[tuple[str, bytes]]:
+    """Name and content of every part, in order; a `Problem` if the body is damaged."""
+    boundary = parse_options_header(content_type)[1].get(b"boundary")
+    if not boundary:
+        detail = "the Content-Type multipart/form-data lacks its boundary"
+        raise Problem(Code.MALFORMED_REQUEST, detail)
+    parts = _Parts()
+    try:
+        callbacks: Any = {name: getattr(parts, name) for name in dir(parts) if name[:3] == "on_"}
+        MultipartParser(boundary, callbacks).write(body)
+    except FormParserError as error:
+        raise Problem(Code.MALFORMED_REQUEST, f"the multipart body is damaged: {error}") from error
+    if not parts.complete:
+        raise Problem(Code.MALFORMED_REQUEST, "the multipart body ends before its closing boundary")
+    return parts.parts
+
+
 @asynccontextmanager
 async def read_images(
     request: Request,
@@ -70,20 +152,28 @@ async def read_images(
     """Read the body and yield its photos; their bytes count as held until the block ends.
 
     The body is one photo, or a form in which ``find`` finds them, ``in_thread`` if it is large.
-    Forms must be parsed one at a time, because each is held twice while it is parsed.
-
-    Raises:
-        ClientDisconnect: The client left.
-        Problem: As `read_body`; or the form is damaged, there is no photo or more than allowed, or
-            too many bytes are held already.
+    Forms must be parsed one at a time, because each is held twice while it is parsed. Raises as
+    `read_body`, and a `Problem` if the photos are too few, too many or more than the budget.
     """
     limit, deadline_s = settings.max_body_bytes, settings.upload_deadline_s
+    content_type, max_images = request.headers.get("content-type", ""), settings.max_images
     with upload_budget.hold() as count:
-        # A name for the body would hold it in memory beside its photos.
-        yield await _find_images(
-            await read_body(request, limit=limit, deadline_s=deadline_s, count=count),
-            *(request.headers.get("content-type", ""), settings.max_images, find, in_thread),
-        )
+        body = await read_body(request, limit=limit, deadline_s=deadline_s, count=count)
+        if not content_type.lower().startswith("multipart/form-data"):
+            images = [body] if body else []  # the bytes decide the type, whatever the header says
+        elif len(body) > PARSED_ON_THE_LOOP:
+            images = await in_thread(find, body, content_type)
+        else:
+            images = find(body, content_type)
+        del body  # not to hold it in memory beside its photos
+        if not 1 <= len(images) <= max_images:
+            raise Problem(
+                Code.WRONG_NUMBER_OF_IMAGES,
+                f"send 1 to {max_images} photos of one plant, as multipart parts named `images` or "
+                f"one as the raw body; got {len(images) or 'none'}",
+                limit=max_images,
+            )
+        yield images
 
 
 async def read_body(
@@ -95,16 +185,13 @@ async def read_body(
 ) -> bytes:
     """Read a whole body; ``count`` gets the size of each chunk and may refuse it.
 
-    Raises:
-        ClientDisconnect: The client left.
-        Problem: The declared or actual size exceeds ``limit`` bytes, the body is not complete at
-            the deadline, or the Content-Length is invalid.
+    Raises `ClientDisconnect` if the client left, and a `Problem` if the declared or actual size
+    exceeds ``limit`` bytes, the body is late, or the Content-Length is invalid.
     """
     declared = request.headers.get("content-length", "0")
     if not declared.isdecimal():
-        raise Problem(
-            Code.MALFORMED_REQUEST, f"Content-Length must be a number, got {declared[:40]!r}"
-        )
+        detail = f"Content-Length must be a number, got {declared[:40]!r}"
+        raise Problem(Code.MALFORMED_REQUEST, detail)
     if len(declared) > MAX_DIGITS or int(declared) > limit:
         raise _too_large(limit)
     body = bytearray()
@@ -132,22 +219,3 @@ def _too_large(limit: int) -> Problem:
         "are plenty) or send fewer",
         limit=limit,
     )
-
-
-async def _find_images(
-    body: bytes, content_type: str, max_images: int, find: FindPhotos, in_thread: InThread
-) -> list[bytes]:
-    if not content_type.lower().startswith("multipart/form-data"):
-        images = [body] if body else []  # the bytes decide the type, whatever the header says
-    elif len(body) > PARSED_ON_THE_LOOP:
-        images = await in_thread(find, body, content_type)
-    else:
-        images = find(body, content_type)
-    if not 1 <= len(images) <= max_images:
-        raise Problem(
-            Code.WRONG_NUMBER_OF_IMAGES,
-            f"send 1 to {max_images} photos of one plant, as multipart parts named `images` or one "
-            f"as the raw body; got {len(images) or 'none'}",
-            limit=max_images,
-        )
-    return images

@@ -9,42 +9,26 @@ from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.rules import RULES, RuleName
 from florilege.models.images import ACCEPTED
 from florilege.models.occurrences import PlaceKind
+from florilege.server import model_schemas as schemas
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.restriction import ClassLists
 from florilege.server.http.cached_response import CachedResponse
-from florilege.server.model_schemas import (
-    KnownPlace,
-    Limits,
-    ListedClasses,
-    ModelCard,
-    OfferedList,
-    PlacesInfo,
-    Point,
-    Promised,
-    RuleInfo,
-    SeveralPhotos,
-)
 from florilege.server.settings import Settings
 
 LISTS_KEPT: Final = 4  # a list of 10,000 classes has 3 MB
-MAX_AGE_S: Final = 3600  # of a picture; pages show the same few again and again
+MAX_AGE: Final = "max-age=3600"  # of a picture; pages show the same few again and again
 
 
 class BundleInfo:
-    """All cached responses of one bundle.
-
-    Attributes:
-        card: The model card.
-        classes: The entries of the classes.
-        thumbnails: The reference picture of each class that has one, by class id.
-    """
+    """All cached responses of one bundle; ``thumbnails`` are pictures by class id."""
 
     def __init__(self, pipeline: Pipeline, settings: Settings) -> None:
-        self.card = CachedResponse(model_card(pipeline, settings))
+        card = model_card(pipeline, settings).model_dump_json(by_alias=True)
+        self.card = CachedResponse(card.encode())
         self.classes = classes = pipeline.taxa
         self._list = lru_cache(LISTS_KEPT)(lambda *query: CachedResponse(classes.find(*query)))
         self.thumbnails = {
-            name: CachedResponse(picture, "image/jpeg", max_age_s=MAX_AGE_S)
+            name: CachedResponse(picture, "image/jpeg", MAX_AGE)
             for name, picture in pipeline.bundle.read_thumbnails().items()
         }
 
@@ -52,13 +36,14 @@ class BundleInfo:
         self, languages: Sequence[str], q: str | None, limit: int | None
     ) -> CachedResponse:
         """As `TaxonTable.find`; the last few lists are cached."""
-        return self._list(self.classes.available(languages), q, limit)
+        available = tuple(each for each in languages if each in self.classes.languages)
+        return self._list(available, q, limit)
 
 
-def model_card(pipeline: Pipeline, settings: Settings) -> ModelCard:
+def model_card(pipeline: Pipeline, settings: Settings) -> schemas.ModelCard:
     """What `/v1/model` returns."""
     bundle, record, lists = pipeline.bundle, pipeline.record, pipeline.lists
-    return ModelCard.of(
+    return schemas.ModelCard.of(
         record,
         model=pipeline.model,
         created=bundle.manifest.created,
@@ -72,7 +57,9 @@ def model_card(pipeline: Pipeline, settings: Settings) -> ModelCard:
             if rule in record.rules
         ],
         lists=[
-            OfferedList(name=name, classes=len(each.infos), calibrated=bool(each.calibrated_as))
+            schemas.OfferedList(
+                name=name, classes=len(each.infos), calibrated=bool(each.calibrated_as)
+            )
             for name, each in sorted(lists.by_name.items())
         ],
         places=_places(pipeline),
@@ -80,16 +67,16 @@ def model_card(pipeline: Pipeline, settings: Settings) -> ModelCard:
         feedback=settings.feedback_store is not None,
         feedback_photos=settings.feedback_photos,
         feedback_licence=settings.feedback_licence if settings.feedback_photos else None,
-        limits=Limits.of(settings, media_types=list(ACCEPTED)),
+        limits=schemas.Limits.of(settings, media_types=list(ACCEPTED)),
     )
 
 
-def _places(pipeline: Pipeline) -> PlacesInfo | None:
+def _places(pipeline: Pipeline) -> schemas.PlacesInfo | None:
     occurrences, prior = pipeline.places.occurrences, pipeline.record.place_prior
     if occurrences is None or prior is None:
         return None
     degrees = occurrences.cell_degrees
-    return PlacesInfo.of(
+    return schemas.PlacesInfo.of(
         prior,
         regions=list(occurrences.regions) if degrees is None else None,
         cell_degrees=degrees,
@@ -101,29 +88,33 @@ def _places(pipeline: Pipeline) -> PlacesInfo | None:
 
 def _rule(
     record: CalibrationRecord, rule: RuleName, max_images: int, lists: ClassLists
-) -> RuleInfo:
+) -> schemas.RuleInfo:
     points = _points(record, rule)
     promises = [_points(record, rule, guarantee=g) for name, g in record.promises if name == rule]
     several = [_points(record, rule, images=images) for images in range(2, max_images + 1)]
-    return RuleInfo.of(
+    return schemas.RuleInfo.of(
         points[0],
         points=_described(points),
-        promised=[Promised.of(each[0], points=_described(each)) for each in promises],
+        promised=[schemas.Promised.of(each[0], points=_described(each)) for each in promises],
         several=[
-            SeveralPhotos.of(each[0].table, points=_described(each)) for each in several if each
+            schemas.SeveralPhotos.of(each[0].table, points=_described(each))
+            for each in several
+            if each
         ],
         lists=_listed(record, rule, lists),
         places=[
-            KnownPlace(place=kind, points=_described(points))
+            schemas.KnownPlace(place=kind, points=_described(points))
             for kind in get_args(PlaceKind)
             if (points := _points(record, rule, place=kind))
         ],
     )
 
 
-def _listed(record: CalibrationRecord, rule: RuleName, lists: ClassLists) -> list[ListedClasses]:
+def _listed(
+    record: CalibrationRecord, rule: RuleName, lists: ClassLists
+) -> list[schemas.ListedClasses]:
     return [
-        ListedClasses(list=name, points=_described(points))
+        schemas.ListedClasses(list=name, points=_described(points))
         for name, each in sorted(lists.by_name.items())
         if each.calibrated_as is not None
         if (points := _points(record, rule, list_name=each.calibrated_as))
@@ -137,5 +128,5 @@ def _points(record: CalibrationRecord, rule: RuleName, **conditions: Any) -> lis
     return [record.point(rule, **conditions, **dict[str, Any]({asks: value})) for value in values]
 
 
-def _described(points: list[OperatingPoint]) -> list[Point]:
-    return [Point.of(point, **point.estimates) for point in points]
+def _described(points: list[OperatingPoint]) -> list[schemas.Point]:
+    return [schemas.Point.of(point, **point.estimates) for point in points]

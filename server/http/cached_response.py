@@ -4,7 +4,6 @@ import hashlib
 from importlib.resources import files
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel
 
 MEDIA_TYPES = {
     "html": "text/html; charset=utf-8",
@@ -15,29 +14,16 @@ MEDIA_TYPES = {
 
 
 class CachedResponse:
-    """A response body with its ETag.
-
-    Clients revalidate it each time, or only after ``max_age_s`` seconds.
-    """
+    """A body with its ETag, which clients revalidate unless ``control`` says otherwise."""
 
     def __init__(
-        self,
-        body: bytes | BaseModel,
-        media_type: str = "application/json",
-        *,
-        max_age_s: int | None = None,
+        self, body: bytes, media_type: str = "application/json", control: str = "no-cache"
     ) -> None:
-        if isinstance(body, BaseModel):
-            body = body.model_dump_json(by_alias=True).encode()
-        self._body, self._media_type = body, media_type
-        self._control = "no-cache" if max_age_s is None else f"max-age={max_age_s}"
+        self._body, self._media_type, self._control = body, media_type, control
         self._tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
 
     def answer(self, request: Request, *, vary: str | None = None) -> Response:
-        """The body, or 304 if ``If-None-Match`` names it.
-
-        Only private caches may keep the response to a request with a key.
-        """
+        """The body, or 304 if ``If-None-Match`` names it; with a key, for private caches only."""
         private = "" if request.state.key is None else "private, "
         headers = {"ETag": self._tag, "Cache-Control": private + self._control}
         if vary is not None:

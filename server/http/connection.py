@@ -28,8 +28,6 @@ and the event loop reads up to 256 KiB at once."""
 
 
 class Connection(H11Protocol):
-    """See the module."""
-
     is_refused = False
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -37,7 +35,6 @@ class Connection(H11Protocol):
         self.conn = _LimitedConnection(h11.SERVER, MAX_HEAD_BYTES)
 
     def data_received(self, data: bytes) -> None:
-        """Read data; drop it after a refusal."""
         if not self.is_refused:
             super().data_received(data)
 
@@ -116,13 +113,8 @@ def _head_bytes(request: h11.Request) -> int:
 
 def _problem(error: BaseException | None) -> Problem:
     if getattr(error, "error_status_hint", None) != _HEAD_TOO_LARGE:
-        return Problem(
-            Code.MALFORMED_REQUEST,
-            "the request is not valid HTTP/1.1, or it has "
-            f"many chunks of less than {SMALL_CHUNK_BYTES} bytes",
-        )
-    return Problem(
-        Code.HEADERS_TOO_LARGE,
-        f"the address and the header lines of a request may have {MAX_HEAD_BYTES} bytes; send less",
-        limit=MAX_HEAD_BYTES,
-    )
+        small = f"many chunks of less than {SMALL_CHUNK_BYTES} bytes"
+        detail = f"the request is not valid HTTP/1.1, or it has {small}"
+        return Problem(Code.MALFORMED_REQUEST, detail)
+    detail = f"the address and the header lines of a request may have {MAX_HEAD_BYTES} bytes"
+    return Problem(Code.HEADERS_TOO_LARGE, f"{detail}; send less", limit=MAX_HEAD_BYTES)

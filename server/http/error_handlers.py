@@ -1,7 +1,5 @@
 """Turn exceptions into problem documents (RFC 9457)."""
 
-from typing import Any
-
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -35,7 +33,7 @@ def counted_problem(request: Request, error: Exception) -> Problem:
 def problem_response(problem: Problem, request_id: str) -> JSONResponse:
     """Render one problem; ``limit`` and ``allowed`` appear only if they are set."""
     code = problem.code
-    document: dict[str, Any] = {
+    document = {
         "type": f"/problems/{code}",
         "title": code.summary,
         "status": code.status,
@@ -43,20 +41,18 @@ def problem_response(problem: Problem, request_id: str) -> JSONResponse:
         "instance": request_id,
         "code": code,
         "retryable": code.retryable,
+        "limit": problem.limit,
+        "allowed": problem.allowed,
     }
-    if problem.limit is not None:
-        document["limit"] = problem.limit
-    if problem.allowed is not None:
-        document["allowed"] = problem.allowed
+    document = {name: each for name, each in document.items() if each is not None}
     return JSONResponse(document, code.status, problem.headers, media_type=MEDIA_TYPE)
 
 
 def _problem_of_route(request: Request, error: HTTPException) -> Problem:
     headers = error.headers or {}
     if error.status_code == 404:
-        return Problem(
-            Code.NOT_FOUND, "this address does not exist; /openapi.json lists those that do"
-        )
+        detail = "this address does not exist; /openapi.json lists those that do"
+        return Problem(Code.NOT_FOUND, detail)
     if error.status_code == 405:
         allowed = headers.get("Allow", "")
         message = f"{request.method[:20]} is not allowed here; use {allowed}"
@@ -69,10 +65,8 @@ def _problem_of_validation(error: RequestValidationError) -> Problem:
     part, *path = first["loc"]
     what, name = "field" if part == "body" else "parameter", ".".join(map(str, path))[:80]
     if first["type"] == "extra_forbidden":
-        return Problem(
-            Code.UNKNOWN_PARAMETER,
-            f"there is no {what} `{name}` here; /openapi.json lists those that exist",
-        )
+        detail = f"there is no {what} `{name}` here; /openapi.json lists those that exist"
+        return Problem(Code.UNKNOWN_PARAMETER, detail)
     if not path:
         return Problem(Code.MALFORMED_REQUEST, f"the {part} is not a JSON object: {first['msg']}")
     return Problem(Code.INVALID_PARAMETER, f"{what} `{name}`: {first['msg']}")

@@ -1,4 +1,4 @@
-"""From a request with photos to its answer, in any format."""
+"""From a request with photos to its answer: a set, features, or the survey of a plot."""
 
 import asyncio
 from base64 import b64encode
@@ -7,21 +7,22 @@ from functools import partial
 from time import monotonic
 from typing import Final, TypeVar
 
-from fastapi import Request
+from fastapi import Request, Response
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from florilege.server.answers.pipeline import Outcome, Pipeline
-from florilege.server.answers.query import LocalizedQuery
+from florilege.server.answers.plot import Box, Plot, answer_tile, open_plot, survey_answer
+from florilege.server.answers.query import LocalizedQuery, SurveyQuery
 from florilege.server.background.feedback import Feedback
 from florilege.server.engine import Engine, PendingRequest
-from florilege.server.http.body import FindPhotos, UploadBudget, read_images
-from florilege.server.http.multipart import images_of_form
+from florilege.server.http.body import FindPhotos, UploadBudget, images_of_form, read_images
 from florilege.server.problems import Code, Problem
 from florilege.server.schemas import Answer, Embeddings
 
 T = TypeVar("T")
 Work = Callable[[Pipeline, Sequence[bytes], PendingRequest[T]], T]
+Opened = tuple[Pipeline, Plot]
 RENDERED_ON_THE_LOOP: Final = 100
 """Results; 100 take 0.2 ms, 10,000 about 20 ms."""
 
@@ -31,15 +32,10 @@ async def answer_request(
 ) -> tuple[Answer, dict[str, str]]:
     """Answer a query about the photos of a request, which ``find`` finds in its form.
 
-    Returns:
-        The answer, and the headers that go with it.
-
-    Raises:
-        ClientDisconnect: The client left.
-        Problem: It cannot be answered. If the query alone shows this, the body is not read.
+    Returns the answer and its headers. Raises `ClientDisconnect` if the client left, and a
+    `Problem` if it cannot be answered; if the query alone shows this, the body is not read.
     """
-    engine.check_accepting()
-    await check_query(engine, query)
+    await _check_query(engine, query)
 
     def work(pipeline: Pipeline, photos: Sequence[bytes], job: PendingRequest[Outcome]) -> Outcome:
         owner = (pipeline.model.bundle_sha256, request.state.key or "")
@@ -52,7 +48,7 @@ async def answer_request(
             recall=partial(engine.cache.outputs, owner),
         )
 
-    outcome, photos, headers = await process_photos(request, engine, work, find)
+    outcome, photos, headers = await _process_photos(request, engine, work, find)
     feedback: Feedback | None = request.app.state.feedback
     if feedback is not None:
         feedback.remember(outcome, photos, request.state.key)
@@ -60,13 +56,8 @@ async def answer_request(
     return outcome.answer, headers
 
 
-async def embed_request(
-    request: Request, engine: Engine, *, base64: bool
-) -> tuple[str, dict[str, str]]:
-    """The `Embeddings` of the photos of a request as JSON, and the headers that go with it.
-
-    Raises as `answer_request`.
-    """
+async def embed_request(request: Request, engine: Engine, *, base64: bool) -> Response:
+    """The `Embeddings` of the photos of a request. Raises as `answer_request`."""
     engine.check_accepting()
     _demand_features(engine.pipeline)
 
@@ -83,8 +74,8 @@ async def embed_request(
             base64=texts if base64 else None,
         ).model_dump_json()
 
-    body, _, headers = await process_photos(request, engine, work)
-    return body, headers
+    body, _, headers = await _process_photos(request, engine, work)
+    return Response(body, headers=headers, media_type="application/json")
 
 
 def _demand_features(pipeline: Pipeline) -> None:
@@ -93,25 +84,67 @@ def _demand_features(pipeline: Pipeline) -> None:
         raise Problem(Code.NO_FEATURES, detail)
 
 
-async def check_query(engine: Engine, query: LocalizedQuery) -> None:
-    """Raise the `Problem` of a query that no photo can satisfy."""
+async def survey_request(request: Request, engine: Engine, query: SurveyQuery) -> Response:
+    """Answer a query about the tiles of a photo.
+
+    As many tiles as there are threads are in the queue at once, so that other requests wait for one
+    tile, not for a survey. Raises as `answer_request`, also if the queue is full for later tiles.
+    """
+    localized_query = query.localized(request.headers.get("accept-language", ""))
+    await _check_query(engine, localized_query)
+
+    def decode(pipeline: Pipeline, photos: Sequence[bytes], job: PendingRequest[Opened]) -> Opened:
+        if len(photos) != 1:
+            detail = f"send one photo of a plot, got {len(photos)}"
+            raise Problem(Code.WRONG_NUMBER_OF_IMAGES, detail, limit=1)
+        most = engine.settings.max_tiles
+        return pipeline, open_plot(pipeline, photos[0], query, max_tiles=most, check=job.check)
+
+    (pipeline, plot), photos, headers = await _process_photos(request, engine, decode)
+    del photos  # their bytes are no longer counted
+    upload_budget: UploadBudget = request.app.state.upload_budget
+    answers = list[Answer]()
+    with upload_budget.hold() as count:
+        count(4 * plot.image.width * plot.image.height)  # bytes of the decoded picture
+        at_once = min(engine.threads, engine.queue_limit)
+        for start in range(0, len(plot.boxes), at_once):
+            if await request.is_disconnected():
+                raise ClientDisconnect
+            boxes = plot.boxes[start : start + at_once]
+            tiles = [_submit_tile(engine, pipeline, plot, box, localized_query) for box in boxes]
+            answers += await asyncio.gather(*tiles)
+    result = await engine.in_side_thread(survey_answer, plot, answers, query, request.state.id)
+    return await render(engine, result, headers)
+
+
+async def _submit_tile(
+    engine: Engine, opened: Pipeline, plot: Plot, box: Box, query: LocalizedQuery
+) -> Answer:
+    def work(pipeline: Pipeline, _: Sequence[bytes], __: PendingRequest[Answer]) -> Answer:
+        if pipeline.session is not opened.session:
+            detail = "the model was replaced during the survey; send the photo again"
+            raise Problem(Code.LOADING, detail, retry_after=1)
+        return answer_tile(opened, plot, box, query)
+
+    deadline = monotonic() + engine.settings.queue_timeout_s
+    return await engine.submit(PendingRequest([b""], work, deadline))  # one place in the queue
+
+
+async def _check_query(engine: Engine, query: LocalizedQuery) -> None:
+    """Raise the `Problem` of a query that no photo can satisfy, or of a server that takes none."""
+    engine.check_accepting()
     if query.only is None and query.always is None:
         engine.pipeline.check_query(query)
     else:  # thousands of classes may be named, or misspelt
         await engine.in_side_thread(engine.pipeline.check_query, query)
 
 
-async def process_photos(
+async def _process_photos(
     request: Request, engine: Engine, work: Work[T], find: FindPhotos = images_of_form
 ) -> tuple[T, Sequence[bytes], dict[str, str]]:
     """Read the photos of a request and do ``work`` on them in the queue.
 
-    Returns:
-        What the work returns, the photos, and the headers of the answer.
-
-    Raises:
-        ClientDisconnect: The client left.
-        Problem: As `read_images`, `Engine.submit` and ``work``.
+    Returns what the work returns, the photos, and the headers of the answer.
     """
     upload_budget: UploadBudget = request.app.state.upload_budget
     received = read_images(
@@ -150,8 +183,19 @@ async def _until_disconnect(receive: Receive) -> None:
         pass
 
 
-async def render(engine: Engine, answer: Answer, to_json: Callable[[Answer], str]) -> str:
+def _json(answer: Answer) -> str:
+    return answer.model_dump_json(by_alias=True)
+
+
+async def render(
+    engine: Engine,
+    answer: Answer,
+    headers: dict[str, str],
+    to_json: Callable[[Answer], str] = _json,
+) -> Response:
     """Serialise an answer; a long one outside the event loop."""
     if len(answer.results) <= RENDERED_ON_THE_LOOP:
-        return to_json(answer)
-    return await engine.in_side_thread(to_json, answer)
+        body = to_json(answer)
+    else:
+        body = await engine.in_side_thread(to_json, answer)
+    return Response(body, headers=headers, media_type="application/json")

@@ -9,6 +9,7 @@ import logging
 import re
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 from time import monotonic, perf_counter
 
 from starlette.datastructures import Headers
@@ -49,24 +50,16 @@ SAFETY = encode_headers(
 )
 
 
+@dataclass(frozen=True)
 class RequestMiddleware:
-    """Wraps the application; see the module."""
+    """Makes an `_Exchange` of each request."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        metrics: Metrics,
-        *,
-        access_log: bool = False,
-        traces: RequestTracer | None = None,
-    ) -> None:
-        self.app = app
-        self.metrics = metrics
-        self.access_log = access_log
-        self.traces = traces
+    app: ASGIApp
+    metrics: Metrics
+    access_log: bool = False
+    traces: RequestTracer | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection event."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -102,19 +95,17 @@ class _Exchange:
         except ClientDisconnect:
             self.outer.metrics.rejected.labels("client_left").inc()
         except asyncio.CancelledError:  # the time to drain is over
-            await self._answer(
-                Problem(Code.DRAINING, "this server had to stop; try again", retry_after=1)
-            )
+            await self._answer(Code.DRAINING, "this server had to stop; try again", retry_after=1)
         except Exception:
             log.exception("request failed", extra={"fields": {"request_id": self.request_id}})
-            await self._answer(
-                Problem(Code.INTERNAL_ERROR, "the server failed; please report the request id")
-            )
+            detail = "the server failed; please report the request id"
+            await self._answer(Code.INTERNAL_ERROR, detail)
         finally:
             self._count(perf_counter() - started)
 
-    async def _answer(self, problem: Problem) -> None:
+    async def _answer(self, code: Code, detail: str, *, retry_after: int | None = None) -> None:
         if self.status is None:
+            problem = Problem(code, detail, retry_after=retry_after)
             response = problem_response(problem, self.request_id)
             await response(self.scope, self.receive, self.send)
 
@@ -141,11 +132,9 @@ class _Exchange:
         own = {"X-Request-Id": self.request_id, **self.scope["state"].get("rate_limit", {})}
         if self.closes:
             own["Connection"] = "close"
-        headers = list(message["headers"])
-        names = {name for name, _ in headers}
-        message["headers"] = headers + [
-            h for h in (*SAFETY, *encode_headers(own)) if h[0] not in names
-        ]
+        names = {name for name, _ in message["headers"]}
+        added = [each for each in (*SAFETY, *encode_headers(own)) if each[0] not in names]
+        message["headers"] = [*message["headers"], *added]
 
     async def _linger(self) -> None:
         """Keep reading for a moment: closing on unread bytes would reset the connection, and a
@@ -160,7 +149,6 @@ class _Exchange:
             remaining -= len(message.get("body", b""))
 
     def _count(self, seconds: float) -> None:
-        """Count, log and trace the request."""
         metrics, state = self.outer.metrics, self.scope["state"]
         route = getattr(self.scope.get("route"), "path", "unknown")
         method = self.method if self.method in METHODS else "other"

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from fastapi.encoders import jsonable_encoder
 from fastapi.openapi.utils import get_openapi
 
-from florilege.server.http.multipart import FIELD
+from florilege.server.http.body import FIELD
 from florilege.server.problems import MEDIA_TYPE, Code, ProblemDocument
 from florilege.server.settings import MAX_IMAGES
 
@@ -30,11 +30,25 @@ KEY_IN_ADDRESS = {"query": {"type": "apiKey", "in": "query", "name": "api-key"}}
 PHOTO = {"type": "string", "format": "binary"}
 
 
+def body_of(content: dict[str, Any]) -> dict[str, Any]:
+    """The OpenAPI description of a body that a route reads itself, by media type."""
+    return {"requestBody": {"required": True, "content": content}}
+
+
 def form_of_photos(**fields: Any) -> dict[str, Any]:
     """The OpenAPI content of a form with one to five photos and further ``fields``."""
     images = {"type": "array", "items": PHOTO, "minItems": 1, "maxItems": MAX_IMAGES}
     schema = {"type": "object", "required": [FIELD], "properties": {FIELD: images, **fields}}
     return {"multipart/form-data": {"schema": schema}}
+
+
+PHOTOS = body_of(
+    {
+        **form_of_photos(),
+        "image/*": {"schema": PHOTO},
+        "application/octet-stream": {"schema": PHOTO},  # code generators do not know wildcards
+    }
+)
 
 
 def problem_responses(*codes: Code) -> dict[int | str, Any]:

@@ -66,31 +66,20 @@ class ClassesQuery(ClassQuery):
 
 
 async def refuse_repeated(request: Request) -> None:
-    """Refuse a query that repeats a parameter which is not in `REPEATED`.
-
-    Raises:
-        Problem: It repeats one, or it has more than `MAX_PARAMETERS` parameters.
-    """
+    """Raise a `Problem` if a parameter not in `REPEATED` is, or if there are too many."""
     names: set[str] = set()
     for name, _ in request.query_params.multi_items():
         if name in names and name not in REPEATED:
-            raise Problem(
-                Code.INVALID_PARAMETER, f"parameter `{name[:80]}`: it is given more than once"
-            )
+            detail = f"parameter `{name[:80]}`: it is given more than once"
+            raise Problem(Code.INVALID_PARAMETER, detail)
         names.add(name)
         if len(names) > MAX_PARAMETERS:
-            raise Problem(
-                Code.INVALID_PARAMETER,
-                f"more than {MAX_PARAMETERS} parameters; /openapi.json lists them",
-            )
+            detail = f"more than {MAX_PARAMETERS} parameters; /openapi.json lists them"
+            raise Problem(Code.INVALID_PARAMETER, detail)
 
 
 def parse_identify_query(query: QueryParams) -> IdentifyQuery:
-    """Parse a query that `refuse_repeated` accepts as FastAPI would, in less time.
-
-    Raises:
-        RequestValidationError: As FastAPI.
-    """
+    """Parse a query that `refuse_repeated` accepts as FastAPI would, in less time."""
     values: dict[str, Any] = dict(query)
     values.update((name, query.getlist(name)) for name in REPEATED & values.keys())
     try:

@@ -17,7 +17,7 @@ from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field, TypeAdapter
 
-from florilege.server.answers.common_names import FALLBACK, request_languages
+from florilege.server.answers.common_names import FALLBACK
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.plantnet_schema import (
     EVERYTHING,
@@ -33,21 +33,20 @@ from florilege.server.answers.plantnet_schema import (
     listed_species,
     plantnet_answer,
 )
-from florilege.server.answers.query import Language, LocalizedQuery
-from florilege.server.http.api_keys import check_key_in_address
+from florilege.server.answers.query import IdentifyQuery, Language
+from florilege.server.http.api_keys import check_key
+from florilege.server.http.body import FIELD, parts_of_form
 from florilege.server.http.cached_response import CachedResponse
 from florilege.server.http.error_handlers import HANDLED, counted_problem
 from florilege.server.http.identify import answer_request, render
-from florilege.server.http.multipart import FIELD, parts_of_form
-from florilege.server.http.openapi import form_of_photos
+from florilege.server.http.openapi import body_of, form_of_photos
 from florilege.server.http.parameters import EngineOf
 from florilege.server.problems import Code, Problem
 
 MAX_ORGAN_LENGTH = 40
-ORGANS = {"type": "array", "items": {"type": "string"}}
 SPECIES = TypeAdapter(list[PlantNetListedSpecies])
 
-FORM = {"requestBody": {"required": True, "content": form_of_photos(organs=ORGANS)}}
+FORM = body_of(form_of_photos(organs={"type": "array", "items": {"type": "string"}}))
 ERRORS: dict[int | str, Any] = {
     status: {"model": PlantNetError, "description": HTTPStatus(status).phrase}
     for status in (400, 401, 403, 404, 408, 413, 415, 422, 429, 503)
@@ -109,7 +108,7 @@ def _refusal(problem: Problem) -> JSONResponse:
 
 
 plantnet_router = APIRouter(
-    route_class=_PlantNetRoute, dependencies=[Depends(check_key_in_address)], responses=ERRORS
+    route_class=_PlantNetRoute, dependencies=[Depends(check_key)], responses=ERRORS
 )
 status_router = APIRouter(route_class=_PlantNetRoute)
 
@@ -128,11 +127,9 @@ async def plantnet_identify(
     repeated in the answer and change nothing else.
     """
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
-        raise Problem(
-            Code.MALFORMED_REQUEST, f"send photos as multipart/form-data, in parts named `{FIELD}`"
-        )
+        detail = f"send photos as multipart/form-data, in parts named `{FIELD}`"
+        raise Problem(Code.MALFORMED_REQUEST, detail)
     hashes, organs = list[str](), list[str]()
-    list_name = project if project in engine.pipeline.lists.by_name else None
 
     def find_photos(body: bytes, content_type: str) -> list[bytes]:
         parts = parts_of_form(body, content_type)
@@ -142,33 +139,29 @@ async def plantnet_identify(
         organs.extend(word.decode("utf-8", "replace") for word in words)
         return photos
 
-    query = LocalizedQuery(
+    query = IdentifyQuery(
         lang=parameters.lang,
-        languages=request_languages(parameters.lang, ""),
         max_results=parameters.nb_results,
         include=["scores"],  # the set, then the next best species
         reject=not parameters.no_reject,
-        list=list_name,
+        list=project if project in engine.pipeline.lists.by_name else None,
     )
-    answer, headers = await answer_request(request, engine, query, find_photos)
+    answer, headers = await answer_request(request, engine, query.localized(), find_photos)
     if answer.rejection.verdict == "rejected":  # the engine has counted it already
         request.state.code = Code.SPECIES_NOT_FOUND
         return _refusal(Problem(Code.SPECIES_NOT_FOUND, Code.SPECIES_NOT_FOUND.summary))
     shape = partial(
         plantnet_answer,
-        query=PlantNetQuery(
+        query=PlantNetQuery.of(
+            parameters,
             project=project,
             images=hashes,
             organs=[*organs, *[UNDETECTED] * len(hashes)][: len(hashes)],
-            include_related_images=parameters.include_related_images,
-            no_reject=parameters.no_reject,
-            type=parameters.type,
         ),
         root=str(request.base_url),
         remaining=_rate_of(request)[1],
     )
-    body = await render(engine, answer, shape)
-    return Response(body, media_type="application/json", headers=headers)
+    return await render(engine, answer, headers, shape)
 
 
 @plantnet_router.get("/v2/projects", response_model=list[PlantNetProject])
@@ -214,9 +207,7 @@ def _species(pipeline: Pipeline, project: str, query: _SpeciesParameters) -> Cac
 @plantnet_router.get("/v2/languages", response_model=list[str])
 async def plantnet_languages(engine: EngineOf) -> list[str]:
     """Return the languages with at least one common name."""
-    return sorted(
-        {language for item in engine.pipeline.bundle.classes for language in item.by_language}
-    )
+    return sorted(engine.pipeline.taxa.languages)
 
 
 @plantnet_router.get("/v2/quota/daily", response_model=PlantNetQuota)

@@ -16,21 +16,10 @@ log = logging.getLogger("florilege.server")
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 UNTRACED = frozenset({"/livez", "/readyz", "/metrics"})
-_ATTRIBUTES = {
-    "method": "http.request.method",
-    "route": "http.route",
-    "status": "http.response.status_code",
-    "request_id": "florilege.request_id",
-    "code": "florilege.code",
-}
-"""Attributes of a span by field of a request."""
 
 
 class RequestTracer:
-    """Creates a span for each request, with a child for each of its stages.
-
-    ``provider`` is a ``TracerProvider`` of OpenTelemetry.
-    """
+    """Creates a span of a ``TracerProvider`` for each request, with a child for each stage."""
 
     def __init__(self, provider: Any) -> None:
         from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_context
@@ -52,15 +41,18 @@ class RequestTracer:
         if route in UNTRACED:
             return
         end = time_ns()
+        attributes = {
+            "http.request.method": method,
+            "http.route": route,
+            "http.response.status_code": status,
+            "florilege.request_id": fields["request_id"],
+            "florilege.code": fields["code"],
+        }
         span = self._tracer.start_span(
             f"{method} {route}",
             context=self._extract(headers),  # the caller's span, from `traceparent`
             kind=self._server,
-            attributes={
-                _ATTRIBUTES[name]: value
-                for name, value in fields.items()
-                if name in _ATTRIBUTES and value is not None
-            },
+            attributes={name: each for name, each in attributes.items() if each is not None},
             start_time=end - round(1e9 * seconds),
         )
         if status is not None and status >= 500:

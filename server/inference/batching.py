@@ -28,8 +28,7 @@ from florilege.models.session import Floats, Outputs, Session, open_graph
 
 log = logging.getLogger("florilege.server")
 
-SIZES: Final = (1, 2, 4, 8, 16, 32)
-"""Sizes of batches; a batch is padded to the next size."""
+SIZES: Final = (1, 2, 4, 8, 16, 32)  # of batches; a batch is padded to the next size
 LARGEST: Final = SIZES[-1]
 TOLERANCE: Final = 1e-3
 """Maximum difference from the logits of single photos, as a share of the largest."""

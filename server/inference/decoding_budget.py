@@ -26,16 +26,10 @@ class PixelBudget:
     """
 
     def __init__(self, limit: int = MAX_DECODING_PIXELS) -> None:
-        if limit < 1:
-            raise ValueError(f"limit must be at least 1 pixel, got {limit}")
         self.limit = limit
         self.pixels_in_use = 0
         self._turns: deque[object] = deque()
         self._changed = threading.Condition()
-
-    @property
-    def waiting(self) -> int:
-        return len(self._turns)
 
     @contextmanager
     def hold(self, pixels: int, check: Callable[[], None] = lambda: None) -> Iterator[None]:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from functools import partial
+from typing import Final
 
 from florilege.errors import BundleError, FlorilegeError, SomeInputsFailed, UsageError
 from florilege.files import check_writable, write_atomic
@@ -23,6 +24,12 @@ from florilege.server.predict.prediction import BatchQuery, Line, Prediction, pr
 from florilege.server.predict.resumable_output import Convert, Options, ResumableOutput, Tally
 from florilege.server.problems import Problem
 from florilege.terminal import say
+
+WRITERS: Final[dict[str, Convert]] = {
+    "csv": formats.write_csv,
+    "parquet": formats.write_parquet,
+    "dwc": write_darwin_core,
+}
 
 
 def check_outputs(batch: BatchSettings) -> None:
@@ -52,11 +59,8 @@ def predict_batch(
 ) -> None:
     """Answer all observations, and print a summary to stderr.
 
-    Raises:
-        UsageError: The bundle is not calibrated for ``query``, or there is an interrupted run that
-            had other options or that ``batch`` does not resume.
-        BundleError: Embeddings are requested, but the network gives no features.
-        SomeInputsFailed: Some photos cannot be used.
+    Raises `UsageError` if the bundle is not calibrated for ``query`` or the output cannot be
+    resumed, `BundleError` if the network gives no features, `SomeInputsFailed` at the end.
     """
     _check_possible(pipeline, query, batch)
     with ExitStack() as stack:
@@ -98,12 +102,7 @@ def _converter(batch: BatchSettings, observations: Sequence[Observation]) -> Con
     if batch.deployments is not None:
         deployments = read_deployments(batch.deployments, observations)
         return partial(write_camtrap, deployments=deployments)
-    converters: dict[str, Convert] = {
-        "csv": formats.write_csv,
-        "parquet": formats.write_parquet,
-        "dwc": write_darwin_core,
-    }
-    return converters.get(batch.form)
+    return WRITERS.get(batch.form)
 
 
 def _check_possible(pipeline: Pipeline, query: BatchQuery, batch: BatchSettings) -> None:
@@ -141,9 +140,7 @@ def _options(
         "calibration_id": pipeline.model.calibration_id,
         "provider": pipeline.session.provider,
         "format": batch.form,
-        "embeddings": None if batch.embeddings is None else str(batch.embeddings),
-        "group_by": batch.group_by,
-        "deployments": None if batch.deployments is None else str(batch.deployments),
+        **batch.model_dump(mode="json", include={"embeddings", "group_by", "deployments"}),
         **query.model_dump(mode="json", exclude={"languages"}),  # which follow from lang
         "sha256 of the classes listed": class_ids
         and hashlib.sha256(class_ids.encode()).hexdigest(),
@@ -195,10 +192,8 @@ def _print(lines: Iterator[Line], batch: BatchSettings, *, common_names: bool) -
         for line in lines:
             sys.stdout.write(formats.json_text(line))
             sys.stdout.flush()
-    elif batch.form == "csv":
-        formats.write_csv(lines, sys.stdout.buffer)
-    elif batch.form == "dwc":
-        write_darwin_core(lines, sys.stdout.buffer)
+    elif batch.form in WRITERS:
+        WRITERS[batch.form](lines, sys.stdout.buffer)
     elif batch.output is None:
         formats.print_table(lines, sys.stdout, common_names=common_names)
     else:
@@ -210,7 +205,6 @@ def _print(lines: Iterator[Line], batch: BatchSettings, *, common_names: bool) -
 def _print_summary(
     tally: Tally, observations: Sequence[Observation], batch: BatchSettings, *, resumed: bool
 ) -> None:
-    """Print the totals and the files that were written."""
     photos = count_photos(observations)
     total, failed = f"{photos:,} photos", f"{tally.failed:,} failed"
     if batch.group_by is not None:

@@ -16,8 +16,7 @@ ENDINGS: dict[str, Format] = {
     ".ndjson": "jsonl",
     ".parquet": "parquet",
 }
-FOLDER = "folder"
-"""The value of `group_by` for photos in the same folder."""
+FOLDER = "folder"  # the value of `group_by` for photos in the same folder
 
 
 class BatchSettings(FlagSettings):

@@ -50,8 +50,7 @@ class Deployments(NamedTuple):
 def read_deployments(path: Path, observations: Sequence[Observation]) -> Deployments:
     """Read a ``deployments.csv`` of Camtrap DP for these photos.
 
-    Raises:
-        DataError: A required column or value is missing or wrong, or a photo has no deployment.
+    Raises `DataError` if a column, a value or the deployment of a photo is missing or wrong.
     """
     table = read_table(path)
     rows = _checked_rows(table, path)
@@ -70,7 +69,6 @@ def read_deployments(path: Path, observations: Sequence[Observation]) -> Deploym
 
 
 def _checked_rows(table: Table, path: Path) -> dict[str, Mapping[str, str]]:
-    """The deployments by id."""
     missing = [name for name in _REQUIRED if name not in table]
     if missing:
         raise DataError(

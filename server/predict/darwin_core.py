@@ -3,13 +3,12 @@
 The rows of one photo are alternatives: they have one ``eventID`` and one ``organismID``.
 """
 
-import codecs
-import csv
 import json
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, Final
 
 from florilege.server.predict.exif import read_capture
+from florilege.server.predict.formats import write_csv
 from florilege.server.predict.prediction import Line
 
 TERMS: Final = (
@@ -23,15 +22,8 @@ TERMS: Final = (
 
 
 def write_darwin_core(lines: Iterable[Line], file: BinaryIO) -> None:
-    """Write a header, then the rows of each line as soon as it arrives.
-
-    A photo that failed or has an empty set is no occurrence, and has no row.
-    """
-    writer = csv.DictWriter(codecs.getwriter("utf-8")(file), TERMS, lineterminator="\n")
-    writer.writeheader()
-    for line in lines:
-        writer.writerows(_rows(line))
-        file.flush()
+    """As `write_csv`. A photo that failed or has an empty set is no occurrence, and has no row."""
+    write_csv(lines, file, TERMS, _rows)
 
 
 def candidates(line: Line) -> list[dict[str, Any]]:
@@ -61,7 +53,6 @@ def remarks(line: Line, result: dict[str, Any]) -> str:
 
 
 def identified_by(line: Line) -> str:
-    """The model that answered."""
     model = line["model"]
     return f"Florilege: {model['name']} {model['version']}, calibration {model['calibration_id']}"
 

@@ -4,7 +4,6 @@ The array has its final shape from the start. It grows as ``NAME.part`` and gets
 is complete, together with ``NAME.paths.csv``, which names the photo of each row.
 """
 
-import csv
 import io
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -15,12 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florilege.errors import UsageError
-from florilege.files import write_atomic
 from florilege.server.predict.photos import Observation, count_photos, display_path
 from florilege.server.predict.resumable_output import Tally, write_all
+from florilege.tables import Table, write_table
 
-WriteRows = Callable[[NDArray[np.float32]], None]
-"""Writes the rows of the next observation, ``(photos, dimensions)``."""
+WriteRows = Callable[[NDArray[np.float32]], None]  # of the next observation, (photos, dimensions)
 
 
 @contextmanager
@@ -39,7 +37,10 @@ def features_file(
     """
     part = output.with_name(f"{output.name}.part")
     photos, rows = count_photos(observations), count_photos(observations[: tally.finished])
-    head = _head((photos, dimensions))
+    buffer, shape = io.BytesIO(), (photos, dimensions)
+    header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(buffer, header)
+    head = buffer.getvalue()
     size = len(head) + 4 * dimensions * rows
     if rows == photos and output.exists() and not part.exists():
         output.replace(part)  # the earlier run was stopped after it had completed this file
@@ -59,25 +60,18 @@ def features_file(
                 write_all(file, head)
             yield lambda features: write_all(file, features.astype("<f4").tobytes())
             os.fsync(file.fileno())
-        write_atomic(output.with_name(f"{output.name}.paths.csv"), _paths(observations).encode())
+        write_table(output.with_name(f"{output.name}.paths.csv"), _paths(observations))
         part.replace(output)
     finally:
         if not (resumable and tally.finished):
             part.unlink(missing_ok=True)
 
 
-def _paths(observations: Sequence[Observation]) -> str:
-    """The photo of each row, as CSV."""
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("row", "path", "observation"))
-    named = ((display_path(path), plant.name) for plant in observations for path in plant.photos)
-    writer.writerows((row, *names) for row, names in enumerate(named))
-    return text.getvalue()
-
-
-def _head(shape: tuple[int, int]) -> bytes:
-    buffer = io.BytesIO()
-    header = {"descr": "<f4", "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(buffer, header)
-    return buffer.getvalue()
+def _paths(observations: Sequence[Observation]) -> Table:
+    """The photo of each row."""
+    photos = [(each.name or "", path) for each in observations for path in each.photos]
+    return {
+        "row": [str(row) for row in range(len(photos))],
+        "path": [display_path(path) for _, path in photos],
+        "observation": [name for name, _ in photos],
+    }

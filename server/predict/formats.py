@@ -3,7 +3,7 @@
 import codecs
 import csv
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from types import ModuleType
 from typing import Any, BinaryIO, Final, TextIO
@@ -51,14 +51,11 @@ OF_TAXON = ("scientific_name", "genus", "family")
 OF_SET = ("rule", "k", "coverage", "guarantee", "lambda", "none_of_these", "calibrated")
 
 Row = dict[str, Any]
-SUSPECT: Final = ("suspect", "rejected")
-"""Verdicts on photos that look unlike those the model knows."""
-ROWS_AT_ONCE: Final = 2**15
-"""Rows of a Parquet row group, which are held in memory together."""
+SUSPECT: Final = ("suspect", "rejected")  # verdicts on photos that look unlike the known ones
+ROWS_AT_ONCE: Final = 2**15  # of a Parquet row group, which are held in memory together
 
 
 def json_text(line: Line) -> str:
-    """One line of JSON."""
     return json.dumps(line, ensure_ascii=False) + "\n"
 
 
@@ -71,8 +68,8 @@ def _rows(line: Line) -> list[Row]:
     model, rejection = line["model"], line["rejection"]
     row |= {name: line["set"][name] for name in OF_SET} | {"set_size": line["set"]["size"]}
     row |= {"verdict": rejection["verdict"], "familiarity": rejection["value"]}
-    row |= {"model": f"{model['name']} {model['version']}"}
-    row |= {"calibration_id": model["calibration_id"]}
+    row["model"] = f"{model['name']} {model['version']}"
+    row["calibration_id"] = model["calibration_id"]
     return [row | _class_cells(result) for result in line["results"]] or [row]
 
 
@@ -88,12 +85,17 @@ def _class_cells(result: dict[str, Any]) -> Row:
     }
 
 
-def write_csv(lines: Iterable[Line], file: BinaryIO) -> None:
+def write_csv(
+    lines: Iterable[Line],
+    file: BinaryIO,
+    columns: Sequence[str] = tuple(COLUMNS),
+    rows_of: Callable[[Line], Iterable[Row]] = _rows,
+) -> None:
     """Write a header, then the rows of each line as soon as it arrives."""
-    writer = csv.DictWriter(codecs.getwriter("utf-8")(file), list(COLUMNS), lineterminator="\n")
+    writer = csv.DictWriter(codecs.getwriter("utf-8")(file), columns, lineterminator="\n")
     writer.writeheader()
     for line in lines:
-        writer.writerows(_rows(line))
+        writer.writerows(rows_of(line))
         file.flush()
 
 

@@ -20,12 +20,10 @@ class Observation:
 
 
 def count_photos(observations: Iterable[Observation]) -> int:
-    """The number of photos of all observations."""
     return sum(len(observation.photos) for observation in observations)
 
 
-Group = Path | tuple[Path, str] | None
-"""What photos of one plant share: their folder, or a manifest and the value of its column."""
+Group = tuple[Path, str] | None  # a folder or manifest, and the name of the plant there
 
 
 def display_path(path: Path) -> str:
@@ -40,13 +38,11 @@ def find_photos(
 
     What ends in ``.csv`` or ``.parquet`` is a manifest: each row names a photo in the column
     ``path``, relative to the manifest's folder. Any other file that is named itself counts as a
-    photo, whatever its extension: the bytes decide the type. ``group_by`` makes one observation
-    of the photos in the same folder (the value ``folder``), or of the rows of a manifest with the
-    same value in this column; a row with an empty cell is an observation of its own.
-
-    Returns:
-        The observations in the order of their first photos, those of a folder sorted by path,
-        whether the photos exist or not; and the files in folders without an image extension.
+    photo, whatever its extension: the bytes decide the type. ``group_by`` makes one observation of
+    the photos in the same folder (the value ``folder``), or of the rows of a manifest with the same
+    value in this column; a row with an empty cell is an observation of its own. Returns the
+    observations in the order of their first photos, those of a folder sorted by path, whether the
+    photos exist or not; and the files in folders without an image extension.
     """
     column = None if group_by == FOLDER else group_by
     photos: list[tuple[Path, Group]] = []
@@ -66,25 +62,18 @@ def find_photos(
         else:
             photos.append((path, None))
     if group_by == FOLDER:
-        photos = [(path, path.parent) for path, _ in photos]
+        photos = [(path, (path.parent, display_path(path.parent))) for path, _ in photos]
     return _grouped(photos), skipped
 
 
 def _grouped(photos: Iterable[tuple[Path, Group]]) -> list[Observation]:
-    groups: dict[Group | int, list[Path]] = {}
+    groups: dict[tuple[Path | int, str | None], list[Path]] = {}
     for number, (path, group) in enumerate(photos):
-        groups.setdefault(number if group is None else group, []).append(path)
-    return [Observation(tuple(paths), _name(group)) for group, paths in groups.items()]
-
-
-def _name(group: Group | int) -> str | None:
-    if isinstance(group, Path):
-        return display_path(group)
-    return group[1] if isinstance(group, tuple) else None
+        groups.setdefault(group or (number, None), []).append(path)
+    return [Observation(tuple(paths), name) for (_, name), paths in groups.items()]
 
 
 def _rows(manifest: Path, column: str | None) -> Iterator[tuple[Path, Group]]:
-    """The photos of a manifest."""
     table = read_table(manifest)
     for name in ["path"] if column is None else ["path", column]:
         if name not in table:

@@ -42,10 +42,8 @@ set takes twice as long.
 PHOTO_FAILED: Final = "photo_failed"
 """Code of the warning that a photo of the plant cannot be used."""
 
-BatchQuery = LocalizedQuery | SurveyQuery
-"""About observations, or about the tiles of each photo."""
-Line = dict[str, Any]
-"""One observation as a JSON object: the answer as over HTTP, with its photos."""
+BatchQuery = LocalizedQuery | SurveyQuery  # about observations, or about the tiles of each photo
+Line = dict[str, Any]  # an answer as over HTTP, with its photos
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,12 +68,11 @@ def predict_all(
     """
     features = batch.embeddings is not None
     if batch.ray:  # on the same device as this process
-        device = "cuda" if pipeline.session.provider == CUDA else "cpu"
+        gpu = pipeline.session.provider == CUDA
+        device = "cuda" if gpu else "cpu"
         packed, runtime = pipeline.bundle.packed(), pipeline.record.measured.runtime
         open_work = partial(_open_work, packed, pipeline.lists, device, runtime, query, features)
-        workers = Workers(
-            number=batch.ray_workers, threads=batch.threads, gpu=pipeline.session.provider == CUDA
-        )
+        workers = Workers(number=batch.ray_workers, threads=batch.threads, gpu=gpu)
         portions = spread(open_work, [[each] for each in observations], workers)
     else:
         threads = batch.threads or pipeline.session.concurrency
@@ -118,7 +115,6 @@ def _predict_some(
 def _run_network(
     pipeline: Pipeline, observation: Observation, features: bool
 ) -> list[Outputs | Problem]:
-    """The outputs for each photo, or its problem."""
     outputs: list[Outputs | Problem] = []
     for path in observation.photos if features else observation.photos[:MAX_IMAGES]:
         try:
@@ -195,7 +191,6 @@ def _read(path: Path) -> bytes:
         reason = error.strerror if isinstance(error, OSError) else None
         raise Problem(Code.FILE_UNREADABLE, reason or str(error)) from error
     if len(content) > MAX_BYTES:
-        raise Problem(
-            Code.BODY_TOO_LARGE, f"the file has more than {MAX_BYTES} bytes", limit=MAX_BYTES
-        )
+        detail = f"the file has more than {MAX_BYTES} bytes"
+        raise Problem(Code.BODY_TOO_LARGE, detail, limit=MAX_BYTES)
     return content

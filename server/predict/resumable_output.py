@@ -21,8 +21,7 @@ from florilege.server.predict.formats import SUSPECT, json_text
 from florilege.server.predict.prediction import PHOTO_FAILED, Line
 from florilege.server.settings import MAX_IMAGES
 
-Options = Mapping[str, Any]
-"""What must not change when a run is resumed: plain JSON values by name."""
+Options = Mapping[str, Any]  # what must not change: plain JSON values by name
 Convert = Callable[[Iterator[Line], BinaryIO], None]
 
 
@@ -69,8 +68,7 @@ class ResumableOutput:
     def begin(self, *, resume: bool) -> None:
         """Start or resume a run; `tally` then counts the finished observations.
 
-        Raises `UsageError` if there is a run to resume without ``resume``, or it had other options,
-        or its answers are missing.
+        Raises `UsageError` if the run cannot be resumed, or must be and ``resume`` is not set.
         """
         size = self._read_part()
         fresh = not resume or self._before is None
@@ -95,12 +93,10 @@ class ResumableOutput:
             self._append(self.options)
 
     def add(self, line: Line) -> None:
-        """Write the line of the next observation."""
         assert self._lines is not None
         write_all(self._lines, json_text(line).encode())
 
     def finish(self) -> None:
-        """Turn the lines into the output."""
         assert self._lines is not None
         os.fsync(self._lines.fileno())
         if self._totals is None:

@@ -196,7 +196,7 @@ def test_the_queue_holds_about_a_second_of_work(
     )
     monkeypatch.setattr("florilege.server.engine.cores", lambda: 8)
     monkeypatch.setattr(
-        "florilege.server.answers.warmup.perf_counter", itertools.count(0.0, service_s).__next__
+        "florilege.server.engine.perf_counter", itertools.count(0.0, service_s).__next__
     )
     asyncio.run(engine.start())
     engine.close()

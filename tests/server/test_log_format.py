@@ -9,7 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from florilege.server.app import create_app
-from florilege.server.log_format import _LineFormatter
+from florilege.server.process import _LineFormatter
 from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.server_process import ServeProcess

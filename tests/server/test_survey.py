@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 
 from florilege.models.session import Session
 from florilege.server.answers import plot
-from florilege.server.http import survey as module
+from florilege.server.http import identify as module
 from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.http.test_api_keys import bearer

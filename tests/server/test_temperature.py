@@ -26,7 +26,6 @@ from florilege.models.session import Session
 from florilege.server import cli
 from florilege.server.app import create_app
 from florilege.server.background.drift_watch import DriftWatch
-from florilege.server.background.publisher import AnsweredRequest
 from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
 from tests.calibration.small_bundle import CLASSES, make_bundle, make_data, square
@@ -163,7 +162,7 @@ def test_the_watch_sees_equal_sets_and_scores(twins: Twins) -> None:
         random = np.random.default_rng(6)
         for _ in range(200):
             view = square(int(random.integers(CLASSES)), random)[np.newaxis]
-            watch.on_answer(AnsweredRequest(logits=session.logits(view)["sccp"]))
+            watch.on_answer(session.logits(view)["sccp"], restricted=False)
         watch.close()
         states.append(json.loads(watch.monitor.to_json())["tests"])
     for name in ("set_size", "faint_photos", "best_score"):

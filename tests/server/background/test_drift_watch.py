@@ -20,14 +20,13 @@ from florilege.models.session import Session
 from florilege.server.app import create_app
 from florilege.server.background import drift_watch
 from florilege.server.background.drift_watch import DriftWatch
-from florilege.server.background.publisher import AnsweredRequest
 from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.metric_values import value
 from tests.server.server_thread import wait_for
 
-Traffic = Callable[..., list[AnsweredRequest]]
+Traffic = Callable[..., list[np.ndarray]]  # logits
 
 
 @pytest.fixture(autouse=True)
@@ -45,13 +44,13 @@ def traffic(bundle: Path, record: CalibrationRecord) -> Traffic:
     """Makes photos distributed as those of the validation, optionally dimmer."""
     session = Session(open_bundle(bundle), device="cpu")
 
-    def make(rows: int, *, dim: float = 1.0) -> list[AnsweredRequest]:
+    def make(rows: int, *, dim: float = 1.0) -> list[np.ndarray]:
         generator, requests = np.random.default_rng(3), []
         for _ in range(rows):
             colour = garden.COLOURS[generator.integers(12)] + generator.normal(0.0, 0.15, 3)
             photo = garden.pixels(dim * colour, seed=int(generator.integers(2**31)))
             logits = session.logits(photo[np.newaxis])[record.head]
-            requests.append(AnsweredRequest(logits=logits))
+            requests.append(logits)
         return requests
 
     return make
@@ -59,7 +58,7 @@ def traffic(bundle: Path, record: CalibrationRecord) -> Traffic:
 
 def watched(
     record: CalibrationRecord,
-    photos: Iterable[AnsweredRequest],
+    photos: Iterable[np.ndarray],
     state: Path | None = None,
     *,
     close: bool = True,
@@ -68,7 +67,7 @@ def watched(
     metrics = Metrics()
     watch = DriftWatch(record, metrics, state)
     for photo in photos:
-        watch.on_answer(photo)
+        watch.on_answer(photo, restricted=False)
     if close:
         watch.close()
     return watch, metrics
@@ -115,9 +114,9 @@ def test_what_a_calibration_from_traffic_left_out_is_not_compared_with_it(
     judge = record.rejection and record.rejection.from_logits
     assert judge is not None
     photos = traffic(80)
-    middle = float(np.median([judge.familiarity(content.logits) for content in photos]))
+    middle = float(np.median([judge.familiarity(content) for content in photos]))
     strict = replace(judge, threshold=middle)  # every second photo is suspect
-    suspect = sum(strict.verdict(result.logits)[1] for result in photos)
+    suspect = sum(strict.verdict(result)[1] for result in photos)
     assert 0 < suspect < len(photos)
     measured = replace(record.measured, split=split)
     watch, _ = watched(replace(record, measured=measured, rejection=strict), photos)
@@ -131,9 +130,9 @@ def test_sets_and_scores_are_those_of_the_default_k(
     watch, photos = DriftWatch(record, Metrics(), None), traffic(5)
     calls = overheard(watch)
     for photo in photos:
-        watch.on_answer(photo)
+        watch.on_answer(photo, restricted=False)
     watch.close()
-    logits = np.concatenate([photo.logits for photo in photos]).astype(np.float64)
+    logits = np.concatenate(photos).astype(np.float64)
     powers = np.exp(logits)
     scores = powers / powers.sum(axis=1, keepdims=True)
     lambda_val = record.point("average_k", k=record.default_k).lambda_val
@@ -151,7 +150,7 @@ def test_photos_are_processed_in_portions_and_the_last_without_more_traffic(
     watch, metrics = watched(record, [], close=False)
     looked = []
     for photo in traffic(9):
-        watch.on_answer(photo)
+        watch.on_answer(photo, restricted=False)
         looked.append(value(metrics, "drift_photos"))
     assert looked == [0, 0, 0, 4, 4, 4, 4, 8, 8]
     monkeypatch.setattr(drift_watch, "MOST_WAIT_S", 0.0)
@@ -184,7 +183,7 @@ def test_the_state_is_saved_now_and_then_without_an_alarm(
     watch = DriftWatch(record, Metrics(), state)
     for seconds, photo in zip((0, 59, 60, 61.5, 63, 121, 123), traffic(7), strict=True):
         now = 1000.0 + seconds
-        watch.on_answer(photo)
+        watch.on_answer(photo, restricted=False)
         saved.append(json.loads(state.read_text())["rows"])
     assert saved == [0, 0, 0, 4, 4, 4, 7]
 
@@ -193,10 +192,10 @@ def test_several_photos_of_a_request_count_as_one(
     traffic: Traffic, record: CalibrationRecord
 ) -> None:
     watch = DriftWatch(record, Metrics(), None)
-    rows = np.concatenate([photo.logits for photo in traffic(400)])
+    rows = np.concatenate(traffic(400))
     calls = overheard(watch)
     for request in rows.reshape(100, 4, -1):
-        watch.on_answer(AnsweredRequest(logits=request))
+        watch.on_answer(request, restricted=False)
     watch.close()
     assert watch.monitor.rows == 100
     seen = np.concatenate([lse for _, _, lse in calls])
@@ -207,8 +206,12 @@ def test_several_photos_of_a_request_count_as_one(
 def test_photos_of_requests_for_a_list_do_not_count(
     traffic: Traffic, record: CalibrationRecord
 ) -> None:
-    plain, listed = traffic(5), [replace(photo, restricted=True) for photo in traffic(9)]
-    assert watched(record, [*listed, *plain])[0].monitor.rows == 5
+    watch = DriftWatch(record, Metrics(), None)
+    for photos, restricted in ((traffic(9), True), (traffic(5), False)):
+        for photo in photos:
+            watch.on_answer(photo, restricted=restricted)
+    watch.close()
+    assert watch.monitor.rows == 5
 
 
 def test_a_repeated_photo_does_not_count(
@@ -295,7 +298,7 @@ def test_a_state_that_cannot_be_written_is_logged_once_and_watching_continues(
     (folder / "watch.json").unlink()
     folder.rmdir()
     for photo in traffic(3):
-        watch.on_answer(photo)
+        watch.on_answer(photo, restricted=False)
         watch.close()
     assert watch.monitor.rows == 3
     assert caplog.text.count("cannot be written") == 1

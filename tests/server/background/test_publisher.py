@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from florilege.server.app import create_app
 from florilege.server.background import publisher as module
-from florilege.server.background.publisher import AnsweredRequest, Publisher
+from florilege.server.background.publisher import Publisher
 from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
 from tests.server import garden
@@ -29,8 +29,8 @@ class Ear:
         self.reached, self.gate = threading.Event(), threading.Event()
         self.gate.set()
 
-    def on_answer(self, seen: AnsweredRequest) -> None:
-        number = float(seen.logits[0, 0])
+    def on_answer(self, logits: np.ndarray, *, restricted: bool) -> None:
+        number = float(logits[0, 0])
         self.reached.set()
         assert self.gate.wait(15)
         if number == self.fails_at:
@@ -41,8 +41,8 @@ class Ear:
         self.closed = True
 
 
-def seen(value: float) -> AnsweredRequest:
-    return AnsweredRequest(logits=np.full((1, 3), value, dtype=np.float32))
+def publish(publisher: Publisher, number: float) -> None:
+    publisher.publish(np.full((1, 3), number, dtype=np.float32), restricted=False)
 
 
 def dropped(metrics: Metrics) -> float:
@@ -53,7 +53,7 @@ def test_every_published_request_is_processed_in_order_before_the_end() -> None:
     ears = [Ear(), Ear()]
     outcome = Publisher(ears, Metrics())
     for number in range(200):
-        outcome.publish(seen(number))
+        publish(outcome, number)
     outcome.close()
     for ear in ears:
         assert ear.heard == list(range(200))
@@ -64,7 +64,7 @@ def test_a_listener_that_fails_loses_that_row_alone(caplog: pytest.LogCaptureFix
     failing, other, metrics = Ear(fails_at=2), Ear(), Metrics()
     outcome = Publisher([failing, other], metrics)
     for number in range(4):
-        outcome.publish(seen(number))
+        publish(outcome, number)
     outcome.close()
     assert failing.heard == [0, 1, 3]
     assert other.heard == [0, 1, 2, 3]
@@ -79,23 +79,23 @@ def test_a_slow_listener_loses_rows_and_delays_nobody(
     slow, metrics = Ear(), Metrics()
     slow.gate.clear()
     outcome = Publisher([slow], metrics)
-    outcome.publish(seen(-1))
+    publish(outcome, -1)
     assert slow.reached.wait(15)
     missed = []
     for number in range(8):
-        outcome.publish(seen(number))  # returns at once, although nobody hears it yet
+        publish(outcome, number)  # returns at once, although nobody hears it yet
         missed.append(dropped(metrics))
     assert missed == [0, 0, 0, 0, 0, 1, 2, 3]
     slow.gate.set()
     outcome.close()
     assert slow.heard == [-1, 0, 1, 2, 3, 4]
-    outcome.publish(seen(9))  # nobody is left to hear it
+    publish(outcome, 9)  # nobody is left to hear it
 
 
 def test_without_listeners_no_thread_runs() -> None:
     before = threading.active_count()
     outcome = Publisher([], Metrics())
-    outcome.publish(seen(1))
+    publish(outcome, 1)
     assert threading.active_count() == before
     outcome.close()
 
@@ -105,11 +105,11 @@ def test_other_listeners_take_over_after_every_request_and_also_where_opening_fa
 ) -> None:
     old, new = Ear(), Ear()
     outcome = Publisher([old], Metrics())
-    outcome.publish(seen(1))
+    publish(outcome, 1)
     outcome.replace_listeners(lambda: 1 / 0)  # type: ignore[arg-type,return-value]  # on purpose
     outcome.replace_listeners(lambda: [new])
     wait_for(lambda: outcome.listeners == [new])
-    outcome.publish(seen(2))
+    publish(outcome, 2)
     outcome.close()
     assert (old.heard, old.closed, new.heard, new.closed) == ([1], True, [2], True)
     assert "answers are no longer processed" in caplog.text
@@ -119,10 +119,10 @@ def test_an_answer_is_given_even_where_every_listener_fails(bundle: Path) -> Non
     application = create_app(Settings(bundle=bundle, watch=False))
     failing, metrics = Ear(fails_at=None), application.state.engine.metrics
 
-    def fail(_: AnsweredRequest) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise RuntimeError("broken")
 
-    failing.on_answer = fail  # type: ignore[method-assign,assignment]  # on purpose
+    failing.on_answer = fail  # type: ignore[method-assign]  # on purpose
     application.state.engine.publisher = Publisher([failing], metrics)
     with TestClient(application) as client:
         for _ in range(3):

@@ -16,7 +16,6 @@ from florilege.server.answers.pipeline import open_pipeline
 from florilege.server.answers.query import LocalizedQuery
 from florilege.server.app import create_app
 from florilege.server.background.factory import ScoreLogListener
-from florilege.server.background.publisher import AnsweredRequest
 from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
 from tests.server import garden
@@ -105,13 +104,13 @@ def test_a_failing_disk_loses_rows_and_is_logged_once(
     blocked = tmp_path / "blocked"
     blocked.write_text("a file where the folder was")
     log = ScoreLogListener(ScoreLogWriter(blocked, scorer, max_bytes=2**30), metrics)
-    record = AnsweredRequest(logits=np.zeros((2, 12), dtype=np.float32))
+    logits = np.zeros((2, 12), dtype=np.float32)
     for _ in range(3):
-        log.on_answer(record)
+        log.on_answer(logits, restricted=False)
     assert photos_counted(metrics, "failed") == 6
     assert caplog.text.count("score log cannot be written") == 1
     blocked.unlink()
-    log.on_answer(record)
+    log.on_answer(logits, restricted=False)
     log.close()
     assert photos_counted(metrics, "written") == 2
 
