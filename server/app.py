@@ -22,7 +22,7 @@ from florilege.server.http.plantnet import plantnet_router, status_router
 from florilege.server.http.tracing import open_traces
 from florilege.server.prometheus import Metrics
 from florilege.server.reload import Reloader, pipeline_of
-from florilege.server.routes import feedback_router, identify_router, operations, router
+from florilege.server.routes import feedback_router, operations, router
 from florilege.server.settings import Settings
 
 
@@ -69,7 +69,6 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.upload_budget = UploadBudget(settings.max_held_bytes)
     for error in HANDLED:
         app.add_exception_handler(error, send_problem)
-    app.include_router(identify_router)
     app.include_router(router)
     if feedback is not None:
         app.include_router(feedback_router)

@@ -23,7 +23,7 @@ from florilege.server.predict.batch_run import check_outputs, predict_batch
 from florilege.server.predict.batch_settings import BatchSettings
 from florilege.server.predict.photos import display_path, find_photos
 from florilege.server.predict.prediction import BatchQuery
-from florilege.server.process import log_to_stderr, schedule_as_batch, tune_malloc
+from florilege.server.process import log_to_stderr, tune_malloc
 from florilege.server.reload import ignore_hangups
 from florilege.server.serve import bind, make_server
 from florilege.server.settings import Settings
@@ -44,7 +44,6 @@ def serve(
     ignore_hangups()
     log_to_stderr(settings.log_format, settings.log_level)
     tune_malloc()
-    schedule_as_batch()
     listener = bind(host, port)
     app = create_app(settings)
     gc.freeze()  # a collection of the loaded objects takes 50 ms with 10,000 classes

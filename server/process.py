@@ -1,4 +1,4 @@
-"""Prepare the process of a server: its log, what malloc keeps, when Linux preempts a thread.
+"""Prepare the process of a server: its log and what malloc keeps.
 
 All this affects the whole process, so only a program should call it, not a library. Lines about a
 request contain its id, route, method, status and time, but no address, file name, query or key.
@@ -7,7 +7,6 @@ request contain its id, route, method, status and time, but no address, file nam
 import ctypes
 import json
 import logging
-import os
 import sys
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -62,15 +61,3 @@ def tune_malloc() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
         mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
-
-
-def schedule_as_batch() -> None:
-    """Set SCHED_BATCH for the calling thread and all threads and processes that it starts.
-
-    Linux preempts a computing thread whenever another one wakes up. With many requests in progress
-    that happens several times for each photo, and each time the CPU caches are refilled. Under this
-    policy it preempts a thread at the end of its time slice, a few milliseconds at most. CPU shares
-    stay the same, and no privilege is needed.
-    """
-    with suppress(OSError, AttributeError):  # refused by a sandbox; unknown to other systems
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

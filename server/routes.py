@@ -1,13 +1,12 @@
 """All routes. Their docstrings are their descriptions in `/openapi.json`."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse
-from fastapi.routing import APIRoute
 from limits import parse
 from pydantic import ValidationError
 from pydantic.json_schema import SkipJsonSchema
@@ -29,9 +28,7 @@ from florilege.server.http.parameters import (
     EngineOf,
     NoQuery,
     ThumbnailQuery,
-    parse_identify_query,
     refuse_repeated,
-    request_error,
 )
 from florilege.server.model_schemas import ModelCard
 from florilege.server.problems import Code, Problem
@@ -59,34 +56,13 @@ _IdempotencyKey = Annotated[
     ),
 ]
 
-GUARDS = (check_key, refuse_repeated)
-
-
-class IdentifyRoute(APIRoute):
-    """Bypasses FastAPI's dependencies, which take longer than drawing the set."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Check, read the parameters and answer as FastAPI would."""
-
-        async def handle(request: Request) -> Response:
-            for guard in GUARDS:
-                await guard(request)
-            query = parse_identify_query(request.query_params)
-            return await identify(request, query, request.app.state.engine)
-
-        return handle
-
-
-guarded = [Depends(guard) for guard in GUARDS]
-identify_router = APIRouter(
-    route_class=IdentifyRoute, dependencies=guarded, responses=problem_responses(*COMMON_PROBLEMS)
-)
+guarded = [Depends(check_key), Depends(refuse_repeated)]
 router = APIRouter(dependencies=guarded, responses=problem_responses(*COMMON_PROBLEMS))
 feedback_router = APIRouter(dependencies=guarded, responses=problem_responses(*COMMON_PROBLEMS))
 operations = APIRouter()
 
 
-@identify_router.post(
+@router.post(
     "/v1/identify",
     response_model=Answer,
     openapi_extra=PHOTOS,
@@ -248,7 +224,9 @@ async def feedback(
     try:
         feedback_body = FeedbackBody.model_validate_json(body)
     except ValidationError as error:
-        raise request_error(error, "body") from error
+        errors = error.errors(include_url=False)
+        located = [{**each, "loc": ("body", *each["loc"])} for each in errors]
+        raise RequestValidationError(located) from error
     take = partial(
         store.take,
         feedback_body,

@@ -1,13 +1,11 @@
 """The parameters of route functions: parts of the server, and queries without unknown names."""
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request
-from fastapi.exceptions import RequestValidationError
-from pydantic import Field, ValidationError
-from starlette.datastructures import QueryParams
+from pydantic import Field
 
-from florilege.server.answers.query import IdentifyQuery, Language
+from florilege.server.answers.query import Language
 from florilege.server.engine import Engine
 from florilege.server.http.bundle_info import BundleInfo
 from florilege.server.problems import Code, Problem
@@ -76,19 +74,3 @@ async def refuse_repeated(request: Request) -> None:
         if len(names) > MAX_PARAMETERS:
             detail = f"more than {MAX_PARAMETERS} parameters; /openapi.json lists them"
             raise Problem(Code.INVALID_PARAMETER, detail)
-
-
-def parse_identify_query(query: QueryParams) -> IdentifyQuery:
-    """Parse a query that `refuse_repeated` accepts as FastAPI would, in less time."""
-    values: dict[str, Any] = dict(query)
-    values.update((name, query.getlist(name)) for name in REPEATED & values.keys())
-    try:
-        return IdentifyQuery(**values)
-    except ValidationError as error:
-        raise request_error(error, "query") from error
-
-
-def request_error(error: ValidationError, part: Literal["query", "body"]) -> RequestValidationError:
-    """The error that FastAPI would raise for this part of a request."""
-    errors = error.errors(include_url=False)
-    return RequestValidationError([{**each, "loc": (part, *each["loc"])} for each in errors])

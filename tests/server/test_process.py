@@ -1,13 +1,12 @@
-"""Large blocks return to the system, smaller ones are kept; threads run under SCHED_BATCH."""
+"""Large blocks return to the system, smaller ones are kept."""
 
 import ctypes
-import os
 import subprocess
 import sys
 
 import pytest
 
-from florilege.server.process import schedule_as_batch, tune_malloc
+from florilege.server.process import tune_malloc
 
 on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="settings of Linux")
 
@@ -72,29 +71,6 @@ def test_memory_of_one_photo_is_there_for_the_next() -> None:
     assert int(run(PAGES)) < 100  # of 3,072 pages
 
 
-THREADS = """
-import os, subprocess, sys, threading
-from florilege.server.process import schedule_as_batch
-schedule_as_batch()
-thread = threading.Thread(target=lambda: print(os.sched_getscheduler(0), flush=True))
-thread.start()
-thread.join()
-subprocess.run([sys.executable, "-c", "import os; print(os.sched_getscheduler(0))"])
-"""
-
-
-@on_linux
-def test_threads_and_processes_started_later_inherit_the_policy() -> None:
-    assert run(THREADS).split() == [str(os.SCHED_BATCH)] * 2
-
-
 def test_systems_without_these_settings_do_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise PermissionError
-
     monkeypatch.setattr(ctypes, "CDLL", lambda _: object())  # no mallopt
     tune_malloc()
-    monkeypatch.setattr(os, "sched_setscheduler", refuse, raising=False)
-    schedule_as_batch()
-    monkeypatch.delattr(os, "SCHED_BATCH", raising=False)
-    schedule_as_batch()
