@@ -17,7 +17,6 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from florilege.command_line.error_messages import error_message, usage_exit
 from florilege.command_line.renames import accept_old_flags, current_command, current_keys, variable
-from florilege.demo import demo
 from florilege.errors import FlorilegeError, UsageError, install_hint
 from florilege.models.runtime import silence_telemetry
 from florilege.suggestions import suggestion
@@ -58,6 +57,10 @@ VERBS = {
         "Upload a bundle to the Hugging Face Hub.",
     ),
     "doctor": ("florilege.server.cli", "Report what this installation can do."),
+    "demo": (
+        "florilege.demo",
+        "Train, calibrate and serve a small model on the built-in flora, or on photos of flowers.",
+    ),
 }
 OURS = "florilege"
 GROUPS = ("data", "bundle")  # verbs with subcommands
@@ -80,8 +83,7 @@ class _LazyVerbs(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        listed = {verb: TyperCommand(verb, help=about) for verb, (_, about) in VERBS.items()}
-        self.commands = listed | dict(self.commands)
+        self.commands = {verb: TyperCommand(verb, help=about) for verb, (_, about) in VERBS.items()}
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Import the verb, unless only its line for ``--help`` is needed."""
@@ -277,9 +279,6 @@ def _options(
     ] = False,
 ) -> None:
     """Declare the options that come before the verb."""
-
-
-app.command()(demo)
 
 
 def main() -> None:

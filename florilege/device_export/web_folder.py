@@ -9,7 +9,12 @@ from importlib.resources import files
 from typing import Any, Final
 
 from florilege.device_export import web_runtime
-from florilege.device_export.device_pack import device_pack, packed_occurrences, packed_reference
+from florilege.device_export.device_pack import (
+    PACK,
+    device_pack,
+    packed_occurrences,
+    packed_reference,
+)
 from florilege.errors import UsageError
 from florilege.models.bundle.bundle import MODEL
 from florilege.server.answers.pipeline import Pipeline
@@ -79,7 +84,7 @@ def web_files(pipeline: Pipeline, runtime: Mapping[str, bytes]) -> dict[str, byt
     zipped = gzip.compress(binary, 9, mtime=0)
     contents[f"{pack['runtime']['path']}.gz"] = zipped
     pack["runtime"]["gzip_bytes"] = len(zipped)
-    contents["pack.json"] = _json(pack)
+    contents[PACK] = _json(pack)
     contents["card.json"] = _json(_card(pipeline))
     contents["manifest.webmanifest"] = _json(MANIFEST)
     contents["HOSTING.md"] = HOSTING.format(version=web_runtime.VERSION).encode()

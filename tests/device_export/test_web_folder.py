@@ -15,10 +15,10 @@ import pytest
 from PIL import Image
 
 from florilege.device_export import web_folder
-from florilege.device_export.export_folder import write_folder
 from florilege.device_export.web_folder import transfer_bytes, web_files
 from florilege.device_export.web_runtime import read_runtime
 from florilege.errors import UsageError
+from florilege.export_cli import write_folder
 from florilege.models.images import Preprocess, load
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import IdentifyQuery

@@ -73,9 +73,8 @@ def short_side(split: Split) -> int | None:
 class Pictures(Dataset[Any]):
     """Pictures of a split by row, uint8 ``(height, width, 3)``.
 
-    ``decoder`` turns the bytes of a file into a picture and can be pickled. Pictures come from
-    ``in_memory`` if given, else from ``cache``, else from their files. ``hashes`` holds the
-    `photo_hash` of each, if known.
+    ``decoder`` turns the bytes of a file into a picture. Pictures come from ``in_memory`` if given,
+    else from ``cache``, else from their files. ``hashes`` holds the `photo_hash` of each, if known.
     """
 
     split: Split
@@ -119,14 +118,11 @@ def keep_all(pictures: Pictures, *, workers: int) -> Pictures:
     Raises:
         DataError: Some cannot be read; the message names them.
     """
-    reader = replace(pictures, decoder=partial(_hash_and_decode, pictures.decoder))
+    decode = pictures.decoder
+    reader = replace(pictures, decoder=lambda data: (photo_hash(data), decode(data)))
     items = _read_all(reader, "reading", workers)
     hashes, in_memory = ([item[part] for item in items] for part in (0, 1))
     return replace(pictures, in_memory=in_memory, hashes=hashes)
-
-
-def _hash_and_decode(decoder: Callable[[bytes], Picture], data: bytes) -> tuple[bytes, Picture]:
-    return photo_hash(data), decoder(data)
 
 
 def hash_photos(split: Split, *, workers: int) -> list[bytes]:
@@ -171,7 +167,7 @@ def loader_of(
             sampler=sampler,
             batch_size=chunk,
             num_workers=workers,
-            collate_fn=_unchanged,
+            collate_fn=lambda item: item,  # a whole batch already
             pin_memory=pin,
             worker_init_fn=_ignore_stop_signals,
             persistent_workers=workers > 0,
@@ -179,11 +175,6 @@ def loader_of(
             multiprocessing_context="fork" if workers else None,
             generator=torch.Generator(),  # otherwise it would draw from the global generator
         )
-
-
-def _unchanged(item: Any) -> Any:
-    """Workers send whole items, so there is nothing to collate."""
-    return item
 
 
 def _ignore_stop_signals(_worker: int) -> None:
