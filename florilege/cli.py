@@ -108,7 +108,6 @@ class _LazyVerbs(TyperGroup):
         return super().shell_complete(ctx, incomplete)
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Read the options before the verb."""
         try:
             return super().parse_args(ctx, args)
         except ClickException as error:
@@ -220,7 +219,7 @@ def _read_config(ctx: typer.Context, path: Path | None) -> None:
 
 
 def _flag_value(parameter: Any, value: Any) -> Any:
-    """The value of a line: a list if the flag may be repeated, otherwise one value."""
+    """A list if the flag may be repeated, otherwise one value."""
     if getattr(parameter, "multiple", False) or parameter.nargs != 1:
         return value if isinstance(value, list) or value is None else [value]
     return ",".join(map(str, value)) if isinstance(value, list) else value  # [1, 2] as --k 1,2

@@ -101,8 +101,9 @@ def _parameters(model: type[BaseModel]) -> Iterator[tuple[str, inspect.Parameter
     for name, field in model.model_fields.items():
         flag = next((part for part in field.metadata if isinstance(part, Flag)), Flag())
         declare = typer.Argument if flag.argument else typer.Option
+        long = flag.name or (f"--{name.replace('_', '-')}" if flag.short else None)
         declaration = declare(
-            *_flag_names(name, flag),
+            *filter(None, (long, flag.short)),  # none: Typer names the flag after the parameter
             help=flag.help or field.description,
             metavar=flag.metavar,
             show_default=flag.default or True,
@@ -111,12 +112,6 @@ def _parameters(model: type[BaseModel]) -> Iterator[tuple[str, inspect.Parameter
         default = inspect.Parameter.empty if field.is_required() else _default(field)
         kind: Any = Annotated[flag.type or field.annotation, declaration]
         yield name, inspect.Parameter(own, _KEYWORD, default=default, annotation=kind)
-
-
-def _flag_names(name: str, flag: Flag) -> list[str]:
-    """The names to declare; none if the flag has the name of the field."""
-    long = flag.name or (f"--{name.replace('_', '-')}" if flag.short else None)
-    return [each for each in (long, flag.short) if each is not None]
 
 
 def _default(field: FieldInfo) -> Any:

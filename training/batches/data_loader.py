@@ -38,8 +38,6 @@ from florilege.training.loop.distributed import ALONE, Ranks
 
 
 class Batch(NamedTuple):
-    """A batch of pictures."""
-
     images: Tensor  # uint8, (batch, height, width, 3)
     labels: Tensor  # int64, (batch,)
     rows: Tensor  # their rows in the split, int64, (batch,)
@@ -176,10 +174,7 @@ def open_sources(
 
 
 class _KeyedBatches(TorchDataset[Batch]):
-    """Every batch of a run by epoch, None for validation, and number.
-
-    The key tells a worker when another epoch starts.
-    """
+    """Every batch of a run by epoch, None for validation, and number within the epoch."""
 
     def __init__(self, training: TrainingBatches, validation: EvaluationBatches) -> None:
         self.training, self.validation = training, validation

@@ -120,7 +120,7 @@ def keep_all(pictures: Pictures, *, workers: int) -> Pictures:
     """
     decode = pictures.decoder
     reader = replace(pictures, decoder=lambda data: (photo_hash(data), decode(data)))
-    items = _read_all(reader, "reading", workers)
+    items = read_all(reader, "reading", workers)
     hashes, in_memory = ([item[part] for item in items] for part in (0, 1))
     return replace(pictures, in_memory=in_memory, hashes=hashes)
 
@@ -131,10 +131,11 @@ def hash_photos(split: Split, *, workers: int) -> list[bytes]:
     Raises:
         DataError: Some cannot be read; the message names them.
     """
-    return _read_all(Pictures(split, photo_hash), "identifying", workers)
+    return read_all(Pictures(split, photo_hash), "identifying", workers)
 
 
-def _read_all(pictures: Pictures, activity: str, workers: int) -> list[Any]:
+def read_all(pictures: Pictures, activity: str, workers: int) -> list[Any]:
+    """The result of the decoder for each file of a split; errors as in `hash_photos`."""
     items: list[Any] = []
     problems: list[str] = []
     chunks = loader_of(pictures, chunk=CHUNK, workers=workers if len(pictures) > 4 * CHUNK else 0)

@@ -46,8 +46,6 @@ def epoch_row(position: Position, validation: Validation, *, rate: float) -> Row
 
 def write_metrics(folder: RunFolder, history: Sequence[Row]) -> None:
     """Write all rows to ``metrics.csv``: the whole file, so that it is never half written."""
-    if not history:
-        return
     text = io.StringIO()
     names = dict.fromkeys(name for row in history for name in row)
     table = csv.DictWriter(text, fieldnames=list(names), lineterminator="\n")

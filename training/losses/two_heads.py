@@ -18,11 +18,7 @@ from florilege.training.losses.arguments import (
     working,
 )
 from florilege.training.losses.base import Head, Loss, softplus, with_gradient
-from florilege.training.losses.pseudo_labels import (
-    Candidates,
-    candidate_count,
-    select,
-)
+from florilege.training.losses.pseudo_labels import Candidates, candidate_count, select
 
 TINY = 1e-30  # in place of a divisor of 0
 
@@ -137,7 +133,6 @@ class TwoHeadAverageK(Loss, function=two_head_average_k):
         return {"recent": [tuple(each) for each in self._recent]}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Restore the recent values of a checkpoint."""
         recent = (_Recent(*each) for each in state["recent"])
         self._recent = deque(recent, maxlen=self.recent_batches)
 

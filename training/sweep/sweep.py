@@ -42,8 +42,8 @@ def sweep(
         config_of: Makes the settings of each run; all are checked before anything is trained.
         points: The settings of the grid.
         seeds: The seeds to train each setting with.
-        folder: A new or empty folder, or with ``resume`` that of an interrupted sweep.
-        resume: Keep the finished runs and continue the others.
+        folder: A new or empty folder, or with ``resume`` that of an interrupted sweep, whose
+            finished runs stay.
 
     Raises:
         UsageError: Settings that cannot be compared or that differ from those the sweep started
