@@ -35,7 +35,7 @@ _PRETRAINED: Final = "pretrained"
 
 
 @app.command("demo")
-def demo(
+def _demo_command(
     out: Annotated[Path, typer.Option(help="Folder for the run, the bundle and photos.")] = Path(
         "demo"
     ),

@@ -59,7 +59,7 @@ def _export_command(
     with device_bundle(source, data, split, say) as pipeline:
         contents = web_files(pipeline, files) if target == "web" else mobile_files(pipeline)
         network = len(pipeline.bundle.read(MODEL))
-    write_folder(out, contents)
+    _write_folder(out, contents)
     sizes = {"network_bytes": network}
     if target == "web":
         sizes["other_bytes"] = transfer_bytes(contents)
@@ -70,7 +70,7 @@ def _export_command(
     print_result(f"{out}: {len(contents)} files; a device fetches {megabytes}")
 
 
-def write_folder(out: Path, contents: Mapping[str, bytes]) -> None:
+def _write_folder(out: Path, contents: Mapping[str, bytes]) -> None:
     """Write files, by relative path, to a new folder or in place of an earlier export: all or none.
 
     Raises:

@@ -101,9 +101,8 @@ def _parameters(model: type[BaseModel]) -> Iterator[tuple[str, inspect.Parameter
     for name, field in model.model_fields.items():
         flag = next((part for part in field.metadata if isinstance(part, Flag)), Flag())
         declare = typer.Argument if flag.argument else typer.Option
-        long = flag.name or (f"--{name.replace('_', '-')}" if flag.short else None)
         declaration = declare(
-            *filter(None, (long, flag.short)),  # none: Typer names the flag after the parameter
+            *_flag_names(name, flag),
             help=flag.help or field.description,
             metavar=flag.metavar,
             show_default=flag.default or True,
@@ -112,6 +111,13 @@ def _parameters(model: type[BaseModel]) -> Iterator[tuple[str, inspect.Parameter
         default = inspect.Parameter.empty if field.is_required() else _default(field)
         kind: Any = Annotated[flag.type or field.annotation, declaration]
         yield name, inspect.Parameter(own, _KEYWORD, default=default, annotation=kind)
+
+
+def _flag_names(name: str, flag: Flag) -> list[str]:
+    """The names to declare; none if the flag has the name of the field."""
+    if flag.short:
+        return [flag.name or f"--{name.replace('_', '-')}", flag.short]
+    return [flag.name] if flag.name else []
 
 
 def _default(field: FieldInfo) -> Any:
@@ -184,10 +190,7 @@ def complaint(
 ) -> str:
     """The first refused setting in words: its full name, its allowed values and its value.
 
-    Args:
-        error: The exception of ``model``.
-        model: Settings, grouped or not.
-        abbreviations: Full names by short names that people may write.
+    ``abbreviations`` holds full names by short names that people may write.
     """
     first, fields = error.errors(include_url=False)[0], fields_of(model)
     path = [part for part in first["loc"] if isinstance(part, str)]

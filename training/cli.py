@@ -46,7 +46,7 @@ TrainFlags: Any = create_model(
 
 @app.command("train")
 @flags_of(TrainFlags)
-def train_command(
+def _train_command(
     settings: FlagSettings,
     out: Annotated[
         Path, typer.Option("--out", metavar="RUN", help="New run folder, or the one to --resume.")

@@ -45,11 +45,9 @@ class Objective:
     def shares(self, labels: Sequence[Tensor], *, soft: bool, ranks: Ranks = ALONE) -> list[float]:
         """Weight of each batch's loss in the loss of all of them as one batch.
 
-        Args:
-            labels: Labels of each batch over all processes, int64, ``(batch,)``.
-            soft: Whether the loss takes soft targets made from them.
-            ranks: The processes. Each computes the loss of its part of each batch; the mean of the
-                gradients over processes is then that of the whole.
+        ``labels`` are those of each batch over all processes, int64 ``(batch,)``, and ``soft`` says
+        whether the loss takes soft targets made from them. Each process computes the loss of its
+        part; the mean of the gradients over processes is then that of the whole.
         """
         parts = 1 if self.loss_fn.coupled else ranks.count  # each with a mean of its own
         if self.loss_fn.reduction == "sum":
@@ -181,11 +179,7 @@ def _check_fit(loss_fn: Loss, *, classes: int, rows: int) -> None:
 
 
 def head_of(name: str, head: str) -> str:
-    """The head a run trains: ``head``, or for ``auto`` the one that fits its loss.
-
-    Raises:
-        UsageError: An unknown loss, or a head that the loss cannot train.
-    """
+    """The head a run trains, for ``auto`` that of its loss; a ``UsageError`` if it cannot be."""
     try:
         own: str = losses.loss_class(name).head
     except ValueError as error:

@@ -32,11 +32,7 @@ MACHINE_SETTINGS: Final = ("workers", "cache_mb", "picture_cache", "features")
 
 
 def open_data(config: TrainConfig, splits: Sequence[str]) -> Dataset:
-    """Open the data of a run.
-
-    Raises:
-        DataError: They cannot be opened; the message says where to get the data of the recipe.
-    """
+    """Open the data of a run; a ``DataError`` says where to get those of the recipe."""
     try:
         return open_dataset(config.data, splits=splits)
     except DataError as error:

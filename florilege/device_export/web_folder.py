@@ -55,11 +55,7 @@ Upload it to any static host and open its address with https. Nothing runs on th
 
 
 def web_files(pipeline: Pipeline, runtime: Mapping[str, bytes]) -> dict[str, bytes]:
-    """The files of the folder by relative path.
-
-    Args:
-        pipeline: The bundle to answer with.
-        runtime: The files of `florilege.device_export.web_runtime`.
+    """The files of the folder by relative path, with those of `web_runtime.read_runtime`.
 
     Raises:
         UsageError: A browser cannot run the network.

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from florilege.calibration.record.record_file import read_record
 from florilege.device_export import device_bundle
 from florilege.errors import BundleError, FlorilegeError, UsageError
-from florilege.export_cli import app, write_folder
+from florilege.export_cli import _write_folder, app
 from florilege.models import int16_weights
 from florilege.models.bundle import open_bundle
 from florilege.models.bundle.bundle import MODEL, replace_files
@@ -130,8 +130,8 @@ def test_a_bundle_without_thresholds_or_for_bf16_alone_is_refused(
 
 def test_an_export_replaces_an_earlier_one_and_nothing_else(tmp_path: Path) -> None:
     out, other = tmp_path / "new" / "out", tmp_path / "other"
-    write_folder(out, {"pack.json": b"1", "deep/old": b""})
-    write_folder(out, {"pack.json": b"2"})
+    _write_folder(out, {"pack.json": b"1", "deep/old": b""})
+    _write_folder(out, {"pack.json": b"2"})
     assert [path.name for path in out.rglob("*")] == ["pack.json"]
     assert (out / "pack.json").read_bytes() == b"2"
     assert [path.name for path in out.parent.iterdir()] == ["out"]
@@ -139,4 +139,4 @@ def test_an_export_replaces_an_earlier_one_and_nothing_else(tmp_path: Path) -> N
     (other / "thesis.txt").touch()
     for foreign in (other, other / "thesis.txt"):
         with pytest.raises(UsageError, match="no earlier export"):
-            write_folder(foreign, {"pack.json": b"2"})
+            _write_folder(foreign, {"pack.json": b"2"})

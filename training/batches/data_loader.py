@@ -212,11 +212,7 @@ class BatchLoader:
         )
 
     def training(self, epoch: int, first: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch, from the ``first`` on.
-
-        Raises:
-            DataError: A picture cannot be read; the message names it.
-        """
+        """The batches of an epoch, from the ``first`` on; a ``DataError`` names a bad picture."""
         keys = [(epoch, number) for number in range(first, self.training_batches)]
         return self._prepared(keys, self.sources.training)
 

@@ -49,10 +49,9 @@ def decode_to_keep(data: bytes, *, side: int) -> Picture:
 
 
 def training_side(image_size: int, min_area: float) -> int:
-    """Short side below which training pictures are not shrunk.
+    """Short side below which training pictures are not shrunk, at most 1.5 times ``image_size``.
 
-    Large enough that the smallest crop need not be enlarged to ``image_size``, but at most 1.5
-    times ``image_size``.
+    Up to there, the smallest crop need not be enlarged.
     """
     return math.ceil(image_size * min(1.5, 1 / math.sqrt(min_area)))
 
@@ -113,11 +112,7 @@ def unreadable(problems: Sequence[str], split: str) -> DataError:
 
 
 def keep_all(pictures: Pictures, *, workers: int) -> Pictures:
-    """Decode every picture once and keep it in memory.
-
-    Raises:
-        DataError: Some cannot be read; the message names them.
-    """
+    """Decode every picture once and keep it in memory; errors as in `read_all`."""
     decode = pictures.decoder
     reader = replace(pictures, decoder=lambda data: (photo_hash(data), decode(data)))
     items = read_all(reader, "reading", workers)
@@ -126,16 +121,12 @@ def keep_all(pictures: Pictures, *, workers: int) -> Pictures:
 
 
 def hash_photos(split: Split, *, workers: int) -> list[bytes]:
-    """`photo_hash` of every picture of a split, each read once.
-
-    Raises:
-        DataError: Some cannot be read; the message names them.
-    """
+    """`photo_hash` of every picture of a split, each read once; errors as in `read_all`."""
     return read_all(Pictures(split, photo_hash), "identifying", workers)
 
 
 def read_all(pictures: Pictures, activity: str, workers: int) -> list[Any]:
-    """The result of the decoder for each file of a split; errors as in `hash_photos`."""
+    """The result of the decoder for each file; a ``DataError`` names those that are unreadable."""
     items: list[Any] = []
     problems: list[str] = []
     chunks = loader_of(pictures, chunk=CHUNK, workers=workers if len(pictures) > 4 * CHUNK else 0)

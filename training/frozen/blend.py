@@ -50,11 +50,6 @@ def candidates(own: Linear, other: Linear, train: Features) -> Iterator[tuple[Li
     discriminant, :math:`\sigma` the root mean square on ``train`` of such logits around the mean of
     their photo, :math:`\rho` a quarter, and :math:`\tau` a sharpness: a head trained on wrong
     labels is underconfident.
-
-    Args:
-        own: The head of the run, for features as stored.
-        other: Its partner, trained with another loss.
-        train: Features with the labels that trained both.
     """
     third = discriminant(train, len(own.bias), SHRINKAGE)
     level = (_spread(own, train) + _spread(other, train)) / 2
@@ -67,8 +62,7 @@ def candidates(own: Linear, other: Linear, train: Features) -> Iterator[tuple[Li
 def blend(weights: Path, train: Features, val: Features, config: TrainConfig) -> str:
     """Blend the head in a weights file once, with the sharpness that is best for sets on ``val``.
 
-    Returns:
-        The description of this blend, or of an earlier one, for the user.
+    Returns the description of this blend, or of an earlier one, for the user.
     """
     if (before := note_of(weights)) is not None:
         return before

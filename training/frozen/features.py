@@ -58,11 +58,9 @@ class FrozenBackbone:
         """The features of a split; those of photos known from any run are not computed again.
 
         Raises:
-            DataError: Some pictures cannot be read; the message names them. The features of the
-                others are stored.
+            DataError: Some pictures cannot be read; the features of the others are stored.
             BundleError: Features cannot be written, or the exported graph differs from torch.
-            UsageError: Another process computes features of the same network, or the folder cannot
-                be created.
+            UsageError: Another process uses the folder, or it cannot be created.
         """
         photos = Pictures(split, lambda content: (photo_id(content), photo_hash(content)))
         pairs = read_all(photos, "looking up", workers=0)

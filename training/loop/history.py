@@ -55,11 +55,7 @@ def write_metrics(folder: RunFolder, history: Sequence[Row]) -> None:
 
 
 def best_row(folder: RunFolder) -> dict[str, Any]:
-    """The figures by column name of the epoch in ``best.safetensors``; empty for no epochs.
-
-    Raises:
-        BundleError: The file is damaged.
-    """
+    """The figures of the best epoch by column, if there is one; ``BundleError`` if damaged."""
     if not folder.metrics.is_file():
         return {}
     try:

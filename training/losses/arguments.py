@@ -119,17 +119,21 @@ def check_parameters(**parameters: Any) -> None:
     """Refuse parameters that are out of range; a name has the same range in every loss."""
     for name, value in parameters.items():
         if name in NUMBERS:
-            allowed, is_allowed = NUMBERS[name]
-            if isinstance(value, bool) or not isinstance(value, Real):
-                raise ValueError(f"{name} must be a number, got {value!r}")
-            if not is_allowed(value):  # NaN never is
-                raise ValueError(f"{name} must be {allowed}, got {value}")
+            _check_number(name, value)
         elif name in WHOLE and (not is_integer(value) or value < WHOLE[name]):
             raise ValueError(f"{name} must be an integer of at least {WHOLE[name]}, got {value}")
         elif name == "sharing" and value not in ("per_sample", "shared"):
             raise ValueError(f"sharing must be 'per_sample' or 'shared', got {value!r}")
         elif name == "generator" and not isinstance(value, Generator | None):
             raise ValueError(f"generator must be a torch.Generator, got {value!r}")
+
+
+def _check_number(name: str, value: object) -> None:
+    allowed, is_allowed = NUMBERS[name]
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ValueError(f"{name} must be a number, got {value!r}")
+    if not is_allowed(value):  # NaN never is
+        raise ValueError(f"{name} must be {allowed}, got {value}")
 
 
 def check_average_k(average_k: float, classes: int) -> None:
