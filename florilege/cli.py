@@ -21,44 +21,32 @@ from florilege.errors import FlorilegeError, UsageError, install_hint
 from florilege.models.runtime import silence_telemetry
 from florilege.suggestions import suggestion
 
-# verb: (the module whose `app` holds it, its line in `florilege --help`)
+# verb: (the module of ours whose `app` holds it, its line in `florilege --help`)
 VERBS = {
-    "data": ("florilege.data.cli", "Check a data set, or cut it into train, val and test."),
-    "train": ("florilege.training.cli", "Train a network, or a head on a pretrained one."),
+    "data": ("data.cli", "Check a data set, or cut it into train, val and test."),
+    "train": ("training.cli", "Train a network, or a head on a pretrained one."),
     "recipes": (
-        "florilege.training.recipes.cli",
+        "training.recipes.cli",
         "List the recipes, including one for each row of the papers.",
     ),
     "sweep": (
-        "florilege.training.sweep.cli",
+        "training.sweep.cli",
         "Train a recipe over a grid of settings and seeds, and compare.",
     ),
     "export": (
-        "florilege.export_cli",
+        "export_cli",
         "Turn a run folder into a bundle, or a bundle into an offline page or files for an app.",
     ),
-    "import": ("florilege.import_cli", "Make a bundle from a classifier trained elsewhere."),
-    "calibrate": (
-        "florilege.calibration.cli",
-        "Set the thresholds of a bundle on validation photos.",
-    ),
-    "evaluate": (
-        "florilege.calibration.cli",
-        "Measure set sizes and hit rates of a bundle on test photos.",
-    ),
-    "predict": ("florilege.server.cli", "Print the prediction sets of photos."),
-    "serve": ("florilege.server.cli", "Serve prediction sets over HTTP, with a page to try them."),
-    "bundle": (
-        "florilege.calibration.commands.bundle_cli",
-        "Inspect, verify, compare or name bundles.",
-    ),
-    "push": (
-        "florilege.calibration.commands.bundle_cli",
-        "Upload a bundle to the Hugging Face Hub.",
-    ),
-    "doctor": ("florilege.server.cli", "Report what this installation can do."),
+    "import": ("import_cli", "Make a bundle from a classifier trained elsewhere."),
+    "calibrate": ("calibration.cli", "Set the thresholds of a bundle on validation photos."),
+    "evaluate": ("calibration.cli", "Measure set sizes and hit rates of a bundle on test photos."),
+    "predict": ("server.cli", "Print the prediction sets of photos."),
+    "serve": ("server.cli", "Serve prediction sets over HTTP, with a page to try them."),
+    "bundle": ("calibration.commands.bundle_cli", "Inspect, verify, compare or name bundles."),
+    "push": ("calibration.commands.bundle_cli", "Upload a bundle to the Hugging Face Hub."),
+    "doctor": ("server.cli", "Report what this installation can do."),
     "demo": (
-        "florilege.demo",
+        "demo",
         "Train, calibrate and serve a small model on the built-in flora, or on photos of flowers.",
     ),
 }
@@ -134,7 +122,7 @@ class _LazyVerbs(TyperGroup):
 def _load(verb: str, module: str) -> Any:
     """The command object of a verb, with ``--config`` and, for some verbs, run folders."""
     try:
-        app = importlib.import_module(module).app
+        app = importlib.import_module(f"{OURS}.{module}").app
     except ModuleNotFoundError as error:
         missing = str(error.name)
         if missing.partition(".")[0] == OURS:

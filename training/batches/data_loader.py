@@ -95,16 +95,11 @@ class TrainingBatches(EvaluationBatches):
     """
 
     def __init__(
-        self,
-        pictures: Pictures | Features,
-        config: TrainConfig,
-        ranks: Ranks = ALONE,
-        *,
-        epoch: int = 0,
+        self, pictures: Pictures | Features, config: TrainConfig, ranks: Ranks = ALONE
     ) -> None:
         super().__init__(pictures, config.batch_size)
         self.config, self.ranks = config, ranks
-        self.begin(epoch)
+        self.begin(0)
 
     def begin(self, epoch: int) -> None:
         """Switch to another epoch, which has the same number of batches."""

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from florilege.cores import in_order
 from florilege.data.dataset import Split
+from florilege.files import new_folder_lock
 from florilege.models.backbones import Network
 from florilege.models.export import PictureNetwork, export_onnx
 from florilege.models.heads import CosineHead
@@ -67,7 +68,8 @@ class FrozenBackbone:
         ids, hashes = ([pair[part] for pair in pairs] for part in (0, 1))
         store = FeatureStore(self.folder, next(self.network.head.parameters()).shape[1])
         if not store.row_of.keys() >= set(ids):
-            with store.reserved():
+            failure = f"cannot store features in {self.folder}"
+            with new_folder_lock(self.folder, failure, "; name another folder with --features"):
                 store = FeatureStore(self.folder, store.dimensions)  # others may have added some
                 self._add(store, split, ids)
         rows = np.array([store.row_of[photo] for photo in ids])

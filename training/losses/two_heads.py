@@ -195,13 +195,6 @@ def _over_ranks(counts: Sequence[Tensor], batch: int) -> tuple[list[Tensor], int
     return [each.to(count.dtype) for each, count in zip(sums, counts, strict=False)], int(sums[-1])
 
 
-def _keys(log_p: Tensor, entries: _LabelledEntries) -> Tensor:
-    """The keys that rank candidates, flat; a masked class stays above the labels' ``-inf``."""
-    keys = log_p.detach().clamp_min(torch.finfo(log_p.dtype).min)
-    torch.minimum(keys, entries.ceiling, out=keys)
-    return keys.view(-1).index_fill_(0, entries.entries, -torch.inf)
-
-
 def _evaluate(
     multi_label_logits: Tensor,
     sccp_logits: Tensor,
@@ -218,7 +211,10 @@ def _evaluate(
             f"and {tuple(sccp_logits.shape)}"
         )
     log_p = F.log_softmax(working(sccp_logits), dim=1)
-    keys = _keys(log_p, entries)
+    # the keys that rank candidates; a masked class stays above the labels' -inf
+    keys = log_p.detach().clamp_min(torch.finfo(log_p.dtype).min)
+    torch.minimum(keys, entries.ceiling, out=keys)
+    keys = keys.view(-1).index_fill_(0, entries.entries, -torch.inf)
     count = candidate_count(average_k, sum((each.rows for each in window), entries.rows))
     at_most = candidate_count(average_k, sum((each.batch for each in window), entries.batch))
     recent = [each.values.to(keys) for each in window]
