@@ -82,13 +82,11 @@ def _train_command(
     if as_json:
         typer.echo(json.dumps(asdict(result)))
         return
-    if result.accuracy is None:
-        typer.echo(f"{out}: initial weights written")
-    else:
-        typer.echo(
-            f"{out}: epoch {result.best_epoch} is best, {result.metric} "
-            f"{result.accuracy * 100:.2f} % on val"
-        )
+    summary = "initial weights written"
+    if result.accuracy is not None:
+        percent = f"{result.accuracy * 100:.2f} %"
+        summary = f"epoch {result.best_epoch} is best, {result.metric} {percent} on val"
+    typer.echo(f"{out}: {summary}")
     conclude(
         f"the run with its curves is in {out}: see {folder.report}",
         then=[("export", out, "--out", _bundle_of(out))],

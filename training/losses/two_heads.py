@@ -7,10 +7,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
-from torch import distributed as dist
 from torch.nn import functional as F
 
-from florilege.training.losses.all_reduce import ranks
+from florilege.training.losses.all_reduce import over_ranks, ranks
 from florilege.training.losses.arguments import (
     check_average_k,
     check_parameters,
@@ -171,8 +170,11 @@ def _read_entries(
         entries = torch.arange(batch, device=labels.device) * classes + labels
         is_counted = rows_counted
     counts = [divisor, rows, is_counted.sum()]
-    if ranks() > 1:
-        counts, batch = _over_ranks(counts, batch)
+    if ranks() > 1:  # one message of float64
+        numbers = [*counts, divisor.new_tensor(batch)]
+        sums = over_ranks(torch.stack([each.double() for each in numbers]))
+        counts = [each.to(count.dtype) for each, count in zip(sums, counts, strict=False)]
+        batch = int(sums[-1])
     divisor, rows, labelled = counts
     return _LabelledEntries(
         entries=entries,
@@ -184,15 +186,6 @@ def _read_entries(
         unlabelled=rows * classes - labelled,
         batch=batch,
     )
-
-
-def _over_ranks(counts: Sequence[Tensor], batch: int) -> tuple[list[Tensor], int]:
-    """The counts and the rows summed over all ranks: one message of float64."""
-    sums = torch.stack(
-        [*(count.double() for count in counts), counts[0].new_tensor(batch).double()]
-    )
-    dist.all_reduce(sums)
-    return [each.to(count.dtype) for each, count in zip(sums, counts, strict=False)], int(sums[-1])
 
 
 def _evaluate(
