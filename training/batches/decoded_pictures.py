@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from statistics import median_high
 from typing import Any, Final
 
 import numpy as np
@@ -65,7 +66,7 @@ def short_side(split: Split) -> int | None:
         except (ImageError, OSError):  # reported when all pictures are read
             continue
         sides.append(min(header.width, header.height))
-    return sorted(sides)[len(sides) // 2] if sides else None
+    return median_high(sides) if sides else None
 
 
 @dataclass(frozen=True)

@@ -76,8 +76,8 @@ class FrozenBackbone:
         return Features(split, store.values(), rows, hashes)
 
     def _add(self, store: FeatureStore, split: Split, ids: list[bytes]) -> None:
-        first = {photo: row for row, photo in reversed(list(enumerate(ids)))}
-        rows = sorted(row for photo, row in first.items() if photo not in store.row_of)
+        first_row = dict(zip(reversed(ids), reversed(range(len(ids))), strict=True))
+        rows = sorted(first_row[photo] for photo in first_row.keys() - store.row_of.keys())
         pictures = Pictures(split, partial(load, preprocess=self.preprocess))
         compute = self._by_torch if self.compute.on_gpu else self._by_graph
         start, problems = time.monotonic(), list[str]()
