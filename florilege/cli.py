@@ -17,47 +17,38 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from florilege.command_line.error_messages import error_message, usage_exit
 from florilege.command_line.renames import accept_old_flags, current_command, current_keys, variable
-from florilege.demo import demo
 from florilege.errors import FlorilegeError, UsageError, install_hint
 from florilege.models.runtime import silence_telemetry
 from florilege.suggestions import suggestion
 
-# verb: (the module whose `app` holds it, its line in `florilege --help`)
+# verb: (the module of ours whose `app` holds it, its line in `florilege --help`)
 VERBS = {
-    "data": ("florilege.data.cli", "Check a data set, or cut it into train, val and test."),
-    "train": ("florilege.training.cli", "Train a network, or a head on a pretrained one."),
+    "data": ("data.cli", "Check a data set, or cut it into train, val and test."),
+    "train": ("training.cli", "Train a network, or a head on a pretrained one."),
     "recipes": (
-        "florilege.training.recipes.cli",
+        "training.recipes.cli",
         "List the recipes, including one for each row of the papers.",
     ),
     "sweep": (
-        "florilege.training.sweep.cli",
+        "training.sweep.cli",
         "Train a recipe over a grid of settings and seeds, and compare.",
     ),
     "export": (
-        "florilege.export_cli",
+        "export_cli",
         "Turn a run folder into a bundle, or a bundle into an offline page or files for an app.",
     ),
-    "import": ("florilege.import_cli", "Make a bundle from a classifier trained elsewhere."),
-    "calibrate": (
-        "florilege.calibration.cli",
-        "Set the thresholds of a bundle on validation photos.",
+    "import": ("import_cli", "Make a bundle from a classifier trained elsewhere."),
+    "calibrate": ("calibration.cli", "Set the thresholds of a bundle on validation photos."),
+    "evaluate": ("calibration.cli", "Measure set sizes and hit rates of a bundle on test photos."),
+    "predict": ("server.cli", "Print the prediction sets of photos."),
+    "serve": ("server.cli", "Serve prediction sets over HTTP, with a page to try them."),
+    "bundle": ("calibration.commands.bundle_cli", "Inspect, verify, compare or name bundles."),
+    "push": ("calibration.commands.bundle_cli", "Upload a bundle to the Hugging Face Hub."),
+    "doctor": ("server.cli", "Report what this installation can do."),
+    "demo": (
+        "demo",
+        "Train, calibrate and serve a small model on the built-in flora, or on photos of flowers.",
     ),
-    "evaluate": (
-        "florilege.calibration.cli",
-        "Measure set sizes and hit rates of a bundle on test photos.",
-    ),
-    "predict": ("florilege.server.cli", "Print the prediction sets of photos."),
-    "serve": ("florilege.server.cli", "Serve prediction sets over HTTP, with a page to try them."),
-    "bundle": (
-        "florilege.calibration.commands.bundle_cli",
-        "Inspect, verify, compare or name bundles.",
-    ),
-    "push": (
-        "florilege.calibration.commands.bundle_cli",
-        "Upload a bundle to the Hugging Face Hub.",
-    ),
-    "doctor": ("florilege.server.cli", "Report what this installation can do."),
 }
 OURS = "florilege"
 GROUPS = ("data", "bundle")  # verbs with subcommands
@@ -80,8 +71,7 @@ class _LazyVerbs(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        listed = {verb: TyperCommand(verb, help=about) for verb, (_, about) in VERBS.items()}
-        self.commands = listed | dict(self.commands)
+        self.commands = {verb: TyperCommand(verb, help=about) for verb, (_, about) in VERBS.items()}
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Import the verb, unless only its line for ``--help`` is needed."""
@@ -106,7 +96,6 @@ class _LazyVerbs(TyperGroup):
         return super().shell_complete(ctx, incomplete)
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Read the options before the verb."""
         try:
             return super().parse_args(ctx, args)
         except ClickException as error:
@@ -133,7 +122,7 @@ class _LazyVerbs(TyperGroup):
 def _load(verb: str, module: str) -> Any:
     """The command object of a verb, with ``--config`` and, for some verbs, run folders."""
     try:
-        app = importlib.import_module(module).app
+        app = importlib.import_module(f"{OURS}.{module}").app
     except ModuleNotFoundError as error:
         missing = str(error.name)
         if missing.partition(".")[0] == OURS:
@@ -218,7 +207,7 @@ def _read_config(ctx: typer.Context, path: Path | None) -> None:
 
 
 def _flag_value(parameter: Any, value: Any) -> Any:
-    """The value of a line: a list if the flag may be repeated, otherwise one value."""
+    """A list if the flag may be repeated, otherwise one value."""
     if getattr(parameter, "multiple", False) or parameter.nargs != 1:
         return value if isinstance(value, list) or value is None else [value]
     return ",".join(map(str, value)) if isinstance(value, list) else value  # [1, 2] as --k 1,2
@@ -277,9 +266,6 @@ def _options(
     ] = False,
 ) -> None:
     """Declare the options that come before the verb."""
-
-
-app.command()(demo)
 
 
 def main() -> None:

@@ -10,16 +10,32 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import typer
+from torchvision.datasets import Flowers102
 
+from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.calibrate.evaluate import evaluate_bundle
+from florilege.data.flora.posterior import bayes_average_k_accuracy, bayes_top_k_accuracy
+from florilege.data.flowers102 import ARCHIVE, HOST, MANIFEST, fetch_flowers102
+from florilege.data.sources import open_dataset
 from florilege.errors import FlorilegeError, UsageError
 from florilege.files import write_atomic
+from florilege.models.backbones.pretrained import megabytes
+from florilege.models.backbones.weights import open_weights
+from florilege.server.serve import bind
+from florilege.terminal import conclude, new_table, print_result, print_table, say
+from florilege.training.configuration import resolve
+from florilege.training.run_export import export_run
+from florilege.training.train import train_run
+
+app = typer.Typer(add_completion=False, help="Train and serve a small model.")
 
 _ANSWERS: Final = 10  # photos that are sent to the server
 _LISTED: Final = 6  # most classes of a set to print
 _PRETRAINED: Final = "pretrained"
 
 
-def demo(
+@app.command("demo")
+def _demo_command(
     out: Annotated[Path, typer.Option(help="Folder for the run, the bundle and photos.")] = Path(
         "demo"
     ),
@@ -45,9 +61,6 @@ def demo(
     the best possible model. A second run continues where the first stopped, or serves its bundle;
     delete the folder to start again.
     """
-    from florilege.server.serve import bind
-    from florilege.terminal import conclude, say
-
     bind("127.0.0.1", port).close()  # report an occupied port now instead of in three minutes
     settings: dict[str, Any] = {"recipe": "demo", "data": data}
     if photos is not None:
@@ -77,13 +90,6 @@ def demo(
 
 def _flowers102(folder: Path, backbone: str, weights: str, *, ask: bool) -> Path:
     """The manifest of the photos in ``folder``; says what is downloaded, and asks before."""
-    from torchvision.datasets import Flowers102
-
-    from florilege.data.flowers102 import ARCHIVE, HOST, MANIFEST, fetch_flowers102
-    from florilege.models.backbones.pretrained import megabytes
-    from florilege.models.backbones.weights import open_weights
-    from florilege.terminal import say
-
     if not (folder / MANIFEST).is_file():
         size = megabytes(backbone) if weights == _PRETRAINED else None
         network = f", and {size:.0f} MB of weights of {backbone} unless cached" if size else ""
@@ -102,11 +108,6 @@ def _flowers102(folder: Path, backbone: str, weights: str, *, ask: bool) -> Path
 
 def _demo_bundle(out: Path, settings: Mapping[str, Any]) -> Path:
     """A trained, exported and calibrated bundle; reuses the results of an earlier call."""
-    from florilege.calibration.calibrate.calibrate import calibrate_bundle
-    from florilege.training.configuration import resolve
-    from florilege.training.run_export import export_run
-    from florilege.training.train import train_run
-
     bundle, run = out / "bundle", out / "run"
     if not (bundle / "calibration.json").exists():
         train_run(resolve(settings), run, resume=run.exists())
@@ -117,10 +118,6 @@ def _demo_bundle(out: Path, settings: Mapping[str, Any]) -> Path:
 
 def _flora_table(bundle: Path, data: str) -> None:
     """Print how the model compares with the best possible on new pictures."""
-    from florilege.calibration.calibrate.evaluate import evaluate_bundle
-    from florilege.data.flora.posterior import bayes_average_k_accuracy, bayes_top_k_accuracy
-    from florilege.terminal import new_table, print_table
-
     evaluation = evaluate_bundle(bundle, data)
     headings = ("K", "best top-K", "best average-K", "this model", "points below", "mean set size")
     table = new_table(headings)
@@ -141,9 +138,6 @@ def _flora_table(bundle: Path, data: str) -> None:
 
 def _photo_table(bundle: Path, data: str) -> None:
     """Print set sizes and hit rates on the test photos."""
-    from florilege.calibration.calibrate.evaluate import evaluate_bundle
-    from florilege.terminal import new_table, print_table
-
     evaluation = evaluate_bundle(bundle, data)
     rows = {(point.rule, row.value): row for point, row, _ in evaluation.rules}
     table = new_table(("K", "top-K", "average-K", "95 % interval", "mean set size"))
@@ -161,9 +155,6 @@ def _photo_table(bundle: Path, data: str) -> None:
 
 def _demo_answers(address: str, server: subprocess.Popen[bytes], data: str, photos: Path) -> None:
     """Post ten fresh pictures to the server and print its sets beside the truth."""
-    from florilege.data.sources import open_dataset
-    from florilege.terminal import print_result
-
     dataset = open_dataset(data, splits=["test"])
     split = dataset.split("test")
     photos.mkdir(parents=True, exist_ok=True)

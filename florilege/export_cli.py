@@ -1,18 +1,19 @@
 """``florilege export``: a bundle from a run, or a folder for devices from a bundle."""
 
 import json
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from florilege.device_export.device_bundle import device_bundle
-from florilege.device_export.export_folder import write_folder
+from florilege.device_export.device_pack import PACK
 from florilege.device_export.mobile_folder import mobile_files
 from florilege.device_export.web_folder import transfer_bytes, web_files
 from florilege.device_export.web_runtime import read_runtime
 from florilege.errors import UsageError, install_hint
-from florilege.models.bundle import Bundle
 from florilege.models.bundle.bundle import CALIBRATION, MODEL
 from florilege.models.bundle.bundle_manifest import MANIFEST
 from florilege.terminal import conclude, print_result, say
@@ -58,7 +59,7 @@ def _export_command(
     with device_bundle(source, data, split, say) as pipeline:
         contents = web_files(pipeline, files) if target == "web" else mobile_files(pipeline)
         network = len(pipeline.bundle.read(MODEL))
-    write_folder(out, contents)
+    _write_folder(out, contents)
     sizes = {"network_bytes": network}
     if target == "web":
         sizes["other_bytes"] = transfer_bytes(contents)
@@ -67,6 +68,25 @@ def _export_command(
         return
     megabytes = ", ".join(f"{name[:-6]} {size / 1e6:.1f} MB" for name, size in sizes.items())
     print_result(f"{out}: {len(contents)} files; a device fetches {megabytes}")
+
+
+def _write_folder(out: Path, contents: Mapping[str, bytes]) -> None:
+    """Write files, by relative path, to a new folder or in place of an earlier export: all or none.
+
+    Raises:
+        UsageError: ``out`` holds something else.
+    """
+    if out.exists() and not (out / PACK).is_file() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(f"{out} exists and is no earlier export: choose another folder")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as name:
+        new, old = Path(name) / "new", Path(name) / "old"
+        for path, content in contents.items():
+            (new / path).parent.mkdir(parents=True, exist_ok=True)
+            (new / path).write_bytes(content)
+        if out.exists():
+            out.rename(old)
+        new.rename(out)
 
 
 def _export_run(run: Path, out: Path, *, as_json: bool) -> None:
@@ -82,10 +102,7 @@ def _export_run(run: Path, out: Path, *, as_json: bool) -> None:
     bundle = export_run(run, out)
     if calibrated:
         say(f"{out}: its calibration was removed: calibrate again")
-    _report_bundle(bundle, out, bundle.read_object("provenance.json"), as_json=as_json)
-
-
-def _report_bundle(bundle: Bundle, out: Path, provenance: dict[str, Any], *, as_json: bool) -> None:
+    provenance = bundle.read_object("provenance.json")
     parity = provenance["parity"]
     if as_json:
         plain = {"bundle": str(out), "bundle_sha256": bundle.sha256, "parity": parity}

@@ -116,7 +116,6 @@ class FeedbackStore:
             self._insert("INSERT INTO feedback", feedback)
 
     def close(self) -> None:
-        """Close the database."""
         self._db.close()
 
     def _one(self, query: str, *values: str | None) -> Row | None:

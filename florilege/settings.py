@@ -115,8 +115,9 @@ def _parameters(model: type[BaseModel]) -> Iterator[tuple[str, inspect.Parameter
 
 def _flag_names(name: str, flag: Flag) -> list[str]:
     """The names to declare; none if the flag has the name of the field."""
-    long = flag.name or (f"--{name.replace('_', '-')}" if flag.short else None)
-    return [each for each in (long, flag.short) if each is not None]
+    if flag.short:
+        return [flag.name or f"--{name.replace('_', '-')}", flag.short]
+    return [flag.name] if flag.name else []
 
 
 def _default(field: FieldInfo) -> Any:
@@ -189,10 +190,7 @@ def complaint(
 ) -> str:
     """The first refused setting in words: its full name, its allowed values and its value.
 
-    Args:
-        error: The exception of ``model``.
-        model: Settings, grouped or not.
-        abbreviations: Full names by short names that people may write.
+    ``abbreviations`` holds full names by short names that people may write.
     """
     first, fields = error.errors(include_url=False)[0], fields_of(model)
     path = [part for part in first["loc"] if isinstance(part, str)]

@@ -46,7 +46,7 @@ TrainFlags: Any = create_model(
 
 @app.command("train")
 @flags_of(TrainFlags)
-def train_command(
+def _train_command(
     settings: FlagSettings,
     out: Annotated[
         Path, typer.Option("--out", metavar="RUN", help="New run folder, or the one to --resume.")
@@ -82,13 +82,11 @@ def train_command(
     if as_json:
         typer.echo(json.dumps(asdict(result)))
         return
-    if result.accuracy is None:
-        typer.echo(f"{out}: initial weights written")
-    else:
-        typer.echo(
-            f"{out}: epoch {result.best_epoch} is best, {result.metric} "
-            f"{result.accuracy * 100:.2f} % on val"
-        )
+    summary = "initial weights written"
+    if result.accuracy is not None:
+        percent = f"{result.accuracy * 100:.2f} %"
+        summary = f"epoch {result.best_epoch} is best, {result.metric} {percent} on val"
+    typer.echo(f"{out}: {summary}")
     conclude(
         f"the run with its curves is in {out}: see {folder.report}",
         then=[("export", out, "--out", _bundle_of(out))],

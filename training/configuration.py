@@ -45,8 +45,7 @@ def resolve(
     """Merge all sources into one checked configuration.
 
     Args:
-        flags: Top-level settings from the command line or the environment; None means "not
-            given". ``loss`` is the name of a loss.
+        flags: Top-level settings; None means "not given". ``loss`` is the name of a loss.
         overrides: ``--set`` values such as ``loss.alpha=1.0``.
         config: A YAML file of settings.
 
@@ -108,11 +107,7 @@ def _with_clipping(config: TrainConfig) -> TrainConfig:
 
 
 def from_plain(plain: Mapping[str, Any]) -> TrainConfig:
-    """Build the configuration from nested dicts, as ``config.yaml`` holds them.
-
-    Raises:
-        UsageError: An unknown key, or a value that its setting does not take.
-    """
+    """Build the configuration from nested dicts; a ``UsageError`` names a setting it refuses."""
     if "data" not in plain:
         raise UsageError("no data given: add --data (a folder, a manifest, or flora)")
     try:
@@ -177,21 +172,13 @@ def _override(text: str) -> Plain:
 
 
 def parse_values(text: str) -> list[Any]:
-    """Values separated by commas, such as ``1e-1, sgd, [10, 20]``, each read as YAML.
-
-    Raises:
-        yaml.YAMLError: They are not YAML.
-    """
+    """Values separated by commas, such as ``1e-1, sgd, [10, 20]``; a ``YAMLError`` if not YAML."""
     values: list[Any] = yaml.load(f"[{text}]", _Loader)
     return values
 
 
 def read_yaml(path: Path) -> Plain:
-    """Read a settings file.
-
-    Raises:
-        UsageError: It cannot be read, is not YAML, or holds no mapping.
-    """
+    """Read a settings file; a ``UsageError`` if it cannot be read or holds no mapping."""
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except OSError as error:

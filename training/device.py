@@ -93,11 +93,7 @@ def tuned(compute: Compute) -> Iterator[None]:
 
 @contextmanager
 def exhausted() -> Iterator[None]:
-    """If a run ends because memory runs out, raise an error that says what to change.
-
-    Raises:
-        FlorilegeError: There is not enough memory, or a process that prepares pictures was killed.
-    """
+    """If a run ends because memory runs out, raise a ``FlorilegeError`` saying what to change."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -117,11 +113,7 @@ def exhausted() -> Iterator[None]:
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Turn errors of ``torch.compile`` into a message for the user.
-
-    Raises:
-        UsageError: The network cannot be compiled on this machine.
-    """
+    """Turn errors of ``torch.compile`` into a ``UsageError``."""
     try:
         yield
     except RuntimeError as error:

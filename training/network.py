@@ -96,9 +96,8 @@ def unfreeze(network: Network, config: TrainConfig) -> list[str]:
         network.train_only(config.unfreeze)
     except ValueError as error:
         raise UsageError(f"unfreeze: {error}") from error
-    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in network.parameters()]
-    trainable = sum(size for size, requires_grad in sizes if requires_grad)
-    total = sum(size for size, _ in sizes)
+    total = sum(each.numel() for each in network.parameters())
+    trainable = sum(each.numel() for each in network.parameters() if each.requires_grad)
     few_blocks = {0: "alone, nothing", 1: "and the last block"}
     blocks = few_blocks.get(config.unfreeze, f"and the last {config.unfreeze} blocks")
     return [

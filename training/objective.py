@@ -1,7 +1,7 @@
 """The loss of a run: built from its settings and the data, applied to the network's outputs."""
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -33,10 +33,8 @@ class Objective:
     ) -> Tensor:
         """The mean loss of a batch, a scalar.
 
-        Args:
-            outputs: Logits ``(batch, classes)``, or one such tensor for each head.
-            labels: int64, ``(batch,)``, or soft targets ``(batch, classes)``.
-            rows: Rows of the batch in the training split, int64, ``(batch,)``.
+        ``outputs`` are logits ``(batch, classes)``, or one such tensor for each head; ``labels``
+        int64 ``(batch,)``, or soft targets; ``rows`` those of the batch in the training split.
         """
         logits = outputs if isinstance(outputs, tuple) else (outputs,)
         extra = {"row_index": rows} if self.loss_fn.takes_rows else {}
@@ -47,11 +45,9 @@ class Objective:
     def shares(self, labels: Sequence[Tensor], *, soft: bool, ranks: Ranks = ALONE) -> list[float]:
         """Weight of each batch's loss in the loss of all of them as one batch.
 
-        Args:
-            labels: Labels of each batch over all processes, int64, ``(batch,)``.
-            soft: Whether the loss takes soft targets made from them.
-            ranks: The processes. Each computes the loss of its part of each batch; the mean of the
-                gradients over processes is then that of the whole.
+        ``labels`` are those of each batch over all processes, int64 ``(batch,)``, and ``soft`` says
+        whether the loss takes soft targets made from them. Each process computes the loss of its
+        part; the mean of the gradients over processes is then that of the whole.
         """
         parts = 1 if self.loss_fn.coupled else ranks.count  # each with a mean of its own
         if self.loss_fn.reduction == "sum":
@@ -89,29 +85,17 @@ class Objective:
 def make_objective(config: TrainConfig, class_counts: Sequence[int]) -> Objective:
     """Build the loss of a run, filling in what it needs to know about the data unless it is set.
 
-    Args:
-        config: The loss and its parameters, and all settings that concern it.
-        class_counts: Training pictures of each class.
-
     Raises:
         UsageError: An unknown loss or parameter, a value out of range, or a head that the loss
             cannot train.
     """
-    name, parameters = config.loss_name, config.loss_parameters
-    head, accumulate = head_of(name, config.head), config.accumulate
-    defaults, notes = _fit_to_data(name, parameters, head, class_counts)
-    signature = inspect.signature(losses.loss_class(name)).parameters
-    if accumulate > 1 and "recent_batches" in signature and "recent_batches" not in parameters:
-        defaults["recent_batches"] = accumulate - 1
-        notes.append(
-            f"loss {name}: recent_batches is {accumulate - 1}, so that candidates are chosen over "
-            f"the {accumulate} batches of a step"
-        )
+    name, head = config.loss_name, head_of(config.loss_name, config.head)
+    defaults, notes = _fit_to_run(config, head, class_counts)
     if config.class_weight_power:
         weight = defaults["weight"] = _class_weights(class_counts, config.class_weight_power)
         notes.append(f"loss {name}: class weights from {min(weight):.3g} to {max(weight):.3g}")
     try:
-        loss_fn = losses.build(name, **{**defaults, **parameters})
+        loss_fn = losses.build(name, **{**defaults, **config.loss_parameters})
     except (ValueError, TypeError) as error:
         raise UsageError(f"loss {name}: {error}") from error
     _check_fit(loss_fn, classes=len(class_counts), rows=sum(class_counts))
@@ -122,23 +106,30 @@ def make_objective(config: TrainConfig, class_counts: Sequence[int]) -> Objectiv
     return Objective(loss_fn, head, tuple(notes), scale)
 
 
-def _fit_to_data(
-    name: str, parameters: Mapping[str, Any], head: str, class_counts: Sequence[int]
+def _fit_to_run(
+    config: TrainConfig, head: str, class_counts: Sequence[int]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Defaults that depend on the data or the head, and notes on them."""
-    classes, loss_class = len(class_counts), losses.loss_class(name)
+    """Defaults that depend on the data, the head or other settings, and notes on them."""
+    name, classes, recent = config.loss_name, len(class_counts), config.accumulate - 1
+    loss_class = losses.loss_class(name)
     signature = inspect.signature(loss_class).parameters
+    unset = signature.keys() - config.loss.keys()
     facts = {"class_counts": list(class_counts), "rows": sum(class_counts)}
-    defaults: dict[str, Any] = {key: fact for key, fact in facts.items() if key in signature}
+    defaults: dict[str, Any] = {key: fact for key, fact in facts.items() if key in unset}
     notes = list[str]()
     for key in ("k", "average_k"):
-        unset = key in signature and key not in parameters
-        if unset and signature[key].default >= classes:
+        if key in unset and signature[key].default >= classes:
             defaults[key] = classes - 1
             notes.append(f"loss {name}: {key} is {classes - 1}, the largest for {classes} classes")
-    if loss_class.head == "cosine" != head and "scale" not in parameters:
+    if loss_class.head == "cosine" != head and "scale" not in config.loss:
         defaults["scale"] = 1.0
         notes.append(f"loss {name}: scale is 1, its default is for the cosines of a cosine head")
+    if recent and "recent_batches" in unset:
+        defaults["recent_batches"] = recent
+        notes.append(
+            f"loss {name}: recent_batches is {recent}, so that candidates are chosen over the "
+            f"{recent + 1} batches of a step"
+        )
     return defaults, notes
 
 
@@ -188,11 +179,7 @@ def _check_fit(loss_fn: Loss, *, classes: int, rows: int) -> None:
 
 
 def head_of(name: str, head: str) -> str:
-    """The head a run trains: ``head``, or for ``auto`` the one that fits its loss.
-
-    Raises:
-        UsageError: An unknown loss, or a head that the loss cannot train.
-    """
+    """The head a run trains, for ``auto`` that of its loss; a ``UsageError`` if it cannot be."""
     try:
         own: str = losses.loss_class(name).head
     except ValueError as error:

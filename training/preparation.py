@@ -32,11 +32,7 @@ MACHINE_SETTINGS: Final = ("workers", "cache_mb", "picture_cache", "features")
 
 
 def open_data(config: TrainConfig, splits: Sequence[str]) -> Dataset:
-    """Open the data of a run.
-
-    Raises:
-        DataError: They cannot be opened; the message says where to get the data of the recipe.
-    """
+    """Open the data of a run; a ``DataError`` says where to get those of the recipe."""
     try:
         return open_dataset(config.data, splits=splits)
     except DataError as error:
@@ -124,18 +120,15 @@ def photos_of(
     They include those of the run or bundle whose weights this run starts from. Photos without a
     hash in ``sources`` are read here.
     """
-    if not config.epochs:
-        photos = PhotoHashes.of()
-    else:
+    photos = PhotoHashes.of()
+    if config.epochs:
         workers = cores() if config.workers is None else config.workers
         read = (sources.training.hashes, sources.validation.hashes) if sources else (None, None)
-        splits = (dataset.split("train"), dataset.split("val"))
-        photos = PhotoHashes.of(
-            *(
-                hash_photos(split, workers=workers) if hashes is None else hashes
-                for hashes, split in zip(read, splits, strict=True)
-            )
-        )
+        hashes = [
+            hash_photos(dataset.split(name), workers=workers) if each is None else each
+            for name, each in zip(("train", "val"), read, strict=True)
+        ]
+        photos = PhotoHashes.of(*hashes)
     if weights is not None and weights.photos is not None:
         return photos | weights.photos
     unknown = weights is None and config.weights not in (None, PRETRAINED)  # not read on resuming

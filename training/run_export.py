@@ -35,12 +35,7 @@ _LIBRARIES: Final = (
 def export_run(run: Path, out: Path) -> Bundle:
     """Export the best weights of a run folder to a bundle that is not calibrated yet.
 
-    Args:
-        run: The folder that ``florilege train`` wrote; its ``best.safetensors`` is exported.
-        out: A new or empty folder, or a bundle to replace.
-
-    Returns:
-        The bundle, opened and verified.
+    ``out`` is a new or empty folder, or a bundle to replace. The result is opened and verified.
 
     Raises:
         BundleError: No run folder, weights of another architecture, an exported graph that

@@ -39,11 +39,7 @@ class RunFolder:
         self.lock = path / LOCK
 
     def check_free(self) -> None:
-        """Refuse a folder that is not empty.
-
-        Raises:
-            UsageError: It is not empty or cannot be read.
-        """
+        """Raise a ``UsageError`` if the folder is not empty or cannot be read."""
         try:
             empty = not self.path.exists() or set(self.path.iterdir()) <= {self.lock}
         except OSError as error:

@@ -71,14 +71,6 @@ def _summary(history: Sequence[Row]) -> Iterator[Markup]:
     )
 
 
-def _accuracies(row: Row) -> dict[str, dict[float, str]]:
-    """The columns of average-K accuracy, by head and score in words, then by K."""
-    columns = dict[str, dict[float, str]]()
-    for match in filter(None, map(_ACCURACY.fullmatch, row)):
-        columns.setdefault(_choice(match["choice"]), {})[float(match["k"])] = match[0]
-    return columns
-
-
 def _choice(column: str) -> str:
     """A head, or a head and a score, in words."""
     head = next((name for name in _HEADS if column.startswith(name)), column)
@@ -87,13 +79,15 @@ def _choice(column: str) -> str:
 
 
 def _table(row: Row) -> Markup:
-    accuracies = _accuracies(row)
-    sizes = sorted({k for columns in accuracies.values() for k in columns})
+    columns = dict[str, dict[float, str]]()  # of average-K accuracy, by head and score, then by K
+    for match in filter(None, map(_ACCURACY.fullmatch, row)):
+        columns.setdefault(_choice(match["choice"]), {})[float(match["k"])] = match[0]
+    sizes = sorted({k for by_k in columns.values() for k in by_k})
     return table(
         ("head, score", *(f"K = {k:g}" for k in sizes)),
         (
-            (choice, *(percent(float(row[columns[k]])) for k in sizes))
-            for choice, columns in accuracies.items()
+            (choice, *(percent(float(row[by_k[k]])) for k in sizes))
+            for choice, by_k in columns.items()
         ),
     )
 

@@ -55,11 +55,8 @@ def train_run(
 ) -> TrainResult:
     """Train a network and write everything about it to the run folder ``out``.
 
-    Args:
-        config: All settings.
-        out: A new or empty folder, or with ``resume`` the folder of an interrupted run.
-        resume: Continue from ``last.pt``, or start if there is none yet.
-        say: Shows the user one line at a time.
+    ``out`` is new or empty, or with ``resume`` the folder of an interrupted run, which continues
+    from ``last.pt`` or starts. ``say`` shows the user one line at a time.
 
     Raises:
         UsageError: Settings that do not fit together, or a folder that is not empty.

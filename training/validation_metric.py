@@ -50,11 +50,7 @@ class Metric:
 
 
 def metric_of(row: Mapping[str, Any]) -> Metric:
-    """The metric that chose a row of ``metrics.csv``.
-
-    Raises:
-        KeyError: The row names none.
-    """
+    """The metric that chose a row of ``metrics.csv``; a ``KeyError`` if it names none."""
     for name in get_args(MetricName):
         if f"{_PREFIX}{name}" in row:
             return Metric(name=name, k=float(row[f"{_PREFIX}{name}"]))

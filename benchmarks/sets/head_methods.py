@@ -189,7 +189,7 @@ class Bench:
     def blended(self, own: Fit, other: Fit, noise: float, seed: int) -> Fit:
         """The blend of the product, before it is sharpened."""
         train, began = self.train(noise, seed), time.process_time()
-        head = next(candidates(own.linear(), other.linear(), train)).head
+        head, _ = next(candidates(own.linear(), other.linear(), train))
         seconds = own.seconds + other.seconds + time.process_time() - began
         network = self.network("linear").eval()
         network.load_state_dict({"head.weight": head.weight, "head.bias": head.bias})

@@ -54,6 +54,10 @@ def _halved(
     bundle: Bundle, record: CalibrationRecord, data: str, split: str, say: Callable[[str], None]
 ) -> Iterator[Path]:
     """The folder of a bundle with 16-bit weights; of the given one if its sets differ."""
+    try:
+        from florilege.models.onnx_graph import halve_weights
+    except ModuleNotFoundError as error:
+        raise UsageError(f"export with --data needs onnx: {install_hint('import')}") from error
     results = list[tuple[str, list[str]]]()
 
     def compare(ours: BundleOutputs) -> None:
@@ -61,7 +65,7 @@ def _halved(
             results.append(_compared(ours, BundleOutputs(bundle, record, outputs, ours.photos)))
 
     with unpacked_bundle(bundle.packed()) as folder, tempfile.TemporaryDirectory() as lists:
-        replace_files(folder, {MODEL: _halve(bundle.read(MODEL))})
+        replace_files(folder, {MODEL: halve_weights(bundle.read(MODEL))})
         settings = _settings(bundle, record, Path(lists))
         calibrate_bundle(folder, data, split, device="cpu", report=compare, **settings)
         sentence, reasons = results[0]
@@ -69,14 +73,6 @@ def _halved(
         if reasons:
             say(f"the weights keep 32 bits: {'; '.join(reasons)}")
         yield bundle.path if reasons else folder
-
-
-def _halve(model: bytes) -> bytes:
-    try:
-        from florilege.models.onnx_graph import halve_weights
-    except ModuleNotFoundError as error:
-        raise UsageError(f"export with --data needs onnx: {install_hint('import')}") from error
-    return halve_weights(model)
 
 
 def _compared(ours: BundleOutputs, theirs: BundleOutputs) -> tuple[str, list[str]]:

@@ -19,6 +19,8 @@ Binary = tuple[Plain, bytes]
 """The shapes of some arrays, and their bytes one after the other, little-endian."""
 
 FORMAT: Final = 1
+PACK: Final = "pack.json"
+"""The file of a pack, by which an earlier export is recognised."""
 
 
 def device_pack(pipeline: Pipeline) -> Plain:

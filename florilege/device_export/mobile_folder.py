@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.device_export.device_pack import device_pack
-from florilege.device_export.export_folder import PACK
+from florilege.device_export.device_pack import PACK, device_pack
 from florilege.models.bundle.bundle import MODEL
 from florilege.models.session import Session
 from florilege.server.answers.pipeline import Pipeline

@@ -9,7 +9,12 @@ from importlib.resources import files
 from typing import Any, Final
 
 from florilege.device_export import web_runtime
-from florilege.device_export.device_pack import device_pack, packed_occurrences, packed_reference
+from florilege.device_export.device_pack import (
+    PACK,
+    device_pack,
+    packed_occurrences,
+    packed_reference,
+)
 from florilege.errors import UsageError
 from florilege.models.bundle.bundle import MODEL
 from florilege.server.answers.pipeline import Pipeline
@@ -27,34 +32,11 @@ DOWNLOAD_DEADLINE_S: Final = 600.0
 THUMBNAILS: Final = "thumbnails/"
 LARGE: Final = ("network", "runtime", "reference", "occurrences")  # the page keeps these itself
 _NOT_FETCHED: Final = (".onnx", ".wasm", "HOSTING.md")  # of the runtime, the .wasm.gz is
-MANIFEST: Final = {
-    "name": "Florilege",
-    "short_name": "Florilege",
-    "start_url": "./",
-    "display": "standalone",
-    "background_color": "#f4eedd",
-    "theme_color": "#f4eedd",
-    "icons": [{"src": "icon.svg", "sizes": "any", "type": "image/svg+xml"}],
-}
-HOSTING: Final = """# Hosting this folder
-
-Upload it to any static host and open its address with https. Nothing runs on the host.
-
-- The page fetches `*.wasm.gz` and unpacks it, so the host need not compress it. A browser that
-  cannot unpack fetches the larger `*.wasm`.
-- Let the host compress `.json`, `.js`, `.mjs`, `.html` and `.css`; most do.
-- Names of large files hold their hash, so they may be cached for ever; `sw.js` must not be cached.
-- If the host sets a Content-Security-Policy, it must allow `script-src 'self' 'wasm-unsafe-eval'`.
-- `ort.mjs` and `*.wasm` are onnxruntime-web {version}, (c) Microsoft Corporation, MIT licence.
-"""
+_SERVER_LINK: Final = re.compile(rb' ?<a href="(v1/|openapi)[^>]*></a>')
 
 
 def web_files(pipeline: Pipeline, runtime: Mapping[str, bytes]) -> dict[str, bytes]:
-    """The files of the folder by relative path.
-
-    Args:
-        pipeline: The bundle to answer with.
-        runtime: The files of `florilege.device_export.web_runtime`.
+    """The files of the folder by relative path, with those of `web_runtime.read_runtime`.
 
     Raises:
         UsageError: A browser cannot run the network.
@@ -79,10 +61,10 @@ def web_files(pipeline: Pipeline, runtime: Mapping[str, bytes]) -> dict[str, byt
     zipped = gzip.compress(binary, 9, mtime=0)
     contents[f"{pack['runtime']['path']}.gz"] = zipped
     pack["runtime"]["gzip_bytes"] = len(zipped)
-    contents["pack.json"] = _json(pack)
+    contents[PACK] = _json(pack)
     contents["card.json"] = _json(_card(pipeline))
-    contents["manifest.webmanifest"] = _json(MANIFEST)
-    contents["HOSTING.md"] = HOSTING.format(version=web_runtime.VERSION).encode()
+    hosting = contents["HOSTING.md"].decode()
+    contents["HOSTING.md"] = hosting.format(version=web_runtime.VERSION).encode()
     large = [each["path"] for name in LARGE if (each := pack[name]) is not None]
     contents["sw.js"] = _service_worker(contents, large)
     return contents
@@ -100,27 +82,20 @@ def _card(pipeline: Pipeline) -> dict[str, Any]:
 
 
 def _page_files() -> dict[str, bytes]:
-    """The pages of the server, with the module that asks the server replaced."""
-    web = files("florilege.server") / "web"
-    contents = {file.name: file.read_bytes() for file in web.iterdir() if file.is_file()}
+    """The pages of the server, with the module that asks the server replaced, and our files."""
+    web, own = files("florilege.server") / "web", files("florilege.device_export") / "web"
+    contents = {
+        file.name: file.read_bytes() for file in (*web.iterdir(), *own.iterdir()) if file.is_file()
+    }
+    head = contents.pop("head.html")
     for file in (web / "offline").iterdir():
         if file.name != "sw.js":  # a service worker rules the folder that it is in
             contents[f"offline/{file.name}"] = file.read_bytes()
     contents["service.js"] = b'export * from "./offline/service.js";\n'
     for name, content in contents.items():
         if name.endswith(".html"):
-            contents[name] = _SERVER_LINK.sub(b"", content).replace(b"</head>", _HEAD + b"</head>")
+            contents[name] = _SERVER_LINK.sub(b"", content).replace(b"</head>", head + b"</head>")
     return contents
-
-
-_SERVER_LINK: Final = re.compile(rb' ?<a href="(v1/|openapi)[^>]*></a>')
-_HEAD: Final = b"""  <meta http-equiv="Content-Security-Policy" content="
-    default-src 'none'; script-src 'self'; worker-src 'self'; connect-src 'self';
-    manifest-src 'self'; style-src 'self'; img-src 'self' blob:; base-uri 'none';
-    form-action 'none'">
-  <link rel="manifest" href="manifest.webmanifest">
-  <script type="module" src="offline/status.js"></script>
-"""
 
 
 def _arrays(pipeline: Pipeline, contents: dict[str, bytes]) -> dict[str, Any]:

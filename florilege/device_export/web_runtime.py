@@ -34,7 +34,11 @@ def read_runtime(path: Path | None) -> dict[str, bytes]:
     if path is None:
         raise UsageError(f"--target web needs the runtime {PACKAGE} {VERSION}: {ADVICE}")
     try:
-        files = _from_folder(path) if path.is_dir() else _from_archive(path)
+        if path.is_dir():
+            files = {name: (path / "dist" / name).read_bytes() for name in SHA256}
+        else:
+            with tarfile.open(path) as archive:
+                files = {name: _member(archive, f"package/dist/{name}") for name in SHA256}
     except (OSError, KeyError, tarfile.TarError) as error:
         raise UsageError(f"--runtime {path} is not {PACKAGE}: {error}; {ADVICE}") from error
     for name, content in files.items():
@@ -44,15 +48,6 @@ def read_runtime(path: Path | None) -> dict[str, bytes]:
                 f"were compared: {ADVICE}"
             )
     return files
-
-
-def _from_folder(path: Path) -> dict[str, bytes]:
-    return {name: (path / "dist" / name).read_bytes() for name in SHA256}
-
-
-def _from_archive(path: Path) -> dict[str, bytes]:
-    with tarfile.open(path) as archive:
-        return {name: _member(archive, f"package/dist/{name}") for name in SHA256}
 
 
 def _member(archive: tarfile.TarFile, name: str) -> bytes:

@@ -15,10 +15,10 @@ import pytest
 from PIL import Image
 
 from florilege.device_export import web_folder
-from florilege.device_export.export_folder import write_folder
 from florilege.device_export.web_folder import transfer_bytes, web_files
 from florilege.device_export.web_runtime import read_runtime
 from florilege.errors import UsageError
+from florilege.export_cli import _write_folder
 from florilege.models.images import Preprocess, load
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import IdentifyQuery
@@ -64,7 +64,7 @@ def contents(pipeline: Pipeline, runtime: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def folder(contents: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("web") / "out"
-    write_folder(out, contents)
+    _write_folder(out, contents)
     return out
 
 
@@ -369,7 +369,7 @@ def test_a_network_that_the_browser_cannot_run_says_so(
     pack = json.loads(contents["pack.json"])
     changed = dict(contents)
     pack["network"] = web_folder._named(changed, b"no network", "onnx")
-    write_folder(tmp_path / "out", {**changed, "pack.json": json.dumps(pack).encode()})
+    _write_folder(tmp_path / "out", {**changed, "pack.json": json.dumps(pack).encode()})
     page = opened(tmp_path / "out")
     wait_until(page, f"{STATUS}?.includes('cannot run the model')")
 
@@ -379,14 +379,14 @@ def test_an_update_is_used_when_the_page_is_opened_again_and_fetches_only_what_c
     opened: Opened, contents: dict[str, bytes], tmp_path: Path
 ) -> None:
     out, pack = tmp_path / "out", json.loads(contents["pack.json"])
-    write_folder(out, contents)
+    _write_folder(out, contents)
     page = opened(out)
     wait_until(page, READY)
     changed, times = dict(contents), (out / "card.json").stat()
     changed["card.json"] = contents["card.json"].replace(b"2026.11", b"2026.12")
     large = [pack[name]["path"] for name in web_folder.LARGE]
     changed["sw.js"] = web_folder._service_worker(changed, large)
-    write_folder(out, changed)
+    _write_folder(out, changed)
     os.utime(out / "card.json", ns=(times.st_atime_ns, times.st_mtime_ns))  # hosts count in seconds
     page.reload()
     page.evaluate(WAITING)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from florilege.calibration.record.record_file import read_record
 from florilege.device_export import device_bundle
 from florilege.errors import BundleError, FlorilegeError, UsageError
-from florilege.export_cli import app
+from florilege.export_cli import _write_folder, app
 from florilege.models import onnx_graph
 from florilege.models.bundle import open_bundle
 from florilege.models.bundle.bundle import MODEL, replace_files
@@ -126,3 +126,17 @@ def test_a_bundle_without_thresholds_or_for_bf16_alone_is_refused(
     record = open_bundle(bundle).read("calibration.json").replace(b'"float32"', b'"bf16"')
     replace_files(plain, {"calibration.json": record})
     assert "--precision float32" in str(refusal(plain, *out))
+
+
+def test_an_export_replaces_an_earlier_one_and_nothing_else(tmp_path: Path) -> None:
+    out, other = tmp_path / "new" / "out", tmp_path / "other"
+    _write_folder(out, {"pack.json": b"1", "deep/old": b""})
+    _write_folder(out, {"pack.json": b"2"})
+    assert [path.name for path in out.rglob("*")] == ["pack.json"]
+    assert (out / "pack.json").read_bytes() == b"2"
+    assert [path.name for path in out.parent.iterdir()] == ["out"]
+    other.mkdir()
+    (other / "thesis.txt").touch()
+    for foreign in (other, other / "thesis.txt"):
+        with pytest.raises(UsageError, match="no earlier export"):
+            _write_folder(foreign, {"pack.json": b"2"})

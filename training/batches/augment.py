@@ -23,16 +23,9 @@ DRAWS: Final = 13
 def augment(
     picture: Picture | Image.Image, size: int, config: AugmentConfig, draws: Sequence[float]
 ) -> Picture:
-    """A random square view of ``picture``.
+    """A random square view of ``picture``, ``size`` pixels wide, made with ``DRAWS`` numbers.
 
-    Args:
-        picture: RGB, uint8, shape ``(height, width, 3)``, or an image in RGB.
-        size: Side of the result in pixels.
-        config: Which changes to make, and how strongly.
-        draws: ``DRAWS`` numbers in [0, 1).
-
-    Returns:
-        RGB, uint8, shape ``(size, size, 3)``.
+    The picture is RGB, uint8 ``(height, width, 3)``, or an image in RGB; the view is such an array.
     """
     width, height = _size(picture)
     view = resized(picture, _crop_box(width, height, config, draws[0:4]), size)
@@ -95,7 +88,6 @@ def shifted(picture: Picture, down: int, right: int, border: Border = "reflected
 
 
 def _rotated(picture: Picture, degrees: float, border: Border = "reflected") -> Picture:
-    """Turn the picture about its centre."""
     height, width = picture.shape[:2]
     margin = min(math.ceil(0.21 * max(height, width)), height - 1, width - 1)
     padded = Image.fromarray(_padded(picture, margin, border))

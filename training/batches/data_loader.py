@@ -38,8 +38,6 @@ from florilege.training.loop.distributed import ALONE, Ranks
 
 
 class Batch(NamedTuple):
-    """A batch of pictures."""
-
     images: Tensor  # uint8, (batch, height, width, 3)
     labels: Tensor  # int64, (batch,)
     rows: Tensor  # their rows in the split, int64, (batch,)
@@ -97,16 +95,11 @@ class TrainingBatches(EvaluationBatches):
     """
 
     def __init__(
-        self,
-        pictures: Pictures | Features,
-        config: TrainConfig,
-        ranks: Ranks = ALONE,
-        *,
-        epoch: int = 0,
+        self, pictures: Pictures | Features, config: TrainConfig, ranks: Ranks = ALONE
     ) -> None:
         super().__init__(pictures, config.batch_size)
         self.config, self.ranks = config, ranks
-        self.begin(epoch)
+        self.begin(0)
 
     def begin(self, epoch: int) -> None:
         """Switch to another epoch, which has the same number of batches."""
@@ -176,10 +169,7 @@ def open_sources(
 
 
 class _KeyedBatches(TorchDataset[Batch]):
-    """Every batch of a run by epoch, None for validation, and number.
-
-    The key tells a worker when another epoch starts.
-    """
+    """Every batch of a run by epoch, None for validation, and number within the epoch."""
 
     def __init__(self, training: TrainingBatches, validation: EvaluationBatches) -> None:
         self.training, self.validation = training, validation
@@ -217,11 +207,7 @@ class BatchLoader:
         )
 
     def training(self, epoch: int, first: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch, from the ``first`` on.
-
-        Raises:
-            DataError: A picture cannot be read; the message names it.
-        """
+        """The batches of an epoch, from the ``first`` on; a ``DataError`` names a bad picture."""
         keys = [(epoch, number) for number in range(first, self.training_batches)]
         return self._prepared(keys, self.sources.training)
 

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from statistics import median_high
 from typing import Any, Final
 
 import numpy as np
@@ -49,10 +50,9 @@ def decode_to_keep(data: bytes, *, side: int) -> Picture:
 
 
 def training_side(image_size: int, min_area: float) -> int:
-    """Short side below which training pictures are not shrunk.
+    """Short side below which training pictures are not shrunk, at most 1.5 times ``image_size``.
 
-    Large enough that the smallest crop need not be enlarged to ``image_size``, but at most 1.5
-    times ``image_size``.
+    Up to there, the smallest crop need not be enlarged.
     """
     return math.ceil(image_size * min(1.5, 1 / math.sqrt(min_area)))
 
@@ -66,16 +66,15 @@ def short_side(split: Split) -> int | None:
         except (ImageError, OSError):  # reported when all pictures are read
             continue
         sides.append(min(header.width, header.height))
-    return sorted(sides)[len(sides) // 2] if sides else None
+    return median_high(sides) if sides else None
 
 
 @dataclass(frozen=True)
 class Pictures(Dataset[Any]):
     """Pictures of a split by row, uint8 ``(height, width, 3)``.
 
-    ``decoder`` turns the bytes of a file into a picture and can be pickled. Pictures come from
-    ``in_memory`` if given, else from ``cache``, else from their files. ``hashes`` holds the
-    `photo_hash` of each, if known.
+    ``decoder`` turns the bytes of a file into a picture. Pictures come from ``in_memory`` if given,
+    else from ``cache``, else from their files. ``hashes`` holds the `photo_hash` of each, if known.
     """
 
     split: Split
@@ -114,31 +113,21 @@ def unreadable(problems: Sequence[str], split: str) -> DataError:
 
 
 def keep_all(pictures: Pictures, *, workers: int) -> Pictures:
-    """Decode every picture once and keep it in memory.
-
-    Raises:
-        DataError: Some cannot be read; the message names them.
-    """
-    reader = replace(pictures, decoder=partial(_hash_and_decode, pictures.decoder))
-    items = _read_all(reader, "reading", workers)
+    """Decode every picture once and keep it in memory; errors as in `read_all`."""
+    decode = pictures.decoder
+    reader = replace(pictures, decoder=lambda data: (photo_hash(data), decode(data)))
+    items = read_all(reader, "reading", workers)
     hashes, in_memory = ([item[part] for item in items] for part in (0, 1))
     return replace(pictures, in_memory=in_memory, hashes=hashes)
 
 
-def _hash_and_decode(decoder: Callable[[bytes], Picture], data: bytes) -> tuple[bytes, Picture]:
-    return photo_hash(data), decoder(data)
-
-
 def hash_photos(split: Split, *, workers: int) -> list[bytes]:
-    """`photo_hash` of every picture of a split, each read once.
-
-    Raises:
-        DataError: Some cannot be read; the message names them.
-    """
-    return _read_all(Pictures(split, photo_hash), "identifying", workers)
+    """`photo_hash` of every picture of a split, each read once; errors as in `read_all`."""
+    return read_all(Pictures(split, photo_hash), "identifying", workers)
 
 
-def _read_all(pictures: Pictures, activity: str, workers: int) -> list[Any]:
+def read_all(pictures: Pictures, activity: str, workers: int) -> list[Any]:
+    """The result of the decoder for each file; a ``DataError`` names those that are unreadable."""
     items: list[Any] = []
     problems: list[str] = []
     chunks = loader_of(pictures, chunk=CHUNK, workers=workers if len(pictures) > 4 * CHUNK else 0)
@@ -171,7 +160,7 @@ def loader_of(
             sampler=sampler,
             batch_size=chunk,
             num_workers=workers,
-            collate_fn=_unchanged,
+            collate_fn=lambda item: item,  # a whole batch already
             pin_memory=pin,
             worker_init_fn=_ignore_stop_signals,
             persistent_workers=workers > 0,
@@ -179,11 +168,6 @@ def loader_of(
             multiprocessing_context="fork" if workers else None,
             generator=torch.Generator(),  # otherwise it would draw from the global generator
         )
-
-
-def _unchanged(item: Any) -> Any:
-    """Workers send whole items, so there is nothing to collate."""
-    return item
 
 
 def _ignore_stop_signals(_worker: int) -> None:

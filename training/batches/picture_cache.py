@@ -23,11 +23,7 @@ _FREE_SHARE: Final = 0.1  # of a disk that stays free
 
 
 class PictureCache:
-    """The pictures of a folder at one size.
-
-    Args:
-        folder: Created if missing.
-        side: The short side, in pixels, below which pictures are not shrunk.
+    """The pictures of a folder, not shrunk below a short side of ``side`` pixels.
 
     Raises:
         UsageError: The folder holds other files or cannot be written.

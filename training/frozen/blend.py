@@ -7,7 +7,7 @@ discriminant least, so their average is right more often. The blend is one linea
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import torch
@@ -40,15 +40,8 @@ SHARE: Final = 0.25
 SHARPNESS: Final = (1.0, 1.5, 2.0, 3.0)
 
 
-class _Candidate(NamedTuple):
-    """A blended head."""
-
-    head: Linear
-    sharpness: float  # factor on the logits
-
-
-def candidates(own: Linear, other: Linear, train: Features) -> Iterator[_Candidate]:
-    r"""Blends of two heads with the discriminant of ``train``; in a tie the first is preferred.
+def candidates(own: Linear, other: Linear, train: Features) -> Iterator[tuple[Linear, float]]:
+    r"""Blends of two heads with the discriminant of ``train``, and the sharpness of each.
 
     .. math:: z = \tau\, \Bigl((1 - \rho) \frac{z_1 + z_2}{2}
         + \rho\, \frac{\sigma_1 + \sigma_2}{2 \sigma_d} z_d\Bigr)
@@ -57,41 +50,33 @@ def candidates(own: Linear, other: Linear, train: Features) -> Iterator[_Candida
     discriminant, :math:`\sigma` the root mean square on ``train`` of such logits around the mean of
     their photo, :math:`\rho` a quarter, and :math:`\tau` a sharpness: a head trained on wrong
     labels is underconfident.
-
-    Args:
-        own: The head of the run, for features as stored.
-        other: Its partner, trained with another loss.
-        train: Features with the labels that trained both.
     """
     third = discriminant(train, len(own.bias), SHRINKAGE)
     level = (_spread(own, train) + _spread(other, train)) / 2
     scaled = third.times(SHARE * level / _spread(third, train))
     heads = own.times((1 - SHARE) / 2).plus(other, (1 - SHARE) / 2)
     for sharpness in SHARPNESS:
-        yield _Candidate(heads.plus(scaled, 1.0).times(sharpness), sharpness)
+        yield heads.plus(scaled, 1.0).times(sharpness), sharpness
 
 
 def blend(weights: Path, train: Features, val: Features, config: TrainConfig) -> str:
     """Blend the head in a weights file once, with the sharpness that is best for sets on ``val``.
 
-    Returns:
-        The description of this blend, or of an earlier one, for the user.
+    Returns the description of this blend, or of an earlier one, for the user.
     """
     if (before := note_of(weights)) is not None:
         return before
     state = read_weights(weights)
     head = Linear(state["head.weight"], state["head.bias"])
-    measured = [
-        (accuracy(candidate.head, val), candidate)
-        for candidate in candidates(head, partner(train, val, len(head.bias), config), train)
-    ]
-    after, best = max(measured, key=lambda item: item[0])
+    blends = candidates(head, partner(train, val, len(head.bias), config), train)
+    measured = [(accuracy(each, val), each, sharpness) for each, sharpness in blends]
+    after, best, sharpness = max(measured, key=lambda item: item[0])  # in a tie the first
     note = (
         f"the head is averaged with one of {PARTNER} and a linear discriminant ({SHARE:g}), "
-        f"sharpness {best.sharpness:g}: average-K accuracy on val, mean over K, "
+        f"sharpness {sharpness:g}: average-K accuracy on val, mean over K, "
         f"{100 * accuracy(head, val):.2f} % before and {100 * after:.2f} % after"
     )
-    state |= {"head.weight": best.head.weight, "head.bias": best.head.bias}
+    state |= {"head.weight": best.weight, "head.bias": best.bias}
     save_weights(weights, state, {NOTE: note})
     return note
 

@@ -7,7 +7,6 @@ rows being written.
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,7 +18,6 @@ from torch import Tensor, nn
 
 from florilege.data.dataset import Split
 from florilege.errors import BundleError
-from florilege.files import new_folder_lock
 from florilege.models.images import Preprocess
 
 ID_BYTES: Final = 16
@@ -64,11 +62,6 @@ class FeatureStore:
         ids = self._ids.read_bytes()
         rows = min(len(ids) // ID_BYTES, self._values.stat().st_size // (4 * self.dimensions))
         return {ids[row * ID_BYTES : (row + 1) * ID_BYTES]: row for row in range(rows)}
-
-    def reserved(self) -> AbstractContextManager[None]:
-        """Create the folder and lock it while a block runs; errors as in `new_folder_lock`."""
-        failure = f"cannot store features in {self.folder}"
-        return new_folder_lock(self.folder, failure, "; name another folder with --features")
 
     def add(self, ids: Sequence[bytes], values: NDArray[np.float32]) -> None:
         """Store the features of new photos, ``values`` being ``(photos, dimensions)``.

@@ -2,13 +2,13 @@
 
 import copy
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from florilege.cores import in_order
 from florilege.data.dataset import Split
+from florilege.files import new_folder_lock
 from florilege.models.backbones import Network
 from florilege.models.export import PictureNetwork, export_onnx
 from florilege.models.heads import CosineHead
@@ -27,20 +28,15 @@ from florilege.models.runtime import OPENVINO, Runtime
 from florilege.models.session import FEATURES, INPUT, open_graph
 from florilege.progress import progress
 from florilege.training.batches.data_loader import EvaluationBatches
-from florilege.training.batches.decoded_pictures import Pictures, loader_of, unreadable
+from florilege.training.batches.decoded_pictures import Pictures, loader_of, read_all, unreadable
 from florilege.training.device import Compute
 from florilege.training.frozen.feature_store import Features, FeatureStore, photo_id
 
 PHOTOS_AT_ONCE: Final = 64
 SMALL_STEP: Final = 2**26
 
-
-class _FeatureBlock(NamedTuple):
-    """Features of some pictures."""
-
-    rows: list[int]  # of the split
-    values: NDArray[np.float32]  # (rows, dimensions)
-    problems: Sequence[str]  # pictures that could not be read
+RowFeatures = tuple[int, NDArray[np.float32] | str]
+"""A row of a split with the features of its picture, or with why it cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -63,35 +59,37 @@ class FrozenBackbone:
         """The features of a split; those of photos known from any run are not computed again.
 
         Raises:
-            DataError: Some pictures cannot be read; the message names them. The features of the
-                others are stored.
+            DataError: Some pictures cannot be read; the features of the others are stored.
             BundleError: Features cannot be written, or the exported graph differs from torch.
-            UsageError: Another process computes features of the same network, or the folder cannot
-                be created.
+            UsageError: Another process uses the folder, or it cannot be created.
         """
-        ids, hashes = _photo_ids(split)
+        photos = Pictures(split, lambda content: (photo_id(content), photo_hash(content)))
+        pairs = read_all(photos, "looking up", workers=0)
+        ids, hashes = ([pair[part] for pair in pairs] for part in (0, 1))
         store = FeatureStore(self.folder, next(self.network.head.parameters()).shape[1])
         if not store.row_of.keys() >= set(ids):
-            with store.reserved():
+            failure = f"cannot store features in {self.folder}"
+            with new_folder_lock(self.folder, failure, "; name another folder with --features"):
                 store = FeatureStore(self.folder, store.dimensions)  # others may have added some
                 self._add(store, split, ids)
         rows = np.array([store.row_of[photo] for photo in ids])
         return Features(split, store.values(), rows, hashes)
 
     def _add(self, store: FeatureStore, split: Split, ids: list[bytes]) -> None:
-        first = {photo: row for row, photo in reversed(list(enumerate(ids)))}
-        rows = sorted(row for photo, row in first.items() if photo not in store.row_of)
+        first_row = dict(zip(reversed(ids), reversed(range(len(ids))), strict=True))
+        rows = sorted(first_row[photo] for photo in first_row.keys() - store.row_of.keys())
         pictures = Pictures(split, partial(load, preprocess=self.preprocess))
         compute = self._by_torch if self.compute.on_gpu else self._by_graph
         start, problems = time.monotonic(), list[str]()
         with (
             progress(len(rows), f"features of {split.name}") as advance,
-            closing(compute(pictures, rows)) as blocks,
+            closing(compute(pictures, rows)) as results,
         ):
-            for block in blocks:
-                store.add([ids[row] for row in block.rows], block.values)
-                problems += block.problems
-                advance(len(block.rows) + len(block.problems))
+            while chunk := list(islice(results, PHOTOS_AT_ONCE)):
+                computed = {row: values for row, values in chunk if not isinstance(values, str)}
+                store.add([ids[row] for row in computed], np.array([*computed.values()]))
+                problems += [problem for _, problem in chunk if isinstance(problem, str)]
+                advance(len(chunk))
         if problems:
             raise unreadable(problems, split.name)
         seconds = time.monotonic() - start
@@ -111,56 +109,32 @@ class FrozenBackbone:
                 self.say(f"ONNX Runtime computes the features, because OpenVINO cannot: {reason}")
         return open_graph(content, threads=1)
 
-    def _by_graph(self, pictures: Pictures, rows: list[int]) -> Generator[_FeatureBlock]:
+    def _by_graph(self, pictures: Pictures, rows: list[int]) -> Generator[RowFeatures]:
         """One picture at a time, in as many threads as cores, as the server and `calibrate` do."""
         graph = self._graph
 
-        def features(row: int) -> tuple[int, NDArray[np.float32] | str]:
+        def features(row: int) -> RowFeatures:
             picture = pictures[row]
             if isinstance(picture, str):
                 return row, picture
             (values,) = graph.run([FEATURES], {INPUT: picture[np.newaxis]})
             return row, values[0]
 
-        with closing(in_order(features, rows, threads=self.runtime.concurrency)) as results:
-            while chunk := list(islice(results, PHOTOS_AT_ONCE)):
-                computed = [(row, values) for row, values in chunk if not isinstance(values, str)]
-                yield _FeatureBlock(
-                    [row for row, _ in computed],
-                    np.array([values for _, values in computed]),
-                    [problem for _, problem in chunk if isinstance(problem, str)],
-                )
+        return in_order(features, rows, threads=self.runtime.concurrency)
 
     @torch.inference_mode()
-    def _by_torch(self, pictures: Pictures, rows: list[int]) -> Generator[_FeatureBlock]:
+    def _by_torch(self, pictures: Pictures, rows: list[int]) -> Generator[RowFeatures]:
         """In batches, always in float32."""
         backbone, device = self.network.backbone, self.compute.device
         network = PictureNetwork(backbone, self.preprocess.mean, self.preprocess.std)
         network.to(device).eval()
         batches = EvaluationBatches(pictures, PHOTOS_AT_ONCE, np.array(rows))
         for batch in loader_of(batches, workers=self.workers, pin=self.compute.on_gpu):
-            values = np.empty((0, 0), np.float32)
+            yield from enumerate(batch.problems)  # they name their pictures
             if len(batch.rows):
                 with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
                     values = network(batch.images.to(device, non_blocking=True)).cpu().numpy()
-            yield _FeatureBlock(batch.rows.tolist(), values, batch.problems)
-
-
-def _photo_ids(split: Split) -> tuple[list[bytes], list[bytes]]:
-    """`photo_id` and `photo_hash` of each picture; reads all of them."""
-    ids, hashes, problems = list[bytes](), list[bytes](), list[str]()
-    with progress(len(split), f"looking up {split.name}") as advance:
-        for row in range(len(split)):
-            try:
-                content = split.read(row)
-                ids.append(photo_id(content))
-                hashes.append(photo_hash(content))
-            except OSError as error:
-                problems.append(f"{split.names[row]}: {error.strerror or error}")
-            advance()
-    if problems:
-        raise unreadable(problems, split.name)
-    return ids, hashes
+                yield from zip(batch.rows.tolist(), values, strict=True)
 
 
 class HeadOnFeatures(nn.Module):

@@ -150,11 +150,7 @@ def save_weights(
 
 
 def write(path: Path, content: bytes | memoryview) -> None:
-    """Write a file of the run folder atomically.
-
-    Raises:
-        BundleError: It cannot be written, for example on a full disk; the message says what to do.
-    """
+    """Write a file of the run folder atomically; a ``BundleError`` if the disk is full."""
     try:
         write_atomic(path, content)
     except OSError as error:

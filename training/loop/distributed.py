@@ -60,11 +60,7 @@ class Ranks:
         return np.array_split(rows, self.count)[self.rank]
 
     def all(self, value: Value) -> list[Value]:
-        """The values of all processes, in the order of the ranks.
-
-        Raises:
-            typer.Exit: Another process failed, and reports its error itself.
-        """
+        """The values of all processes, by rank; ``typer.Exit`` if another failed and says why."""
         return self._exchange(value, None)
 
     def of_first(self, make: Callable[[], Value]) -> Value:
@@ -113,10 +109,7 @@ class Ranks:
         return [value for _, value in received]
 
     def in_turn(self, make: Callable[[], Value]) -> Value:
-        """The result of ``make``, called by the first process before the others.
-
-        The others find its files on the disk.
-        """
+        """The result of ``make``, called by rank 0 first, whose files the others then find."""
         result: Value
         for turn in (self.first, not self.first):
             with self.agreeing(patiently=True):
@@ -125,11 +118,7 @@ class Ranks:
         return result
 
     def check_same(self, facts: Mapping[str, object]) -> None:
-        """Refuse to start if processes differ in ``facts``.
-
-        Raises:
-            UsageError: Names the first process that differs from rank 0, and the differences.
-        """
+        """Raise a ``UsageError`` that names the first process with other ``facts`` than rank 0."""
         ours, *others = self.all(facts)
         for rank, theirs in enumerate(others, start=1):
             names = [name for name in ours if theirs.get(name) != ours[name]]
@@ -201,8 +190,7 @@ class SharedFlags:
 def together(device: torch.device) -> Iterator[Ranks]:
     """Connect the processes that ``torchrun`` started while the block runs; else ``ALONE``.
 
-    Args:
-        device: Kind of device; each process on a machine takes a GPU of its own.
+    Each process on a machine takes a GPU of its own.
 
     Raises:
         UsageError: They cannot reach each other, or there are more of them than GPUs.

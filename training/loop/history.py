@@ -46,8 +46,6 @@ def epoch_row(position: Position, validation: Validation, *, rate: float) -> Row
 
 def write_metrics(folder: RunFolder, history: Sequence[Row]) -> None:
     """Write all rows to ``metrics.csv``: the whole file, so that it is never half written."""
-    if not history:
-        return
     text = io.StringIO()
     names = dict.fromkeys(name for row in history for name in row)
     table = csv.DictWriter(text, fieldnames=list(names), lineterminator="\n")
@@ -57,11 +55,7 @@ def write_metrics(folder: RunFolder, history: Sequence[Row]) -> None:
 
 
 def best_row(folder: RunFolder) -> dict[str, Any]:
-    """The figures by column name of the epoch in ``best.safetensors``; empty for no epochs.
-
-    Raises:
-        BundleError: The file is damaged.
-    """
+    """The figures of the best epoch by column, if there is one; ``BundleError`` if damaged."""
     if not folder.metrics.is_file():
         return {}
     try:

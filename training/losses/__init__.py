@@ -103,17 +103,13 @@ def build(name: str, **parameters: Any) -> Loss:
     kind = loss_class(name)
     signature = inspect.signature(kind).parameters
     required = [key for key, each in signature.items() if each.default is each.empty]
-    unknown = [key for key in parameters if key not in signature]
-    missing = [key for key in required if key not in parameters]
     listed = f"its parameters are {', '.join(signature)}"
-    if unknown:
-        others = [
-            key for key in LOSSES if set(unknown) <= {*inspect.signature(LOSSES[key]).parameters}
-        ]
+    if unknown := [key for key in parameters if key not in signature]:
+        others = [k for k, each in LOSSES.items() if {*unknown} <= {*each.__signature__.parameters}]
         owner = f" ({others[0]} has)" if len(others) == 1 else ""
         near = suggestion(unknown[0], signature)
         raise ValueError(f"loss {name} has no {', '.join(unknown)}{owner}; {listed}{near}")
-    if missing:
+    if missing := [key for key in required if key not in parameters]:
         raise ValueError(f"loss {name} needs {', '.join(missing)}; {listed}")
     return kind(**parameters)
 

@@ -26,10 +26,9 @@ def over_ranks(value: Tensor) -> Tensor:
 
 def from_ranks(value: Value) -> list[Value]:
     """The values of all processes, in the order of the ranks."""
-    if ranks() == 1:
-        return [value]
-    received: list[Any] = [None] * ranks()
-    dist.all_gather_object(received, value)
+    received: list[Any] = [value] * ranks()
+    if ranks() > 1:
+        dist.all_gather_object(received, value)
     return received
 
 

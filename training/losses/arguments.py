@@ -20,6 +20,11 @@ def working(logits: Tensor) -> Tensor:
     return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
 
 
+def on_host(values: Tensor) -> bool:
+    """Whether values can be read: on a GPU that would wait for it, and compiled code cannot."""
+    return values.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
 def whole(labels: Tensor) -> Tensor:
     """The labels, with uint8 converted to int64.
 
@@ -31,8 +36,7 @@ def whole(labels: Tensor) -> Tensor:
 def _check_batch(logits: Tensor, labels: Tensor) -> Tensor:
     """Refuse tensors whose shapes or types do not fit; returns the labels, :func:`whole`.
 
-    The range of integer labels is checked on the CPU only: on a GPU the check would wait for
-    the device at every step.
+    The range of integer labels is checked on the CPU only.
     """
     if logits.dim() != 2:
         raise ValueError(f"logits must have shape (batch, classes), got {tuple(logits.shape)}")
@@ -48,9 +52,9 @@ def _check_batch(logits: Tensor, labels: Tensor) -> Tensor:
         raise ValueError(f"labels must be int64 or floating point, got {labels.dtype}")
     if labels.shape != (batch,):
         raise ValueError(f"labels must have shape ({batch},), got {tuple(labels.shape)}")
-    if labels.device.type == "cpu" and batch and not torch.compiler.is_compiling():
+    if batch and on_host(labels):
         lowest, highest = map(int, labels.aminmax())
-        if lowest < 0 or highest >= classes:
+        if not 0 <= lowest <= highest < classes:
             wrong = lowest if lowest < 0 else highest
             raise ValueError(f"labels must be in [0, {classes - 1}], got {wrong}")
     return labels
@@ -92,8 +96,10 @@ def checked(logits: Tensor, labels: Tensor, **parameters: Any) -> tuple[Tensor, 
     """Logits to compute with and the labels :func:`whole`, after checking all arguments."""
     labels = _check_batch(logits, labels)
     check_parameters(**parameters)
-    if "k" in parameters:
-        _check_k(parameters["k"], logits.shape[1])
+    classes = logits.shape[1]
+    if "k" in parameters and parameters["k"] >= classes:  # there is no (k+1)-th to compare with
+        k = parameters["k"]
+        raise ValueError(f"k must be in [1, {classes - 1}] for {classes} classes, got {k}")
     return working(logits), labels
 
 
@@ -130,13 +136,6 @@ def _check_number(name: str, value: object) -> None:
         raise ValueError(f"{name} must be {allowed}, got {value}")
 
 
-def _check_k(k: int, classes: int) -> None:
-    """Refuse a ``k`` that is not a whole number or leaves no (k+1)-th class to compare with."""
-    check_parameters(k=k)
-    if k >= classes:
-        raise ValueError(f"k must be in [1, {classes - 1}] for {classes} classes, got {k}")
-
-
 def check_average_k(average_k: float, classes: int) -> None:
     """Refuse a mean set size larger than the number of classes."""
     if average_k > classes:
@@ -166,16 +165,10 @@ def count_classes(class_counts: ClassCounts) -> Tensor:
 
     Counts of a module, on another device, are not read again: that would stall the device.
     """
-    of_module = isinstance(class_counts, Tensor) and class_counts.dtype == torch.int64
     counts = _tensor(class_counts)
-    if (
-        of_module
-        and counts is not None
-        and (torch.compiler.is_compiling() or counts.device.type != "cpu")
-    ):
+    if counts is not None and counts.dtype == torch.int64 and not on_host(counts):
         return counts
-    fraction = counts is not None and counts.is_floating_point() and (counts % 1 != 0).any()
-    if counts is None or counts.is_complex() or fraction:
+    if counts is None or counts.is_complex() or bool((counts % 1 != 0).any()):
         raise ValueError(f"class_counts must be whole numbers, one per class, got {class_counts}")
     if counts.dim() != 1 or counts.numel() == 0:
         raise ValueError(f"class_counts must have shape (classes,), got {tuple(counts.shape)}")

@@ -10,6 +10,7 @@ from florilege.training.losses.arguments import (
     check_parameters,
     checked,
     count_classes,
+    on_host,
 )
 from florilege.training.losses.base import module_of, refuse_second_derivative
 from florilege.training.losses.hinges import hinge
@@ -143,10 +144,9 @@ ImbalancedNoisedTopK = module_of(imbalanced_noised_top_k, head="cosine")
 def _kth_largest(scores: Tensor, labels: Tensor | None, rank: _Rank) -> Tensor:
     """Mean k-th largest score under noise, less the score of the label if labels are given."""
     check_parameters(epsilon=rank.epsilon, noise_samples=rank.noise_samples, sharing=rank.sharing)
-    noise = rank.noise
-    if noise is not None:
-        _check_given_noise(noise, scores, rank.noise_samples)
-        rank = rank._replace(noise_samples=noise.shape[0])
+    if rank.noise is not None:
+        _check_given_noise(rank.noise, scores, rank.noise_samples)
+        rank = rank._replace(noise_samples=rank.noise.shape[0])
     result: Tensor = _NoisedKthLargest.apply(scores, labels, rank)
     return result
 
@@ -202,6 +202,5 @@ def _check_given_noise(noise: Tensor, scores: Tensor, samples: int) -> None:
             f"noise_samples must be {noise.shape[0]}, as many as noise holds, or left out, "
             f"got {samples}"
         )
-    readable = noise.device.type == "cpu" and not torch.compiler.is_compiling()
-    if readable and not bool(torch.isfinite(noise).all()):
+    if on_host(noise) and not bool(torch.isfinite(noise).all()):
         raise ValueError("noise must be finite, got NaN or infinity")

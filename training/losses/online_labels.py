@@ -278,17 +278,12 @@ class Role(Loss, function=role):
             return _Estimates(self.rows, classes)
 
     def get_extra_state(self) -> dict[str, Tensor]:
-        """The estimates, as part of ``state_dict``."""
         if self.estimates is None:
             return {}
         return {"logits": self.estimates.logits, "seen": self.estimates.is_observed}
 
     def set_extra_state(self, state: dict[str, Tensor]) -> None:
-        """Restore the estimates of a checkpoint.
-
-        Raises:
-            ValueError: They are for another number of images or classes.
-        """
+        """Restore the estimates; a ``ValueError`` if they are for other images or classes."""
         if not state:
             self.estimates = None
             return

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
+from florilege.training.losses.arguments import on_host
+
 Rows = TypeVar("Rows", int, Tensor)
 
 
@@ -83,8 +85,7 @@ def largest(keys: Tensor, count: int) -> Tensor:
     reach a bound; elsewhere, where reading their number would stall the device, a fixed number.
     """
     count = min(count, keys.numel())
-    can_wait = keys.device.type == "cpu" and not torch.compiler.is_compiling()
-    few = _reaching(keys, count) if can_wait else _nearby(keys, count)
+    few = _reaching(keys, count) if on_host(keys) else _nearby(keys, count)
     return few[_largest(keys[few], count)]
 
 

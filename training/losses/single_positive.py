@@ -13,13 +13,7 @@ from florilege.training.losses.arguments import (
     read_labels,
     working,
 )
-from florilege.training.losses.base import (
-    Loss,
-    mean_over_ranks,
-    mix,
-    module_of,
-    softplus,
-)
+from florilege.training.losses.base import Loss, mean_over_ranks, mix, module_of, softplus
 
 
 def assume_negative(logits: Tensor, labels: Tensor) -> Tensor:
@@ -151,6 +145,5 @@ class ExpectedPositive(Loss, function=expected_positive):
     coupled: ClassVar[bool] = True
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Loss of the batch, a scalar."""
         options = {"weight": self.weight, "ignore_index": self.ignore_index}
         return self.total(self.function(logits, labels, **self.arguments(), **options), labels)

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from florilege.training.losses.arguments import on_host
+
 BLOCK_BYTES = 1 << 19  # blocks of rows that stay in a core's cache are twice as fast
 
 
@@ -165,7 +167,7 @@ def _horner(coefficients: Tensor, values: Tensor) -> Tensor:
 
 
 def _blocks(values: Tensor) -> tuple[Tensor, ...]:
-    if values.device.type != "cpu" or torch.compiler.is_compiling():
+    if not on_host(values):
         return (values,)
     rows = max(1, BLOCK_BYTES // max(1, values.shape[1] * values.element_size()))
     return torch.split(values, rows)

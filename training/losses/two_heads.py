@@ -7,10 +7,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
-from torch import distributed as dist
 from torch.nn import functional as F
 
-from florilege.training.losses.all_reduce import ranks
+from florilege.training.losses.all_reduce import over_ranks, ranks
 from florilege.training.losses.arguments import (
     check_average_k,
     check_parameters,
@@ -18,11 +17,7 @@ from florilege.training.losses.arguments import (
     working,
 )
 from florilege.training.losses.base import Head, Loss, softplus, with_gradient
-from florilege.training.losses.pseudo_labels import (
-    Candidates,
-    candidate_count,
-    select,
-)
+from florilege.training.losses.pseudo_labels import Candidates, candidate_count, select
 
 TINY = 1e-30  # in place of a divisor of 0
 
@@ -137,7 +132,6 @@ class TwoHeadAverageK(Loss, function=two_head_average_k):
         return {"recent": [tuple(each) for each in self._recent]}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Restore the recent values of a checkpoint."""
         recent = (_Recent(*each) for each in state["recent"])
         self._recent = deque(recent, maxlen=self.recent_batches)
 
@@ -176,8 +170,11 @@ def _read_entries(
         entries = torch.arange(batch, device=labels.device) * classes + labels
         is_counted = rows_counted
     counts = [divisor, rows, is_counted.sum()]
-    if ranks() > 1:
-        counts, batch = _over_ranks(counts, batch)
+    if ranks() > 1:  # one message of float64
+        numbers = [*counts, divisor.new_tensor(batch)]
+        sums = over_ranks(torch.stack([each.double() for each in numbers]))
+        counts = [each.to(count.dtype) for each, count in zip(sums, counts, strict=False)]
+        batch = int(sums[-1])
     divisor, rows, labelled = counts
     return _LabelledEntries(
         entries=entries,
@@ -189,22 +186,6 @@ def _read_entries(
         unlabelled=rows * classes - labelled,
         batch=batch,
     )
-
-
-def _over_ranks(counts: Sequence[Tensor], batch: int) -> tuple[list[Tensor], int]:
-    """The counts and the rows summed over all ranks: one message of float64."""
-    sums = torch.stack(
-        [*(count.double() for count in counts), counts[0].new_tensor(batch).double()]
-    )
-    dist.all_reduce(sums)
-    return [each.to(count.dtype) for each, count in zip(sums, counts, strict=False)], int(sums[-1])
-
-
-def _keys(log_p: Tensor, entries: _LabelledEntries) -> Tensor:
-    """The keys that rank candidates, flat; a masked class stays above the labels' ``-inf``."""
-    keys = log_p.detach().clamp_min(torch.finfo(log_p.dtype).min)
-    torch.minimum(keys, entries.ceiling, out=keys)
-    return keys.view(-1).index_fill_(0, entries.entries, -torch.inf)
 
 
 def _evaluate(
@@ -223,7 +204,10 @@ def _evaluate(
             f"and {tuple(sccp_logits.shape)}"
         )
     log_p = F.log_softmax(working(sccp_logits), dim=1)
-    keys = _keys(log_p, entries)
+    # the keys that rank candidates; a masked class stays above the labels' -inf
+    keys = log_p.detach().clamp_min(torch.finfo(log_p.dtype).min)
+    torch.minimum(keys, entries.ceiling, out=keys)
+    keys = keys.view(-1).index_fill_(0, entries.entries, -torch.inf)
     count = candidate_count(average_k, sum((each.rows for each in window), entries.rows))
     at_most = candidate_count(average_k, sum((each.batch for each in window), entries.batch))
     recent = [each.values.to(keys) for each in window]

@@ -16,10 +16,7 @@ class Mixture(NamedTuple):
 
     @classmethod
     def draw(cls, seed: int, epoch: int, batch: int, *, alpha: float, size: int) -> Self:
-        """The mixture of a batch, which depends on the arguments alone.
-
-        One share for the batch is drawn from Beta(``alpha``, ``alpha``); the partners are a
-        permutation.
+        """One share for the batch from Beta(``alpha``, ``alpha``), and a permutation as partners.
 
         References:
             Zhang et al., "mixup: Beyond empirical risk minimization", ICLR 2018.

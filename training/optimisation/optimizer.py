@@ -68,16 +68,11 @@ def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
 
 
 def rate_share(schedule: ScheduleConfig, *, step: int, steps_per_epoch: int, epochs: int) -> float:
-    """The factor on the peak learning rate, in [0, 1], during step ``step``.
+    """The factor on the peak learning rate, in [0, 1], during step ``step``, counted from 0.
 
     ``cosine`` falls along half a cosine from the end of the warm-up to the last step, ``step``
     is multiplied by ``factor`` at each milestone, ``constant`` stays at 1. The warm-up rises
     linearly and reaches 1 at its last step.
-
-    Args:
-        step: Steps done before this one, at least 0.
-        steps_per_epoch: Steps of an epoch, at least 1.
-        epochs: Epochs of the whole run.
 
     Example:
         >>> halving = ScheduleConfig(name="step", milestones=(1.0, 2.0), factor=0.5)

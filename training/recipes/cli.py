@@ -19,7 +19,7 @@ Named = tuple[str, Recipe]
 
 
 @app.command("recipes")
-def recipes_command(
+def _recipes_command(
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object, with all details.")
     ] = False,

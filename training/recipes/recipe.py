@@ -6,6 +6,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -122,41 +123,34 @@ def _recipes_of(
     table: Plain, of_losses: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[str, Recipe]]:
     """The recipes of one table: each method with each row that has a figure."""
-    for name in table["order"]:
-        method = table["methods"][name]
-        for number, row in enumerate(table["rows"]):
-            values = {**row, "method": name}
-            values = {**_filled(method, values), **values}
-            figures = tuple(_figures(table, name, number, values))
-            if "figures" in table and not figures:
-                continue
-            hours = _entry(table.get("gpu_hours", {}).get(name), number)
-            loss = values["loss"]
-            departures = (
-                *_filled(table["departures"], values),
-                *row.get("departures", ()),
-                *_filled(method.get("departures", []), values),
-                *of_losses.get(loss["name"], ()),
-            )
-            yield (
-                _filled(table["name"], values),
-                Recipe(
-                    about=_filled(table["about"], values),
-                    settings={
-                        **_filled(table["settings"], values),
-                        "loss": loss,
-                        "validation": _filled(table["validation"], values),
-                        **method.get("settings", {}),
-                    },
-                    data=table["data"],
-                    options=_filled(table.get("options", ""), values),
-                    source=_filled(table["source"], values),
-                    printed=figures,
-                    departures=tuple(filter(None, departures)),
-                    gpu_hours=hours,
-                    cost="" if hours is None else table["cost"],
-                ),
-            )
+    texts = {key: each for key, each in table.items() if key not in ("methods", "rows", "figures")}
+    for name, (number, row) in product(table["order"], enumerate(table["rows"])):
+        method, values = table["methods"][name], {**row, "method": name}
+        values = {**_filled(method, values), **values}
+        filled, loss = _filled(texts, values), values["loss"]
+        figures = tuple(_figures(table, name, number, values))
+        if "figures" in table and not figures:
+            continue
+        hours = _entry(table.get("gpu_hours", {}).get(name), number)
+        departures = (
+            *filled["departures"],
+            *row.get("departures", ()),
+            *_filled(method.get("departures", []), values),
+            *of_losses.get(loss["name"], ()),
+        )
+        settings = {**filled["settings"], "loss": loss, "validation": filled["validation"]}
+        recipe = Recipe(
+            about=filled["about"],
+            settings=settings | method.get("settings", {}),
+            data=table["data"],
+            options=filled.get("options", ""),
+            source=filled["source"],
+            printed=figures,
+            departures=tuple(filter(None, departures)),
+            gpu_hours=hours,
+            cost="" if hours is None else table["cost"],
+        )
+        yield filled["name"], recipe
 
 
 def _figures(table: Plain, method: str, number: int, values: Plain) -> Iterator[PublishedFigure]:

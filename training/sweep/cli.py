@@ -30,7 +30,7 @@ SweepFlags: Any = create_model(
 
 @app.command("sweep")
 @flags_of(SweepFlags)
-def sweep_command(
+def _sweep_command(
     recipe: Annotated[
         str, typer.Argument(metavar="RECIPE", help="Name of a recipe; `florilege recipes` lists.")
     ],

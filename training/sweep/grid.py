@@ -1,14 +1,13 @@
 """The settings of a sweep: every combination of the given values."""
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any, Final
 
 import yaml
 
-from florilege.errors import UsageError
+from florilege.errors import UsageError, repeated
 from florilege.training.configuration import parse_values
 
 _NOT_SWEPT: Final = {
@@ -43,8 +42,7 @@ def points_of(over: Sequence[str]) -> list[Changes]:
     """
     axes = [_axis(text) for text in over]
     names = [name for name, _ in axes]
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
+    if twice := repeated(names):
         raise UsageError(f"--over {twice[0]} is given twice: put all its values into one --over")
     return [
         dict(zip(names, values, strict=True)) for values in product(*(values for _, values in axes))

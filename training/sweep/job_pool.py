@@ -41,11 +41,7 @@ class TrainingJob:
 
 
 def devices(device: str) -> list[str]:
-    """The numbers of several GPUs; otherwise, and for the device ``cpu``, one empty name.
-
-    Raises:
-        UsageError: ``device`` is ``cuda``, and there is no GPU.
-    """
+    """The numbers of several GPUs; else, or for ``cpu``, one empty name. Errors as in `choose`."""
     if not choose(device, "fp32").on_gpu or torch.cuda.device_count() == 1:
         return [""]
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")

@@ -38,12 +38,8 @@ def sweep(
 
     The record is also in ``results.json``. Some runs may have failed.
 
-    Args:
-        config_of: Makes the settings of each run; all are checked before anything is trained.
-        points: The settings of the grid.
-        seeds: The seeds to train each setting with.
-        folder: A new or empty folder, or with ``resume`` that of an interrupted sweep.
-        resume: Keep the finished runs and continue the others.
+    ``config_of`` makes the settings of each run; all are checked before anything is trained.
+    ``folder`` is new or empty, or with ``resume`` that of a sweep, whose finished runs stay.
 
     Raises:
         UsageError: Settings that cannot be compared or that differ from those the sweep started

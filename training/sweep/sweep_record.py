@@ -77,11 +77,7 @@ class Record(BaseModel):
     runs: list[RunRecord]
 
     def check_complete(self) -> None:
-        """Raise an error that names the failed runs, if there are any.
-
-        Raises:
-            SomeInputsFailed: At least one run failed.
-        """
+        """Raise a ``SomeInputsFailed`` that names the failed runs, if there are any."""
         if failed := [run for run in self.runs if run.status == "failed"]:
             listed = "\n".join(f"  {run}: {run.error}" for run in failed)
             raise SomeInputsFailed(
@@ -146,11 +142,7 @@ class Record(BaseModel):
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
-        """The record of a folder, None if no sweep has started in it.
-
-        Raises:
-            BundleError: It is damaged.
-        """
+        """The record of a folder, None if there is none; a ``BundleError`` if it is damaged."""
         path = folder / FILE
         try:
             return cls.model_validate(json.loads(path.read_bytes()))
@@ -160,11 +152,7 @@ class Record(BaseModel):
             raise BundleError(f"{path} is damaged: {error}") from error
 
     def check_same(self, request: Mapping[str, Any]) -> None:
-        """Refuse to continue a sweep that started with another request.
-
-        Raises:
-            UsageError: The message names what differs.
-        """
+        """Raise a ``UsageError`` that names how ``request`` differs from that of the record."""
         keys = dict.fromkeys([*self.request, *request])
         differences = [
             f"{key} was {self.request.get(key)!r}, now {request.get(key)!r}"

@@ -48,12 +48,11 @@ def test_a_blend_is_its_formula(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = [np.sqrt((logits**2).mean()) for logits in (*ours, theirs)]
     gain = theirs * (sizes[0] + sizes[1]) / 2 / sizes[2]
     result = list(candidates(own, other, train))
-    assert [each.sharpness for each in result] == list(SHARPNESS)
+    assert [sharpness for _, sharpness in result] == list(SHARPNESS)
     expected = (1 - SHARE) * (ours[0] + ours[1]) / 2 + SHARE * gain
-    for each in result:
-        np.testing.assert_allclose(
-            _logits_oracle(each.head, values), each.sharpness * expected, rtol=1e-4, atol=1e-4
-        )
+    for head, sharpness in result:
+        logits = _logits_oracle(head, values)
+        np.testing.assert_allclose(logits, sharpness * expected, rtol=1e-4, atol=1e-4)
 
 
 def test_nothing_is_sharpened_where_that_is_as_good() -> None:
@@ -84,7 +83,9 @@ def test_val_chooses_and_train_does_not(tmp_path: Path, monkeypatch: pytest.Monk
     own, other = _head(1), _head(2)
     monkeypatch.setattr("florilege.training.frozen.blend.partner", lambda *_: other)
     best = [
-        max((accuracy(each.head, split), -each.sharpness) for each in candidates(own, other, train))
+        max(
+            (accuracy(head, split), -sharpness) for head, sharpness in candidates(own, other, train)
+        )
         for split in (val, train)
     ]
     assert [-sharpness for _, sharpness in best] == [2.0, 1.0]

