@@ -1,9 +1,9 @@
 """``florilege calibrate`` and ``florilege evaluate``."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -13,6 +13,7 @@ from florilege.calibration.calibrate.card_section import selection_note
 from florilege.calibration.calibrate.evaluate import evaluate_outputs
 from florilege.calibration.calibrate.gate import Gate, check_comparable, read_gate
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, bundle_outputs
+from florilege.calibration.commands.bundle_cli import AsJson, BundlePath
 from florilege.calibration.commands.console import (
     EvaluationOutput,
     PageMaker,
@@ -22,7 +23,7 @@ from florilege.calibration.commands.console import (
     print_json,
     summary,
 )
-from florilege.calibration.monitoring.audit import audit_file
+from florilege.calibration.monitoring.audit import AuditReport, audit_file
 from florilege.calibration.monitoring.recalibration import recalibrate_bundle
 from florilege.calibration.record.record_file import read_record
 from florilege.data.dataset import split_name
@@ -41,7 +42,6 @@ WITH_SCORE_LOG = {"--score-log", "--approve", "--device", "--json", "--config"}
 
 app = typer.Typer(help="Choose and check the thresholds of a bundle.")
 
-BundlePath = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder of the bundle.")]
 Data = Annotated[str | None, typer.Option(help="Folder, manifest, or flora.")]
 Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where the network runs.")]
 AllRules = Annotated[
@@ -50,7 +50,6 @@ AllRules = Annotated[
 Report = Annotated[
     Path | None, typer.Option(help="HTML file to write a report to; needs the extra `report`.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 @app.command()
@@ -88,17 +87,13 @@ def calibrate(
     if score_log is not None:
         if data is not None or report is not None:
             raise UsageError("--score-log calibrates from traffic: leave out --data and --report")
-        if others := ", ".join(sorted(_typed_flags(ctx) - WITH_SCORE_LOG)):
-            raise UsageError(f"--score-log takes its settings from the bundle: leave out {others}")
-        _recalibrate(bundle, score_log, approve=approve, as_json=as_json)
+        _recalibrate(ctx, bundle, score_log, approve=approve, as_json=as_json)
         return
     if data is None:
         raise UsageError("--data is missing: name the photos to calibrate on, or --score-log LOG")
     if approve:
         raise UsageError("--approve needs --score-log LOG")
-    write_page = None
-    if report is not None:
-        write_page = partial(_write_page, report, _page_maker(report))
+    write_page = None if report is None else partial(_write_page, report, _page_maker(report))
     record = calibrate_bundle(
         bundle,
         data,
@@ -117,8 +112,7 @@ def calibrate(
         every = f"; to list them: {command('bundle', 'inspect', bundle)}"
         conclude(
             f"thresholds of {len(record.rules)} rules are in {bundle}{'' if all_rules else every}",
-            *filter(None, [selection_note(record)]),
-            *([] if report is None else [f"the report is {report}"]),
+            *filter(None, [selection_note(record), _report_note(report)]),
             then=[*_evaluate_command(bundle, data, split), ("serve", bundle)],
         )
 
@@ -153,10 +147,8 @@ def evaluate(
     With --gate, the exit code is 5 if the bundle is worse than --baseline by more than allowed.
     """
     limits = _gate(data, feedback_store, baseline, report, gate)
-    make_page, audit = None if report is None else _page_maker(report), None
-    if feedback_store is not None:
-        record = read_record(open_bundle(bundle), runtime)
-        audit = audit_file(feedback_store, calibration_id=record.calibration_id)
+    make_page = None if report is None else _page_maker(report)
+    audit = _audit(bundle, feedback_store, runtime)
     output = EvaluationOutput()
     if data is not None:
         photos = partial(bundle_outputs, data=data, split=split, device=device, runtime=runtime)
@@ -172,16 +164,25 @@ def evaluate(
     if output.failures:
         raise GateFailed("; ".join(output.failures))
     if data is not None and not as_json:
-        hidden = len({entry["rule"] for entry in output.content["rules"]}) - 1
-        conclude(
-            *([] if all_rules else [f"{hidden} more rules are shown with --all"]),
-            *([] if report is None else [f"the report is {report}"]),
-            then=[("serve", bundle)],
-        )
+        notes = [_hidden_note(output.content, all_rules), _report_note(report)]
+        conclude(*filter(None, notes), then=[("serve", bundle)])
 
 
-def _recalibrate(bundle: Path, score_log: Path, *, approve: bool, as_json: bool) -> None:
+def _hidden_note(content: Mapping[str, Any], all_rules: bool) -> str:
+    rules = {entry["rule"] for entry in content["rules"]}
+    return "" if all_rules else f"{len(rules) - 1} more rules are shown with --all"
+
+
+def _report_note(report: Path | None) -> str:
+    return "" if report is None else f"the report is {report}"
+
+
+def _recalibrate(
+    ctx: typer.Context, bundle: Path, score_log: Path, *, approve: bool, as_json: bool
+) -> None:
     """Choose thresholds on traffic and print the changes."""
+    if others := ", ".join(sorted(_typed_flags(ctx) - WITH_SCORE_LOG)):
+        raise UsageError(f"--score-log takes its settings from the bundle: leave out {others}")
     outcome = recalibrate_bundle(bundle, score_log, approve=approve)
     if as_json:
         print_json(outcome.to_plain())
@@ -217,6 +218,15 @@ def _gate(
     if gate is not None and baseline is None:
         raise UsageError("--gate needs a comparison: name the older bundle with --baseline")
     return None if gate is None else read_gate(gate)
+
+
+def _audit(
+    bundle: Path, feedback_store: Path | None, runtime: RuntimeName | None
+) -> AuditReport | None:
+    if feedback_store is None:
+        return None
+    record = read_record(open_bundle(bundle), runtime)
+    return audit_file(feedback_store, calibration_id=record.calibration_id)
 
 
 def _typed_flags(ctx: typer.Context) -> set[str]:

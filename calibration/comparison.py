@@ -17,8 +17,8 @@ Floats = NDArray[np.float64]
 class Change:
     """How a figure changes from the old bundle to the new one on the same photos."""
 
-    old: float  # the old bundle's figure
-    new: float  # the new bundle's
+    old: float
+    new: float
     difference: float  # ``new - old``
     ci95: tuple[float, float]  # its 95 % interval, for bundles calibrated and compared like these
 
@@ -29,7 +29,7 @@ class Comparison:
 
     rule: str  # what was compared, such as ``average_k k=3``
     rows: int  # photos
-    hit_rate: Change  # share of sets that hold the true class
+    hit_rate: Change
     size: Change  # mean set size
     gained: int  # photos whose set holds the true class only with the new bundle
     lost: int  # photos whose set holds it only with the old bundle
@@ -71,7 +71,6 @@ def compare(
     Args:
         old_sets: Whether each set holds the true class, bool, and its size, both ``(rows,)``.
         new_sets: The same for the new bundle, photos in the same order.
-        rule: Name of the rule and its value.
         data_sha256: Hash of these photos.
         thresholds: Origin of the old threshold and of the new one; empty where both are fixed.
         plants: Plant of each photo, ``(rows,)``; None where each photo shows a different plant.
@@ -106,8 +105,8 @@ def compare(
     centre = float(gain.sum()) / (rows + 2)
     error = _standard_error(hit_terms, counts, plants, adjusted=data_sha256)
     deviation = _standard_error(size_terms, counts, plants) * sqrt(rows - 1)
-    low, high = growth
-    size_ci95 = mean_interval(float(growths.mean()), deviation, rows, lowest=low, highest=high)
+    least, most = growth
+    size_ci95 = mean_interval(float(growths.mean()), deviation, rows, lowest=least, highest=most)
     hit_ci95 = (max(-1.0, centre - Z95 * error), min(1.0, centre + Z95 * error))
     return Comparison(
         rule=rule,

@@ -1,4 +1,4 @@
-"""Split conformal prediction: the rank among true-class scores that guarantees a coverage."""
+"""Split conformal prediction: thresholds that guarantee a coverage, for all classes or for each."""
 
 from decimal import Decimal
 from fractions import Fraction
@@ -23,12 +23,8 @@ def conformal_rank(coverage: RealNumber, rows: int, *, largest_plant: int = 1) -
     In exact arithmetic, this is the rank ``ceil((n + 1) coverage)`` counted from the other end.
     With up to ``m`` photos of each plant, a new photo shows a new plant, all of whose photos may
     have the lowest scores. The rank is then ``floor((1 - coverage)(n + m)) - m + 1``, by conformal
-    risk control: the loss of a plant is its misses less those allowed.
-
-    Args:
-        coverage: Requested probability, in (0, 1).
-        rows: ``n``.
-        largest_plant: ``m``, the most photos of one plant.
+    risk control: the loss of a plant is its misses less those allowed. ``n`` is ``rows``, ``m`` is
+    ``largest_plant``.
 
     References:
         Angelopoulos, Bates, Fisch, Lei and Schuster, "Conformal risk control", arXiv 2208.02814.
@@ -73,12 +69,7 @@ def pac_rank(coverage: RealNumber, rows: int, delta: float) -> int:
 
 
 def binomial(rows: int, probability: float) -> NDArray[np.float64]:
-    """Probabilities of 0, 1, ... ``rows`` successes in as many independent trials.
-
-    Example:
-        >>> binomial(2, 0.5)
-        array([0.25, 0.5 , 0.25])
-    """
+    """Probabilities of 0, 1, ... ``rows`` successes in as many independent trials."""
     counts = np.arange(rows + 1)
     logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, rows + 1)))])  # of factorials
     choices = logs[-1] - logs - logs[::-1]
@@ -89,11 +80,49 @@ def binomial(rows: int, probability: float) -> NDArray[np.float64]:
 def true_score_quantile(true_scores: NDArray[np.float64], rank: int) -> float:
     """The ``rank``-th smallest true-class score; ``-inf`` at rank 0, which cuts nothing.
 
-    Args:
-        true_scores: Score of the true class of each calibration row, shape ``(rows,)``; ``+inf``
-            where the class is in the set whatever the threshold.
-        rank: From 0 to the number of rows.
+    ``true_scores`` have shape ``(rows,)``: ``+inf`` for a class that is always in the set.
     """
-    if rank == 0:
-        return -np.inf
-    return float(np.partition(true_scores, rank - 1)[rank - 1])
+    return float(np.partition(true_scores, rank - 1)[rank - 1]) if rank else -np.inf
+
+
+def class_quantiles(
+    true_scores: NDArray[np.float64],
+    labels: NDArray[np.int64],
+    classes: int,
+    coverage: RealNumber,
+) -> tuple[NDArray[np.float64], float]:
+    """The conformal threshold of the rows of each class, ``(classes,)``, and that of all rows.
+
+    ``true_scores`` are those of each row's true class, ``+inf`` where it is always in the set. Both
+    they and ``labels`` have the shape ``(rows,)``. A threshold is ``-inf`` for fewer than
+    ``1/(1 - coverage) - 1`` rows, which guarantee the coverage of no set but that of all.
+    """
+
+    def quantile(of_rows: NDArray[np.float64]) -> float:
+        return true_score_quantile(of_rows, conformal_rank(coverage, of_rows.size))
+
+    own = [quantile(true_scores[labels == label]) for label in range(classes)]
+    return np.array(own), quantile(true_scores)
+
+
+def interpolate(
+    own: NDArray[np.float64], shared: float, macro_weight: float
+) -> NDArray[np.float64]:
+    """``w own + (1 - w) shared`` with ``w = macro_weight``, never outside the two.
+
+    Rounding puts no threshold above the score it equals, so both ends of ``w`` are exact.
+    """
+    mixed = macro_weight * own + (1 - macro_weight) * shared
+    return np.clip(mixed, np.minimum(own, shared), np.maximum(own, shared))
+
+
+def promised_coverage(coverage: RealNumber, macro_weight: float) -> float:
+    """The share of all photos that ``class_coverage`` covers at least, on average.
+
+    It is ``coverage`` at both ends of ``macro_weight``. Between them a threshold is at most the
+    higher of that of the class and that of all rows. A set without its true class is therefore a
+    miss at one of these two, and each of them misses at most ``1 - coverage`` of all photos.
+    Together they miss at most ``2 (1 - coverage)``, and some data come close to it.
+    """
+    misses = (1 if macro_weight in (0, 1) else 2) * (1 - as_fraction(coverage))
+    return float(max(Fraction(0), 1 - misses))

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-LOWEST_POWER = -20
-"""Scores below 2**-20 share the first bin."""
+LOWEST_POWER = -20  # scores below 2**-20 share the first bin
 EDGES: NDArray[np.float64] = np.concatenate([[0.0], 2.0 ** np.arange(LOWEST_POWER, 0.01, 0.25)])
 """Lower edges of the bins: four to a factor of two; the last one holds the score 1 alone."""
 
@@ -73,12 +72,7 @@ def _in_bins(scores: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def logsumexp(logits: NDArray[Any]) -> NDArray[np.float64]:
-    """Log of the sum of ``exp`` of each row, in float64, shape ``(rows,)``.
-
-    Example:
-        >>> logsumexp(np.zeros((1, 4), dtype=np.float32)).round(4)
-        array([1.3863])
-    """
+    """Log of the sum of ``exp`` of each row, in float64, shape ``(rows,)``."""
     values = logits.astype(np.float64)
     top = values.max(axis=1, keepdims=True)
     summed: NDArray[np.float64] = np.log(np.exp(values - top).sum(axis=1)) + top[:, 0]

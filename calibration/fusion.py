@@ -2,9 +2,8 @@
 
 Fusing changes the distribution of scores. At the threshold for single photos, sets for three photos
 of one species hold 2.4 classes in one simulation and 3.5 in another, instead of 3. So a threshold
-is calibrated on scores fused from exactly as many photos as it is used with:
-`florilege.calibration.photo_groups` makes the groups, :func:`fuse` the scores, and
-`florilege.calibration.rules` calibrates on them; its table says how each rule fuses.
+is calibrated on scores fused from exactly as many photos as it is used with, of the groups of
+`florilege.calibration.photo_groups`.
 """
 
 from typing import Literal
@@ -32,8 +31,7 @@ def fuse(logits: ArrayLike, *, score_kind: ScoreKind, k: int | None = None) -> N
             ``1 <= k <= min(20, classes)``.
 
     Returns:
-        Values in [0, 1], float64, shape ``(plants, classes)``. A row sums to ``k`` if it is given,
-        else to 1 for softmax.
+        Values in [0, 1], float64, shape ``(plants, classes)``.
 
     Raises:
         ValueError: An unknown kind, a wrong shape, no photo, ``k`` out of range, or logits that are
@@ -57,8 +55,8 @@ def fuse(logits: ArrayLike, *, score_kind: ScoreKind, k: int | None = None) -> N
     rows = values.reshape(-1, values.shape[2])
     single = scores(rows, score_kind) if k is None else top_k_marginals(rows, k)
     ascending = np.sort(single.reshape(values.shape), axis=1)  # their order changes no digit
-    total = ascending[:, 0].copy()
-    for photo in range(1, values.shape[1]):
+    total = np.zeros((len(values), values.shape[2]))
+    for photo in range(values.shape[1]):
         total += ascending[:, photo]
-    mean: NDArray[np.float64] = total / values.shape[1]
-    return mean
+    total /= values.shape[1]
+    return total

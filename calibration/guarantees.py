@@ -26,20 +26,14 @@ Guarantee = Literal["mean", "probability"]
 """What holds on new photos: on average over calibrations (``mean``), or for all but a share
 ``delta`` of calibrations (``probability``)."""
 
-LARGEST = float(np.finfo(np.float64).max)
-"""A threshold that no score reaches."""
-FINE_POWERS, POWERS = 24, 240
-THRESHOLDS: NDArray[np.float64] = 2.0 ** -np.concatenate(
-    [
-        np.arange(-1, 64 * FINE_POWERS + 1) / 64,
-        FINE_POWERS + np.arange(1, 8 * (POWERS - FINE_POWERS) + 1) / 8,
-    ]
-)
+LARGEST = float(np.finfo(np.float64).max)  # a threshold that no score reaches
+_FINE = np.arange(-1, 64 * 24 + 1) / 64  # from just above 2**0 to 2**-24
+_COARSE = 24 + np.arange(1, 8 * (240 - 24) + 1) / 8  # and on to 2**-240
+THRESHOLDS: NDArray[np.float64] = 2.0 ** -np.concatenate([_FINE, _COARSE])
 """Candidates from just above 1, the highest score, downwards: 64 per factor of two, then 8. The
 coarse ones are for the scores of very confident networks."""
 DEFAULT_MAX_SIZE = 50
-AT_ONCE = 16
-"""Thresholds whose set sizes are counted together."""
+AT_ONCE = 16  # thresholds whose set sizes are counted together
 
 
 def conformal_size_threshold(
@@ -55,7 +49,7 @@ def conformal_size_threshold(
         largest: At least the ``(K - min_size) n + 1`` largest of the scores that the threshold
             applies to: the best ``B - min_size`` of each row, without the classes that are
             always in its set.
-        average_k: The requested bound on the mean size.
+        average_k: ``K``.
         rows: ``n``.
         max_size: ``B``, at least K: sets keep at most their ``B`` best classes.
         min_size: How many classes are in each set whatever their score.
@@ -74,13 +68,10 @@ class BestOfRows:
 
     This takes two bytes per score and suffices to count set sizes at these thresholds.
 
-    Attributes:
-        largest: The largest of these scores, exactly.
-
     Args:
         rows: Number of rows to come.
         keep: Scores to keep per row.
-        largest: How many of them to keep exactly.
+        largest: How many of them to keep exactly, in :attr:`largest`.
     """
 
     def __init__(self, rows: int, keep: int, *, largest: int) -> None:
@@ -95,8 +86,7 @@ class BestOfRows:
         best = np.partition(rest, classes - keep, axis=1)[:, classes - keep :]
         self.largest.add(best.reshape(-1))
         reached = np.searchsorted(THRESHOLDS[::-1], best, side="right")
-        first = self._first[self._seen : self._seen + batch, :keep]
-        first[:] = THRESHOLDS.size - reached
+        self._first[self._seen : self._seen + batch, :keep] = THRESHOLDS.size - reached
         self._seen += batch
 
     def threshold(
@@ -104,10 +94,9 @@ class BestOfRows:
     ) -> float:
         """Threshold whose mean set size is at most ``average_k`` with probability ``1 - delta``.
 
-        Lowers the threshold as long as a test at level ``delta`` finds the mean size below K, and
-        returns the last one that passes. The first threshold whose true mean size exceeds K passes
-        with probability at most ``delta``. ``seed`` shuffles the rows; sizes are limited as in
-        :func:`conformal_size_threshold`.
+        Lowers the threshold as long as a test at level ``delta`` finds the mean size below K. The
+        first one whose true mean size exceeds K passes with probability at most ``delta``. ``seed``
+        shuffles the rows; sizes are limited as in :func:`conformal_size_threshold`.
         """
         order = np.random.default_rng(seed).permutation(self._seen)
         sizes = np.full(self._seen, min_size, dtype=np.int64)
@@ -141,14 +130,7 @@ def mean_is_below(values: NDArray[np.float64], bound: float, delta: float) -> bo
     shrinks with every value above. If the hypothesis is true, the capital ever reaches ``1/delta``
     times its start with probability at most ``delta``.
 
-    Args:
-        values: Independent draws in [0, 1], shape ``(rows,)``, in random order.
-        bound: The hypothetical lower bound of their mean, in [0, 1].
-        delta: Level of the test, in (0, 1).
-
-    Example:
-        >>> mean_is_below(np.zeros(100), 0.1, 0.05), mean_is_below(np.ones(100), 0.9, 0.05)
-        (True, False)
+    ``values`` are independent draws in [0, 1], shape ``(rows,)``, in random order.
     """
     if bound >= 1.0:
         return True

@@ -15,11 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 
 LARGEST_K = 20
 """With a larger k the products could leave the range of float64."""
-CLAMP = 28.0
-"""Logits this far above the k-th largest are certain members: exp(-28) is below 1e-12."""
+CLAMP = 28.0  # logits this far above the k-th largest are certain members: exp(-28) is below 1e-12
 ROWS_AT_ONCE = 32
-HEAVY = 3
-"""This many times k heaviest classes are multiplied one by one."""
+HEAVY = 3  # this many times k heaviest classes are multiplied one by one
 
 Polynomials = NDArray[np.float64]
 """Coefficients ``e_0``, ``e_1``, ... of the product of ``1 + w t``, ``(rows, degree + 1)``."""
@@ -49,11 +47,10 @@ def top_k_marginals(logits: ArrayLike, k: int) -> NDArray[np.float64]:
     largest = min(LARGEST_K, values.shape[1])
     if not 1 <= k <= largest:
         raise ValueError(f"k must be in [1, {largest}], got {k}")
-    marginals = np.empty_like(values)
     for start in range(0, len(values), ROWS_AT_ONCE):
         rows = slice(start, start + ROWS_AT_ONCE)
-        marginals[rows] = _marginals(_weights(values[rows], k, first_row=start), k)
-    return marginals
+        values[rows] = _marginals(_weights(values[rows], k, first_row=start), k)
+    return values
 
 
 def _weights(logits: NDArray[np.float64], k: int, *, first_row: int) -> NDArray[np.float64]:

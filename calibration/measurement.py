@@ -11,8 +11,7 @@ from florilege.calibration.metrics import true_class_ranks
 from florilege.calibration.sets import SetRule, best_class
 from florilege.calibration.validation import FloatArray, row_blocks
 
-EXACT_SIZES = 16
-"""Sizes up to this have their own histogram bins; beyond it, bins grow by a quarter."""
+EXACT_SIZES = 16  # sizes up to this have their own histogram bins; larger bins grow by a quarter
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -68,8 +67,8 @@ class Measurement:
         self._size_squares += (sizes * sizes).sum(axis=0)
         self.empty += (sizes == 0).sum(axis=0)
         bins = np.searchsorted(self._bins, sizes, side="right") - 1  # (batch, rules)
-        for index in range(len(self.rules)):
-            self.histogram[index] += np.bincount(bins[:, index], minlength=self._bins.size)
+        for histogram, column in zip(self.histogram, bins.T, strict=True):
+            histogram += np.bincount(column, minlength=self._bins.size)
         self._watched_rows.append((sizes[:, self._watched], hits[:, self._watched]))
         if labels is None:
             self.labelled = False
@@ -133,11 +132,10 @@ class _Plants:
 
     def __init__(self, plants: Ints, rules: int) -> None:
         _, numbers, self._photos = np.unique(plants, return_inverse=True, return_counts=True)
-        several = np.flatnonzero(self._photos > 1)
-        place = np.full(self._photos.size, -1, dtype=np.int64)
-        place[several] = np.arange(several.size)
+        several = self._photos > 1
+        place = np.where(several, np.cumsum(several) - 1, -1)
         self._place, self._several = place[numbers], self._photos[several]
-        self._sums = np.zeros((2, several.size, rules), dtype=np.int32)  # of sizes, of hits
+        self._sums = np.zeros((2, self._several.size, rules), dtype=np.int32)  # of sizes, of hits
         self._squares = np.zeros((2, 2, rules), dtype=np.int64)  # of plants with one photo
 
     def update(self, first: int, sizes: Ints, hits: Bools) -> None:
@@ -160,17 +158,12 @@ class _Plants:
 
 
 def size_bins(classes: int) -> Ints:
-    """Lower edges of the bins of a set-size histogram, from 0 to ``classes``.
-
-    Example:
-        >>> size_bins(30).tolist()[-4:]
-        [16, 17, 21, 26]
-    """
+    """Lower edges of the bins of a set-size histogram up to ``classes``: 0, 1, ... 17, 21, ..."""
     edges = list(range(min(EXACT_SIZES, classes) + 1))
     edge = EXACT_SIZES + 1
     while edge <= classes:
         edges.append(edge)
-        edge += max(1, edge // 4)
+        edge += edge // 4
     return np.array(edges, dtype=np.int64)
 
 
@@ -197,7 +190,7 @@ def _group_rules(rules: Sequence[SetRule]) -> list[list[int]]:
     groups: dict[Hashable, list[int]] = {}
     for index, rule in enumerate(rules):
         by_class = (rule.class_weights, rule.class_thresholds)
-        arrays = tuple(None if array is None else array.tobytes() for array in by_class)
+        arrays = (None if array is None else array.tobytes() for array in by_class)
         key = (rule.min_size, rule.max_size, rule.top_k is None, *arrays)
         groups.setdefault(key, []).append(index)
     return list(groups.values())

@@ -10,10 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from florilege.calibration.validation import FloatArray, as_counts, as_labels, as_scores
 
-FEW_BELOW = 20
-"""Classes with fewer training images are few-shot ([A] table 2)."""
-MANY_ABOVE = 100
-"""Classes with more training images are many-shot."""
+FEW_BELOW = 20  # classes with fewer training images are few-shot ([A] table 2)
+MANY_ABOVE = 100  # classes with more training images are many-shot
 
 
 def average_k_accuracy(scores: ArrayLike, labels: ArrayLike, lambda_val: float) -> float:
@@ -48,7 +46,7 @@ def macro_top_k_accuracy(scores: ArrayLike, labels: ArrayLike, k: int) -> float:
 
 def mean_set_size(scores: ArrayLike, lambda_val: float) -> float:
     """Mean number of classes in a set."""
-    return float(_set_sizes(as_scores(scores), lambda_val).mean())
+    return float(_set_sizes(scores, lambda_val).mean())
 
 
 def set_size_histogram(scores: ArrayLike, lambda_val: float) -> NDArray[np.int64]:
@@ -58,20 +56,14 @@ def set_size_histogram(scores: ArrayLike, lambda_val: float) -> NDArray[np.int64
         >>> set_size_histogram([[0.7, 0.3], [0.6, 0.4], [0.2, 0.1]], 0.4)
         array([1, 1, 1])
     """
-    array = as_scores(scores)
-    sizes = _set_sizes(array, lambda_val)
-    return np.bincount(sizes, minlength=array.shape[1] + 1).astype(np.int64)
+    sizes = _set_sizes(scores, lambda_val)
+    return np.bincount(sizes, minlength=np.shape(scores)[1] + 1).astype(np.int64)
 
 
 def shot_groups(class_counts: ArrayLike) -> dict[str, NDArray[np.bool_]]:
-    """Which classes have few, a medium number or many training images.
+    """Which classes have ``few`` (< 20), ``medium`` or ``many`` (> 100) training images.
 
-    Args:
-        class_counts: Training images per class, shape ``(classes,)``.
-
-    Returns:
-        A mask of shape ``(classes,)`` for ``few`` (< 20), ``medium`` (20 to 100) and ``many``
-        (> 100).
+    ``class_counts`` and the masks have the shape ``(classes,)``.
 
     Example:
         >>> {name: mask.tolist() for name, mask in shot_groups([5, 100]).items()}
@@ -80,11 +72,6 @@ def shot_groups(class_counts: ArrayLike) -> dict[str, NDArray[np.bool_]]:
     counts = as_counts(class_counts)
     few, many = counts < FEW_BELOW, counts > MANY_ABOVE
     return {"few": few, "medium": ~few & ~many, "many": many}
-
-
-def _set_sizes(scores: FloatArray, lambda_val: float) -> NDArray[np.int64]:
-    """Classes in each row's set, shape ``(rows,)``."""
-    return np.asarray(np.count_nonzero(scores >= _threshold(lambda_val), axis=1), dtype=np.int64)
 
 
 def class_mean(hits: NDArray[np.bool_], labels: NDArray[np.int64]) -> float:
@@ -110,6 +97,11 @@ def check_k(k: int, *, classes: int) -> None:
     """Raise ValueError unless ``k`` is an integer with ``1 <= k <= classes``."""
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= classes:
         raise ValueError(f"k must be an integer in [1, {classes}] for {classes} classes, got {k!r}")
+
+
+def _set_sizes(scores: ArrayLike, lambda_val: float) -> NDArray[np.int64]:
+    inside = as_scores(scores) >= _threshold(lambda_val)
+    return np.asarray(np.count_nonzero(inside, axis=1), dtype=np.int64)
 
 
 def _threshold_hits(scores: ArrayLike, labels: ArrayLike, lambda_val: float) -> NDArray[np.bool_]:

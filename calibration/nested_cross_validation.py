@@ -2,8 +2,8 @@
 
 The best of ten equally good heads on 600 photos looks 1.5 points better on those photos than it
 is. Cross-validation removes this bias: it chooses on one part of the rows and measures on the rest.
-The choices of the folds depend on one another, so an interval for independent rows would hold in
-only 82 of 100 cases; :func:`interval_of_best` is valid whichever candidate is chosen.
+An interval for independent rows would hold in only 82 of 100 cases, since the choices of the folds
+depend on one another; :func:`interval_of_best` is valid whichever candidate is chosen.
 """
 
 from collections.abc import Iterator
@@ -32,8 +32,8 @@ def choose(
         plants: Plant of each row, shape ``(rows,)``; None where rows are independent.
 
     Returns:
-        Index of the candidate with the most hits on all rows, the first of equal ones; and the hit
-        rate of a candidate chosen this way, on rows that did not choose it.
+        Index of the first candidate with the most hits on all rows, and the hit rate of one chosen
+        this way on rows that did not choose it.
 
     Raises:
         ValueError: A wrong shape, no candidate, no row, or fewer than two folds.

@@ -8,15 +8,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 MadeFrom = Literal["observations", "same_class"]
-FEWEST_GROUPS = 100
-"""With fewer groups a threshold is too noisy."""
+FEWEST_GROUPS = 100  # with fewer groups a threshold is too noisy
 
 
 class PhotoGroups(NamedTuple):
     """Groups of photos of one plant each (``observations``), or of one species (``same_class``).
 
-    The latter often show several plants. Their errors are less correlated, so hit rates measured on
-    them are optimistic, and a calibration record states which kind it used.
+    The latter often show several plants, with less correlated errors, so that hit rates measured on
+    them are optimistic.
     """
 
     rows: NDArray[np.int64]  # row of each photo, ``(groups, size)``; no photo is in two groups
@@ -26,9 +25,8 @@ class PhotoGroups(NamedTuple):
 def plants_of(observations: Sequence[str]) -> NDArray[np.int64]:
     """Plant of each photo as an index from 0, shape ``(rows,)``.
 
-    Args:
-        observations: One id per photo, shared by the photos of one plant; a photo with an empty id
-            counts as a plant of its own.
+    ``observations`` holds one id per photo, shared by the photos of one plant; a photo with an
+    empty id counts as a plant of its own.
 
     Example:
         >>> plants_of(["b", "a", "", "b", ""])
@@ -45,9 +43,7 @@ def count_plants(plants: NDArray[np.int64] | None) -> int | None:
 
 
 def one_of_each(plants: ArrayLike, *, seed: int = 0) -> NDArray[np.bool_]:
-    """Draw one photo of each plant at random; these are independent if the plants are.
-
-    Takes the plant of each photo and returns a mask of the photos, both of shape ``(rows,)``.
+    """Draw one photo of each plant at random, as a mask; ``plants`` and mask are ``(rows,)``.
 
     Example:
         >>> mask = one_of_each([0, 1, 0, 2, 0])
@@ -84,9 +80,6 @@ def groups_of(
         seed: Seed of the draw, at least 0.
         fewest: With fewer groups of one plant than this, make groups of one species.
 
-    Returns:
-        The groups, possibly none.
-
     Raises:
         ValueError: ``size`` below 1, or not one observation per row.
 
@@ -98,11 +91,12 @@ def groups_of(
     classes = np.asarray(labels)
     if size < 1:
         raise ValueError(f"size must be at least 1, got {size}")
-    if observations is not None and len(observations) != len(classes):
-        raise ValueError(
-            f"observations must have {len(classes)} entries, one per label, got {len(observations)}"
-        )
     if observations is not None:
+        if len(observations) != len(classes):
+            raise ValueError(
+                f"observations must have {len(classes)} entries, one per label, got "
+                f"{len(observations)}"
+            )
         groups = _of_one_plant(classes, observations, size, np.random.default_rng(seed))
         if len(groups) >= fewest:
             return PhotoGroups(groups, "observations")

@@ -22,9 +22,6 @@ def scores(logits: ArrayLike, kind: ScoreKind, *, temperature: float = 1.0) -> N
         kind: ``softmax`` or ``sigmoid``.
         temperature: As in :func:`scale_logits`.
 
-    Returns:
-        Scores of the same shape.
-
     Raises:
         ValueError: An unknown kind, a wrong shape, a NaN or +inf, or for softmax a row with only
             ``-inf``.
@@ -67,10 +64,8 @@ def scale_logits(logits: ArrayLike, temperature: float) -> NDArray[Any]:
     Args:
         logits: Shape ``(..., classes)``.
         temperature: Above 1 scores become more even, below 1 less; 1 changes nothing. The order
-            of classes within a photo stays, but the set sizes of an average-K rule change.
-
-    Returns:
-        The same shape; float64 unless ``temperature`` is 1.
+            of classes within a photo stays, but the set sizes of an average-K rule change. The
+            result is float64 unless it is 1.
 
     Raises:
         ValueError: A temperature outside [0.01, 100].
@@ -93,9 +88,7 @@ def logits_among(logits: NDArray[Any], classes: NDArray[np.intp]) -> NDArray[Any
 
     If none of them is possible for a photo, all get the same logit.
 
-    Args:
-        logits: Shape ``(..., classes)``.
-        classes: Output indices, shape ``(listed,)``.
+    ``logits`` have shape ``(..., classes)``, ``classes`` are output indices, ``(listed,)``.
 
     Example:
         >>> logits_among(np.array([[3.0, 1.0, 2.0], [0.0, -np.inf, -np.inf]]), np.array([1, 2]))
@@ -114,10 +107,5 @@ def check_temperature(temperature: float) -> None:
 
 
 def score_name(kind: str, temperature: float) -> str:
-    """Name of the scores for people.
-
-    Example:
-        >>> score_name("softmax", 1.0), score_name("softmax", 1.5)
-        ('softmax', 'softmax at temperature 1.5')
-    """
+    """Name of the scores for people, such as ``softmax at temperature 1.5``."""
     return kind if temperature == 1 else f"{kind} at temperature {temperature:g}"

@@ -20,8 +20,8 @@ from florilege.calibration.validation import as_scores
 class TopScores:
     """The largest scores of a data set, collected batch by batch and worker by worker.
 
-    The result is exact: for every split into batches and workers and every order of merging, it
-    equals :func:`florilege.calibration.threshold.average_k_threshold` on all rows, bit for bit.
+    For every split into batches and workers and every order of merging, the result equals
+    :func:`florilege.calibration.threshold.average_k_threshold` on all rows, bit for bit.
 
     Args:
         rows: Rows of the whole data set, the same in every worker.
@@ -43,9 +43,7 @@ class TopScores:
             raise ValueError(f"rows must be at least 1, got {rows}")
         if not max_average_k >= 0:
             raise ValueError(f"max_average_k must be at least 0, got {max_average_k}")
-        self.rows = rows
-        self.max_average_k = max_average_k
-        self.rows_seen = 0
+        self.rows, self.rows_seen, self.max_average_k = rows, 0, max_average_k
         self._classes: int | None = None
         self._largest = Largest(exact_rank(max_average_k, rows) + 1)
 
@@ -79,11 +77,8 @@ class TopScores:
     def threshold(self, average_k: RealNumber) -> Threshold:
         """Threshold for a mean set size of ``average_k`` over the rows seen so far.
 
-        Args:
-            average_k: ``0 <= average_k <= max_average_k``.
-
         Raises:
-            ValueError: ``average_k`` out of range, or no row was seen.
+            ValueError: ``average_k`` outside ``[0, max_average_k]``, or no row was seen.
         """
         if self._classes is None:
             raise ValueError("no rows were seen: call update first")

@@ -91,12 +91,7 @@ class SetRule:
 
 
 def largest_set(classes: int, score_kind: str, lambda_val: float) -> int:
-    """The most classes a set can hold: softmax scores sum to one, so ``1 / lambda_val`` of them.
-
-    Example:
-        >>> largest_set(1000, "softmax", 0.03), largest_set(1000, "sigmoid", 0.03)
-        (33, 1000)
-    """
+    """The most classes a set can hold: softmax scores sum to one, so ``1 / lambda_val`` of them."""
     if score_kind != "softmax" or lambda_val <= 1 / classes:
         return classes
     return max(1, min(classes, int(1 / lambda_val + 1e-6)))  # allows for rounding of the sum

@@ -34,13 +34,10 @@ class Threshold:
 
 
 class Largest:
-    """The ``keep`` largest numbers of a stream.
+    """The ``keep`` largest numbers of a stream, one or more.
 
     The smallest of these is the floor: numbers below it are dropped, and numbers equal to it are
     only counted. ``-inf`` is ignored.
-
-    Args:
-        keep: How many to keep, at least 1.
     """
 
     def __init__(self, keep: int) -> None:
@@ -67,10 +64,7 @@ class Largest:
 
     @property
     def ascending(self) -> FloatArray:
-        """At least the ``keep`` largest numbers, or all if there are fewer, ascending.
-
-        A view, valid until more numbers are added.
-        """
+        """The ``keep`` largest numbers or more, ascending: a view, valid until more are added."""
         if not self._is_sorted:
             self._values.sort()
             self._is_sorted = True
@@ -179,8 +173,7 @@ def average_k_threshold(scores: ArrayLike, average_k: RealNumber) -> Threshold:
 def exact_rank(average_k: RealNumber, rows: int) -> int:
     """``floor(average_k * rows)`` in exact decimal arithmetic.
 
-    ``0.7 * 700`` is 489.99... in floating point, but 490 in decimals. A float counts as its
-    shortest decimal text.
+    A float counts as its shortest decimal text.
 
     Example:
         >>> int(0.7 * 700), exact_rank(0.7, 700)
@@ -207,10 +200,7 @@ def check_average_k(average_k: RealNumber, *, lowest: RealNumber, classes: int) 
 def threshold_at_rank(largest: Largest, rank: int, rows: int) -> Threshold:
     """Threshold that keeps the ``rank`` largest scores and any that tie with the last of them.
 
-    Args:
-        largest: The largest of all scores, at least ``rank + 1``.
-        rank: How many scores to keep, at least 0.
-        rows: How many rows the scores come from.
+    ``largest`` holds ``rank + 1`` or more of the scores of ``rows`` rows.
     """
     values = largest.ascending
     if rank == 0:
@@ -221,20 +211,11 @@ def threshold_at_rank(largest: Largest, rank: int, rows: int) -> Threshold:
         return Threshold(lambda_val=smallest, achieved=values.size / rows, rows=rows, ties=0)
     last_kept, first_cut = float(values[-rank]), float(values[-rank - 1])
     members = rank if last_kept > first_cut else largest.reaching(last_kept)
-    return Threshold(
-        lambda_val=_midpoint(last_kept, first_cut),
-        achieved=members / rows,
-        rows=rows,
-        ties=members - rank,
-    )
-
-
-def _midpoint(last_kept: float, first_cut: float) -> float:
-    """The midpoint of two neighbouring scores, always above the one that is cut."""
     middle = (last_kept + first_cut) / 2
-    if not np.isfinite(middle):
+    if not math.isfinite(middle):
         middle = last_kept / 2 + first_cut / 2
-    return (middle if middle > first_cut else last_kept) + 0.0  # never -0.0
+    above = (middle if middle > first_cut else last_kept) + 0.0  # never -0.0
+    return Threshold(lambda_val=above, achieved=members / rows, rows=rows, ties=members - rank)
 
 
 def next_above(largest: float) -> float:

@@ -9,8 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 FloatArray = NDArray[np.floating[Any]]
 """float16, float32 or float64."""
 
-BLOCK = 1 << 16
-"""Numbers processed together, so that they fit into the processor's cache."""
+BLOCK = 1 << 16  # numbers processed together, so that they fit into the processor's cache
 
 
 def as_scores(scores: ArrayLike, *, first_row: int = 0) -> FloatArray:

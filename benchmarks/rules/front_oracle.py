@@ -19,8 +19,8 @@ import numpy as np
 
 from benchmarks.rules.front_rules import Task, figures, interpolated, ours, rarity_thresholds
 from benchmarks.rules.front_scores import Floats, Labels, load
+from florilege.calibration.conformal import class_quantiles
 from florilege.calibration.rules import calibrate
-from florilege.calibration.rules.class_conditional import class_quantiles
 
 
 def differences(

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.rules.front_scores import Floats, Labels, Problem
+from florilege.calibration.conformal import class_quantiles
 from florilege.calibration.rules import calibrate
-from florilege.calibration.rules.class_conditional import class_quantiles
 
 Sets = NDArray[np.bool_]
 Predictor = Callable[[Floats], Sets]

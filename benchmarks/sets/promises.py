@@ -20,6 +20,7 @@ from florilege.calibration.calibrate.threshold_tables import (
     row_of,
     tabulate,
 )
+from florilege.calibration.conformal import promised_coverage
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.intervals import mean_interval, wilson
 from florilege.calibration.measurement import Measurement
@@ -27,7 +28,6 @@ from florilege.calibration.metrics import class_mean
 from florilege.calibration.nested_cross_validation import choose
 from florilege.calibration.photo_groups import one_of_each
 from florilege.calibration.rules import calibrate
-from florilege.calibration.rules.class_conditional import promised_coverage
 from florilege.calibration.sets import SetRule
 from florilege.data.flora import Flora
 from florilege.data.flora.species import SPECIES

@@ -1,7 +1,7 @@
 """Calibrate a bundle: score a split, choose the thresholds, store the record in the bundle."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +30,7 @@ from florilege.data.photo_places import photo_places as places_of_data
 from florilege.data.sources import list_source
 from florilege.data.split_parts import Part
 from florilege.errors import GateFailed, UsageError
-from florilege.models.bundle.bundle import (
-    OCCURRENCES,
-    Bundle,
-    open_bundle,
-    replace_files,
-    reserved,
-)
+from florilege.models.bundle.bundle import OCCURRENCES, Bundle, open_bundle, replace_files, reserved
 from florilege.models.class_lists import read_lists
 from florilege.models.runtime import OPENVINO, Runtime
 from florilege.models.session import Session
@@ -72,10 +66,9 @@ def calibrate_bundle(
         workers: Ray processes that run the network; the record is the same.
         report: Writes a report; called with the calibrated bundle and its outputs.
         say: Called with a message about the comparison of the runtimes.
-        settings: The fields of
-            :class:`florilege.calibration.calibrate.calibration_settings.CalibrationSettings`, such
-            as ``ks=[1, 3]``. If ``head`` and ``score_kind`` are given, the photos choose nothing,
-            and coverage can be a guarantee.
+        settings: The fields of :class:`.calibration_settings.CalibrationSettings`, such as
+            ``ks=[1, 3]``. If ``head`` and ``score_kind`` are given, the photos choose nothing, and
+            coverage can be a guarantee.
 
     Returns:
         The record that the bundle now holds.
@@ -89,33 +82,32 @@ def calibrate_bundle(
     """
     with reserved(path), ExitStack() as stack:
         bundle = open_bundle(path)
-        part = Part.parse(split)
-        with _usage_errors():
-            requested = CalibrationSettings(**settings)
-        runtime = Runtime.of(requested.runtime, requested.precision)
+        part, plan = Part.parse(split), _plan(bundle, settings)
+        runtime = Runtime.of(plan.runtime, plan.precision)
         runtimes = [Runtime(), runtime] if runtime.name == OPENVINO else [runtime]
         sessions = [Session(bundle, device=device, runtime=each) for each in runtimes]
-        plan, training = _plan(sessions[0], data, part, requested)
+        training = None
+        if plan.rejection_method is not None:
+            training = training_photos(sessions[0], data, part)
         photos = photos_for(bundle, data, split)
-        places = _places(bundle, data, photos, requested.occurrences, say)
+        places = _places(bundle, data, photos, plan.occurrences, say)
         photo_overlap(bundle, split, [])  # fails early if its file is damaged
-        card, metrics = read_card_files(bundle)
+        card_files = read_card_files(bundle)
         calibrated = [
             _calibrated(session, plan, photos, training, places, workers, stack)
             for session in sessions
         ]
-        if len(calibrated) > 1:
-            _compare(calibrated, sessions, data, part, say)
-        files, measured = _files(calibrated, places, card, metrics), calibrated[-1][0]
-        names = (*CALIBRATIONS.values(), *REFERENCES.values(), OCCURRENCES)
-        replace_files(path, files, without=[name for name in names if name not in files])
+        _compare([outputs for outputs, _ in calibrated], sessions, data, part, say)
+        files = {} if places is None else {OCCURRENCES: places.occurrences.to_bytes()}
+        for measured, reference in calibrated:
+            files |= updated_files(*card_files, measured.record)
+            if reference is not None:
+                files[REFERENCES[measured.record.measured.runtime]] = reference.to_bytes()
+        names = {*CALIBRATIONS.values(), *REFERENCES.values(), OCCURRENCES}
+        replace_files(path, files, without=names - files.keys())
         if report is not None:
             report(measured._replace(bundle=open_bundle(path)))
     return measured.record
-
-
-_Calibrated = tuple[BundleOutputs, Reference | None]
-"""The outputs of one runtime with the calibration on them, and the reference of its rejection."""
 
 
 def _calibrated(
@@ -126,11 +118,11 @@ def _calibrated(
     places: PhotoPlaces | None,
     workers: Workers | None,
     stack: ExitStack,
-) -> _Calibrated:
-    bundle = session.bundle
+) -> tuple[BundleOutputs, Reference | None]:
+    """The outputs of a runtime with the calibration on them, and the reference of its rejection."""
+    bundle, reference = session.bundle, None
     outputs = outputs_of(session, photos, features=training is not None, workers=workers)
     stack.enter_context(closing(outputs))
-    reference = None
     if training is not None:
         reference = training_reference(session, training, outputs, workers)
     with progress(steps(outputs, plan), "choosing thresholds") as advance:
@@ -146,30 +138,12 @@ def _calibrated(
     return BundleOutputs(bundle, record, outputs, photos), reference
 
 
-def _files(
-    calibrated: Sequence[_Calibrated],
-    places: PhotoPlaces | None,
-    card: str,
-    metrics: Mapping[str, Any],
-) -> dict[str, bytes]:
-    """The files of the bundle that a calibration writes."""
-    files = {} if places is None else {OCCURRENCES: places.occurrences.to_bytes()}
-    for (_, record, *_), reference in calibrated:
-        files |= updated_files(card, metrics, record)
-        if reference is not None:
-            files[REFERENCES[record.measured.runtime]] = reference.to_bytes()
-    return files
-
-
 def _places(
     bundle: Bundle, data: str, photos: Split, file: str | None, say: Callable[[str], None]
 ) -> PhotoPlaces | None:
     """The table of occurrences, of ``file`` or else of the bundle, and the places of the photos."""
-    if file == "none":
-        return None
-    if file is None:
-        occurrences = open_occurrences(bundle)
-    else:
+    occurrences = open_occurrences(bundle) if file is None else None
+    if file not in (None, "none"):
         occurrences, warning = read_occurrences(Path(file), bundle.classes)
         if warning is not None:
             say(warning)
@@ -180,14 +154,16 @@ def _places(
 
 
 def _compare(
-    calibrated: Sequence[_Calibrated],
+    calibrated: Sequence[BundleOutputs],
     sessions: Sequence[Session],
     data: str,
     part: Part,
     say: Callable[[str], None],
 ) -> None:
-    """Raise GateFailed if the sets of the second runtime differ from those of the first."""
-    (old, _), (new, _) = calibrated
+    """Raise GateFailed if the sets of a second runtime differ from those of the first."""
+    if len(calibrated) < 2:
+        return
+    old, new = calibrated
     with ExitStack() as stack:
         if split_name(part.name) != "test" and "test" in list_source(data, splits=[]).splits:
             photos = photos_for(old.bundle, data, "test")
@@ -288,24 +264,13 @@ def _place_cautions(prior: PlacePrior | None) -> Iterator[str]:
         )
 
 
-def _plan(
-    session: Session, data: str, part: Part, requested: CalibrationSettings
-) -> tuple[CalibrationPlan, Split | None]:
-    """The settings for this bundle, and the training photos that the rejection needs."""
-    bundle = session.bundle
-    training = None
-    if requested.rejection_method is not None:
-        training = training_photos(session, data, part)
-    values = {**dict(requested), "lists": read_lists(requested.list_files, bundle.classes)}
-    with _usage_errors():
-        plan = CalibrationPlan(classes=len(bundle.classes), **values)
-        plan.candidates(tuple(bundle.heads))
-    return plan, training
-
-
-@contextmanager
-def _usage_errors() -> Iterator[None]:
+def _plan(bundle: Bundle, settings: Mapping[str, Any]) -> CalibrationPlan:
+    """The settings for this bundle, checked."""
     try:
-        yield
+        requested = CalibrationSettings(**settings)
+        lists = read_lists(requested.list_files, bundle.classes)
+        plan = CalibrationPlan(classes=len(bundle.classes), lists=lists, **dict(requested))
+        plan.candidates(tuple(bundle.heads))
     except ValueError as error:
         raise UsageError(str(error)) from error
+    return plan

@@ -138,8 +138,8 @@ class CalibrationPlan(CalibrationSettings):
     def candidates(self, heads: Sequence[str]) -> list[tuple[str, ScoreKind, float]]:
         """Heads and kinds of score to compare, each at the temperature nearest to 1.
 
-        For ``sigmoid`` this is 1, since others do not change a set of ``average_k``. A ValueError
-        says that there is no head of the requested name.
+        For ``sigmoid`` this is 1, since others do not change a set of ``average_k``. ValueError if
+        there is no head of the requested name.
         """
         if self.head not in (None, *heads):
             near = suggestion(str(self.head), heads)

@@ -19,11 +19,7 @@ TITLE = "## Calibration"
 
 
 def read_card_files(bundle: Bundle) -> tuple[str, Mapping[str, Any]]:
-    """Read the model card and metrics of a bundle; a card with only a title if it has none.
-
-    Raises:
-        BundleError: One of them is damaged.
-    """
+    """Read the model card, with a title if there is none, and metrics; BundleError if damaged."""
     card = bundle.read(CARD) if bundle.has(CARD) else f"# {bundle.manifest.name}\n".encode()
     try:
         return card.decode(), bundle.read_object(METRICS)

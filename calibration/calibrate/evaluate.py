@@ -27,7 +27,7 @@ from florilege.progress import progress
 
 
 class Evaluated(NamedTuple):
-    """A calibrated threshold, its figures on some photos, and their mean hit rate by class.
+    """A calibrated threshold and its figures on some photos.
 
     ``shots`` are ``row.macro_hit_rate`` over classes with few, a medium number and many training
     images; None where there are none, empty where their counts are unknown.
@@ -55,21 +55,11 @@ class Evaluated(NamedTuple):
         return {**content, "rows": rows}
 
 
-class EvaluatedList(NamedTuple):
-    """The figures of a list on the photos of its classes; no rules without photos."""
-
-    region: CalibratedList
-    rows: int
-    rules: Sequence[Evaluated]
-
-    def to_plain(self, verb: Verb) -> dict[str, Any]:
-        """The JSON object of a list."""
-        return {
-            "list": self.region.name,
-            "classes": len(self.region.classes),
-            "rows": self.rows,
-            "rules": [each.to_plain(verb, self.rows) for each in self.rules],
-        }
+def list_content(
+    region: CalibratedList, rows: int, rules: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """The JSON object of a list, with those of its rules, none if it has no photos."""
+    return {"list": region.name, "classes": len(region.classes), "rows": rows, "rules": rules}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +76,7 @@ class Evaluation:
     overlap: PhotoOverlap  # how many of its photos trained or chose the network
     rules: tuple[Evaluated, ...]  # one result for each rule and value
     guaranteed: tuple[Evaluated, ...]  # the same for guarantees that a rule gives only on request
-    lists: tuple[EvaluatedList, ...]
+    lists: tuple[dict[str, Any], ...]  # the JSON object of each list
 
     def to_plain(self) -> dict[str, Any]:
         """The evaluation as plain data for JSON."""
@@ -95,7 +85,6 @@ class Evaluation:
             **{name: value for name, value in vars(self).items() if name not in omitted},
             "rules": [each.to_plain("evaluate", self.rows) for each in self.rules],
             "guaranteed": [each.to_plain("evaluate", self.rows) for each in self.guaranteed],
-            "lists": [each.to_plain("evaluate") for each in self.lists],
             "train_photos": self.overlap.train_photos,
             "selection_photos": self.overlap.selection_photos,
             "warnings": overlap_warnings(self.overlap, self.rows),
@@ -107,8 +96,7 @@ def evaluate_bundle(
 ) -> Evaluation:
     """Measure every rule at the values last given to ``--k`` and ``--coverage``.
 
-    Arguments and errors are those of
-    :func:`florilege.calibration.calibrate.photo_outputs.bundle_outputs`.
+    Arguments and errors are those of :func:`.photo_outputs.bundle_outputs`.
     """
     with bundle_outputs(path, data, split, device=device) as measured:
         return evaluate_outputs(measured)
@@ -125,11 +113,12 @@ def evaluate_outputs(measured: BundleOutputs) -> Evaluation:
     rows = source.rows + sum(listed.rows for _, listed in regions)
     with progress(rows, "measuring sets") as advance:
         results = _results(source, [*requested, *promised], groups, advance)
-        lists = list[EvaluatedList]()
+        lists = list[dict[str, Any]]()
         for region, listed in regions:
             points = requested_points(record, list_name=region.name)
             rules = _results(listed, points, {}, advance) if points and listed.rows else []
-            lists.append(EvaluatedList(region, listed.rows, rules))
+            plain = [each.to_plain("evaluate", listed.rows) for each in rules]
+            lists.append(list_content(region, listed.rows, plain))
     return Evaluation(
         bundle=f"{bundle.manifest.name} {bundle.manifest.version}",
         bundle_sha256=bundle.sha256,
@@ -148,10 +137,7 @@ def evaluate_outputs(measured: BundleOutputs) -> Evaluation:
 def requested_points(
     record: CalibrationRecord, *, list_name: str | None = None
 ) -> list[OperatingPoint]:
-    """The threshold of every rule at the values last given to ``--k`` and ``--coverage``.
-
-    With ``list_name`` these are the thresholds of a list.
-    """
+    """The thresholds, also of a list, at the values last given to ``--k`` and ``--coverage``."""
     return [point for rule in record.rules for point in _points(record, rule, None, list_name)]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
-from florilege.calibration.calibrate.photo_outputs import FEATURES, SplitOutputs
+from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.calibrate.photo_overlap import PhotoOverlap
 from florilege.calibration.calibrate.place_thresholds import PhotoPlaces, place_tables
 from florilege.calibration.calibrate.score_sources import (
@@ -17,6 +17,7 @@ from florilege.calibration.calibrate.score_sources import (
     single_photos,
 )
 from florilege.calibration.calibrate.threshold_tables import (
+    Tabulated,
     promised_tables,
     sets_by_k,
     tabulate,
@@ -25,11 +26,7 @@ from florilege.calibration.calibrate.threshold_tables import (
 from florilege.calibration.distribution import Distribution, DistributionOf
 from florilege.calibration.marginals import LARGEST_K
 from florilege.calibration.measurement import size_bins
-from florilege.calibration.nested_cross_validation import (
-    choose,
-    choose_simplest,
-    interval_of_best,
-)
+from florilege.calibration.nested_cross_validation import choose, choose_simplest, interval_of_best
 from florilege.calibration.photo_groups import FEWEST_GROUPS, count_plants, groups_of
 from florilege.calibration.record.origin import Origin, Selection
 from florilege.calibration.record.record import CalibrationRecord
@@ -48,15 +45,14 @@ from florilege.calibration.rules import class_weights
 from florilege.calibration.scores import scores
 from florilege.calibration.sets import largest_set
 from florilege.models.class_lists import RegionList
+from florilege.models.session import FEATURES
 
 SIZE_TOLERANCE = 1.05
 """Sets larger than this times K hit more because of their size, not because of their scores.
 
 Where many scores are equal, as in a barely trained network, ties at the cut enlarge the sets."""
-TEMPERATURE_ROWS = 5000
-"""As many rows at most choose the temperature; more would only cost time."""
-MARGINAL_GROUPS = 2000
-"""Groups that ``top_k`` is measured on: its marginals are slow, and it needs no threshold."""
+TEMPERATURE_ROWS = 5000  # choose the temperature; more would only cost time
+MARGINAL_GROUPS = 2000  # measure ``top_k``: its marginals are slow, and it needs no threshold
 
 
 def fit_record(
@@ -72,9 +68,7 @@ def fit_record(
     """Choose the head and scores to serve, calibrate every rule, and measure all of them.
 
     ``class_counts`` are training images, ``(classes,)``; None counts the photos of the split. A
-    ``reference`` to judge photos by needs outputs with features. ``advance`` is
-    called ``steps(outputs, plan)`` times. ``places`` are those of the photos, with the table of
-    occurrences.
+    ``reference`` needs outputs with features. ``advance`` is called ``steps(outputs, plan)`` times.
     """
     labels, counts = outputs.labels, class_counts
     if counts is None:
@@ -147,7 +141,15 @@ def fit_record(
             largest=largest_set(plan.classes, served.score_kind, threshold),
             plants=outputs.plants,
         ),
-        lists=tuple(_calibrated_list(region, labels) for region in plan.lists),
+        lists=tuple(
+            CalibratedList(
+                name=region.name,
+                classes=region.classes,
+                rows=int(np.isin(labels, region.classes).sum()),
+                classes_seen=np.intersect1d(labels, region.classes).size,
+            )
+            for region in plan.lists
+        ),
         tables=tuple(tables),
         place_prior=prior,
     ).with_id()
@@ -158,38 +160,30 @@ def _choose_source(
 ) -> tuple[Source, int, float, list[Table]]:
     """Choose head and kind of score by their hits, then the temperature.
 
-    Returns:
-        The scores to serve, among how many candidates they were chosen, the hit rate of such a
-        choice on other photos, and the tables of the candidates that do not serve.
+    With the scores to serve come the number of candidates, the hit rate of such a choice on other
+    photos, and the tables of the candidates that do not serve.
     """
-    candidates = plan.candidates(outputs.heads)
-    sources = [single_photos(outputs, *candidate) for candidate in candidates]
-    results = []
-    for source in sources:
-        results.append(tabulate(source, plan, plan.compared))
+    results = list[Tabulated]()
+    for candidate in plan.candidates(outputs.heads):
+        results.append(tabulate(single_photos(outputs, *candidate), plan, plan.compared))
         advance()
-    eligible = _eligible([each.sizes.mean() for each in results], plan.default_k)
-    hits = [results[index].hits for index in eligible]
-    choice, honest_hit_rate = choose(hits, plants=outputs.plants)
-    best = eligible[choice]
-    softmax = [index for index in eligible if sources[index].score_kind == "softmax"]
-    temperatures = plan.temperatures_for(len(sources))[1:] if softmax else ()
-    served, gain = sources[best], 0.0
+    eligible = _eligible(results, plan.default_k)
+    choice, honest_hit_rate = choose([each.hits for each in eligible], plants=outputs.plants)
+    served, gain = eligible[choice].source, 0.0
+    softmax = [each for each in eligible if each.source.score_kind == "softmax"]
+    temperatures = plan.temperatures_for(len(results))[1:] if softmax else ()
     if temperatures:
-        head = sources[max(softmax, key=lambda index: results[index].hits.sum())].head
-        temperature, gain = _choose_temperature(outputs, plan, served, head, temperatures)
-        if temperature is not None:
-            served = single_photos(outputs, head, "softmax", temperature)
-    pairs = zip(sources, results, strict=True)
-    others = [table for source, each in pairs if source is not served for table in each.tables]
-    candidates_count = len(sources) + len(temperatures)
-    return served, candidates_count, min(1.0, honest_hit_rate + gain), others
+        head = max(softmax, key=lambda each: each.hits.sum()).source.head
+        served, gain = _choose_temperature(outputs, plan, served, head, temperatures)
+    others = [table for each in results if each.source is not served for table in each.tables]
+    return served, len(results) + len(temperatures), min(1.0, honest_hit_rate + gain), others
 
 
-def _eligible(mean_sizes: Sequence[float], k: float) -> list[int]:
+def _eligible(results: Sequence[Tabulated], k: float) -> list[Tabulated]:
     """The candidates whose sets are as large as requested; the smallest where ties enlarge all."""
-    sizes = np.asarray(mean_sizes)
-    return np.flatnonzero(sizes <= SIZE_TOLERANCE * k).tolist() or [int(sizes.argmin())]
+    sizes = np.array([each.sizes.mean() for each in results])
+    rows = np.flatnonzero(sizes <= SIZE_TOLERANCE * k).tolist() or [int(sizes.argmin())]
+    return [results[row] for row in rows]
 
 
 def _choose_temperature(
@@ -198,11 +192,11 @@ def _choose_temperature(
     base: Source,
     head: str,
     temperatures: Sequence[float],
-) -> tuple[float | None, float]:
-    """The temperature of softmax that clearly hits more than ``base``, or None.
+) -> tuple[Source, float]:
+    """Softmax scores at a temperature that clearly hits more than ``base``, or else ``base``.
 
-    With it comes the gain in the hit rate at the default K. Scores whose ties enlarge sets are left
-    out.
+    With them comes the gain in the hit rate at the default K. Scores whose ties enlarge sets are
+    left out.
     """
     step = -(-base.rows // TEMPERATURE_ROWS)
     candidates = [(base.head, base.score_kind, base.temperature)]
@@ -215,7 +209,7 @@ def _choose_temperature(
     plants = None if base.plants is None else base.plants[::step]
     index, gains = choose_simplest(np.stack(hits), plants=plants)
     gain = float(gains[plan.compared.index(plan.default_k)])
-    return (None if index == 0 else candidates[index][2]), gain
+    return (single_photos(outputs, *candidates[index]) if index else base), gain
 
 
 def steps(outputs: SplitOutputs, plan: CalibrationPlan) -> int:
@@ -232,23 +226,20 @@ def _group_tables(
 ) -> list[Table]:
     """Tables of every rule for groups of photos, at the requested K and coverages.
 
-    Groups show one plant where the data name plants, else one species; the tables say which. With
-    fewer than 100 groups there are no tables. Memory does not grow with groups times classes.
+    Groups show one plant where the data name plants, else one species. There are no tables of fewer
+    than 100 groups.
     """
     groups = groups_of(outputs.labels, size=images, observations=outputs.observations)
     if len(groups.rows) < FEWEST_GROUPS:
         return []
-    rows = np.random.default_rng(0).permutation(groups.rows)  # (groups, images)
-    source = fused_photos(outputs, single, rows, groups.made_from)
+    groups = groups._replace(rows=np.random.default_rng(0).permutation(groups.rows))
+    source = fused_photos(outputs, single, groups)
     tables = tabulate(source, plan, plan.compared).tables
     tables += tabulate(source, plan, plan.compared, weights=weights).tables
     tables += promised_tables(source, plan, weights)
-    few, ks = rows[:MARGINAL_GROUPS], (k for k in plan.compared if k <= LARGEST_K)
-    marginals = {
-        int(k): fused_photos(outputs, single, few, groups.made_from, k=int(k))
-        for k in ks
-        if k >= 1 and k == int(k)
-    }
+    few = groups._replace(rows=groups.rows[:MARGINAL_GROUPS])
+    ks = (int(k) for k in plan.compared if 1 <= k == int(k) <= LARGEST_K)
+    marginals = {k: fused_photos(outputs, single, few, k=k) for k in ks}
     return tables + top_k_tables(marginals, plan)
 
 
@@ -259,27 +250,13 @@ def _list_tables(
     region: RegionList,
     class_counts: NDArray[np.int64],
 ) -> list[Table]:
-    """Tables of every rule without further guarantees, at the requested K and coverages.
-
-    They are for single photos. There are none without photos of the list. Where K exceeds the size
-    of the list, sets hold the whole list.
-    """
+    """Tables of every rule for single photos of a list, without further guarantees."""
     source = photos_of_list(outputs, single, region)
     if not source.rows:
         return []
     weights = class_weights(class_counts[list(region.classes)], plan.macro_weight)
     plain = tabulate(source, plan, plan.compared)
     return plain.tables + tabulate(source, plan, plan.compared, weights=weights).tables
-
-
-def _calibrated_list(region: RegionList, labels: NDArray[np.int64]) -> CalibratedList:
-    listed = labels[np.isin(labels, region.classes)]
-    return CalibratedList(
-        name=region.name,
-        classes=region.classes,
-        rows=len(listed),
-        classes_seen=np.unique(listed).size,
-    )
 
 
 def _fit_familiarity(
@@ -290,8 +267,7 @@ def _fit_familiarity(
 ) -> tuple[Distribution, RejectionRule | None]:
     """The distribution of the scores, and the rule that marks unfamiliar photos as suspect."""
     distribution, kind = DistributionOf(), served.score_kind
-    familiarity = list[NDArray[np.float64]]()
-    of_others = list[NDArray[np.float64]]()
+    familiarity, of_others = list[NDArray[np.float64]](), list[NDArray[np.float64]]()
     names = (served.head,) if reference is None else (served.head, FEATURES)
     for (logits, *features), labels in outputs.blocks(*names):
         distribution.update(logits, scores(logits, kind, temperature=served.temperature))

@@ -3,7 +3,7 @@
 Two runtimes of one bundle are compared too: whether their sets are the same, photo by photo.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -31,16 +31,12 @@ from florilege.models.bundle import open_bundle
 from florilege.models.session import Session
 from florilege.settings import complaint
 
-WIDTH_RATIO = 2.241402727604947 / Z95
-"""Width of a 97.5 % interval divided by that of a 95 % interval."""
-NEARBY = (0.8, 1.25)
-"""Factors of a threshold, between which the hits per additional class are estimated."""
-MOST_HIT_RATE_LOST = 0.002
-"""Largest allowed loss by another runtime, as a share of the photos; any gain is allowed."""
-MOST_SIZE_CHANGE = 0.01
-"""Largest allowed change in either direction, as a share of the original mean set size."""
-LEAST_NESTED = 0.99
-"""Least share of the photos whose two sets are equal, or one within the other."""
+WIDTH_RATIO = 2.241402727604947 / Z95  # of a 97.5 % interval and a 95 % interval
+FIXED_MEANS: Mapping[str, Literal["sizes", "hits"]] = {"k": "sizes", "coverage": "hits"}
+NEARBY = (0.8, 1.25)  # factors of a threshold that show the hits per additional class
+MOST_HIT_RATE_LOST = 0.002  # by another runtime, as a share of the photos; any gain is allowed
+MOST_SIZE_CHANGE = 0.01  # in either direction, as a share of the original mean set size
+LEAST_NESTED = 0.99  # least share of the photos whose two sets are equal, or one within the other
 
 
 class Gate(BaseModel):
@@ -113,12 +109,8 @@ def check_comparable(
 ) -> None:
     """Check that the bundle ``path`` can be compared with an older one, before any photo is scored.
 
-    ``gated`` says whether a gate compares ``average_k`` at the new bundle's default K.
-
-    Raises:
-        DataError: The data cannot be opened, or hold a class that one of the two lacks.
-        BundleError: A bundle is damaged or not calibrated.
-        UsageError: The two share no rule and value, or not the one that the gate compares.
+    ``gated`` says whether a gate compares ``average_k`` at the new bundle's default K. The errors
+    are a DataError, a BundleError, or a UsageError where the two share too little.
     """
     new, old = open_bundle(path), open_bundle(against)
     record, older = read_record(new), read_record(old)
@@ -139,10 +131,9 @@ def check_comparable(
 def compare_outputs(new: BundleOutputs, old: BundleOutputs) -> list[Comparison]:
     """Compare the sets of two calibrated bundles on the same photos.
 
-    Returns:
-        One comparison for each rule and value that both are calibrated for: first ``average_k`` at
-        the new bundle's default K, which a gate compares, if the old one has it; then the values
-        last requested of the new one.
+    There is one for each rule and value that both are calibrated for: first ``average_k`` at the
+    new bundle's default K, which a gate compares, if the old one has it; then the values last
+    requested of the new one.
 
     Raises:
         DataError: The outputs are of different photos.
@@ -183,8 +174,6 @@ def _point_name(point: OperatingPoint) -> str:
 
 
 class _RuleResult(NamedTuple):
-    """The sets of a bundle by one rule."""
-
     sets: tuple[NDArray[np.bool_], NDArray[np.int64]]  # hits and sizes, both (rows,)
     origin: ThresholdOrigin
     bounds: tuple[int, int]  # smallest and largest size of a set
@@ -202,7 +191,7 @@ def _measure(bundle: BundleOutputs, points: Sequence[OperatingPoint]) -> list[_R
             origin=ThresholdOrigin(
                 data_sha256=record.measured.data_sha256,
                 rows=point.rows,
-                fixes=_fixed_mean(point),
+                fixes=None if point.top_k is not None else FIXED_MEANS[RULES[point.rule].asks],
                 hits_per_class=_hits_per_class(measurement, place + count, place + 2 * count),
             ),
             bounds=size_bounds(point, record.classes, record.score_kind),
@@ -212,18 +201,12 @@ def _measure(bundle: BundleOutputs, points: Sequence[OperatingPoint]) -> list[_R
 
 
 def _scale_threshold(factor: float, point: OperatingPoint) -> OperatingPoint:
-    if point.class_thresholds is not None:
-        return replace(point, class_thresholds=factor * point.class_thresholds)
-    if point.lambda_val is None:
-        return point
-    return replace(point, lambda_val=factor * point.lambda_val)
-
-
-def _fixed_mean(point: OperatingPoint) -> Literal["sizes", "hits"] | None:
-    """The mean that the threshold fixes on the photos that chose it."""
-    if point.top_k is not None:
-        return None
-    return "hits" if RULES[point.rule].asks == "coverage" else "sizes"
+    thresholds = point.class_thresholds
+    return replace(
+        point,
+        lambda_val=None if point.lambda_val is None else factor * point.lambda_val,
+        class_thresholds=None if thresholds is None else factor * thresholds,
+    )
 
 
 def _hits_per_class(measurement: Measurement, lower: int, higher: int) -> float:
@@ -239,17 +222,15 @@ def compare_runtimes(new: BundleOutputs, old: BundleOutputs) -> tuple[str, list[
     With it come the differences that are too large for ``new`` to replace ``old``.
     """
     change, (equal, nested) = compare_outputs(new, old)[0], agreement(new, old)
-    ours, theirs = new.record, old.record
     reasons = differences(change, nested)
-    if reasons and (ours.head, ours.score_kind) != (theirs.head, theirs.score_kind):
-        reasons.append(
-            f"{ours.head} {ours.score_kind} serves in place of {theirs.head} {theirs.score_kind}"
-        )
+    heads = [f"{each.record.head} {each.record.score_kind}" for each in (new, old)]
+    if reasons and heads[0] != heads[1]:
+        reasons.append(f"{heads[0]} serves in place of {heads[1]}")
+    ours, theirs = (" ".join(each.record.measured.served_by) for each in (new, old))
     hits, size = change.hit_rate, change.size
     sentence = (
         f"on the {change.rows:,} photos of {new.outputs.split}, {change.rule}, "
-        f"{' '.join(ours.measured.served_by)} gives the sets of "
-        f"{' '.join(theirs.measured.served_by)} for {100 * equal:.1f} %, "
+        f"{ours} gives the sets of {theirs} for {100 * equal:.1f} %, "
         f"equal or one within the other for {100 * nested:.1f} %; hit rate "
         f"{hits.old:.4f} -> {hits.new:.4f}, mean size {size.old:.3f} -> {size.new:.3f}"
     )

@@ -1,6 +1,6 @@
 """Read a table of occurrences for the classes of a model."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +9,7 @@ from florilege.data.layouts.manifest import demand_columns
 from florilege.errors import DataError, first
 from florilege.models.classes import ClassTable
 from florilege.models.occurrences import ALL_MONTHS, COLUMNS, Occurrences, month_of
-from florilege.tables import Table, read_table
+from florilege.tables import read_table
 
 
 def read_occurrences(path: Path, classes: ClassTable) -> tuple[Occurrences, str | None]:
@@ -24,7 +24,14 @@ def read_occurrences(path: Path, classes: ClassTable) -> tuple[Occurrences, str 
     demand_columns(str(path), table, COLUMNS)
     index_of = _index_of(classes)
     unknown = [name for name in dict.fromkeys(table["class_id"]) if name not in index_of]
-    rows = [row for row in _rows(path, table, index_of) if row[2] >= 0]
+    rows = []
+    for number, cells in enumerate(zip(*(table[name] for name in COLUMNS), strict=True), 2):
+        try:
+            region, month, weight = _checked(cells)
+        except ValueError as error:
+            raise DataError(f"{path}, row {number}: {error}") from error
+        if cells[2] in index_of:
+            rows.append((region, month, index_of[cells[2]], weight))
     if not rows:
         raise DataError(
             f"{path}: none of its species is a class of the model, by id, GBIF key or scientific "
@@ -40,18 +47,6 @@ def _index_of(classes: ClassTable) -> dict[str, int]:
     by_name = {info.scientific_name: at for at, info in enumerate(classes)}
     by_key = {info.gbif: at for at, info in enumerate(classes) if info.gbif}
     return by_name | by_key | dict(classes.index_of)
-
-
-def _rows(
-    path: Path, table: Table, index_of: Mapping[str, int]
-) -> Iterator[tuple[str, int, int, float]]:
-    """Region, month, class and weight of each row; -1 for another species."""
-    for number, cells in enumerate(zip(*(table[name] for name in COLUMNS), strict=True), 2):
-        try:
-            region, month, weight = _checked(cells)
-        except ValueError as error:
-            raise DataError(f"{path}, row {number}: {error}") from error
-        yield region, month, index_of.get(cells[2], -1), weight
 
 
 def _checked(cells: Sequence[str]) -> tuple[str, int, float]:

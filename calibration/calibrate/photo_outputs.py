@@ -29,8 +29,7 @@ from florilege.models.bundle import Bundle, open_bundle
 from florilege.models.bundle.bundle import MODEL, Packed, unpacked_bundle
 from florilege.models.images import ImageError, load
 from florilege.models.runtime import CUDA, Runtime, RuntimeName
-from florilege.models.session import FEATURES as FEATURES
-from florilege.models.session import Session
+from florilege.models.session import FEATURES, Session
 from florilege.progress import progress
 from florilege.ray_tasks import Workers, spread
 
@@ -40,8 +39,7 @@ _PhotoInference = tuple[bytes, Mapping[str, FloatRows]]
 """SHA-256 of a photo, and its outputs by head, and `FEATURES` on request, ``(1, columns)``."""
 
 ROWS_AT_ONCE = 512
-NUMBERS_AT_ONCE = 1 << 19
-"""Limits the rows of a block with many columns, since readers make several copies of it."""
+NUMBERS_AT_ONCE = 1 << 19  # fewer rows if they have many columns: readers make several copies
 NAMES_SHOWN = 10
 
 
@@ -69,9 +67,6 @@ class SplitOutputs:
     Attributes:
         columns: Width of each output, by name: the heads, and :data:`FEATURES` if needed.
         labels: True class indices, shape ``(rows,)``, also of rows to come.
-        split: Name of the split.
-        model_sha256: Hash of ``model.onnx``.
-        runtime: The runtime of the network.
         observations: One id per row, shared by photos of one plant; None where unknown.
         data_sha256: Hash of the bytes and class ids of all photos, in order.
         photos: Hash of each photo's bytes, in order.
@@ -90,11 +85,10 @@ class SplitOutputs:
         runtime: Runtime = Runtime(),  # noqa: B008  # immutable
         observations: Sequence[str] | None = None,
     ) -> None:
-        self.labels, self.split = labels, split
-        self.model_sha256, self.runtime = model_sha256, runtime
-        self.observations = observations
+        self.columns, self.labels, self.split = columns, labels, split
+        self.model_sha256, self.runtime, self.observations = model_sha256, runtime, observations
         self.data_sha256, self.photos = "", list[bytes]()
-        self.columns, self._files, files = columns, dict[str, IO[bytes]](), ExitStack()
+        self._files, files = dict[str, IO[bytes]](), ExitStack()
         self.close = weakref.finalize(self, files.close)
         with _storage_errors():
             for name in columns:
@@ -147,8 +141,7 @@ def outputs_of(
 ) -> SplitOutputs:
     """Run the network on every photo of a split, in as many threads as there are cores.
 
-    ``features`` are stored too on request; the graph must have them as an output. Ray ``workers``
-    give the same outputs.
+    ``features`` need a graph with this output. Ray ``workers`` give the same outputs.
 
     Raises:
         DataError: The split is empty, or photos cannot be read; the message lists them.
@@ -205,9 +198,7 @@ def bundle_outputs(
     device: str = "auto",
     runtime: RuntimeName | None = None,
 ) -> Iterator[BundleOutputs]:
-    """Run a calibrated bundle on a split or a part of it; the context keeps the outputs.
-
-    ``runtime`` is that of the calibration to measure, by default the one that serves.
+    """Run a calibrated bundle, by default on the runtime that serves, on a split or a part of it.
 
     Raises:
         DataError: The data cannot be opened, or photos cannot be read.
@@ -255,11 +246,9 @@ def _run_inference(
     if workers is None:
         infer = partial(_infer, session, split, features)
         return in_order(infer, rows, threads=session.concurrency)
-    gpu = session.provider == CUDA
+    gpu, packed = session.provider == CUDA, session.bundle.packed()
     device = "cuda" if gpu else "cpu"
-    opener = partial(
-        _open_inference, session.bundle.packed(), split, features, device, session.runtime
-    )
+    opener = partial(_open_inference, packed, split, features, device, session.runtime)
     return spread(opener, rows, replace(workers, gpu=gpu))
 
 

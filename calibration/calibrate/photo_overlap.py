@@ -11,8 +11,7 @@ from florilege.errors import BundleError
 from florilege.models.bundle import Bundle
 from florilege.models.photo_hashes import PHOTOS, PhotoHashes
 
-CHOSEN_ON = "checkpoint_chosen_on"
-"""Entry of ``provenance.json``: the split that chose the checkpoint, null if none did."""
+CHOSEN_ON = "checkpoint_chosen_on"  # in ``provenance.json``: that split, null if none did
 
 
 class PhotoOverlap(NamedTuple):
@@ -26,14 +25,14 @@ class PhotoOverlap(NamedTuple):
 def photo_overlap(bundle: Bundle, split: str, photos: Iterable[bytes]) -> PhotoOverlap:
     """How many photos of ``split`` or a part of it, given by their SHA-256, the network has met.
 
-    A bundle without the hashes of its photos was imported, possibly with the name of the split that
-    chose the checkpoint, or it was exported by an older version without this information.
-
-    Raises:
-        BundleError: A file of the bundle is damaged.
+    A bundle without hashes was imported, possibly with the name of the split that chose the
+    checkpoint, or exported by an older version. BundleError if a file is damaged.
     """
     if not bundle.has(PHOTOS):
-        return PhotoOverlap(chose_checkpoint=_declared(bundle, split))
+        provenance, chose = bundle.read_object(PROVENANCE), None
+        if CHOSEN_ON in provenance and "data" not in provenance:  # else a run without hashes
+            chose = split_name(Part.parse(split).name) in ("train", provenance[CHOSEN_ON])
+        return PhotoOverlap(chose_checkpoint=chose)
     try:
         hashes = PhotoHashes.from_bytes(bundle.read(PHOTOS))
     except ValueError as error:
@@ -43,14 +42,6 @@ def photo_overlap(bundle: Bundle, split: str, photos: Iterable[bytes]) -> PhotoO
     train, selection = hashes.overlap(photos)
     overlaps = train > 0 or selection > 0
     return PhotoOverlap(train, selection, overlaps if overlaps or hashes.complete else None)
-
-
-def _declared(bundle: Bundle, split: str) -> bool | None:
-    """Whether the split chose the checkpoint, as declared when the network was imported."""
-    provenance = bundle.read_object(PROVENANCE)
-    if CHOSEN_ON not in provenance or "data" in provenance:  # a florilege run without hashes
-        return None
-    return split_name(Part.parse(split).name) in ("train", provenance[CHOSEN_ON])
 
 
 def overlap_warnings(overlap: PhotoOverlap | Origin, rows: int) -> list[str]:

@@ -7,7 +7,7 @@ and each kind of place has thresholds of its own, since the scores have other si
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple, get_args
 
 import numpy as np
@@ -21,14 +21,9 @@ from florilege.calibration.nested_cross_validation import choose_simplest
 from florilege.calibration.record.origin import PlacePrior
 from florilege.calibration.record.schema import Table
 from florilege.calibration.scores import scale_logits, scores
-from florilege.models.occurrences import (
-    Occurrences,
-    Place,
-    PlaceKind,
-)
+from florilege.models.occurrences import Occurrences, Place, PlaceKind
 
-STRENGTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
-"""1 is what Bayes' rule says if records are complete; observers are not everywhere."""
+STRENGTHS = (0.0, 0.25, 0.5, 0.75, 1.0)  # 1 is Bayes' rule, if observers were everywhere
 FEWEST_PLACES = 100
 NOWHERE = Place("")
 
@@ -64,16 +59,10 @@ def place_tables(
     """The strength of the prior, and tables of every rule at the requested K and coverages.
 
     There are tables for photos with a region and for those with region and month, if 100 photos or
-    more have one; none where the prior gains nothing.
-
-    Args:
-        single: The served scores of single photos.
-        weights: Of the balanced rules, ``(classes,)``.
+    more have one; none where the prior gains nothing. ``single`` are the served scores of single
+    photos, ``weights`` those of the balanced rules, ``(classes,)``.
     """
-
-    def source(kind: PlaceKind, strength: float) -> Source:
-        return _source(outputs, single, photos, kind, strength)
-
+    source = partial(_source, outputs, single, photos)
     kinds = [kind for kind in get_args(PlaceKind) if source(kind, 0).rows >= FEWEST_PLACES]
     strength, gain = 0.0, 0.0
     if kinds:

@@ -13,14 +13,13 @@ from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, SplitOutputs
 from florilege.calibration.fusion import Fusion, fuse
-from florilege.calibration.photo_groups import MadeFrom
+from florilege.calibration.photo_groups import MadeFrom, PhotoGroups
 from florilege.calibration.rules import RULES
 from florilege.calibration.scores import ScoreKind, logits_among, scale_logits, scores
 from florilege.models.class_lists import RegionList
 from florilege.models.occurrences import PlaceKind
 
-Block = tuple[NDArray[np.float64], NDArray[np.int64] | None]
-"""Scores ``(batch, classes)``, and labels ``(batch,)`` where they are known."""
+Block = tuple[NDArray[np.float64], NDArray[np.int64] | None]  # scores, and labels if known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,12 +41,7 @@ class Source:
 
 
 def single_photos(
-    outputs: SplitOutputs,
-    head: str,
-    kind: ScoreKind,
-    temperature: float,
-    *,
-    step: int = 1,
+    outputs: SplitOutputs, head: str, kind: ScoreKind, temperature: float, *, step: int = 1
 ) -> Source:
     """The scores of every ``step``-th photo alone."""
 
@@ -76,10 +70,7 @@ def served_scores(measured: BundleOutputs) -> Source:
 
 
 def photos_of_list(outputs: SplitOutputs, single: Source, region: RegionList) -> Source:
-    """The photos of a list's classes, scored among these alone, as ``single`` is.
-
-    Labels are indices among the classes of the list.
-    """
+    """The photos of a list's classes, scored among these alone; labels index these too."""
     classes = np.array(region.classes)  # ascending
     mask = np.isin(outputs.labels, classes)
 
@@ -102,23 +93,15 @@ def photos_of_list(outputs: SplitOutputs, single: Source, region: RegionList) ->
 
 
 def fused_photos(
-    outputs: SplitOutputs,
-    single: Source,
-    groups: NDArray[np.int64],
-    made_from: MadeFrom,
-    *,
-    k: int | None = None,
+    outputs: SplitOutputs, single: Source, groups: PhotoGroups, *, k: int | None = None
 ) -> Source:
-    """One row of scores for each group of photos; with ``k``, of marginals for sets of that size.
-
-    ``groups`` are rows of photos, shape ``(groups, images)``.
-    """
-    images, fusion = groups.shape[1], RULES["average_k" if k is None else "top_k"].fusion
+    """A row of scores, or with ``k`` of marginals, for each group of photos."""
+    count, images = groups.rows.shape
 
     def blocks() -> Iterator[Block]:
         step = max(1, outputs.rows_at_once(single.head) // images)
-        for start in range(0, len(groups), step):
-            part = groups[start : start + step]
+        for start in range(0, count, step):
+            part = groups.rows[start : start + step]
             logits = outputs.rows(single.head, part.reshape(-1)).reshape(*part.shape, -1)
             served = scale_logits(logits, single.temperature)
             fused = fuse(served, score_kind=single.score_kind, k=k)
@@ -127,9 +110,9 @@ def fused_photos(
     return replace(
         single,
         blocks=blocks,
-        rows=len(groups),
+        rows=count,
         images=images,
-        fusion=fusion,
-        made_from=made_from,
+        fusion=RULES["average_k" if k is None else "top_k"].fusion,
+        made_from=groups.made_from,
         plants=None,
     )

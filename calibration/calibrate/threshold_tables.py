@@ -16,31 +16,27 @@ from florilege.calibration.measurement import Measurement
 from florilege.calibration.photo_groups import one_of_each
 from florilege.calibration.record.schema import ByClass, Columns, Row, Table
 from florilege.calibration.rules import RULES
-from florilege.calibration.rules.class_conditional import class_coverage_of
 from florilege.calibration.rules.score_summary import Evidence
 from florilege.calibration.scores import ScoreKind
 from florilege.calibration.sets import SetRule, size_bounds
 from florilege.calibration.threshold import next_above
 
-NO_SCORE = next_above(1.0)
-"""No softmax or sigmoid score reaches it, so that sets hold only the best class."""
+NO_SCORE = next_above(1.0)  # no softmax or sigmoid score reaches it: sets hold only the best class
 
 
 class _RuleGroup(NamedTuple):
-    """The rules of one table, the K or coverage of each, and their guarantee.
-
-    With ``guarantee`` None it is the usual guarantee of the rule.
-    """
+    """The rules of one table."""
 
     rules: Sequence[SetRule]
-    values: Sequence[float]
-    guarantee: Guarantee | None = None
+    values: Sequence[float]  # the K or coverage of each
+    guarantee: Guarantee | None = None  # None for the usual one of the rule
     by_class: ByClass | None = None
 
 
-class _Tabulated(NamedTuple):
+class Tabulated(NamedTuple):
     """A table for each rule, and the sets of ``average_k`` at the default K."""
 
+    source: Source
     tables: list[Table]
     sizes: NDArray[np.int64]  # size of each set, (rows,)
     hits: NDArray[np.bool_]  # whether it holds the true class, (rows,)
@@ -52,16 +48,15 @@ def tabulate(
     ks: Sequence[float],
     *,
     weights: NDArray[np.float64] | None = None,
-) -> _Tabulated:
+) -> Tabulated:
     """Calibrate and measure every rule: the balanced ones if there are weights, else the others.
 
-    Where K exceeds the number of classes, sets hold all classes. ``ks`` are ascending and include
-    the default K, ``weights`` have the shape ``(classes,)``. For groups of photos ``top_k`` is left
-    out, since it uses marginals.
+    ``ks`` are ascending and include the default K, ``weights`` have the shape ``(classes,)``. For
+    groups of photos ``top_k`` is left out, since it uses marginals.
     """
     balanced = weights is not None
     reachable = [min(k, source.classes) for k in ks]
-    evidence, _ = _evidence(source, plan, reachable[-1], class_weights=weights)
+    evidence = _evidence(source, plan, reachable[-1], class_weights=weights)
     groups = [
         _RuleGroup([spec.choose(evidence, value) for value in possible], values)
         for spec in RULES.values()
@@ -77,13 +72,9 @@ def tabulate(
 
 
 def sets_by_k(source: Source, plan: CalibrationPlan) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Sizes of the ``average_k`` sets for each compared K, and whether they hold the true class.
-
-    Both have shape ``(rows, ks)``.
-    """
-    reachable = [min(k, plan.classes) for k in plan.compared]
-    evidence, _ = _evidence(source, plan, reachable[-1])
-    rules = [evidence.average_k(k) for k in reachable]
+    """Sizes of the ``average_k`` sets and their hits, both ``(rows, ks)``, for each compared K."""
+    evidence = _evidence(source, plan, plan.compared[-1])
+    rules = [evidence.average_k(k) for k in plan.compared]
     return measure(source, rules, watched=range(len(rules))).row_by_row()
 
 
@@ -91,7 +82,7 @@ def promised_tables(
     source: Source, plan: CalibrationPlan, weights: NDArray[np.float64]
 ) -> list[Table]:
     """Tables of ``average_k`` with both guarantees, ``coverage`` with probability and, for single
-    photos, ``class_coverage``; at the requested K and coverages. ``weights`` are as in `tabulate`.
+    photos, ``class_coverage``.
 
     Their thresholds are chosen on one photo of each plant, since these guarantees need independent
     photos, and measured on all photos. Memory grows by two bytes for each of the ``max_size`` best
@@ -112,11 +103,8 @@ def top_k_tables(sources: Mapping[int, Source], plan: CalibrationPlan) -> list[T
 def _top_k_rules(source: Source, ks: Sequence[float]) -> _RuleGroup:
     """Rules for sets of exactly K classes, or all classes, for the whole numbers among ``ks``."""
     whole = [int(k) for k in ks if k >= 1 and k == int(k)]
-    sizes = [min(k, source.classes) for k in whole]
-    rules = [
-        SetRule(rule="top_k", lambda_val=None, min_size=1, top_k=k, rows=source.rows) for k in sizes
-    ]
-    return _RuleGroup(rules, whole)
+    rule = SetRule(rule="top_k", lambda_val=None, min_size=1, rows=source.rows)
+    return _RuleGroup([replace(rule, top_k=min(k, source.classes)) for k in whole], whole)
 
 
 def measure(
@@ -191,7 +179,7 @@ def _measure_groups(
     groups: Sequence[_RuleGroup],
     *,
     watched: Sequence[int] = (),
-) -> _Tabulated:
+) -> Tabulated:
     """Measure all rules in one pass; groups without rules get no table."""
     rules = [rule for group in groups for rule in group.rules]
     measurement = measure(source, rules, watched=watched)
@@ -200,7 +188,7 @@ def _measure_groups(
         rows = [row_of(measurement, next(index), k, source.score_kind) for k in group.values]
         tables += [_table_of(source, plan, group, rows)] if rows else []
     sizes, hits = measurement.row_by_row()
-    return _Tabulated(tables, sizes.reshape(-1), hits.reshape(-1))
+    return Tabulated(source, tables, sizes.reshape(-1), hits.reshape(-1))
 
 
 def _guaranteed_rules(
@@ -209,7 +197,7 @@ def _guaranteed_rules(
     """The rules with a guarantee; the evidence for them is freed on return."""
     mask = None if source.plants is None else one_of_each(source.plants)
     ks, levels = plan.compared, sorted(plan.coverages)
-    evidence, _ = _evidence(source, plan, ks[-1], max_size=plan.largest_set, mask=mask)
+    evidence = _evidence(source, plan, ks[-1], max_size=plan.largest_set, mask=mask)
     groups = list[_RuleGroup]()
     for guarantee in ("mean", "probability"):
         rules = [evidence.guaranteed_average_k(k, guarantee, delta=plan.delta) for k in ks]
@@ -219,11 +207,16 @@ def _guaranteed_rules(
         rules = [evidence.coverage(level, delta=plan.delta) for level in levels]
         groups.append(_RuleGroup(rules, levels, "probability"))
         if source.images == 1:
-            evidence, labels = _evidence(
-                source, plan, plan.min_size, class_weights=weights, mask=mask
-            )
-            groups.append(_class_rules(evidence, labels, plan))
+            evidence = _evidence(source, plan, plan.min_size, class_weights=weights, mask=mask)
+            groups.append(_class_rules(evidence, levels, plan.macro_weight))
     return groups
+
+
+def _class_rules(evidence: Evidence, levels: Sequence[float], macro_weight: float) -> _RuleGroup:
+    rules = [evidence.class_coverage(level, macro_weight=macro_weight) for level in levels]
+    arrays = (rule.class_thresholds for rule in rules)
+    thresholds = tuple(tuple(each.tolist()) for each in arrays if each is not None)
+    return _RuleGroup(rules, levels, "mean", ByClass(thresholds=thresholds))
 
 
 def _evidence(
@@ -234,8 +227,8 @@ def _evidence(
     class_weights: NDArray[np.float64] | None = None,
     max_size: int | None = None,
     mask: NDArray[np.bool_] | None = None,
-) -> tuple[Evidence, NDArray[np.int64]]:
-    """Evidence of the rows under ``mask``, by default all, and their labels if known."""
+) -> Evidence:
+    """Evidence of the rows under ``mask``, by default all."""
     used = np.ones(source.rows, dtype=np.bool_) if mask is None else mask
     largest_plant = 1
     if mask is None and source.plants is not None:
@@ -249,23 +242,10 @@ def _evidence(
         max_size=max_size,
         largest_plant=largest_plant,
     )
-    true_labels, first = [np.empty(0, dtype=np.int64)], 0
+    first = 0
     for values, labels in source.blocks():
         rows = used[first : first + len(values)]
         first += len(values)
-        true = None if labels is None else labels[rows]
         if rows.any():
-            evidence.update(values[rows], true)
-        if true is not None:
-            true_labels.append(true)
-    return evidence, np.concatenate(true_labels)
-
-
-def _class_rules(
-    evidence: Evidence, labels: NDArray[np.int64], plan: CalibrationPlan
-) -> _RuleGroup:
-    levels = sorted(plan.coverages)
-    rules = [class_coverage_of(evidence, labels, level, plan.macro_weight) for level in levels]
-    thresholds = [rule.class_thresholds for rule in rules if rule.class_thresholds is not None]
-    by_class = ByClass(thresholds=tuple(tuple(values.tolist()) for values in thresholds))
-    return _RuleGroup(rules, levels, "mean", by_class)
+            evidence.update(values[rows], None if labels is None else labels[rows])
+    return evidence

@@ -8,13 +8,13 @@ from itertools import count
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from florilege.calibration.calibrate.photo_outputs import FEATURES, SplitOutputs, outputs_of
+from florilege.calibration.calibrate.photo_outputs import SplitOutputs, outputs_of
 from florilege.calibration.rejection.reference import Reference
 from florilege.data.dataset import Split, split_name
 from florilege.data.sources import open_dataset
 from florilege.data.split_parts import Part, select
 from florilege.errors import DataError
-from florilege.models.session import Session
+from florilege.models.session import FEATURES, Session
 from florilege.ray_tasks import Workers
 
 TRAIN = "train"
@@ -25,19 +25,14 @@ work of a server, 0.1 ms per photo with 1,000, grows in proportion."""
 
 
 def training_photos(session: Session, data: str, part: Part) -> Split | None:
-    """The training photos to compare with, not read yet; None without photos or features.
-
-    The photos of ``part``, the calibration photos, are left out.
-    """
+    """The training photos to compare with, without those of ``part``; None if there are none."""
     if session.dimensions is None:
         return None  # the graph has no features
     try:
         train = open_dataset(data, splits=[TRAIN], classes=session.bundle.classes).split(TRAIN)
     except DataError:
         return None
-    rows = np.arange(len(train))
-    if split_name(part.name) == TRAIN:
-        rows = part.rest(train)
+    rows = part.rest(train) if split_name(part.name) == TRAIN else np.arange(len(train))
     if not rows.size:
         return None
     most = max(MOST_PHOTOS, len(session.bundle.classes))
@@ -64,13 +59,7 @@ def training_reference(
 
 
 def balanced_rows(labels: ArrayLike, most: int) -> NDArray[np.intp]:
-    """Rows of at most ``most`` photos, drawn from the classes in turn with a fixed seed; ascending.
-
-    Example:
-        >>> labels = np.repeat([0, 1, 2], [90, 7, 3])
-        >>> np.bincount(labels[balanced_rows(labels, 20)]).tolist()
-        [10, 7, 3]
-    """
+    """Ascending rows of at most ``most`` photos, drawn from the classes in turn."""
     of_class = np.asarray(labels)
     shuffled = np.random.default_rng(0).permutation(len(of_class))
     numbers = defaultdict[int, Iterator[int]](count)

@@ -1,7 +1,7 @@
 """``florilege bundle inspect``, ``verify``, ``diff``, ``set-names``, and ``florilege push``."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,10 +29,9 @@ def inspect(bundle: BundlePath, as_json: AsJson = False) -> None:
     """Print the content of a bundle: classes, heads, calibrated K, origin and files."""
     opened = open_bundle(bundle)
     content = card(opened)
-    _print(content, _card_lines(content), as_json=as_json)
-    if not as_json:
-        calibrate = ("calibrate", bundle, "--data", _data_of(opened))
-        conclude(then=[calibrate if content["calibration"] is None else ("serve", bundle)])
+    calibrate = ("calibrate", bundle, "--data", _data_of(opened))
+    then = calibrate if content["calibration"] is None else ("serve", bundle)
+    _print(content, _card_lines(content), as_json, then)
 
 
 @app.command()
@@ -42,12 +41,10 @@ def verify(bundle: BundlePath, as_json: AsJson = False) -> None:
     lines = [f"{'WRONG' if fault else 'ok':<6} {name}" for name, fault in content["files"].items()]
     if content["opening"]:
         lines.append("WRONG  the files are right, but the bundle does not open")
-    _print(content, lines, as_json=as_json)
+    _print(content, lines, as_json, ("bundle", "inspect", bundle) if content["ok"] else ())
     if not content["ok"]:
         faults = (*content["files"].values(), content["opening"])
         raise BundleError("; ".join(filter(None, faults)))
-    if not as_json:
-        conclude(then=[("bundle", "inspect", bundle)])
 
 
 @app.command()
@@ -78,7 +75,7 @@ def diff(
     """Print what changed from bundle A to bundle B: classes, thresholds, metrics, files."""
     newer = open_bundle(b)
     content = difference(open_bundle(a), newer)
-    _print(content, _difference_lines(content), as_json=as_json)
+    _print(content, _difference_lines(content), as_json)
     if not as_json and not content["same"]:
         conclude(then=[("evaluate", b, "--data", _data_of(newer), "--baseline", a)])
 
@@ -102,13 +99,16 @@ def set_names(
     class_file = read_classes(file)
     named = name_classes(bundle, class_file.classes, class_file.thumbnails, source=str(file))
     content = _names_report(named, class_file)
-    _print(content, _names_lines(content), as_json=as_json)
-    if not as_json:
-        conclude(then=[("serve", bundle)])
+    _print(content, _names_lines(content), as_json, ("serve", bundle))
 
 
-def _print(content: Mapping[str, Any], lines: Iterable[str], *, as_json: bool) -> None:
+def _print(
+    content: object, lines: Iterable[str], as_json: bool, then: Sequence[str | Path] = ()
+) -> None:
+    """Print JSON, or lines and the next command."""
     typer.echo(json.dumps(content, ensure_ascii=False) if as_json else "\n".join(lines))
+    if then and not as_json:
+        conclude(then=[then])
 
 
 def _names_report(bundle: Bundle, class_file: ClassFile) -> dict[str, Any]:
@@ -179,15 +179,15 @@ def _calibration_lines(calibration: Mapping[str, Any] | None) -> Iterator[str]:
         yield _line(rule, spread, width=22)
         for point in points:
             if point["value"] in (*calibration["asked_k"], *calibration["asked_coverage"]):
-                threshold = "" if point["lambda_val"] is None else f"{point['lambda_val']:.6g}"
-                by_class = rule in RULES and RULES[rule].by_class
-                yield _point_line(point, "by class" if by_class else threshold)
+                yield _point_line(point, by_class=rule in RULES and RULES[rule].by_class)
 
 
-def _point_line(point: Mapping[str, Any], threshold: str) -> str:
+def _point_line(point: Mapping[str, Any], *, by_class: bool) -> str:
     hits = "not measured" if point["hit_rate"] is None else f"{point['hit_rate']:.4f}"
-    figures = f"  {point['value']:>6g}  mean size {point['size']:6.3f}  hit rate {hits}"
-    return f"{figures}  lambda {threshold}" if threshold else figures
+    line = f"  {point['value']:>6g}  mean size {point['size']:6.3f}  hit rate {hits}"
+    if point["lambda_val"] is None:
+        return line
+    return f"{line}  lambda {'by class' if by_class else format(point['lambda_val'], '.6g')}"
 
 
 def _plain_lines(name: str, content: Any) -> Iterator[str]:

@@ -18,9 +18,9 @@ from rich.table import Table
 from florilege.calibration.calibrate.calibrate import cautions
 from florilege.calibration.calibrate.evaluate import (
     Evaluated,
-    EvaluatedList,
     Evaluation,
     evaluate_outputs,
+    list_content,
     promised_points,
     requested_points,
 )
@@ -47,10 +47,6 @@ def summary(record: CalibrationRecord) -> dict[str, Any]:
     """What ``calibrate --json`` prints."""
     rejection, k, measured = record.rejection, record.default_k, record.measured
     names = ("head", "score_kind", "temperature")
-    lists = []
-    for each in record.lists:
-        results = _calibrated(requested_points(record, list_name=each.name))
-        lists.append(EvaluatedList(each, each.rows, results).to_plain("calibrate"))
     return {
         "calibration_id": record.calibration_id,
         **{name: getattr(record, name) for name in names},
@@ -72,18 +68,17 @@ def summary(record: CalibrationRecord) -> dict[str, Any]:
         else {name: getattr(rejection, name) for name in ("method", "threshold", "share")},
         "rules": _plain(requested_points(record)),
         "guaranteed": _plain(promised_points(record)),
-        "lists": lists,
+        "lists": [
+            list_content(each, each.rows, _plain(requested_points(record, list_name=each.name)))
+            for each in record.lists
+        ],
         "warnings": cautions(record),
     }
 
 
-def _calibrated(points: Iterable[OperatingPoint]) -> list[Evaluated]:
-    """Thresholds with their figures on the photos that chose them."""
-    return [Evaluated(point, point.row, {}) for point in points]
-
-
 def _plain(points: Iterable[OperatingPoint]) -> list[dict[str, Any]]:
-    return [each.to_plain("calibrate", each.point.rows) for each in _calibrated(points)]
+    """The JSON objects of thresholds, with their figures on the photos that chose them."""
+    return [Evaluated(each, each.row, {}).to_plain("calibrate", each.rows) for each in points]
 
 
 def calibration_tables(
@@ -223,12 +218,8 @@ def _figures_table(headings: Sequence[str], entries: Iterable[Plain]) -> Table:
     """A row for each JSON object; each heading is a key of :data:`CELLS` or of its ``shots``."""
     table = new_table(headings, words=("rule", "list"))
     for entry in entries:
-        table.add_row(
-            *(
-                CELLS[heading](entry) if heading in CELLS else _share(entry["shots"][heading])
-                for heading in headings
-            )
-        )
+        shots = {name: _share(rate) for name, rate in entry.get("shots", {}).items()}
+        table.add_row(*(shots.get(each) or CELLS[each](entry) for each in headings))
     return table
 
 
@@ -254,11 +245,6 @@ def _finite(content: object) -> object:
     if isinstance(content, list | tuple):
         return [_finite(entry) for entry in content]
     return None if isinstance(content, float) and isinf(content) else content
-
-
-def _lambda(entry: Plain) -> str:
-    by_class = RULES[entry["rule"]].by_class
-    return "by class" if by_class else threshold_text(entry["lambda_val"])
 
 
 def _brief(name: str) -> str:
@@ -289,7 +275,9 @@ CELLS: Mapping[str, Callable[[Plain], str]] = {
     "list": lambda entry: str(entry["list"]),
     "asked": lambda entry: f"{entry['k'] if 'k' in entry else entry['level']:g}",
     "photos": lambda entry: str(entry["images"]),
-    "lambda": _lambda,
+    "lambda": lambda entry: (
+        "by class" if RULES[entry["rule"]].by_class else threshold_text(entry["lambda_val"])
+    ),
     "size": lambda entry: _size(entry["mean_set_size"]),
     "hits": lambda entry: _share(entry["hit_rate"]),
     "95 %": lambda entry: _interval(entry["hit_rate_ci95"]),

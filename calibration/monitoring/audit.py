@@ -21,8 +21,6 @@ from florilege.feedback_store import open_feedback
 Interval = tuple[float, float]
 Row = Mapping[str, Any]
 
-HALVINGS = 60
-
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
@@ -73,11 +71,11 @@ def audit_file(path: str | Path, *, calibration_id: str | None = None) -> AuditR
     """
     try:
         rows, damaged = _read(Path(path))
-        requests = rows
-        if calibration_id is not None:
-            requests = [
-                row for row in rows if row.get("calibration_id", calibration_id) == calibration_id
-            ]
+        requests = [
+            row
+            for row in rows
+            if calibration_id in (None, row.get("calibration_id", calibration_id))
+        ]
         if not any(row.get("class_id") is not None for row in requests):
             raise ValueError(f"no request of this calibration is labelled in {len(rows)} rows")
         audits = _audit_rules(requests)
@@ -149,10 +147,6 @@ def clopper_pearson(hits: int, rows: int, *, level: float = 0.95) -> Interval:
 
     References:
         Clopper and Pearson, "The use of confidence or fiducial limits", 1934.
-
-    Example:
-        >>> [round(end, 4) for end in clopper_pearson(0, 10)]
-        [0.0, 0.3085]
     """
     _check(hits, rows, level)
     tail = (1 - level) / 2
@@ -173,10 +167,6 @@ def anytime_interval(hits: int, rows: int, *, level: float = 0.95) -> Interval:
     References:
         Robbins, "Statistical methods related to the law of the iterated logarithm", 1970;
         Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting", 2024.
-
-    Example:
-        >>> [round(end, 4) for end in anytime_interval(90, 100)]
-        [0.7717, 0.9712]
     """
     _check(hits, rows, level)
     misses = rows - hits
@@ -184,7 +174,8 @@ def anytime_interval(hits: int, rows: int, *, level: float = 0.95) -> Interval:
     limit = capital + log(1 - level)  # the log likelihood below which p is ruled out
 
     def is_inside(p: float) -> bool:
-        likelihood = (hits * log(p) if hits else 0.0) + (misses * _log1m(p) if misses else 0.0)
+        of_misses = log1p(-p) if p < 1 else -inf  # the middle of p and 1 may be rounded to 1
+        likelihood = (hits * log(p) if hits else 0.0) + (misses * of_misses if misses else 0.0)
         return likelihood > limit
 
     return _border(is_inside, hits / rows, 0.0), _border(is_inside, hits / rows, 1.0)
@@ -192,12 +183,9 @@ def anytime_interval(hits: int, rows: int, *, level: float = 0.95) -> Interval:
 
 def _border(is_inside: Callable[[float], bool], inside: float, outside: float) -> float:
     """The point between the two where ``is_inside`` becomes false, rounded outwards."""
-    for _ in range(HALVINGS):
+    for _ in range(60):  # halvings
         middle = (inside + outside) / 2
-        if is_inside(middle):
-            inside = middle
-        else:
-            outside = middle
+        inside, outside = (middle, outside) if is_inside(middle) else (inside, middle)
     return outside
 
 
@@ -208,10 +196,6 @@ def _upper(hits: int, rows: int, tail: float) -> float:
         return p < 1 and float(binomial(rows, p)[: hits + 1].sum()) > tail
 
     return _border(is_inside, hits / rows, 1.0)
-
-
-def _log1m(p: float) -> float:
-    return log1p(-p) if p < 1 else -inf  # the middle of p and 1 may be rounded to 1
 
 
 def _check(hits: int, rows: int, level: float) -> None:

@@ -39,9 +39,7 @@ class Capital:
     up to ``cluster_size`` rows, each gain is replaced by its root of that degree: by Hölder's
     inequality the product of a cluster's roots is at most 1 on average if each gain is.
 
-    Attributes:
-        rows: Rows played so far.
-        logs: Log of the capital of each player in the game, shape ``(players,)``.
+    ``rows`` were played so far, ``logs`` are of the capital of each player in the game.
     """
 
     def __init__(self, players: int, *, cluster_size: int = 1) -> None:
@@ -88,14 +86,10 @@ class MeanTest(Capital):
     Half of the players bet on a higher mean: each row multiplies their stakes by
     ``1 + s (x - high)``. The other half bet on a lower one: ``1 + s (low - x)``.
 
-    Args:
-        low: Lower end of the interval, at least 0.
-        high: Upper end of the interval, above 0.
-        largest: Larger values are clipped to this; above ``low``.
-        cluster_size: Largest number of rows that depend on one another, see :class:`Capital`.
+    Larger values than ``largest`` are clipped to it; ``cluster_size`` is that of :class:`Capital`.
 
     Raises:
-        ValueError: ``low``, ``high`` or ``largest`` is out of range.
+        ValueError: Not ``0 <= low <= high``, ``0 < high`` and ``low < largest``.
     """
 
     def __init__(self, *, low: float, high: float, largest: float, cluster_size: int = 1) -> None:
@@ -125,14 +119,11 @@ class DistributionTest(Capital):
     Under the hypothesis the rank of a value among all values before it, with ties broken at random,
     is uniform (a conformal p-value). Players bet on cosine waves of both signs in its density.
 
-    Args:
-        edges: Lower edges of the bins, ascending; lower values count for the first bin.
-        counts: Number of values in each bin, at least one in total.
-        seed: Seed of the random numbers that break ties.
-        cluster_size: Largest number of values that depend on one another, see :class:`Capital`.
+    ``edges`` are lower edges of the bins; lower values count for the first bin. ``counts`` are the
+    values in each. ``seed`` is of the random numbers that break ties.
 
     Raises:
-        ValueError: Edges and counts do not match, or all counts are 0.
+        ValueError: Edges do not ascend or do not match counts, or all counts are 0.
     """
 
     def __init__(

@@ -20,13 +20,8 @@ from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.sets import largest_set
 from florilege.errors import BundleError
 
-TOLERANCE_Z = 3.0
-"""Tolerated deviation from the record's figures, in standard errors of these."""
 STATE_VERSION = 2
-PHOTOS_A_PLANT = 4
-"""Up to this many photos of one plant may come in separate requests."""
-CLEAR_AFTER = 500
-"""An alarm ends after at least this many photos."""
+CLEAR_AFTER = 500  # an alarm ends after at least this many photos
 WATCHED = {
     "set_size": "sets are larger or smaller than they were on validation photos",
     "faint_photos": "more or fewer photos than on validation have no class above the threshold",
@@ -40,9 +35,8 @@ WATCHED = {
 class Expected:
     """Figures of sets and scores on validation photos.
 
-    A photo is faint if its best score is below ``faint_below``. This is the threshold, below which
-    sets are empty, or where every set holds its best class the closest lower edge of the record's
-    histogram.
+    A photo is faint if its best score is below ``faint_below``: the threshold, or where every set
+    holds its best class the closest lower edge of the record's histogram.
     """
 
     calibration_id: str  # the calibration of these figures
@@ -117,7 +111,7 @@ class Monitor:
     Args:
         expected: The expected figures, see :func:`expected_of`.
         alpha: Largest probability of a false alarm, split evenly over the watched quantities.
-        z: Tolerance in standard errors, above 0.
+        z: Tolerance in standard errors of the record's figures, above 0.
         seed: Seed of the random numbers that break ties between scores.
         cluster_size: The most photos of one plant that come one by one.
 
@@ -130,9 +124,9 @@ class Monitor:
         expected: Expected,
         *,
         alpha: float = 0.05,
-        z: float = TOLERANCE_Z,
+        z: float = 3.0,
         seed: int = 0,
-        cluster_size: int = PHOTOS_A_PLANT,
+        cluster_size: int = 4,
     ) -> None:
         if not 0 < alpha < 1 or not 0 < z < np.inf:
             raise ValueError(f"alpha must be in (0, 1) and z above 0, got {alpha} and {z}")

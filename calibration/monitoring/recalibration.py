@@ -1,9 +1,8 @@
 """Recalibrate a bundle on the score log of its server, with the approval of a person.
 
 The new record has the rules whose thresholds need no labels (``average_k`` with its guarantees,
-``balanced_average_k`` and ``top_k``), mean sizes, and histograms of sizes and scores. It lacks the
-coverage rules, all hit rates, the figures by training images, the thresholds of lists, and heads
-that do not serve. The next calibration on labelled photos restores all of these.
+``balanced_average_k`` and ``top_k``), mean sizes, and histograms of sizes and scores. The next
+calibration on labelled photos restores all else.
 """
 
 import hashlib

@@ -1,8 +1,7 @@
 """The score log: the logits of live photos as JSON Lines, in files of bounded total size.
 
-It is for recalibration on traffic, since a threshold for a mean set size needs no labels. It holds
-the logits of the served head, which give scores and energies bit for bit. It never holds a photo, a
-name, an id, an address or a time of a request.
+It is for recalibration on traffic. It holds the logits of the served head, which give scores bit
+for bit, and never a photo, a name, an id, an address or a time of a request.
 
 Each line is a request: ``network``, the hash of graph and preprocessing; ``head``; and ``logits``,
 the little-endian float32 numbers of each photo in base64. Files may be cut, joined and copied at
@@ -32,10 +31,8 @@ from florilege.models.bundle.bundle import MODEL, PREPROCESS, Bundle
 from florilege.models.runtime import Runtime
 
 NAME = "scores-*.jsonl"
-FILES = 16
-"""A full log has this many files; the oldest is deleted first."""
-COUNTS = 64
-"""How often a writer counts the bytes of all files while it writes ``max_bytes``."""
+FILES = 16  # of a full log; the oldest is deleted first
+COUNTS = 64  # how often a writer counts the bytes of all files while it writes ``max_bytes``
 PHOTOS_AT_ONCE = 512
 
 
@@ -137,27 +134,20 @@ class ScoreLogWriter:
 class ScoreLog:
     """A snapshot of the requests of one scorer, see :func:`open_score_log`.
 
-    The requests are copied to temporary files, so that no server can delete them during use and
-    memory does not grow with the traffic.
+    They are copied to temporary files: no server can delete them, and memory does not grow with the
+    traffic.
 
-    Attributes:
-        requests: Number of requests, by their number of photos.
-        repeated: Requests left out because an earlier one has the same logits: a photo counts once.
-        others: Requests left out because they are of another network or head.
-        damaged: Lines left out, such as the torn last line after a crash.
+    A request with the logits of an earlier one is left out: a photo counts once.
     """
 
     def __init__(self, scorer: Scorer, files: ExitStack) -> None:
-        self.scorer, self.requests = scorer, Counter[int]()
-        self.repeated = self.others = self.damaged = 0
+        self.scorer, self.requests = scorer, Counter[int]()  # requests by their number of photos
+        self.repeated = self.others = self.damaged = 0  # left out: of other networks, torn lines
         self._copies: dict[int, IO[bytes]] = {}
         self._files, self._seen = files, set[bytes]()
 
     def blocks(self, *, photos: int = 1) -> Iterator[NDArray[np.float32]]:
-        """Logits of the requests with this many photos, in the order of the files.
-
-        Blocks have the shape ``(requests, photos, classes)`` and hold about 512 photos.
-        """
+        """Logits of the requests with this many photos, ``(requests, photos, classes)``."""
         step, width = max(1, PHOTOS_AT_ONCE // photos), photos * self.scorer.classes * 4
         for start in range(0, self.requests[photos], step):
             self._copies[photos].seek(start * width)

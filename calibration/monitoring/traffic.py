@@ -1,10 +1,8 @@
 """Traffic: logged live requests, and new thresholds chosen on them.
 
-New thresholds for the same mean set sizes need no labels. They restore the mean set size on photos
-like the recent ones, but not the hit rate: with blurred photos they give sets of K classes with an
-equally low hit rate, and under label shift sets of K classes with a lower hit rate. So a person
-must check and approve the :class:`TrafficThresholds`, and earlier hit rates must not be shown with
-these thresholds.
+These need no labels. They restore the mean set size on photos like the recent ones, but not the hit
+rate: with blurred photos it stays low, and under label shift it falls. So a person must approve the
+:class:`TrafficThresholds`, and earlier hit rates must not be shown with them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -92,10 +90,8 @@ class Traffic:
 
         Promise: on the photos used, mean sizes are exactly those requested, up to ties. On new
         photos like these they are so up to a standard error of ``sd(size) / sqrt(rows)``. Photos of
-        something else that ``judge`` accepts count in the mean.
-
-        Args:
-            ks: Mean sizes; None for those last requested.
+        something else that ``judge`` accepts count in the mean. By default ``ks`` are those last
+        requested.
 
         Raises:
             ValueError: Fewer than 500 photos.
@@ -107,29 +103,30 @@ class Traffic:
                 f"{rows} photos are too few to choose thresholds ({left_out} left out): at least "
                 f"{FEWEST_REQUESTS} are needed"
             )
-        requested_ks = sorted(self.record.asked_k if ks is None else ks)
-        points = [self.record.point("average_k", k=k) for k in requested_ks]
-        old_sizes, largest_k = np.zeros(len(points), dtype=np.int64), max(requested_ks)
-        classes, min_size = self.record.classes, points[0].min_size
+        record, requested_ks = self.record, sorted(self.record.asked_k if ks is None else ks)
+        points = [record.point("average_k", k=k) for k in requested_ks]
+        old_sizes, largest_k = np.zeros(len(points), dtype=np.int64), requested_ks[-1]
+        classes, min_size = record.classes, points[0].min_size
         evidence = Evidence(rows=rows, classes=classes, max_average_k=largest_k, min_size=min_size)
         for scores in self.scores():
             old_sizes += [point.sets(scores).sum() for point in points]
             evidence.update(scores)
-        rules = [evidence.average_k(k) for k in requested_ks]
+        thresholds = list[_NewThreshold]()
+        for k, point, old_size in zip(requested_ks, points, old_sizes, strict=True):
+            rule = evidence.average_k(k)
+            new = _NewThreshold(
+                k=float(k),
+                old_lambda=point.lambda_val or 0.0,
+                old_size=float(old_size) / rows,
+                new_lambda=rule.lambda_val or 0.0,
+                new_size=rule.achieved or 0.0,
+            )
+            thresholds.append(new)
         return TrafficThresholds(
-            calibration_id=self.record.calibration_id,
+            calibration_id=record.calibration_id,
             rows=rows,
             left_out=left_out,
-            thresholds=tuple(
-                _NewThreshold(
-                    k=float(k),
-                    old_lambda=float(point.lambda_val or 0.0),
-                    old_size=float(size) / rows,
-                    new_lambda=float(rule.lambda_val or 0.0),
-                    new_size=float(rule.achieved or 0.0),
-                )
-                for k, point, size, rule in zip(requested_ks, points, old_sizes, rules, strict=True)
-            ),
+            thresholds=tuple(thresholds),
         )
 
     def _familiar(self, logits: NDArray[Any]) -> NDArray[np.bool_]:

@@ -24,11 +24,7 @@ SHOWN = ("value", "lambda_val", "size", "hit_rate")
 
 
 def card(bundle: Bundle) -> dict[str, Any]:
-    """An overview of a bundle.
-
-    Raises:
-        BundleError: One of its JSON files is damaged.
-    """
+    """An overview of a bundle; BundleError if one of its JSON files is damaged."""
     counts = bundle.classes.counts
     return {
         "name": bundle.manifest.name,
@@ -56,9 +52,8 @@ def card(bundle: Bundle) -> dict[str, Any]:
 def verification(path: Path) -> dict[str, Any]:
     """Whether a bundle is intact: ``files``, the fault of each file or None; ``opening``; ``ok``.
 
-    ``opening`` says why a bundle with intact files does not open; None if it does. This reads the
-    classes and the preprocessing, opens the network on the CPU and compares it with them. The
-    calibration, if there is one, must belong to the network.
+    ``opening`` says why a bundle with intact files does not open, None if it does: its network on
+    the CPU must fit the classes, the preprocessing and the calibration, if there is one.
 
     Raises:
         BundleError: ``bundle.json`` is missing, damaged or of a newer schema.
@@ -71,34 +66,23 @@ def verification(path: Path) -> dict[str, Any]:
 
 
 def difference(one: Bundle, other: Bundle) -> dict[str, Any]:
-    """The changes from ``one`` to ``other``: classes, thresholds, metrics, files.
-
-    Raises:
-        BundleError: A JSON file of either is damaged.
-    """
+    """The changes from ``one`` to ``other``; BundleError if a JSON file of either is damaged."""
+    metrics = [dict(_numbers(bundle.read_object(METRICS))) for bundle in (one, other)]
     return {
-        "a": _identity(one),
-        "b": _identity(other),
+        **{side: _identity(bundle) for side, bundle in (("a", one), ("b", other))},
         "same": one.sha256 == other.sha256,
         "classes": _class_changes(one, other),
         "heads": [dict(one.heads), dict(other.heads)],
         "preprocess_changed": one.preprocess != other.preprocess,
         "lambda": _changes("k", _average_k(one), _average_k(other)),
-        "metrics": [
-            change
-            for change in _changes("name", _metrics(one), _metrics(other))
-            if change["a"] != change["b"]
-        ],
+        "metrics": [each for each in _changes("name", *metrics) if each["a"] != each["b"]],
         "files": _file_changes(one.manifest.files, other.manifest.files),
     }
 
 
 def _identity(bundle: Bundle) -> dict[str, str]:
-    return {
-        "name": bundle.manifest.name,
-        "version": bundle.manifest.version,
-        "bundle_sha256": bundle.sha256,
-    }
+    manifest = bundle.manifest
+    return {"name": manifest.name, "version": manifest.version, "bundle_sha256": bundle.sha256}
 
 
 def _open(path: Path) -> None:
@@ -145,10 +129,8 @@ def _rules(record: CalibrationRecord) -> dict[str, list[dict[str, Any]]]:
     for key, table in record.served.items():
         if key.usual:
             name = f"{key.rule}, {key.guarantee}" if key.rule in points_by_rule else key.rule
-            columns = [getattr(table.columns, field) for field in SHOWN]
-            points_by_rule[name] = [
-                dict(zip(SHOWN, row, strict=True)) for row in zip(*columns, strict=True)
-            ]
+            rows = map(table.columns.row, range(len(table.columns.value)))
+            points_by_rule[name] = [{field: getattr(row, field) for field in SHOWN} for row in rows]
     return points_by_rule
 
 
@@ -175,10 +157,6 @@ def _average_k(bundle: Bundle) -> dict[float, float | None]:
         return {}
     record = parse_record(bundle)
     return {k: record.point("average_k", k=k).lambda_val for k in record.ks("average_k")}
-
-
-def _metrics(bundle: Bundle) -> dict[str, float]:
-    return dict(_numbers(_plain(bundle, METRICS)))
 
 
 def _numbers(value: Any, name: str = "") -> Iterator[tuple[str, float]]:

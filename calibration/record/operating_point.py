@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from florilege.calibration.fusion import fuse
 from florilege.calibration.guarantees import Guarantee
-from florilege.calibration.intervals import LEAST_COVERAGE_DELTA, least_coverage
+from florilege.calibration.intervals import least_coverage
 from florilege.calibration.record.origin import Origin
 from florilege.calibration.record.schema import ANSWERED, Row, Table
 from florilege.calibration.record.statement import statement
@@ -49,20 +49,15 @@ class Estimate:
 class OperatingPoint(SetRule):
     """A calibrated rule in use, with its figures and their origin.
 
-    Attributes:
-        table: The table of its threshold, with head, kind of score, number of photos and guarantee.
-        row: The threshold and its figures.
-        measured: The photos that the figures were measured on.
-        guaranteed: Whether the guarantee holds: none of the photos trained the network or chose its
-            checkpoint or head; with several photos, each group must also show a single plant.
-        candidates: Scores that were compared on the photos; None where unknown.
+    Its guarantee holds if none of the photos trained the network or chose its checkpoint or head;
+    with several photos, each group must also show a single plant.
     """
 
-    table: Table
-    row: Row
-    measured: Origin
-    guaranteed: bool
-    candidates: int | None = None
+    table: Table  # of its threshold, with head, kind of score, number of photos and guarantee
+    row: Row  # the threshold and its figures
+    measured: Origin  # the photos that the figures were measured on
+    guaranteed: bool  # whether its guarantee holds
+    candidates: int | None = None  # scores that were compared on the photos; None where unknown
 
     @property
     def delta(self) -> float | None:
@@ -92,7 +87,7 @@ class OperatingPoint(SetRule):
     @cached_property
     def estimates(self) -> dict[str, Estimate | None]:
         """The figures of an answer by their names there; None for those not measured."""
-        estimates = dict[str, Estimate | None]()
+        estimates, measured = dict[str, Estimate | None](), self.measured
         for name, figure in ANSWERED.items():
             value, (low, high) = self.row.with_interval(figure)
             estimates[name] = None
@@ -100,9 +95,9 @@ class OperatingPoint(SetRule):
                 estimates[name] = Estimate(
                     value=value,
                     ci95=(low, high),
-                    split=self.measured.split,
+                    split=measured.split,
                     rows=self.rows,
-                    selection_split=self.measured.selection_split,
+                    selection_split=measured.selection_split,
                 )
         return estimates
 
@@ -115,20 +110,12 @@ class OperatingPoint(SetRule):
         its checkpoint, have no labels, or show one plant several times.
         """
         measured, rate = self.measured, self.row.hit_rate
-        independent = measured.observations in (None, measured.rows)
-        is_mean_size = self.k is not None and self.lambda_val is not None
-        if (
-            not (is_mean_size and independent)
-            or self.table.images > 1
-            or self.guarantee is not None
-        ):
+        independent = measured.observations in (None, measured.rows) and self.table.images == 1
+        if self.k is None or self.lambda_val is None or self.guarantee or not independent:
             return None
         if rate is None or self.candidates is None or measured.chose_checkpoint is not False:
             return None
-        hits = round(rate * self.rows)
-        return least_coverage(
-            hits, self.rows, delta=LEAST_COVERAGE_DELTA, candidates=self.candidates
-        )
+        return least_coverage(round(rate * self.rows), self.rows, candidates=self.candidates)
 
     @property
     def statement(self) -> str:
@@ -136,10 +123,7 @@ class OperatingPoint(SetRule):
         return statement(self)
 
     def among(self, classes: NDArray[np.intp]) -> "OperatingPoint":
-        """The same threshold for the scores of some classes only, given by ascending indices.
-
-        It was not calibrated for these, so the mean size of sets differs.
-        """
+        """The same threshold, not calibrated for them, for the scores of some ascending classes."""
         arrays = (self.class_weights, self.class_thresholds)
         weights, thresholds = (None if each is None else each[classes] for each in arrays)
         return replace(self, class_weights=weights, class_thresholds=thresholds)
@@ -154,15 +138,10 @@ class OperatingPoint(SetRule):
         """One row of scores from all photos of a request, for :meth:`compare` and :meth:`sets`.
 
         For one photo these are :func:`florilege.calibration.scores.scores`, bit for bit. A
-        threshold for single photos also works with several: it is then compared with the mean of
-        their scores, for which it was not calibrated.
+        threshold for single photos is compared with the mean of the scores of several.
 
-        Args:
-            logits: Logits of the table's head, shape ``(photos, classes)``; photos in any order.
-            lift: What the place adds to the scaled logits, shape ``(classes,)``; None for nothing.
-
-        Returns:
-            float64, shape ``(classes,)``.
+        ``logits`` are those of the table's head, ``(photos, classes)``, photos in any order. The
+        place adds ``lift`` to them once they are scaled. It and the scores are ``(classes,)``.
 
         Raises:
             ValueError: A wrong shape, no photo, or logits that are NaN or +inf.

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from florilege.models.runtime import Precision, Runtime, RuntimeName
 
-TRAFFIC = "traffic"
-"""Name of the split of a calibration from a score log."""
+TRAFFIC = "traffic"  # name of the split of a calibration from a score log
 
 
 @dataclass(frozen=True, kw_only=True)

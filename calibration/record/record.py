@@ -7,7 +7,7 @@ import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -40,6 +40,11 @@ class _TableKey(NamedTuple):
     def usual(self) -> bool:
         """Whether it is for one photo, all classes and an unknown place."""
         return (self.images, self.list_name, self.place) == (1, None, None)
+
+
+def _key(rule: str, guarantee: Guarantee | None, *conditions: Any) -> _TableKey:
+    """The key of a table: without a guarantee, the usual one of the rule."""
+    return _TableKey(rule, guarantee or usual_guarantee(rule), *conditions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,13 +123,10 @@ class CalibrationRecord:
         """The tables of the served head, kind of score and temperature."""
         served = (self.head, self.score_kind, self.temperature)
         tables = dict[_TableKey, Table]()
-        for table in self.tables:
-            is_rule = table.rule in RULES
-            if is_rule and (table.head, table.score_kind, table.temperature) == served:
-                key = _TableKey(
-                    table.rule, table.guarantee, table.images, table.list_name, table.place
-                )
-                tables.setdefault(key, table)
+        for each in self.tables:
+            if each.rule in RULES and (each.head, each.score_kind, each.temperature) == served:
+                key = _TableKey(each.rule, each.guarantee, each.images, each.list_name, each.place)
+                tables.setdefault(key, each)
         return tables
 
     @property
@@ -160,7 +162,7 @@ class CalibrationRecord:
         place: PlaceKind | None = None,
     ) -> list[float]:
         """The calibrated values of K (coverages for a coverage rule), ascending."""
-        table = self._table(rule, guarantee, images, list_name, place)
+        table = self.served.get(_key(rule, guarantee, images, list_name, place))
         return [] if table is None else list(table.columns.value)
 
     def point(
@@ -179,42 +181,38 @@ class CalibrationRecord:
         Args:
             rule: A name in :data:`florilege.calibration.rules.RULES`.
             k: Requested size; by default :attr:`default_k`, or the first calibrated value.
-            coverage: Requested coverage, for the coverage rules; by default the first requested at
-                the calibration.
+            coverage: For the coverage rules; by default the first requested at the calibration.
             images: Photos of one plant in the request.
-            guarantee: The guarantee for new photos; by default the usual one of the rule: coverage
-                on average over calibrations (``mean``), and none for sizes.
+            guarantee: The guarantee for new photos; by default the usual one of the rule.
             list_name: The list whose classes are scored; None for all classes.
             place: What is known of the place of the photo.
 
         Raises:
             NotCalibrated: There is no such threshold; ``allowed`` holds the calibrated values.
         """
-        table = self._table(rule, guarantee, images, list_name, place)
+        key = _key(rule, guarantee, images, list_name, place)
+        table = self.served.get(key)
         conditions = "" if guarantee is None else f" with guarantee={guarantee}"
         conditions += "" if images == 1 else f" with {images} photos"
         conditions += "" if place is None else f" for photos with {place.replace('_', ' ')}"
         conditions += "" if list_name is None else f" for the list {list_name!r}"
         if table is None:
             raise NotCalibrated(f"rule {rule!r} is not calibrated{conditions}", allowed=[])
-        asks = RULES[rule].asks
-        value = self._requested_value(table, coverage if asks == "coverage" else k)
-        point = self._points.get(
-            (_TableKey(rule, table.guarantee, images, list_name, place), value)
-        )
+        asks, calibrated = RULES[rule].asks, table.columns.value
+        value = {"k": k, "coverage": coverage}[asks]
+        if value is None:
+            default = self.asked_coverage[0] if asks == "coverage" else self.default_k
+            value = default if default in calibrated else calibrated[0]
+        point = self._points.get((key, float(value)))
         if point is None:
             raise NotCalibrated(
                 f"{asks} = {value:g} is not calibrated for rule {rule!r}{conditions}",
-                allowed=list(table.columns.value),
+                allowed=list(calibrated),
             )
         return point
 
     def scores(self, logits: ArrayLike) -> NDArray[np.float64]:
-        """Scores of single photos from the logits of the served head, ``(rows, classes)``.
-
-        Raises:
-            ValueError: See :func:`florilege.calibration.scores.scores`.
-        """
+        """Scores of single photos from the logits of the served head, ``(rows, classes)``."""
         return scores(logits, self.score_kind, temperature=self.temperature)
 
     def compared(self, k: float) -> dict[tuple[str, ScoreKind, float], float]:
@@ -262,25 +260,6 @@ class CalibrationRecord:
     @cached_property
     def _lists(self) -> dict[str, CalibratedList]:
         return {each.name: each for each in self.lists}
-
-    def _table(
-        self,
-        rule: str,
-        guarantee: Guarantee | None,
-        images: int,
-        list_name: str | None,
-        place: PlaceKind | None,
-    ) -> Table | None:
-        promised = guarantee or usual_guarantee(rule)
-        return self.served.get(_TableKey(rule, promised, images, list_name, place))
-
-    def _requested_value(self, table: Table, value: float | None) -> float:
-        if value is not None:
-            return float(value)
-        by_coverage = RULES[table.rule].asks == "coverage"
-        default = self.asked_coverage[0] if by_coverage else self.default_k
-        values = table.columns.value
-        return default if default in values else float(values[0])
 
     @cached_property
     def _points(self) -> dict[tuple[_TableKey, float], OperatingPoint]:

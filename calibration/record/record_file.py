@@ -1,7 +1,6 @@
 """Read the calibration files of a bundle."""
 
 from collections.abc import Mapping
-from typing import Final
 
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.rejection.reference import Reference
@@ -18,15 +17,9 @@ from florilege.models.bundle.bundle import (
 from florilege.models.occurrences import Occurrences
 from florilege.models.runtime import RuntimeName
 
-CALIBRATIONS: Final[Mapping[RuntimeName, str]] = {
-    "onnxruntime": CALIBRATION,
-    "openvino": OPENVINO_CALIBRATION,
-}
-"""The file that holds the calibration for each runtime."""
-REFERENCES: Final[Mapping[RuntimeName, str]] = {
-    "onnxruntime": REFERENCE,
-    "openvino": OPENVINO_REFERENCE,
-}
+RuntimeFiles = Mapping[RuntimeName, str]
+CALIBRATIONS: RuntimeFiles = {"onnxruntime": CALIBRATION, "openvino": OPENVINO_CALIBRATION}
+REFERENCES: RuntimeFiles = {"onnxruntime": REFERENCE, "openvino": OPENVINO_REFERENCE}
 
 
 def calibrated_runtimes(bundle: Bundle) -> list[RuntimeName]:
@@ -35,11 +28,7 @@ def calibrated_runtimes(bundle: Bundle) -> list[RuntimeName]:
 
 
 def parse_record(bundle: Bundle, runtime: RuntimeName | None = None) -> CalibrationRecord:
-    """Read the calibration of a calibrated bundle, without checking that it is of its network.
-
-    Raises:
-        BundleError: The calibration is damaged, or of another schema.
-    """
+    """Read a calibration like :func:`read_record`, without checking that it is of the network."""
     name = CALIBRATIONS[runtime or calibrated_runtimes(bundle)[-1]]
     try:
         return CalibrationRecord.from_json(bundle.read(name))
@@ -55,8 +44,7 @@ def read_record(bundle: Bundle, runtime: RuntimeName | None = None) -> Calibrati
     """
     runtimes = calibrated_runtimes(bundle)
     if not runtimes or runtime not in (None, *runtimes):
-        flag = "" if runtime is None else f" --runtime {runtime}"
-        target = "" if runtime is None else f" for {runtime}"
+        flag, target = (f" --runtime {runtime}", f" for {runtime}") if runtime else ("", "")
         raise BundleError(
             f"{bundle.path} is not calibrated{target}: "
             f"run `florilege calibrate {bundle.path} --data DATA{flag}`"

@@ -21,14 +21,10 @@ Verb = Literal["calibrate", "evaluate"]
 
 
 def _figure(name: str, *ends: str, only: Verb | None = None, answer: str = "") -> Any:
-    """A field with a measured figure for commands and answers.
+    """A field with a measured figure, by its name in commands.
 
-    Args:
-        name: Its name in the output of commands.
-        ends: The fields with its 95 % interval.
-        only: The one command that prints it; both by default.
-        answer: Its name in the server's answers, for a figure with an interval; by default they
-            leave it out.
+    ``ends`` are the fields with its 95 % interval, ``only`` is the one command that prints it, and
+    ``answer`` its name in the server's answers, for a figure with an interval.
     """
     return field(metadata={"name": name, "ends": ends, "only": only, "answer": answer})
 
@@ -41,33 +37,21 @@ class Row:
     :func:`florilege.calibration.calibrate.threshold_tables.row_of`; the record
     (:class:`Columns`) and the commands (:meth:`figures`) follow. One with ``answer`` is also a
     field of ``SetInfo`` and ``Point`` in the schemas of the server.
-
-    Attributes:
-        value: The requested K or coverage.
-        lambda_val: The threshold; None for ``top_k``.
-        size: Mean set size, ``size_low`` and ``size_high`` its 95 % interval.
-        size_deviation: Standard deviation of the set size.
-        hit_rate: Share of sets with the true class, ``hit_low`` and ``hit_high`` its 95 % interval;
-            None where the photos have no labels.
-        macro_hit_rate: Mean over classes of the hit rate of each class.
-        empty_rate: Share of empty sets.
-        ties: Scores kept beyond the rank.
-        size_histogram: Sets in each bin, without trailing zeros.
     """
 
-    value: float
-    lambda_val: float | None
+    value: float  # the requested K or coverage
+    lambda_val: float | None  # the threshold; None for ``top_k``
     size: float = _figure("mean_set_size", "size_low", "size_high", answer="expected_size")
     size_low: float
     size_high: float
-    size_deviation: float
+    size_deviation: float  # standard deviation of the set size
     hit_rate: float | None = _figure("hit_rate", "hit_low", "hit_high", answer="hit_rate")
-    hit_low: float | None
+    hit_low: float | None  # None where the photos have no labels, as the hit rates
     hit_high: float | None
-    macro_hit_rate: float | None = _figure("macro_hit_rate", only="evaluate")
-    empty_rate: float = _figure("empty_rate")
-    ties: int = _figure("ties", only="calibrate")
-    size_histogram: tuple[int, ...]
+    macro_hit_rate: float | None = _figure("macro_hit_rate", only="evaluate")  # mean over classes
+    empty_rate: float = _figure("empty_rate")  # share of empty sets
+    ties: int = _figure("ties", only="calibrate")  # scores kept beyond the rank
+    size_histogram: tuple[int, ...]  # sets in each bin, without trailing zeros
 
     def figures(self, verb: Verb) -> dict[str, Any]:
         """The figures that a command prints, by name; intervals are named ``NAME_ci95``."""
@@ -108,11 +92,10 @@ class Columns(_Columns):  # type: ignore[misc]  # its fields are those of Row
         def __getattr__(self, name: str) -> tuple[Any, ...]: ...
 
     def __post_init__(self) -> None:
+        rows = len(self.value)
         for name, column in vars(self).items():
-            if len(column) != len(self.value):
-                raise ValueError(
-                    f"column {name} has {len(column)} entries, value has {len(self.value)}"
-                )
+            if len(column) != rows:
+                raise ValueError(f"column {name} has {len(column)} entries, value has {rows}")
 
     def row(self, index: int) -> Row:
         """The threshold at ``index``."""
@@ -198,10 +181,9 @@ class Table:
             raise ValueError(f"guarantee {self.guarantee!r} conflicts with delta {self.delta}")
         if (self.by_class is not None) != (self.rule in RULES and RULES[self.rule].by_class):
             raise ValueError(f"rule {self.rule!r} conflicts with by_class {self.by_class}")
-        if self.by_class is not None:
-            length = len(self.by_class.thresholds)
-            if length != len(self.columns.value):
-                raise ValueError(f"{length} thresholds by class for {self.columns.value}")
+        levels = 0 if self.by_class is None else len(self.by_class.thresholds)
+        if self.by_class is not None and levels != len(self.columns.value):
+            raise ValueError(f"{levels} thresholds by class for {self.columns.value}")
         check_temperature(self.temperature)
         if (self.made_from is None) != (self.images == 1):
             raise ValueError(f"images {self.images} conflicts with made_from {self.made_from!r}")

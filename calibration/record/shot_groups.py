@@ -43,21 +43,11 @@ def measure_by_shots(
 ) -> tuple[ShotGroup, ...]:
     """Measure the groups ``few``, ``medium`` and ``many``, without those that have no photo.
 
-    Args:
-        sizes: Set size of each photo, shape ``(rows,)``, as that of ``labels`` and ``plants``.
-        hits: Whether its set holds the true class, bool, shape ``(rows,)``.
-        labels: True class indices.
-        class_counts: Training images per class, shape ``(classes,)``.
-        largest: The most classes that a set can hold, by default all.
-        plants: Plant of each photo; None where photos are independent.
+    ``sizes``, ``hits``, ``labels`` and ``plants`` have the shape ``(rows,)``, ``class_counts``, the
+    training images per class, ``(classes,)``. A set can hold ``largest`` classes, by default all.
 
     Raises:
         ValueError: The shapes differ.
-
-    Example:
-        >>> groups = measure_by_shots([2, 4, 6], [True, True, False], [0, 1, 1], [500, 5])
-        >>> [(group.name, group.rows, group.mean_size, group.hit_rate) for group in groups]
-        [('few', 2, 5.0, 0.5), ('many', 1, 2.0, 1.0)]
     """
     counts = as_counts(class_counts)
     truth = as_labels(labels, rows=np.size(labels), classes=counts.size)

@@ -6,9 +6,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from florilege.calibration.conformal import promised_coverage
 from florilege.calibration.record.origin import TRAFFIC, Origin
 from florilege.calibration.rules import RULES
-from florilege.calibration.rules.class_conditional import promised_coverage
 
 if TYPE_CHECKING:
     from florilege.calibration.record.operating_point import OperatingPoint
@@ -27,13 +27,8 @@ def statement(
     """Describe in plain words the sets of this rule on photos like those of the split.
 
     All figures are measured. The sentence states a guarantee only if the photos neither trained nor
-    chose the network.
-
-    Args:
-        point: The rule and its threshold.
-        languages: Language tags such as ``fr-CH``, the preferred one first. The first one in
-            `PHRASES` is used, by default English.
-        empty: Whether to add that the set is empty.
+    chose the network. Its language is the first of ``languages``, tags such as ``fr-CH``, that
+    `PHRASES` has, by default English; ``empty`` adds that the set is empty.
     """
     bases = (tag.lower().partition("-")[0] for tag in languages)
     language = next((base for base in bases if base in PHRASES), "en")
@@ -47,16 +42,18 @@ def _sentences(point: "OperatingPoint", language: str) -> str:
     measured = words["whole"].format(
         measured=_measured_on(point, words), held=_size(point, words), truth=_hits(point, words)
     )
-    return f"{measured}{_least(point, words)}{_promise(point, words)}"
+    least = point.least_coverage
+    if least:
+        measured += " " + words["least"].format(share=_percent(least, words))
+    return measured + _promise(point, words)
 
 
 def _size(point: "OperatingPoint", words: Phrases) -> str:
-    row = point.row
+    row, candidates = point.row, _candidates(point.row.size, words)
     if point.top_k is not None:
         size = _number(f"{row.size:.0f}", words)
-        return words["each_holds"].format(size=size, candidates=_candidates(row.size, words))
+        return words["each_holds"].format(size=size, candidates=candidates)
     size, low, high = (_number(f"{x:.2f}", words) for x in (row.size, row.size_low, row.size_high))
-    candidates = _candidates(row.size, words)
     return words["holds"].format(size=size, candidates=candidates, low=low, high=high)
 
 
@@ -66,11 +63,6 @@ def _hits(point: "OperatingPoint", words: Phrases) -> str:
         return words["not_known"]
     share, low, high = (_percent(x, words) for x in (hits.value, *hits.ci95))
     return words["hits"].format(share=share, low=low, high=high)
-
-
-def _least(point: "OperatingPoint", words: Phrases) -> str:
-    least = point.least_coverage
-    return " " + words["least"].format(share=_percent(least, words)) if least else ""
 
 
 def _measured_on(point: "OperatingPoint", words: Phrases) -> str:

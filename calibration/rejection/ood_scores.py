@@ -1,8 +1,8 @@
 """Familiarity scores, which detect out-of-distribution photos.
 
 Higher is more familiar. :func:`generalised_entropy` needs only the logits of a photo. ``combined``
-also needs its features, the input of the last layer, and those of some training photos (see
-:mod:`florilege.calibration.rejection.reference`); it detects more of these photos.
+also needs its features, the input of the last layer, and those of some training photos; it detects
+more of these photos.
 """
 
 from fractions import Fraction
@@ -18,8 +18,7 @@ Floats = NDArray[np.float64]
 
 LOGITS_METHOD = "generalised_entropy"
 COMBINED = "combined"
-DEFAULT_SHARE = 0.01
-"""Share of validation photos that are suspect."""
+DEFAULT_SHARE = 0.01  # share of validation photos that are suspect
 ENTROPY_POWER = 0.1
 ENTROPY_CLASSES = 100
 _ROUNDING = 1e-12  # of sums of weights
@@ -49,23 +48,18 @@ def suspect_threshold(familiarity: ArrayLike, share: float = DEFAULT_SHARE) -> f
     if no familiarities tie at the threshold. A new photo drawn like them is suspect with a
     probability of at most ``(floor(share n) + 1) / (n + 1)``, over validation and photo together.
 
-    Args:
-        familiarity: Familiarity of validation photos, shape ``(rows,)``, at least one, no NaN.
-        share: In [0, 1).
+    ``familiarity`` is that of validation photos, shape ``(rows,)``.
 
     Raises:
-        ValueError: No row, a NaN, or ``share`` out of range.
-
-    Example:
-        >>> suspect_threshold([0.1, 0.5, 0.9, 0.7], 0.25)
-        0.5
+        ValueError: No row, a NaN, or ``share`` outside [0, 1).
     """
     values = np.asarray(familiarity, dtype=np.float64)
     if values.ndim != 1 or not values.size or np.isnan(values).any():
         raise ValueError(
             f"familiarity must be one number per row and no NaN, got shape {values.shape}"
         )
-    check_share(share)
+    if not 0 <= share < 1:
+        raise ValueError(f"share must be in [0, 1), got {share}")
     rank = floor(as_fraction(share) * Fraction(values.size))
     return float(np.partition(values, rank)[rank])
 
@@ -81,17 +75,10 @@ def unseen_threshold(familiarity: ArrayLike, labels: ArrayLike, coverage: float)
         familiarity: Of calibration photos, each compared with the *other* classes alone, shape
             ``(rows,)``, no NaN.
         labels: Their classes, int64 ``(rows,)``; each class counts alike.
-        coverage: In (0, 1).
-
-    Returns:
-        The threshold, or None for fewer than ``coverage / (1 - coverage)`` classes.
+        coverage: In (0, 1); None is returned for fewer than ``coverage / (1 - coverage)`` classes.
 
     References:
         Lee, Barber and Willett, "Distribution-free inference with hierarchical data", 2023.
-
-    Example:
-        >>> unseen_threshold([0.1, 0.5, 0.9, 0.7], [0, 0, 1, 1], 0.5)
-        0.7
     """
     values = np.asarray(familiarity, dtype=np.float64)
     _, classes, photos = np.unique(labels, return_inverse=True, return_counts=True)
@@ -99,9 +86,3 @@ def unseen_threshold(familiarity: ArrayLike, labels: ArrayLike, coverage: float)
     order = np.argsort(values, kind="stable")
     place = int(np.searchsorted(np.cumsum(weights[order]), coverage - _ROUNDING))
     return None if place == values.size else float(values[order[place]])
-
-
-def check_share(share: float) -> None:
-    """Raise a ``ValueError`` unless ``0 <= share < 1``."""
-    if not 0 <= share < 1:
-        raise ValueError(f"share must be in [0, 1), got {share}")

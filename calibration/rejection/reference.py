@@ -1,8 +1,7 @@
 """The reference that a photo's features are compared with: features of training photos.
 
 Features are split into a part along a few axes, the principal directions of training photos, and
-the residual. This gives two numbers, both higher for more familiar photos: the cosine to the
-nearest training photo along the axes, and minus the length of the residual.
+the residual. This gives the two numbers of :meth:`Reference.compare`.
 """
 
 import hashlib
@@ -15,12 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
 
-MOST_AXES = 128
-"""There are at most half as many axes as features."""
-MOST_FOR_AXES = 1000
-"""The axes are computed from this many photos; more change little and take long."""
-LEAST_USE = 1e-9
-"""Least eigenvalue of an axis, as a share of the largest; smaller ones may be rounding errors."""
+MOST_AXES = 128  # there are at most half as many axes as features
+MOST_FOR_AXES = 1000  # photos that the axes are computed from; more change little and take long
+LEAST_USE = 1e-9  # eigenvalue of an axis, as a share of the largest; less may be a rounding error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,19 +27,13 @@ class Reference:
     blocks agrees with serving one by one. Use is thread-safe: products are computed row by row,
     for which linear algebra libraries start no threads of their own.
 
-    Attributes:
-        axes: Orthogonal unit vectors, float32 ``(axes, dimensions)``.
-        directions: Unit vectors of the photos along the axes, float32 ``(photos, axes)``, rounded
-            to half precision.
-        labels: Classes of the photos, int64 ``(photos,)``; known only while calibrating.
-
     Raises:
         ValueError: The shapes do not match, there is no photo, or a number is not finite.
     """
 
-    axes: Singles
-    directions: Singles
-    labels: NDArray[np.int64] | None = field(default=None, compare=False)
+    axes: Singles  # orthogonal unit vectors, (axes, dimensions)
+    directions: Singles  # unit vectors of the photos, (photos, axes), rounded to half precision
+    labels: NDArray[np.int64] | None = field(default=None, compare=False)  # while calibrating
 
     def __post_init__(self) -> None:
         if self.axes.ndim != 2 or self.directions.shape != (len(self.directions), len(self.axes)):
@@ -79,10 +69,8 @@ class Reference:
         """Two numbers for each photo, each of shape ``(rows,)``, higher for the more familiar.
 
         The first is the cosine to the nearest photo of the reference, 0 for features that are all
-        zero. The second is minus the length of the residual.
-
-        Args:
-            features: Shape ``(rows, dimensions)``.
+        zero. The second is minus the length of the residual. ``features`` have shape
+        ``(rows, dimensions)``.
 
         Raises:
             ValueError: A wrong shape, or a number that is not finite.
@@ -101,12 +89,8 @@ class Reference:
     def nearest_of_others(self, features: ArrayLike, labels: NDArray[np.int64]) -> Floats | None:
         """The first number of :meth:`compare`, had training not had the photo's own class.
 
-        Args:
-            features: Shape ``(rows, dimensions)``.
-            labels: Classes of the rows, int64 ``(rows,)``.
-
-        Returns:
-            Shape ``(rows,)``; None without ``labels`` of two classes.
+        ``features`` have shape ``(rows, dimensions)``, ``labels`` and the result ``(rows,)``. None
+        if the photos of the reference are not of two known classes.
         """
         if self.labels is None or np.unique(self.labels).size < 2:
             return None

@@ -107,10 +107,8 @@ class RejectionRule:
         ``combined`` sums the columns of :func:`parts`, standardised by the calibration photos: 0 is
         an ordinary photo.
 
-        Args:
-            logits: Logits of :attr:`head`, shape ``(photos, classes)``.
-            features: Shape ``(photos, dimensions)``, if needed.
-            reference: The reference of the features, if needed.
+        ``logits`` are those of :attr:`head`, ``(photos, classes)``, ``features`` have the shape
+        ``(photos, dimensions)``.
 
         Raises:
             ValueError: A wrong shape, logits that are NaN or +inf, or missing features.
@@ -119,9 +117,8 @@ class RejectionRule:
             return generalised_entropy(logits, self.score_kind)
         if features is None or reference is None:
             raise ValueError(f"{self.method} needs features and a reference")
-        return _combined(
-            parts(logits, self.score_kind, features, reference), self.centres, self.scales
-        )
+        columns = parts(logits, self.score_kind, features, reference)
+        return _combined(columns, self.centres, self.scales)
 
     def verdict(
         self,
@@ -136,8 +133,6 @@ class RejectionRule:
         ``combined``, whose scales come from the same photos, up to terms that vanish as
         ``rows`` grows. A request with several photos is suspect only if all of them are, so no more
         often than one photo.
-
-        Arguments are those of :meth:`familiarity`, for the photos of one request.
 
         Raises:
             ValueError: As :meth:`familiarity`, or there is no photo.
@@ -157,16 +152,9 @@ class RejectionRule:
         """Whether the set of a request contains "none of these".
 
         Promise: for a class that is exchangeable with those of the calibration, but unknown to the
-        network, it does so with a probability of at least ``coverage``, up to the one class more
-        that such a photo is compared with. The least familiar of several photos counts.
-
-        Args:
-            features: Of the photos, shape ``(photos, dimensions)``.
-            reference: The reference of the features.
-            coverage: One of :attr:`unseen`, by default the first.
-
-        Returns:
-            None where it is not calibrated.
+        network, it does so with a probability of at least ``coverage``, one of :attr:`unseen` or by
+        default the first, up to the one class more that such a photo is compared with. The least
+        familiar of several photos counts. None where it is not calibrated.
         """
         thresholds = [each for each in self.unseen if coverage in (None, each.coverage)]
         if not thresholds or features is None or reference is None:
@@ -181,16 +169,13 @@ def fit_unseen(
 
     The cosines have shape ``(rows,)``: to the nearest training photo of another class, and of any.
     """
-    thresholds = [(each, unseen_threshold(nearest_of_others, labels, each)) for each in coverages]
-    return tuple(
-        UnseenThreshold(
-            coverage=coverage,
-            threshold=threshold,
-            known_share=float((nearest <= threshold).mean()),
-        )
-        for coverage, threshold in thresholds
-        if threshold is not None
-    )
+    unseen = list[UnseenThreshold]()
+    for coverage in coverages:
+        limit = unseen_threshold(nearest_of_others, labels, coverage)
+        if limit is not None:
+            share = float((nearest <= limit).mean())
+            unseen.append(UnseenThreshold(coverage=coverage, threshold=limit, known_share=share))
+    return tuple(unseen)
 
 
 def parts(
@@ -217,14 +202,13 @@ def fit_rejection(
     """Fit the rule that makes ``share`` of the calibration photos suspect.
 
     ``familiarity`` has shape ``(rows, columns)``: one column from logits alone, or those of
-    :func:`parts`. Other arguments are those of :class:`RejectionRule`.
+    :func:`parts`.
     """
     rejection = partial(
         RejectionRule, share=share, rows=len(familiarity), head=head, score_kind=score_kind
     )
-    by_logits = rejection(
-        method=LOGITS_METHOD, threshold=suspect_threshold(familiarity[:, -1], share)
-    )
+    threshold = suspect_threshold(familiarity[:, -1], share)
+    by_logits = rejection(method=LOGITS_METHOD, threshold=threshold)
     if familiarity.shape[1] == 1:
         return by_logits
     centres, scales = familiarity.mean(axis=0), familiarity.std(axis=0)

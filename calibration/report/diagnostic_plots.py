@@ -26,8 +26,7 @@ from florilege.calibration.report.plot_style import (
     panel,
 )
 
-MOST_BARS = 16
-"""The most bars of exact sizes. Sizes beyond these, or beyond the 99th percentile, share a bar."""
+MOST_BARS = 16  # of exact sizes; sizes beyond these, or beyond the 99th percentile, share a bar
 _LINES: Final = ((RUST, "o", "-"), (BLUE, "s", "--"), (GREEN, "^", "-."))
 
 
@@ -42,10 +41,7 @@ class _Bars(NamedTuple):
 def accuracy_over_k(
     average_k: Sequence[Row], top_k: Sequence[Row], baselines: Mapping[str, Sequence[float]]
 ) -> Figure:
-    """Hit rates over K with 95 % intervals; ``baselines`` without a network are grey.
-
-    A baseline has a hit rate for each K of ``top_k``.
-    """
+    """Hit rates over K with 95 % intervals; grey ``baselines`` without a network, by ``top_k``."""
     figure, axes = panel("K, classes in a set", "sets with the right class")
     ks = [row.value for row in average_k]
     axes.fill_between(ks, _column(average_k, "hit_low"), _column(average_k, "hit_high"),
@@ -58,10 +54,8 @@ def accuracy_over_k(
                   linewidth=1, label="exactly K, the K best")  # fmt: skip
     for (name, values), style in zip(baselines.items(), ("--", ":"), strict=False):
         axes.plot(fixed, values, color=GREY, linestyle=style, label=name)
-    _percent_axis(axes)
     _k_axis(axes, ks)
-    _legend(figure)
-    return figure
+    return _finish(figure, axes)
 
 
 @mpl.rc_context(STYLE)
@@ -80,12 +74,7 @@ def sizes_achieved(average_k: Sequence[Row]) -> Figure:
 
 
 def size_bars(sizes: Ints) -> _Bars:
-    """A bar for each size, and one for all sizes beyond the 99th percentile.
-
-    Example:
-        >>> size_bars(np.array([1, 1, 3])).names
-        ('1', '2', '3')
-    """
+    """A bar for each size, and one for all sizes beyond the 99th percentile."""
     first = int(min(1, sizes.min()))
     last = int(min(np.quantile(sizes, 0.99, method="inverted_cdf"), first + MOST_BARS - 1))
     names = [str(size) for size in range(first, last + 1)]
@@ -104,9 +93,7 @@ def sizes_of_hits(bars: _Bars, hits: Bools) -> Figure:
     axes.bar(positions, wrong, 0.8, bottom=right, color=PAPER, edgecolor=RUST, hatch="////",
              linewidth=0.8, label="it is not")  # fmt: skip
     _name_bars(axes, bars)
-    _percent_axis(axes)
-    _legend(figure)
-    return figure
+    return _finish(figure, axes)
 
 
 @mpl.rc_context(STYLE)
@@ -119,9 +106,7 @@ def hits_of_sizes(bars: _Bars, hits: Bools, plants: Ints | None = None) -> Figur
     axes.axhline(hits.mean(), color=INK, linewidth=1, linestyle=":", label="all photos")
     _name_bars(axes, bars)
     axes.set_ylim(0, 1.05)
-    _percent_axis(axes)
-    _legend(figure)
-    return figure
+    return _finish(figure, axes)
 
 
 @mpl.rc_context(STYLE)
@@ -133,9 +118,7 @@ def sizes_of_groups(bars: _Bars, groups: Mapping[str, Bools]) -> Figure:
         axes.plot(shares, color=colour, marker=marker, markersize=4, linestyle=line, label=name)
     _name_bars(axes, bars)
     axes.set_ylim(bottom=0)
-    _percent_axis(axes)
-    _legend(figure, columns=3)
-    return figure
+    return _finish(figure, axes, columns=3)
 
 
 @mpl.rc_context(STYLE)
@@ -153,14 +136,11 @@ def reliability(best: Reliability, every: Reliability) -> Figure:
     axes.plot(every.mean_scores[filled], every.hits[filled] / every.counts[filled], color=BLUE,
               linestyle="none", marker="s", fillstyle="none", markersize=8,
               label="scores of all classes")  # fmt: skip
-    effective = best.counts.astype(np.float64) if best.effective is None else best.effective
-    _plot_rates(axes, best.mean_scores, best.hits, best.counts, effective,
+    _plot_rates(axes, best.mean_scores, best.hits, best.counts, best.effective,
                 label="best score of a photo")  # fmt: skip
     axes.set_xlim(-0.02, 1.02)
     axes.set_ylim(-0.05, 1.05)
-    _percent_axis(axes)
-    _legend(figure)
-    return figure
+    return _finish(figure, axes)
 
 
 def _plot_rates(
@@ -172,18 +152,12 @@ def _plot_rates(
     *,
     label: str | None = None,
 ) -> None:
-    """Plot hit rates with 95 % intervals where ``counts`` are above 0.
-
-    ``effective`` are the effective sample sizes of the ``counts``.
-    """
+    """Hit rates with 95 % intervals where ``counts`` of ``effective`` sizes are above 0."""
     filled = counts > 0
     rates = hits[filled] / counts[filled]
     columns = (each[filled].tolist() for each in (hits, counts, effective))
-    intervals = [
-        wilson(hit, count, effective=rows) for hit, count, rows in zip(*columns, strict=True)
-    ]
-    ends = np.array(intervals).reshape(-1, 2)
-    errors = np.abs(ends.T - rates)
+    ends = [wilson(hit, count, effective=rows) for hit, count, rows in zip(*columns, strict=True)]
+    errors = np.abs(np.array(ends).reshape(-1, 2).T - rates)
     axes.errorbar(positions[filled], rates, errors, color=GREEN, marker="o", markersize=4,
                   capsize=2, elinewidth=1, linewidth=1.2, label=label)  # fmt: skip
 
@@ -211,16 +185,14 @@ def _k_axis(axes: Axes, ks: Sequence[float]) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(10, integer=True))
 
 
-def _percent_axis(axes: Axes) -> None:
+def _finish(figure: Figure, axes: Axes, *, columns: int = 2) -> Figure:
+    """The figure with an axis in per cent, and a legend above the axes, where it hides nothing."""
     low, high = axes.get_ylim()
     axes.set_ylim(max(low, -0.05), min(high, 1.05))
     axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_formatter(lambda share, _: f"{share * 100:.4g} %")
-
-
-def _legend(figure: Figure, *, columns: int = 2) -> None:
-    """Put the legend above the axes, where it hides nothing."""
     figure.legend(loc="outside upper left", ncols=columns, fontsize=9, borderaxespad=0.2)
+    return figure
 
 
 def _column(rows: Sequence[Row], name: str) -> NDArray[np.float64]:

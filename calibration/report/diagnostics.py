@@ -19,11 +19,8 @@ from florilege.progress import progress
 Floats = NDArray[np.float64]
 
 SCORE_BINS = 10
-"""Scores are counted in bins of a tenth."""
-MOST_LARGE = 12
-"""Number of photos with the largest sets to show."""
-MOST_MEMBERS = 12
-"""Larger sets only count pairs of this many best classes, which bounds time and memory."""
+MOST_LARGE = 12  # photos with the largest sets to show
+MOST_MEMBERS = 12  # larger sets count pairs of these best classes: this bounds time and memory
 MOST_PAIRS = 12
 SHOWN_MEMBERS = 5
 
@@ -35,7 +32,7 @@ class Reliability:
     counts: Ints  # scores in each bin
     mean_scores: Floats  # their mean; NaN in an empty bin
     hits: Ints  # how many of them are of the true class
-    effective: Floats | None = None  # effective sample sizes; None without plants
+    effective: Floats  # effective sample sizes of the counts
 
     @property
     def gap(self) -> float:
@@ -106,26 +103,21 @@ def diagnose(record: CalibrationRecord, outputs: SplitOutputs) -> Diagnostics:
                 pairs.append(members[first] * record.classes + members[second])
                 labels_of_pairs.append(np.full(first.size, label))
             advance(len(labels))
-    watched_sizes, watched_hits = measurement.row_by_row()  # (rows, 1)
-    figures = [
-        row_of(measurement, index, k, record.score_kind) for index, (_, k) in enumerate(rules)
-    ]
+    sizes, hits = measurement.row_by_row()  # (rows, 1)
+    kind = record.score_kind
+    figures = [row_of(measurement, index, k, kind) for index, (_, k) in enumerate(rules)]
     best_score, is_true = np.concatenate(best_scores), np.concatenate(best_true)
-    effective = None
-    if plants is not None:
-        effective = effective_by(_bins(best_score), is_true, plants, groups=SCORE_BINS)
+    effective = effective_by(_bins(best_score), is_true, plants, groups=SCORE_BINS)
     return Diagnostics(
         average_k=tuple(figures[: len(ks)]),
         top_k=tuple(figures[len(ks) :]),
         k=point.k,
-        sizes=watched_sizes[:, 0],
-        hits=watched_hits[:, 0],
+        sizes=sizes[:, 0],
+        hits=hits[:, 0],
         best_scores=_reliability(_binned(best_score, is_true), effective),
         all_scores=_reliability(binned),
-        pairs=_most_common(
-            np.concatenate(pairs), np.concatenate(labels_of_pairs), classes=record.classes
-        ),
-        largest=tuple(_largest(point, record, outputs, watched_sizes[:, 0])),
+        pairs=_most_common(np.concatenate(pairs), np.concatenate(labels_of_pairs), record.classes),
+        largest=tuple(_largest(point, record, outputs, sizes[:, 0])),
     )
 
 
@@ -135,8 +127,7 @@ def _bins(scores: Floats) -> Ints:
 
 def _binned(scores: Floats, true: Bools) -> Floats:
     """Number of scores in each bin, their sum, and how many are of the true class, (3, bins)."""
-    bins = _bins(scores)
-    weights = (None, scores, true)
+    bins, weights = _bins(scores), (None, scores, true)
     return np.stack([np.bincount(bins, each, minlength=SCORE_BINS) for each in weights])
 
 
@@ -148,7 +139,7 @@ def _reliability(binned: Floats, effective: Floats | None = None) -> Reliability
         counts=counts.astype(np.int64),
         mean_scores=means,
         hits=hits.astype(np.int64),
-        effective=effective,
+        effective=counts if effective is None else effective,
     )
 
 
@@ -162,7 +153,7 @@ def _best_members(point: OperatingPoint, scores: Floats) -> Iterator[Ints]:
         yield members
 
 
-def _most_common(pairs: Ints, labels: Ints, *, classes: int) -> tuple[_Pair, ...]:
+def _most_common(pairs: Ints, labels: Ints, classes: int) -> tuple[_Pair, ...]:
     """The pairs in the most sets, the first classes among equal ones.
 
     A pair of classes is the number ``first * classes + second``; ``labels`` are of its photos.
@@ -170,13 +161,11 @@ def _most_common(pairs: Ints, labels: Ints, *, classes: int) -> tuple[_Pair, ...
     keys, places, counts = np.unique(pairs, return_inverse=True, return_counts=True)
     both = np.stack(np.divmod(keys, classes))  # (2, pairs)
     true = [np.bincount(places[labels == side[places]], minlength=keys.size) for side in both]
+    order = np.argsort(-counts, kind="stable")[:MOST_PAIRS]
+    columns = (each[order].tolist() for each in (*both, counts, *true))
     return tuple(
-        _Pair(
-            classes=(int(both[0, place]), int(both[1, place])),
-            sets=int(counts[place]),
-            true=(int(true[0][place]), int(true[1][place])),
-        )
-        for place in np.argsort(-counts, kind="stable")[:MOST_PAIRS].tolist()
+        _Pair(classes=(first, second), sets=sets, true=(of_first, of_second))
+        for first, second, sets, of_first, of_second in zip(*columns, strict=True)
     )
 
 
@@ -184,8 +173,7 @@ def _largest(
     point: OperatingPoint, record: CalibrationRecord, outputs: SplitOutputs, sizes: Ints
 ) -> Iterator[LargeSet]:
     rows = np.argsort(-sizes, kind="stable")[:MOST_LARGE]
-    rows = rows[sizes[rows] > 1]
-    for row in rows:
+    for row in rows[sizes[rows] > 1]:
         scores = record.scores(outputs.rows(record.head, row[np.newaxis]))
         inside = point.sets(scores)[0]
         order = np.argsort(-point.rank_by(scores)[0], kind="stable")

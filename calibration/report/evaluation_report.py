@@ -41,19 +41,11 @@ class _ReportContent(NamedTuple):
     """The content of all sections of the page."""
 
     measured: BundleOutputs
+    record: CalibrationRecord
+    labels: Ints  # true class indices, (rows,)
     evaluation: Evaluation
     diagnostics: Diagnostics
     baseline: Diagnostics | None
-
-    @property
-    def record(self) -> CalibrationRecord:
-        """The calibration of the bundle."""
-        return self.measured.record
-
-    @property
-    def labels(self) -> Ints:
-        """True class indices, ``(rows,)``."""
-        return self.measured.outputs.labels
 
     @property
     def row(self) -> Row:
@@ -68,8 +60,9 @@ def evaluation_report(
 
     ``baseline`` are the diagnostics of the bundle to compare with, on the same photos.
     """
-    diagnostics = diagnose(measured.record, measured.outputs)
-    content = _ReportContent(measured, evaluation, diagnostics, baseline)
+    _, record, outputs, _ = measured
+    diagnostics = diagnose(record, outputs)
+    content = _ReportContent(measured, record, outputs.labels, evaluation, diagnostics, baseline)
     parts = {name: list(parts_of(content)) for name, parts_of in SECTIONS.items()}
     title = f"{evaluation.bundle} on {evaluation.rows:,} photos of {evaluation.split}"
     return page(title, (section(name, *each) for name, each in parts.items() if each))
@@ -112,18 +105,16 @@ def _over_k(content: _ReportContent) -> Iterator[Markup]:
     rates = {row.value: percent(row.hit_rate) for row in diagnostics.top_k}
     accuracy = ""
     if rates:
-        best_alone = next(iter(rates.values()))
-        accuracy += f" The best class alone is right for {best_alone} of the photos."
+        alone = next(iter(rates.values()))
+        accuracy = f" The best class alone is right for {alone} of the photos."
     if k in rates:
         accuracy += (
             f" At K = {k:g}, sets of that size on average hold the right class for "
             f"{percent(average.hit_rate)}, sets of exactly that size for {rates[k]}."
         )
+    caption = f"Accuracy over K, with 95 % intervals.{accuracy} Without a network: {guesses}."
     yield side_by_side(
-        drawing(
-            picture,
-            f"Accuracy over K, with 95 % intervals.{accuracy} Without a network: {guesses}.",
-        ),
+        drawing(picture, caption),
         drawing(
             charts.sizes_achieved(diagnostics.average_k),
             "Mean set size on these photos compared with K, with its 95 % interval: at "
@@ -139,38 +130,28 @@ def _rules(content: _ReportContent) -> Iterator[Markup]:
     rows = []
     for point, row, _ in (*content.evaluation.rules, *content.evaluation.guaranteed):
         promise = "" if point.guarantee == usual_guarantee(point.rule) else f", {point.guarantee}"
-        rows.append(
-            (
-                f"{point.rule}{promise}",
-                percent(point.coverage) if point.k is None else f"K = {point.k:g}",
-                f"{row.size:.3f}",
-                percent(row.hit_rate),
-                interval(row.hit_low, row.hit_high),
-                percent(row.macro_hit_rate),
-                percent(row.empty_rate),
-            )
-        )
+        level = percent(point.coverage) if point.k is None else f"K = {point.k:g}"
+        hits = (percent(row.hit_rate), interval(row.hit_low, row.hit_high))
+        shares = (percent(row.macro_hit_rate), percent(row.empty_rate))
+        rows.append((f"{point.rule}{promise}", level, f"{row.size:.3f}", *hits, *shares))
     head = ("rule", "asked", "mean size", "hit rate", "95 %", "mean over classes", "empty")
     yield table(head, rows)
 
 
 def _sizes(content: _ReportContent) -> Iterator[Markup]:
-    diagnostics = content.diagnostics
-    bars = charts.size_bars(diagnostics.sizes)
-    single = (diagnostics.sizes == 1).mean()
-    median = int(np.median(diagnostics.sizes))
+    sizes, hits = content.diagnostics.sizes, content.diagnostics.hits
+    bars, single = charts.size_bars(sizes), (sizes == 1).mean()
     small, large = (
-        percent(diagnostics.hits[among].mean() if among.any() else None)
-        for among in (diagnostics.sizes == 1, diagnostics.sizes > 1)
+        percent(hits[among].mean() if among.any() else None) for among in (sizes == 1, sizes > 1)
     )
     yield side_by_side(
         drawing(
-            charts.sizes_of_hits(bars, diagnostics.hits),
-            f"Sets at K = {diagnostics.k:g}: {percent(single)} hold one class, half of all at most "
-            f"{median:,}, the largest {int(diagnostics.sizes.max()):,}.",
+            charts.sizes_of_hits(bars, hits),
+            f"Sets at K = {content.diagnostics.k:g}: {percent(single)} hold one class, half of all "
+            f"at most {int(np.median(sizes)):,}, the largest {int(sizes.max()):,}.",
         ),
         drawing(
-            charts.hits_of_sizes(bars, diagnostics.hits, content.measured.outputs.plants),
+            charts.hits_of_sizes(bars, hits, content.measured.outputs.plants),
             "How often sets of each size hold the right class, with 95 % intervals: "
             f"sets of one class {small}, larger ones {large}.",
         ),
@@ -183,23 +164,20 @@ def _comparison(content: _ReportContent) -> Iterator[Markup]:
         return
     older = {row.value: row for row in baseline.average_k}
     asked_for = {result.point.k for result in content.evaluation.rules}
-    rows = [row for row in diagnostics.average_k if row.value in asked_for & older.keys()]
-    pairs = [(f"{row.value:g}", older[row.value], row) for row in rows]
-    yield table(
-        ("K", "mean size, older", "this one", "hit rate, older", "this one"),
-        (
-            (k, *(f"{each.size:.3f}" for each in pair), *(percent(each.hit_rate) for each in pair))
-            for k, *pair in pairs
-        ),
-    )
+    rows = []
+    for row in diagnostics.average_k:
+        if row.value in asked_for & older.keys():
+            old = older[row.value]
+            sizes = (f"{old.size:.3f}", f"{row.size:.3f}")
+            rows.append((f"{row.value:g}", *sizes, percent(old.hit_rate), percent(row.hit_rate)))
+    yield table(("K", "mean size, older", "this one", "hit rate, older", "this one"), rows)
     if baseline.k != diagnostics.k:
         return
-    sizes = np.concatenate([baseline.sizes, diagnostics.sizes])
-    first = np.arange(len(sizes)) < len(baseline.sizes)
+    both = np.concatenate([baseline.sizes, diagnostics.sizes])
+    first = np.arange(len(both)) < len(baseline.sizes)
+    groups = {"the older bundle": first, "this bundle": ~first}
     yield drawing(
-        charts.sizes_of_groups(
-            charts.size_bars(sizes), {"the older bundle": first, "this bundle": ~first}
-        ),
+        charts.sizes_of_groups(charts.size_bars(both), groups),
         f"Distribution of the set sizes of both bundles at K = {diagnostics.k:g}.",
     )
 
@@ -210,29 +188,17 @@ def _shots(content: _ReportContent) -> Iterator[Markup]:
         yield words("The bundle does not say how many training photos each class has.")
         return
     counts = np.array(record.class_counts)
-    groups = measure_by_shots(
-        diagnostics.sizes,
-        diagnostics.hits,
-        content.labels,
-        counts,
-        plants=content.measured.outputs.plants,
-    )
+    sizes, hits, plants = diagnostics.sizes, diagnostics.hits, content.measured.outputs.plants
+    groups = measure_by_shots(sizes, hits, content.labels, counts, plants=plants)
     among = {name: mask[content.labels] for name, mask in shot_groups(counts).items()}
     present = {group.name: among[group.name] for group in groups}
-    cells = (
-        (
-            group.name,
-            f"{group.classes:,}",
-            f"{group.rows:,}",
-            f"{group.mean_size:.2f}",
-            percent(group.hit_rate),
-            interval(*group.hit_ci95),
-        )
-        for group in groups
-    )
+    cells = []
+    for group in groups:
+        numbers = (f"{group.classes:,}", f"{group.rows:,}", f"{group.mean_size:.2f}")
+        cells.append((group.name, *numbers, percent(group.hit_rate), interval(*group.hit_ci95)))
     yield side_by_side(
         drawing(
-            charts.sizes_of_groups(charts.size_bars(diagnostics.sizes), present),
+            charts.sizes_of_groups(charts.size_bars(sizes), present),
             f"Set sizes at K = {diagnostics.k:g} of photos whose class has few training photos "
             "(fewer than 20), a medium number, or many (more than 100).",
         ),

@@ -1,7 +1,7 @@
 """A report as one HTML file: sections of text, tables and plots.
 
-The file is self-contained: it loads nothing, runs no script, and follows the reader's light or dark
-colour scheme. Text is escaped here; markup has the type :class:`Markup`.
+The file loads nothing, runs no script, and follows the reader's light or dark colour scheme. Text
+is escaped here; markup has the type :class:`Markup`.
 """
 
 import html
@@ -15,8 +15,7 @@ from matplotlib.figure import Figure
 
 from florilege.calibration.report.plot_style import COLOURS, STYLE
 
-Markup = NewType("Markup", str)
-"""HTML that is safe to insert into a page without escaping."""
+Markup = NewType("Markup", str)  # HTML that is safe to insert into a page without escaping
 
 _STYLE: Final = """
 body { font: 16px/1.55 system-ui, sans-serif; color: var(--ink); background: var(--paper);
@@ -89,9 +88,8 @@ def side_by_side(*parts: Markup) -> Markup:
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
     """A table with text in the first column and numbers in the others."""
     first = "".join(f"<th>{_text(cell)}</th>" for cell in head)
-    body = "".join(
-        f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in row)}</tr>\n" for row in rows
-    )
+    cells = ("".join(f"<td>{_text(cell)}</td>" for cell in row) for row in rows)
+    body = "".join(f"<tr>{row}</tr>\n" for row in cells)
     return Markup(f'<div class="wide"><table><tr>{first}</tr>\n{body}</table></div>\n')
 
 

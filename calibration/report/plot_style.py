@@ -5,26 +5,18 @@ from typing import Any, Final
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-GREEN: Final = "#1b6e53"
-RUST: Final = "#b5542a"
-BLUE: Final = "#4a5fa5"
-OCHRE: Final = "#8a6d1f"
-GREY: Final = "#6b7671"
-INK: Final = "#1d2a24"
-GRID: Final = "#d9e0dc"
-PAPER: Final = "#ffffff"
-
 COLOURS: Final = {
-    "green": (GREEN, "#63c6a1"),
-    "rust": (RUST, "#f2925f"),
-    "blue": (BLUE, "#9fb2ff"),
-    "ochre": (OCHRE, "#dcbc5c"),
-    "grey": (GREY, "#9aa6a0"),
-    "ink": (INK, "#e4ebe7"),
-    "grid": (GRID, "#35423b"),
-    "paper": (PAPER, "#141a17"),
+    "green": ("#1b6e53", "#63c6a1"),
+    "rust": ("#b5542a", "#f2925f"),
+    "blue": ("#4a5fa5", "#9fb2ff"),
+    "ochre": ("#8a6d1f", "#dcbc5c"),
+    "grey": ("#6b7671", "#9aa6a0"),
+    "ink": ("#1d2a24", "#e4ebe7"),
+    "grid": ("#d9e0dc", "#35423b"),
+    "paper": ("#ffffff", "#141a17"),
 }
 """Each colour on a light and on a dark page, by the name of its CSS variable."""
+GREEN, RUST, BLUE, OCHRE, GREY, INK, GRID, PAPER = (light for light, _ in COLOURS.values())
 
 STYLE: Final[dict[Any, Any]] = {
     "axes.axisbelow": True,

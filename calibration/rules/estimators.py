@@ -60,8 +60,7 @@ class _SetEstimator:
                 Rules for a mean size need none.
 
         Raises:
-            ValueError: A wrong shape, a NaN or +inf, a label out of range, or a parameter out of
-                range; see :func:`florilege.calibration.rules.calibrate`.
+            ValueError: See :func:`florilege.calibration.rules.calibrate`.
         """
         values = as_scores(scores)
         classes = np.asarray(getattr(scores, "columns", np.arange(values.shape[1])))
@@ -78,8 +77,7 @@ class _SetEstimator:
     def predict_set(self, scores: Any) -> Any:
         """The prediction sets: True for a class in the set, in the form of the scores.
 
-        Args:
-            scores: Shape ``(rows, classes)``, classes in the order of the calibration.
+        These have the shape ``(rows, classes)``, with the classes in the order of the calibration.
 
         Raises:
             NotFittedError: The rule is not fitted.

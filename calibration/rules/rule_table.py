@@ -26,7 +26,7 @@ RuleName = Literal[
 class RuleSpec:
     """The properties of a rule.
 
-    ``choose`` is None for a rule without a threshold, or one that needs more than evidence. With
+    ``choose`` is None for a rule without a threshold, or one with a threshold for each class. With
     several photos ``top_k`` uses their marginals, the others their scores: this does best on
     simulated plants, with clean photos, noisy photos, and photos of other things. The marginals of
     a row sum to ``k``, which flattens the differences in ambiguity that a threshold depends on.
@@ -132,9 +132,6 @@ def calibrate(
             micro accuracy), at 1 all classes do (class-wise coverage, macro accuracy).
         options: Options of this rule only, such as ``guarantee`` or ``delta``; see its function.
 
-    Returns:
-        The rule, with ``lambda_val`` and ``sets(scores)``.
-
     Raises:
         ValueError: An unknown rule, an argument that is missing or belongs to another rule, a
             value out of range, or a NaN or +inf among the scores.
@@ -166,7 +163,6 @@ def calibrate(
 
 
 def _required(rule: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The required arguments of a rule; ValueError if one is missing."""
     for name in RULES[rule].needs:
         if arguments[name] is None:
             raise ValueError(f"rule {rule} needs {name}")

@@ -1,8 +1,11 @@
 """The set rules, each calibrated on scores, and their guarantees.
 
 A rule is calibrated with its ``min_size``: with 1, the default, every set holds its best class,
-and the threshold allows for that. Adding the best class to empty sets later would make sets larger
-than requested: 1.10 classes instead of 1.00 at K = 1 on one of our data sets.
+after weighting if there are weights, and the threshold allows for that. Adding the best class to
+empty sets later would make sets larger than requested: 1.10 classes instead of 1.00 at K = 1 on one
+of our data sets.
+
+Arguments and errors that are not described here are those of :func:`.rule_table.calibrate`.
 """
 
 from dataclasses import replace
@@ -13,11 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from florilege.calibration.guarantees import DEFAULT_MAX_SIZE, Guarantee
 from florilege.calibration.metrics import check_k
-from florilege.calibration.rules.class_conditional import class_coverage_of
 from florilege.calibration.rules.score_summary import Evidence
 from florilege.calibration.sets import SetRule
 from florilege.calibration.threshold import RealNumber
-from florilege.calibration.validation import as_counts, as_labels, as_scores
+from florilege.calibration.validation import as_counts, as_scores
 
 MACRO_WEIGHT = 0.5
 """Default weight of the classes against the photos in the rules for rare classes."""
@@ -44,8 +46,6 @@ def average_k(
     exchangeable with the calibration rows (conformal risk control): on average over calibrations.
     With ``guarantee="probability"`` the mean size on new photos is at most K for all but a share
     ``delta`` of calibrations, for rows drawn independently. Both limit sets to ``max_size``.
-
-    Other arguments and errors are those of :func:`calibrate`.
 
     Args:
         scores: Shape ``(rows, classes)``; in [0, 1] for ``probability``.
@@ -101,10 +101,7 @@ def coverage(
     of all calibrations cover a little less. With ``delta`` all but a share ``delta`` of
     calibrations cover at least the requested share of new photos, for rows drawn independently.
     With too few rows for a level (``1/(1 - coverage) - 1`` without ``delta``) every class is in
-    every set.
-
-    Arguments and errors are those of :func:`calibrate`; ``delta`` is in (0, 1), or None for a
-    guarantee on average.
+    every set. ``delta`` is in (0, 1), or None for a guarantee on average.
     """
     evidence = _evidence(scores, labels, largest=min_size, min_size=min_size)
     return evidence.coverage(coverage, delta=delta)
@@ -122,9 +119,6 @@ def balanced_average_k(
 
     Promise: the same size as ``average_k``. With exact posteriors no rule of this mean size has a
     higher ``(1 - w) micro + w macro`` accuracy, where ``w`` is ``macro_weight`` (``min_size`` 0).
-
-    Arguments and errors are those of :func:`calibrate`; the best class that ``min_size`` keeps
-    is the best after weighting.
     """
     weights = class_weights(class_counts, macro_weight)
     evidence = _evidence(scores, largest=average_k, min_size=min_size, class_weights=weights)
@@ -144,9 +138,6 @@ def balanced_coverage(
     """Sets with a coverage guarantee over all photos, in which rare classes get more room.
 
     Promise: the same probability as :func:`coverage`, over all photos, not class by class.
-
-    Arguments and errors are those of :func:`calibrate`; the best class that ``min_size`` keeps
-    is the best after weighting.
 
     References:
         Ding, Fermanian and Salmon, "Conformal prediction for long-tailed classification",
@@ -179,10 +170,7 @@ def class_coverage(
     at 0 the sets and the promise of :func:`coverage`; at 1 ``P(true class in set | class) >=
     coverage`` for every class, with the rare ones in all sets; between the two
     ``P(true class in set) >= 1 - 2 (1 - coverage)`` over all photos, see
-    :func:`.class_conditional.promised_coverage`. Simulated losses are far smaller.
-
-    Arguments and errors are those of :func:`calibrate`; the best class that ``min_size`` keeps
-    is the best after weighting.
+    :func:`florilege.calibration.conformal.promised_coverage`. Simulated losses are smaller.
 
     References:
         Ding, Fermanian and Salmon, "Conformal prediction for long-tailed classification",
@@ -191,8 +179,7 @@ def class_coverage(
     """
     weights = class_weights(class_counts, macro_weight)
     evidence = _evidence(scores, labels, largest=min_size, min_size=min_size, class_weights=weights)
-    true = as_labels(labels, rows=evidence.rows, classes=evidence.classes)
-    return class_coverage_of(evidence, true, coverage, macro_weight)
+    return evidence.class_coverage(coverage, macro_weight=macro_weight)
 
 
 def class_weights(
@@ -206,8 +193,7 @@ def class_weights(
     Args:
         class_counts: Training images per class, shape ``(classes,)``. 0 counts as 1, so that the
             factor stays finite.
-        macro_weight: ``w`` in [0, 1]: at 0 all photos count equally, so there are no weights; at 1
-            all classes do.
+        macro_weight: ``w`` in [0, 1]: at 0 all photos count equally, at 1 all classes do.
 
     Raises:
         ValueError: ``macro_weight`` out of range, or counts that are negative or not whole.

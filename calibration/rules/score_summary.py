@@ -7,7 +7,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from florilege.calibration.conformal import (
     check_coverage,
+    class_quantiles,
     conformal_rank,
+    interpolate,
     pac_rank,
     true_score_quantile,
 )
@@ -38,8 +40,7 @@ class Evidence:
         max_average_k: The largest mean set size to be requested.
         min_size: 1 where every set holds its best class, else 0.
         class_weights: Factor of each class's score, shape ``(classes,)``, or None.
-        max_size: The largest set, at least ``max_average_k``, for guaranteed mean sizes; mean sizes
-            without a guarantee are then not available.
+        max_size: The largest set, for guaranteed mean sizes; others are then not available.
         largest_plant: The most rows of one plant. The other guarantees, and coverage with
             ``delta``, need rows of different plants, see
             :func:`florilege.calibration.photo_groups.one_of_each`.
@@ -78,17 +79,15 @@ class Evidence:
         if max_size is not None:
             keep, largest = max(1, max_size - min_size), exact_rank(free_k, rows) + 1
             self._best = BestOfRows(rows, keep, largest=largest)
-        self._true: list[NDArray[np.float64]] = []
+        self._true, self._labels = list[NDArray[np.float64]](), list[NDArray[np.int64]]()
         self._smallest = np.inf  # of all weighted scores
         self._largest = -np.inf
         self._largest_rest = -np.inf  # of the scores that the threshold applies to
 
     def update(self, scores: ArrayLike, labels: ArrayLike | None = None) -> None:
-        """Add rows.
+        """Add rows: scores ``(batch, classes)``, without weights, and labels ``(batch,)``.
 
-        Args:
-            scores: Shape ``(batch, classes)``, without weights.
-            labels: True class indices, shape ``(batch,)``; needed only for coverage.
+        The labels are true class indices, which only coverage needs.
 
         Raises:
             ValueError: Wrong shapes, a NaN or +inf, or more rows than announced.
@@ -119,13 +118,10 @@ class Evidence:
             if self.min_size:
                 true[best[:, 0] == labels] = np.inf
             self._true.append(true)
+            self._labels.append(labels)
 
     def average_k(self, average_k: RealNumber, *, rule: str = "average_k") -> SetRule:
-        """Rule for sets of ``average_k`` classes on average.
-
-        Raises:
-            ValueError: ``average_k`` below ``min_size`` or above ``max_average_k``.
-        """
+        """Rule for sets of ``average_k`` classes on average; ValueError if it is out of range."""
         check_average_k(average_k, lowest=self.min_size, classes=self.classes)
         threshold = self._top.threshold(as_fraction(average_k) - self.min_size)
         members = round(threshold.achieved * threshold.rows) + self.min_size * threshold.rows
@@ -135,12 +131,11 @@ class Evidence:
     def guaranteed_average_k(
         self, average_k: RealNumber, guarantee: Guarantee, *, delta: float, seed: int = 0
     ) -> SetRule:
-        """Rule for sets of at most ``average_k`` classes on average, see
-        :func:`florilege.calibration.rules.rules.average_k`.
+        """Rule for sets of at most ``average_k`` classes on average, see :func:`.rules.average_k`.
 
         Raises:
-            ValueError: A value out of range, no ``max_size``, or scores outside [0, 1] for
-                ``probability``.
+            ValueError: A value out of range, no ``max_size``, or for ``probability`` scores outside
+                [0, 1].
         """
         check_average_k(average_k, lowest=self.min_size, classes=self.classes)
         if self._best is None or self.max_size is None:
@@ -150,7 +145,13 @@ class Evidence:
             largest, rows = self._best.largest, self._top.rows_seen
             lambda_val = conformal_size_threshold(largest, average_k, rows=rows, **sizes)
         elif guarantee == "probability":
-            self._check_probability(delta)
+            if not 0 < delta < 1:
+                raise ValueError(f"delta must be in (0, 1), got {delta}")
+            if self._largest > 1 or self._smallest < 0:
+                raise ValueError(
+                    "scores must be in [0, 1] for guarantee='probability', got "
+                    f"{self._smallest} to {self._largest}"
+                )
             lambda_val = self._best.threshold(average_k, delta=delta, seed=seed, **sizes)
         else:
             raise ValueError(f"guarantee must be mean or probability, got {guarantee!r}")
@@ -165,41 +166,40 @@ class Evidence:
             ValueError: A value out of range, or rows without labels.
         """
         check_coverage(coverage)
-        true = self.true_scores
+        true = self._true_scores()
         if delta is None:
             rank = conformal_rank(coverage, true.size, largest_plant=self.largest_plant)
         else:
             rank = pac_rank(coverage, true.size, delta)
-        return self._rule(rule, self.finite(true_score_quantile(true, rank)))
+        return self._rule(rule, self._finite(true_score_quantile(true, rank)))
 
-    @property
-    def true_scores(self) -> NDArray[np.float64]:
-        """Score of each row's true class; ``+inf`` where it is always in the set.
+    def class_coverage(self, coverage: RealNumber, *, macro_weight: float) -> SetRule:
+        """Rule with a threshold for each class, see :func:`.rules.class_coverage`; errors as above.
 
-        Raises:
-            ValueError: Some rows have no labels.
+        ``class_weights`` must be those of ``macro_weight``.
         """
+        true, labels = self._true_scores(), np.concatenate(self._labels)
+        own, shared = class_quantiles(true, labels, self.classes, coverage)
+        finite = np.array([self._finite(quantile) for quantile in own])
+        thresholds = interpolate(finite, self._finite(shared), macro_weight)
+        return self._rule(
+            "class_coverage", 0.0, class_thresholds=thresholds, macro_weight=macro_weight
+        )
+
+    def _true_scores(self) -> NDArray[np.float64]:
+        """Score of each row's true class, ``(rows,)``; ``+inf`` where it is always in the set."""
         true = np.concatenate([np.empty(0), *self._true])
         if true.size != self._top.rows_seen or not true.size:
             raise ValueError("coverage needs the labels of every row, but some rows have none")
         return true
 
-    def finite(self, quantile: float) -> float:
+    def _finite(self, quantile: float) -> float:
         """A finite threshold that keeps the same classes as a quantile of true scores."""
         if quantile == -np.inf:  # too few rows for this level: every class is in every set
             return 0.0 if self._smallest >= 0 else LOWEST
         if quantile == np.inf:  # the best class suffices
             return self._smallest if self.classes == 1 else next_above(self._largest_rest)
         return quantile
-
-    def _check_probability(self, delta: float) -> None:
-        if not 0 < delta < 1:
-            raise ValueError(f"delta must be in (0, 1), got {delta}")
-        if self._largest > 1 or self._smallest < 0:
-            raise ValueError(
-                "scores must be in [0, 1] for guarantee='probability', got "
-                f"{self._smallest} to {self._largest}"
-            )
 
     def _rule(self, rule: str, lambda_val: float, **fields: Any) -> SetRule:
         return SetRule(

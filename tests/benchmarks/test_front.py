@@ -6,7 +6,7 @@ import pytest
 from benchmarks.rules.front import _front, _gap
 from benchmarks.rules.front_rules import Task, figures, fuzzy, interpolated, ours
 from benchmarks.rules.front_scores import Problem
-from florilege.calibration.rules.class_conditional import class_quantiles
+from florilege.calibration.conformal import class_quantiles
 from tests.calibration.simulation import CLASSES, PRIOR, draw
 
 

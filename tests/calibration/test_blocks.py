@@ -13,10 +13,11 @@ import florilege.calibration.threshold
 import florilege.calibration.validation
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.fit import fit_record
-from florilege.calibration.calibrate.photo_outputs import FEATURES, SplitOutputs
+from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.rejection.reference import Reference
 from florilege.calibration.rejection.rejection_rule import fit_unseen
+from florilege.models.session import FEATURES
 from tests.calibration.estimates import UNMET
 
 HEADS = ("multi_label", "sccp")

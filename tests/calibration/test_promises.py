@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from benchmarks.sets.promises import PLANTS, Garden, figures_of_plants
+from florilege.calibration.conformal import promised_coverage
 from florilege.calibration.intervals import wilson
 from florilege.calibration.measurement import Measurement
 from florilege.calibration.rules import calibrate
-from florilege.calibration.rules.class_conditional import promised_coverage
 from tests.calibration.simulation import CLASSES, PRIOR, Sample, draw
 
 SPLITS = 150

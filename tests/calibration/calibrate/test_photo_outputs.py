@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from florilege.calibration.calibrate import photo_outputs
-from florilege.calibration.calibrate.photo_outputs import FEATURES, SplitOutputs, outputs_of
+from florilege.calibration.calibrate.photo_outputs import SplitOutputs, outputs_of
 from florilege.data.dataset import Split
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError
 from florilege.models.bundle import Bundle
 from florilege.models.images import load
-from florilege.models.session import Session
+from florilege.models.session import FEATURES, Session
 from tests.calibration.small_bundle import make_bundle, make_data
 
 ROWS, CLASSES, DIMENSIONS = 22, 3, 40

@@ -98,6 +98,7 @@ def test_reliability_is_drawn_where_there_are_scores() -> None:
         counts=np.array([0, 4, 10]),
         mean_scores=np.array([np.nan, 0.5, 0.9]),
         hits=np.array([0, 1, 9]),
+        effective=np.array([0.0, 4.0, 10.0]),
     )
     figure = charts.reliability(result, result)
     assert errorbar(figure) == ([0.5, 0.9], [0.25, 0.9])

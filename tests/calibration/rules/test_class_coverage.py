@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from florilege.calibration.rules import calibrate
-from florilege.calibration.rules.class_conditional import (
+from florilege.calibration.conformal import (
     class_quantiles,
     interpolate,
     promised_coverage,
 )
+from florilege.calibration.rules import calibrate
 from florilege.calibration.sets import SetRule
 from tests.calibration.simulation import CLASSES, PRIOR, Sample, draw
 
