@@ -14,8 +14,8 @@ from torchvision.datasets import Flowers102
 
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
+from florilege.data import flowers102
 from florilege.data.flora.posterior import bayes_average_k_accuracy, bayes_top_k_accuracy
-from florilege.data.flowers102 import ARCHIVE, HOST, MANIFEST, fetch_flowers102
 from florilege.data.sources import open_dataset
 from florilege.errors import FlorilegeError, UsageError
 from florilege.files import write_atomic
@@ -90,20 +90,20 @@ def _demo_command(
 
 def _flowers102(folder: Path, backbone: str, weights: str, *, ask: bool) -> Path:
     """The manifest of the photos in ``folder``; says what is downloaded, and asks before."""
-    if not (folder / MANIFEST).is_file():
+    if not (folder / flowers102.MANIFEST).is_file():
         size = megabytes(backbone) if weights == _PRETRAINED else None
         network = f", and {size:.0f} MB of weights of {backbone} unless cached" if size else ""
+        archive = f"{flowers102.ARCHIVE.size / 1e6:.0f} MB from {flowers102.HOST}/"
         say(
-            f"Oxford Flowers 102, 8,189 photos of 102 kinds: {ARCHIVE.size / 1e6:.0f} MB from "
-            f"{HOST}/{network}. Unpacking needs twice the space in {folder}. The photos are from "
-            "the web, for research; see that page"
+            f"Oxford Flowers 102, 8,189 photos of 102 kinds: {archive}{network}. Unpacking needs "
+            f"twice the space in {folder}. The photos are from the web, for research; see that page"
         )
         if ask and not sys.stdin.isatty():
             raise UsageError("nothing is downloaded without a yes: add --yes")
         if ask:
             typer.confirm("Download?", default=True, abort=True, err=True)
         open_weights(weights, backbone)  # the smaller download fails first
-    return fetch_flowers102(folder, Flowers102.classes)
+    return flowers102.fetch_flowers102(folder, Flowers102.classes)
 
 
 def _demo_bundle(out: Path, settings: Mapping[str, Any]) -> Path:
