@@ -4,7 +4,6 @@ import gc
 import io
 import json
 import sys
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -69,7 +68,9 @@ def predict(
     With -o the file appears when it is complete; --resume continues an interrupted run.
     """
     check_outputs(batch)
-    observations, skipped = find_photos(paths, _stdin(), batch.group_by)
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")  # file names may contain any bytes
+    observations, skipped = find_photos(paths, sys.stdin or (), batch.group_by)
     if skipped:
         say(
             f"skipped {len(skipped)} files without an image extension, "
@@ -118,10 +119,3 @@ def doctor(
         print_report(report, Console())
         if report["ok"]:
             conclude(then=[("demo",) if report["torch"] else ("serve", "BUNDLE")])
-
-
-def _stdin() -> Iterable[str]:
-    """The lines of standard input; file names may contain any bytes."""
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="surrogateescape")
-    return sys.stdin or ()

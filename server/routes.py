@@ -8,11 +8,11 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse
 from limits import parse
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 from pydantic.json_schema import SkipJsonSchema
 
 from florilege.server.answers.common_names import fallback_chain, request_languages
-from florilege.server.answers.query import IdentifyQuery, SurveyQuery
+from florilege.server.answers.query import IdentifyQuery, Language, SurveyQuery
 from florilege.server.background.feedback import Feedback, FeedbackBody, FeedbackReceipt
 from florilege.server.http.api_keys import check_key, client_of
 from florilege.server.http.body import read_body
@@ -20,19 +20,18 @@ from florilege.server.http.bundle_info import BundleInfo
 from florilege.server.http.cached_response import CachedResponse
 from florilege.server.http.identify import answer_request, embed_request, render, survey_request
 from florilege.server.http.openapi import COMMON_PROBLEMS, PHOTO, PHOTOS, body_of, problem_responses
-from florilege.server.http.parameters import (
-    BundleInfoOf,
-    ClassesQuery,
-    ClassQuery,
-    EmbeddingsQuery,
-    EngineOf,
-    NoQuery,
-    ThumbnailQuery,
-    refuse_repeated,
-)
+from florilege.server.http.parameters import BundleInfoOf, EngineOf, refuse_repeated
 from florilege.server.model_schemas import ModelCard
 from florilege.server.problems import Code, Problem
-from florilege.server.schemas import Answer, ClassEntry, ClassList, Embeddings, Health, SurveyAnswer
+from florilege.server.schemas import (
+    Answer,
+    ClassEntry,
+    ClassList,
+    Embeddings,
+    Health,
+    RequestModel,
+    SurveyAnswer,
+)
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 MAX_FEEDBACK_BYTES = 8192
@@ -102,6 +101,12 @@ async def survey(
     return await survey_request(request, engine, query)
 
 
+class _EmbeddingsQuery(RequestModel):
+    """How to write features."""
+
+    base64: bool = Field(False, description="Write float32 in base64 instead of numbers.")
+
+
 @router.post(
     "/v1/embeddings",
     response_model=Embeddings,
@@ -109,7 +114,7 @@ async def survey(
     responses=problem_responses(*PHOTO_PROBLEMS, Code.NO_FEATURES),
 )
 async def embeddings(
-    request: Request, query: Annotated[EmbeddingsQuery, Query()], engine: EngineOf
+    request: Request, query: Annotated[_EmbeddingsQuery, Query()], engine: EngineOf
 ) -> Response:
     """Return the features of one to five photos, the input of the network's last layer.
 
@@ -118,9 +123,13 @@ async def embeddings(
     return await embed_request(request, engine, base64=query.base64)
 
 
+class _NoQuery(RequestModel):
+    """No parameters at all."""
+
+
 @router.get("/v1/model", response_model=ModelCard)
 async def model(
-    request: Request, about: BundleInfoOf, query: Annotated[NoQuery, Query()]
+    request: Request, about: BundleInfoOf, query: Annotated[_NoQuery, Query()]
 ) -> Response:
     """Return the model, what it is calibrated for, and the limits of a request.
 
@@ -130,9 +139,29 @@ async def model(
     return about.card.answer(request)
 
 
+class _ClassQuery(RequestModel):
+    """How to show one class."""
+
+    lang: Language = None
+
+
+class _ClassesQuery(_ClassQuery):
+    """Which classes to list, and how."""
+
+    q: str | None = Field(
+        None,
+        description="Only classes whose id or any name contains this, ignoring case.",
+        max_length=200,
+    )
+    limit: int | None = Field(None, ge=0, description="Maximum number of classes; all by default.")
+
+
 @router.get("/v1/classes", response_model=ClassList)
 async def classes(
-    request: Request, about: BundleInfoOf, engine: EngineOf, query: Annotated[ClassesQuery, Query()]
+    request: Request,
+    about: BundleInfoOf,
+    engine: EngineOf,
+    query: Annotated[_ClassesQuery, Query()],
 ) -> Response:
     """Return the classes the model knows, all of them unless `q` or `limit` is given."""
     chain = _chain(request, query.lang)
@@ -146,12 +175,18 @@ async def classes(
     responses=problem_responses(Code.CLASS_NOT_FOUND),
 )
 async def one_class(
-    request: Request, class_id: str, about: BundleInfoOf, query: Annotated[ClassQuery, Query()]
+    request: Request, class_id: str, about: BundleInfoOf, query: Annotated[_ClassQuery, Query()]
 ) -> Response:
     """Return one class by its id."""
     _check_class(about, class_id)
     entry = about.classes.entry(class_id, _chain(request, query.lang))
     return CachedResponse(entry).answer(request, vary="Accept-Language")
+
+
+class _ThumbnailQuery(RequestModel):
+    """The class whose picture to show."""
+
+    class_id: str = Field(description="Id of the class.")
 
 
 @router.get(
@@ -163,7 +198,7 @@ async def one_class(
     },
 )
 async def thumbnail(
-    request: Request, about: BundleInfoOf, query: Annotated[ThumbnailQuery, Query()]
+    request: Request, about: BundleInfoOf, query: Annotated[_ThumbnailQuery, Query()]
 ) -> Response:
     """Return a small reference picture of one class, a JPEG.
 
@@ -200,7 +235,7 @@ def _chain(request: Request, lang: str | None) -> list[str]:
 )
 async def feedback(
     request: Request,
-    query: Annotated[NoQuery, Query()],
+    query: Annotated[_NoQuery, Query()],
     engine: EngineOf,
     idempotency_key: _IdempotencyKey = None,
 ) -> FeedbackReceipt:

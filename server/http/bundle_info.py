@@ -1,7 +1,7 @@
 """Cached responses about the served bundle: model card, classes and reference pictures."""
 
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import Any, Final, get_args
 
 from florilege.calibration.record.operating_point import OperatingPoint
@@ -15,6 +15,7 @@ from florilege.server.answers.restriction import ClassLists
 from florilege.server.http.cached_response import CachedResponse
 from florilege.server.settings import Settings
 
+_PointsOf = Callable[..., list[OperatingPoint]]  # of a rule, under the conditions of `_points`
 LISTS_KEPT: Final = 4  # a list of 10,000 classes has 3 MB
 MAX_AGE: Final = "max-age=3600"  # of a picture; pages show the same few again and again
 
@@ -89,9 +90,10 @@ def _places(pipeline: Pipeline) -> schemas.PlacesInfo | None:
 def _rule(
     record: CalibrationRecord, rule: RuleName, max_images: int, lists: ClassLists
 ) -> schemas.RuleInfo:
-    points = _points(record, rule)
-    promises = [_points(record, rule, guarantee=g) for name, g in record.promises if name == rule]
-    several = [_points(record, rule, images=images) for images in range(2, max_images + 1)]
+    points_of = partial(_points, record, rule)
+    points = points_of()
+    promises = [points_of(guarantee=each) for name, each in record.promises if name == rule]
+    several = [points_of(images=images) for images in range(2, max_images + 1)]
     return schemas.RuleInfo.of(
         points[0],
         points=_described(points),
@@ -101,23 +103,20 @@ def _rule(
             for each in several
             if each
         ],
-        lists=_listed(record, rule, lists),
+        lists=_listed(points_of, lists),
         places=[
-            schemas.KnownPlace(place=kind, points=_described(points))
+            schemas.KnownPlace(place=kind, points=_described(placed))
             for kind in get_args(PlaceKind)
-            if (points := _points(record, rule, place=kind))
+            if (placed := points_of(place=kind))
         ],
     )
 
 
-def _listed(
-    record: CalibrationRecord, rule: RuleName, lists: ClassLists
-) -> list[schemas.ListedClasses]:
+def _listed(points_of: _PointsOf, lists: ClassLists) -> list[schemas.ListedClasses]:
     return [
         schemas.ListedClasses(list=name, points=_described(points))
         for name, each in sorted(lists.by_name.items())
-        if each.calibrated_as is not None
-        if (points := _points(record, rule, list_name=each.calibrated_as))
+        if each.calibrated_as and (points := points_of(list_name=each.calibrated_as))
     ]
 
 

@@ -1,15 +1,12 @@
-"""The parameters of route functions: parts of the server, and queries without unknown names."""
+"""What route functions get beside their query: parts of the server, and no parameter twice."""
 
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request
-from pydantic import Field
 
-from florilege.server.answers.query import Language
 from florilege.server.engine import Engine
 from florilege.server.http.bundle_info import BundleInfo
 from florilege.server.problems import Code, Problem
-from florilege.server.schemas import RequestModel
 
 
 # Asynchronous: FastAPI runs plain functions in a thread, which costs more than they do.
@@ -28,39 +25,6 @@ REPEATED: Final = frozenset({"include", "only", "always"})
 """Parameters that may be repeated; for any other, all but one value would be ignored."""
 MAX_PARAMETERS: Final = 30
 """Different parameters in a query; each unknown one would take an error to describe."""
-
-
-class NoQuery(RequestModel):
-    """No parameters at all."""
-
-
-class ClassQuery(RequestModel):
-    """How to show one class."""
-
-    lang: Language = None
-
-
-class EmbeddingsQuery(RequestModel):
-    """How to write features."""
-
-    base64: bool = Field(False, description="Write float32 in base64 instead of numbers.")
-
-
-class ThumbnailQuery(RequestModel):
-    """The class whose picture to show."""
-
-    class_id: str = Field(description="Id of the class.")
-
-
-class ClassesQuery(ClassQuery):
-    """Which classes to list, and how."""
-
-    q: str | None = Field(
-        None,
-        description="Only classes whose id or any name contains this, ignoring case.",
-        max_length=200,
-    )
-    limit: int | None = Field(None, ge=0, description="Maximum number of classes; all by default.")
 
 
 async def refuse_repeated(request: Request) -> None:

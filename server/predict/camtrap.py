@@ -14,7 +14,7 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from florilege.errors import DataError, first
 from florilege.models.runtime import installed
-from florilege.server.predict.darwin_core import candidates, identified_by, remarks
+from florilege.server.predict.darwin_core import candidates, identified_by, remarks, taxon_terms
 from florilege.server.predict.exif import read_capture
 from florilege.server.predict.photos import Observation
 from florilege.server.predict.prediction import Line
@@ -145,19 +145,9 @@ def _media(
         }
         rows.writerows(_observations(line, media))
         for each in candidates(line):
-            taxa[each["taxon"]["scientific_name"]] = _taxon(each["taxon"])
+            terms = taxon_terms(each["taxon"])
+            taxa[terms["scientificName"]] = {name: text for name, text in terms.items() if text}
         yield media
-
-
-def _taxon(taxon: Row) -> Row:
-    gbif = taxon["ids"]["gbif"]
-    entry = {
-        "scientificName": taxon["scientific_name"],
-        "taxonID": gbif and f"https://www.gbif.org/species/{gbif}",
-        "genus": taxon["genus"],
-        "family": taxon["family"],
-    }
-    return {name: text for name, text in entry.items() if text}
 
 
 def _observations(line: Line, media: Row) -> Iterator[Row]:
@@ -187,8 +177,8 @@ def _observations(line: Line, media: Row) -> Iterator[Row]:
 
 def _package(deployments: Deployments, taxa: Sequence[Row]) -> Row:
     rows = deployments.rows.values()
-    points = sorted({(float(row["longitude"]), float(row["latitude"])) for row in rows})
     resource = {"profile": "tabular-data-resource", "format": "csv", "mediatype": "text/csv"}
+    points = sorted({(float(row["longitude"]), float(row["latitude"])) for row in rows})
     return {
         "profile": f"{_PROFILE}camtrap-dp-profile.json",
         "created": _text(datetime.now(UTC)),

@@ -57,14 +57,24 @@ def identified_by(line: Line) -> str:
     return f"Florilege: {model['name']} {model['version']}, calibration {model['calibration_id']}"
 
 
+def taxon_terms(taxon: dict[str, Any]) -> dict[str, Any]:
+    """The terms of both standards for a species; None where one is unknown."""
+    gbif = taxon["ids"]["gbif"]
+    return {
+        "scientificName": taxon["scientific_name"],
+        "taxonID": gbif and f"https://www.gbif.org/species/{gbif}",
+        "genus": taxon["genus"],
+        "family": taxon["family"],
+    }
+
+
 def _rows(line: Line) -> Iterator[dict[str, Any]]:
     results = candidates(line)
     if not results:
         return
     name, capture = line["observation"] or line["path"], read_capture(line["path"])
     for each in results:
-        taxon, names = each["taxon"], each["taxon"]["common_names"]
-        gbif = taxon["ids"]["gbif"]
+        names = each["taxon"]["common_names"]
         yield {
             "occurrenceID": f"{name}#{each['class_id']}",
             "basisOfRecord": "MachineObservation",
@@ -74,10 +84,7 @@ def _rows(line: Line) -> Iterator[dict[str, Any]]:
             "decimalLatitude": capture.latitude,
             "decimalLongitude": capture.longitude,
             "geodeticDatum": None if capture.latitude is None else "EPSG:4326",
-            "taxonID": gbif and f"https://www.gbif.org/species/{gbif}",
-            "scientificName": taxon["scientific_name"],
-            "genus": taxon["genus"],
-            "family": taxon["family"],
+            **taxon_terms(each["taxon"]),
             "vernacularName": names[0]["name"] if names else None,
             "identifiedBy": identified_by(line),
             "identificationQualifier": "cf." if len(results) > 1 else None,

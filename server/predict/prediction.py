@@ -78,8 +78,7 @@ def predict_all(
         threads = batch.threads or pipeline.session.concurrency
         size = min(PORTION, max(1, len(observations) // (8 * threads)))  # no thread idle at the end
         parts = (observations[at : at + size] for at in range(0, len(observations), size))
-        work = partial(_predict_some, pipeline, query, features)
-        portions = in_order(work, parts, threads=threads)
+        portions = in_order(_Work(pipeline, query, features), parts, threads=threads)
     with closing(portions), progress(count_photos(observations), "predicting") as advance:
         for prediction in chain.from_iterable(portions):
             yield prediction
@@ -97,65 +96,67 @@ def _open_work(
     """Open a bundle in a worker, to answer as the process that sends it would."""
     with unpacked_bundle(packed) as folder:
         pipeline = replace(open_pipeline(folder, device=device, runtime=runtime), lists=lists)
-    return partial(_predict_some, pipeline, query, features)
+    return _Work(pipeline, query, features)
 
 
-def _predict_some(
-    pipeline: Pipeline, query: BatchQuery, features: bool, observations: Sequence[Observation]
-) -> list[Prediction]:
-    if isinstance(query, SurveyQuery):
-        return [_survey(pipeline, query, observation) for observation in observations]
-    outputs = [_run_network(pipeline, observation, features) for observation in observations]
-    return [
-        _predict(pipeline, query, features, observation, each)
-        for observation, each in zip(observations, outputs, strict=True)
-    ]
+@dataclass(frozen=True)
+class _Work:
+    """Answers the observations of a portion."""
 
+    pipeline: Pipeline
+    query: BatchQuery
+    features: bool  # whether predictions hold them
 
-def _run_network(
-    pipeline: Pipeline, observation: Observation, features: bool
-) -> list[Outputs | Problem]:
-    outputs: list[Outputs | Problem] = []
-    for path in observation.photos if features else observation.photos[:MAX_IMAGES]:
+    def __call__(self, observations: Sequence[Observation]) -> list[Prediction]:
+        if isinstance(self.query, SurveyQuery):
+            return [self._survey(self.query, observation) for observation in observations]
+        outputs = [self._run_network(observation) for observation in observations]
+        pairs = zip(observations, outputs, strict=True)
+        return [self._predict(self.query, observation, each) for observation, each in pairs]
+
+    def _run_network(self, observation: Observation) -> list[Outputs | Problem]:
+        outputs: list[Outputs | Problem] = []
+        for path in observation.photos if self.features else observation.photos[:MAX_IMAGES]:
+            try:
+                outputs.append(self.pipeline.outputs(_read(path), features=self.features))
+            except Problem as problem:
+                outputs.append(problem)
+        return outputs
+
+    def _predict(
+        self, query: LocalizedQuery, observation: Observation, outputs: Sequence[Outputs | Problem]
+    ) -> Prediction:
+        line = _line(observation)
+        paths = line["paths"]
+        problems = {at: each for at, each in enumerate(outputs) if isinstance(each, Problem)}
+        failures = {at: f"{paths[at]}: {problem.detail}" for at, problem in problems.items()}
+        usable = [each for each in outputs[:MAX_IMAGES] if not isinstance(each, Problem)]
+        if usable:
+            answer = self.pipeline.decide(usable, query, paths[0]).answer
+            line |= answer.model_dump(mode="json", by_alias=True)
+            line["warnings"] += _warnings(failures, len(paths))
+        else:
+            line["error"] = _error(problems[0])
+        features = self._features(outputs) if self.features else None
+        return Prediction(line=line, failures=tuple(failures.values()), features=features)
+
+    def _features(self, outputs: Sequence[Outputs | Problem]) -> NDArray[np.float32]:
+        shape = (len(outputs), self.pipeline.session.dimensions or 0)
+        rows = np.full(shape, np.nan, dtype=np.float32)
+        for row, each in zip(rows, outputs, strict=True):
+            if not isinstance(each, Problem) and each.features is not None:
+                row[:] = each.features[0]
+        return rows
+
+    def _survey(self, query: SurveyQuery, observation: Observation) -> Prediction:
+        line = _line(observation)
         try:
-            outputs.append(pipeline.outputs(_read(path), features=features))
+            photo = _read(observation.photos[0])
+            answer = survey_photo(self.pipeline, photo, query, line["path"])
         except Problem as problem:
-            outputs.append(problem)
-    return outputs
-
-
-def _predict(
-    pipeline: Pipeline,
-    query: LocalizedQuery,
-    features: bool,
-    observation: Observation,
-    outputs: Sequence[Outputs | Problem],
-) -> Prediction:
-    line, paths = _line(observation), [display_path(path) for path in observation.photos]
-    problems = {at: each for at, each in enumerate(outputs) if isinstance(each, Problem)}
-    failures = {at: f"{paths[at]}: {problem.detail}" for at, problem in problems.items()}
-    usable = [each for each in outputs[:MAX_IMAGES] if not isinstance(each, Problem)]
-    if usable:
-        answer = pipeline.decide(usable, query, paths[0]).answer
-        line |= answer.model_dump(mode="json", by_alias=True)
-        line["warnings"] += _warnings(failures, len(paths))
-    else:
-        line["error"] = {"code": problems[0].code, "detail": problems[0].detail}
-    return Prediction(
-        line=line,
-        failures=tuple(failures.values()),
-        features=_features(pipeline, outputs) if features else None,
-    )
-
-
-def _survey(pipeline: Pipeline, query: SurveyQuery, observation: Observation) -> Prediction:
-    line, path = _line(observation), observation.photos[0]
-    try:
-        answer = survey_photo(pipeline, _read(path), query, line["path"])
-    except Problem as problem:
-        line["error"] = {"code": problem.code, "detail": problem.detail}
-        return Prediction(line=line, failures=[f"{line['path']}: {problem.detail}"])
-    return Prediction(line=line | answer.model_dump(mode="json", by_alias=True))
+            line["error"] = _error(problem)
+            return Prediction(line=line, failures=[f"{line['path']}: {problem.detail}"])
+        return Prediction(line=line | answer.model_dump(mode="json", by_alias=True))
 
 
 def _line(observation: Observation) -> Line:
@@ -175,12 +176,8 @@ def _warnings(failures: Mapping[int, str], photos: int) -> list[dict[str, str]]:
     return warnings
 
 
-def _features(pipeline: Pipeline, outputs: Sequence[Outputs | Problem]) -> NDArray[np.float32]:
-    rows = np.full((len(outputs), pipeline.session.dimensions or 0), np.nan, dtype=np.float32)
-    for row, each in zip(rows, outputs, strict=True):
-        if not isinstance(each, Problem) and each.features is not None:
-            row[:] = each.features[0]
-    return rows
+def _error(problem: Problem) -> dict[str, str]:
+    return {"code": problem.code, "detail": problem.detail}
 
 
 def _read(path: Path) -> bytes:

@@ -18,7 +18,6 @@ import venv
 from collections.abc import Sequence
 from pathlib import Path
 
-from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.server_thread import Running
 
@@ -39,13 +38,12 @@ def main() -> int:
         (folder / "photo.png").write_bytes(garden.photo(2))
         digest = hashlib.sha256(KEY.encode()).hexdigest()
         (folder / "keys").write_text(f"app {digest}\n")
-        settings = Settings(
-            bundle=garden.grow(folder / "garden"),
+        with Running(
+            garden.grow(folder / "garden"),
             feedback_store=folder / "feedback",
             keys_file=folder / "keys",
             plantnet=True,
-        )
-        with Running(settings) as running:
+        ) as running:
             with urllib.request.urlopen(f"{running.url}/openapi.json") as answer:
                 (folder / "openapi.json").write_text(json.dumps(json.load(answer)))
             calls = (running.url, KEY, str(folder / "photo.png"))

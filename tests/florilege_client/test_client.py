@@ -14,7 +14,6 @@ from typing import Any, assert_type
 import httpx
 import pytest
 
-from florilege.server.settings import Settings
 from florilege_client import (
     Answer,
     AsyncClient,
@@ -42,10 +41,9 @@ PATIENT = Retries(first_s=0.0)
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("asked")
     (folder / "keys").write_text(f"app {hashlib.sha256(KEY.encode()).hexdigest()}\n")
-    settings = Settings(
-        bundle=garden.grow(folder), keys_file=folder / "keys", feedback_store=folder / "feedback"
-    )
-    with Running(settings) as running:
+    with Running(
+        garden.grow(folder), keys_file=folder / "keys", feedback_store=folder / "feedback"
+    ) as running:
         yield running
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.server_thread import Running
 
@@ -21,7 +20,7 @@ def test_every_example_runs(
     for name in ("photo.jpg", "photos/a.jpg", "photos/b.jpg"):
         (tmp_path / name).write_bytes(garden.photo(0))
     monkeypatch.chdir(tmp_path)
-    with Running(Settings(bundle=garden.grow(tmp_path / "garden"))) as running:
+    with Running(garden.grow(tmp_path / "garden")) as running:
         for example in examples:
             exec(example.replace("http://127.0.0.1:8000", running.url), {})
     printed = capsys.readouterr().out

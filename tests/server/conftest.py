@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from florilege.server.app import create_app
-from florilege.server.settings import Settings
+from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.record.record_file import read_record
+from florilege.models.bundle import open_bundle
 from tests.server import garden
+from tests.server.http_client import open_client
 from tests.server.server_thread import Running
 
 
@@ -19,10 +21,14 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def record(bundle: Path) -> CalibrationRecord:
+    return read_record(open_bundle(bundle))
+
+
+@pytest.fixture(scope="session")
 def client(bundle: Path) -> Iterator[TestClient]:
     """A client of an application with default limits except for a small body."""
-    app = create_app(Settings(bundle=bundle, max_body_bytes=2_000_000, max_pixels=2_000_000))
-    with TestClient(app, raise_server_exceptions=True) as client:
+    with open_client(bundle, max_body_bytes=2_000_000, max_pixels=2_000_000) as client:
         yield client
 
 
@@ -30,6 +36,5 @@ def client(bundle: Path) -> Iterator[TestClient]:
 def running(bundle: Path) -> Iterator[Running]:
     """A running server."""
     patient = 60.0  # seconds, for busy machines
-    settings = Settings(bundle=bundle, max_body_bytes=2_000_000, queue_timeout_s=patient)
-    with Running(settings) as running:
+    with Running(bundle, max_body_bytes=2_000_000, queue_timeout_s=patient) as running:
         yield running

@@ -6,6 +6,7 @@ of a nearest-colour model; the calibration is the project's own, on pictures wri
 
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -173,9 +174,9 @@ def validation_folder(folder: Path, *, split: str = "val", seed: int = 7) -> Pat
     return folder
 
 
-def grow(folder: Path, *, min_size: int = 1) -> Path:
+def grow(folder: Path, **options: Any) -> Path:
     """Write a bundle below ``folder`` and calibrate it; returns its path."""
     bundle = plant(folder / "bundle")
     data = str(validation_folder(folder / "photos"))
-    calibrate_bundle(bundle, data, "val", min_size=min_size, device="cpu")
+    calibrate_bundle(bundle, data, "val", device="cpu", **options)
     return bundle

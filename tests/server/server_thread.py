@@ -1,10 +1,14 @@
 """A running server in a thread of the test process."""
 
 import http.client
+import json
 import threading
 import time
-from collections.abc import Callable
-from types import TracebackType
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from florilege.server.app import create_app
 from florilege.server.serve import bind, make_server
@@ -22,8 +26,8 @@ def wait_for(condition: Callable[[], bool]) -> None:
 class Running:
     """Listens on a free port of 127.0.0.1 until the block ends."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.app = create_app(settings)
+    def __init__(self, bundle: Path, **settings: Any) -> None:
+        self.app = create_app(Settings(bundle=bundle, **settings))
         self.engine = self.app.state.engine
         self._socket = bind("127.0.0.1", 0)
         self.port: int = self._socket.getsockname()[1]
@@ -40,12 +44,7 @@ class Running:
             time.sleep(0.01)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.server.should_exit = True
         self._thread.join(timeout=20)
         self._socket.close()
@@ -54,3 +53,16 @@ class Running:
     def connection(self) -> http.client.HTTPConnection:
         """A new connection that is kept alive; the caller closes it."""
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=15)
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> tuple[int, http.client.HTTPMessage, Any]:
+        """Status, headers and document of an answer, on a connection of its own."""
+        with closing(self.connection()) as connection:
+            connection.request(method, path, body, dict(headers))
+            response = connection.getresponse()
+            return response.status, response.headers, json.loads(response.read())

@@ -12,8 +12,8 @@ from typing import Any, cast
 
 import pytest
 
-from florilege.server.settings import Settings
 from tests.server import garden
+from tests.server.http.test_connection import answer
 from tests.server.server_thread import Running, wait_for
 
 PHOTO = garden.photo(0)
@@ -94,7 +94,7 @@ def test_head_gives_the_headers_of_get_without_a_body(
 
 
 def test_a_bug_costs_the_client_one_answer_but_not_the_connection(bundle: Path) -> None:
-    with Running(Settings(bundle=bundle)) as running, closing(running.connection()) as connection:
+    with Running(bundle) as running, closing(running.connection()) as connection:
         good = running.engine.pipeline
         broken = replace(good, bundle=cast(Any, None))
         for pipeline, status in ((broken, 500), (good, 200)):
@@ -127,15 +127,13 @@ def test_expect_100_continue_is_accepted_below_the_limit(running: Running) -> No
 
 
 def test_a_slow_upload_is_refused_while_others_are_answered(bundle: Path) -> None:
-    with Running(Settings(bundle=bundle, upload_deadline_s=0.5)) as running:
+    with Running(bundle, upload_deadline_s=0.5) as running:
         slow = [opened(running, HEAD + b"Content-Length: 9999\r\n\r\nx") for _ in range(30)]
         with closing(running.connection()) as connection:
             assert ask(connection)[0].status == 200
         for sock in slow:
-            response = HTTPResponse(sock)
-            response.begin()
-            document = json.loads(response.read())
-            assert (response.status, document["code"]) == (408, "upload_too_slow")
+            status, document, response = answer(sock)
+            assert (status, document["code"]) == (408, "upload_too_slow")
             assert document["retryable"] is True
             assert response.getheader("connection") == "close"
             sock.close()

@@ -13,9 +13,8 @@ import schemathesis
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 from starlette.testclient import TestClient
 
-from florilege.server.app import create_app
 from florilege.server.problems import OTHER_INTERFACES, Code
-from florilege.server.settings import Settings
+from tests.server.http_client import open_client
 from tests.server.server_thread import Running
 from tests.server.write_golden import EXAMPLES, examples
 
@@ -27,7 +26,7 @@ schemathesis.openapi.media_type("image/*", hypothesis.strategies.binary(max_size
 @pytest.fixture(scope="module")
 def running(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     store = tmp_path_factory.mktemp("feedback")
-    with Running(Settings(bundle=bundle, feedback_store=store, plantnet=True)) as running:
+    with Running(bundle, feedback_store=store, plantnet=True) as running:
         yield running
 
 
@@ -59,8 +58,8 @@ def test_requests_made_from_the_description_get_described_answers(
 
 
 def test_examples_are_real_answers_that_fit_the_description(bundle: Path, tmp_path: Path) -> None:
-    app = create_app(Settings(bundle=bundle, feedback_store=tmp_path))
-    with TestClient(app, headers={"X-Request-Id": "3f1c7a"}) as client:
+    headers = {"X-Request-Id": "3f1c7a"}
+    with open_client(bundle, headers, feedback_store=tmp_path) as client:
         now, document = examples(client), client.get("/openapi.json").json()
     content = json.loads(EXAMPLES.read_text())
     assert {name: set(result) for name, result in content.items()} == {
@@ -97,8 +96,7 @@ def test_keys_are_described_where_they_are_needed(bundle: Path, tmp_path: Path) 
     from tests.server.http.test_api_keys import bearer, line
 
     (tmp_path / "keys").write_text(line("a", "k1"))
-    app = create_app(Settings(bundle=bundle, keys_file=tmp_path / "keys"))
-    with TestClient(app, headers=bearer("k1")) as client:
+    with open_client(bundle, bearer("k1"), keys_file=tmp_path / "keys") as client:
         document = client.get("/openapi.json").json()
     assert set(document["components"]["securitySchemes"]) == {"bearer", "header"}
     secured = {

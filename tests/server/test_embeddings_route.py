@@ -12,9 +12,8 @@ from starlette.testclient import TestClient
 from florilege.models.bundle import open_bundle
 from florilege.models.images import load
 from florilege.models.session import Session
-from florilege.server.app import create_app
-from florilege.server.settings import Settings
 from tests.server import garden
+from tests.server.http_client import open_client
 from tests.server.test_problems import check
 
 PHOTOS = [garden.photo(1), garden.photo(2)]
@@ -40,10 +39,11 @@ def test_features_are_those_of_the_network_as_numbers_and_in_base64(
 
 def test_what_has_no_features_is_refused(client: TestClient, bundle: Path) -> None:
     files = [("images", ("a", each)) for each in (PHOTOS[0], PHOTOS[1][:200])]
-    document = check(client.post("/v1/embeddings", files=files), 422, "image_unreadable")
-    assert "photo 2" in document["detail"]
+    for route in ("embeddings", "identify"):
+        document = check(client.post(f"/v1/{route}", files=files), 422, "image_unreadable")
+        assert document["detail"].startswith("photo 2")
     check(client.post("/v1/embeddings?k=3", content=PHOTOS[0]), 400, "unknown_parameter")
-    with TestClient(create_app(Settings(bundle=bundle))) as other:
+    with open_client(bundle) as other:
         engine = other.app.state.engine  # type: ignore[attr-defined]  # of our application
         session = SimpleNamespace(dimensions=None)
         engine.pipeline = replace(engine.pipeline, session=session)

@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
-from typer.testing import CliRunner
 
-from florilege.server.app import create_app
-from florilege.server.cli import app
-from florilege.server.settings import Settings
 from tests.server import garden
+from tests.server.http_client import open_client
+from tests.server.predict.predict_command import run
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +21,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def client(bare: Path) -> Iterator[TestClient]:
-    with TestClient(create_app(Settings(bundle=bare))) as client:
+    with open_client(bare) as client:
         yield client
 
 
@@ -75,8 +73,8 @@ def test_empty_sets_are_counted_in_a_bucket_of_their_own(client: TestClient) -> 
 def test_a_photo_with_an_empty_set_still_has_its_row(bare: Path, tmp_path: Path) -> None:
     photo = tmp_path / "dull.png"
     photo.write_bytes(garden.DULL)
-    words = ["predict", str(bare), str(photo), "--k", "1", "--format", "csv"]
-    rows = list(csv.DictReader(io.StringIO(CliRunner().invoke(app, words).stdout)))
+    text = run(bare, photo, "--k", "1", "--format", "csv").stdout
+    rows = list(csv.DictReader(io.StringIO(text)))
     assert [(row["path"], row["set_size"], row["class_id"]) for row in rows] == [
         (str(photo), "0", "")
     ]

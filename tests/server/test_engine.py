@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import json
 import math
 import socket
 import threading
@@ -14,36 +13,29 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from starlette.testclient import TestClient
 
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
-from florilege.server.app import create_app
 from florilege.server.engine import MAX_QUEUE, MIN_QUEUE, Engine, PendingRequest
 from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.gate import Gate
+from tests.server.http_client import open_client
 from tests.server.metric_values import value
 from tests.server.server_thread import Running, wait_for
 
 PHOTO = garden.photo(0)
 
 
-def post(running: Running, path: str = "/v1/identify") -> Any:
-    """One request on a connection of its own: (status, headers, document)."""
-    connection = running.connection()
-    try:
-        connection.request("POST", path, PHOTO)
-        response = connection.getresponse()
-        return response.status, response.headers, json.loads(response.read())
-    finally:
-        connection.close()
+def post(running: Running, photo: bytes = PHOTO) -> Any:
+    """Status, headers and document of an answer."""
+    return running.ask("POST", "/v1/identify", photo)
 
 
 @contextmanager
 def gated(bundle: Path, **limits: Any) -> Iterator[tuple[Running, Gate]]:
     """A running server with one thread, whose photos wait at a gate."""
-    with Running(Settings(bundle=bundle, **{"threads": 1, "queue_limit": 9, **limits})) as running:
+    with Running(bundle, **{"threads": 1, "queue_limit": 9, **limits}) as running:
         gate = running.engine.pipeline = Gate(running.engine.pipeline)
         yield running, gate
 
@@ -81,11 +73,10 @@ def test_requests_beyond_the_queue_limit_are_refused_with_retry_after(bundle: Pa
 def test_every_photo_of_a_request_counts_but_a_lone_request_is_never_too_large(
     bundle: Path,
 ) -> None:
-    app = create_app(Settings(bundle=bundle, queue_limit=2))
-    with TestClient(app) as client:
+    with open_client(bundle, queue_limit=2) as client:
         files = [("images", (f"{i}.png", PHOTO)) for i in range(5)]
         assert client.post("/v1/identify", files=files).status_code == 200
-        app.state.engine.depth = 1
+        client.app.state.engine.depth = 1  # type: ignore[attr-defined]  # a FastAPI
         assert client.post("/v1/identify", files=files[:2]).status_code == 503
         assert client.post("/v1/identify", files=files[:1]).status_code == 200
 
@@ -165,10 +156,7 @@ def test_uploads_beyond_what_may_be_held_are_refused_and_the_count_returns(bundl
 
 def test_many_at_once_are_each_answered_with_their_own_photo(running: Running) -> None:
     def ask(index: int) -> tuple[str, str]:
-        connection = running.connection()
-        connection.request("POST", "/v1/identify", garden.photo(index))
-        content = json.loads(connection.getresponse().read())
-        connection.close()
+        content = post(running, garden.photo(index))[2]
         return content["best_match"], garden.FLOWERS[index][1]
 
     with ThreadPoolExecutor(8) as pool:
@@ -204,7 +192,7 @@ def test_the_queue_holds_about_a_second_of_work(
 
 
 def test_the_service_time_follows_what_is_measured(bundle: Path) -> None:
-    with Running(Settings(bundle=bundle, threads=1)) as running:
+    with Running(bundle, threads=1) as running:
         running.engine.service_s, threads = 100.0, threading.active_count()
         for _ in range(20):
             assert post(running)[0] == 200

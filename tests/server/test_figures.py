@@ -15,7 +15,7 @@ from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.schema import Row, Verb
 from florilege.models.bundle import open_bundle
 from tests.server import garden
-from tests.server.identify_request import identify
+from tests.server.http_client import identify
 
 FIGURES = {entry.name: entry.metadata for entry in fields(Row) if entry.metadata}
 NEITHER = {"value", "lambda_val", "size_deviation", "size_histogram"}  # columns of the record alone
@@ -89,14 +89,7 @@ def test_each_figure_is_recorded_printed_and_answered(bundle: Path, client: Test
     result = identify(client, garden.photo(0))["set"]
     for place in (view, result):
         for name, figure in answered(point).items():
-            selection = (
-                {} if figure is None else {"selection_split": place[name]["selection_split"]}
-            )
-            assert place[name] == (figure and figure | selection)
-    assert view.keys() - answered(point) == {
-        "k",
-        "coverage",
-        "lambda",
-        "macro_weight",
-        "least_coverage",
-    }
+            split = figure and {"selection_split": place[name]["selection_split"]}
+            assert place[name] == (figure and figure | split)
+    of_rule = {"k", "coverage", "lambda", "macro_weight", "least_coverage"}
+    assert view.keys() - answered(point) == of_rule

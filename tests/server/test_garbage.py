@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.gate import Gate
+from tests.server.http import test_multipart
 from tests.server.metric_values import value
 from tests.server.server_thread import Running, wait_for
 
@@ -27,16 +27,14 @@ PATHS = ("/v1/identify", "/v2/identify/all")
 
 
 def form(*photos: bytes, name: str = "images") -> bytes:
-    head = f'--b\r\nContent-Disposition: form-data; name="{name}"; filename="a"\r\n\r\n'.encode()
-    return b"".join(head + photo + b"\r\n" for photo in photos) + b"--b--\r\n"
+    return test_multipart.form(*((name, photo) for photo in photos))
 
 
 @pytest.fixture
 def running(bundle: Path) -> Iterator[Running]:
-    settings = Settings(bundle=bundle, threads=1, plantnet=True, max_body_bytes=3_000_000)
     gc.collect()
     gc.freeze()  # what earlier tests left is neither searched nor counted
-    with Running(settings) as running:
+    with Running(bundle, threads=1, plantnet=True, max_body_bytes=3_000_000) as running:
         yield running
 
 
@@ -63,7 +61,7 @@ def held(running: Running) -> Iterator[Callable[[], int]]:
 
 
 def post(running: Running, path: str, body: bytes, *, a_form: bool) -> int:
-    headers = {"Content-Type": "multipart/form-data; boundary=b"} if a_form else {}
+    headers = {"Content-Type": test_multipart.TYPE} if a_form else {}
     with closing(running.connection()) as connection:
         connection.request("POST", path, body, headers)
         response = connection.getresponse()

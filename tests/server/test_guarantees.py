@@ -1,9 +1,7 @@
 """Guarantees and class coverage over HTTP and by `predict`: the sets of the library's rules."""
 
 import csv
-import json
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -11,7 +9,6 @@ from urllib.parse import urlencode
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
-from typer.testing import CliRunner
 
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.record import CalibrationRecord
@@ -23,12 +20,10 @@ from florilege.errors import UsageError
 from florilege.models.bundle import open_bundle
 from florilege.models.images import load
 from florilege.models.session import Session
-from florilege.server.app import create_app
-from florilege.server.cli import app
-from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.background.feedback_rows import words
-from tests.server.identify_request import identify
+from tests.server.http_client import identify, open_client
+from tests.server.predict.predict_command import predicted, run
 from tests.server.server_thread import Running
 
 ASKED: list[dict[str, Any]] = [
@@ -88,7 +83,7 @@ def promising(tmp_path_factory: pytest.TempPathFactory) -> Promising:
 
 @pytest.fixture(scope="module")
 def client(promising: Promising) -> Iterator[TestClient]:
-    with TestClient(create_app(Settings(bundle=promising.path))) as client:
+    with open_client(promising.path) as client:
         yield client
 
 
@@ -115,17 +110,13 @@ def test_the_sets_over_http_are_those_of_the_library(
 
 
 def test_the_answer_of_a_running_server_says_what_is_promised(promising: Promising) -> None:
-    def ask(asked: dict[str, Any]) -> dict[str, Any]:
-        connection.request("POST", f"/v1/identify?{urlencode(asked)}", PHOTOS[0])
-        response = connection.getresponse()
-        content: dict[str, Any] = json.loads(response.read())
-        assert response.status == 200
+    def ask(asked: dict[str, Any]) -> Any:
+        path = f"/v1/identify?{urlencode(asked)}"
+        status, _, content = running.ask("POST", path, PHOTOS[0])
+        assert status == 200
         return content
 
-    with (
-        Running(Settings(bundle=promising.path)) as running,
-        closing(running.connection()) as connection,
-    ):
+    with Running(promising.path) as running:
         for query in ASKED:
             result = ask(query)
             expected = query.get("guarantee", "mean")
@@ -139,17 +130,6 @@ def test_the_answer_of_a_running_server_says_what_is_promised(promising: Promisi
         plain = ask({})
         assert plain["set"]["guarantee"] is plain["query"]["guarantee"] is None
         assert (plain["set"]["guaranteed"], plain["set"]["max_size"]) == (False, None)
-
-
-def test_a_score_of_class_coverage_is_its_margin_over_the_class_threshold(
-    client: TestClient,
-) -> None:
-    query = {"rule": "class_coverage", "coverage": 0.9}
-    for photo in PHOTOS:
-        result = identify(client, photo, **query, include="scores")
-        assert result["set"]["lambda"] == 0.0
-        for one in result["results"]:
-            assert one["in_set"] == (one["score"] >= 0.0 or one["rank"] == 1)
 
 
 @pytest.mark.parametrize(
@@ -220,24 +200,22 @@ def test_the_card_lists_guarantees_apart_from_those_of_the_rule(
 
 def test_predict_gives_the_same_sets(promising: Promising, tmp_path: Path) -> None:
     (tmp_path / "photo.png").write_bytes(PHOTOS[0])
-    command = ["predict", str(promising.path), str(tmp_path / "photo.png")]
-    flags = ["--guarantee", "probability", "--k", "3"]
-    result = CliRunner().invoke(app, [*command, *flags, "--format", "jsonl"])
-    content = json.loads(result.stdout)
+    command = (promising.path, tmp_path / "photo.png", "--guarantee")
+    flags = ("probability", "--k", "3")
+    (content,) = predicted(*command, *flags)
     point = promising.record.point("average_k", k=3, guarantee="probability")
     assert content["set"]["lambda"] == point.lambda_val
     assert content["set"]["guarantee"] == "probability"
-    result = CliRunner().invoke(app, [*command, *flags, "--format", "csv"])
-    rows = list(csv.DictReader(result.stdout.splitlines()))
+    rows = list(csv.DictReader(run(*command, *flags, "--format", "csv").stdout.splitlines()))
     assert {row["guarantee"] for row in rows} == {"probability"}
     assert len(rows) == content["set"]["size"]
-    result = CliRunner().invoke(app, [*command, "--guarantee", "mean", "--k", "2.5"])
-    assert isinstance(result.exception, UsageError)
+    with pytest.raises(UsageError):
+        run(*command, "mean", "--k", "2.5")
 
 
 def test_feedback_tells_guaranteed_sets_from_others(promising: Promising, tmp_path: Path) -> None:
     store = tmp_path / "feedback"
-    with TestClient(create_app(Settings(bundle=promising.path, feedback_store=store))) as client:
+    with open_client(promising.path, feedback_store=store) as client:
         for query in (ASKED[0], {}):
             answered = identify(client, PHOTOS[0], **query)
             body = {"request_id": answered["id"], "class_id": "1001"}

@@ -1,7 +1,5 @@
 """Lists over HTTP and on the command line, and the records of restricted answers."""
 
-import json
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -9,20 +7,18 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
-from typer.testing import CliRunner
 
-from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.monitoring.audit import audit_file
 from florilege.calibration.monitoring.score_log import Scorer, open_score_log
 from florilege.calibration.record.record_file import read_record
 from florilege.errors import DataError, UsageError
 from florilege.models.bundle import open_bundle
 from florilege.server.app import create_app
-from florilege.server.cli import app
 from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.background.feedback_rows import words
-from tests.server.identify_request import identify
+from tests.server.http_client import identify, open_client
+from tests.server.predict.predict_command import predicted, run
 
 HEATH = ("1002", "1004", "1007", "1008", "1012")
 VIOLET = garden.photo(5, blur=0.5, other=6)
@@ -42,18 +38,14 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def listed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle that is calibrated with the list `heath`."""
     folder = tmp_path_factory.mktemp("listed")
-    bundle = garden.plant(folder / "bundle")
-    (folder / "lists").mkdir()
-    (folder / "lists" / "heath.txt").write_text("\n".join(HEATH))
-    data = str(garden.validation_folder(folder / "photos"))
-    calibrate_bundle(bundle, data, "val", device="cpu", list_files=[str(folder / "lists")])
-    return bundle
+    (folder / "heath.txt").write_text("\n".join(HEATH))
+    return garden.grow(folder, list_files=[str(folder / "heath.txt")])
 
 
 @pytest.fixture(scope="module")
 def client(listed: Path, files: Path) -> Any:
     words = (str(files / "berge.txt"), f"few={files / 'pair.txt'}")
-    with TestClient(create_app(Settings(bundle=listed, lists=words))) as client:
+    with open_client(listed, lists=words) as client:
         yield client
 
 
@@ -84,7 +76,7 @@ def test_lists_are_offered_with_what_they_are_calibrated_for(client: TestClient)
 
 
 def test_a_bundle_without_lists_offers_none(bundle: Path) -> None:
-    with TestClient(create_app(Settings(bundle=bundle))) as client:
+    with open_client(bundle) as client:
         card = client.get("/v1/model").json()
         assert card["lists"] == []
         assert {tuple(rule["lists"]) for rule in card["rules"]} == {()}
@@ -134,21 +126,12 @@ def test_a_list_that_cannot_be_used_stops_the_start(listed: Path, files: Path) -
         create_app(Settings(bundle=listed, lists=twice))
 
 
-def test_another_list_of_a_calibrated_name_is_warned_of_at_start(
-    listed: Path, files: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING):
-        create_app(Settings(bundle=listed, lists=(f"heath={files / 'pair.txt'}",)))
-    assert "list heath differs from the list" in caplog.text
-
-
 def test_restricted_answers_are_kept_apart_in_metrics_watch_feedback_and_audit(
     listed: Path, tmp_path: Path
 ) -> None:
-    settings = Settings(
-        bundle=listed, feedback_store=tmp_path / "said", score_log=tmp_path / "scores"
-    )
-    with TestClient(create_app(settings)) as client:
+    with open_client(
+        listed, feedback_store=tmp_path / "said", score_log=tmp_path / "scores"
+    ) as client:
         whole = identify(client, VIOLET)
         inside = identify(client, VIOLET, list="heath")
         other = identify(client, VIOLET, only="Rosa")
@@ -184,7 +167,7 @@ def test_restricted_answers_are_kept_apart_in_metrics_watch_feedback_and_audit(
 
 
 def test_the_watch_sees_only_answers_about_all_classes(listed: Path) -> None:
-    with TestClient(create_app(Settings(bundle=listed))) as client:
+    with open_client(listed) as client:
         engine = client.app.state.engine  # type: ignore[attr-defined]  # a FastAPI application
         [watch] = engine.publisher.listeners
         for query in ({"list": "heath"}, {"only": "Rosa"}, {}):
@@ -193,27 +176,20 @@ def test_the_watch_sees_only_answers_about_all_classes(listed: Path) -> None:
     assert watch.monitor.rows == 2
 
 
-def predicted(*given: object) -> dict[str, Any]:
-    result = CliRunner().invoke(app, ["predict", *map(str, given), "--format", "jsonl"])
-    assert result.exit_code == 0, result.output
-    content: dict[str, Any] = json.loads(result.stdout)
-    return content
-
-
 def test_predict_takes_a_file_or_a_list_of_the_bundle(
     listed: Path, files: Path, tmp_path: Path, client: TestClient
 ) -> None:
     photo = tmp_path / "violet.png"
     photo.write_bytes(VIOLET)
     served = identify(client, VIOLET, list="heath")
-    by_name = predicted(listed, photo, "--list", "heath")
-    by_file = predicted(listed, photo, "--list", files / "berge.txt")
+    (by_name,) = predicted(listed, photo, "--list", "heath")
+    (by_file,) = predicted(listed, photo, "--list", files / "berge.txt")
     assert served["set"] == by_name["set"] == by_file["set"]
     assert (by_name["query"]["list"], by_file["query"]["list"]) == ("heath", "berge")
-    other = predicted(listed, photo, "--list", f"heath={files / 'pair.txt'}")
+    (other,) = predicted(listed, photo, "--list", f"heath={files / 'pair.txt'}")
     assert {each["class_id"] for each in other["results"]} <= {"1001", "1011"}
     assert other["set"]["calibrated"] is False
-    only = predicted(listed, photo, "--only", "viola", "--only", "1001,1002")
+    (only,) = predicted(listed, photo, "--only", "viola", "--only", "1001,1002")
     assert only["query"]["only"] == ["1001", "1002", "1006", "1007"]
 
 
@@ -229,6 +205,5 @@ def test_predict_refuses_words_that_name_no_class(
     listed: Path, tmp_path: Path, words: tuple[str, ...], message: str
 ) -> None:
     (tmp_path / "a.png").write_bytes(VIOLET)
-    result = CliRunner().invoke(app, ["predict", str(listed), str(tmp_path / "a.png"), *words])
-    assert isinstance(result.exception, DataError | UsageError)
-    assert message in str(result.exception)
+    with pytest.raises((DataError, UsageError), match=message):
+        run(listed, tmp_path / "a.png", *words)

@@ -22,10 +22,9 @@ from florilege.server.app import create_app
 from florilege.server.http.bundle_info import LISTS_KEPT
 from florilege.server.settings import Settings
 from tests.server import garden
+from tests.server.http_client import identify, open_client
 from tests.server.server_thread import Running
-
-GOLDEN = Path(__file__).parents[1] / "golden" / "openapi.json"
-DOCUMENTATION = Path(__file__).parents[2] / "docs" / "http.md"
+from tests.server.write_golden import GOLDEN
 
 
 def test_the_card_names_the_model_as_answers_do_and_lists_every_k(client: TestClient) -> None:
@@ -35,7 +34,7 @@ def test_the_card_names_the_model_as_answers_do_and_lists_every_k(client: TestCl
     assert len(card["model"]["bundle_sha256"]) == 64
     assert (card["classes"], card["image_size"]) == (12, garden.SIDE)
     assert (card["default_rule"], card["default_k"]) == ("average_k", 3.0)
-    assert card["languages"] == ["en", "fr"]
+    assert (card["languages"], card["feedback"]) == (["en", "fr"], False)
     assert card["limits"]["max_body_bytes"] == 2_000_000
     assert card["limits"]["max_images"] == 5
     rules = {rule["rule"]: rule for rule in card["rules"]}
@@ -69,18 +68,11 @@ def test_the_card_says_what_the_photos_chose_and_what_to_expect(
 
 
 def test_the_card_lists_no_more_photos_than_a_request_may_have(bundle: Path) -> None:
-    with TestClient(create_app(Settings(bundle=bundle, max_images=3))) as client:
+    with open_client(bundle, max_images=3) as client:
         rules = client.get("/v1/model").json()["rules"]
     several = {rule["rule"]: tuple(one["images"] for one in rule["several"]) for rule in rules}
     assert several.pop("class_coverage") == ()
     assert set(several.values()) == {(2, 3)}
-
-
-def test_the_card_says_whether_feedback_is_taken(bundle: Path, tmp_path: Path) -> None:
-    for store in (None, tmp_path):
-        app = create_app(Settings(bundle=bundle, feedback_store=store))
-        with TestClient(app) as client:
-            assert client.get("/v1/model").json()["feedback"] is (store is not None)
 
 
 def test_the_card_is_rendered_once_at_start(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,14 +84,8 @@ def test_the_card_is_rendered_once_at_start(bundle: Path, monkeypatch: pytest.Mo
 
 
 def test_another_answer_has_another_etag(client: TestClient) -> None:
-    paths = [
-        "/v1/model",
-        "/v1/classes",
-        "/v1/classes?lang=fr",
-        "/v1/classes?limit=3",
-        "/",
-        "/app.js",
-    ]
+    lists = ("/v1/classes", "/v1/classes?lang=fr", "/v1/classes?limit=3")
+    paths = ["/v1/model", *lists, "/", "/app.js"]
     tags = [client.get(path).headers["etag"] for path in paths]
     assert len(set(tags)) == len(tags)
     for path, other in zip(paths, tags[1:] + tags[:1], strict=True):
@@ -213,7 +199,7 @@ def test_every_class_and_its_picture_are_reached_whatever_its_id(
         files = {"classes.json": table.to_json().encode(), "thumbnails.zip": pack(table, view)}
         replace_files(odd, files)
         # TestClient decodes a path twice
-        with Running(Settings(bundle=odd)) as running, httpx.Client(base_url=running.url) as client:
+        with Running(odd) as running, httpx.Client(base_url=running.url) as client:
             for entry in client.get("/v1/classes").json()["classes"]:
                 id_ = entry["class_id"]
                 assert client.get(f"/{entry['taxon']['thumbnail']['url']}").content == view[id_]
@@ -229,7 +215,7 @@ def test_a_bundle_from_before_pictures_is_served(bundle: Path, tmp_path: Path) -
     for entry in plain:
         del entry["link"], entry["thumbnail"]
     replace_files(old, {"classes.json": json.dumps(plain).encode()}, without=["thumbnails.zip"])
-    with TestClient(create_app(Settings(bundle=old))) as client:
+    with open_client(old) as client:
         taxon = client.get("/v1/classes/1001").json()["taxon"]
         assert (taxon["link"], taxon["thumbnail"]) == (None, None)
         assert client.get("/v1/thumbnails?class_id=1001").status_code == 404
@@ -258,12 +244,9 @@ def test_the_last_lists_of_classes_are_kept_by_question_and_language(
 
 
 def test_metrics_count_sets_and_requests_without_naming_species(bundle: Path) -> None:
-    with TestClient(create_app(Settings(bundle=bundle))) as client:
-        sizes = [
-            client.post("/v1/identify", content=garden.photo(i)).json()["set"]["size"]
-            for i in range(6)
-        ]
-        least = client.post("/v1/identify?min_score=1", content=garden.photo(0)).json()["set"]
+    with open_client(bundle) as client:
+        sizes = [identify(client, garden.photo(index))["set"]["size"] for index in range(6)]
+        least = identify(client, garden.photo(0), min_score=1)["set"]
         client.post("/v1/identify", content=b"no photo")
         client.get("/v1/classes/1001")
         client.get("/nowhere/else")
@@ -303,7 +286,7 @@ def test_metrics_count_sets_and_requests_without_naming_species(bundle: Path) ->
 
 def test_the_description_is_the_golden_one(bundle: Path, tmp_path: Path) -> None:
     """After an intended change: `python -m tests.server.write_golden`, and check the diff."""
-    with TestClient(create_app(Settings(bundle=bundle, feedback_store=tmp_path))) as client:
+    with open_client(bundle, feedback_store=tmp_path) as client:
         content = client.get("/openapi.json").json()
     golden = json.loads(GOLDEN.read_text())
     assert content["paths"] == golden["paths"]
@@ -330,18 +313,13 @@ def test_an_answer_fits_its_own_description(client: TestClient) -> None:
     import jsonschema
 
     described = client.get("/openapi.json").json()
-    for path, shape in (("/v1/identify", "Answer"), ("/v1/model", "ModelCard")):
-        response = (
-            client.post(f"{path}?include=scores,rollup,marginals", content=garden.photo(2))
-            if shape == "Answer"
-            else client.get(path)
-        )
-        jsonschema.validate(response.json(), {**described, "$ref": f"#/components/schemas/{shape}"})
+    answer = identify(client, garden.photo(2), include="scores,rollup,marginals")
+    for shape, content in (("Answer", answer), ("ModelCard", client.get("/v1/model").json())):
+        jsonschema.validate(content, {**described, "$ref": f"#/components/schemas/{shape}"})
 
 
 def test_pages_of_allowed_origins_may_call_and_others_may_not(bundle: Path) -> None:
-    settings = Settings(bundle=bundle, cors_origins=("https://app.example",))
-    with TestClient(create_app(settings)) as client:
+    with open_client(bundle, cors_origins=("https://app.example",)) as client:
         for origin, allowed in (("https://app.example", True), ("https://other.example", False)):
             response = client.get("/v1/model", headers={"Origin": origin})
             assert (response.headers.get("access-control-allow-origin") == origin) is allowed

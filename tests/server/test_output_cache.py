@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from florilege.server.app import create_app
-from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.http.test_api_keys import bearer, line
+from tests.server.http_client import open_client
 from tests.server.metric_values import value
 from tests.server.server_thread import Running
 from tests.server.test_reload import identify, recalibrated, reload
@@ -30,10 +29,13 @@ def cached(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[T
     folder = tmp_path_factory.mktemp("cached")
     keys = folder / "keys"
     keys.write_text(line("one", "k1") + line("two", "k2"))
-    settings = Settings(
-        bundle=bundle, cache_answers=3, keys_file=keys, feedback_store=folder / "feedback"
-    )
-    with TestClient(create_app(settings), headers=bearer("k1")) as client:
+    with open_client(
+        bundle,
+        cache_answers=3,
+        keys_file=keys,
+        feedback_store=folder / "feedback",
+        headers=bearer("k1"),
+    ) as client:
         yield client
 
 
@@ -94,7 +96,7 @@ def test_photos_of_one_plant_are_looked_up_one_by_one_and_bad_ones_are_not_kept(
 
 def test_another_bundle_answers_anew(bundle: Path, tmp_path: Path) -> None:
     served = Path(copytree(bundle, tmp_path / "served"))
-    with Running(Settings(bundle=served, cache_answers=9)) as running:
+    with Running(served, cache_answers=9) as running:
         for calibration_id, expected in (("first", (1, 1)), ("second", (2, 2))):
             recalibrated(served, calibration_id)
             reload(running)

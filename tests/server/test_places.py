@@ -1,13 +1,11 @@
 """Place and season over HTTP, from Python and on the command line."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
-from typer.testing import CliRunner
 
 import florilege
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
@@ -16,11 +14,9 @@ from florilege.errors import BundleError
 from florilege.models.bundle import open_bundle
 from florilege.models.bundle.bundle import OCCURRENCES, replace_files
 from florilege.models.occurrences import Place
-from florilege.server.app import create_app
-from florilege.server.cli import app
-from florilege.server.settings import Settings
 from tests.server import garden
-from tests.server.identify_request import identify
+from tests.server.http_client import identify, open_client
+from tests.server.predict.predict_command import predicted
 
 IDS = [flower[0] for flower in garden.FLOWERS]
 VIOLET = garden.photo(5, blur=0.5, other=6)
@@ -41,26 +37,23 @@ def occurrences(path: Path, *, grid: bool = False) -> Path:
 
 
 def grown(folder: Path, *, grid: bool = False) -> Path:
-    bundle = garden.plant(folder / "bundle")
-    data = str(garden.validation_folder(folder / "photos"))
     table = occurrences(folder / "occurrences.csv", grid=grid)
-    calibrate_bundle(bundle, data, "val", device="cpu", occurrences=str(table))
-    return bundle
+    return garden.grow(folder, occurrences=str(table))
 
 
 @pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def placed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return grown(tmp_path_factory.mktemp("places"))
 
 
 @pytest.fixture(scope="module")
-def client(bundle: Path) -> Any:
-    with TestClient(create_app(Settings(bundle=bundle))) as client:
+def client(placed: Path) -> Any:
+    with open_client(placed) as client:
         yield client
 
 
-def test_a_place_changes_scores_by_the_recorded_strength(client: TestClient, bundle: Path) -> None:
-    record = read_record(opened := open_bundle(bundle))
+def test_a_place_changes_scores_by_the_recorded_strength(client: TestClient, placed: Path) -> None:
+    record = read_record(opened := open_bundle(placed))
     table, prior = open_occurrences(opened, record), record.place_prior
     assert table is not None
     assert prior is not None
@@ -95,9 +88,9 @@ def test_each_result_says_whether_it_was_recorded_there(client: TestClient) -> N
 
 
 def test_a_region_alone_has_its_own_thresholds_or_says_that_it_has_none(
-    client: TestClient, bundle: Path
+    client: TestClient, placed: Path
 ) -> None:
-    record = read_record(open_bundle(bundle))
+    record = read_record(open_bundle(placed))
     answer = identify(client, VIOLET, region="south")
     calibrated = bool(record.ks("average_k", place="region"))
     assert answer["set"]["calibrated"] == calibrated
@@ -161,11 +154,9 @@ def test_a_place_that_cannot_be_used_is_refused(
     assert message in response.json()["detail"]
 
 
-def test_the_model_card_says_which_places_there_are(client: TestClient, bundle: Path) -> None:
-    places, prior = (
-        client.get("/v1/model").json()["places"],
-        read_record(open_bundle(bundle)).place_prior,
-    )
+def test_the_model_card_says_which_places_there_are(client: TestClient, placed: Path) -> None:
+    places = client.get("/v1/model").json()["places"]
+    prior = read_record(open_bundle(placed)).place_prior
     assert prior is not None
     assert places["regions"] == ["north", "south"]
     assert places["cell_degrees"] is None
@@ -183,25 +174,13 @@ def test_a_grid_takes_latitude_and_longitude(tmp_path: Path) -> None:
     assert answer == predictor.predict(VIOLET, region="cell5_40_0", month=6)
     predictor.close()
     (tmp_path / "p.png").write_bytes(VIOLET)
-    words = [
-        "predict",
-        str(bundle),
-        str(tmp_path / "p.png"),
-        "--format",
-        "jsonl",
-        "--device",
-        "cpu",
-    ]
-    place = ["--latitude", "43.6", "--longitude", "3.9", "--month", "6"]
-    result = CliRunner().invoke(app, [*words, *place])
-    assert result.exit_code == 0, result.output
-    line = json.loads(result.stdout)
+    place = ("--latitude", "43.6", "--longitude", "3.9", "--month", "6")
+    (line,) = predicted(bundle, tmp_path / "p.png", *place, fails=None)
     assert line["results"][0]["score"] == answer.results[0].score
 
 
-def test_a_model_without_a_table_refuses_a_place(tmp_path: Path, bundle: Path) -> None:
-    plain = garden.grow(tmp_path / "plain")
-    with TestClient(create_app(Settings(bundle=plain))) as client:
+def test_a_model_without_a_table_refuses_a_place(bundle: Path) -> None:
+    with open_client(bundle) as client:
         headers = {"Content-Type": "image/png"}
         response = client.post("/v1/identify?region=north", content=VIOLET, headers=headers)
         assert response.status_code == 400

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 import florilege
 from florilege.errors import DataError, UsageError
 from tests.server import garden
-from tests.server.identify_request import identify
+from tests.server.http_client import identify
 
 QUERIES: list[dict[str, Any]] = [
     {},

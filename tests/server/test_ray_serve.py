@@ -12,7 +12,6 @@ import pytest
 
 from florilege.errors import UsageError
 from florilege.ray_tasks import demand_ray
-from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.server_thread import Running
 
@@ -41,7 +40,7 @@ def settings(bundle: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def plain(settings: dict[str, Any]) -> Iterator[int]:
-    with Running(Settings(**settings)) as running:
+    with Running(**settings) as running:
         yield running.port
 
 

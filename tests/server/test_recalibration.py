@@ -5,13 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from starlette.testclient import TestClient
 
 from florilege.calibration.monitoring.recalibration import recalibrate_bundle
 from florilege.models.bundle import open_bundle
-from florilege.server.app import create_app
-from florilege.server.settings import Settings
 from tests.server import garden
+from tests.server.http_client import open_client
 
 
 def shifted_photo(generator: np.random.Generator) -> bytes:
@@ -24,7 +22,7 @@ def shifted_photo(generator: np.random.Generator) -> bytes:
 def log(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What a server logged on such photos."""
     folder, generator = tmp_path_factory.mktemp("log"), np.random.default_rng(5)
-    with TestClient(create_app(Settings(bundle=bundle, score_log=folder))) as client:
+    with open_client(bundle, score_log=folder) as client:
         for _ in range(540):
             client.post("/v1/identify", content=shifted_photo(generator))
     return folder
@@ -37,7 +35,7 @@ def test_a_bundle_calibrated_from_its_own_score_log_is_served_with_the_size_it_p
     before = open_bundle(bundle).sha256
     generator = np.random.default_rng(6)
     recalibrate_bundle(copy, log, approve=True)
-    with TestClient(create_app(Settings(bundle=copy))) as client:
+    with open_client(copy) as client:
         answers = [
             client.post("/v1/identify?include=scores", content=shifted_photo(generator)).json()
             for _ in range(150)

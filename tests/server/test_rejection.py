@@ -2,29 +2,17 @@
 
 import csv
 import io
-import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from starlette.testclient import TestClient
-from typer.testing import CliRunner
 
-from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.rejection.ood_scores import generalised_entropy
-from florilege.models.bundle import open_bundle
 from florilege.server.answers.pipeline import open_pipeline
 from florilege.server.answers.query import LocalizedQuery
-from florilege.server.app import create_app
-from florilege.server.cli import app
-from florilege.server.settings import Settings
 from tests.server import garden
-from tests.server.identify_request import identify
-
-
-@pytest.fixture(scope="module")
-def record(bundle: Path) -> CalibrationRecord:
-    return CalibrationRecord.from_json(open_bundle(bundle).read("calibration.json"))
+from tests.server.http_client import identify, open_client
+from tests.server.predict.predict_command import predicted, run
 
 
 def test_a_clear_photo_is_accepted_whether_or_not_others_are_rejected(client: TestClient) -> None:
@@ -81,7 +69,7 @@ def test_one_familiar_photo_of_several_is_enough(client: TestClient) -> None:
 
 
 def test_verdicts_and_rejected_photos_are_counted(bundle: Path) -> None:
-    with TestClient(create_app(Settings(bundle=bundle))) as client:
+    with open_client(bundle) as client:
         for photo, reject in ((0, "true"), (9, "false")):
             identify(client, garden.photo(photo), reject=reject)
         for reject in ("true", "true", "false"):
@@ -101,22 +89,15 @@ def test_predict_says_the_same_and_rejects_when_told_to(
 ) -> None:
     (tmp_path / "dull.png").write_bytes(garden.DULL)
     (tmp_path / "clear.png").write_bytes(garden.photo(9))
-
-    def predict(*words: str) -> str:
-        result = CliRunner().invoke(app, ["predict", str(bundle), str(tmp_path), *words])
-        assert result.exit_code == 0, result.output
-        return result.stdout
-
-    clear, dull = (json.loads(line) for line in predict("--format", "jsonl").splitlines())
+    clear, dull = predicted(bundle, tmp_path, fails=None)
     assert dull["rejection"] == identify(client, garden.DULL)["rejection"]
     assert clear["rejection"]["verdict"] == "accepted"
     assert dull["set"]["size"] > 1
-    clear, dull = (
-        json.loads(line) for line in predict("--reject", "--format", "jsonl").splitlines()
-    )
+    clear, dull = predicted(bundle, tmp_path, "--reject", fails=None)
     assert (dull["set"]["size"], dull["rejection"]["verdict"]) == (0, "rejected")
     assert clear["set"]["size"] > 0
-    rows = list(csv.DictReader(io.StringIO(predict("--reject", "--format", "csv"))))
+    text = run(bundle, tmp_path, "--reject", "--format", "csv", fails=None).stdout
+    rows = list(csv.DictReader(io.StringIO(text)))
     assert (rows[-1]["verdict"], rows[-1]["class_id"]) == ("rejected", "")
     assert float(rows[-1]["familiarity"]) == dull["rejection"]["value"]
     assert {row["verdict"] for row in rows[:-1]} == {"accepted"}

@@ -14,10 +14,9 @@ from typing import Any
 
 import pytest
 
-from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.record.record_file import read_record
 from florilege.models.bundle import open_bundle, replace_files
 from florilege.models.classes import ClassTable
-from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.background.feedback_rows import words
 from tests.server.gate import Gate
@@ -37,7 +36,7 @@ def served(bundle: Path, tmp_path: Path) -> Path:
 
 
 def recalibrated(path: Path, calibration_id: str, **changes: Any) -> None:
-    record = CalibrationRecord.from_json(open_bundle(path).read("calibration.json"))
+    record = read_record(open_bundle(path))
     record = replace(record, calibration_id=calibration_id, **changes)
     replace_files(path, {"calibration.json": record.to_json().encode()})
 
@@ -56,13 +55,8 @@ def outcomes(running: Running) -> dict[str, float]:
 
 def get(running: Running, path: str, key: str) -> tuple[int, Any]:
     """The status and the document that a holder of a key gets."""
-    connection = running.connection()
-    try:
-        connection.request("GET", path, headers=bearer(key))
-        response = connection.getresponse()
-        return response.status, json.loads(response.read())
-    finally:
-        connection.close()
+    status, _, document = running.ask("GET", path, headers=bearer(key))
+    return status, document
 
 
 def identify(running: Running, query: str = "") -> tuple[int, Any]:
@@ -107,8 +101,10 @@ def test_a_request_under_way_is_answered_by_the_bundle_it_came_to(
     served: Path, tmp_path: Path
 ) -> None:
     store, logged = tmp_path / "store", tmp_path / "log"
-    settings = Settings(bundle=served, threads=1, feedback_store=store, score_log=logged)
-    with Running(settings) as running, ThreadPoolExecutor(1) as pool:
+    with (
+        Running(served, threads=1, feedback_store=store, score_log=logged) as running,
+        ThreadPoolExecutor(1) as pool,
+    ):
         gate = running.engine.pipeline = Gate(running.engine.pipeline)
         first = gate.model.calibration_id
         early = pool.submit(identify, running)
@@ -121,12 +117,8 @@ def test_a_request_under_way_is_answered_by_the_bundle_it_came_to(
         assert [one["model"]["calibration_id"] for one in (old, new)] == [first, "second"]
         for answer in (old, new):  # feedback names the calibration that answered
             content = json.dumps({"request_id": answer["id"], "class_id": "1001"}).encode()
-            connection = running.connection()
-            connection.request(
-                "POST", "/v1/feedback", content, {"Content-Type": "application/json"}
-            )
-            assert connection.getresponse().status == 202
-            connection.close()
+            typed = {"Content-Type": "application/json"}
+            assert running.ask("POST", "/v1/feedback", content, typed)[0] == 202
         metric = "score_log_photos_total"
         wait_for(lambda: value(running.engine.metrics, metric, outcome="written") == 1)
     assert [row["calibration_id"] for row in words(store)] == [first, "second"]
@@ -135,7 +127,7 @@ def test_a_request_under_way_is_answered_by_the_bundle_it_came_to(
 def test_a_bundle_that_cannot_be_served_changes_nothing(
     served: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Running(Settings(bundle=served)) as running:
+    with Running(served) as running:
         replace_files(served, {}, without=["calibration.json"])
         reload(running)
         assert "keeping garden 2026.11: " in caplog.text
@@ -153,7 +145,7 @@ def test_a_bundle_of_other_classes_is_served_and_the_log_says_so(
     served: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    with Running(Settings(bundle=served)) as running:
+    with Running(served) as running:
         table = open_bundle(served).classes
         renamed = ClassTable((replace(table[0], id="other"), *table.items[1:]))
         replace_files(served, {"classes.json": renamed.to_json().encode()})
@@ -167,7 +159,7 @@ def test_a_changed_path_is_noticed_by_polling(served: Path, tmp_path: Path) -> N
     recalibrated(other, "second")
     current = tmp_path / "current"
     current.symlink_to(served)
-    with Running(Settings(bundle=current, reload_every_s=0.05)) as running:
+    with Running(current, reload_every_s=0.05) as running:
         time.sleep(0.2)
         assert sum(outcomes(running).values()) == 0  # nothing has changed yet
         (tmp_path / "next").symlink_to(other)
@@ -183,7 +175,7 @@ def test_sighup_reads_the_keys_again_and_a_bad_file_leaves_the_old_ones(
 ) -> None:
     path = tmp_path / "keys"
     path.write_text(line("a", "k1"))
-    with Running(Settings(bundle=served, keys_file=path)) as running:
+    with Running(served, keys_file=path) as running:
         assert [get(running, "/v1/model", key)[0] for key in ("k1", "k2")] == [200, 403]
         path.write_text(line("a", "k2"))
         reload(running)
@@ -198,20 +190,15 @@ def test_changed_keys_and_lists_are_noticed_by_polling(served: Path, tmp_path: P
     keys, listed = tmp_path / "keys", tmp_path / "here"
     keys.write_text(line("a", "k1") + line("b", "k2"))
     listed.write_text("1001\n1002\n")
-    settings = Settings(
-        bundle=served, keys_file=keys, lists=(f"here={listed}",), reload_every_s=0.05
-    )
-    with Running(settings) as running:
+    with Running(served, keys_file=keys, lists=(f"here={listed}",), reload_every_s=0.05) as running:
         assert get(running, "/v1/model", "k2")[0] == 200
         keys.write_text(line("a", "k1"))  # b is revoked
         wait_for(lambda: get(running, "/v1/model", "k2")[0] == 403)
         session, model = running.engine.pipeline.session, running.engine.pipeline.model
         listed.write_text("1003\n1004\n1005\n")
         wait_for(lambda: get(running, "/v1/model", "k1")[1]["lists"][0]["classes"] == 3)
-        connection = running.connection()
-        connection.request("POST", "/v1/identify?list=here&include=scores", PHOTO, bearer("k1"))
-        answer = json.loads(connection.getresponse().read())
-        connection.close()
+        path = "/v1/identify?list=here&include=scores"
+        answer = running.ask("POST", path, PHOTO, bearer("k1"))[2]
         assert {each["class_id"] for each in answer["results"]} == {"1003", "1004", "1005"}
         assert (running.engine.pipeline.session, running.engine.pipeline.model) == (session, model)
         listed.write_text("9999\n")  # no class: what was there stays
@@ -225,7 +212,7 @@ def test_sighup_reads_a_changed_list_again_although_the_bundle_is_the_same(
     caplog.set_level(logging.INFO)
     listed = tmp_path / "here"
     listed.write_text("1001\n1002\n")
-    with Running(Settings(bundle=served, lists=(str(listed),))) as running:
+    with Running(served, lists=(str(listed),)) as running:
         pipeline = running.engine.pipeline
         reload(running)
         assert outcomes(running)["unchanged"] == 1

@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 import pytest
 
-from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.record.record_file import read_record
 from florilege.errors import BundleError, UsageError
 from florilege.models.bundle import open_bundle, replace_files
 from florilege.server.app import create_app
@@ -89,10 +89,9 @@ def test_open_connections_do_not_block_a_stop(bundle: Path, tmp_path: Path) -> N
     """One requests an upgrade, one is in the middle of a head, one sends nothing."""
     state, offer = tmp_path / "watch.json", b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
     with ServeProcess(bundle, "--watch-state", str(state)) as served, ExitStack() as stack:
+        post = b"POST /v1/identify HTTP/1.1\r\nHost: x\r\n" + offer
         for tag in (
-            b"POST /v1/identify HTTP/1.1\r\nHost: x\r\n"
-            + offer
-            + b"Content-Length: 5\r\n\r\nhello",
+            post + b"Content-Length: 5\r\n\r\nhello",
             b"GET /v1/model HTTP/1.1\r\nHost: x\r\nAccept-La",
             b"",
         ):
@@ -155,7 +154,7 @@ def test_a_bundle_without_calibration_is_refused_with_what_to_do(tmp_path: Path)
 
 def test_a_calibration_of_another_network_is_refused(bundle: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(bundle, tmp_path / "copy"))
-    record = CalibrationRecord.from_json(open_bundle(copy).read("calibration.json"))
+    record = read_record(open_bundle(copy))
     usual = [table for table in record.tables if table.by_class is None]
     for head, model in (("linear", record.measured.model_sha256), (record.head, "0" * 64)):
         tables = tuple(replace(table, head=head) for table in usual)

@@ -36,6 +36,7 @@ def test_the_default_limits_are_those_of_the_documentation() -> None:
         ("feedback_rate", "often"),
         ("feedback_rate", "0/hour"),
         ("feedback_licence", "CC BY 4.0"),
+        ("feedback_photos", True),  # without a store
     ],
 )
 def test_a_setting_out_of_range_is_refused_by_name(name: str, value: object) -> None:

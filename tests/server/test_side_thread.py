@@ -11,10 +11,9 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from florilege.server.app import create_app
 from florilege.server.http.identify import RENDERED_ON_THE_LOOP
-from florilege.server.settings import Settings
 from tests.server import garden
+from tests.server.http_client import identify, open_client
 from tests.server.server_thread import Running
 
 ROSE = garden.photo(0)
@@ -22,38 +21,18 @@ ROSE = garden.photo(0)
 
 @pytest.fixture(scope="module")
 def running(bundle: Path) -> Iterator[Running]:
-    with Running(Settings(bundle=bundle, plantnet=True)) as running:
+    with Running(bundle, plantnet=True) as running:
         yield running
 
 
 @pytest.mark.parametrize(
     ("slow", "method", "path", "sent"),
     [
-        ("florilege.server.answers.restriction.nearest", "POST", "/v1/identify?only=Roza", {}),
-        (
-            "florilege.server.answers.restriction.ClassLists.restriction",
-            "POST",
-            "/v1/identify?only=Rosa",
-            {},
-        ),
-        (
-            "florilege.server.answers.class_list.TaxonTable.find",
-            "GET",
-            "/v1/classes?limit=3",
-            {},
-        ),
-        (
-            "florilege.server.schemas.Answer.model_dump_json",
-            "POST",
-            "/v1/identify",
-            {"content": ROSE},
-        ),
-        (
-            "florilege.server.http.plantnet.plantnet_answer",
-            "POST",
-            "/v2/identify/all",
-            {"files": {"images": ROSE}},
-        ),
+        ("answers.restriction.nearest", "POST", "/v1/identify?only=Roza", {}),
+        ("answers.restriction.ClassLists.restriction", "POST", "/v1/identify?only=Rosa", {}),
+        ("answers.class_list.TaxonTable.find", "GET", "/v1/classes?limit=3", {}),
+        ("schemas.Answer.model_dump_json", "POST", "/v1/identify", {"content": ROSE}),
+        ("http.plantnet.plantnet_answer", "POST", "/v2/identify/all", {"files": {"images": ROSE}}),
     ],
 )
 def test_other_requests_are_answered_during_long_work(
@@ -65,7 +44,8 @@ def test_other_requests_are_answered_during_long_work(
     sent: dict[str, Any],
 ) -> None:
     begun, ended = threading.Event(), threading.Event()
-    do: Callable[..., Any] = resolve_name(slow)
+    function = f"florilege.server.{slow}"
+    do: Callable[..., Any] = resolve_name(function)
 
     def wait_and_do(*arguments: Any, **named: Any) -> Any:
         begun.set()
@@ -73,7 +53,7 @@ def test_other_requests_are_answered_during_long_work(
         return do(*arguments, **named)
 
     monkeypatch.setattr("florilege.server.http.identify.RENDERED_ON_THE_LOOP", 0)
-    monkeypatch.setattr(slow, wait_and_do)
+    monkeypatch.setattr(function, wait_and_do)
     with ThreadPoolExecutor() as pool, httpx.Client(base_url=running.url, timeout=30) as client:
         waiting = pool.submit(client.request, method, path, **sent)
         try:
@@ -86,19 +66,16 @@ def test_other_requests_are_answered_during_long_work(
 
 
 def test_an_answer_is_the_same_however_it_is_written(
-    bundle: Path, monkeypatch: pytest.MonkeyPatch
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert len(garden.FLOWERS) <= RENDERED_ON_THE_LOOP
-    with TestClient(create_app(Settings(bundle=bundle))) as client:
-        path = "/v1/identify?include=scores"
-        short = client.post(path, content=ROSE).json()
-        monkeypatch.setattr("florilege.server.http.identify.RENDERED_ON_THE_LOOP", 0)
-        long = client.post(path, content=ROSE).json()
+    short = identify(client, ROSE, include="scores")
+    monkeypatch.setattr("florilege.server.http.identify.RENDERED_ON_THE_LOOP", 0)
+    long = identify(client, ROSE, include="scores")
     assert {**short, "id": ""} == {**long, "id": ""}
 
 
 def test_requests_after_the_end_are_refused_as_draining(bundle: Path) -> None:
-    app = create_app(Settings(bundle=bundle))
-    with TestClient(app) as client:
-        app.state.engine.close()
+    with open_client(bundle) as client:
+        client.app.state.engine.close()  # type: ignore[attr-defined]  # a FastAPI
         assert client.get("/v1/classes").json()["code"] == "draining"

@@ -16,15 +16,14 @@ from starlette.testclient import TestClient
 from florilege.models.session import Session
 from florilege.server.answers import plot
 from florilege.server.http import identify as module
-from florilege.server.settings import Settings
 from tests.server import garden
-from tests.server.http.test_api_keys import bearer
-from tests.server.identify_request import identify
+from tests.server.http_client import identify
 from tests.server.server_thread import Running, wait_for
 from tests.server.test_problems import check
 
 SIDE = 48
 TILES = "/v1/survey?tile_size=48"
+HUGE = garden.encoded(np.zeros((1500, 1500, 3), np.uint8))
 
 
 def mosaic(*indices: int, rows: int = 1, dull: int = 0) -> np.ndarray:
@@ -135,13 +134,8 @@ def test_a_small_photo_has_small_tiles_and_an_unfamiliar_one_none(
         ("include=scores", garden.photo(1), 400, "unknown_parameter"),
         ("k=2.71828", garden.photo(1), 422, "not_calibrated"),
         ("tile_size=32", garden.encoded(np.zeros((700, 700, 3), np.uint8)), 422, "too_many_tiles"),
-        ("", garden.encoded(np.zeros((1500, 1500, 3), np.uint8)), 413, "image_too_large"),
-        (
-            "tile_size=32",
-            garden.encoded(np.zeros((1500, 1500, 3), np.uint8)),
-            413,
-            "image_too_large",
-        ),
+        ("", HUGE, 413, "image_too_large"),
+        ("tile_size=32", HUGE, 413, "image_too_large"),
         ("", garden.photo(1)[:200], 422, "image_unreadable"),
         ("", b"<html>", 415, "unsupported_image_type"),
         ("", b"", 422, "wrong_number_of_images"),
@@ -172,15 +166,6 @@ class Slow:
         return plot.answer_tile(*args)
 
 
-def post(running: Running, path: str, content: bytes) -> tuple[int, Any]:
-    connection = running.connection()
-    connection.request("POST", path, content, bearer("k1"))
-    response = connection.getresponse()
-    body = json.loads(response.read())
-    connection.close()
-    return response.status, body
-
-
 PLOT = garden.encoded(mosaic(1, 2, 3, 4))  # 7 tiles
 
 
@@ -188,11 +173,11 @@ def test_a_photo_waits_for_one_tile_not_for_a_survey(
     bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = Slow(monkeypatch)
-    with Running(Settings(bundle=bundle, threads=1, queue_limit=2)) as running:
+    with Running(bundle, threads=1, queue_limit=2) as running:
         with ThreadPoolExecutor(2) as pool:
-            plot_answer = pool.submit(post, running, TILES, PLOT)
+            plot_answer = pool.submit(running.ask, "POST", TILES, PLOT)
             wait_for(lambda: slow.begun == 1)
-            photo_answer = pool.submit(post, running, "/v1/identify", garden.photo(1))
+            photo_answer = pool.submit(running.ask, "POST", "/v1/identify", garden.photo(1))
             wait_for(lambda: running.engine.depth == 2)
             slow.go.release()
             assert photo_answer.result()[0] == 200
@@ -211,7 +196,7 @@ def test_a_survey_ends_early(
 ) -> None:
     slow = Slow(monkeypatch)
     held = 4 * SIDE * 4 * SIDE - (event == "full memory")
-    with Running(Settings(bundle=bundle, threads=1, max_held_bytes=held)) as running:
+    with Running(bundle, threads=1, max_held_bytes=held) as running:
         connection = running.connection()
         connection.request("POST", TILES, PLOT)
         if event != "full memory":

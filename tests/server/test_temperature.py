@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from starlette.testclient import TestClient
-from typer.testing import CliRunner
 
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
@@ -23,13 +21,12 @@ from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
 from florilege.models.bundle import open_bundle
 from florilege.models.session import Session
-from florilege.server import cli
-from florilege.server.app import create_app
 from florilege.server.background.drift_watch import DriftWatch
 from florilege.server.prometheus import Metrics
-from florilege.server.settings import Settings
 from tests.calibration.small_bundle import CLASSES, make_bundle, make_data, square
 from tests.server.garden import encoded
+from tests.server.http_client import open_client
+from tests.server.predict.predict_command import predicted
 
 QUERY = "/v1/identify?k=3&include=scores,marginals,rollup"
 
@@ -105,15 +102,13 @@ def test_answers_over_http_and_on_the_command_line_agree(twins: Twins, tmp_path:
         (tmp_path / f"{number}.png").write_bytes(photo)
     answers = []
     for path in twins[:2]:
-        with TestClient(create_app(Settings(bundle=path))) as client:
+        with open_client(path) as client:
             results = [client.post(QUERY, content=photo).json() for photo in photos]
             files = [("images", photo) for photo in photos[1:3]]
             results.append(client.post(QUERY, files=files).json())
             results.append(client.post("/v1/identify?rule=top_k&k=3", files=files).json())
-        words = ["predict", str(path), str(tmp_path), "--k", "3", "--format", "jsonl"]
-        words += ["--include", "scores,marginals,rollup"]
-        text = CliRunner().invoke(cli.app, words).stdout
-        results += [json.loads(line) for line in text.splitlines()]
+        words = ("--k", "3", "--include", "scores,marginals,rollup")
+        results += predicted(path, tmp_path, *words, fails=None)
         answers.append([same(path, answer) for answer in results])
     hot, plain = answers
     assert hot == plain
@@ -134,7 +129,7 @@ def test_thresholds_from_traffic_agree(twins: Twins, tmp_path: Path) -> None:
     photos = [encoded(square(int(random.integers(3)), random)) for _ in range(520)]
     for path, temperature in zip(twins[:2], (2.0, 1.0), strict=True):
         log = tmp_path / path.name
-        with TestClient(create_app(Settings(bundle=path, score_log=log))) as client:
+        with open_client(path, score_log=log) as client:
             for photo in photos:
                 client.post("/v1/identify", content=photo)
         copy = make_bundle(tmp_path / f"{path.name}-copy", sharper=temperature).path

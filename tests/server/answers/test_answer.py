@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,18 +12,12 @@ from hypothesis import strategies as st
 from florilege.calibration.marginals import top_k_marginals
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.schema import Columns
-from florilege.models.bundle import open_bundle
 from florilege.server.answers.answer import _best_first, operating_point
 from florilege.server.answers.query import LocalizedQuery
 from florilege.server.problems import Code
 from tests.server import garden
 from tests.server.answers.answer_by_hand import TABLE, ask, by_hand, logits, scores_of
 from tests.server.raised_problem import raises_problem
-
-
-@pytest.fixture(scope="module")
-def record(bundle: Path) -> CalibrationRecord:
-    return CalibrationRecord.from_json(open_bundle(bundle).read("calibration.json"))
 
 
 @pytest.mark.parametrize("k", [1.0, 2.0, 3.0, 4.7])
@@ -52,10 +45,8 @@ def test_the_set_is_what_reaches_lambda_and_the_best_class(
 def test_members_come_first_best_first_and_ties_keep_their_order(
     ranks: list[tuple[float, bool]],
 ) -> None:
-    ranked, inside = (
-        np.array([rank for rank, _ in ranks]),
-        np.array([one for _, one in ranks], bool),
-    )
+    ranked = np.array([rank for rank, _ in ranks])
+    inside = np.array([member for _, member in ranks], bool)
     expected = sorted(range(len(ranks)), key=lambda index: (not inside[index], -ranked[index]))
     assert _best_first(ranked, inside) + _best_first(ranked, ~inside) == expected
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.marginals import top_k_marginals
 from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.record.record_file import read_record
 from florilege.models.bundle import open_bundle
 from florilege.models.class_lists import RegionList
 from florilege.server.answers.restriction import (
@@ -32,13 +32,10 @@ def indices(ids: tuple[str, ...]) -> tuple[int, ...]:
 @pytest.fixture(scope="module")
 def record(tmp_path_factory: pytest.TempPathFactory) -> CalibrationRecord:
     folder = tmp_path_factory.mktemp("listed")
-    bundle = garden.plant(folder / "bundle")
     (folder / "lists").mkdir()
     (folder / "lists" / "heath.txt").write_text("\n".join(HEATH))
     (folder / "lists" / "pair.txt").write_text("\n".join(PAIR))
-    data = str(garden.validation_folder(folder / "photos"))
-    calibrate_bundle(bundle, data, "val", device="cpu", list_files=[str(folder / "lists")])
-    return CalibrationRecord.from_json(open_bundle(bundle).read("calibration.json"))
+    return read_record(open_bundle(garden.grow(folder, list_files=[str(folder / "lists")])))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -114,9 +111,8 @@ def test_a_list_that_differs_from_the_calibrated_one_is_uncalibrated_and_logged(
     assert caplog.text == ""
     other = lists.adding([RegionList(name="heath", classes=indices(PAIR))])
     assert "list heath differs from the list" in caplog.text
-    assert ask_listed(record, logits(), other, list="heath")[
-        0
-    ].set.calibrated  # they are those of `pair`
+    as_pair, _ = ask_listed(record, logits(), other, list="heath")
+    assert as_pair.set.calibrated
     other = lists.adding([RegionList(name="heath", classes=(0, 1))])
     assert not ask_listed(record, logits(), other, list="heath")[0].set.calibrated
 

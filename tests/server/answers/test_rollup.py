@@ -16,33 +16,34 @@ CLASSES = ClassTable(
 )
 
 
-def test_a_genus_holds_the_scores_of_all_its_classes_not_only_of_those_in_the_set() -> None:
-    genus, family = roll_up(CLASSES, np.array([0.5, 0.2, 0.2, 0.1]), [0])
-    assert (genus.rank, genus.name, genus.covers_set) == ("genus", "Rosa", True)
-    assert genus.score == pytest.approx(0.7)
-    assert (family.rank, family.name, family.covers_set) == ("family", "Rosaceae", True)
-    assert family.score == pytest.approx(0.9)
-
-
-def test_a_group_covers_the_set_only_if_every_member_belongs_to_it() -> None:
-    groups = roll_up(CLASSES, np.array([0.2, 0.1, 0.6, 0.1]), [2, 0])
-    assert [(g.name, g.covers_set) for g in groups] == [
-        ("Malus", False),
-        ("Rosa", False),
-        ("Rosaceae", True),
-    ]
-
-
-def test_a_class_without_genus_stops_others_from_covering_the_set() -> None:
-    groups = roll_up(CLASSES, np.array([0.4, 0.1, 0.1, 0.4]), [0, 3])
-    assert [(g.name, g.covers_set) for g in groups] == [("Rosa", False), ("Rosaceae", False)]
-
-
-def test_sigmoid_scores_give_shares_that_stay_below_one() -> None:
-    groups = roll_up(CLASSES, np.array([0.9, 0.9, 0.9, 0.3]), [0, 1, 2])
-    assert [round(g.score, 6) for g in groups] == [0.6, 0.3, 0.9]
-
-
-def test_an_empty_set_and_scores_of_zero_give_no_groups_and_no_division_by_zero() -> None:
-    assert roll_up(CLASSES, np.zeros(4), []) == []
-    assert [g.score for g in roll_up(CLASSES, np.zeros(4), [0])] == [0.0, 0.0]
+@pytest.mark.parametrize(
+    ("scores", "members", "expected"),
+    [
+        # of all classes of a group, not only of those in the set
+        ([0.5, 0.2, 0.2, 0.1], [0], ["genus Rosa 0.7 covers", "family Rosaceae 0.9 covers"]),
+        # a group covers the set if every member belongs to it
+        (
+            [0.2, 0.1, 0.6, 0.1],
+            [2, 0],
+            ["genus Malus 0.6", "genus Rosa 0.3", "family Rosaceae 0.9 covers"],
+        ),
+        # a class without a genus stops others from covering the set
+        ([0.4, 0.1, 0.1, 0.4], [0, 3], ["genus Rosa 0.5", "family Rosaceae 0.6"]),
+        # sigmoid scores give shares that stay below one
+        (
+            [0.9, 0.9, 0.9, 0.3],
+            [0, 1, 2],
+            ["genus Rosa 0.6", "genus Malus 0.3", "family Rosaceae 0.9 covers"],
+        ),
+        ([0.0] * 4, [], []),
+        ([0.0] * 4, [0], ["genus Rosa 0 covers", "family Rosaceae 0 covers"]),
+    ],
+)
+def test_groups_have_the_share_of_all_their_classes(
+    scores: list[float], members: list[int], expected: list[str]
+) -> None:
+    groups = roll_up(CLASSES, np.array(scores), members)
+    assert [
+        f"{group.rank} {group.name} {group.score:.12g}" + " covers" * group.covers_set
+        for group in groups
+    ] == expected

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from starlette.testclient import TestClient
 
 from florilege.calibration.distribution import logsumexp
 from florilege.calibration.monitoring.monitor import WATCHED
@@ -23,6 +22,7 @@ from florilege.server.background.drift_watch import DriftWatch
 from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
 from tests.server import garden
+from tests.server.http_client import open_client
 from tests.server.metric_values import value
 from tests.server.server_thread import wait_for
 
@@ -32,11 +32,6 @@ Traffic = Callable[..., list[np.ndarray]]  # logits
 @pytest.fixture(autouse=True)
 def _no_portion_ends_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drift_watch, "MOST_WAIT_S", 60.0)
-
-
-@pytest.fixture(scope="module")
-def record(bundle: Path) -> CalibrationRecord:
-    return CalibrationRecord.from_json(open_bundle(bundle).read("calibration.json"))
 
 
 @pytest.fixture(scope="module")
@@ -306,17 +301,15 @@ def test_a_state_that_cannot_be_written_is_logged_once_and_watching_continues(
 
 def test_the_server_watches_unless_told_not_to(bundle: Path, tmp_path: Path) -> None:
     state = tmp_path / "new" / "watch.json"
-    for settings, rows in (
-        (Settings(bundle=bundle, watch_state=state), 4.0),
-        (Settings(bundle=bundle, watch=False), None),
-    ):
-        with TestClient(create_app(settings)) as client:
+    settings: tuple[dict[str, Any], ...] = ({"watch_state": state}, {"watch": False})
+    for watch, options in zip((True, False), settings, strict=True):
+        with open_client(bundle, **options) as client:
             for k in (1, 2, 3, 7):
                 client.post(f"/v1/identify?k={k}", content=garden.photo(k))
             metrics = client.app.state.engine.metrics  # type: ignore[attr-defined]  # a FastAPI
         lines = metrics.text().decode().splitlines()
-        assert any(line.startswith("florilege_drift_alarm{") for line in lines) is settings.watch
-        assert f"florilege_drift_photos {rows or 0.0}" in lines
+        assert any(line.startswith("florilege_drift_alarm{") for line in lines) is watch
+        assert f"florilege_drift_photos {4.0 if watch else 0.0}" in lines
     assert json.loads(state.read_text())["rows"] == 4
 
 

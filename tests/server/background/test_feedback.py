@@ -2,8 +2,9 @@
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.background.feedback_rows import rows, words
 from tests.server.http.test_api_keys import bearer, line
-from tests.server.identify_request import identify
+from tests.server.http_client import identify, open_client
 from tests.server.test_problems import check
 
 VIOLET = garden.photo(5, blur=0.5, other=6)
@@ -39,12 +40,8 @@ def store(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def client(bundle: Path, store: Path) -> Iterator[TestClient]:
-    with TestClient(create_app(Settings(bundle=bundle, feedback_store=store))) as client:
+    with open_client(bundle, feedback_store=store) as client:
         yield client
-
-
-def answered(client: TestClient, photo: bytes = VIOLET, **query: Any) -> dict[str, Any]:
-    return identify(client, photo, **query)
 
 
 def say(client: TestClient, given: Any, **headers: str) -> Any:
@@ -77,7 +74,7 @@ def counted(client: TestClient) -> dict[str, float]:
 def test_a_confirmed_class_is_stored_with_the_set_and_whether_it_was_in_it(
     client: TestClient, store: Path
 ) -> None:
-    answer = answered(client, k=3)
+    answer = identify(client, VIOLET, k=3)
     inside = ids(answer)
     outside = next(f[0] for f in garden.FLOWERS if f[0] not in inside)
     response = confirm(client, answer, inside[0], note="on a wall")
@@ -109,17 +106,17 @@ def test_a_confirmed_class_is_stored_with_the_set_and_whether_it_was_in_it(
         "licence": None,
         "photos": 0,
     }
-    other = answered(client)
+    other = identify(client, VIOLET)
     assert confirm(client, other, outside).json()["in_set"] is False
 
 
 def test_the_set_that_counts_is_the_whole_one_however_much_was_shown(
     client: TestClient, store: Path
 ) -> None:
-    whole = ids(answered(client, k=7))
+    whole = ids(identify(client, VIOLET, k=7))
     assert len(whole) > 1
     for query in ({"max_results": 1}, {"include": "scores"}):
-        cut = answered(client, k=7, **query)
+        cut = identify(client, VIOLET, k=7, **query)
         assert confirm(client, cut, whole[-1]).json()["in_set"] is True
     assert [row["members"] for row in words(store)] == [sorted(whole)] * 2
 
@@ -127,7 +124,7 @@ def test_the_set_that_counts_is_the_whole_one_however_much_was_shown(
 def test_species_that_are_not_listed_miss_and_what_is_no_organism_does_not_count(
     client: TestClient, store: Path
 ) -> None:
-    answers = [answered(client) for _ in range(4)]
+    answers = [identify(client, VIOLET) for _ in range(4)]
     hit = ids(answers[0])[0]
     for answer, label in zip(answers, (hit, hit, "not_listed", "not_an_organism"), strict=True):
         assert confirm(client, answer, label).status_code == 202
@@ -138,7 +135,7 @@ def test_species_that_are_not_listed_miss_and_what_is_no_organism_does_not_count
 
 
 def test_the_set_of_a_rejected_photo_is_empty(client: TestClient, store: Path) -> None:
-    answer = answered(client, garden.DULL, reject="true")
+    answer = identify(client, garden.DULL, reject="true")
     assert confirm(client, answer, "1001").json()["in_set"] is False
     (row,) = words(store)
     assert (row["members"], row["verdict"]) == ([], "rejected")
@@ -146,7 +143,7 @@ def test_the_set_of_a_rejected_photo_is_empty(client: TestClient, store: Path) -
 
 
 def test_the_last_feedback_on_an_answer_counts(client: TestClient, store: Path) -> None:
-    answer = answered(client)
+    answer = identify(client, VIOLET)
     for label in (ids(answer)[0], "1002", "not_an_organism", "not_listed"):
         assert confirm(client, answer, label).status_code == 202
     report = audit_file(store, calibration_id=answer["model"]["calibration_id"])
@@ -157,7 +154,7 @@ def test_the_last_feedback_on_an_answer_counts(client: TestClient, store: Path) 
 def test_a_repeated_key_stores_nothing_twice_and_goes_with_one_content(
     client: TestClient, store: Path
 ) -> None:
-    answer = answered(client)
+    answer = identify(client, VIOLET)
     key = {"Idempotency-Key": "abc"}
     first = say(client, about(answer, "1001"), **key)
     again = say(client, about(answer, "1001"), **key)
@@ -165,10 +162,7 @@ def test_a_repeated_key_stores_nothing_twice_and_goes_with_one_content(
     check(say(client, about(answer, "1002"), **key), 422, "idempotency_key_reused")
     assert [row["class_id"] for row in words(store)] == ["1001"]
     assert counted(client) == {next(iter(counted(client))): 1, "repeated": 1}
-    for name, class_id in (
-        ("b", "1002"),
-        ("abc", "1001"),
-    ):  # the latter is late, and changes nothing
+    for name, class_id in (("b", "1002"), ("abc", "1001")):  # the latter is late: no change
         say(client, about(answer, class_id), **{"Idempotency-Key": name})
     assert [row["class_id"] for row in words(store)] == ["1001", "1002"]
     for strange in ("", "x" * (MAX_IDEMPOTENCY_KEY_LENGTH + 1)):
@@ -177,22 +171,22 @@ def test_a_repeated_key_stores_nothing_twice_and_goes_with_one_content(
 
 
 @pytest.fixture
-def keyed(bundle: Path, store: Path, tmp_path: Path) -> Settings:
-    """Settings of a server with the keys k1 of alice and k2 of bob."""
+def keyed(bundle: Path, store: Path, tmp_path: Path) -> Callable[..., TestClient]:
+    """Opens a server with the keys k1 of alice and k2 of bob."""
     keys = tmp_path / "keys"
     keys.write_text(line("alice", "k1") + line("bob", "k2"))
-    return Settings(bundle=bundle, feedback_store=store, keys_file=keys)
+    return partial(open_client, bundle, feedback_store=store, keys_file=keys)
 
 
-def test_an_answer_belongs_to_the_key_that_asked(keyed: Settings, store: Path) -> None:
+def test_an_answer_belongs_to_the_key_that_asked(
+    keyed: Callable[..., TestClient], store: Path
+) -> None:
     result = {"X-Request-Id": "app-1"}
-    with TestClient(create_app(keyed)) as client:
+    with keyed() as client:
         answers = []
         for key in ("k1", "k2"):
-            response = client.post(
-                "/v1/identify", content=VIOLET, headers={**result, **bearer(key)}
-            )
-            answers.append(response.json())
+            headers = {**result, **bearer(key)}
+            answers.append(client.post("/v1/identify", content=VIOLET, headers=headers).json())
         alice, bob = answers
         for value in ({"request_id": "app-1", "class_id": "1001"}, about(bob, "1001")):
             response = say(client, value, **bearer("k1"))
@@ -201,10 +195,8 @@ def test_an_answer_belongs_to_the_key_that_asked(keyed: Settings, store: Path) -
         assert say(client, about(alice, "1001"), **bearer("k1"), **same).status_code == 202
         assert say(client, about(bob, "1002"), **bearer("k2"), **same).status_code == 202
         assert say(client, about(bob, "1002"), **bearer("k2"), **same).status_code == 202
-    assert [(row["answer_id"], row["class_id"]) for row in words(store)] == [
-        (alice["id"], "1001"),
-        (bob["id"], "1002"),
-    ]
+    labels = {row["answer_id"]: row["class_id"] for row in words(store)}
+    assert (len(words(store)), labels) == (2, {alice["id"]: "1001", bob["id"]: "1002"})
     (outcome,) = audit_file(store).audits.values()
     assert outcome.rows == 2
 
@@ -213,28 +205,24 @@ def test_the_oldest_answers_are_forgotten_but_not_those_in_the_store(
     bundle: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("florilege.server.background.feedback.MAX_ANSWERS", 2)
-    with TestClient(create_app(Settings(bundle=bundle, feedback_store=store))) as client:
-        outcome, silent = answered(client), answered(client)
+    with open_client(bundle, feedback_store=store) as client:
+        outcome, silent = identify(client, VIOLET), identify(client, VIOLET)
         assert confirm(client, outcome, "1001").status_code == 202
-        answered(client)
+        identify(client, VIOLET)
         assert confirm(client, silent, "1001").status_code == 202
-        answered(client)
-        answered(client)
-        unknown = answered(client)
-        answered(client)
-        answered(client)
+        unknown = [identify(client, VIOLET) for _ in range(5)][2]
         check(confirm(client, unknown, "1001"), 404, "answer_not_found")
         assert confirm(client, outcome, "1002").status_code == 202
 
 
 def test_after_a_restart_feedback_can_be_changed_and_repeated_by_the_same_key(
-    keyed: Settings, store: Path
+    keyed: Callable[..., TestClient], store: Path
 ) -> None:
     same = {"Idempotency-Key": "same", **bearer("k1")}
-    with TestClient(create_app(keyed)) as client:
+    with keyed() as client:
         answer = client.post("/v1/identify", content=VIOLET, headers=bearer("k1")).json()
         first = say(client, about(answer, "1001"), **same)
-    with TestClient(create_app(keyed)) as client:
+    with keyed() as client:
         again = say(client, about(answer, "1001"), **same)
         assert (again.status_code, again.json()) == (202, first.json())
         check(say(client, about(answer, "1002"), **same), 422, "idempotency_key_reused")
@@ -248,9 +236,8 @@ def test_after_a_restart_feedback_can_be_changed_and_repeated_by_the_same_key(
 def test_a_full_store_keeps_its_feedback_and_refuses_more(
     bundle: Path, store: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = Settings(bundle=bundle, feedback_store=store, feedback_max_bytes=60_000)
-    with TestClient(create_app(settings)) as client:
-        genuine, other = answered(client), answered(client)
+    with open_client(bundle, feedback_store=store, feedback_max_bytes=60_000) as client:
+        genuine, other = identify(client, VIOLET), identify(client, VIOLET)
         assert confirm(client, genuine, "1001").status_code == 202
         codes = [confirm(client, other, "1002", note="x" * 500).status_code for _ in range(200)]
         stored = codes.index(503)
@@ -259,14 +246,14 @@ def test_a_full_store_keeps_its_feedback_and_refuses_more(
         assert "feedback could not be stored" in caplog.text
     assert [row["class_id"] for row in words(store)] == ["1001"] + ["1002"] * stored
     assert sum(path.stat().st_size for path in store.iterdir()) <= 60_000
-    larger = settings.model_copy(update={"feedback_max_bytes": 120_000})
-    with TestClient(create_app(larger)) as client:
+    with open_client(bundle, feedback_store=store, feedback_max_bytes=120_000) as client:
         assert confirm(client, other, "1002").status_code == 202
 
 
-def test_a_rate_limited_client_does_not_affect_another(keyed: Settings, store: Path) -> None:
-    settings = keyed.model_copy(update={"feedback_rate": "3/hour"})
-    with TestClient(create_app(settings)) as client:
+def test_a_rate_limited_client_does_not_affect_another(
+    keyed: Callable[..., TestClient], store: Path
+) -> None:
+    with keyed(feedback_rate="3/hour") as client:
         answers = {
             key: client.post("/v1/identify", content=VIOLET, headers=bearer(key)).json()
             for key in ("k1", "k2")
@@ -298,7 +285,7 @@ def test_a_client_is_an_address_and_of_ipv6_a_network(host: str | None, client: 
 def test_what_a_database_cannot_hold_is_refused_or_kept_as_it_is(
     client: TestClient, store: Path
 ) -> None:
-    answer = answered(client)
+    answer = identify(client, VIOLET)
     lone = b'{"request_id": "%s", "class_id": "1001", "note": "\\ud800"}'
     check(say(client, lone % answer["id"].encode()), 400, "malformed_request")
     note = "Gr\u00fc\u00dfe, \u82b1 \x00 '); DROP TABLE feedback; --"
@@ -309,21 +296,18 @@ def test_what_a_database_cannot_hold_is_refused_or_kept_as_it_is(
 
 
 def test_a_key_a_note_and_a_body_may_be_as_long_as_allowed(client: TestClient) -> None:
-    answer = answered(client)
+    answer = identify(client, VIOLET)
     options = about(answer, "1001", note="x" * 500)
     body = json.dumps(options).encode().ljust(MAX_FEEDBACK_BYTES)
-    assert (
-        say(client, body, **{"Idempotency-Key": "k" * MAX_IDEMPOTENCY_KEY_LENGTH}).status_code
-        == 202
-    )
+    key = {"Idempotency-Key": "k" * MAX_IDEMPOTENCY_KEY_LENGTH}
+    assert say(client, body, **key).status_code == 202
     check(say(client, body + b" "), 413, "body_too_large")
 
 
 def test_unknown_answers_and_classes_are_not_found(client: TestClient, store: Path) -> None:
-    answer = answered(client)
-    document = check(
-        say(client, {"request_id": "nobody", "class_id": "1001"}), *(404, "answer_not_found")
-    )
+    answer = identify(client, VIOLET)
+    nobody = {"request_id": "nobody", "class_id": "1001"}
+    document = check(say(client, nobody), 404, "answer_not_found")
     assert "10000" in document["detail"]
     document = check(confirm(client, answer, "9999"), 404, "class_not_found")
     assert "not_listed" in document["detail"]
@@ -356,7 +340,7 @@ def test_invalid_fields_are_refused_by_name(
 
 
 def test_only_json_is_taken_so_that_pages_of_others_cannot_post_it(client: TestClient) -> None:
-    body = json.dumps(about(answered(client), "1001"))
+    body = json.dumps(about(identify(client, VIOLET), "1001"))
     for typed in ("text/plain", "application/x-www-form-urlencoded", ""):
         response = client.post("/v1/feedback", content=body, headers={"Content-Type": typed})
         check(response, 400, "malformed_request")
@@ -369,7 +353,7 @@ def test_only_json_is_taken_so_that_pages_of_others_cannot_post_it(client: TestC
 def test_a_store_that_cannot_be_written_is_a_503_and_no_key_is_used_up(
     client: TestClient, store: Path
 ) -> None:
-    answer = answered(client)
+    answer = identify(client, VIOLET)
     key = {"Idempotency-Key": "k"}
     with closing(sqlite3.connect(store / FILE)) as db:
         db.execute("ALTER TABLE feedback RENAME TO gone")
@@ -392,8 +376,8 @@ def test_a_folder_with_something_else_is_refused_at_start(bundle: Path, store: P
 
 
 def test_without_a_store_the_feedback_route_does_not_exist(bundle: Path) -> None:
-    with TestClient(create_app(Settings(bundle=bundle))) as client:
-        answer = answered(client)
+    with open_client(bundle) as client:
+        answer = identify(client, VIOLET)
         check(confirm(client, answer, "1001"), 404, "not_found")
         assert "/v1/feedback" not in client.get("/openapi.json").json()["paths"]
 

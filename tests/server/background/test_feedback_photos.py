@@ -16,13 +16,11 @@ from starlette.testclient import TestClient
 
 from florilege.feedback_store import FILE, FeedbackStore, Row
 from florilege.models.images import Header, plain_jpeg
-from florilege.server.app import create_app
 from florilege.server.background import feedback
-from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.background.feedback_rows import photos, rows, words
 from tests.server.background.test_feedback import about, confirm, say
-from tests.server.identify_request import identify
+from tests.server.http_client import identify, open_client
 from tests.server.metric_values import value
 from tests.server.server_thread import Running, wait_for
 from tests.server.test_problems import check
@@ -56,8 +54,9 @@ def store(tmp_path: Path) -> Path:
 
 @contextmanager
 def serving(bundle: Path, store: Path, **settings: Any) -> Iterator[TestClient]:
-    result = Settings(bundle=bundle, feedback_store=store, **{"feedback_photos": True, **settings})
-    with TestClient(create_app(result)) as client:
+    with open_client(
+        bundle, feedback_store=store, **{"feedback_photos": True, **settings}
+    ) as client:
         yield client
 
 
@@ -249,11 +248,8 @@ def test_the_oldest_photos_are_forgotten_beyond_the_bytes_held(bundle: Path, sto
     with serving(bundle, store, feedback_photos_held_bytes=2 * len(PHOTO)) as client:
         answers = [identify(client, PHOTO) for _ in range(3)]
         huge = identify(client, PHOTO, PHOTO, PHOTO)  # more than is ever held
-        remaining = [
-            confirm(client, answer, "1001", consent=True).json()["photos"]
-            for answer in (*answers, huge)
-        ]
-        assert remaining == [0, 1, 1, 0]
+        for answer, photos_kept in zip((*answers, huge), (0, 1, 1, 0), strict=True):
+            assert confirm(client, answer, "1001", consent=True).json()["photos"] == photos_kept
         assert became(client, "forgotten") == 2
     assert len(words(store)) == 4
 
@@ -275,8 +271,7 @@ def test_after_a_swap_a_photo_goes_with_the_bundle_that_answered_it(
     bundle: Path, store: Path, tmp_path: Path
 ) -> None:
     served = Path(shutil.copytree(bundle, tmp_path / "served"))
-    settings = Settings(bundle=served, feedback_store=store, feedback_photos=True)
-    with Running(settings) as running:
+    with Running(served, feedback_store=store, feedback_photos=True) as running:
         client: Any = TestClient(running.app)
         old = identify(client, jpeg((200, 30, 30)))
         recalibrated(served, "new")

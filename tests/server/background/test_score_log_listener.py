@@ -3,10 +3,10 @@
 import json
 from base64 import b64decode
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from starlette.testclient import TestClient
 
 from florilege.calibration.monitoring.score_log import ScoreLogWriter, Scorer, open_score_log
 from florilege.calibration.record.record_file import read_record
@@ -19,6 +19,7 @@ from florilege.server.background.factory import ScoreLogListener
 from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
 from tests.server import garden
+from tests.server.http_client import open_client
 from tests.server.metric_values import value
 
 
@@ -37,13 +38,8 @@ def test_the_logits_of_every_photo_are_logged_bit_for_bit_whatever_was_asked(
 ) -> None:
     folder = tmp_path / "scores"
     groups = [[0], [5, 6], [9], [3]]
-    queries: tuple[dict[str, str | int], ...] = (
-        {},
-        {},
-        {"rule": "top_k", "k": 5},
-        {"reject": "true"},
-    )
-    with TestClient(create_app(Settings(bundle=bundle, score_log=folder))) as client:
+    queries: tuple[dict[str, Any], ...] = ({}, {}, {"rule": "top_k", "k": 5}, {"reject": "true"})
+    with open_client(bundle, score_log=folder) as client:
         for group, query in zip(groups, queries, strict=True):
             files = [("images", ("p.png", garden.photo(index))) for index in group]
             assert client.post("/v1/identify", params=query, files=files).status_code == 200
@@ -62,8 +58,7 @@ def test_the_logits_of_every_photo_are_logged_bit_for_bit_whatever_was_asked(
 
 
 def test_nothing_but_numbers_is_written(bundle: Path, tmp_path: Path) -> None:
-    settings = Settings(bundle=bundle, score_log=tmp_path)
-    with TestClient(create_app(settings)) as client:
+    with open_client(bundle, score_log=tmp_path) as client:
         files = [("images", ("my-garden.png", garden.photo(0)))]
         answer = client.post("/v1/identify", files=files, headers={"X-Request-Id": "r-42"}).json()
     (path,) = tmp_path.iterdir()
@@ -75,8 +70,7 @@ def test_nothing_but_numbers_is_written(bundle: Path, tmp_path: Path) -> None:
 
 
 def test_the_log_is_bounded_as_the_settings_say(bundle: Path, tmp_path: Path) -> None:
-    settings = Settings(bundle=bundle, score_log=tmp_path, score_log_max_bytes=1000)
-    with TestClient(create_app(settings)) as client:
+    with open_client(bundle, score_log=tmp_path, score_log_max_bytes=1000) as client:
         for _ in range(20):
             client.post("/v1/identify", content=garden.photo(0))
     assert 500 < sum(path.stat().st_size for path in tmp_path.iterdir()) <= 1000
@@ -84,7 +78,7 @@ def test_the_log_is_bounded_as_the_settings_say(bundle: Path, tmp_path: Path) ->
 
 def test_restarts_lose_nothing(bundle: Path, scorer: Scorer, tmp_path: Path) -> None:
     for start in range(9):
-        with TestClient(create_app(Settings(bundle=bundle, score_log=tmp_path))) as client:
+        with open_client(bundle, score_log=tmp_path) as client:
             for photo in range(20 if start == 0 else 1):
                 client.post("/v1/identify", content=garden.photo(photo % 12))
     with open_score_log(tmp_path, scorer) as log:

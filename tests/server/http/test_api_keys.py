@@ -1,18 +1,15 @@
 """Keys: who may ask and how often."""
 
 import hashlib
-from contextlib import closing
 from pathlib import Path
 
 import pytest
-from starlette.testclient import TestClient
 
 from florilege.errors import UsageError
-from florilege.server.app import create_app
 from florilege.server.http.api_keys import ApiKeys
 from florilege.server.problems import Code
-from florilege.server.settings import Settings
 from tests.server import garden
+from tests.server.http_client import open_client
 from tests.server.raised_problem import raises_problem
 from tests.server.server_thread import Running
 from tests.server.test_problems import check
@@ -43,7 +40,7 @@ def keys_file(tmp_path: Path) -> Path:
 def test_only_a_known_key_is_answered_whichever_header_brings_it(
     bundle: Path, keys_file: Path
 ) -> None:
-    with TestClient(create_app(Settings(bundle=bundle, keys_file=keys_file))) as client:
+    with open_client(bundle, keys_file=keys_file) as client:
         document = check(client.post("/v1/identify", content=PHOTO), 401, "key_missing")
         assert "X-API-Key" in document["detail"]
         missing = client.get("/v1/model", headers={"Authorization": "Basic c2VzYW1l"})
@@ -66,7 +63,7 @@ def test_only_a_known_key_is_answered_whichever_header_brings_it(
 
 
 def test_a_key_above_its_rate_waits_while_another_goes_on(bundle: Path, keys_file: Path) -> None:
-    with TestClient(create_app(Settings(bundle=bundle, keys_file=keys_file))) as client:
+    with open_client(bundle, keys_file=keys_file) as client:
         left = []
         for _ in range(2):
             response = client.get("/v1/classes?limit=0", headers=bearer("k2"))
@@ -85,11 +82,10 @@ def test_a_key_above_its_rate_waits_while_another_goes_on(bundle: Path, keys_fil
 def test_a_refusal_before_the_upload_is_read_closes_the_connection(
     bundle: Path, keys_file: Path
 ) -> None:
-    settings = Settings(bundle=bundle, keys_file=keys_file)
-    with Running(settings) as running, closing(running.connection()) as connection:
-        connection.request("POST", "/v1/identify", b"x" * 10_000, {"Content-Length": "1000000"})
-        response = connection.getresponse()
-        assert (response.status, response.getheader("Connection")) == (401, "close")
+    with Running(bundle, keys_file=keys_file) as running:
+        length = {"Content-Length": "1000000"}
+        status, headers, _ = running.ask("POST", "/v1/identify", b"x" * 10_000, length)
+        assert (status, headers["Connection"]) == (401, "close")
 
 
 def test_reading_the_file_again_keeps_counts_and_on_failure_the_old_keys(
@@ -155,8 +151,7 @@ def test_shared_caches_keep_nothing_that_a_key_was_needed_for(
 ) -> None:
     needs_key = path.startswith("/v1/") and public != "no-store"
     for keys, expected in ((None, public), (keys_file, f"private, {public}")):
-        settings = Settings(bundle=bundle, keys_file=keys)
-        with TestClient(create_app(settings)) as client:
+        with open_client(bundle, keys_file=keys) as client:
             response = client.get(path, headers=bearer("k9"))
             assert response.headers["cache-control"] == (expected if needs_key else public)
             if "etag" in response.headers:

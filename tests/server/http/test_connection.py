@@ -14,7 +14,6 @@ import h11
 import pytest
 
 from florilege.server.http.connection import MANY_CHUNKS, MAX_HEAD_BYTES, SMALL_CHUNK_BYTES
-from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.metric_values import value
 from tests.server.server_thread import Running, wait_for
@@ -220,7 +219,7 @@ def test_an_address_may_be_whole(running: Running, address: bytes) -> None:
 
 
 def test_a_broken_connection_does_not_block_a_stop(bundle: Path) -> None:
-    with Running(Settings(bundle=bundle)) as running:
+    with Running(bundle) as running:
         connections = running.server.server_state.connections
         with opened(running) as broken, opened(running) as idle:
             for sock in (broken, idle):

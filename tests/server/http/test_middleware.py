@@ -20,14 +20,8 @@ def refused(
 ) -> tuple[list[Message], int]:
     """Refuse a body of pieces of ``sizes`` after ``app_reads`` of them.
 
-    Args:
-        sizes: Bytes of each piece.
-        problem: What it is refused with.
-        app_reads: Pieces that the application reads first.
-        waits: Whether a client that has sent all pieces stays without ending the body.
-
-    Returns:
-        What is sent, and how many pieces were read in all.
+    If it ``waits``, the client stays without ending the body. Returns what is sent, and how many
+    pieces were read in all.
     """
     pieces = [{"type": "http.request", "body": bytes(size), "more_body": True} for size in sizes]
     if not waits and pieces:

@@ -35,23 +35,21 @@ def test_any_bytes_are_a_form_or_a_problem(body: bytes) -> None:
     assert isinstance(result, list) or result in expected
 
 
-def test_a_part_that_holds_the_boundary_inside_a_line_is_whole() -> None:
-    content = b"x--a-boundary y\r\n-a-boundary\r\n--a-boundar\r\n\r\n"
-    assert images_of_form(form(("images", content)), TYPE) == [content]
+INSIDE = b"x--a-boundary y\r\n-a-boundary\r\n--a-boundar\r\n\r\n"
 
 
-def test_a_part_without_a_file_name_counts_too() -> None:
-    body = form(("images", b"abc")).replace(b'; filename="p.jpg"', b"")
-    assert images_of_form(body, TYPE) == [b"abc"]
-
-
-def test_a_file_input_left_empty_is_no_photo() -> None:
-    body = form(("images", b"")).replace(b"p.jpg", b"")
-    assert images_of_form(body, TYPE) == []
-
-
-def test_a_chosen_file_without_content_is_a_photo_to_complain_about() -> None:
-    assert images_of_form(form(("images", b"")), TYPE) == [b""]
+@pytest.mark.parametrize(
+    ("body", "images"),
+    [
+        (form(("images", INSIDE)), [INSIDE]),
+        (form(("images", b"abc")).replace(b'; filename="p.jpg"', b""), [b"abc"]),
+        (form(("images", b"")).replace(b"p.jpg", b""), []),  # a file input left empty
+        (form(("images", b"")), [b""]),  # a photo to complain about
+    ],
+    ids=["boundary-inside", "no-file-name", "no-file", "empty-file"],
+)
+def test_each_part_counts_that_a_person_filled(body: bytes, images: list[bytes]) -> None:
+    assert images_of_form(body, TYPE) == images
 
 
 @pytest.mark.parametrize("parts", [MAX_PARTS - 1, MAX_PARTS, MAX_PARTS + 1])
@@ -64,12 +62,9 @@ def test_a_form_may_have_a_hundred_parts(parts: int) -> None:
             images_of_form(body, TYPE)
 
 
-def test_a_wrong_field_name_is_named() -> None:
+def test_wrong_and_further_fields_are_named() -> None:
     with raises_problem(Code.WRONG_NUMBER_OF_IMAGES, match="`file`"):
         images_of_form(form(("file", b"abc")), TYPE)
-
-
-def test_a_further_field_is_refused_by_name() -> None:
     with raises_problem(Code.UNKNOWN_PARAMETER, match="`organs`"):
         images_of_form(form(("images", b"abc"), ("organs", b"leaf")), TYPE)
 

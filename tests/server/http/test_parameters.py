@@ -4,12 +4,10 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
-from starlette.testclient import TestClient
 
 from florilege.server.answers.query import IdentifyQuery
-from florilege.server.app import create_app
 from florilege.server.http.parameters import MAX_PARAMETERS
-from florilege.server.settings import Settings
+from tests.server.http_client import open_client
 
 
 def test_a_query_with_thousands_of_mistakes_is_refused_for_one() -> None:
@@ -20,7 +18,7 @@ def test_a_query_with_thousands_of_mistakes_is_refused_for_one() -> None:
 
 def test_a_query_has_no_more_names_than_there_are_parameters(bundle: Path) -> None:
     names = [f"x{number}=1" for number in range(MAX_PARAMETERS + 1)]
-    with TestClient(create_app(Settings(bundle=bundle, plantnet=True))) as client:
+    with open_client(bundle, plantnet=True) as client:
         for method, path in (("POST", "/v1/identify"), ("GET", "/v1/classes")):
             few = client.request(method, f"{path}?{'&'.join(names[:-1])}")
             many = client.request(method, f"{path}?{'&'.join(names)}")

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import httpx
 import jsonschema
 import pytest
 from starlette.testclient import TestClient
@@ -19,8 +18,7 @@ from florilege.server.http.plantnet import MAX_ORGAN_LENGTH
 from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.http.test_api_keys import line
-from tests.server.identify_request import identify
-from tests.server.server_thread import Running
+from tests.server.http_client import identify, open_client
 
 ROSE, POPPY = garden.photo(0), garden.photo(3)
 
@@ -29,8 +27,7 @@ ROSE, POPPY = garden.photo(0), garden.photo(3)
 def app(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     roses = tmp_path_factory.mktemp("lists") / "weurope.txt"
     roses.write_text("1001\n1002\n1003\n")
-    settings = Settings(bundle=bundle, plantnet=True, lists=(str(roses),), max_pixels=2_000_000)
-    with TestClient(create_app(settings)) as client:
+    with open_client(bundle, plantnet=True, lists=(str(roses),), max_pixels=2_000_000) as client:
         yield client
 
 
@@ -98,17 +95,6 @@ def name(word: str) -> dict[str, str]:
         "scientificNameAuthorship": "",
         "scientificName": word,
     }
-
-
-def test_the_published_python_example_is_answered(bundle: Path) -> None:
-    """github.com/plantnet/my.plantnet, examples/post/run.py: `organs` as a list beside files."""
-    files = [("images", ("../data/image_1.jpeg", ROSE)), ("images", ("../data/image_2.jpeg", ROSE))]
-    with Running(Settings(bundle=bundle, plantnet=True)) as running:
-        address = f"{running.url}/v2/identify/all?api-key=2b10"
-        data = {"organs": ["flower", "leaf"]}
-        answer = httpx.post(address, files=files, data=data, timeout=15)
-    assert answer.status_code == 200, answer.text
-    assert answer.json()["query"]["organs"] == ["flower", "leaf"]
 
 
 def test_the_list_is_sorted_shortened_and_filled_up_with_species_outside_the_set(
@@ -366,8 +352,7 @@ def test_the_quota_is_the_rate_of_the_key(app: TestClient, bundle: Path, tmp_pat
     unlimited = {"count": 0, "total": UNLIMITED, "remaining": UNLIMITED}
     assert without["quota"] == {"identify": unlimited}
     (tmp_path / "keys").write_text(line("app", "k1", "5/hour"))
-    settings = Settings(bundle=bundle, plantnet=True, keys_file=tmp_path / "keys")
-    with TestClient(create_app(settings)) as client:
+    with open_client(bundle, plantnet=True, keys_file=tmp_path / "keys") as client:
         assert client.get("/v2/_status").status_code == 200
         for path in ("projects", "species", "projects/all/species", "languages", "quota/daily"):
             refused = client.get(f"/v2/{path}")

@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from florilege.server.app import create_app
 from florilege.server.http.tracing import ENDPOINTS, RequestTracer, open_traces
-from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.http.test_api_keys import bearer, line
+from tests.server.http_client import open_client
 from tests.server.server_process import ServeProcess
 
 STAGES = ["queue", "decode", "forward", "decide"]
@@ -39,7 +38,7 @@ def spans(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Asked], li
         exporter, provider = InMemorySpanExporter(), TracerProvider()
         provider.add_span_processor(SimpleSpanProcessor(exporter))
         monkeypatch.setattr("florilege.server.app.open_traces", lambda: RequestTracer(provider))
-        with TestClient(create_app(Settings(bundle=bundle, **settings))) as client:
+        with open_client(bundle, **settings) as client:
             ask(client)
             return list(exporter.get_finished_spans())
 

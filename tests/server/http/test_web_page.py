@@ -5,7 +5,6 @@ The browser is Debian's Chromium, driven by playwright; without it these tests a
 
 import base64
 import io
-import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -17,9 +16,9 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
-from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.background.feedback_rows import photos, words
+from tests.server.http.test_multipart import TYPE, form
 from tests.server.server_thread import Running, wait_for
 
 if TYPE_CHECKING:
@@ -40,6 +39,10 @@ FLAGS = [
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
 ASKED = re.compile(r"/v1/(identify|feedback)")
+HEARD = """[...document.querySelectorAll("[role=status], [role=alert], [aria-live]")]
+    .filter((region) => region.closest("[hidden]") === null)
+    .map((region) => region.textContent.trim()).filter((text) => text !== "").join(" | ")"""
+"""What a screen reader hears."""
 READY = """document.querySelector("tbody, .card") !== null
     || document.querySelector("#model").textContent.trim() !== ''"""
 browser = pytest.mark.browser
@@ -73,10 +76,8 @@ def opened(chromium: Any, running: Running) -> Iterator[Opened]:
             complaints.append(message.text)
 
     def failed(request: "Request") -> None:
-        left = (
-            request.failure == "net::ERR_ABORTED"
-        )  # the browser left the page before it was loaded
-        if "/v1/" not in request.url and not left:
+        aborted = request.failure == "net::ERR_ABORTED"  # it left the page before it was loaded
+        if "/v1/" not in request.url and not aborted:
             complaints.append(f"failed: {request.url}")
 
     def open_page(path: str = "", url: str = running.url, **options: Any) -> "Page":
@@ -106,7 +107,7 @@ def page(opened: Opened) -> "Page":
 def listening(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A server that accepts feedback."""
     folder = tmp_path_factory.mktemp("feedback")
-    with Running(Settings(bundle=bundle, feedback_store=folder)) as running:
+    with Running(bundle, feedback_store=folder) as running:
         yield running
 
 
@@ -141,14 +142,8 @@ def change_json(page: "Page", path: str, change: Callable[[dict[str, Any]], None
 
 def ask(running: Running, k: float, photos: int = 1) -> dict[str, Any]:
     """The answer over HTTP for the same photo."""
-    boundary = "b"
-    part = f'--{boundary}\r\nContent-Disposition: form-data; name="images"; filename="p"\r\n\r\n'
-    body = (part.encode() + PHOTO + b"\r\n") * photos + f"--{boundary}--\r\n".encode()
-    connection = running.connection()
-    headers = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
-    connection.request("POST", f"/v1/identify?k={k}&include=rollup", body, headers)
-    content: dict[str, Any] = json.loads(connection.getresponse().read())
-    connection.close()
+    path, body = f"/v1/identify?k={k}&include=rollup", form(*[("images", PHOTO)] * photos)
+    content: dict[str, Any] = running.ask("POST", path, body, {"Content-Type": TYPE})[2]
     return content
 
 
@@ -180,8 +175,11 @@ def check_agrees(page: "Page", found: dict[str, Any]) -> None:
     assert not set(inside) & set(below)
     size = found["set"]["size"]
     assert page.get_attribute("#result", "data-size") == str(size)
-    heading = "One species at this setting" if size == 1 else f"one of these {size} species"
-    assert heading in page.inner_text("#answer-title")
+    if size == 1:  # never shown as the only one
+        assert page.inner_text("#answer-title") == "One species at this setting"
+        assert "close" not in page.inner_text("#answer")
+    else:
+        assert f"one of these {size} species" in page.inner_text("#answer-title")
     exact = page.eval_on_selector_all("#bars .inside .score", "all => all.map(e => e.title)")
     assert [float(text) for text in exact] == [result["score"] for result in found["results"]]
     threshold = page.text_content("#figures dd")
@@ -225,6 +223,9 @@ def test_a_dropped_photo_shows_the_set_that_http_answers(page: "Page", running: 
     page.click("summary")
     assert page.is_visible("#bars")
     assert f"{100 * outcome['set']['hit_rate']['value']:.1f}%" in page.inner_text("#figures")
+    assert page.is_hidden("#feedback")  # this server takes none
+    assert page.is_hidden("#consent")
+    assert page.locator(".this").count() == 0
 
 
 @browser
@@ -257,33 +258,14 @@ def test_the_slider_gives_the_very_sets_of_the_server_without_asking_it(
         result = ask(running, k)
         check_agrees(page, result)
         sizes.add(result["set"]["size"])
+    assert 1 in sizes
     assert len(sizes) > 3
     pictures = ("/v1/thumbnails?", "blob:")  # of species, and of the history
     assert [url for url in calls if not any(each in url for each in pictures)] == []
 
 
 @browser
-def test_one_species_is_never_shown_as_the_only_one(page: "Page", running: Running) -> None:
-    show(page)
-    page.click("#presets button[data-k='1']")
-    check_agrees(page, ask(running, 1.0))
-    assert page.inner_text("#answer-title") == "One species at this setting"
-    assert "close" not in page.inner_text("#answer")
-
-
-@browser
-def test_long_sets_are_folded(page: "Page") -> None:
-    show(page)
-    page.eval_on_selector("#k", "e => { e.value = e.max; e.dispatchEvent(new Event('input')); }")
-    assert page.locator("#members .card").count() == 12
-    assert page.locator("#members .card:visible").count() == 8
-    page.click("text=Show all 12")
-    assert page.locator("#members .card:visible").count() == 12
-    assert page.is_hidden("#show-all")
-
-
-@browser
-def test_keys_and_buttons_move_the_slider(page: "Page") -> None:
+def test_keys_and_buttons_move_the_slider_and_long_sets_are_folded(page: "Page") -> None:
     show(page)
     page.focus("#k")
     page.keyboard.press("ArrowRight")
@@ -293,6 +275,13 @@ def test_keys_and_buttons_move_the_slider(page: "Page") -> None:
     assert page.get_attribute("#result", "data-k") == "5"
     assert page.get_attribute("#presets button[data-k='5']", "aria-pressed") == "true"
     assert page.get_attribute("#presets button[data-k='3']", "aria-pressed") == "false"
+    page.focus("#k")
+    page.keyboard.press("End")
+    assert page.locator("#members .card").count() == 12
+    assert page.locator("#members .card:visible").count() == 8
+    page.click("text=Show all 12")
+    assert page.locator("#members .card:visible").count() == 12
+    assert page.is_hidden("#show-all")
 
 
 @browser
@@ -342,6 +331,7 @@ def test_of_ten_photos_five_are_averaged_and_the_page_tells_both(
     show(page, *[PHOTO] * 10)
     check_agrees(page, ask(running, 3.0, photos=5))
     assert "first 5 of 10 photos" in page.inner_text("#too-many")
+    assert "Sets from this many photos were never measured" in page.evaluate(HEARD)
     assert "never measured" in page.inner_text("#warnings")
     assert page.is_hidden("#basis")
     assert page.get_attribute("#k", "max") == "110"
@@ -357,49 +347,15 @@ def test_a_suspect_photo_says_so_first_and_keeps_its_set(page: "Page", running: 
     show(page, garden.DULL)
     assert "unlike those the model" in page.inner_text("#unfamiliar")
     assert page.inner_text("#result").startswith("This photo looks unlike")
-    assert len(shown(page)[0]) > 1
-    drop(page, PHOTO)
-    page.wait_for_selector("#unfamiliar", state="hidden")
-    page.wait_for_selector("#result:not([hidden])")
-    check_agrees(page, ask(running, 3.0))
-
-
-HEARD = """[...document.querySelectorAll("[role=status], [role=alert], [aria-live]")]
-    .filter((region) => region.closest("[hidden]") === null)
-    .map((region) => region.textContent.trim()).filter((text) => text !== "").join(" | ")"""
-
-
-@browser
-def test_a_screen_reader_hears_the_warning_before_the_set_of_an_unfamiliar_photo(
-    page: "Page",
-) -> None:
-    show(page, garden.DULL)
-    size = len(shown(page)[0])
-    heard = page.evaluate(HEARD)
+    size, heard = len(shown(page)[0]), page.evaluate(HEARD)
+    assert size > 1
     assert heard.startswith("This photo looks unlike those the model was trained on.")
     assert f"It may be one of these {size} species" in heard
     drop(page, PHOTO)
     page.wait_for_selector("#unfamiliar", state="hidden")
     page.wait_for_selector("#result:not([hidden])")
+    check_agrees(page, ask(running, 3.0))
     assert page.evaluate(HEARD).startswith("It may be one of these")
-
-
-@browser
-def test_a_screen_reader_hears_that_a_set_of_several_photos_was_never_measured(
-    page: "Page",
-) -> None:
-    show(page, *[PHOTO] * 5)
-    assert "Sets from this many photos were never measured" in page.evaluate(HEARD)
-
-
-@browser
-def test_after_an_error_a_screen_reader_no_longer_finds_the_old_set(page: "Page") -> None:
-    show(page)
-    assert "one of these" in page.evaluate(HEARD)
-    drop(page, b"this is no picture", "holiday.jpg")
-    page.wait_for_selector("#problem:not([hidden])")
-    assert page.evaluate(HEARD).startswith("This is not a photo that can be read here")
-    assert "one of these" not in page.evaluate(HEARD)
 
 
 PHOTO_USE: dict[bool | None, str] = {
@@ -471,19 +427,16 @@ def test_a_new_photo_takes_the_old_answer_away_at_once(page: "Page") -> None:
 
 
 HTML = "<html><h1>502 Bad Gateway</h1><hr>nginx</html>"
+PROXY = {"body": HTML, "content_type": "text/html"}
 PROBLEM = {"code": "overloaded", "title": "T", "detail": "D", "instance": "4be1", "retryable": True}
 
 
 WENT_WRONG: list[tuple[dict[str, Any] | None, str, bool]] = [
-    (
-        {"status": 502, "body": HTML, "content_type": "text/html"},
-        "The service is unavailable",
-        True,
-    ),
-    ({"status": 413, "body": HTML, "content_type": "text/html"}, "too much to send", False),
+    ({"status": 502, **PROXY}, "The service is unavailable", True),
+    ({"status": 413, **PROXY}, "too much to send", False),
     ({"status": 429, "body": "", "content_type": "text/plain"}, "Too many requests", True),
-    ({"status": 401, "body": HTML, "content_type": "text/html"}, "No access", True),
-    ({"status": 200, "body": HTML, "content_type": "text/html"}, "Unexpected answer", True),
+    ({"status": 401, **PROXY}, "No access", True),
+    ({"status": 200, **PROXY}, "Unexpected answer", True),
     ({"status": 200, "body": '{"id": ', "content_type": "application/json"}, "Unexpected", True),
     ({"status": 503, "json": PROBLEM}, "The server is busy", True),
     ({"status": 418, "json": {**PROBLEM, "code": "teapot", "title": "Tea"}}, "Tea", True),
@@ -518,7 +471,7 @@ def test_network_failures_have_different_messages(page: "Page") -> None:
 
 @browser
 def test_the_page_survives_a_restart_of_the_server(opened: Opened, bundle: Path) -> None:
-    with Running(Settings(bundle=bundle)) as running:
+    with Running(bundle) as running:
         page = opened(url=running.url)
     page.set_input_files("#file", [FILE])
     page.wait_for_selector("#problem:not([hidden])")
@@ -543,8 +496,12 @@ def test_the_page_loads_the_thresholds_of_a_restarted_server(
 
 @browser
 def test_a_file_that_is_not_a_photo_is_explained_and_the_next_one_works(page: "Page") -> None:
+    show(page)
+    assert "one of these" in page.evaluate(HEARD)
     drop(page, b"this is no picture", "holiday.jpg")
     page.wait_for_selector("#problem:not([hidden])")
+    assert page.evaluate(HEARD).startswith("This is not a photo that can be read here")
+    assert "one of these" not in page.evaluate(HEARD)
     assert "not a photo that can be read here" in page.inner_text("#problem")
     assert len(page.inner_text("#problem-id")) == 32
     assert page.is_hidden("#again")
@@ -689,8 +646,7 @@ def test_failed_feedback_is_explained_and_can_be_sent_again(
 def test_a_photo_is_kept_only_where_the_box_is_ticked_before_or_after_the_answer(
     opened: Opened, bundle: Path, tmp_path: Path
 ) -> None:
-    settings = Settings(bundle=bundle, feedback_store=tmp_path, feedback_photos=True)
-    with Running(settings) as running:
+    with Running(bundle, feedback_store=tmp_path, feedback_photos=True) as running:
         page = opened(url=running.url)
         assert "unless you allow" in page.inner_text("#private")
 
@@ -725,14 +681,6 @@ def test_a_photo_is_kept_only_where_the_box_is_ticked_before_or_after_the_answer
         assert said(lambda: page.click("#consented")) == 1
         assert "the photo could not be" in page.inner_text("#feedback-said")
     assert stored(running)[-1] == "not_listed"
-
-
-@browser
-def test_without_a_store_nobody_is_asked_for_feedback(page: "Page") -> None:
-    show(page)
-    assert page.is_hidden("#feedback")
-    assert page.is_hidden("#consent")
-    assert page.locator(".this").count() == 0
 
 
 @browser

@@ -284,7 +284,7 @@ def test_a_server_on_a_gpu_answers_in_batches_and_as_the_processor_does(
     expected = open_pipeline(bundle, device="cpu")
     monkeypatch.setattr(pipelines, "CUDA", CPU)
     monkeypatch.setattr(batching, "cores", lambda: 2)
-    with Running(Settings(bundle=bundle, device="cpu")) as running:
+    with Running(bundle, device="cpu") as running:
         engine = running.engine
         assert isinstance(engine.pipeline.session, BatchingSession)
         assert engine.threads == cores() + LARGEST

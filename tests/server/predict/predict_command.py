@@ -1,5 +1,6 @@
 """Run `florilege predict` in this process, whole or stopped on the way."""
 
+import json
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,18 +29,27 @@ def run(
     return result
 
 
+def predicted(bundle: Path, *words: str | Path, **options: Any) -> list[dict[str, Any]]:
+    """The lines that a run prints."""
+    return lines(run(bundle, *words, "--format", "jsonl", **options))
+
+
+def lines(result: Result) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
 @contextmanager
 def stopped_at(name: str) -> Iterator[None]:
     """Ctrl-C instead of answering a photo."""
     with pytest.MonkeyPatch.context() as patched:
-        run_network = prediction._run_network
+        run_network = prediction._Work._run_network
 
-        def stop(pipeline: Any, one: Any, *more: Any) -> Any:
+        def stop(work: Any, one: Any) -> Any:
             if one.photos[0].name == name:
                 raise KeyboardInterrupt
-            return run_network(pipeline, one, *more)
+            return run_network(work, one)
 
-        patched.setattr(prediction, "_run_network", stop)
+        patched.setattr(prediction._Work, "_run_network", stop)
         yield
 
 

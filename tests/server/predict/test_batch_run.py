@@ -44,6 +44,8 @@ def test_a_run_stopped_by_ctrl_c_resumes_and_answers_no_photo_twice(
     result = interrupted(bundle, photos, "-o", output)
     assert f"20 of 30 answers are kept in {output}.part: repeat the command with" in result.stderr
     assert not output.exists()
+    with pytest.raises(UsageError, match="holds 20 finished answers of an interrupted run"):
+        run(bundle, photos, "-o", output)
     answered.clear()
     result = run(bundle, photos, "-o", output, "--resume")
     assert answered[0] == "20.png"
@@ -112,15 +114,6 @@ def test_a_disk_too_full_for_the_parquet_file_keeps_all_answers(
     assert (answered, output.exists(), features.exists()) == ([], True, True)
 
 
-def test_an_interrupted_run_is_not_lost_by_omitting_resume(
-    bundle: Path, photos: Path, tmp_path: Path
-) -> None:
-    output = tmp_path / "sets.csv"
-    interrupted(bundle, photos, "-o", output)
-    with pytest.raises(UsageError, match="holds 20 finished answers of an interrupted run"):
-        run(bundle, photos, "-o", output)
-
-
 @pytest.mark.parametrize(
     ("change_photos", "words", "said"),
     [
@@ -158,13 +151,11 @@ def test_resuming_with_other_options_is_refused(
 
 
 def test_a_run_of_another_bundle_is_refused(bundle: Path, photos: Path, tmp_path: Path) -> None:
-    mine, output = tmp_path / "bundle", tmp_path / "sets.csv"
-    shutil.copytree(bundle, mine)
+    mine, output = Path(shutil.copytree(bundle, tmp_path / "bundle")), tmp_path / "sets.csv"
     interrupted(mine, photos, "-o", output)
     replace_files(mine, {"MODEL_CARD.md": b"of another one"})
-    with pytest.raises(
-        UsageError, match=r'resumed: bundle_sha256 was ".*" and is ".*"\. Use the same options'
-    ):
+    refusal = r'resumed: bundle_sha256 was ".*" and is ".*"\. Use the same options'
+    with pytest.raises(UsageError, match=refusal):
         run(mine, photos, "-o", output, "--resume")
 
 

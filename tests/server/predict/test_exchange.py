@@ -17,7 +17,7 @@ from florilege.errors import DataError, UsageError
 from florilege.server.predict.darwin_core import remarks
 from florilege.server.predict.exif import Capture, read_capture
 from tests.server import garden
-from tests.server.predict.predict_command import interrupted, run
+from tests.server.predict.predict_command import interrupted, predicted, run
 
 GPS = ExifTags.GPS
 TIME = {ExifTags.Base.DateTimeOriginal: "2026:06:30 09:15:00"}
@@ -83,8 +83,7 @@ def test_what_a_camera_does_not_know_is_missing(
 
 
 def answers(bundle: Path, folder: Path) -> dict[str, Any]:
-    text = run(bundle, folder, "--format", "jsonl", "--reject").stdout
-    return {each["path"]: each for each in map(json.loads, text.splitlines())}
+    return {each["path"]: each for each in predicted(bundle, folder, "--reject")}
 
 
 def test_darwin_core_has_a_row_for_each_species_of_a_set(bundle: Path, folder: Path) -> None:
@@ -114,21 +113,15 @@ def test_darwin_core_has_a_row_for_each_species_of_a_set(bundle: Path, folder: P
 
 
 def test_remarks_say_what_makes_a_candidate_doubtful(bundle: Path, folder: Path) -> None:
-    words = (folder / "west" / "a.jpg", "--format", "jsonl")
-    line = json.loads(run(bundle, *words).stdout)
+    (line,) = predicted(bundle, folder / "west" / "a.jpg")
     plain = remarks(line, line["results"][0])
     about = line["set"] | {"none_of_these": True, "hit_rate": None, "k": None, "coverage": 0.9}
     doubtful = line | {"set": about, "rejection": {"verdict": "suspect"}, "tiles": {"total": 9}}
     text = remarks(doubtful, line["results"][0] | {"tiles": 4})
-    for words_of in (
-        "coverage 0.9",
-        "4 of 9 tiles",
-        "unlike",
-        "none of the known",
-        "Not calibrated",
-    ):
-        assert words_of in text
-        assert words_of not in plain
+    doubts = ("coverage 0.9", "4 of 9 tiles", "unlike", "none of the known", "Not calibrated")
+    for doubt in doubts:
+        assert doubt in text
+        assert doubt not in plain
 
 
 def package(path: Path) -> dict[str, Any]:

@@ -3,12 +3,10 @@
 import csv
 import errno
 import io
-import json
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,7 +14,6 @@ from unittest.mock import Mock
 
 import pytest
 from starlette.testclient import TestClient
-from typer.testing import Result
 
 from florilege.data.layouts.folder import SUFFIXES
 from florilege.errors import DataError, SomeInputsFailed, UsageError
@@ -28,7 +25,7 @@ from florilege.server.predict.batch_settings import BatchSettings
 from florilege.server.predict.photos import Observation, find_photos
 from florilege.server.predict.prediction import predict_all
 from tests.server import garden
-from tests.server.predict.predict_command import run
+from tests.server.predict.predict_command import lines, predicted, run
 
 
 @pytest.fixture(scope="module")
@@ -45,15 +42,11 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def lines(result: Result) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in result.stdout.splitlines()]
-
-
 def test_predict_and_http_give_the_same_answer(
     bundle: Path, photos: Path, client: TestClient
 ) -> None:
-    words = ("--k", "2.5", "--include", "scores,rollup", "--format", "jsonl")
-    for result in lines(run(bundle, photos, *words)):
+    words = ("--k", "2.5", "--include", "scores,rollup")
+    for result in predicted(bundle, photos, *words):
         body = Path(result["path"]).read_bytes()
         served = client.post("/v1/identify?k=2.5&include=scores,rollup", content=body).json()
         assert {**result, "id": None} == {
@@ -74,7 +67,7 @@ def test_folders_are_searched_in_order_and_skipped_files_are_reported(
 
 def test_a_list_is_read_from_standard_input(bundle: Path, photos: Path) -> None:
     listed = f"{photos / '2.png'}\n\n{photos / '0.png'}\r\n"
-    result = lines(run(bundle, "-", "--format", "jsonl", stdin=listed))
+    result = predicted(bundle, "-", stdin=listed)
     assert [Path(one["path"]).name for one in result] == ["2.png", "0.png"]
 
 
@@ -84,18 +77,19 @@ def test_a_named_file_is_tried_whatever_its_ending() -> None:
 
 
 def test_failures_are_rows_and_lines_and_exit_code_six(bundle: Path, photos: Path) -> None:
-    words = [photos / name for name in ("0.png", "notes.txt", "absent.png", "1.png")]
+    words = [photos / name for name in ("0.png", "notes.txt", "absent.png", "x" * 300, "1.png")]
     result = run(bundle, *words, "--format", "jsonl")
     assert isinstance(result.exception, SomeInputsFailed)
     assert result.exception.exit_code == 6
-    assert "2 of 4" in str(result.exception)
+    assert "3 of 5" in str(result.exception)
     outcome = lines(result)
     assert [one["error"] and one["error"]["code"] for one in outcome] == [
-        *(None, "unsupported_image_type", "file_unreadable", None)
+        *(None, "unsupported_image_type", "file_unreadable", "file_unreadable", None)
     ]
     assert outcome[1].keys() == outcome[0].keys()
     assert outcome[1]["set"] is None
-    assert result.stderr.count("failed: ") == 2
+    assert result.stderr.count("failed: ") == 3
+    assert "File name too long" in result.stderr
     assert f"failed: {photos / 'absent.png'}: No such file or directory" in result.stderr
 
 
@@ -103,7 +97,7 @@ def test_csv_has_one_row_for_each_class_listed(bundle: Path, photos: Path) -> No
     result = run(bundle, photos, photos / "absent", "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(result.stdout)))
     assert list(rows[0]) == list(formats.COLUMNS)
-    expected = lines(run(bundle, photos, "--format", "jsonl"))
+    expected = predicted(bundle, photos)
     flat = [(one["path"], r["class_id"], r["score"]) for one in expected for r in one["results"]]
     good = [(row["path"], row["class_id"], float(row["score"])) for row in rows[:-1]]
     assert good == flat
@@ -223,7 +217,7 @@ def test_the_endings_of_photos_are_those_of_data_sets(bundle: Path, tmp_path: Pa
         (tmp_path / f"a{ending.upper()}").write_bytes(garden.photo(0))
         (tmp_path / f"b{ending}").write_bytes(garden.photo(0))
     assert {".jfif", ".jpe"} <= ENDINGS <= SUFFIXES
-    assert len(lines(run(bundle, tmp_path, "--format", "jsonl"))) == 2 * len(ENDINGS)
+    assert len(predicted(bundle, tmp_path)) == 2 * len(ENDINGS)
 
 
 @pytest.mark.parametrize("form", ["table", "csv", "jsonl", "parquet"])
@@ -240,16 +234,9 @@ def test_a_name_that_is_no_utf_8_is_shown_with_its_bytes(
     assert r"\xff.txt" in run(bundle, tmp_path, "--format", form, "-o", target).stderr
     assert rb"caf\xe9.png" in target.read_bytes().replace(rb"\\", b"\\")
     names = bytes(named) + b"\n" + bytes(named) + b"\0\n"
-    result = lines(run(bundle, "-", "--format", "jsonl", stdin=names))
+    result = predicted(bundle, "-", stdin=names)
     assert result[0]["path"] == result[0]["id"] == rf"{tmp_path}/caf\xe9.png"
     assert result[1]["error"] == {"code": "file_unreadable", "detail": "embedded null byte"}
-
-
-def test_a_name_that_is_too_long_is_a_listed_failure(bundle: Path, photos: Path) -> None:
-    result = run(bundle, "x" * 300, photos / "0.png", "--format", "jsonl")
-    assert isinstance(result.exception, SomeInputsFailed)
-    assert [bool(one["error"]) for one in lines(result)] == [True, False]
-    assert "File name too long" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -267,16 +254,23 @@ def test_answers_keep_their_order_and_sets_are_decided_a_portion_at_a_time(
     monkeypatch.setattr(prediction, "PORTION", 3)
     pipeline, order = open_pipeline(bundle, device="cpu"), list[str]()
     paths = [*(photos / f"{number}.png" for number in range(4)), photos / "none"]
-    alone = [predicted(pipeline, [path])[0] for path in paths]
+    alone = [answered_alone(pipeline, [path])[0] for path in paths]
     assert [line["error"] is not None for line in alone] == [False] * 4 + [True]
 
-    def noted(name: str, real: Any, *given: Any) -> Any:
-        order.append(name)
-        return real(*given)
+    def noted(name: str) -> Callable[..., Any]:
+        method = getattr(prediction._Work, name)
+
+        def call(*given: Any) -> Any:
+            order.append(name)
+            return method(*given)
+
+        return call
 
     for name in ("_run_network", "_predict"):
-        monkeypatch.setattr(prediction, name, partial(noted, name, getattr(prediction, name)))
-    result = predicted(pipeline, [paths[number % 5] for number in range(count)], threads=threads)
+        monkeypatch.setattr(prediction._Work, name, noted(name))
+    result = answered_alone(
+        pipeline, [paths[number % 5] for number in range(count)], threads=threads
+    )
     for number, line in enumerate(result):
         assert {**line, "id": None} == {**alone[number % 5], "id": None}
     assert len(result) == count
@@ -285,7 +279,7 @@ def test_answers_keep_their_order_and_sets_are_decided_a_portion_at_a_time(
         assert order[: 2 * size] == ["_run_network"] * size + ["_predict"] * size
 
 
-def predicted(
+def answered_alone(
     pipeline: Pipeline, paths: Sequence[Path], threads: int | None = None
 ) -> list[dict[str, Any]]:
     """The lines of photos that are each alone."""
@@ -303,8 +297,8 @@ def test_no_more_of_a_file_is_read_than_allowed(
     for path, more in sizes.items():
         path.write_bytes((photo + b"x")[: len(photo) + more])
     pipeline = open_pipeline(bundle, device="cpu")
-    lines = predicted(pipeline, [*sizes, *endless])
-    codes = [line["error"] and line["error"]["code"] for line in lines]
+    answers = answered_alone(pipeline, [*sizes, *endless])
+    codes = [line["error"] and line["error"]["code"] for line in answers]
     assert codes == [None, "body_too_large", None, *["body_too_large"] * len(endless)]
 
 
@@ -378,7 +372,7 @@ def test_photos_of_one_plant_are_answered_as_over_http(
     bundle: Path, plant: Path, client: TestClient
 ) -> None:
     two = [str(plant / f"{number}.png") for number in (0, 2)]
-    (result,) = lines(run(bundle, *two, "--group-by", "folder", "--format", "jsonl"))
+    (result,) = predicted(bundle, *two, "--group-by", "folder")
     parts = [("images", Path(path).read_bytes()) for path in two]
     served = client.post("/v1/identify", files=parts).json()
     about = {"path": two[0], "paths": two, "observation": str(plant), "error": None}
@@ -396,7 +390,7 @@ def test_an_answer_names_the_photos_of_the_plant_it_does_not_use(bundle: Path, p
     assert fields["photo_failed"].startswith(f"{plant / '1.png'}: these bytes are not a picture")
     assert fields["photos_left_out"] == "the answer uses the first 5 of 7 photos"
     alone = [plant / f"{number}.png" for number in (0, 2, 3, 4)]
-    (same,) = lines(run(bundle, *alone, "--group-by", "folder", "--format", "jsonl"))
+    (same,) = predicted(bundle, *alone, "--group-by", "folder")
     assert same["results"] == outcome["results"]
 
 

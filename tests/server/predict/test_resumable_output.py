@@ -12,11 +12,7 @@ import pytest
 from florilege.errors import UsageError
 from florilege.server.predict import formats, resumable_output
 from florilege.server.predict.formats import json_text
-from florilege.server.predict.resumable_output import (
-    Convert,
-    ResumableOutput,
-    Tally,
-)
+from florilege.server.predict.resumable_output import Convert, ResumableOutput
 
 
 def line(number: int, verdict: str | None, failed: int) -> str:
@@ -237,15 +233,6 @@ def test_two_runs_do_not_write_one_output(tmp_path: Path) -> None:
     growing.close()
     assert f"another process is writing {output}: wait" in process.stderr
     assert grow(output) == [1, 2, 3]
-
-
-def test_the_totals_of_a_resumed_run_include_its_first_part(tmp_path: Path) -> None:
-    output = tmp_path / "s.csv"
-    grow(output, until=3)
-    growing = ResumableOutput(output, OPTIONS)
-    growing.begin(resume=True)
-    growing.close()
-    assert growing.tally == Tally(finished=3, answered=2, suspect=1, failed=1)
 
 
 @pytest.mark.parametrize("total", [0, 1, 2, 3, 7])

@@ -39,10 +39,8 @@ def test_predict_answers_tiles_as_the_server_does(
     expected = [(each["class_id"], each["tiles"]) for line in lines for each in line["results"]]
     assert [(row["class_id"], int(row["tiles"])) for row in rows[:-1]] == expected
     assert " in 3 tiles" in run(bundle, plots / "a.png", *TILES).stdout
-    again = run(
-        bundle, plots, "--tiles", "-o", tmp_path / "plots.csv", "--resume", fails=UsageError
-    )
-    assert "tile_size was 48" in str(again.exception)
+    with pytest.raises(UsageError, match="tile_size was 48"):
+        run(bundle, plots, "--tiles", "-o", tmp_path / "plots.csv", "--resume")
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,17 @@
-"""Ask an application what photos show."""
+"""A client of an application in this process, and what it answers."""
 
+from pathlib import Path
 from typing import Any
 
 from starlette.testclient import TestClient
+
+from florilege.server.app import create_app
+from florilege.server.settings import Settings
+
+
+def open_client(bundle: Path, headers: dict[str, str] | None = None, **settings: Any) -> TestClient:
+    """A client of an application with these settings; it runs in a ``with`` block."""
+    return TestClient(create_app(Settings(bundle=bundle, **settings)), headers=headers)
 
 
 def identify(client: TestClient, *photos: bytes, **query: Any) -> dict[str, Any]:
