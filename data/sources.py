@@ -83,7 +83,7 @@ def _list_path(path: Path, source: str, splits: Sequence[str] | None) -> Listing
             or list_images(path, source)
         )
     except OSError as error:
-        raise DataError(f"{source} cannot be read: {error}") from error
+        raise DataError(f"{source} cannot be read: {error.strerror or error}") from error
     if listing is not None:
         return listing
     if path.is_dir():

@@ -28,7 +28,7 @@ def read_table(path: Path) -> Table:
     try:
         return _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error}") from error
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 def write_table(path: Path, table: Table) -> None:

@@ -20,7 +20,13 @@ from florilege.server.predict.camtrap import read_deployments, write_camtrap
 from florilege.server.predict.darwin_core import write_darwin_core
 from florilege.server.predict.embeddings import WriteRows, features_file
 from florilege.server.predict.photos import Observation, count_photos, display_path
-from florilege.server.predict.prediction import BatchQuery, Line, Prediction, predict_all
+from florilege.server.predict.prediction import (
+    PHOTO_FAILED,
+    BatchQuery,
+    Line,
+    Prediction,
+    predict_all,
+)
 from florilege.server.predict.resumable_output import Convert, Options, ResumableOutput, Tally
 from florilege.server.problems import Problem
 from florilege.terminal import say
@@ -173,13 +179,18 @@ def _begun(output: ResumableOutput, *, resume: bool) -> Iterator[None]:
 def _lines(
     predictions: Iterable[Prediction], write_rows: WriteRows | None, tally: Tally
 ) -> Iterator[Line]:
-    """The lines to write. Prints failures to stderr, writes features and counts everything.
+    """The lines to write. Prints failures and new warnings, writes features, counts everything.
 
     An observation counts when the next one is requested: by then its line is written.
     """
+    details = set[str]()
     for prediction in predictions:
         for failure in prediction.failures:
             say(f"failed: {failure}")
+        for warning in prediction.line["warnings"] or ():
+            if warning["code"] != PHOTO_FAILED and warning["detail"] not in details:
+                details.add(warning["detail"])
+                say(f"warning: {warning['detail']}")
         if write_rows is not None and prediction.features is not None:
             write_rows(prediction.features)
         yield prediction.line

@@ -16,7 +16,7 @@ from florilege.models.bundle.bundle import OCCURRENCES, replace_files
 from florilege.models.occurrences import Place
 from tests.server import garden
 from tests.server.http_client import identify, open_client
-from tests.server.predict.predict_command import predicted
+from tests.server.predict.predict_command import predicted, run
 
 IDS = [flower[0] for flower in garden.FLOWERS]
 VIOLET = garden.photo(5, blur=0.5, other=6)
@@ -105,6 +105,13 @@ def test_an_unknown_region_is_not_used_and_the_answer_says_so(client: TestClient
     assert [r["score"] for r in answer["results"]] == [r["score"] for r in plain["results"]]
     assert answer["set"] == plain["set"]
     assert {r["in_range"] for r in answer["results"]} == {None}
+
+
+def test_predict_warns_once_of_a_region_without_records(placed: Path, tmp_path: Path) -> None:
+    for name in ("a.png", "b.png"):
+        (tmp_path / name).write_bytes(VIOLET)
+    result = run(placed, tmp_path, "--region", "nowhere")
+    assert result.stderr.count("warning: the place of the photo was not used") == 1
 
 
 def test_with_a_list_or_several_photos_it_is_not_calibrated(client: TestClient) -> None:
