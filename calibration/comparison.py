@@ -6,11 +6,10 @@ from math import erfc, inf, sqrt
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from florilege.calibration.intervals import Z95, effective_rows, mean_interval
-
-Floats = NDArray[np.float64]
+from florilege.calibration.validation import Floats
 
 
 @dataclass(frozen=True, kw_only=True)

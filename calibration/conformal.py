@@ -6,9 +6,9 @@ from math import ceil, floor
 from numbers import Real
 
 import numpy as np
-from numpy.typing import NDArray
 
 from florilege.calibration.threshold import RealNumber, as_fraction
+from florilege.calibration.validation import Floats, Ints
 
 
 def check_coverage(coverage: RealNumber) -> None:
@@ -68,7 +68,7 @@ def pac_rank(coverage: RealNumber, rows: int, delta: float) -> int:
     return int(np.count_nonzero(fewer <= delta))  # sums are small: 1 - delta may round to 1
 
 
-def binomial(rows: int, probability: float) -> NDArray[np.float64]:
+def binomial(rows: int, probability: float) -> Floats:
     """Probabilities of 0, 1, ... ``rows`` successes in as many independent trials."""
     counts = np.arange(rows + 1)
     logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, rows + 1)))])  # of factorials
@@ -77,7 +77,7 @@ def binomial(rows: int, probability: float) -> NDArray[np.float64]:
     return np.asarray(np.exp(choices + powers), dtype=np.float64)
 
 
-def true_score_quantile(true_scores: NDArray[np.float64], rank: int) -> float:
+def true_score_quantile(true_scores: Floats, rank: int) -> float:
     """The ``rank``-th smallest true-class score; ``-inf`` at rank 0, which cuts nothing.
 
     ``true_scores`` have shape ``(rows,)``: ``+inf`` for a class that is always in the set.
@@ -86,11 +86,8 @@ def true_score_quantile(true_scores: NDArray[np.float64], rank: int) -> float:
 
 
 def class_quantiles(
-    true_scores: NDArray[np.float64],
-    labels: NDArray[np.int64],
-    classes: int,
-    coverage: RealNumber,
-) -> tuple[NDArray[np.float64], float]:
+    true_scores: Floats, labels: Ints, classes: int, coverage: RealNumber
+) -> tuple[Floats, float]:
     """The conformal threshold of the rows of each class, ``(classes,)``, and that of all rows.
 
     ``true_scores`` are those of each row's true class, ``+inf`` where it is always in the set. Both
@@ -98,16 +95,14 @@ def class_quantiles(
     ``1/(1 - coverage) - 1`` rows, which guarantee the coverage of no set but that of all.
     """
 
-    def quantile(of_rows: NDArray[np.float64]) -> float:
+    def quantile(of_rows: Floats) -> float:
         return true_score_quantile(of_rows, conformal_rank(coverage, of_rows.size))
 
     own = [quantile(true_scores[labels == label]) for label in range(classes)]
     return np.array(own), quantile(true_scores)
 
 
-def interpolate(
-    own: NDArray[np.float64], shared: float, macro_weight: float
-) -> NDArray[np.float64]:
+def interpolate(own: Floats, shared: float, macro_weight: float) -> Floats:
     """``w own + (1 - w) shared`` with ``w = macro_weight``, never outside the two.
 
     Rounding puts no threshold above the score it equals, so both ends of ``w`` are exact.

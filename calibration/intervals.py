@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from florilege.calibration.validation import Floats, Ints
+
 Z95 = 1.959963984540054
 """The 97.5 % quantile of the normal distribution."""
 T975 = (
@@ -131,12 +133,8 @@ def effective_rows(values: ArrayLike, clusters: ArrayLike | None) -> float:
 
 
 def effective_by(
-    places: NDArray[np.int64],
-    values: NDArray[Any],
-    clusters: NDArray[np.int64] | None,
-    *,
-    groups: int,
-) -> NDArray[np.float64]:
+    places: Ints, values: NDArray[Any], clusters: Ints | None, *, groups: int
+) -> Floats:
     """:func:`effective_rows` of each group, ``(groups,)``; ``places`` are the rows' groups."""
     if clusters is None:
         return np.bincount(places, minlength=groups).astype(np.float64)
@@ -144,9 +142,7 @@ def effective_by(
     return np.array([effective_rows(values[m], clusters[m]) if m.any() else 0 for m in masks])
 
 
-def effective_number(
-    sizes: NDArray[np.int64], *, alone: float, together: float, share: bool
-) -> float:
+def effective_number(sizes: Ints, *, alone: float, together: float, share: bool) -> float:
     """:func:`effective_rows` from the numbers of rows in each cluster, ``(clusters,)``, and sums.
 
     ``alone`` sums the squared distance from the mean over rows, ``together`` the squared sum of

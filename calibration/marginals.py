@@ -11,7 +11,9 @@ References:
 """
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+
+from florilege.calibration.validation import Floats
 
 LARGEST_K = 20
 """With a larger k the products could leave the range of float64."""
@@ -19,11 +21,11 @@ CLAMP = 28.0  # logits this far above the k-th largest are certain members: exp(
 ROWS_AT_ONCE = 32
 HEAVY = 3  # this many times k heaviest classes are multiplied one by one
 
-Polynomials = NDArray[np.float64]
+Polynomials = Floats
 """Coefficients ``e_0``, ``e_1``, ... of the product of ``1 + w t``, ``(rows, degree + 1)``."""
 
 
-def top_k_marginals(logits: ArrayLike, k: int) -> NDArray[np.float64]:
+def top_k_marginals(logits: ArrayLike, k: int) -> Floats:
     """Probability that each class belongs to the top ``k``.
 
     Args:
@@ -53,7 +55,7 @@ def top_k_marginals(logits: ArrayLike, k: int) -> NDArray[np.float64]:
     return values
 
 
-def _weights(logits: NDArray[np.float64], k: int, *, first_row: int) -> NDArray[np.float64]:
+def _weights(logits: Floats, k: int, *, first_row: int) -> Floats:
     """``exp`` of the logits, shifted so that the k-th largest becomes 1, hence ``e_k >= 1``."""
     kth = -np.partition(-logits, k - 1, axis=1)[:, k - 1 : k]  # (rows, 1)
     bad = ~(np.isfinite(kth[:, 0]) & (logits.max(axis=1) < np.inf))
@@ -62,11 +64,11 @@ def _weights(logits: NDArray[np.float64], k: int, *, first_row: int) -> NDArray[
             f"logits must have no NaN, no +inf and {k} finite values or more in each row; "
             f"row {first_row + int(np.flatnonzero(bad)[0])} does not"
         )
-    weights: NDArray[np.float64] = np.exp(np.minimum(logits - kth, CLAMP))
+    weights: Floats = np.exp(np.minimum(logits - kth, CLAMP))
     return weights
 
 
-def _marginals(weights: NDArray[np.float64], k: int) -> NDArray[np.float64]:
+def _marginals(weights: Floats, k: int) -> Floats:
     """Marginals of each class; only light classes use the formulas that subtract."""
     heavy = np.argpartition(-weights, min(HEAVY * k, weights.shape[1]) - 1, axis=1)[:, : HEAVY * k]
     light = weights.copy()
@@ -78,7 +80,7 @@ def _marginals(weights: NDArray[np.float64], k: int) -> NDArray[np.float64]:
     return np.clip(marginals / of_all[:, -1:], 0.0, 1.0)
 
 
-def _elementary(light: NDArray[np.float64], degree: int) -> Polynomials:
+def _elementary(light: Floats, degree: int) -> Polynomials:
     """``e_0`` to ``e_degree`` from sums of powers, by Newton's identities.
 
     These lose digits where few weights dominate the sum. Light weights are at most 1 and heavy ones
@@ -86,7 +88,7 @@ def _elementary(light: NDArray[np.float64], degree: int) -> Polynomials:
     """
     polynomials = np.zeros((len(light), degree + 1))
     polynomials[:, 0] = 1.0
-    power, sums = light.copy(), list[NDArray[np.float64]]()
+    power, sums = light.copy(), list[Floats]()
     for order in range(1, degree + 1):
         sums.append((-1) ** (order - 1) * power.sum(axis=1))
         terms = [sums[i] * polynomials[:, order - 1 - i] for i in range(order)]
@@ -95,9 +97,7 @@ def _elementary(light: NDArray[np.float64], degree: int) -> Polynomials:
     return polynomials
 
 
-def _without_light(
-    light: NDArray[np.float64], of_all: Polynomials, degree: int
-) -> NDArray[np.float64]:
+def _without_light(light: Floats, of_all: Polynomials, degree: int) -> Floats:
     """For each light class ``e_degree`` of all others, ``(rows, classes)``.
 
     Each step subtracts at most half, since `HEAVY` times k classes are heavier than any of these.
@@ -108,9 +108,7 @@ def _without_light(
     return others
 
 
-def _without_heavy(
-    weights: NDArray[np.float64], of_light: Polynomials, k: int
-) -> tuple[NDArray[np.float64], Polynomials]:
+def _without_heavy(weights: Floats, of_light: Polynomials, k: int) -> tuple[Floats, Polynomials]:
     """For each heavy class ``e_(k-1)`` of all others, ``(rows, heavy)``; and ``e_0`` to ``e_k``.
 
     This multiplies the classes before each one with those after it, without division or
@@ -127,7 +125,7 @@ def _without_heavy(
     return others, before[-1]
 
 
-def _times(polynomials: Polynomials, weight: NDArray[np.float64]) -> Polynomials:
+def _times(polynomials: Polynomials, weight: Floats) -> Polynomials:
     """Each polynomial times ``1 + w t``, truncated to its degree."""
     product = polynomials.copy()
     product[:, 1:] += weight[:, np.newaxis] * polynomials[:, :-1]

@@ -4,17 +4,13 @@ from collections.abc import Hashable, Sequence
 from math import sqrt
 
 import numpy as np
-from numpy.typing import NDArray
 
 from florilege.calibration.intervals import effective_number
 from florilege.calibration.metrics import true_class_ranks
 from florilege.calibration.sets import SetRule, best_class
-from florilege.calibration.validation import FloatArray, row_blocks
+from florilege.calibration.validation import Bools, FloatArray, Floats, Ints, row_blocks
 
 EXACT_SIZES = 16  # sizes up to this have their own histogram bins; larger bins grow by a quarter
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 
 class Measurement:
@@ -167,7 +163,7 @@ def size_bins(classes: int) -> Ints:
     return np.array(edges, dtype=np.int64)
 
 
-def _reaching(values: NDArray[np.float64], thresholds: NDArray[np.float64]) -> Ints:
+def _reaching(values: Floats, thresholds: Floats) -> Ints:
     """How many values of each row reach each threshold, shape ``(rows, thresholds)``.
 
     Only the few values that reach the lowest threshold are compared with the others.

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from florilege.calibration.intervals import effective_rows, score_interval
+from florilege.calibration.validation import Bools, Floats
 
 FOLDS = 5
 
@@ -57,7 +58,7 @@ def choose(
 
 
 def interval_of_best(
-    hits: NDArray[np.bool_], candidates: int, *, plants: ArrayLike | None = None
+    hits: Bools, candidates: int, *, plants: ArrayLike | None = None
 ) -> tuple[float, float]:
     """95 % interval of the hit rate of the best of several candidates, by Bonferroni's correction.
 
@@ -69,7 +70,7 @@ def interval_of_best(
 
 def choose_simplest(
     hits: ArrayLike, *, folds: int = FOLDS, seed: int = 0, plants: ArrayLike | None = None
-) -> tuple[int, NDArray[np.float64]]:
+) -> tuple[int, Floats]:
     """Choose by the one-standard-error rule; measure the gain on rows that did not choose.
 
     The choice is the first candidate within one standard error of the best one. It stays the first
@@ -96,7 +97,7 @@ def choose_simplest(
     table = np.asarray(hits, dtype=np.float64)
     means, clusters = table.mean(axis=2), None if plants is None else np.asarray(plants)
 
-    def choice(rows: NDArray[np.bool_]) -> int:
+    def choice(rows: Bools) -> int:
         values = means[:, rows]
         behind = values[values.mean(axis=1).argmax()] - values  # (candidates, rows)
         of = None if clusters is None else clusters[rows]
@@ -107,13 +108,11 @@ def choose_simplest(
     for among in _folds(len(every), plants, folds, seed):
         if not among.all():
             gains[among] = table[choice(~among), among] - table[0, among]
-    gain: NDArray[np.float64] = gains.mean(axis=0)
+    gain: Floats = gains.mean(axis=0)
     return (choice(every), gain) if gain.mean() > 0 else (0, np.zeros_like(gain))
 
 
-def _folds(
-    rows: int, plants: ArrayLike | None, folds: int, seed: int
-) -> Iterator[NDArray[np.bool_]]:
+def _folds(rows: int, plants: ArrayLike | None, folds: int, seed: int) -> Iterator[Bools]:
     """Masks of the rows of each fold; rows of one plant are in the same one."""
     _, numbers = np.unique(np.arange(rows) if plants is None else plants, return_inverse=True)
     order = np.random.default_rng(seed).permutation(int(numbers.max()) + 1)

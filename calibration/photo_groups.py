@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+
+from florilege.calibration.validation import Bools, Ints
 
 MadeFrom = Literal["observations", "same_class"]
 FEWEST_GROUPS = 100  # with fewer groups a threshold is too noisy
@@ -18,11 +20,11 @@ class PhotoGroups(NamedTuple):
     them are optimistic.
     """
 
-    rows: NDArray[np.int64]  # row of each photo, ``(groups, size)``; no photo is in two groups
+    rows: Ints  # row of each photo, ``(groups, size)``; no photo is in two groups
     made_from: MadeFrom
 
 
-def plants_of(observations: Sequence[str]) -> NDArray[np.int64]:
+def plants_of(observations: Sequence[str]) -> Ints:
     """Plant of each photo as an index from 0, shape ``(rows,)``.
 
     ``observations`` holds one id per photo, shared by the photos of one plant; a photo with an
@@ -37,12 +39,12 @@ def plants_of(observations: Sequence[str]) -> NDArray[np.int64]:
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
 
 
-def count_plants(plants: NDArray[np.int64] | None) -> int | None:
+def count_plants(plants: Ints | None) -> int | None:
     """Number of plants among the photos; None where plants are unknown."""
     return None if plants is None else np.unique(plants).size
 
 
-def one_of_each(plants: ArrayLike, *, seed: int = 0) -> NDArray[np.bool_]:
+def one_of_each(plants: ArrayLike, *, seed: int = 0) -> Bools:
     """Draw one photo of each plant at random, as a mask; ``plants`` and mask are ``(rows,)``.
 
     Example:
@@ -105,8 +107,8 @@ def groups_of(
 
 
 def _of_one_plant(
-    labels: NDArray[np.int64], observations: Sequence[str], size: int, random: np.random.Generator
-) -> NDArray[np.int64]:
+    labels: Ints, observations: Sequence[str], size: int, random: np.random.Generator
+) -> Ints:
     photos: dict[tuple[str, int], list[int]] = defaultdict(list)
     for row, (observation, label) in enumerate(zip(observations, labels.tolist(), strict=True)):
         if observation:
@@ -119,9 +121,7 @@ def _of_one_plant(
     return np.array(groups, dtype=np.int64).reshape(-1, size)
 
 
-def _of_one_species(
-    labels: NDArray[np.int64], size: int, random: np.random.Generator
-) -> NDArray[np.int64]:
+def _of_one_species(labels: Ints, size: int, random: np.random.Generator) -> Ints:
     order = random.permutation(len(labels))
     parts = [order[labels[order] == label] for label in np.unique(labels)]
     complete = [part[: len(part) // size * size] for part in parts]

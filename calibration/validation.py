@@ -6,6 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 FloatArray = NDArray[np.floating[Any]]
 """float16, float32 or float64."""
 

@@ -12,7 +12,7 @@ from florilege.calibration.calibrate.calibration_settings import (
     CalibrationSettings,
 )
 from florilege.calibration.calibrate.card_section import read_card_files, updated_files
-from florilege.calibration.calibrate.fit import SIZE_TOLERANCE, fit_record, steps
+from florilege.calibration.calibrate.fit import SIZE_TOLERANCE, fit_record
 from florilege.calibration.calibrate.gate import compare_runtimes
 from florilege.calibration.calibrate.occurrence_file import read_occurrences
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, outputs_of, photos_for
@@ -34,7 +34,6 @@ from florilege.models.bundle.bundle import OCCURRENCES, Bundle, open_bundle, rep
 from florilege.models.class_lists import read_lists
 from florilege.models.runtime import OPENVINO, Runtime
 from florilege.models.session import Session
-from florilege.progress import progress
 from florilege.ray_tasks import Workers
 
 FEW_ROWS = 1000
@@ -125,16 +124,14 @@ def _calibrated(
     stack.enter_context(closing(outputs))
     if training is not None:
         reference = training_reference(session, training, outputs, workers)
-    with progress(steps(outputs, plan), "choosing thresholds") as advance:
-        record = fit_record(
-            outputs,
-            plan,
-            class_counts=bundle.classes.counts,
-            overlap=photo_overlap(bundle, photos.name, outputs.photos),
-            reference=reference,
-            places=places,
-            advance=advance,
-        )
+    record = fit_record(
+        outputs,
+        plan,
+        class_counts=bundle.classes.counts,
+        overlap=photo_overlap(bundle, photos.name, outputs.photos),
+        reference=reference,
+        places=places,
+    )
     return BundleOutputs(bundle, record, outputs, photos), reference
 
 

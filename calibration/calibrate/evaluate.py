@@ -150,15 +150,11 @@ def _points(
     record: CalibrationRecord, rule: str, guarantee: Guarantee | None, list_name: str | None = None
 ) -> list[OperatingPoint]:
     """The thresholds of a rule with a guarantee at the requested values, ascending."""
-    asks = RULES[rule].asks
-    calibrated = record.ks(rule, guarantee=guarantee, list_name=list_name)
-    values = sorted(record.asked_coverage if asks == "coverage" else record.asked_k)
     conditions: dict[str, Any] = {"guarantee": guarantee, "list_name": list_name}
-    return [
-        record.point(rule, **conditions, **dict[str, Any]({asks: value}))
-        for value in values
-        if value in calibrated
-    ]
+    asks, calibrated = RULES[rule].asks, record.ks(rule, **conditions)
+    values = sorted(record.asked_coverage if asks == "coverage" else record.asked_k)
+    requests = [conditions | {asks: value} for value in values if value in calibrated]
+    return [record.point(rule, **request) for request in requests]
 
 
 def _results(

@@ -1,10 +1,9 @@
 """Fit a calibration record to the logits of a split."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import numpy as np
-from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
@@ -44,8 +43,10 @@ from florilege.calibration.rejection.rejection_rule import (
 from florilege.calibration.rules import class_weights
 from florilege.calibration.scores import scores
 from florilege.calibration.sets import largest_set
+from florilege.calibration.validation import Bools, Floats, Ints
 from florilege.models.class_lists import RegionList
 from florilege.models.session import FEATURES
+from florilege.progress import Advance, progress
 
 SIZE_TOLERANCE = 1.05
 """Sets larger than this times K hit more because of their size, not because of their scores.
@@ -59,44 +60,44 @@ def fit_record(
     outputs: SplitOutputs,
     plan: CalibrationPlan,
     *,
-    class_counts: NDArray[np.int64] | None,
+    class_counts: Ints | None,
     overlap: PhotoOverlap = PhotoOverlap(),  # noqa: B008  # unknown overlap; immutable
     reference: Reference | None = None,
     places: PhotoPlaces | None = None,
-    advance: Callable[[], object] = lambda: None,
 ) -> CalibrationRecord:
     """Choose the head and scores to serve, calibrate every rule, and measure all of them.
 
     ``class_counts`` are training images, ``(classes,)``; None counts the photos of the split. A
-    ``reference`` needs outputs with features. ``advance`` is called ``steps(outputs, plan)`` times.
+    ``reference`` needs outputs with features.
     """
     labels, counts = outputs.labels, class_counts
     if counts is None:
         counts = np.bincount(labels, minlength=plan.classes)
-    served, candidates, honest_hit_rate, other_tables = _choose_source(outputs, plan, advance)
-    weights = class_weights(counts, plan.macro_weight)
-    single = tabulate(served, plan, plan.grid)
-    advance()
-    tables = single.tables
-    threshold = tables[0].columns.lambda_val[plan.grid.index(plan.default_k)]  # of average_k
-    tables += tabulate(served, plan, plan.grid, weights=weights).tables
-    advance()
-    tables += promised_tables(served, plan, weights)
-    advance()
-    for images in plan.images:
-        tables += _group_tables(outputs, plan, served, images, weights)
+    weights, prior = class_weights(counts, plan.macro_weight), None
+    steps = len(plan.candidates(outputs.heads)) + 4 + len(plan.images) + len(plan.lists)
+    with progress(steps, "choosing thresholds") as advance:
+        served, candidates, honest_hit_rate, other_tables = _choose_source(outputs, plan, advance)
+        single = tabulate(served, plan, plan.grid)
         advance()
-    for region in plan.lists:
-        tables += _list_tables(outputs, plan, served, region, counts)
+        tables = single.tables
+        threshold = tables[0].columns.lambda_val[plan.grid.index(plan.default_k)]  # of average_k
+        tables += tabulate(served, plan, plan.grid, weights=weights).tables
         advance()
-    tables += other_tables
-    prior = None
-    if places is not None:
-        prior, of_places = place_tables(outputs, plan, served, places, weights=weights)
-        tables += of_places
+        tables += promised_tables(served, plan, weights)
+        advance()
+        for images in plan.images:
+            tables += _group_tables(outputs, plan, served, images, weights)
+            advance()
+        for region in plan.lists:
+            tables += _list_tables(outputs, plan, served, region, counts)
+            advance()
+        tables += other_tables
+        if places is not None:
+            prior, of_places = place_tables(outputs, plan, served, places, weights=weights)
+            tables += of_places
+        distribution, rejection = _fit_familiarity(outputs, served, plan, reference)
+        advance()
     low, high = interval_of_best(single.hits, candidates, plants=outputs.plants)
-    distribution, rejection = _fit_familiarity(outputs, served, plan, reference)
-    advance()
     return CalibrationRecord(
         calibration_id="",
         created=datetime.now(UTC).isoformat(),
@@ -156,7 +157,7 @@ def fit_record(
 
 
 def _choose_source(
-    outputs: SplitOutputs, plan: CalibrationPlan, advance: Callable[[], object]
+    outputs: SplitOutputs, plan: CalibrationPlan, advance: Advance
 ) -> tuple[Source, int, float, list[Table]]:
     """Choose head and kind of score by their hits, then the temperature.
 
@@ -201,7 +202,7 @@ def _choose_temperature(
     step = -(-base.rows // TEMPERATURE_ROWS)
     candidates = [(base.head, base.score_kind, base.temperature)]
     candidates += [(head, "softmax", temperature) for temperature in temperatures]
-    hits = list[NDArray[np.bool_]]()
+    hits = list[Bools]()
     for candidate in candidates:
         sizes, each = sets_by_k(single_photos(outputs, *candidate, step=step), plan)
         too_large = sizes.mean(axis=0) > SIZE_TOLERANCE * np.array(plan.compared)
@@ -212,17 +213,8 @@ def _choose_temperature(
     return (single_photos(outputs, *candidates[index]) if index else base), gain
 
 
-def steps(outputs: SplitOutputs, plan: CalibrationPlan) -> int:
-    """How often :func:`fit_record` says that it advances."""
-    return len(plan.candidates(outputs.heads)) + 4 + len(plan.images) + len(plan.lists)
-
-
 def _group_tables(
-    outputs: SplitOutputs,
-    plan: CalibrationPlan,
-    single: Source,
-    images: int,
-    weights: NDArray[np.float64],
+    outputs: SplitOutputs, plan: CalibrationPlan, single: Source, images: int, weights: Floats
 ) -> list[Table]:
     """Tables of every rule for groups of photos, at the requested K and coverages.
 
@@ -248,7 +240,7 @@ def _list_tables(
     plan: CalibrationPlan,
     single: Source,
     region: RegionList,
-    class_counts: NDArray[np.int64],
+    class_counts: Ints,
 ) -> list[Table]:
     """Tables of every rule for single photos of a list, without further guarantees."""
     source = photos_of_list(outputs, single, region)
@@ -260,14 +252,11 @@ def _list_tables(
 
 
 def _fit_familiarity(
-    outputs: SplitOutputs,
-    served: Source,
-    plan: CalibrationPlan,
-    reference: Reference | None,
+    outputs: SplitOutputs, served: Source, plan: CalibrationPlan, reference: Reference | None
 ) -> tuple[Distribution, RejectionRule | None]:
     """The distribution of the scores, and the rule that marks unfamiliar photos as suspect."""
     distribution, kind = DistributionOf(), served.score_kind
-    familiarity, of_others = list[NDArray[np.float64]](), list[NDArray[np.float64]]()
+    familiarity, of_others = list[Floats](), list[Floats]()
     names = (served.head,) if reference is None else (served.head, FEATURES)
     for (logits, *features), labels in outputs.blocks(*names):
         distribution.update(logits, scores(logits, kind, temperature=served.temperature))

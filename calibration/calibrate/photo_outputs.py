@@ -161,7 +161,7 @@ def outputs_of(
         observations=split.observations,
     )
     try:
-        _fill(outputs, session, split, features, workers)
+        _fill(outputs, session, split, workers)
     except BaseException:
         outputs.close()
         raise
@@ -212,12 +212,10 @@ def bundle_outputs(
         yield BundleOutputs(bundle, record, outputs, photos)
 
 
-def _fill(
-    outputs: SplitOutputs, session: Session, split: Split, features: bool, workers: Workers | None
-) -> None:
+def _fill(outputs: SplitOutputs, session: Session, split: Split, workers: Workers | None) -> None:
     """Append the outputs of every photo; DataError if some cannot be read."""
     failures, digest, ids = list[str](), hashlib.sha256(), session.bundle.classes.ids
-    results = _run_inference(session, split, features, workers)
+    results = _run_inference(session, split, FEATURES in outputs.columns, workers)
     with closing(results), progress(len(split), f"scoring {split.name}") as advance:
         for label, result in zip(split.labels, results, strict=True):
             advance(1)

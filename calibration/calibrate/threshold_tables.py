@@ -6,7 +6,6 @@ from itertools import count
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.score_sources import Source
@@ -20,6 +19,7 @@ from florilege.calibration.rules.score_summary import Evidence
 from florilege.calibration.scores import ScoreKind
 from florilege.calibration.sets import SetRule, size_bounds
 from florilege.calibration.threshold import next_above
+from florilege.calibration.validation import Bools, Floats, Ints
 
 NO_SCORE = next_above(1.0)  # no softmax or sigmoid score reaches it: sets hold only the best class
 
@@ -38,16 +38,12 @@ class Tabulated(NamedTuple):
 
     source: Source
     tables: list[Table]
-    sizes: NDArray[np.int64]  # size of each set, (rows,)
-    hits: NDArray[np.bool_]  # whether it holds the true class, (rows,)
+    sizes: Ints  # size of each set, (rows,)
+    hits: Bools  # whether it holds the true class, (rows,)
 
 
 def tabulate(
-    source: Source,
-    plan: CalibrationPlan,
-    ks: Sequence[float],
-    *,
-    weights: NDArray[np.float64] | None = None,
+    source: Source, plan: CalibrationPlan, ks: Sequence[float], *, weights: Floats | None = None
 ) -> Tabulated:
     """Calibrate and measure every rule: the balanced ones if there are weights, else the others.
 
@@ -71,16 +67,14 @@ def tabulate(
     return _measure_groups(source, plan, groups, watched=[ks.index(plan.default_k)])
 
 
-def sets_by_k(source: Source, plan: CalibrationPlan) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def sets_by_k(source: Source, plan: CalibrationPlan) -> tuple[Ints, Bools]:
     """Sizes of the ``average_k`` sets and their hits, both ``(rows, ks)``, for each compared K."""
     evidence = _evidence(source, plan, plan.compared[-1])
     rules = [evidence.average_k(k) for k in plan.compared]
     return measure(source, rules, watched=range(len(rules))).row_by_row()
 
 
-def promised_tables(
-    source: Source, plan: CalibrationPlan, weights: NDArray[np.float64]
-) -> list[Table]:
+def promised_tables(source: Source, plan: CalibrationPlan, weights: Floats) -> list[Table]:
     """Tables of ``average_k`` with both guarantees, ``coverage`` with probability and, for single
     photos, ``class_coverage``.
 
@@ -191,9 +185,7 @@ def _measure_groups(
     return Tabulated(source, tables, sizes.reshape(-1), hits.reshape(-1))
 
 
-def _guaranteed_rules(
-    source: Source, plan: CalibrationPlan, weights: NDArray[np.float64]
-) -> list[_RuleGroup]:
+def _guaranteed_rules(source: Source, plan: CalibrationPlan, weights: Floats) -> list[_RuleGroup]:
     """The rules with a guarantee; the evidence for them is freed on return."""
     mask = None if source.plants is None else one_of_each(source.plants)
     ks, levels = plan.compared, sorted(plan.coverages)
@@ -224,9 +216,9 @@ def _evidence(
     plan: CalibrationPlan,
     largest_k: float,
     *,
-    class_weights: NDArray[np.float64] | None = None,
+    class_weights: Floats | None = None,
     max_size: int | None = None,
-    mask: NDArray[np.bool_] | None = None,
+    mask: Bools | None = None,
 ) -> Evidence:
     """Evidence of the rows under ``mask``, by default all."""
     used = np.ones(source.rows, dtype=np.bool_) if mask is None else mask

@@ -21,9 +21,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Floats = NDArray[np.float64]
+from florilege.calibration.validation import Floats
 
 STAKES = np.array([0.9, 0.5, 0.25, 0.1, 0.05, 0.025, 0.01, 0.005])
 """Shares of the largest stake that cannot lead to debt; large ones detect large changes quickly."""

@@ -16,6 +16,7 @@ from florilege.calibration.record.statement import statement
 from florilege.calibration.rules import RULES
 from florilege.calibration.scores import scale_logits
 from florilege.calibration.sets import SetRule
+from florilege.calibration.validation import Floats
 
 
 class NotCalibrated(ValueError):
@@ -132,9 +133,7 @@ class OperatingPoint(SetRule):
         """Logits ``(..., classes)`` of the table's head, divided by the temperature."""
         return scale_logits(logits, self.table.temperature)
 
-    def fused_scores(
-        self, logits: ArrayLike, lift: NDArray[np.float64] | None = None
-    ) -> NDArray[np.float64]:
+    def fused_scores(self, logits: ArrayLike, lift: Floats | None = None) -> Floats:
         """One row of scores from all photos of a request, for :meth:`compare` and :meth:`sets`.
 
         For one photo these are :func:`florilege.calibration.scores.scores`, bit for bit. A

@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import NDArray
 
 from florilege.calibration.intervals import effective_rows, mean_interval, wilson
 from florilege.calibration.metrics import shot_groups
-from florilege.calibration.validation import as_counts, as_labels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,43 +32,32 @@ class ShotGroup:
 
 
 def measure_by_shots(
-    sizes: ArrayLike,
-    hits: ArrayLike,
-    labels: ArrayLike,
-    class_counts: ArrayLike,
+    sizes: NDArray[np.int64],
+    hits: NDArray[np.bool_],
+    labels: NDArray[np.int64],
+    class_counts: NDArray[np.int64],
     *,
     largest: int | None = None,
-    plants: ArrayLike | None = None,
+    plants: NDArray[np.int64] | None = None,
 ) -> tuple[ShotGroup, ...]:
     """Measure the groups ``few``, ``medium`` and ``many``, without those that have no photo.
 
     ``sizes``, ``hits``, ``labels`` and ``plants`` have the shape ``(rows,)``, ``class_counts``, the
     training images per class, ``(classes,)``. A set can hold ``largest`` classes, by default all.
-
-    Raises:
-        ValueError: The shapes differ.
     """
-    counts = as_counts(class_counts)
-    truth = as_labels(labels, rows=np.size(labels), classes=counts.size)
-    size, hit = np.asarray(sizes, dtype=np.float64), np.asarray(hits)
-    if not size.shape == hit.shape == truth.shape or hit.dtype != np.bool_:
-        raise ValueError(
-            f"sizes, hits (bool) and labels must have the same shape (rows,), got {size.shape}, "
-            f"{hit.shape} {hit.dtype} and {truth.shape}"
-        )
-    groups, most = list[ShotGroup](), largest or counts.size
-    for name, classes in shot_groups(counts).items():
-        rows = np.flatnonzero(classes[truth])
+    groups, most = list[ShotGroup](), largest or class_counts.size
+    for name, classes in shot_groups(class_counts).items():
+        rows = np.flatnonzero(classes[labels])
         if not rows.size:
             continue
-        clusters = None if plants is None else np.asarray(plants)[rows]
-        mean, deviation, hit_count = size[rows].mean(), size[rows].std(), int(hit[rows].sum())
-        size_rows, hit_rows = (effective_rows(each[rows], clusters) for each in (size, hit))
+        clusters = None if plants is None else plants[rows]
+        mean, deviation, hit_count = sizes[rows].mean(), sizes[rows].std(), int(hits[rows].sum())
+        size_rows, hit_rows = (effective_rows(each[rows], clusters) for each in (sizes, hits))
         size_ci95 = mean_interval(float(mean), float(deviation), size_rows, lowest=0, highest=most)
         groups.append(
             ShotGroup(
                 name=name,
-                classes=np.unique(truth[rows]).size,
+                classes=np.unique(labels[rows]).size,
                 rows=rows.size,
                 mean_size=float(mean),
                 size_ci95=size_ci95,

@@ -9,12 +9,11 @@ from fractions import Fraction
 from math import floor
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from florilege.calibration.scores import ScoreKind, scores
 from florilege.calibration.threshold import as_fraction
-
-Floats = NDArray[np.float64]
+from florilege.calibration.validation import Floats
 
 LOGITS_METHOD = "generalised_entropy"
 COMBINED = "combined"

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Floats = NDArray[np.float64]
+from florilege.calibration.validation import Floats, Ints
+
 Singles = NDArray[np.float32]
 
 MOST_AXES = 128  # there are at most half as many axes as features
@@ -33,7 +34,7 @@ class Reference:
 
     axes: Singles  # orthogonal unit vectors, (axes, dimensions)
     directions: Singles  # unit vectors of the photos, (photos, axes), rounded to half precision
-    labels: NDArray[np.int64] | None = field(default=None, compare=False)  # while calibrating
+    labels: Ints | None = field(default=None, compare=False)  # while calibrating
 
     def __post_init__(self) -> None:
         if self.axes.ndim != 2 or self.directions.shape != (len(self.directions), len(self.axes)):
@@ -45,7 +46,7 @@ class Reference:
             raise ValueError("numbers must be finite")
 
     @classmethod
-    def of(cls, features: ArrayLike, labels: NDArray[np.int64] | None = None) -> "Reference":
+    def of(cls, features: ArrayLike, labels: Ints | None = None) -> "Reference":
         """The reference of one or more training photos: features ``(photos, dimensions)``, finite.
 
         References:
@@ -86,7 +87,7 @@ class Reference:
         squares = np.vecdot(values, values) - np.vecdot(along, along)
         return nearest, -np.sqrt(np.maximum(squares, 0))
 
-    def nearest_of_others(self, features: ArrayLike, labels: NDArray[np.int64]) -> Floats | None:
+    def nearest_of_others(self, features: ArrayLike, labels: Ints) -> Floats | None:
         """The first number of :meth:`compare`, had training not had the photo's own class.
 
         ``features`` have shape ``(rows, dimensions)``, ``labels`` and the result ``(rows,)``. None

@@ -6,7 +6,7 @@ from functools import partial
 from math import isfinite
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from florilege.calibration.rejection.ood_scores import (
     COMBINED,
@@ -17,8 +17,8 @@ from florilege.calibration.rejection.ood_scores import (
 )
 from florilege.calibration.rejection.reference import Reference
 from florilege.calibration.scores import ScoreKind
+from florilege.calibration.validation import Floats
 
-Floats = NDArray[np.float64]
 PARTS = 3
 
 
@@ -144,10 +144,7 @@ class RejectionRule:
         return value, value < self.threshold
 
     def none_of_these(
-        self,
-        features: ArrayLike | None,
-        reference: Reference | None,
-        coverage: float | None = None,
+        self, features: ArrayLike | None, reference: Reference | None, coverage: float | None = None
     ) -> bool | None:
         """Whether the set of a request contains "none of these".
 

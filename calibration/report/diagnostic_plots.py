@@ -11,7 +11,6 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from florilege.calibration.intervals import effective_by, wilson
-from florilege.calibration.measurement import Bools, Ints
 from florilege.calibration.record.schema import Row
 from florilege.calibration.report.diagnostics import Reliability
 from florilege.calibration.report.plot_style import (
@@ -25,6 +24,7 @@ from florilege.calibration.report.plot_style import (
     STYLE,
     panel,
 )
+from florilege.calibration.validation import Bools, Floats, Ints
 
 MOST_BARS = 16  # of exact sizes; sizes beyond these, or beyond the 99th percentile, share a bar
 _LINES: Final = ((RUST, "o", "-"), (BLUE, "s", "--"), (GREEN, "^", "-."))
@@ -148,7 +148,7 @@ def _plot_rates(
     positions: NDArray[Any],
     hits: Ints,
     counts: Ints,
-    effective: NDArray[np.float64],
+    effective: Floats,
     *,
     label: str | None = None,
 ) -> None:
@@ -195,5 +195,5 @@ def _finish(figure: Figure, axes: Axes, *, columns: int = 2) -> Figure:
     return figure
 
 
-def _column(rows: Sequence[Row], name: str) -> NDArray[np.float64]:
+def _column(rows: Sequence[Row], name: str) -> Floats:
     return np.array([getattr(row, name) for row in rows], dtype=np.float64)

@@ -4,19 +4,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.calibrate.threshold_tables import row_of
 from florilege.calibration.intervals import effective_by
-from florilege.calibration.measurement import Bools, Ints, Measurement
+from florilege.calibration.measurement import Measurement
 from florilege.calibration.record.operating_point import OperatingPoint
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.schema import Row
 from florilege.calibration.sets import best_class
+from florilege.calibration.validation import Bools, Floats, Ints
 from florilege.progress import progress
-
-Floats = NDArray[np.float64]
 
 SCORE_BINS = 10
 MOST_LARGE = 12  # photos with the largest sets to show

@@ -12,7 +12,6 @@ from PIL import Image
 
 from florilege.calibration.calibrate.evaluate import Evaluation
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs
-from florilege.calibration.measurement import Ints
 from florilege.calibration.metrics import shot_groups
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.schema import Row
@@ -32,6 +31,7 @@ from florilege.calibration.report.html_page import (
 )
 from florilege.calibration.rules import usual_guarantee
 from florilege.calibration.scores import score_name
+from florilege.calibration.validation import Ints
 from florilege.models.images import ImageError, load
 
 PHOTO_SIDE: Final = 128  # pixels of a small photo

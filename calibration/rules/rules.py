@@ -12,14 +12,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from florilege.calibration.guarantees import DEFAULT_MAX_SIZE, Guarantee
 from florilege.calibration.metrics import check_k
 from florilege.calibration.rules.score_summary import Evidence
 from florilege.calibration.sets import SetRule
 from florilege.calibration.threshold import RealNumber
-from florilege.calibration.validation import as_counts, as_scores
+from florilege.calibration.validation import Floats, as_counts, as_scores
 
 MACRO_WEIGHT = 0.5
 """Default weight of the classes against the photos in the rules for rare classes."""
@@ -182,9 +182,7 @@ def class_coverage(
     return evidence.class_coverage(coverage, macro_weight=macro_weight)
 
 
-def class_weights(
-    class_counts: ArrayLike, macro_weight: float = MACRO_WEIGHT
-) -> NDArray[np.float64]:
+def class_weights(class_counts: ArrayLike, macro_weight: float = MACRO_WEIGHT) -> Floats:
     """Factor of each class's score in the balanced rules: ``1 - w + w / (classes * prior)``.
 
     With exact posteriors a threshold on ``p_j * factor_j`` maximises
@@ -206,7 +204,7 @@ def class_weights(
         raise ValueError(f"macro_weight must be in [0, 1], got {macro_weight}")
     counts = np.maximum(as_counts(class_counts), 1)
     prior = counts / counts.sum()
-    weights: NDArray[np.float64] = (1 - macro_weight) + macro_weight / (counts.size * prior)
+    weights: Floats = (1 - macro_weight) + macro_weight / (counts.size * prior)
     return weights
 
 

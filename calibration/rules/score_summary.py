@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from florilege.calibration.conformal import (
-    check_coverage,
     class_quantiles,
     conformal_rank,
     interpolate,
@@ -165,7 +164,6 @@ class Evidence:
         Raises:
             ValueError: A value out of range, or rows without labels.
         """
-        check_coverage(coverage)
         true = self._true_scores()
         if delta is None:
             rank = conformal_rank(coverage, true.size, largest_plant=self.largest_plant)

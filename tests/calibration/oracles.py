@@ -84,11 +84,6 @@ def marginals(logits: list[float], k: int) -> list[float]:
     return [value / total for value in inside]
 
 
-def covered(true_scores: list[float], lambda_val: float) -> int:
-    """How many true classes reach the threshold."""
-    return sum(value >= lambda_val for value in true_scores)
-
-
 def in_bins(scores: NDArray[np.float64]) -> NDArray[np.int64]:
     """How many scores lie in each bin of a stored histogram."""
     return np.histogram(scores, bins=[*EDGES, np.inf])[0]

@@ -44,6 +44,12 @@ def _values(dtype: type, infinite: bool) -> st.SearchStrategy[Any]:
     return st.sampled_from(neighbours) | smooth
 
 
+def draw_labels(data: st.DataObject, scores: Scores) -> list[int]:
+    """A class for each row."""
+    rows, classes = scores.shape
+    return data.draw(st.lists(st.integers(0, classes - 1), min_size=rows, max_size=rows))
+
+
 def average_ks(classes: int, *, lowest: int = 0) -> st.SearchStrategy[float]:
     """Wanted mean sizes: whole, fractional with few digits, and the two ends."""
     twentieths = st.integers(lowest * 20, classes * 20).map(lambda steps: steps / 20)

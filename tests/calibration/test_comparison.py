@@ -27,9 +27,7 @@ def hits_ci95(gained: int, lost: int, rows: int) -> tuple[float, float]:
 @pytest.mark.parametrize(
     ("gained", "lost", "rows"), [(0.1, 0.1, 60), (0.06, 0.02, 300), (0.005, 0.02, 1000)]
 )
-def test_the_interval_holds_the_true_difference_19_times_in_20(
-    gained: float, lost: float, rows: int
-) -> None:
+def test_the_interval_holds_the_truth_19_times_in_20(gained: float, lost: float, rows: int) -> None:
     counts = np.random.default_rng(1).multinomial(rows, [gained, lost, 1 - gained - lost], RUNS)
     inside = [
         low <= gained - lost <= high
@@ -39,9 +37,7 @@ def test_the_interval_holds_the_true_difference_19_times_in_20(
 
 
 @pytest.mark.parametrize(("gained", "lost", "rows"), [(30, 10, 1000), (0, 0, 5), (5, 0, 5)])
-def test_where_thresholds_are_given_it_is_that_of_bonett_and_price(
-    gained: int, lost: int, rows: int
-) -> None:
+def test_for_fixed_thresholds_it_is_of_bonett_and_price(gained: int, lost: int, rows: int) -> None:
     more, fewer = (gained + 1) / (rows + 2), (lost + 1) / (rows + 2)
     half = 1.959964 * np.sqrt((more + fewer - (more - fewer) ** 2) / (rows + 2))
     expected = (more - fewer - half, min(1.0, more - fewer + half))

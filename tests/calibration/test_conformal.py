@@ -24,9 +24,7 @@ def test_the_quantile_is_the_score_at_the_rank_from_below() -> None:
 
 
 @pytest.mark.parametrize(("rows", "probability"), [(1, 0.3), (20, 0.1), (300, 0.05)])
-def test_binomial_probabilities_are_those_of_exact_arithmetic(
-    rows: int, probability: float
-) -> None:
+def test_binomial_probabilities_equal_exact_arithmetic(rows: int, probability: float) -> None:
     exact = Fraction(str(probability))
     expected = [
         float(math.comb(rows, count) * exact**count * (1 - exact) ** (rows - count))

@@ -34,6 +34,12 @@ def test_the_bins_of_log_sum_exp_hold_every_photo(rows: int, one_value: bool) ->
     assert len(result.logsumexp) == len(result.logsumexp_edges)
     assert len(result.logsumexp) <= (1 if one_value else LOGSUMEXP_BINS)
     if not one_value:
+        values = np.logaddexp.reduce(logits.astype(np.float64), axis=1)
+        assert result.logsumexp_edges[0] == pytest.approx(values.min())
+        assert (
+            sum(result.logsumexp[-4:]) == (values >= result.logsumexp_edges[-4:][0] - 1e-12).sum()
+        )
+        assert rows // LOGSUMEXP_BINS <= min(result.logsumexp)
         assert max(result.logsumexp) <= rows // LOGSUMEXP_BINS + 2
 
 

@@ -24,9 +24,7 @@ def some_logits(seed: int, plants: int, photos: int, classes: int) -> np.ndarray
 @pytest.mark.parametrize("kind", SCORE_KINDS)
 @settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 1000), shape=shapes)
-def test_a_fusion_is_the_mean_over_photos(
-    kind: ScoreKind, seed: int, shape: tuple[int, int, int]
-) -> None:
+def test_fusion_is_the_photos_mean(kind: ScoreKind, seed: int, shape: tuple[int, int, int]) -> None:
     logits = some_logits(seed, *shape)
     marginals = fuse(logits, score_kind=kind, k=2)
     for plant, scores_of_plant in enumerate(fuse(logits, score_kind=kind)):
@@ -72,9 +70,7 @@ def test_rows_sum_to_one_or_k_and_an_impossible_class_stays_out(k: int | None) -
 
 
 @pytest.mark.parametrize("photos", [2, 3, 5])
-def test_a_threshold_for_the_number_of_photos_keeps_k_where_that_of_one_photo_does_not(
-    photos: int,
-) -> None:
+def test_a_threshold_for_so_many_photos_keeps_k_where_that_of_one_does_not(photos: int) -> None:
     sample = draw(np.random.default_rng(photos), 2 * RULE_ROWS)
     logits = np.log(sample.scores)
     for_one = calibrate("average_k", sample.scores[:RULE_ROWS], average_k=3, min_size=0)

@@ -1,14 +1,17 @@
 """Intervals against their definitions."""
 
-from math import gamma, sqrt
+from math import gamma, log, sqrt
 
 import numpy as np
 import pytest
 
 from florilege.calibration.intervals import (
+    BAND_CRITICAL,
     T975,
     Z95,
+    critical_value,
     effective_rows,
+    least_coverage,
     mean_interval,
     score_interval,
     student_half,
@@ -17,9 +20,7 @@ from florilege.calibration.intervals import (
 
 
 @pytest.mark.parametrize(("hits", "rows"), [(1, 10), (5, 10), (938, 1000), (29_000, 31_112)])
-def test_the_ends_of_a_wilson_interval_are_1_96_standard_errors_from_the_share(
-    hits: int, rows: int
-) -> None:
+def test_wilson_ends_are_1_96_standard_errors_from_the_share(hits: int, rows: int) -> None:
     for end in wilson(hits, rows):
         distance = abs(end - hits / rows) / sqrt(end * (1 - end) / rows)
         assert distance == pytest.approx(Z95, rel=1e-9)
@@ -34,12 +35,9 @@ def test_no_and_all_hits_give_intervals_that_start_and_end_there() -> None:
 
 @pytest.mark.parametrize(("hits", "rows"), [(-1, 5), (6, 5), (0, 0)])
 def test_counts_that_cannot_be_are_refused(hits: int, rows: int) -> None:
-    with pytest.raises(ValueError, match="hits"):
-        wilson(hits, rows)
-
-
-def test_the_interval_of_a_mean_of_many_is_1_96_standard_errors_wide_on_each_side() -> None:
-    assert mean_interval(3.0, 2.0, 40_001) == pytest.approx((2.9804, 3.0196), abs=1e-5)
+    for interval in (wilson, least_coverage):
+        with pytest.raises(ValueError, match="hits must be"):
+            interval(hits, rows)
 
 
 def quantile_of(freedom: float) -> float:
@@ -49,7 +47,7 @@ def quantile_of(freedom: float) -> float:
 
 @pytest.mark.parametrize(
     ("freedom", "quantile"),
-    [(1, 12.7062), (2, 4.3027), (3, 3.1824), (4, 2.7764), (9, 2.2622), (30, 2.0423), (999, 1.9623)],
+    [(1, 12.7062), (3, 3.1824), (9, 2.2622), (30, 2.0423), (999, 1.9623), (40_000, 1.96)],
 )
 def test_the_quantile_of_student_is_that_of_the_tables(freedom: int, quantile: float) -> None:
     assert quantile_of(freedom) == pytest.approx(quantile, abs=1e-4)
@@ -66,13 +64,6 @@ def test_both_ways_to_the_quantile_of_student_agree() -> None:
     assert quantile_of(30 + 1e-9) == pytest.approx(quantile_of(30), abs=2e-4)
 
 
-def test_the_interval_over_seeds_holds_the_mean_in_95_of_100_cases() -> None:
-    values = np.random.default_rng(0).normal(3.0, 2.0, (4000, 3))
-    halves = np.array([student_half(row) for row in values.tolist()])
-    covered = np.abs(values.mean(1) - 3.0) <= halves
-    assert covered.mean() == pytest.approx(0.95, abs=0.012)  # 3.5 standard errors
-
-
 def test_a_single_value_has_no_interval() -> None:
     assert student_half([0.5]) is None
     assert student_half([0.5, 0.5]) == 0.0
@@ -80,9 +71,7 @@ def test_a_single_value_has_no_interval() -> None:
 
 @pytest.mark.parametrize("share", [0.6, 0.9, 0.98])
 @pytest.mark.parametrize("correlation", [0.0, 0.6])
-def test_an_interval_counts_the_photos_of_a_plant_as_far_as_they_differ(
-    share: float, correlation: float
-) -> None:
+def test_an_interval_counts_photos_as_far_as_they_differ(share: float, correlation: float) -> None:
     random, plants, inside, naive = np.random.default_rng(3), np.repeat(np.arange(150), 4), 0, 0
     spread = max(1e-9, correlation) / (
         1 - correlation
@@ -125,7 +114,9 @@ def test_the_interval_of_the_mean_of_a_few_values_holds_it_in_95_of_100_cases() 
     values = random.normal(3.0, 2.0, (4000, rows))
     ends = [mean_interval(float(row.mean()), float(row.std()), rows) for row in values]
     covered = np.mean([low <= 3.0 <= high for low, high in ends])
-    assert covered == pytest.approx(0.95, abs=0.012)
+    assert covered == pytest.approx(0.95, abs=0.012)  # 3.5 standard errors
+    halves = [student_half(row) for row in values.tolist()]  # over seeds
+    assert halves == pytest.approx([(high - low) / 2 for low, high in ends])
 
 
 @pytest.mark.parametrize("rows", [1, 5, 200, 5000])
@@ -140,3 +131,68 @@ def test_values_that_are_all_equal_still_leave_the_mean_open(rows: int) -> None:
 
 def test_an_interval_stays_within_what_values_can_be() -> None:
     assert mean_interval(1.1, 0.9, 3, lowest=1, highest=3) == (1, 3)
+
+
+def slow_bound(hits: int, rows: int, limit: float) -> float:
+    """The smallest coverage on a fine grid that the data do not contradict."""
+    for step in range(1, 100_000):
+        coverage = step / 100_000
+        if coverage >= hits / rows:
+            return hits / rows
+        likelihood = hits * log(coverage) + (rows - hits) * log(1 - coverage)
+        best = hits * log(hits / rows)
+        best += (rows - hits) * log((rows - hits) / rows) if hits < rows else 0.0
+        if best - likelihood <= limit:
+            return coverage
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("hits", "rows"), [(30, 50), (50, 50), (99, 100), (900, 938), (938, 938), (2999, 3000)]
+)
+@pytest.mark.parametrize("delta", [0.2, 0.1, 0.01])
+def test_it_is_the_least_coverage_the_likelihood_allows(hits: int, rows: int, delta: float) -> None:
+    bound = least_coverage(hits, rows, delta=delta)
+    assert bound == pytest.approx(slow_bound(hits, rows, critical_value(rows, delta)), abs=2e-5)
+    assert bound < hits / rows
+
+
+def test_more_candidates_and_a_smaller_delta_promise_less() -> None:
+    bounds = [least_coverage(950, 1000, delta=0.1, candidates=n) for n in (1, 2, 11, 50)]
+    assert bounds == sorted(bounds, reverse=True)
+    assert len(set(bounds)) == 4
+    assert least_coverage(950, 1000, delta=0.1, candidates=2) == least_coverage(
+        950, 1000, delta=0.05
+    )
+
+
+def test_between_the_entries_of_the_table_the_safer_one_counts() -> None:
+    assert critical_value(101, 0.1) == critical_value(1000, 0.1) == BAND_CRITICAL[2, 1]
+    assert critical_value(100, 0.15) == critical_value(100, 0.1)
+    assert critical_value(1, 0.9) == BAND_CRITICAL[0, 0]
+    assert (np.diff(BAND_CRITICAL, axis=0) > 0).all()
+    assert (np.diff(BAND_CRITICAL, axis=1) > 0).all()
+
+
+@pytest.mark.parametrize(("hits", "delta"), [(50, 0.1), (0, 0.1), (100, 0.0009)])
+def test_where_nothing_can_be_promised_it_is_zero(hits: int, delta: float) -> None:
+    assert least_coverage(hits, 100, delta=delta) == 0.0
+
+
+def test_more_rows_than_the_table_has_are_refused() -> None:
+    with pytest.raises(ValueError, match="rows"):
+        critical_value(2_000_000, 0.1)
+
+
+def test_all_thresholds_keep_their_promise_together() -> None:
+    """Over 2,000 calibrations on 400 photos, whichever threshold is taken afterwards."""
+    rng, rows, delta = np.random.default_rng(0), 400, 0.1
+    bounds = np.array([least_coverage(hits, rows, delta=delta) for hits in range(rows + 1)])
+    broken = 0
+    for _ in range(2000):
+        true_scores = np.sort(rng.random(rows))  # a threshold at t has coverage 1 - t
+        worst = bounds[rows - np.arange(rows)]  # just below each score, with `at` misses
+        broken += bool((worst > 1 - true_scores).any())
+    share, error = broken / 2000, sqrt(delta * (1 - delta) / 2000)
+    assert share <= delta + 3 * error
+    assert share >= delta / 2  # and not much too careful

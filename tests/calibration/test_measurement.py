@@ -12,30 +12,23 @@ from florilege.calibration.intervals import effective_rows
 from florilege.calibration.measurement import EXACT_SIZES, Measurement, size_bins
 from florilege.calibration.rules import calibrate
 from florilege.calibration.sets import SetRule
-from tests.calibration.strategies import Scores, score_arrays
+from tests.calibration.strategies import Scores, draw_labels, score_arrays
 
 
 @settings(max_examples=100, deadline=None)
 @given(data=st.data(), scores=score_arrays(infinite=False), min_size=st.sampled_from([0, 1]))
-def test_a_measurement_counts_what_the_sets_hold(
-    data: st.DataObject, scores: Scores, min_size: int
-) -> None:
-    rows, classes = scores.shape
-    label = st.integers(0, classes - 1)
-    labels = np.array(data.draw(st.lists(label, min_size=rows, max_size=rows)))
+def test_a_measurement_counts_the_sets(data: st.DataObject, scores: Scores, min_size: int) -> None:
+    labels = np.array(draw_labels(data, scores))
     levels = data.draw(st.lists(st.floats(-1, 1.2), min_size=1, max_size=5))
     rules = [threshold_rule(level, min_size) for level in levels]
-    check(rules, scores, labels, batch=data.draw(st.integers(1, rows)))
+    check(rules, scores, labels, batch=data.draw(st.integers(1, len(scores))))
 
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), scores=score_arrays(infinite=False))
 def test_sets_of_exactly_k_are_measured_too(data: st.DataObject, scores: Scores) -> None:
-    rows, classes = scores.shape
-    label = st.integers(0, classes - 1)
-    labels = np.array(data.draw(st.lists(label, min_size=rows, max_size=rows)))
-    rules = [calibrate("top_k", scores, k=k) for k in range(1, classes + 1)]
-    check(rules, scores, labels, batch=2)
+    rules = [calibrate("top_k", scores, k=k) for k in range(1, scores.shape[1] + 1)]
+    check(rules, scores, np.array(draw_labels(data, scores)), batch=2)
 
 
 def threshold_rule(lambda_val: float, min_size: int) -> SetRule:

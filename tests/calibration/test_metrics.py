@@ -12,13 +12,7 @@ from hypothesis import strategies as st
 from florilege.calibration import metrics
 from florilege.calibration.metrics import FEW_BELOW, MANY_ABOVE
 from tests.calibration import oracles
-from tests.calibration.strategies import Scores, score_arrays
-
-
-def draw_labels(data: st.DataObject, scores: Scores) -> list[int]:
-    rows, classes = scores.shape
-    label = st.integers(0, classes - 1)
-    return data.draw(st.lists(label, min_size=rows, max_size=rows))
+from tests.calibration.strategies import Scores, draw_labels, score_arrays
 
 
 def class_by_class(hits: list[bool], labels: list[int]) -> float:

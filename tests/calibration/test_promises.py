@@ -159,9 +159,7 @@ def of_plants() -> dict[str, np.ndarray]:
     return dict(zip(PLANTS, np.array(figures, dtype=np.float64).T, strict=True))
 
 
-def test_intervals_hold_the_truth_where_photos_come_in_plants(
-    of_plants: dict[str, np.ndarray],
-) -> None:
+def test_intervals_hold_where_photos_come_in_plants(of_plants: dict[str, np.ndarray]) -> None:
     bar = 3 * np.sqrt(0.95 * 0.05 / SPLITS)
     for figure in ("hit rate", "mean size"):
         assert abs(of_plants[f"interval of the {figure} holds it"].mean() - 0.95) < 0.02 + bar

@@ -8,9 +8,7 @@ from florilege.calibration.scores import SCORE_KINDS, ScoreKind, scores
 
 @pytest.mark.parametrize("kind", SCORE_KINDS)
 @pytest.mark.parametrize("classes", [1, 2, 7, 85, 1081])
-def test_a_row_scores_alone_as_it_does_in_a_batch_bit_for_bit(
-    kind: ScoreKind, classes: int
-) -> None:
+def test_a_row_scores_alone_as_in_a_batch_bit_for_bit(kind: ScoreKind, classes: int) -> None:
     logits = np.random.default_rng(0).normal(0, 5, (37, classes)).astype(np.float32)
     together = scores(logits, kind)
     alone = np.concatenate([scores(row[np.newaxis], kind) for row in logits])

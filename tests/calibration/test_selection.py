@@ -23,9 +23,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(data=st.data(), scores=score_arrays())
-def test_any_split_into_workers_and_batches_gives_the_same_bits(
-    data: st.DataObject, scores: Scores
-) -> None:
+def test_any_split_into_workers_gives_the_same_bits(data: st.DataObject, scores: Scores) -> None:
     rows, classes = scores.shape
     largest = data.draw(average_ks(classes))
     workers = [TopScores(rows, largest) for _ in range(data.draw(st.integers(1, 4)))]

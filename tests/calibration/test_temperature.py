@@ -5,20 +5,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from florilege.calibration.calibrate import fit
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.calibration_settings import TEMPERATURES, CalibrationPlan
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
-from florilege.calibration.cli import app
 from florilege.calibration.nested_cross_validation import choose_simplest
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
 from florilege.calibration.rules import calibrate
 from florilege.calibration.scores import scale_logits, scores
-from florilege.errors import UsageError
 from florilege.models.bundle import open_bundle
+from tests.calibration.command_line import run, usage_error
 from tests.calibration.small_bundle import make_bundle, make_data
 
 
@@ -117,14 +115,12 @@ def test_one_temperature_chooses_nothing(folder: Path) -> None:
 
 
 def test_the_command_takes_temperatures_and_shows_them(folder: Path) -> None:
-    arguments = ["calibrate", str(folder / "sharp"), "--data", str(folder / "d")]
-    result = CliRunner().invoke(app, [*arguments, "--temperature", "8,9,8", "--json"])
-    content = json.loads(result.stdout)
+    arguments = ("calibrate", folder / "sharp", "--data", folder / "d", "--temperature")
+    content = json.loads(run(*arguments, "8,9,8", "--json").stdout)
     assert content["temperature"] == read_record(open_bundle(folder / "sharp")).temperature == 8
     listed = {(entry["score_kind"], entry["temperature"]) for entry in content["compared"]}
     assert listed == {("softmax", 8.0), ("sigmoid", 1.0)}
-    output = CliRunner().invoke(app, [*arguments, "--temperature", "8"]).stdout
-    assert "softmax at temperature 8" in output
+    assert "softmax at temperature 8" in run(*arguments, "8").stdout
     card = open_bundle(folder / "sharp").read("MODEL_CARD.md").decode()
     assert "`softmax at temperature 8`" in card
 
@@ -134,9 +130,7 @@ def test_the_command_takes_temperatures_and_shows_them(folder: Path) -> None:
     [["0"], ["-1"], ["1000"], ["nan"], ["1,x"], ["2", "--score-kind", "sigmoid"]],
 )
 def test_temperatures_that_cannot_be_are_usage_errors(folder: Path, flags: list[str]) -> None:
-    arguments = ["calibrate", str(folder / "a"), "--data", str(folder / "d"), "--temperature"]
-    result = CliRunner().invoke(app, [*arguments, *flags])
-    assert isinstance(result.exception, UsageError)
+    usage_error("calibrate", folder / "a", "--data", folder / "d", "--temperature", *flags)
     assert not open_bundle(folder / "a").has("calibration.json")
 
 

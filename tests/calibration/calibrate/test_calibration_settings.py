@@ -71,16 +71,18 @@ def test_text_and_numbers_make_the_same_settings() -> None:
     ("values", "message"),
     [
         ({"ks": "1,x"}, "ks: takes numbers separated by commas, got '1,x'"),
-        ({"coverages": [0.9, 1.5]}, "coverages: .* less than 1, got 1.5"),
+        ({"coverages": [0.9, 1]}, "coverages: .* less than 1, got 1"),
         ({"coverages": [0]}, "coverages: .* greater than 0, got 0"),
-        ({"min_size": 3}, "min_size: .* less than or equal to 1, got 3"),
+        ({"min_size": 2}, "min_size: .* less than or equal to 1, got 2"),
         ({"macro_weight": -1}, "macro_weight: .* greater than or equal to 0, got -1"),
+        ({"macro_weight": 2}, "macro_weight: .* less than or equal to 1, got 2"),
         ({"score_kind": "odds"}, "score_kind: .*'softmax' or 'sigmoid'"),
         ({"temperatures": [0]}, "temperatures: .* greater than or equal to 0.01, got 0"),
         ({"temperatures": []}, "temperatures must hold a number"),
         ({"rejection_method": "guess"}, "rejection_method must be auto or none"),
         ({"suspect_share": 1}, "suspect_share: .* less than 1, got 1"),
         ({"delta": 0}, "delta: .* greater than 0, got 0"),
+        ({"delta": 1}, "delta: .* less than 1, got 1"),
         ({"kay": 1}, "kay"),
     ],
 )
@@ -92,7 +94,8 @@ def test_a_value_out_of_range_is_named_with_the_range(values: dict[str, Any], me
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"ks": [7]}, r"average_k must be in \[1, 6\] for 6 classes, got 7"),
+        ({"ks": [6.5]}, r"average_k must be in \[1, 6\] for 6 classes, got 6.5"),
+        ({"ks": [0.5]}, r"average_k must be in \[1, 6\] for 6 classes, got 0.5"),
         ({"ks": []}, "at least one K"),
         ({"max_size": 2}, r"max_size must be in \[5, 6\], got 2"),
         ({"max_size": 7}, r"max_size must be in \[5, 6\], got 7"),

@@ -11,7 +11,7 @@ from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.fusion import Fusion, fuse
 from florilege.calibration.marginals import top_k_marginals
 from florilege.calibration.photo_groups import groups_of
-from florilege.calibration.record.operating_point import NotCalibrated, OperatingPoint
+from florilege.calibration.record.operating_point import OperatingPoint
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.rules import calibrate
 from florilege.calibration.scores import scores
@@ -45,9 +45,7 @@ def record() -> CalibrationRecord:
 
 
 @pytest.mark.parametrize("images", [2, 3, 4, 5])
-def test_a_point_is_the_rule_calibrated_on_fused_scores(
-    record: CalibrationRecord, images: int
-) -> None:
+def test_a_point_is_the_rule_on_fused_scores(record: CalibrationRecord, images: int) -> None:
     logits, labels = sample_logits()
     rows = groups_of(labels, size=images).rows
     values = fuse(logits[rows], score_kind=record.score_kind)
@@ -102,11 +100,8 @@ def test_one_photo_gives_the_very_scores(record: CalibrationRecord) -> None:
 def test_several_photos_at_a_threshold_of_one_are_averaged(record: CalibrationRecord) -> None:
     logits = sample_logits(3)[0][:4]
     point = record.point("top_k", k=5)
-    assert (point.table.fusion, point.table.images, point.table.made_from) == (
-        "mean_score",
-        1,
-        None,
-    )
+    assert (point.table.fusion, point.table.images) == ("mean_score", 1)
+    assert point.table.made_from is None
     mean = scores(logits, point.table.score_kind).mean(axis=0)
     np.testing.assert_allclose(point.fused_scores(logits), mean, rtol=1e-14)
 
@@ -140,18 +135,6 @@ def test_coverage_of_groups_is_guaranteed_only_for_real_plants() -> None:
     assert guaranteed(plants, 2)
     assert guaranteed(species, 1)
     assert not guaranteed(species, 2)
-
-
-def test_too_few_groups_are_not_calibrated() -> None:
-    logits, labels = sample_logits()
-    record = fit_record(
-        scoring_of({"linear": logits[:230]}, labels[:230]),
-        CalibrationPlan(classes=CLASSES, ks=(3.0,)),
-        class_counts=COUNTS,
-    )
-    assert record.images == (1, 2)
-    with pytest.raises(NotCalibrated, match="with 3 photos"):
-        record.point("average_k", images=3)
 
 
 @pytest.mark.parametrize("most", [9, 10**6])
@@ -191,9 +174,7 @@ def test_every_fusion_of_the_record_is_one_there_is(record: CalibrationRecord) -
 
 
 @pytest.mark.parametrize("shape", [(0, CLASSES), (CLASSES,), (2, CLASSES - 1)])
-def test_a_request_of_another_shape_is_refused(
-    record: CalibrationRecord, shape: tuple[int, ...]
-) -> None:
+def test_another_shape_is_refused(record: CalibrationRecord, shape: tuple[int, ...]) -> None:
     point: OperatingPoint = record.point("balanced_average_k", images=2)
     with pytest.raises(ValueError, match=r"shape|classes"):
         point.sets(point.fused_scores(np.zeros(shape))[np.newaxis])

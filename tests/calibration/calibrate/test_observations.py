@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from florilege.calibration.calibrate.calibrate import calibrate_bundle, cautions
 from florilege.calibration.calibrate.evaluate import Evaluation, evaluate_bundle
-from florilege.calibration.cli import app
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.schema import Row
+from tests.calibration.command_line import run
 from tests.calibration.estimates import hits_of
 from tests.calibration.small_bundle import CLASSES, make_bundle, make_data
 
@@ -96,14 +95,13 @@ def test_what_is_promised_is_chosen_on_one_photo_of_each_plant(measured: Measure
 def test_people_read_how_many_plants_there_are(tmp_path: Path) -> None:
     data, bundle = make_data(tmp_path / "d", rows=6), make_bundle(tmp_path / "b").path
     source = manifest(tmp_path / "m.csv", data, copies=3)
-    run = CliRunner()
-    outcome = run.invoke(app, ["calibrate", str(bundle), "--data", source, "--coverage", "0.98"])
+    outcome = run("calibrate", bundle, "--data", source, "--coverage", "0.98")
     assert "108 photos of 36 plants of val" in " ".join(outcome.stdout.split())
     assert "only 36 plants" in outcome.stderr
     assert "coverage 0.98 needs more than 36 plants" in " ".join(outcome.stderr.split())
-    outcome = run.invoke(app, ["evaluate", str(bundle), "--data", source])
+    outcome = run("evaluate", bundle, "--data", source)
     assert "on 108 photos of 36 plants of test" in " ".join(outcome.stdout.split())
-    outcome = run.invoke(app, ["evaluate", str(bundle), "--data", source, "--json"])
+    outcome = run("evaluate", bundle, "--data", source, "--json")
     assert json.loads(outcome.stdout)["observations"] == 36
     plain = calibrate_bundle(bundle, str(data))
     assert plain.measured.observations is None

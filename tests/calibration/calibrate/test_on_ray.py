@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
-from florilege.calibration.cli import app
-from florilege.errors import DataError, UsageError
+from florilege.errors import DataError
 from florilege.ray_tasks import Workers
+from tests.calibration.command_line import usage_error
 from tests.calibration.small_bundle import make_bundle, make_data
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]
@@ -47,6 +46,5 @@ def test_photos_that_workers_cannot_read_are_listed(tmp_path: Path) -> None:
 
 
 def test_workers_without_ray_are_refused(tmp_path: Path) -> None:
-    words = ["calibrate", str(tmp_path), "--data", "flora", "--ray-workers", "2"]
-    with pytest.raises(UsageError, match="--ray-workers needs --ray"):
-        CliRunner().invoke(app, words, catch_exceptions=False)
+    message = usage_error("calibrate", tmp_path, "--data", "flora", "--ray-workers", 2)
+    assert "--ray-workers needs --ray" in message

@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.fit import fit_record
-from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.calibrate.place_thresholds import (
     PhotoPlaces,
     photo_places,
 )
 from florilege.calibration.record import CalibrationRecord
 from florilege.models.occurrences import Occurrences, Place
+from tests.calibration.record.test_record import scoring_of
 from tests.calibration.simulation import CLASSES, draw
 
 ROWS = 900
@@ -29,9 +29,8 @@ def sample() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
 
 def fitted(photos: PhotoPlaces) -> CalibrationRecord:
     logits, labels = sample()
-    outputs = SplitOutputs({"linear": CLASSES}, labels, split="val", model_sha256="m" * 64)
-    outputs.append({"linear": logits})
     plan = CalibrationPlan(classes=CLASSES, ks=KS, coverages=(0.9,), images=())
+    outputs = scoring_of({"linear": logits}, labels)
     return fit_record(outputs, plan, class_counts=None, places=photos)
 
 

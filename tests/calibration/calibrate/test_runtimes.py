@@ -6,14 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from florilege.calibration.calibrate import gate
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
-from florilege.calibration.cli import app
 from florilege.calibration.monitoring.recalibration import recalibrate_bundle
-from florilege.calibration.monitoring.score_log import ScoreLogWriter, Scorer
+from florilege.calibration.monitoring.score_log import Scorer
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.inspection import card, verification
 from florilege.calibration.record.record_file import read_record
@@ -23,6 +21,7 @@ from florilege.models.runtime import Runtime, RuntimeName
 from florilege.models.session import Session
 from florilege.server.answers.pipeline import open_pipeline
 from florilege.server.answers.query import LocalizedQuery
+from tests.calibration.command_line import run, write_log
 from tests.calibration.small_bundle import make_bundle, make_data
 
 OPENVINO: dict[str, Any] = {"runtime": "openvino", "precision": "float32"}
@@ -84,9 +83,7 @@ def test_without_test_the_photos_that_calibrate_are_compared(bundle: Path, tmp_p
     assert "on the 60 photos of val" in sentences[0]
 
 
-def test_calibrating_for_onnx_runtime_removes_the_other_calibration(
-    bundle: Path, data: Path
-) -> None:
+def test_calibrating_for_onnx_runtime_removes_the_other_one(bundle: Path, data: Path) -> None:
     calibrate_bundle(bundle, str(data), **OPENVINO)
     calibrate_bundle(bundle, str(data))
     opened = open_bundle(bundle)
@@ -120,8 +117,7 @@ def test_where_it_cannot_run_the_message_names_the_way_out(
     with pytest.raises(UsageError, match="add --runtime onnxruntime"):
         open_pipeline(bundle)
     open_pipeline(bundle, runtime="onnxruntime").close()
-    words = ["evaluate", str(bundle), "--data", str(data), "--runtime", "onnxruntime", "--json"]
-    result = CliRunner().invoke(app, words, catch_exceptions=False)
+    result = run("evaluate", bundle, "--data", data, "--runtime", "onnxruntime", "--json")
     assert result.exit_code == 0, result.output
 
 
@@ -134,12 +130,9 @@ def test_a_score_log_is_of_one_runtime_and_so_is_what_it_calibrates(
     assert scorer != Scorer.of(opened, read_record(opened, "onnxruntime"))
     session = Session(opened, runtime=record.measured.served_by)
     pictures = np.random.default_rng(0).integers(0, 256, (600, 4, 4, 3), dtype=np.uint8)
-    with_logits = session.logits(pictures)[record.head]
-    writer = ScoreLogWriter(tmp_path / "log", scorer, max_bytes=2**20)
-    for row in with_logits:
-        writer.append(row[np.newaxis])
-    writer.close()
-    recalibrate_bundle(bundle, tmp_path / "log", approve=True)
+    logits = session.logits(pictures)[record.head]
+    log = write_log(tmp_path / "log", scorer, logits[:, np.newaxis])
+    recalibrate_bundle(bundle, log, approve=True)
     changed = open_bundle(bundle)
     assert read_record(changed).measured.served_by == Runtime("openvino", "float32")
     assert read_record(changed).measured.split == "traffic"

@@ -2,16 +2,18 @@
 
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from florilege.calibration.calibrate import fit
 from florilege.calibration.calibrate import photo_outputs as outputs_module
 from florilege.calibration.calibrate.calibrate import FEW_LISTED, calibrate_bundle, cautions
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
-from florilege.calibration.calibrate.fit import fit_record, steps
+from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.score_sources import photos_of_list, single_photos
 from florilege.calibration.calibrate.threshold_tables import tabulate
 from florilege.calibration.record import CalibrationRecord
@@ -32,20 +34,26 @@ PAIR = RegionList(name="pair", classes=(0, 2))
 
 
 def fitted(
-    logits: NDArray[np.float32],
-    labels: NDArray[np.int64],
-    lists: tuple[RegionList, ...] = (ALPS,),
-    *,
+    *lists: RegionList,
+    without: tuple[int, ...] = (),
     kind: ScoreKind = "softmax",
     temperature: float = 1.0,
 ) -> CalibrationRecord:
+    """The record of the sample, maybe without the photos of some classes."""
+    logits, labels = sample_logits()
+    rows = ~np.isin(labels, without)
     return fit_record(
-        scoring_of({"linear": logits}, labels),
+        scoring_of({"linear": logits[rows]}, labels[rows]),
         CalibrationPlan(classes=CLASSES, ks=(1.0, 2.55, 3.0, 10.0), coverages=(0.9,), lists=lists,
              score_kind=kind, temperatures=(temperature,)),
         class_counts=COUNTS,
         overlap=UNMET,
     )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def alpine() -> CalibrationRecord:
+    return fitted(ALPS)
 
 
 def among(
@@ -72,11 +80,9 @@ def among(
 @pytest.mark.parametrize(
     ("kind", "temperature"), [("softmax", 1.0), ("softmax", 1.7), ("sigmoid", 1.0)]
 )
-def test_a_list_has_the_thresholds_of_its_own_photos_and_classes(
-    kind: ScoreKind, temperature: float
-) -> None:
+def test_a_list_has_thresholds_of_its_own_photos(kind: ScoreKind, temperature: float) -> None:
     logits, labels = sample_logits()
-    record = fitted(logits, labels, kind=kind, temperature=temperature)
+    record = fitted(ALPS, kind=kind, temperature=temperature)
     values, places = among(logits, labels, ALPS, kind=kind, temperature=temperature)
     [result] = record.lists
     assert (result.name, result.classes, result.rows) == ("alps", ALPS.classes, len(values))
@@ -101,8 +107,7 @@ def test_a_list_has_the_thresholds_of_its_own_photos_and_classes(
 
 
 def test_a_list_changes_nothing_about_all_classes() -> None:
-    logits, labels = sample_logits()
-    plain, listed = fitted(logits, labels, ()), fitted(logits, labels, (ALPS, PAIR))
+    plain, listed = fitted(), fitted(ALPS, PAIR)
     assert tuple(table for table in listed.tables if table.list_name is None) == plain.tables
     assert (listed.rules, listed.promises, listed.images) == (
         plain.rules, plain.promises, plain.images,
@@ -114,22 +119,20 @@ def test_a_list_changes_nothing_about_all_classes() -> None:
 
 def test_the_sets_of_a_k_beyond_a_list_hold_all_of_it() -> None:
     logits, labels = sample_logits()
-    record = fitted(logits, labels, (PAIR,))
+    record = fitted(PAIR)
     for rule in ("average_k", "balanced_average_k", "top_k"):
         point = record.point(rule, k=3, list_name="pair")
         assert (point.k, point.row.size, hits_of(point).value) == (3.0, 2.0, 1.0)
         values, _ = among(logits, labels, PAIR)
         assert point.sets(values).all()
     assert record.point("average_k", list_name="pair").k == 3.0
-    one = fitted(logits, labels, (RegionList(name="one", classes=(7,)),))
+    one = fitted(RegionList(name="one", classes=(7,)))
     assert one.point("average_k", k=1, list_name="one").row.size == 1.0
     assert one.point("coverage", coverage=0.9, list_name="one").row.size == 1.0
 
 
 def test_a_list_without_photos_has_no_thresholds_and_says_so() -> None:
-    logits, labels = sample_logits()
-    others = ~np.isin(labels, ALPS.classes)
-    record = fitted(logits[others], labels[others])
+    record = fitted(ALPS, without=ALPS.classes)
     assert record.lists[0].rows == record.lists[0].classes_seen == 0
     with pytest.raises(NotCalibrated, match="calibrated"):
         record.point("average_k", list_name="alps")
@@ -137,13 +140,10 @@ def test_a_list_without_photos_has_no_thresholds_and_says_so() -> None:
     assert warning == "list 'alps' has no photo in this split: its answers are not calibrated"
 
 
-def test_few_photos_and_absent_classes_are_cautions() -> None:
-    logits, labels = sample_logits()
-    record = fitted(logits, labels)
-
+def test_few_photos_and_absent_classes_are_cautions(alpine: CalibrationRecord) -> None:
     def warnings(rows: int, classes_with_photos: int) -> list[str]:
-        changed = replace(record.lists[0], rows=rows, classes_seen=classes_with_photos)
-        result = cautions(replace(record, lists=(changed,)))
+        changed = replace(alpine.lists[0], rows=rows, classes_seen=classes_with_photos)
+        result = cautions(replace(alpine, lists=(changed,)))
         return [caution for caution in result if "list" in caution]
 
     assert warnings(FEW_LISTED, 8) == []
@@ -152,11 +152,11 @@ def test_few_photos_and_absent_classes_are_cautions() -> None:
     assert warnings(FEW_LISTED, 6) == ["2 of the 8 classes of list 'alps' have no photo"]
 
 
-def test_more_photos_than_a_block_give_the_same_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
-    logits, labels = sample_logits()
-    whole = fitted(logits, labels)
+def test_more_photos_than_a_block_give_the_same_thresholds(
+    alpine: CalibrationRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(outputs_module, "ROWS_AT_ONCE", 7)  # most blocks hold no photo of the list
-    assert fitted(logits, labels).tables == whole.tables
+    assert fitted(ALPS).tables == alpine.tables
 
 
 def test_photos_of_a_list_keep_their_plants() -> None:
@@ -170,14 +170,16 @@ def test_photos_of_a_list_keep_their_plants() -> None:
     assert (source.rows, source.classes) == (len(expected), len(ALPS.classes))
 
 
-def test_progress_ends_at_the_announced_number_of_steps() -> None:
+def test_progress_ends_at_the_announced_number_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     logits, labels = sample_logits()
     nobody = RegionList(name="nobody", classes=(0,))
     selection = labels != 0
     scoring = scoring_of({"a": logits[selection]}, labels[selection])
-    plan, calls = CalibrationPlan(classes=CLASSES, ks=(3.0,), lists=(ALPS, nobody)), list[None]()
-    fit_record(scoring, plan, class_counts=COUNTS, advance=lambda: calls.append(None))
-    assert len(calls) == steps(scoring, plan) == 2 + 4 + 4 + 2
+    plan, progress = CalibrationPlan(classes=CLASSES, ks=(3.0,), lists=(ALPS, nobody)), MagicMock()
+    monkeypatch.setattr(fit, "progress", progress)
+    fit_record(scoring, plan, class_counts=COUNTS)
+    advance = progress.return_value.__enter__.return_value
+    assert advance.call_count == progress.call_args.args[0] == 2 + 4 + 4 + 2
 
 
 def sizes_at(lambda_val: float | None, values: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -235,16 +237,14 @@ def test_the_record_is_small_with_ten_lists_of_a_thousand_classes() -> None:
     assert CalibrationRecord.from_json(text) == record
 
 
-def test_a_record_whose_lists_and_tables_disagree_is_refused() -> None:
-    logits, labels = sample_logits()
-    record = fitted(logits, labels)
+def test_a_record_whose_lists_and_tables_disagree_is_refused(alpine: CalibrationRecord) -> None:
     for lists, message in (
         ((), "tables for lists that do not exist"),
-        ((*record.lists, *record.lists), "two lists have the same name"),
-        ((replace(record.lists[0], classes=(1, CLASSES)),), "beyond the"),
+        ((*alpine.lists, *alpine.lists), "two lists have the same name"),
+        ((replace(alpine.lists[0], classes=(1, CLASSES)),), "beyond the"),
     ):
         with pytest.raises(ValueError, match=message):
-            replace(record, lists=lists)
+            replace(alpine, lists=lists)
 
 
 def test_a_folder_of_lists_is_calibrated_and_evaluated_on_photos_of_each(tmp_path: Path) -> None:

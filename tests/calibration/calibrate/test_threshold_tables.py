@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import florilege.calibration.validation
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
@@ -29,13 +28,13 @@ from florilege.calibration.record.schema import Columns, Table
 from florilege.calibration.rules import RULES, calibrate
 from florilege.calibration.scores import scores
 from florilege.calibration.sets import SetRule
+from florilege.calibration.validation import Bools, Floats, Ints
 from florilege.errors import BundleError
 from tests.calibration.estimates import UNMET, hits_of
 from tests.calibration.record.test_record import COUNTS, ROWS, sample_logits, scoring_of
 from tests.calibration.simulation import CLASSES
 
 GUARANTEES: tuple[Guarantee, ...] = ("mean", "probability")
-GROUPS = [f"genus {label % 4}" for label in range(CLASSES)]
 KS, LEVELS = (2.0, 1.0, 6.5), (0.95, 0.8)
 
 
@@ -57,11 +56,11 @@ def record() -> CalibrationRecord:
 
 
 @pytest.fixture(scope="module")
-def values() -> NDArray[np.float64]:
+def values() -> Floats:
     return scores(sample_logits()[0], "softmax")
 
 
-def check_measured(point: OperatingPoint, members: NDArray[np.bool_]) -> None:
+def check_measured(point: OperatingPoint, members: Bools) -> None:
     hits = members[np.arange(ROWS), sample_logits()[1]]
     assert point.row.size == members.sum() / ROWS
     assert point.row.size_deviation == pytest.approx(members.sum(axis=1).std())
@@ -72,11 +71,7 @@ def check_measured(point: OperatingPoint, members: NDArray[np.bool_]) -> None:
 @pytest.mark.parametrize("min_size", [0, 1])
 @pytest.mark.parametrize("k", [*KS, 3.0])
 def test_a_guaranteed_size_is_the_rule_of_the_library(
-    record: CalibrationRecord,
-    values: NDArray[np.float64],
-    guarantee: Guarantee,
-    min_size: int,
-    k: float,
+    record: CalibrationRecord, values: Floats, guarantee: Guarantee, min_size: int, k: float
 ) -> None:
     result = record if min_size else fitted(delta=0.2, max_size=12, min_size=0)
     point = result.point("average_k", k=k, guarantee=guarantee)
@@ -96,7 +91,7 @@ def test_a_guaranteed_size_is_the_rule_of_the_library(
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_sure_coverage_is_the_rule_of_the_library(
-    record: CalibrationRecord, values: NDArray[np.float64], level: float
+    record: CalibrationRecord, values: Floats, level: float
 ) -> None:
     labels = sample_logits()[1]
     point = record.point("coverage", coverage=level, guarantee="probability")
@@ -113,9 +108,7 @@ def test_a_sure_coverage_is_the_rule_of_the_library(
 
 
 @pytest.mark.parametrize("min_size", [0, 1])
-def test_class_coverage_is_the_rule_of_the_library(
-    values: NDArray[np.float64], min_size: int
-) -> None:
+def test_class_coverage_is_that_of_the_library(values: Floats, min_size: int) -> None:
     labels = sample_logits()[1]
     record = fitted(min_size=min_size)
     for level in LEVELS:
@@ -136,19 +129,11 @@ def test_class_coverage_is_the_rule_of_the_library(
         assert (reached == rule.sets(values)).all()
 
 
-def test_the_record_comes_back_exactly(record: CalibrationRecord) -> None:
-    again = CalibrationRecord.from_json(record.to_json())
-    assert again == record
-    assert again.to_json() == record.to_json()
+def test_a_guarantee_is_at_the_values_asked_for_and_the_default(record: CalibrationRecord) -> None:
     assert record.promises == (
         ("average_k", "mean"), ("average_k", "probability"), ("coverage", "probability"),
     )  # fmt: skip
     assert sorted(record.rules) == sorted(RULES)
-
-
-def test_a_guarantee_stands_at_the_values_asked_for_and_the_default(
-    record: CalibrationRecord,
-) -> None:
     for guarantee in GUARANTEES:
         assert record.ks("average_k", guarantee=guarantee) == [1.0, 2.0, 3.0, 6.5]
         assert record.point("average_k", guarantee=guarantee).k == 3.0
@@ -169,9 +154,7 @@ def test_heads_are_compared_by_sets_without_a_guarantee(record: CalibrationRecor
     assert plain > hits_of(record.point("average_k", k=2.0, guarantee="mean")).value
 
 
-def test_a_promise_is_a_guarantee_only_where_the_photos_chose_nothing(
-    record: CalibrationRecord,
-) -> None:
+def test_a_promise_is_guaranteed_only_where_photos_chose_nothing(record: CalibrationRecord) -> None:
     pairs: list[tuple[str, Guarantee | None]] = [*record.promises, ("class_coverage", None)]
     flattered = replace(record, measured=replace(record.measured, chose_head=True))
     for rule, guarantee in pairs:
@@ -221,9 +204,7 @@ def test_the_statement_says_what_is_promised(
     ("macro_weight", "ending"),
     [(0.0, "80.0 %"), (0.5, "60.0 %"), (1.0, "80.0 %, for each class")],
 )
-def test_the_statement_of_class_coverage_depends_on_its_parameter(
-    macro_weight: float, ending: str
-) -> None:
+def test_the_statement_of_class_coverage_tells_its_weight(macro_weight: float, ending: str) -> None:
     record = fitted(macro_weight=macro_weight)
     point = record.point("class_coverage", coverage=0.8)
     share, _, each_class = ending.partition(",")
@@ -267,7 +248,7 @@ def test_the_search_is_that_of_a_loop_over_thresholds_for_any_batches(
 
 def test_memory_does_not_grow_with_the_classes() -> None:
     def peak(classes: int) -> int:
-        def blocks() -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
+        def blocks() -> Iterator[tuple[Floats, Ints]]:
             random = np.random.default_rng(0)
             for _ in range(40):
                 yield random.random((100, classes)) ** 8, np.zeros(100, dtype=np.int64)
@@ -313,7 +294,7 @@ def test_scores_without_labels_give_the_same_tables_without_hits() -> None:
     values = scores(sample_logits()[0], "softmax")
     plan = CalibrationPlan(classes=CLASSES, ks=(1.0, 3.0), coverages=())
 
-    def tables(labels: NDArray[np.int64] | None) -> list[Table]:
+    def tables(labels: Ints | None) -> list[Table]:
         source = Source(blocks=lambda: iter([(values, labels)]), rows=ROWS, classes=CLASSES,
                         head="h", score_kind="softmax", temperature=1.0)  # fmt: skip
         weighted = tabulate(source, plan, plan.grid, weights=np.arange(1.0, CLASSES + 1))

@@ -175,13 +175,6 @@ def test_a_damaged_json_file_is_named(tmp_path: Path, name: str) -> None:
         run("inspect", str(tmp_path / "b"))
 
 
-@pytest.mark.parametrize("content", [b"[]", b"{}", b'{"tables": 3}'])
-def test_a_calibration_of_another_shape_is_damage(tmp_path: Path, content: bytes) -> None:
-    make_bundle(tmp_path / "b", calibration=content)
-    with pytest.raises(BundleError, match="calibrate"):
-        run("inspect", str(tmp_path / "b"))
-
-
 def test_verify_lists_every_file(calibrated: str) -> None:
     replace_files(calibrated, {"model.onnx": NETWORK})
     assert run("verify", calibrated).splitlines() == [
@@ -219,11 +212,7 @@ def test_verify_names_every_wrong_file(calibrated: str) -> None:
         ("model.onnx", network({"logits": 1.0}, classes=3), "has 3 classes"),
         ("model.onnx", network({"logits": 1.0}, side=8), "must take `image`"),
         ("calibration.json", b"{", "calibration.json is damaged"),
-        ("calibration.json", b"[]", "calibration.json is damaged"),
-        ("calibration.json", b"{}", "calibration.json is damaged"),
-        ("calibration.json", b"[" * 100_000, "calibration.json is damaged"),
         ("calibration.json", b'{"schema_version": 1}', "version 1, .*: run `florilege calibrate"),
-        ("calibration.json", b'{"schema_version": 6}', "calibration.json is damaged"),
         ("calibration.json", b'{"schema_version": 99}', "version 99, .*: update florilege"),
         ("model.onnx", network({"logits": 2.0}), "another network .*run `florilege calibrate"),
     ],
@@ -342,9 +331,7 @@ def changed(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize(("more", "ending"), [(20, "c19"), (21, "c19 and 1 more")])
-def test_diff_names_some_of_many_classes(
-    calibrated: str, tmp_path: Path, more: int, ending: str
-) -> None:
+def test_diff_names_some_classes(calibrated: str, tmp_path: Path, more: int, ending: str) -> None:
     names = ["10", "11", *(f"c{index}" for index in range(more))]
     classes = ClassTable(tuple(ClassInfo(id=name, scientific_name=name) for name in names))
     files = contents() | {"classes.json": classes.to_json().encode()}

@@ -78,9 +78,7 @@ def test_an_evaluation_shows_average_k_and_on_request_all(
     )
 
 
-def test_a_column_of_empty_sets_is_there_if_there_are_some(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_column_of_empty_sets_is_there_if_some_are(capsys: pytest.CaptureFixture[str]) -> None:
     none = [{**each, "empty_rate": 0.0} for each in RULE_ENTRIES]
     for rules, visible in ((RULE_ENTRIES, True), (none, False)):
         evaluation = {**EVALUATION, "rules": rules, "guaranteed": []}

@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import florilege.calibration.calibrate.photo_outputs
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
-from florilege.calibration.cli import app
 from florilege.calibration.monitoring.audit import (
     anytime_interval,
     audit,
@@ -20,6 +18,7 @@ from florilege.calibration.monitoring.audit import (
     clopper_pearson,
 )
 from florilege.errors import DataError
+from tests.calibration.command_line import run
 from tests.calibration.small_bundle import make_bundle, make_data
 
 RUNS = 2000
@@ -220,14 +219,14 @@ def test_the_command_prints_both_intervals(tmp_path: Path) -> None:
     rows = [row(calibration_id=record.calibration_id)] * 9 + [row(calibration_id="x")]
     rows.append(row(calibration_id=record.calibration_id, class_id="c5"))
     path = write(tmp_path / "rows.jsonl", rows)
-    arguments = ["evaluate", str(tmp_path / "b"), "--feedback-store", str(path)]
-    result = CliRunner().invoke(app, [*arguments, "--json"])
+    arguments = ("evaluate", tmp_path / "b", "--feedback-store", path)
+    result = run(*arguments, "--json")
     actual = json.loads(result.stdout)["audit"]
     expected = audit([row()] * 9 + [row(class_id="c5")])
     assert actual["audits"][0]["hit_rate"] == expected.hit_rate == 0.9
     assert tuple(actual["audits"][0]["anytime"]) == expected.anytime
     assert "1 rows of feedback left out" in result.stderr
-    table = CliRunner().invoke(app, [*arguments, "--data", data]).stdout
+    table = run(*arguments, "--data", data).stdout
     assert "labelled requests" in table
     assert "photos of test" in table
 
@@ -240,7 +239,6 @@ def test_feedback_that_says_nothing_is_refused_before_any_photo_is_scored(
     calibrate_bundle(bundle, data)
     monkeypatch.setattr(florilege.calibration.calibrate.photo_outputs, "outputs_of", None)
     path = write(tmp_path / "rows.jsonl", [row(class_id=None)])
-    arguments = ["evaluate", str(bundle), "--data", data, "--feedback-store", str(path)]
-    error = CliRunner().invoke(app, arguments).exception
+    error = run("evaluate", bundle, "--data", data, "--feedback-store", path).exception
     assert isinstance(error, DataError)
     assert "labelled" in str(error)

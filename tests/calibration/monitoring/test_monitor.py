@@ -24,6 +24,7 @@ from tests.calibration.record.test_record import make_record, sample_logits
 from tests.calibration.simulation import CLASSES, MEANS, PRIOR
 
 Floats = NDArray[np.float64]
+Usual = tuple[Expected, float]
 
 RUNS = 300
 ALPHA = 0.05
@@ -67,7 +68,7 @@ def histogram(values: Floats) -> tuple[tuple[float, ...], tuple[int, ...]]:
     return tuple(edges.tolist()), tuple(counts.tolist())
 
 
-def expected_from(best: Floats, energy: Floats | None, values: Floats) -> tuple[Expected, float]:
+def expected_from(best: Floats, energy: Floats | None, values: Floats) -> Usual:
     """What a record would say, with min_size 0, and its threshold."""
     lambda_val = calibrate("average_k", values, average_k=SIZE, min_size=0).lambda_val
     assert lambda_val is not None
@@ -90,18 +91,22 @@ def expected_from(best: Floats, energy: Floats | None, values: Floats) -> tuple[
 
 
 @pytest.fixture(scope="module")
-def usual() -> tuple[Expected, float]:
+def usual() -> Usual:
     photos = Photos(np.random.default_rng(1), 4000)
     return expected_from(photos.best, photos.energy, photos.scores)
 
 
-def alarms_on(usual: tuple[Expected, float], photos: Photos, quiet: int = 0) -> dict[str, int]:
+def fed(monitor: Monitor, photos: Photos, lambda_val: float) -> list[Alarm]:
+    return monitor.update(photos.sizes(lambda_val), photos.best, photos.energy)
+
+
+def alarms_on(usual: Usual, photos: Photos, quiet: int = 0) -> dict[str, int]:
     """Rows after the quiet ones at which each thing watched gave its alarm."""
     expected, lambda_val = usual
     monitor = Monitor(expected)
     before = Photos(np.random.default_rng(2), quiet)
     for part in (before, photos) if quiet else (photos,):
-        monitor.update(part.sizes(lambda_val), part.best, part.energy)
+        fed(monitor, part, lambda_val)
     return {alarm.watched: alarm.row - quiet for alarm in monitor.alarms}
 
 
@@ -110,9 +115,7 @@ def test_false_alarms_are_as_rare_as_promised_with_an_estimated_threshold() -> N
     for _ in range(RUNS):
         rows = random.choice(30_000, 400 + 250, replace=False)
         validation, live = rows[:400], rows[400:]
-        values = POOL.energy[
-            validation
-        ]  # whose bins are chosen from the very photos counted in them
+        values = POOL.energy[validation]  # their bins are chosen from the photos counted in them
         expected, lambda_val = expected_from(POOL.best[validation], values, POOL.scores[validation])
         monitor = Monitor(expected, alpha=ALPHA, seed=int(random.integers(2**31)))
         sizes = (POOL.scores[live] >= lambda_val).sum(axis=1)
@@ -148,9 +151,7 @@ def test_without_tolerance_the_size_alone_would_alarm_far_more_often() -> None:
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_sets_of_one_size_on_all_validation_photos_are_no_promise_of_that_size(
-    classes: int,
-) -> None:
+def test_sets_of_one_size_on_validation_photos_are_no_promise_of_that_size(classes: int) -> None:
     random = np.random.default_rng(classes)
     alarms = 0
     for _ in range(12):
@@ -181,7 +182,7 @@ def test_a_threshold_that_leaves_every_set_empty_can_be_watched() -> None:
 
 @pytest.mark.parametrize(("quiet", "most"), [(0, 1000), (20_000, 2800)])
 def test_other_frequencies_of_species_are_noticed_even_after_a_quiet_time(
-    usual: tuple[Expected, float], quiet: int, most: int
+    usual: Usual, quiet: int, most: int
 ) -> None:
     uniform = Photos(np.random.default_rng(5), 2500, prior=np.full(CLASSES, 1 / CLASSES))
     result = alarms_on(usual, uniform, quiet)
@@ -190,7 +191,7 @@ def test_other_frequencies_of_species_are_noticed_even_after_a_quiet_time(
 
 
 def test_blur_that_leaves_the_size_and_costs_the_accuracy_is_noticed_by_the_logits(
-    usual: tuple[Expected, float],
+    usual: Usual,
 ) -> None:
     clear, blurred = (Photos(np.random.default_rng(6), 4000, blur=blur) for blur in (1.0, 2.0))
     rows, lambda_val = np.arange(4000), usual[1]
@@ -203,7 +204,7 @@ def test_blur_that_leaves_the_size_and_costs_the_accuracy_is_noticed_by_the_logi
     assert result["logsumexp"] < 240
 
 
-def test_photos_of_something_else_are_faint(usual: tuple[Expected, float]) -> None:
+def test_photos_of_something_else_are_faint(usual: Usual) -> None:
     expected, lambda_val = usual
     monitor = Monitor(expected)
     random = np.random.default_rng(7)
@@ -214,9 +215,7 @@ def test_photos_of_something_else_are_faint(usual: tuple[Expected, float]) -> No
     assert result["faint_photos"] < 200
 
 
-def test_a_photo_at_the_threshold_is_not_faint_and_one_just_below_is(
-    usual: tuple[Expected, float],
-) -> None:
+def test_a_photo_at_the_threshold_is_not_faint_and_one_just_below_is(usual: Usual) -> None:
     lambda_val = usual[1]
     for best, faint in ((lambda_val, False), (np.nextafter(lambda_val, 0), True)):
         monitor = Monitor(usual[0])
@@ -224,7 +223,7 @@ def test_a_photo_at_the_threshold_is_not_faint_and_one_just_below_is(
         assert ("faint_photos" in {alarm.watched for alarm in monitor.alarms}) == faint
 
 
-def test_the_row_of_an_alarm_is_the_photo_it_came_with(usual: tuple[Expected, float]) -> None:
+def test_the_row_of_an_alarm_is_the_photo_it_came_with(usual: Usual) -> None:
     photos, monitor = Photos(np.random.default_rng(10), 300, blur=2.5), Monitor(usual[0])
     sizes = photos.sizes(usual[1])
     for row in range(300):
@@ -234,27 +233,20 @@ def test_the_row_of_an_alarm_is_the_photo_it_came_with(usual: tuple[Expected, fl
     assert monitor.alarms
 
 
-def test_an_alarm_is_given_once_with_its_row_and_in_words(usual: tuple[Expected, float]) -> None:
+def test_an_alarm_is_given_once_with_its_row_and_in_words(usual: Usual) -> None:
     photos = Photos(np.random.default_rng(8), 1500, blur=2.0)
-    whole, halves = Monitor(usual[0]), Monitor(usual[0])
-    sizes = photos.sizes(usual[1])
-    first = whole.update(sizes, photos.best, photos.energy)
-    for part in (slice(0, 7), slice(7, 1500)):
-        halves.update(sizes[part], photos.best[part], photos.energy[part])
+    whole = Monitor(usual[0])
+    first = fed(whole, photos, usual[1])
     assert [alarm.watched for alarm in first] == ["logsumexp"]
     assert f"photo {first[0].row}" in first[0].message
-    assert halves.alarms == whole.alarms == first
-    assert whole.update(sizes, photos.best, photos.energy) == []
+    assert whole.alarms == first
+    assert fed(whole, photos, usual[1]) == []
     assert whole.rows == 3000
-
-
-def fed(monitor: Monitor, photos: Photos, lambda_val: float) -> list[Alarm]:
-    return monitor.update(photos.sizes(lambda_val), photos.best, photos.energy)
 
 
 @pytest.mark.parametrize("blur", [1.3, 2.0])
 def test_an_alarm_stands_while_the_change_lasts_and_ends_soon_after(
-    usual: tuple[Expected, float], blur: float
+    usual: Usual, blur: float
 ) -> None:
     lambda_val, waits = usual[1], []
     for seed in range(6):
@@ -269,9 +261,7 @@ def test_an_alarm_stands_while_the_change_lasts_and_ends_soon_after(
     assert CLEAR_AFTER / 3 < np.median(waits) < 2 * CLEAR_AFTER
 
 
-def test_no_alarm_ends_before_so_many_photos_without_evidence(
-    usual: tuple[Expected, float],
-) -> None:
+def test_no_alarm_ends_before_so_many_photos_without_evidence(usual: Usual) -> None:
     random, monitor = np.random.default_rng(3), Monitor(usual[0])
     blurred = Photos(random, 400, blur=2.0)
     [begun] = fed(monitor, blurred, usual[1])
@@ -296,9 +286,7 @@ def test_after_an_alarm_has_ended_false_ones_are_as_rare_as_before() -> None:
     assert false / 100 <= ALPHA + 3 * np.sqrt(ALPHA * (1 - ALPHA) / 100)
 
 
-def test_alarms_that_come_and_go_do_not_depend_on_batches_or_restarts(
-    usual: tuple[Expected, float],
-) -> None:
+def test_alarms_that_come_and_go_do_not_depend_on_batches_or_restarts(usual: Usual) -> None:
     expected, lambda_val = usual
     random = np.random.default_rng(14)
     blurs = [Photos(random, 600, blur=blur) for blur in (1.0, 2.5, 1.0, 1.0, 1.0, 2.5, 1.0, 1.0)]
@@ -316,30 +304,15 @@ def test_alarms_that_come_and_go_do_not_depend_on_batches_or_restarts(
             part = slice(at, at + step)
             parts += monitor.update(sizes[part], best[part], energy[part])
             state = monitor.to_json()
+            assert len(state) < 10_000
             monitor = Monitor(expected)
             monitor.restore(state)
+        assert json.loads(state)["rows"] == len(sizes)
         assert parts == result
         assert monitor.alarms == whole.alarms
 
 
-def test_the_state_goes_through_json(usual: tuple[Expected, float]) -> None:
-    expected, lambda_val = usual
-    photos = Photos(np.random.default_rng(9), 600, blur=1.3)
-    whole, first, second = Monitor(expected), Monitor(expected), Monitor(expected)
-    sizes = photos.sizes(lambda_val)
-    whole.update(sizes, photos.best, photos.energy)
-    first.update(sizes[:200], photos.best[:200], photos.energy[:200])
-    second.restore(first.to_json())
-    second.update(sizes[200:], photos.best[200:], photos.energy[200:])
-    assert second.alarms == whole.alarms
-    assert second.alarms
-    assert json.loads(second.to_json())["rows"] == 600
-    assert len(second.to_json()) < 10_000
-
-
-def test_the_state_of_another_calibration_or_a_damaged_one_is_refused(
-    usual: tuple[Expected, float],
-) -> None:
+def test_the_state_of_another_calibration_or_a_damaged_one_is_refused(usual: Usual) -> None:
     monitor = Monitor(usual[0])
     other = Monitor(replace(usual[0], calibration_id="b"))
     with pytest.raises(BundleError, match="another calibration"):
@@ -350,7 +323,7 @@ def test_the_state_of_another_calibration_or_a_damaged_one_is_refused(
     assert monitor.rows == 0
 
 
-def test_wrong_arguments_are_named(usual: tuple[Expected, float]) -> None:
+def test_wrong_arguments_are_named(usual: Usual) -> None:
     monitor = Monitor(usual[0])
     with pytest.raises(ValueError, match="logsumexp is watched"):
         monitor.update([1], [0.5])

@@ -8,23 +8,23 @@ from typing import get_args
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from typer.testing import CliRunner
 
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
-from florilege.calibration.cli import app
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.monitoring.monitor import Monitor, expected_of
 from florilege.calibration.monitoring.recalibration import recalibrate_bundle
-from florilege.calibration.monitoring.score_log import ScoreLogWriter, Scorer
+from florilege.calibration.monitoring.score_log import Scorer
 from florilege.calibration.monitoring.traffic import FEWEST_REQUESTS
 from florilege.calibration.record.operating_point import NotCalibrated
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
 from florilege.calibration.rules import calibrate
 from florilege.calibration.scores import scores
-from florilege.errors import DataError, UsageError
+from florilege.errors import DataError
 from florilege.models.bundle.bundle import PREPROCESS, Bundle, open_bundle, replace_files
 from florilege.models.session import Session
+from tests.calibration import command_line
+from tests.calibration.command_line import run, usage_error
 from tests.calibration.small_bundle import CLASSES, make_bundle, make_data, square
 
 Logits = NDArray[np.float32]
@@ -57,27 +57,10 @@ def live(
 def write_log(bundle: Bundle, folder: Path, logits: Logits, *, photos: int = 1) -> Path:
     record = read_record(open_bundle(bundle.path))
     scorer = replace(Scorer.of(bundle, record), head="sccp")
-    writer = ScoreLogWriter(folder, scorer, max_bytes=2**30)
-    for request in logits.reshape(-1, photos, CLASSES):
-        writer.append(request)
-    writer.close()
-    return folder
+    return command_line.write_log(folder, scorer, logits.reshape(-1, photos, CLASSES))
 
 
-def test_nothing_is_written_without_approval(bundle: Bundle, tmp_path: Path) -> None:
-    log = write_log(bundle, tmp_path / "log", live(bundle, 600)[0])
-    outcome = recalibrate_bundle(bundle.path, log)
-    assert outcome.record is None
-    assert open_bundle(bundle.path).sha256 == bundle.sha256
-    assert outcome.thresholds.rows + outcome.thresholds.left_out == 600
-    text = "\n".join(outcome.lines())
-    assert "add --approve" in text
-    assert "not restored: hit rates" in text
-
-
-def test_the_approved_record_holds_the_thresholds_that_were_shown(
-    bundle: Bundle, tmp_path: Path
-) -> None:
+def test_the_approved_record_holds_the_thresholds_shown(bundle: Bundle, tmp_path: Path) -> None:
     logits, _ = live(bundle, 900)
     before = read_record(bundle)
     outcome = recalibrate_bundle(
@@ -149,9 +132,7 @@ def test_it_claims_nothing_that_needs_labels(bundle: Bundle, tmp_path: Path) -> 
     assert CalibrationRecord.from_json(record.to_json()) == record
 
 
-def test_lists_stay_and_lose_their_thresholds_which_need_labels(
-    bundle: Bundle, data: str, tmp_path: Path
-) -> None:
+def test_lists_stay_and_lose_their_thresholds(bundle: Bundle, data: str, tmp_path: Path) -> None:
     (tmp_path / "lists").mkdir()
     (tmp_path / "lists" / "warm.txt").write_text("c1\nc2\nc4\n")
     calibrate_bundle(
@@ -178,9 +159,7 @@ def test_the_monitor_watches_for_changes_from_the_traffic(bundle: Bundle, tmp_pa
     assert sizes.mean() == pytest.approx(3, abs=0.2)
 
 
-def test_requests_of_several_photos_get_thresholds_of_their_own(
-    bundle: Bundle, tmp_path: Path
-) -> None:
+def test_requests_of_several_photos_get_own_thresholds(bundle: Bundle, tmp_path: Path) -> None:
     singles, _ = live(bundle, 700)
     log = write_log(bundle, tmp_path / "log", singles)
     pairs, _ = live(bundle, 1200, seed=3)
@@ -223,9 +202,7 @@ def test_too_little_traffic_or_anothers_is_a_data_error(bundle: Bundle, tmp_path
         recalibrate_bundle(bundle.path, tmp_path / "none")
     other = make_bundle(tmp_path / "other", heads={"linear": "logits"})
     alien = Scorer.of(other, read_record(bundle))
-    writer = ScoreLogWriter(tmp_path / "alien", alien, max_bytes=2**30)
-    writer.append(live(bundle, 1)[0])
-    writer.close()
+    command_line.write_log(tmp_path / "alien", alien, [live(bundle, 1)[0]])
     with pytest.raises(DataError, match="no request of this network and head, only 1 of others"):
         recalibrate_bundle(bundle.path, tmp_path / "alien")
     assert open_bundle(bundle.path).sha256 == bundle.sha256
@@ -238,9 +215,7 @@ def test_a_log_of_another_head_is_refused(bundle: Bundle, data: str, tmp_path: P
         recalibrate_bundle(bundle.path, log)
 
 
-def test_photos_scored_at_another_size_by_the_same_graph_are_not_mixed_in(
-    bundle: Bundle, tmp_path: Path
-) -> None:
+def test_photos_scored_at_another_size_are_not_mixed_in(bundle: Bundle, tmp_path: Path) -> None:
     folder = write_log(bundle, tmp_path / "log", live(bundle, 600)[0])
     preprocess = {**bundle.read_object(PREPROCESS), "crop_fraction": 0.5}
     replace_files(bundle.path, {PREPROCESS: json.dumps(preprocess).encode()})
@@ -273,25 +248,22 @@ def test_without_a_judge_no_photo_is_left_out(bundle: Bundle, data: str, tmp_pat
     assert any("no photo was left out" in line for line in outcome.lines())
 
 
-def test_the_command_shows_a_difference_and_asks_for_approval(
-    bundle: Bundle, tmp_path: Path
-) -> None:
+def test_the_command_shows_changes_and_asks_for_approval(bundle: Bundle, tmp_path: Path) -> None:
     log = write_log(bundle, tmp_path / "log", live(bundle, 900, SHIFTED)[0])
-    arguments = ["calibrate", str(bundle.path), "--score-log", str(log)]
-    output = CliRunner().invoke(app, arguments)
+    arguments = ("calibrate", bundle.path, "--score-log", log)
+    output = run(*arguments)
     assert output.exit_code == 0
     assert "K = 2: lambda" in output.stdout
-    assert "nothing was changed" in output.stdout
-    assert "not restored" in output.stdout
+    assert "nothing was changed: add --approve" in output.stdout
+    assert "not restored: hit rates" in output.stdout
     assert open_bundle(bundle.path).sha256 == bundle.sha256
-    result = CliRunner().invoke(app, [*arguments, "--approve", "--json"])
-    content = json.loads(result.stdout)
+    content = json.loads(run(*arguments, "--approve", "--json").stdout)
     assert content["approved"] is True
+    assert content["rows"] + content["left_out"] == 900
     record = read_record(open_bundle(bundle.path))
     assert content["new_calibration_id"] == record.calibration_id
     assert content["not_restored"]
-    table = CliRunner().invoke(app, ["calibrate", str(bundle.path), "--score-log", str(log)])
-    assert "hit rates" in table.stdout
+    assert "hit rates" in run(*arguments).stdout
 
 
 @pytest.mark.parametrize(
@@ -304,18 +276,14 @@ def test_the_command_shows_a_difference_and_asks_for_approval(
     ],
 )
 def test_flags_that_do_not_go_together_are_usage_errors(bundle: Bundle, flags: list[str]) -> None:
-    result = CliRunner().invoke(app, ["calibrate", str(bundle.path), *flags])
-    assert isinstance(result.exception, UsageError)
+    usage_error("calibrate", bundle.path, *flags)
     assert open_bundle(bundle.path).sha256 == bundle.sha256
 
 
-def test_what_a_calibration_from_traffic_would_ignore_is_refused(
-    bundle: Bundle, tmp_path: Path
-) -> None:
-    log = str(write_log(bundle, tmp_path / "log", live(bundle, 600)[0]))
-    arguments = ["calibrate", str(bundle.path), "--score-log", log, "--approve", "--device", "cpu"]
-    result = CliRunner().invoke(app, [*arguments, "--min-size", "0", "--k", "4"])
-    assert isinstance(result.exception, UsageError)
-    assert "leave out --k, --min-size" in str(result.exception)
+def test_what_calibration_from_traffic_ignores_is_refused(bundle: Bundle, tmp_path: Path) -> None:
+    log = write_log(bundle, tmp_path / "log", live(bundle, 600)[0])
+    arguments = ("calibrate", bundle.path, "--score-log", log, "--approve", "--device", "cpu")
+    message = usage_error(*arguments, "--min-size", 0, "--k", 4)
+    assert "leave out --k, --min-size" in message
     assert open_bundle(bundle.path).sha256 == bundle.sha256
-    assert CliRunner().invoke(app, [*arguments, "--json"]).exit_code == 0
+    assert run(*arguments, "--json").exit_code == 0

@@ -25,6 +25,7 @@ from florilege.calibration.monitoring.score_log import (
     open_score_log,
 )
 from florilege.errors import DataError
+from tests.calibration.command_line import write_log
 
 SCORER = Scorer(network="n" * 64, head="linear", classes=3)
 MUCH = 2**30
@@ -41,10 +42,7 @@ def written(
     folder: Path, requests: range, *, photos: int = 1, scorer: Scorer = SCORER, at_most: int = MUCH
 ) -> None:
     """What one server logs between its start and its end."""
-    writer = ScoreLogWriter(folder, scorer, max_bytes=at_most)
-    for request in requests:
-        writer.append(logits_of(request, photos))
-    writer.close()
+    write_log(folder, scorer, (logits_of(each, photos) for each in requests), max_bytes=at_most)
 
 
 def log_files(folder: Path) -> list[Path]:
@@ -69,10 +67,7 @@ def test_every_request_is_read_back_bit_for_bit_in_order(
 ) -> None:
     folder = tmp_path_factory.mktemp("log")
     requests = [logits_of(request, count) for request, count in enumerate(photos)]
-    writer = ScoreLogWriter(folder, SCORER, max_bytes=MUCH)
-    for logits in requests:
-        writer.append(logits)
-    writer.close()
+    write_log(folder, SCORER, requests)
     with open_score_log(folder, SCORER) as log:
         assert (log.damaged, log.others, log.repeated) == (0, 0, 0)
         assert log.requests == {count: photos.count(count) for count in set(photos)}

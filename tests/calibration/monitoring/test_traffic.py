@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from florilege.calibration.monitoring.score_log import ScoreLogWriter, Scorer, open_score_log
+from florilege.calibration.monitoring.score_log import Scorer, open_score_log
 from florilege.calibration.monitoring.traffic import FEWEST_REQUESTS, Traffic
 from florilege.calibration.record.operating_point import NotCalibrated
 from florilege.calibration.record.record import CalibrationRecord
@@ -16,15 +16,10 @@ from florilege.calibration.rejection.ood_scores import generalised_entropy
 from florilege.calibration.rejection.rejection_rule import RejectionRule, fit_rejection
 from florilege.calibration.rules import calibrate
 from florilege.calibration.scores import scores
-from tests.calibration.record.test_record import make_record
+from tests.calibration.command_line import write_log
 from tests.calibration.simulation import CLASSES, MEANS, PRIOR
 
 Logits = NDArray[np.float32]
-
-
-@pytest.fixture(scope="module")
-def record() -> CalibrationRecord:
-    return make_record()
 
 
 def photos(
@@ -60,9 +55,7 @@ def test_thresholds_are_those_of_all_scores_at_once(record: CalibrationRecord) -
         assert new.old_size == pytest.approx(point.sets(values).sum(axis=1).mean())
 
 
-def test_under_label_shift_sizes_are_restored_and_hits_are_lost(
-    record: CalibrationRecord,
-) -> None:
+def test_under_label_shift_sizes_are_restored_and_hits_are_lost(record: CalibrationRecord) -> None:
     traffic, _ = photos(2, 6000, PRIOR[::-1])
     plain = traffic_of(traffic, record).thresholds(ks=[3])
     assert plain.thresholds[0].old_size > 3.3
@@ -98,41 +91,27 @@ def test_photos_of_something_else_move_the_threshold_unless_a_judge_leaves_them_
     assert abs(np.log(guarded.thresholds[0].new_lambda / right)) < 0.05
 
 
-@pytest.mark.parametrize("rows", [FEWEST_REQUESTS - 1, FEWEST_REQUESTS])
-def test_few_photos_are_refused(record: CalibrationRecord, rows: int) -> None:
-    logits, _ = photos(1, rows)
-    if rows < FEWEST_REQUESTS:
-        with pytest.raises(ValueError, match=f"{rows} photos are too few .* {FEWEST_REQUESTS}"):
-            traffic_of(logits, record).thresholds()
-    else:
-        assert traffic_of(logits, record).thresholds().rows == rows
+def test_few_photos_and_a_k_without_a_threshold_are_refused(record: CalibrationRecord) -> None:
+    few, enough = (traffic_of(photos(9, rows)[0], record) for rows in (499, FEWEST_REQUESTS))
+    with pytest.raises(ValueError, match=r"499 photos are too few .* 500"):
+        few.thresholds()
+    assert enough.thresholds().rows == 500
+    with pytest.raises(NotCalibrated):
+        enough.thresholds(ks=[2.12345])
 
 
 def test_a_score_log_is_traffic(record: CalibrationRecord, tmp_path: Path) -> None:
     logits, _ = photos(7, 900)
     scorer = Scorer(network="n", head="a", classes=CLASSES)
-    writer = ScoreLogWriter(tmp_path, scorer, max_bytes=2**30)
-    for row in logits:
-        writer.append(row[np.newaxis])
+    write_log(tmp_path, scorer, logits[:, np.newaxis])
     with open_score_log(tmp_path, scorer) as log:
         from_log = Traffic(requests=log.blocks, record=record, judge=None).thresholds()
     assert from_log == traffic_of(logits, record).thresholds()
 
 
-def test_the_lines_to_approve_say_what_changes(
-    record: CalibrationRecord,
-) -> None:
+def test_the_lines_to_approve_say_what_changes(record: CalibrationRecord) -> None:
     lines = traffic_of(photos(8, 800)[0], record).thresholds(ks=[3]).lines()
     assert lines[0] == "800 photos of traffic, 0 more left out as unfamiliar"
     assert lines[1].startswith("K = 3: lambda 0.0")
     assert lines[1].endswith("-> 3.00")
     assert len(lines) == 2
-
-
-def test_wrong_arguments_are_named(record: CalibrationRecord) -> None:
-    few, enough = (photos(9, rows)[0] for rows in (499, 500))
-    assert traffic_of(enough, record).thresholds().rows == 500
-    with pytest.raises(ValueError, match="499 photos are too few"):
-        traffic_of(few, record).thresholds()
-    with pytest.raises(NotCalibrated):
-        traffic_of(enough, record).thresholds(ks=[2.12345])

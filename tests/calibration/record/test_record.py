@@ -71,11 +71,6 @@ def make_record(ks: tuple[float, ...] = (1.0, 2.55, 3.0), min_size: int = 1) -> 
     )
 
 
-@pytest.fixture(scope="module")
-def record() -> CalibrationRecord:
-    return make_record()
-
-
 def test_the_round_trip_through_json_is_exact(record: CalibrationRecord) -> None:
     again = CalibrationRecord.from_json(record.to_json())
     assert again == record
@@ -91,9 +86,7 @@ def test_the_file_is_strict_json_with_columns_as_arrays(record: CalibrationRecor
     assert isinstance(plain["tables"][0]["columns"]["lambda_val"], list)
 
 
-def test_the_grid_runs_in_tenths_to_20_and_holds_what_was_asked(
-    record: CalibrationRecord,
-) -> None:
+def test_the_grid_runs_in_tenths_to_20_and_holds_what_was_asked(record: CalibrationRecord) -> None:
     expected = sorted([step / 10 for step in range(10, 201)] + [2.55])
     assert record.ks("average_k") == expected
     assert record.ks("balanced_average_k") == expected
@@ -112,9 +105,7 @@ def test_the_best_head_and_kind_at_the_default_k_serve(record: CalibrationRecord
 
 
 @pytest.mark.parametrize("k", [1.0, 2.5, 2.55, 3.0, 17.3])
-def test_a_point_is_the_rule_calibrated_on_the_whole_array(
-    record: CalibrationRecord, k: float
-) -> None:
+def test_a_point_is_the_rule_on_the_whole_array(record: CalibrationRecord, k: float) -> None:
     logits, labels = sample_logits()
     values = scores(logits, "softmax")
     rows = np.arange(ROWS)
@@ -130,9 +121,7 @@ def test_a_point_is_the_rule_calibrated_on_the_whole_array(
 
 
 @pytest.mark.parametrize("level", [0.9, 0.95])
-def test_a_coverage_point_is_the_rule_on_the_whole_array(
-    record: CalibrationRecord, level: float
-) -> None:
+def test_a_coverage_point_is_the_rule_on_the_array(record: CalibrationRecord, level: float) -> None:
     logits, labels = sample_logits()
     values = scores(logits, "softmax")
     for name in ("coverage", "balanced_coverage"):
@@ -234,9 +223,7 @@ def test_every_language_has_all_phrases_with_the_same_figures_to_fill_in() -> No
 
 
 @pytest.mark.parametrize("language", PHRASES)
-def test_every_figure_of_a_statement_is_told_in_every_language(
-    record: CalibrationRecord, language: str
-) -> None:
+def test_every_language_tells_every_figure(record: CalibrationRecord, language: str) -> None:
     def figures(text: str) -> list[str]:
         return sorted(re.findall(r"\d+", text))
 
@@ -248,9 +235,7 @@ def test_every_figure_of_a_statement_is_told_in_every_language(
             assert figures(statement(point, [language])) == figures(point.statement)
 
 
-def test_coverage_is_called_a_guarantee_only_where_the_split_chose_nothing(
-    record: CalibrationRecord,
-) -> None:
+def test_coverage_is_guaranteed_only_where_photos_chose_nothing(record: CalibrationRecord) -> None:
     def guaranteed(*, chose_checkpoint: bool | None, chose_head: bool) -> bool:
         measured = replace(
             record.measured, chose_checkpoint=chose_checkpoint, chose_head=chose_head
@@ -440,21 +425,6 @@ def test_the_distribution_counts_every_score(record: CalibrationRecord) -> None:
     assert distribution.logsumexp_mean == pytest.approx(0.0, abs=1e-6)
 
 
-def test_the_distribution_knows_log_sum_exp(record: CalibrationRecord) -> None:
-    logits = sample_logits()[0] + np.random.default_rng(2).normal(0, 1, (ROWS, 1))
-    fitted = fit_record(
-        scoring_of({"linear": logits.astype(np.float32)}, sample_logits()[1]),
-        CalibrationPlan(classes=CLASSES, ks=(3.0,)),
-        class_counts=COUNTS,
-    )
-    result = fitted.distribution
-    values = np.logaddexp.reduce(logits.astype(np.float32).astype(np.float64), axis=1)
-    assert len(result.logsumexp_edges) == len(result.logsumexp) == 40
-    assert result.logsumexp_edges[0] == pytest.approx(values.min())
-    assert sum(result.logsumexp[-4:]) == (values >= result.logsumexp_edges[-4] - 1e-12).sum()
-    assert min(result.logsumexp) >= ROWS // 40
-
-
 def test_photos_are_suspect_below_the_share_asked_for() -> None:
     logits, labels = sample_logits()
     for share in (0.05, 0.0, 0.2):
@@ -499,7 +469,6 @@ def test_a_damaged_record_is_refused(record: CalibrationRecord) -> None:
     plain = json.loads(record.to_json())
     columns = plain["tables"][0]["columns"]
     worse = {**plain["tables"][0], "columns": {**columns, "size": columns["size"][:-1]}}
-    wrong = {**plain["tables"][0], "columns": {**columns, "size": ["3"] * len(columns["size"])}}
     texts = [
         "not json",
         "[" * 100_000,
@@ -507,16 +476,15 @@ def test_a_damaged_record_is_refused(record: CalibrationRecord) -> None:
         "{}",
         damage(record, tables=[]),
         damage(record, tables=[worse]),
-        damage(record, tables=[wrong]),
-        damage(record, surprise=1),
+        damage(record, schema_version=3),
         damage(record, log_ratios=None),  # an earlier version
+        json.dumps({name: entry for name, entry in plain.items() if name != "rejection"}),
         damage(record, measured={}),
         damage(record, class_counts=[1]),
         damage(record, class_counts=[-1] * record.classes),
         damage(record, macro_weight=5.0),
         damage(record, rejection={}),
         damage(record, rejection={**plain["rejection"], "method": "guess"}),
-        damage(record, tables=[{**plain["tables"][0], "fusion": "guess"}]),
         damage(record, tables=[{**plain["tables"][0], "made_from": "same_class"}]),
     ]
     for text in texts:
@@ -618,9 +586,7 @@ def test_columns_and_printed_figures_follow_the_fields_of_a_row(record: Calibrat
     assert Columns.of([row, unlabelled]).row(1) == unlabelled
 
 
-def test_a_rule_added_to_the_table_is_calibrated_recorded_and_answered(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_added_rule_is_calibrated_recorded_and_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     def choose(evidence: Evidence, k: RealNumber) -> SetRule:
         return evidence.average_k(k, rule="rule_to_come")
 
@@ -636,9 +602,7 @@ def test_a_rule_added_to_the_table_is_calibrated_recorded_and_answered(
     assert CalibrationRecord.from_json(record.to_json()) == record
 
 
-def test_a_table_of_a_rule_that_is_not_known_yet_is_passed_over(
-    record: CalibrationRecord,
-) -> None:
+def test_a_table_of_a_rule_that_is_not_known_yet_is_passed_over(record: CalibrationRecord) -> None:
     newer = replace(record.tables[0], rule="rule_to_come")
     result = CalibrationRecord.from_json(replace(record, tables=(newer, *record.tables)).to_json())
     assert result.rules == record.rules
@@ -646,48 +610,13 @@ def test_a_table_of_a_rule_that_is_not_known_yet_is_passed_over(
         result.point("rule_to_come")
 
 
-def test_an_older_record_is_refused(record: CalibrationRecord) -> None:
-    with pytest.raises(BundleError, match="calibrate"):
-        CalibrationRecord.from_json(damage(record, schema_version=3))
-    without = json.loads(record.to_json())
-    del without["rejection"]
-    with pytest.raises(BundleError, match="calibrate"):
-        CalibrationRecord.from_json(json.dumps(without))
-
-
 def test_a_newer_schema_is_refused(record: CalibrationRecord) -> None:
     with pytest.raises(BundleError, match="update florilege"):
         CalibrationRecord.from_json(damage(record, schema_version=7))
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"ks": ()}, "at least one K"),
-        ({"ks": (0.5,)}, r"average_k must be in \[1, 5\]"),
-        ({"ks": (5.5,)}, r"average_k must be in \[1, 5\]"),
-        ({"coverages": (1.0,)}, "coverage"),
-        ({"min_size": 2}, "min_size"),
-        ({"macro_weight": 2.0}, "macro_weight"),
-        ({"score_kind": "hardmax"}, "score_kind"),
-        ({"rejection_method": "guess"}, "rejection_method"),
-        ({"suspect_share": 1.0}, "share"),
-        ({"images": (1, 2)}, "images"),
-        ({"delta": 0.0}, "delta"),
-        ({"delta": 1.0}, "delta"),
-        ({"max_size": 2}, r"max_size must be in \[3, 5\]"),
-        ({"max_size": 6}, r"max_size must be in \[3, 5\]"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(changes: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        CalibrationPlan(**{"classes": 5, "ks": (1.0,), **changes})  # type: ignore[arg-type]  # on purpose
-
-
 @pytest.mark.parametrize("after", ["", "## Use\n\nkept\n"])
-def test_a_calibration_replaces_its_section_of_the_card_alone(
-    record: CalibrationRecord, after: str
-) -> None:
+def test_a_calibration_replaces_its_section_alone(record: CalibrationRecord, after: str) -> None:
     text = f"# Model\n\n## Data\n\nkept\n\n## Calibration\n\nold\n\n{after}"
     first = updated_files("# Model\n\n## Data\n\nkept\n", {"loss": 1}, record)
     again = updated_files(text, {"loss": 1}, record)

@@ -37,9 +37,7 @@ def test_the_generalised_entropy_looks_at_the_best_hundred_only(classes: int) ->
 
 
 @pytest.mark.parametrize("kind", SCORE_KINDS)
-def test_a_clear_photo_is_more_familiar_than_one_of_nothing_and_alone_as_in_a_batch(
-    kind: ScoreKind,
-) -> None:
+def test_a_clear_photo_is_more_familiar_than_an_empty_one(kind: ScoreKind) -> None:
     logits = np.full((3, 50), -2.0)
     logits[0, 4] = 9.0
     logits[2, :2] = [3.0, -np.inf]
@@ -64,9 +62,7 @@ def test_a_nan_is_refused() -> None:
     ),
     share=st.sampled_from([0.0, 0.01, 0.1, 0.25, 0.29, 0.5, 0.9]),
 )
-def test_the_asked_share_lies_below_and_ties_never_add_to_it(
-    values: list[float], share: float
-) -> None:
+def test_the_share_lies_below_and_ties_never_add_to_it(values: list[float], share: float) -> None:
     threshold = suspect_threshold(values, share)
     rank = floor(Fraction(str(share)) * len(values))
     below = sum(value < threshold for value in values)
@@ -99,9 +95,6 @@ def test_wrong_arguments_are_named() -> None:
             suspect_threshold([0.1], share)
     with pytest.raises(ValueError, match="kind must be"):
         generalised_entropy([[0.1]], "logit")  # type: ignore[arg-type]
-
-
-# Classes that the network does not know ---------------------------------------------------------
 
 
 def slow_unseen(values: list[float], labels: list[int], coverage: Fraction) -> float | None:

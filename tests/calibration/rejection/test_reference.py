@@ -28,13 +28,8 @@ KNOWN, ROWS = drawn(60), drawn(25)
 REFERENCE = Reference.of(KNOWN)
 
 
-def axes_of(features: NDArray[np.float32], count: int) -> NDArray[np.float64]:
-    """The directions of most use, by another computation."""
-    return np.asarray(np.linalg.svd(features.astype(np.float64))[2][:count])
-
-
 def test_nearest_is_the_largest_cosine_along_the_axes() -> None:
-    axes = axes_of(KNOWN, WIDTH // 2)
+    axes = np.linalg.svd(KNOWN.astype(np.float64))[2][: WIDTH // 2]  # by another computation
     for row, value in zip((ROWS @ axes.T).tolist(), REFERENCE.compare(ROWS)[0], strict=True):
         cosines = []
         for other in (KNOWN @ axes.T).tolist():
@@ -52,9 +47,7 @@ def test_residual_is_the_length_off_the_axes() -> None:
         assert value == pytest.approx(-math.sqrt(squares), rel=1e-4)
 
 
-def test_there_are_no_more_axes_than_allowed_and_they_are_orthogonal(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_axes_are_orthogonal_and_no_more_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert REFERENCE.axes.shape == (WIDTH // 2, WIDTH)
     monkeypatch.setattr(florilege.calibration.rejection.reference, "MOST_AXES", 3)
     few = Reference.of(KNOWN)

@@ -61,8 +61,6 @@ def test_no_photo_is_refused() -> None:
         rejection().verdict(LOGITS[:0])
 
 
-# By features -----------------------------------------------------------------------------------
-
 FEATURES = RANDOM.normal(1, 1, (400, 8)).astype(np.float32)
 REFERENCE = Reference.of(RANDOM.normal(1, 1, (50, 8)))
 
@@ -152,9 +150,6 @@ def test_combined_keeps_its_promise_up_to_what_vanishes_with_the_photos(share: f
 def test_parts_that_do_not_go_with_the_method_are_refused(changes: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"centres"):
         replace(fitted(), **changes)  # type: ignore[arg-type]  # that is the point
-
-
-# None of these ---------------------------------------------------------------------------------
 
 
 def test_the_least_familiar_photo_decides_on_none_of_these_at_the_coverage_asked_for() -> None:

@@ -8,14 +8,8 @@ from matplotlib.figure import Figure
 
 from florilege.calibration.report import diagnostic_plots as charts
 from florilege.calibration.report.diagnostic_plots import MOST_BARS
-from florilege.calibration.report.diagnostics import Diagnostics, Reliability, diagnose
-from tests.calibration.record.test_record import make_record, sample_logits, scoring_of
-
-
-@pytest.fixture(scope="module")
-def findings() -> Diagnostics:
-    logits, labels = sample_logits()
-    return diagnose(make_record(), scoring_of({"multi_label": logits}, labels))
+from florilege.calibration.report.diagnostics import Diagnostics, Reliability
+from tests.calibration.record.test_record import sample_logits
 
 
 def line(figure: Figure, label: str) -> tuple[list[float], list[float]]:

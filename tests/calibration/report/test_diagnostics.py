@@ -23,17 +23,6 @@ from tests.calibration.record.test_record import make_record, sample_logits, sco
 from tests.calibration.simulation import CLASSES
 
 
-@pytest.fixture(scope="module")
-def record() -> CalibrationRecord:
-    return make_record()
-
-
-@pytest.fixture(scope="module")
-def findings(record: CalibrationRecord) -> Diagnostics:
-    logits, labels = sample_logits()
-    return diagnose(record, scoring_of({"multi_label": logits}, labels))
-
-
 def sets_and_scores(
     record: CalibrationRecord,
 ) -> tuple[list[set[int]], list[list[float]], list[int]]:
@@ -54,9 +43,7 @@ def test_the_photos_that_were_calibrated_on_repeat_the_record(
         assert [row.hit_rate for row in rows] == [hits_of(point).value for point in points]
 
 
-def test_sizes_and_hits_are_those_of_the_default_k(
-    record: CalibrationRecord, findings: Diagnostics
-) -> None:
+def test_sizes_and_hits_of_the_default_k(record: CalibrationRecord, findings: Diagnostics) -> None:
     sets, _, labels = sets_and_scores(record)
     assert findings.k == 3
     assert findings.sizes.tolist() == [len(members) for members in sets]
@@ -89,9 +76,7 @@ def test_the_gap_is_the_expected_calibration_error(findings: Diagnostics) -> Non
     assert best.gap == pytest.approx(sum(gaps) / len(findings.hits))
 
 
-def test_pairs_are_counted_with_what_their_photos_show(
-    record: CalibrationRecord, findings: Diagnostics
-) -> None:
+def test_pairs_are_counted_with_labels(record: CalibrationRecord, findings: Diagnostics) -> None:
     sets, values, labels = sets_and_scores(record)
     counts, of_first, of_second = (Counter[tuple[int, int]]() for _ in range(3))
     for members, row, label in zip(sets, values, labels, strict=True):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 import florilege.calibration.cli
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
@@ -20,24 +20,19 @@ from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.evaluate import evaluate_outputs
 from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs
-from florilege.calibration.cli import app
 from florilege.calibration.report.evaluation_report import SECTIONS, evaluation_report
 from florilege.data.dataset import Split
-from florilege.errors import GateFailed, UsageError
+from florilege.errors import GateFailed
 from florilege.models.bundle import replace_files
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.models.images import Preprocess
+from tests.calibration.command_line import run, usage_error
 from tests.calibration.estimates import UNMET
 from tests.calibration.record.test_record import scoring_of
-from tests.calibration.small_bundle import CLASSES, make_bundle, make_data
+from tests.calibration.small_bundle import CLASSES, make_bundle
 
 PageAndJson = tuple[str, dict[str, Any]]
 BAD = "<script>alert('&')</script>"
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(make_data(tmp_path_factory.mktemp("data") / "d", rows=12))
 
 
 @pytest.fixture(scope="module")
@@ -48,10 +43,6 @@ def bundle(tmp_path_factory: pytest.TempPathFactory, data: str) -> Path:
     replace_files(result.path, {"classes.json": ClassTable(tuple(items)).to_json().encode()})
     calibrate_bundle(result.path, data)
     return result.path
-
-
-def run(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 def evaluate(bundle: Path, data: str, *more: object) -> Result:
@@ -133,9 +124,7 @@ def test_groups_by_training_photos_are_those_of_the_command(page_and_json: PageA
     assert {row[0]: row[1:] for row in cells(page, "Rare and common classes")[3:]} == by_k
 
 
-def test_the_page_needs_nothing_from_elsewhere_and_trusts_no_name(
-    page_and_json: PageAndJson,
-) -> None:
+def test_the_page_needs_nothing_else_and_trusts_no_name(page_and_json: PageAndJson) -> None:
     page, _ = page_and_json
     addresses = set(re.findall(r"https?://[^\s\"'<>]+", page))
     assert all(address.startswith("http://www.w3.org/") for address in addresses)  # names of SVG
@@ -145,9 +134,7 @@ def test_the_page_needs_nothing_from_elsewhere_and_trusts_no_name(
     assert len(page) < 400_000
 
 
-def test_the_photos_with_the_largest_sets_are_shown_with_the_truth(
-    page_and_json: PageAndJson,
-) -> None:
+def test_photos_with_the_largest_sets_are_shown_with_the_truth(page_and_json: PageAndJson) -> None:
     page, _ = page_and_json
     tiles = re.findall(r'<div class="photo">.*?</ol>', page)
     assert len(tiles) == 12
@@ -205,9 +192,7 @@ def synthetic(
 
 @pytest.mark.parametrize("classes", [1, 2, 3, 25])
 @pytest.mark.parametrize("min_size", [0, 1])
-def test_any_number_of_classes_has_a_page_one_without_photos_included(
-    classes: int, min_size: int
-) -> None:
+def test_any_number_of_classes_has_a_page_also_without_photos(classes: int, min_size: int) -> None:
     logits, labels = small_logits(classes)
     result = synthetic(logits, labels, min_size=min_size)
     page = evaluation_report(result, evaluate_outputs(result))
@@ -257,9 +242,7 @@ def test_a_page_that_cannot_be_made_or_written_is_refused_before_any_photo_is_sc
     monkeypatch.setattr(florilege.calibration.cli, "calibrate_bundle", None)
 
     def refused(page: Path) -> str:
-        error = run(verb, bundle, "--data", data, "--report", page).exception
-        assert isinstance(error, UsageError)
-        return str(error)
+        return usage_error(verb, bundle, "--data", data, "--report", page)
 
     page = tmp_path / "no" / "r.html"
     assert f"{page} cannot be written: No such file" in refused(page)
@@ -273,9 +256,8 @@ def test_a_page_that_cannot_be_made_or_written_is_refused_before_any_photo_is_sc
 
 
 def test_a_page_needs_photos(bundle: Path, tmp_path: Path) -> None:
-    error = run("evaluate", bundle, "--feedback-store", tmp_path, "--report", "r").exception
-    assert isinstance(error, UsageError)
-    assert "--report needs photos" in str(error)
+    message = usage_error("evaluate", bundle, "--feedback-store", tmp_path, "--report", "r")
+    assert "--report needs photos" in message
 
 
 @VERBS

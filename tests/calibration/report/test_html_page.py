@@ -4,7 +4,6 @@ import re
 from xml.etree import ElementTree
 
 import matplotlib as mpl
-import pytest
 
 from florilege.calibration.report.html_page import (
     drawing,
@@ -66,17 +65,8 @@ def test_a_drawing_says_in_words_what_it_shows() -> None:
     assert "<figcaption>a &lt; b</figcaption>" in drawing(figure, "a < b")
 
 
-@pytest.mark.parametrize(("share", "text"), [(0.9306, "93.1 %"), (1.0, "100.0 %"), (None, "-")])
-def test_a_share_is_shown_in_percent(share: float | None, text: str) -> None:
-    assert percent(share) == text
-
-
-def test_a_number_stays_with_its_unit() -> None:
-    assert (
-        words("at K = 3 for 93.1 % of all") == "<p>at K&nbsp;=&nbsp;3 for 93.1&nbsp;% of all</p>\n"
-    )
-
-
-def test_an_interval_has_one_unit_and_none_is_a_dash() -> None:
-    assert interval(0.92, 0.9412) == "92.0-94.1 %"
-    assert interval(None, None) == "-"
+def test_a_share_and_its_interval_are_in_percent_with_one_unit_and_none_is_a_dash() -> None:
+    assert [percent(share) for share in (0.9306, 1.0, None)] == ["93.1 %", "100.0 %", "-"]
+    assert [interval(0.92, 0.9412), interval(None, None)] == ["92.0-94.1 %", "-"]
+    kept_together = "<p>at K&nbsp;=&nbsp;3 for 93.1&nbsp;% of all</p>\n"
+    assert words("at K = 3 for 93.1 % of all") == kept_together

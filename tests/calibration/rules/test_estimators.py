@@ -81,9 +81,7 @@ def test_a_mean_size_needs_no_labels_and_a_coverage_does() -> None:
         (AverageK(2, max_size=4), SCORES, None, "guarantee"),
     ],
 )
-def test_unusable_input_is_refused(
-    estimator: _SetEstimator, scores: Any, labels: Any, word: str
-) -> None:
+def test_misuse_is_refused(estimator: _SetEstimator, scores: Any, labels: Any, word: str) -> None:
     with pytest.raises(ValueError, match=word):
         estimator.fit(scores, labels)
 
