@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from florilege.cores import in_order
 from florilege.data.dataset import SPLITS
@@ -21,6 +21,7 @@ from florilege.data.training_split import with_options
 from florilege.models.images import ImageError, Preprocess, load
 from florilege.progress import progress
 
+_Value = TypeVar("_Value")
 _PREPROCESS = Preprocess(image_size=32)  # small: the check only needs to know whether it decodes
 
 
@@ -180,7 +181,7 @@ def _picture_errors(pictures: Sequence[_Picture], download_hint: str) -> Iterato
         yield Finding(problem, messages[problem], items)
 
 
-def _leaks(listing: Listing, identical: Sequence[Sequence[_Picture]]) -> Iterator[Finding]:
+def _leaks(listing: Listing, identical: Iterable[Sequence[_Picture]]) -> Iterator[Finding]:
     """What makes val or test easier than new photos, and results too optimistic."""
     items = [
         " = ".join(f"{picture.name} ({picture.split})" for picture in same)
@@ -194,7 +195,9 @@ def _leaks(listing: Listing, identical: Sequence[Sequence[_Picture]]) -> Iterato
 def _split_observations(listing: Listing) -> Finding:
     splits = _splits(listing).items()
     plants_of = {name: each.observations for name, each in splits if each.observations}
-    leaks = _divided(plants_of)
+    leaks = _shared(
+        (plant, name) for name, plants in plants_of.items() for plant in dict.fromkeys(plants)
+    )
     photos = [
         f"{count_of(sum(plant in leaks for plant in plants), 'photo', 'photos')} of {name}"
         for name, plants in plants_of.items()
@@ -208,13 +211,12 @@ def _split_observations(listing: Listing) -> Finding:
     return Finding("observation_across_splits", message, items)
 
 
-def _divided(plants_of: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """The splits of each plant that is in several."""
-    splits_of = defaultdict[str, list[str]](list)
-    for name, plants in plants_of.items():
-        for plant in dict.fromkeys(plants):
-            splits_of[plant].append(name)
-    return {plant: names for plant, names in splits_of.items() if len(names) > 1}
+def _shared(pairs: Iterable[tuple[str, _Value]]) -> dict[str, list[_Value]]:
+    """The values of each key that has several."""
+    values_of = defaultdict[str, list[_Value]](list)
+    for key, value in pairs:
+        values_of[key].append(value)
+    return {key: values for key, values in values_of.items() if len(values) > 1}
 
 
 def _table_warnings(listing: Listing) -> Iterator[Finding]:
@@ -240,7 +242,11 @@ def _missing_splits(listing: Listing) -> Iterator[Finding]:
             yield Finding("no_split", f"there is no {name} split")
 
 
-def _duplicates(identical: Sequence[Sequence[_Picture]]) -> Iterator[Finding]:
+def _identical(pictures: Sequence[_Picture]) -> Iterable[Sequence[_Picture]]:
+    return _shared((each.sha256, each) for each in pictures if each.sha256).values()
+
+
+def _duplicates(identical: Iterable[Sequence[_Picture]]) -> Iterator[Finding]:
     within = [
         " = ".join(picture.name for picture in same)
         for same in identical
@@ -254,14 +260,6 @@ def _duplicates(identical: Sequence[Sequence[_Picture]]) -> Iterator[Finding]:
     yield Finding("duplicates", "identical files in one split", within)
     message = "identical files in different classes: one of the labels may be wrong"
     yield Finding("duplicates_across_classes", message, contradicting)
-
-
-def _identical(pictures: Sequence[_Picture]) -> list[list[_Picture]]:
-    same = defaultdict[str, list[_Picture]](list)
-    for picture in pictures:
-        if picture.sha256:
-            same[picture.sha256].append(picture)
-    return [group for group in same.values() if len(group) > 1]
 
 
 def _name_warnings(listing: Listing, class_ids: Iterable[str]) -> Iterator[Finding]:

@@ -211,8 +211,14 @@ def _print_report(report: Report) -> None:
         present = sum(each[name] > 0 for each in report.counts.values())
         table.add_row(name, f"{rows:,}", f"{present:,}")
     print_table(table, report.source)
-    for line in _training_lines(report):
-        console.print(line)
+    if thinned := report.thinned:
+        console.print(f"train: {thinned['kept']:,} of {thinned['pictures']:,} pictures kept")
+    if noise := report.noise:
+        share = noise["changed"] / max(1, noise["labels"])
+        console.print(
+            f"train: {noise['changed']:,} of {noise['labels']:,} labels changed ({share:.1%}), "
+            f"within {noise['groups']:,} groups of {noise['classes']:,} classes"
+        )
     if report.counts:
         typer.echo()
         _print_classes(report)
@@ -222,18 +228,6 @@ def _print_report(report: Report) -> None:
         _print_finding(console, "[yellow]warning[/]", finding, most=MOST_ITEMS)
     if not report.errors and not report.warnings:
         console.print("nothing to repair")
-
-
-def _training_lines(report: Report) -> Iterator[str]:
-    """How the options after the source change the training split."""
-    if thinned := report.thinned:
-        yield f"train: {thinned['kept']:,} of {thinned['pictures']:,} pictures kept"
-    if noise := report.noise:
-        share = noise["changed"] / max(1, noise["labels"])
-        yield (
-            f"train: {noise['changed']:,} of {noise['labels']:,} labels changed ({share:.1%}), "
-            f"within {noise['groups']:,} groups of {noise['classes']:,} classes"
-        )
 
 
 def _print_classes(report: Report) -> None:

@@ -8,7 +8,7 @@ import csv
 import io
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -24,6 +24,7 @@ from florilege.tables import Table, write_table
 SPECIES = ("speciesKey", "taxonKey", "taxonID", "species", "scientificName")
 """Columns that may name the species, the best first."""
 PLACE = ("decimalLatitude", "decimalLongitude")
+_Lines = tuple[Mapping[int, str], Iterator[list[str]]]  # columns by position, and the cells
 _LONGEST_CELL = 2**24
 _ROWS_AT_ONCE = 10_000
 
@@ -81,8 +82,12 @@ def _count_records(
 ) -> tuple[Counter[tuple[str, int, str] | str], str]:
     """How often each result of `_record` occurs, and the column with the species."""
     results = Counter[tuple[str, int, str] | str]()
-    with _rows(archive) as rows, progress(None, f"reading {archive.name}") as advance:
-        species = _species_column(archive, rows)
+    with _table(archive) as (columns, lines), progress(None, f"reading {archive.name}") as advance:
+        species = _species_column(archive, columns.values())
+        rows = (
+            {name: line[at].strip() for at, name in columns.items() if at < len(line)}
+            for line in lines
+        )
         while part := [_record(row, species, degrees) for row in islice(rows, _ROWS_AT_ONCE)]:
             results.update(part)
             advance(len(part))
@@ -110,20 +115,8 @@ def _month(row: Mapping[str, str]) -> int:
     return int(text) if text.isdecimal() and 1 <= int(text) <= MONTHS else ALL_MONTHS
 
 
-class _Rows(Iterator[dict[str, str]]):
-    """The lines of a table, each by column."""
-
-    def __init__(self, columns: Mapping[int, str], lines: Iterator[list[str]]) -> None:
-        self.columns, self.lines = columns, lines
-
-    def __next__(self) -> dict[str, str]:
-        line = next(self.lines)
-        return {name: line[at].strip() for at, name in self.columns.items() if at < len(line)}
-
-
-def _species_column(archive: Path, rows: _Rows) -> str:
+def _species_column(archive: Path, names: Collection[str]) -> str:
     """The best column that names the species; a `DataError` without one, or without a place."""
-    names = set(rows.columns.values())
     if missing := [name for name in PLACE if name not in names]:
         raise DataError(f"{archive}: the records lack the columns {first(missing)}")
     for name in SPECIES:
@@ -135,20 +128,20 @@ def _species_column(archive: Path, rows: _Rows) -> str:
 
 
 @contextmanager
-def _rows(path: Path) -> Iterator[_Rows]:
+def _table(path: Path) -> Iterator[_Lines]:
     """The records of an archive; a `DataError` if it cannot be read."""
     limit = csv.field_size_limit(_LONGEST_CELL)
     try:
         if not zipfile.is_zipfile(path):
             with path.open("rb") as file:
-                yield _table(file)
+                yield _text_table(file)
             return
         with zipfile.ZipFile(path) as archive:
             if "meta.xml" in archive.namelist():
-                yield _core(archive)
+                yield _core_table(archive)
             else:
                 (name,) = (n for n in archive.namelist() if n.lower().endswith((".csv", ".txt")))
-                yield _table(archive.open(name))
+                yield _text_table(archive.open(name))
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
     except (zipfile.BadZipFile, ElementTree.ParseError, ValueError, KeyError, csv.Error) as error:
@@ -159,14 +152,14 @@ def _rows(path: Path) -> Iterator[_Rows]:
         csv.field_size_limit(limit)
 
 
-def _table(file: IO[bytes]) -> _Rows:
+def _text_table(file: IO[bytes]) -> _Lines:
     """Lines separated by tabs, the first with the names of the columns."""
     text = io.TextIOWrapper(file, "utf-8-sig", newline="")
     lines = csv.reader(text, delimiter="\t", quoting=csv.QUOTE_NONE)
-    return _Rows(dict(enumerate(next(lines, []))), lines)
+    return dict(enumerate(next(lines, []))), lines
 
 
-def _core(archive: zipfile.ZipFile) -> _Rows:
+def _core_table(archive: zipfile.ZipFile) -> _Lines:
     """The core table that ``meta.xml`` describes."""
     core = ElementTree.fromstring(archive.read("meta.xml")).find("{*}core")
     if core is None:
@@ -183,4 +176,4 @@ def _core(archive: zipfile.ZipFile) -> _Rows:
     lines = csv.reader(text, delimiter=delimiter, **style)
     for _ in range(int(core.get("ignoreHeaderLines", "0"))):
         next(lines, None)
-    return _Rows(columns, lines)
+    return columns, lines

@@ -16,7 +16,7 @@ from florilege.data.dataset import Split
 from florilege.errors import DataError, UsageError
 
 _PART = re.compile(r"(?P<name>[^:]+)(:(?P<start>[0-9.]+)-(?P<stop>[0-9.]+))?")
-SEED = 0
+_SEED = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,7 @@ class Part:
         observations: Sequence[str] | range = split.observations or range(len(split))
         numbers: dict[object, int] = {}
         plants = np.array([numbers.setdefault(plant, len(numbers)) for plant in observations])
-        positions = np.argsort(np.random.default_rng(SEED).permutation(len(numbers)))
+        positions = np.argsort(np.random.default_rng(_SEED).permutation(len(numbers)))
         row_positions = positions[plants.astype(np.intp)]  # (rows,)
         start, stop = self.start * len(numbers), self.stop * len(numbers)
         return np.flatnonzero((row_positions >= start) & (row_positions < stop))

@@ -34,8 +34,8 @@ class RegionList:
             raise ValueError(f"list {self.name!r} must hold distinct classes in ascending order")
 
 
-def _read_list(name: str | None, path: Path, classes: "ClassTable") -> RegionList:
-    name = _checked_name(path.stem if name is None else name, path)
+def _read_list(name: str, path: Path, classes: "ClassTable") -> RegionList:
+    _check_name(name, path)
     ids = _ids(path)
     if not ids:
         raise DataError(f"{path} holds no class id: write one per line")
@@ -49,19 +49,16 @@ def _read_list(name: str | None, path: Path, classes: "ClassTable") -> RegionLis
     return RegionList(name=name, classes=tuple(sorted(classes.index_of[id_] for id_ in ids)))
 
 
-def _checked_name(name: str, path: Path) -> str:
+def _check_name(name: str, path: Path) -> None:
     if not name or len(name) > LONGEST_NAME or not name.isprintable() or name != name.strip():
         raise DataError(
             f"{path}: a list cannot be named {name[:LONGEST_NAME]!r}: use 1 to {LONGEST_NAME} "
             "printable characters without leading or trailing spaces"
         )
-    return name
 
 
 def read_lists(words: Iterable[str], classes: "ClassTable") -> tuple[RegionList, ...]:
     """Read the lists of some of ``classes`` that `list_files` finds for each of ``words``.
-
-    A list without a name is called like its file without the suffix.
 
     Raises:
         DataError: As `list_files`; or a file is unreadable, is not UTF-8, or holds no id, a
@@ -74,24 +71,25 @@ def read_lists(words: Iterable[str], classes: "ClassTable") -> tuple[RegionList,
     return tuple(lists)
 
 
-def list_files(word: str) -> list[tuple[str | None, Path]]:
-    """The list files that ``[NAME=]FILE`` or a folder names, each with its name if given.
+def list_files(word: str) -> list[tuple[str, Path]]:
+    """The list files that ``[NAME=]FILE`` or a folder names, each with its name.
 
-    Hidden files are skipped; a `DataError` if a folder is unreadable or holds no file.
+    A list without a name is called like its file without the suffix. Hidden files are skipped; a
+    `DataError` if a folder is unreadable or holds no file.
     """
     name, separator, path = word.partition("=")
     if separator:
         return [(name, Path(path))]
     folder = Path(word)
     if not folder.is_dir():
-        return [(None, folder)]
+        return [(folder.stem, folder)]
     try:
         files = sorted(p for p in folder.iterdir() if p.is_file() and not p.name.startswith("."))
     except OSError as error:
         raise DataError(f"{folder} cannot be read: {error.strerror}") from error
     if not files:
         raise DataError(f"{folder} holds no list file: add one for each region")
-    return [(None, file) for file in files]
+    return [(file.stem, file) for file in files]
 
 
 def _ids(path: Path) -> list[str]:

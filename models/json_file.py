@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic_core import ErrorDetails
 
 from florilege.errors import BundleError
 
@@ -18,14 +17,11 @@ def read_json(kind: type[Content], text: str | bytes, where: str | Path) -> Cont
         return TypeAdapter(kind).validate_json(text)
     except ValidationError as error:
         fault, advice = first_fault(error), "copy or export the bundle again"
-        if any(map(_is_newer, error.errors())):
+        kinds = {(each["loc"], each["type"]) for each in error.errors()}
+        too_high = (("schema_version",), "less_than_equal")
+        if too_high in kinds or any(kind in _UNKNOWN_KEY for _, kind in kinds):
             advice = "a newer florilege may have written it: upgrade florilege"
         raise BundleError(f"{where} is damaged: {fault}; {advice}") from error
-
-
-def _is_newer(fault: ErrorDetails) -> bool:
-    too_high = fault["loc"] == ("schema_version",) and fault["type"] == "less_than_equal"
-    return too_high or fault["type"] in _UNKNOWN_KEY
 
 
 def first_fault(error: ValidationError) -> str:

@@ -139,7 +139,9 @@ class Occurrences:
         they were spread evenly over the year.
         """
         place = self._place_of.get(region)
-        rows = slice(0, 0) if place is None else slice(*self._bounds[place : place + 2])
+        rows = slice(0, 0)
+        if place is not None:
+            rows = slice(*np.searchsorted(self.region, np.array([place, place + 1], np.int32)))
         months, weights = self.month[rows], self.weight[rows]
         if month != ALL_MONTHS:
             apart = np.abs(months - month)
@@ -216,11 +218,6 @@ class Occurrences:
     @cached_property
     def _place_of(self) -> dict[str, int]:
         return {name: place for place, name in enumerate(self.regions)}
-
-    @cached_property
-    def _bounds(self) -> NDArray[np.intp]:
-        """Where the entries of each region begin, and the end of the last."""
-        return np.searchsorted(self.region, np.arange(len(self.regions) + 1))
 
     @cached_property
     def _totals(self) -> Floats:

@@ -64,7 +64,7 @@ def main(
 
 def _species_part(flora: Flora) -> Image.Image:
     """Two genera a line: from the front of the list on the left, from its end on the right."""
-    sizes = np.bincount(species_traits().genus).tolist()
+    sizes = np.bincount(species_traits()["genus"]).tolist()
     lines = len(sizes) // 2
     canvas, pen = _canvas(26 + lines * BLOCK)
     _text(pen, 0, 4, "85 invented species in 16 invented genera; share of the pictures", 14, INK)
@@ -79,8 +79,8 @@ def _species_part(flora: Flora) -> Image.Image:
 def _genus(
     canvas: Image.Image, pen: ImageDraw.ImageDraw, flora: Flora, index: int, x: int, y: int
 ) -> None:
-    rows = np.flatnonzero(species_traits().genus == index).tolist()
-    traits = [getattr(species_traits(), name) for name in TRAITS]
+    rows = np.flatnonzero(species_traits()["genus"] == index).tolist()
+    traits = [species_traits()[name] for name in TRAITS]
     petal_form, _, leaf_form, *_ = (
         values[column[rows[0]]] for values, column in zip(TRAITS.values(), traits, strict=True)
     )

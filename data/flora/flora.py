@@ -109,9 +109,9 @@ def _sample(seed: int, split: str, rows: int) -> tuple[NDArray[np.int64], Observ
     labels = np.searchsorted(edges, uniform[:, 0], side="right").astype(np.int64)
     flower, leaf, fruit = (uniform[:, 1:4] < VISIBLE).T
     columns = (
-        np.where(flower, traits.petal_form[labels], HIDDEN),
+        np.where(flower, traits["petal_form"][labels], HIDDEN),
         np.where(flower, _observe("flower", labels, uniform[:, 4:6]), HIDDEN),
-        np.where(leaf, traits.leaf_form[labels], HIDDEN),
+        np.where(leaf, traits["leaf_form"][labels], HIDDEN),
         np.where(leaf, _observe("leaf", labels, uniform[:, 6:8]), HIDDEN),
         np.where(fruit, _observe("fruit", labels, uniform[:, 8:10]), HIDDEN),
     )
@@ -125,7 +125,7 @@ def _observe(
     trait: str, labels: NDArray[np.int64], uniform: NDArray[np.float64]
 ) -> NDArray[np.int64]:
     """The observed value: the true one or, with probability ``MISREAD``, any other."""
-    true: NDArray[np.int64] = getattr(species_traits(), trait)[labels]
+    true = species_traits()[trait][labels]
     count = len(TRAITS[trait])
     step = 1 + (uniform[:, 1] * (count - 1)).astype(np.int64)  # 1 .. count - 1
     return np.where(uniform[:, 0] < MISREAD, (true + step) % count, true)

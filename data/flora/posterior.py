@@ -105,8 +105,8 @@ def _joint(observed: Observed) -> NDArray[np.float64]:
     """P(observed and species), shape ``(rows, species)``."""
     traits = species_traits()
     petal, flower, leaf_form, leaf, fruit = (column[:, None] for column in observed.T)
-    flower_match = (petal == traits.petal_form) * _reading("flower", flower)
-    leaf_match = (leaf_form == traits.leaf_form) * _reading("leaf", leaf)
+    flower_match = (petal == traits["petal_form"]) * _reading("flower", flower)
+    leaf_match = (leaf_form == traits["leaf_form"]) * _reading("leaf", leaf)
     fruit_match = _reading("fruit", fruit)
     joint = np.tile(prior(), (len(observed), 1))
     for match, column, visible in zip(
@@ -118,7 +118,7 @@ def _joint(observed: Observed) -> NDArray[np.float64]:
 
 def _reading(trait: str, value: NDArray[np.int64]) -> NDArray[np.float64]:
     """P(observed value | true value) for a visible organ."""
-    true = getattr(species_traits(), trait)
+    true = species_traits()[trait]
     return np.where(value == true, 1 - MISREAD, MISREAD / (len(TRAITS[trait]) - 1))
 
 

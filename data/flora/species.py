@@ -5,7 +5,7 @@ first species of a genus is its type; each other one differs from it in exactly 
 colour, leaf pattern and fruit colour, which its epithet names. A family shares a petal form.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -25,32 +25,23 @@ TRAITS = {  # the values of each trait that a picture can show
 }
 
 
-@dataclass(frozen=True)
-class _Traits:
-    """The true traits of every species, as indices of `TRAITS`, int64 ``(species,)``."""
-
-    genus: NDArray[np.int64]  # index of GENERA
-    petal_form: NDArray[np.int64]
-    flower: NDArray[np.int64]
-    leaf_form: NDArray[np.int64]
-    leaf: NDArray[np.int64]
-    fruit: NDArray[np.int64]
-
-
 @cache
 def _table() -> Table:
     return read_table(Path(__file__).with_name("species.csv"))
 
 
 @cache
-def species_traits() -> _Traits:
-    """The traits of all species, in class order: genus by genus, the type species first."""
+def species_traits() -> Mapping[str, NDArray[np.int64]]:
+    """The number of the ``genus``, and the true traits as indices of `TRAITS`, ``(species,)`` each.
+
+    Species are in class order: genus by genus, the type species first.
+    """
     genera = [name.split()[0] for name in _table()["scientific_name"]]
     numbers = {genus: number for number, genus in enumerate(dict.fromkeys(genera))}
     traits = [[values.index(cell) for cell in _table()[name]] for name, values in TRAITS.items()]
     columns = np.array([[numbers[genus] for genus in genera], *traits], dtype=np.int64)
     columns.setflags(write=False)
-    return _Traits(*columns)
+    return dict(zip(("genus", *TRAITS), columns, strict=True))
 
 
 @cache

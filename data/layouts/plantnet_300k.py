@@ -31,6 +31,9 @@ METADATA_2: Final = "plantnet300K_metadata.csv"
 SPECIES_2: Final = "species_metadata.csv"
 _PLACE_2: Final = "Pl@ntNet-300K version 2 is at Zenodo, DOI 10.5281/zenodo.10419064"
 
+# Photos as in `_Tables`; of each species the name without and with authors, genus and family.
+_Rows = tuple[Mapping[str, tuple[str, str]], Mapping[str, Sequence[str]]]
+
 
 @dataclass(frozen=True)
 class _Tables:
@@ -91,10 +94,17 @@ def list_plantnet(path: Path, source: str) -> Listing | None:
 
 
 def _read_tables(root: Path, source: str) -> _Tables:
+    names = next((name for name in NAMES if (root / name).is_file()), NAMES[0])
+    files, place, read = (METADATA, names), PLACE, _read_1
     is_version_2 = (root / METADATA_2).is_file() or (root / SPECIES_2).is_file()
     if is_version_2 and not (root / METADATA).is_file():
-        return _read_2(root, source)
-    return _read_1(root, source)
+        files, place, read = (METADATA_2, SPECIES_2), _PLACE_2, _read_2
+    missing = [name for name in files if not (root / name).is_file()]
+    if missing:
+        (present,) = set(files) - set(missing)
+        raise DataError(f"{source} has {present} but no {missing[0]}; {place}")
+    photos, rows = read(*(root / name for name in files))
+    return _Tables(files, place, photos, _class_infos(rows))
 
 
 def _stem(name: str) -> str:
@@ -107,44 +117,32 @@ def _with_observations(records: Records, photos: Mapping[str, tuple[str, str]]) 
     return replace(records, observations=observations)
 
 
-def _read_1(root: Path, source: str) -> _Tables:
-    files = (METADATA, next((name for name in NAMES if (root / name).is_file()), NAMES[0]))
-    _demand(root, source, files, PLACE)
+def _read_1(photo_table: Path, name_table: Path) -> _Rows:
     photos = {}
-    for photo, entry in _read_object(root / METADATA).items():
+    for photo, entry in _read_object(photo_table).items():
         if isinstance(entry, dict):
             path = f"{entry.get('split')}/{entry.get('species_id')}/{photo}.jpg"
             observation = entry.get("obs_id")
             photos[photo] = (path, "" if observation is None else str(observation).strip())
     rows = {}
-    for class_id, text in _read_object(root / files[1]).items():
+    for class_id, text in _read_object(name_table).items():
         full = str(text).replace("_", " ").strip()
         rows[class_id] = (without_author(full), full, full.split(" ")[0], "")
-    return _Tables(files, PLACE, photos, _class_infos(rows))
+    return photos, rows
 
 
-def _read_2(root: Path, source: str) -> _Tables:
-    files = (METADATA_2, SPECIES_2)
-    _demand(root, source, files, _PLACE_2)
+def _read_2(photo_table: Path, name_table: Path) -> _Rows:
     columns = ("PN_hash", "species_id", "PN_observation_id", "split")
     photos = {
         _stem(photo): (f"{split}/{_folder(species)}/{photo}.jpg", observation.strip())
-        for photo, species, observation, split in _rows(root / METADATA_2, columns)
+        for photo, species, observation, split in _rows(photo_table, columns)
     }
     names = ("species_id", "species", "full_species", "genus", "family")
     rows = {
         _folder(species): tuple(map(str.strip, cells))
-        for species, *cells in _rows(root / SPECIES_2, names)
+        for species, *cells in _rows(name_table, names)
     }
-    return _Tables(files, _PLACE_2, photos, _class_infos(rows))
-
-
-def _demand(root: Path, source: str, tables: Iterable[str], place: str) -> None:
-    """Refuse a folder that has only one of its two tables."""
-    missing = [name for name in tables if not (root / name).is_file()]
-    if missing:
-        (present,) = set(tables) - set(missing)
-        raise DataError(f"{source} has {present} but no {missing[0]}; {place}")
+    return photos, rows
 
 
 def _folder(species_id: str) -> str:

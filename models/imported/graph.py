@@ -101,34 +101,32 @@ class Graph:
         """The node that computes each tensor."""
         return {name: node for node in self.model.graph.node for name in node.output}
 
+    def _producer(self, name: str) -> onnx.NodeProto | None:
+        """The last node that changes the numbers of a tensor; None for an input or a constant."""
+        node = self._producers.get(name)
+        while node is not None and node.op_type in _SAME_NUMBERS:
+            node = self._producers.get(node.input[0])
+        return node
+
     def logits_behind(self, output: str) -> tuple[str, str | None]:
         """The tensor whose softmax or sigmoid is the output, and the name of that function.
 
         If the output follows neither, the output itself and None.
         """
-        name = output
-        while (node := self._producers.get(name)) is not None:
-            if node.op_type in _LINKS and _over_classes(node):
-                return node.input[0], _LINKS[node.op_type]
-            if node.op_type not in _SAME_NUMBERS:
-                break
-            name = node.input[0]
-        return output, None
+        node = self._producer(output)
+        if node is None or node.op_type not in _LINKS or not _over_classes(node):
+            return output, None
+        return node.input[0], _LINKS[node.op_type]
 
     def features_behind(self, logits: str) -> str | None:
         """The input of the last linear layer before ``logits``; None without such a layer."""
-        name = logits
-        while (node := self._producers.get(name)) is not None:
-            if node.op_type in ("Gemm", "MatMul", "Conv"):
-                return node.input[0] if self._is_linear(node) else None
-            if node.op_type in _SAME_NUMBERS:
-                name = node.input[0]
-                continue
+        node = self._producer(logits)
+        while node is not None and node.op_type == "Add":  # the bias
             variable = [each for each in node.input if each in self._variable_tensors]
-            if node.op_type != "Add" or len(variable) != 1:
-                break
-            name = variable[0]  # skip the bias
-        return None
+            node = self._producer(variable[0]) if len(variable) == 1 else None
+        if node is None or node.op_type not in ("Gemm", "MatMul", "Conv"):
+            return None
+        return node.input[0] if self._is_linear(node) else None
 
     def _is_linear(self, node: onnx.NodeProto) -> bool:
         features, weights = node.input[0], node.input[1]

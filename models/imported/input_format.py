@@ -14,8 +14,8 @@ from florilege.models.images.decoding import Number, Positive
 from florilege.models.imported.graph import TYPES, Graph
 from florilege.models.json_file import first_fault
 
-Layout = Literal["nchw", "nhwc"]
-Type = Literal["float32", "float16", "uint8"]
+_Layout = Literal["nchw", "nhwc"]
+_Type = Literal["float32", "float16", "uint8"]
 
 
 class Description(BaseModel):
@@ -25,9 +25,9 @@ class Description(BaseModel):
         frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True
     )
 
-    layout: Layout | None = None
+    layout: _Layout | None = None
     """Order of the axes: channels before height and width, or after them."""
-    type: Type | None = None
+    type: _Type | None = None
     """Type of the numbers in the input."""
     channels: Literal["rgb", "bgr"] = "rgb"
     """Order of the colours."""
@@ -55,8 +55,8 @@ class InputFormat(Description):
     For ``uint8``, pixels are unchanged: the scale is 1, mean and std are 0 and 1.
     """
 
-    layout: Layout
-    type: Type
+    layout: _Layout
+    type: _Type
     size: int
     scale: Positive = 1.0
     mean: tuple[Number, Number, Number] = (0.0, 0.0, 0.0)
@@ -125,8 +125,8 @@ _EXAMPLES: Final[Mapping[str, str]] = {
     "std": '"std": [0.229, 0.224, 0.225]',
 }
 _SCALING: Final = {"scale", "mean", "std"}
-_AXIS: Final[Mapping[Layout, int]] = {"nchw": 1, "nhwc": 3}
-_SIDES: Final[Mapping[Layout, slice]] = {"nchw": slice(2, 4), "nhwc": slice(1, 3)}
+_AXIS: Final[Mapping[_Layout, int]] = {"nchw": 1, "nhwc": 3}
+_SIDES: Final[Mapping[_Layout, slice]] = {"nchw": slice(2, 4), "nhwc": slice(1, 3)}
 
 
 def infer_input_format(graph: Graph, description: Description) -> InputFormat:
@@ -169,7 +169,7 @@ def _type(graph: Graph, description: Description) -> str:
     return graph.type
 
 
-def _layout(graph: Graph, shape: list[int | None], description: Description) -> Layout | None:
+def _layout(graph: Graph, shape: list[int | None], description: Description) -> _Layout | None:
     """The layout in the file, or the only one that the shape allows; None if it allows both."""
     channels = {
         layout: shape[axis]
@@ -184,7 +184,7 @@ def _layout(graph: Graph, shape: list[int | None], description: Description) -> 
 
 
 def _size(
-    graph: Graph, shape: list[int | None], layout: Layout | None, description: Description
+    graph: Graph, shape: list[int | None], layout: _Layout | None, description: Description
 ) -> int | None:
     sizes = {side for side in (shape[_SIDES[layout]] if layout else ()) if side is not None}
     if len(sizes) > 1:

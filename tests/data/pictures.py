@@ -14,6 +14,15 @@ def png(seed: int, side: int = 8) -> bytes:
     return encode_png(picture)
 
 
+def write_manifest(root: Path, text: str, files: int) -> Path:
+    """A manifest beside the different pictures ``0.png``, ``1.png`` and so on."""
+    for index in range(files):
+        (root / f"{index}.png").write_bytes(png(index))
+    path = root / "manifest.csv"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
 def write_folder(root: Path, counts: Mapping[str, Mapping[str, int]]) -> Path:
     """An ImageFolder with this many different pictures by split and class."""
     seed = 0

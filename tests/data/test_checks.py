@@ -8,7 +8,7 @@ from PIL import Image
 from florilege.data.checks import Finding, Report, check
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError
-from tests.data.pictures import png, write_folder
+from tests.data.pictures import png, write_folder, write_manifest
 
 
 def _kinds(findings: object) -> dict[str, list[str]]:
@@ -86,18 +86,13 @@ def test_copies_across_splits_are_an_error_and_copies_and_stray_files_warnings(
 
 def test_observations_across_splits_are_an_error(tmp_path: Path) -> None:
     rows = ["0.png,a,train,x", "1.png,b,train,y", "2.png,a,val,x", "3.png,b,val,z", "4.png,b,val,z"]
-    for index in range(5):
-        (tmp_path / f"{index}.png").write_bytes(png(index))
-    path = tmp_path / "m.csv"
-    path.write_text("path,class_id,split,observation_id\n" + "\n".join(rows))
+    path = write_manifest(tmp_path, "\n".join(["path,class_id,split,observation_id", *rows]), 5)
     assert _kinds(_check(path).errors) == {"observation_across_splits": ["x: train, val"]}
 
 
 def test_missing_files_of_a_manifest_are_listed_like_unreadable_ones(tmp_path: Path) -> None:
-    (tmp_path / "0.png").write_bytes(png(0))
-    (tmp_path / "1.png").write_bytes(png(1))
-    path = tmp_path / "m.csv"
-    path.write_text("path,class_id,split\n0.png,a,train\n1.png,b,train\nno.png,a,train\n")
+    text = "path,class_id,split\n0.png,a,train\n1.png,b,train\nno.png,a,train\n"
+    path = write_manifest(tmp_path, text, 2)
     errors = _kinds(_check(path).errors)
     assert errors == {"unreadable_file": ["no.png: No such file or directory"]}
 

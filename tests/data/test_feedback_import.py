@@ -20,29 +20,22 @@ from florilege.feedback_store import FILE, NOT_AN_ORGANISM, NOT_LISTED, Feedback
 from tests.data.pictures import png, write_folder
 
 RUNNER = CliRunner()
-
-
 R1, R2, R3, R4 = (character * 32 for character in "1234")
 
 
-def write_store(store: Path, *words: dict[str, Any]) -> Path:
-    """A feedback store with rows in the given order."""
+def write_store(store: Path, *words: tuple[Any, ...]) -> Path:
+    """A feedback store with rows in the given order: answer, class, and numbers of its photos."""
     store.mkdir(parents=True, exist_ok=True)
     with closing(FeedbackStore(store, max_bytes=2**30)) as database:
-        for word in words:
-            pictures = [png(number) for number in word["pictures"]]
-            answer = {"id": word["answer_id"], "key": "", "members": "[]"}
-            more = {"key": "", "time": "", "consent": bool(pictures), "photos": len(pictures)}
-            options = {name: word[name] for name in ("answer_id", "class_id", "licence")}
-            new = not database.count_photos(word["answer_id"])
-            database.add(answer, {**options, **more}, pictures if new else [])
+        for answer_id, class_id, *numbers in words:
+            pictures = [png(number) for number in numbers]
+            row = {"answer_id": answer_id, "class_id": class_id, "key": "", "time": ""}
+            licence = "CC-BY-4.0" if pictures else None
+            row |= {"licence": licence, "consent": bool(pictures), "photos": len(pictures)}
+            new = not database.count_photos(answer_id)
+            answer = {"id": answer_id, "key": "", "members": "[]"}
+            database.add(answer, row, pictures if new else [])
     return store
-
-
-def word(answer_id: str, class_id: str, *pictures: int) -> dict[str, Any]:
-    licence = "CC-BY-4.0" if pictures else None
-    named = {"answer_id": answer_id, "class_id": class_id, "licence": licence}
-    return {**named, "pictures": pictures}
 
 
 def read(path: Path) -> list[tuple[str, ...]]:
@@ -53,7 +46,7 @@ def read(path: Path) -> list[tuple[str, ...]]:
 def test_each_photo_is_a_row_for_train_and_those_of_an_answer_one_observation(
     tmp_path: Path,
 ) -> None:
-    store = write_store(tmp_path / "kept", word(R1, "a", 1, 2), word(R2, "b", 3))
+    store = write_store(tmp_path / "kept", (R1, "a", 1, 2), (R2, "b", 3))
     out = tmp_path / "lists" / "m.csv"
     result = RUNNER.invoke(app, ["import-feedback", str(store), "--out", str(out)])
     assert (result.exit_code, result.stdout) == (0, f"{out}: 3 photos of 2 answers\n")
@@ -70,13 +63,13 @@ def test_each_photo_is_a_row_for_train_and_those_of_an_answer_one_observation(
 def test_the_last_word_on_an_answer_counts(tmp_path: Path) -> None:
     store = write_store(
         tmp_path / "kept",
-        word(R1, "a", 1),
-        word(R2, "a", 2),
-        word(R3, "a", 3),
-        word(R1, "b", 1),
-        word(R2, NOT_LISTED, 2),
-        word(R3, "a"),  # consent withdrawn
-        word(R4, NOT_AN_ORGANISM, 4),
+        (R1, "a", 1),
+        (R2, "a", 2),
+        (R3, "a", 3),
+        (R1, "b", 1),
+        (R2, NOT_LISTED, 2),
+        (R3, "a"),  # consent withdrawn
+        (R4, NOT_AN_ORGANISM, 4),
     )
     result = import_feedback(store, tmp_path / "m.csv")
     assert (result.table["observation_id"], result.table["class_id"]) == ([R1], ["b"])
@@ -85,7 +78,7 @@ def test_the_last_word_on_an_answer_counts(tmp_path: Path) -> None:
 
 
 def test_what_was_left_out_is_counted_for_machines_too(tmp_path: Path) -> None:
-    store = write_store(tmp_path / "kept", word(R1, "a", 1), word(R2, NOT_LISTED, 2))
+    store = write_store(tmp_path / "kept", (R1, "a", 1), (R2, NOT_LISTED, 2))
     out = tmp_path / "m.csv"
     result = RUNNER.invoke(app, ["import-feedback", str(store), "--out", str(out), "--json"])
     assert json.loads(result.stdout) == {
@@ -99,7 +92,7 @@ def test_what_was_left_out_is_counted_for_machines_too(tmp_path: Path) -> None:
 
 def test_beside_other_data_one_manifest_holds_all_and_no_class_they_lack(tmp_path: Path) -> None:
     photos = write_folder(tmp_path / "photos", {"train": {"a": 2, "b": 1}, "val": {"a": 1}})
-    store = write_store(tmp_path / "kept", word(R1, "b", 1), word(R2, "c", 2))
+    store = write_store(tmp_path / "kept", (R1, "b", 1), (R2, "c", 2))
     out = tmp_path / "m.csv"
     arguments = ["import-feedback", str(store), "--with", str(photos), "--out", str(out)]
     result = RUNNER.invoke(app, arguments)
@@ -123,14 +116,14 @@ def test_importing_again_replaces_what_was_imported_and_deletes_what_was_taken_b
 ) -> None:
     write_folder(tmp_path / "photos", {"train": {"a": 2, "b": 1}, "val": {"a": 1}})
     out, other = tmp_path / "m.csv", tmp_path / "other.csv"
-    store = write_store(tmp_path / "kept", word(R1, "b", 1), word(R2, "a", 2))
+    store = write_store(tmp_path / "kept", (R1, "b", 1), (R2, "a", 2))
     arguments = ["import-feedback", str(store), "--out", str(out), "--with"]
     assert RUNNER.invoke(app, [*arguments, str(tmp_path / "photos")]).exit_code == 0
     once = read(out)
     assert RUNNER.invoke(app, [*arguments, str(out)]).exit_code == 0
     assert read(out) == once
     (tmp_path / "m-feedback/mine.jpg").write_bytes(png(9))
-    write_store(store, word(R1, "a", 1), word(R2, "a"))
+    write_store(store, (R1, "a", 1), (R2, "a"))
     arguments[3] = str(other)  # another manifest holds no photo twice either
     for into in (out, other):
         arguments[3] = str(into)
@@ -156,7 +149,7 @@ def test_importing_again_replaces_what_was_imported_and_deletes_what_was_taken_b
 def test_a_store_that_no_server_wrote_is_refused_and_nothing_is_written(
     tmp_path: Path, spoil: str
 ) -> None:
-    store = write_store(tmp_path / "deep" / "kept", word(R1, "a", 1))
+    store = write_store(tmp_path / "deep" / "kept", (R1, "a", 1))
     with closing(sqlite3.connect(store / FILE)) as database:
         database.executescript(spoil)
     before = sorted(tmp_path.rglob("*"))
@@ -168,7 +161,7 @@ def test_a_store_that_no_server_wrote_is_refused_and_nothing_is_written(
 
 
 def test_a_database_of_something_else_or_behind_a_link_is_refused(tmp_path: Path) -> None:
-    store = write_store(tmp_path / "kept", word(R1, "a", 1))
+    store = write_store(tmp_path / "kept", (R1, "a", 1))
     linked = tmp_path / "linked"
     linked.mkdir()
     (linked / FILE).symlink_to(store / FILE)
@@ -180,7 +173,7 @@ def test_a_database_of_something_else_or_behind_a_link_is_refused(tmp_path: Path
 
 
 def test_what_a_killed_server_left_is_undone_when_it_is_read(tmp_path: Path) -> None:
-    store = write_store(tmp_path / "kept", word(R1, "a", 1))
+    store = write_store(tmp_path / "kept", (R1, "a", 1))
     code = f"""if True:
         import os, sqlite3
         db = sqlite3.connect({str(store / FILE)!r})
@@ -197,7 +190,7 @@ def test_what_a_killed_server_left_is_undone_when_it_is_read(tmp_path: Path) -> 
 def test_columns_of_the_other_data_stay_and_are_empty_for_feedback(tmp_path: Path) -> None:
     (tmp_path / "x.png").write_bytes(png(1))
     (tmp_path / "old.csv").write_text("path,class_id,split,genus\nx.png,a,training,Rosa\n")
-    store = write_store(tmp_path / "kept", word(R1, "a", 1))
+    store = write_store(tmp_path / "kept", (R1, "a", 1))
     result = import_feedback(store, tmp_path / "m.csv", str(tmp_path / "old.csv"))
     assert result.table == {
         "path": ["x.png", f"m-feedback/{R1}-1.jpg"],
@@ -215,12 +208,12 @@ def test_a_store_without_anything_to_train_on_is_refused_and_nothing_is_written(
     out = tmp_path / "m.csv"
     with pytest.raises(DataError, match="serve --feedback-store"):
         import_feedback(tmp_path, out)
-    store = write_store(tmp_path / "kept", word(R1, "a"), word(R2, NOT_LISTED))
+    store = write_store(tmp_path / "kept", (R1, "a"), (R2, NOT_LISTED))
     with pytest.raises(DataError, match=r"1 without photos, 1 without a class|1 without a class"):
         import_feedback(store, out)
     bare = tmp_path / "bare.csv"
     bare.write_text("path,class_id,split\nx.png,a,train\ny.png,a,\n")
-    good = write_store(tmp_path / "good", word(R1, "a", 1))
+    good = write_store(tmp_path / "good", (R1, "a", 1))
     with pytest.raises(DataError, match="1 pictures without a split"):
         import_feedback(good, out, str(bare))
     bare.write_text("path,class_id\nx.png,a\ny.png,a\n")

@@ -19,11 +19,6 @@ def test_a_class_of_val_that_train_lacks_is_refused(tmp_path: Path) -> None:
     assert open_dataset(str(root), splits=["val"]).classes.ids == ("a", "b", "c", "q")
 
 
-def test_a_class_that_val_lacks_is_no_obstacle(tmp_path: Path) -> None:
-    root = write_folder(tmp_path, {"train": {"a": 1, "b": 1}, "val": {"a": 1}})
-    assert open_dataset(str(root)).split("val").labels.tolist() == [0]
-
-
 @pytest.mark.parametrize(
     ("classes", "message"),
     [({"a": 2}, r"has 1 class \('a'\)"), ({}, r"has 0 classes \(none\)")],
@@ -48,20 +43,12 @@ def test_an_empty_or_missing_split_is_refused_by_name(tmp_path: Path) -> None:
         open_dataset(str(root), splits=["test"])
 
 
-def test_a_given_class_table_rules_the_labels(tmp_path: Path) -> None:
-    root = write_folder(tmp_path, {"val": {"a": 1, "b": 2}})
+def test_a_given_class_table_rules_the_labels_and_must_have_every_class(tmp_path: Path) -> None:
+    root = write_folder(tmp_path, {"val": {"a": 1, "b": 2}, "test": {"b": 2}})
     dataset = open_dataset(str(root), splits=["val"], classes=_table("z", "b", "a"))
     assert dataset.split("val").labels.tolist() == [2, 1, 1]
     assert dataset.classes.ids == ("z", "b", "a")
-
-
-def test_a_class_the_given_table_lacks_is_named(tmp_path: Path) -> None:
-    root = write_folder(tmp_path, {"val": {"a": 1, "b": 2}})
+    one_class = open_dataset(str(root), splits=["test"], classes=_table("a", "b"))
+    assert one_class.split("test").labels.tolist() == [1, 1]
     with pytest.raises(DataError, match=r"1 class id of val missing from the model's .*: 'b'"):
         open_dataset(str(root), splits=["val"], classes=_table("a", "z"))
-
-
-def test_one_class_is_enough_for_evaluating_a_given_table(tmp_path: Path) -> None:
-    root = write_folder(tmp_path, {"test": {"b": 2}})
-    dataset = open_dataset(str(root), splits=["test"], classes=_table("a", "b"))
-    assert dataset.split("test").labels.tolist() == [1, 1]

@@ -7,32 +7,24 @@ from florilege.errors import DataError
 from tests.data.pictures import write_folder
 
 
-def test_what_does_not_exist_is_refused_with_what_is_accepted(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="manifest"):
-        open_dataset(str(tmp_path / "nowhere"))
-
-
-def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "data.xlsx"
-    path.write_bytes(b"x")
-    with pytest.raises(DataError, match="neither"):
-        open_dataset(str(path))
-
-
-def test_a_folder_without_splits_is_pointed_to_the_split_command(tmp_path: Path) -> None:
-    write_folder(tmp_path, {"": {"a": 1, "b": 1}})
-    with pytest.raises(DataError, match="florilege data split"):
-        open_dataset(str(tmp_path))
-
-
-def test_an_empty_name_is_not_the_current_folder() -> None:
-    with pytest.raises(DataError, match="source"):
-        open_dataset("")
-
-
-def test_a_path_that_cannot_be_looked_at_is_refused() -> None:
-    with pytest.raises(DataError, match="read"):
-        open_dataset("x" * 5000)
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("nowhere", "no such file or folder: nowhere; --data takes .* manifest"),
+        ("data.xlsx", "neither"),
+        ("classes", "florilege data split"),
+        ("", "source"),  # not the current folder
+        ("x" * 5000, "cannot be read"),
+    ],
+)
+def test_what_is_no_data_set_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data.xlsx").write_bytes(b"x")
+    write_folder(tmp_path / "classes", {"": {"a": 1, "b": 1}})
+    with pytest.raises(DataError, match=message):
+        open_dataset(source)
 
 
 def test_a_folder_called_flora_is_reached_by_its_path(

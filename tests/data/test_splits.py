@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from florilege.data.hash_random import shuffled
+from florilege.data.layouts.plantnet_300k import METADATA, NAMES
 from florilege.data.sources import list_source, open_dataset
 from florilege.data.splits import _keep_groups_together, draw_splits, mend_source, split_source
 from florilege.errors import DataError
 from florilege.tables import write_table
-from tests.data.pictures import png, write_folder
+from tests.data.pictures import write_folder, write_manifest
 
 pairs = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 12)), min_size=1, max_size=60)
 
@@ -112,11 +113,8 @@ def test_class_folders_become_a_manifest_that_opens(tmp_path: Path) -> None:
     assert len(rows) == 16
     assert rows[0]["path"] == "../photos/a/000.png"
     dataset = open_dataset(str(tmp_path / "out/m.csv"))
-    assert {name: len(split) for name, split in dataset.splits.items()} == {
-        "train": 8,
-        "val": 4,
-        "test": 4,
-    }
+    sizes = {name: len(split) for name, split in dataset.splits.items()}
+    assert sizes == {"train": 8, "val": 4, "test": 4}
 
 
 def test_a_split_folder_is_drawn_anew(tmp_path: Path) -> None:
@@ -127,11 +125,9 @@ def test_a_split_folder_is_drawn_anew(tmp_path: Path) -> None:
 
 
 def test_a_manifest_keeps_its_other_columns_and_its_observations_together(tmp_path: Path) -> None:
-    for index in range(12):
-        (tmp_path / f"{index}.png").write_bytes(png(index))
     lines = [f"{index}.png,{'ab'[index // 6]},o{index // 3},CC{index}\n" for index in range(12)]
-    source = tmp_path / "in.csv"
-    source.write_text("path,class_id,observation_id,licence\n" + "".join(lines))
+    text = "path,class_id,observation_id,licence\n" + "".join(lines)
+    source = write_manifest(tmp_path, text, 12)
     (tmp_path / "deep").mkdir()
     rows = _split(source, tmp_path / "deep/m.csv")
     assert [row["licence"] for row in rows] == [f"CC{index}" for index in range(12)]
@@ -140,13 +136,14 @@ def test_a_manifest_keeps_its_other_columns_and_its_observations_together(tmp_pa
 
 
 def test_what_is_not_made_of_files_cannot_be_listed(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no picture files"):
-        split_source("flora:train=5,val=5,test=5", tmp_path / "m.csv", val=0.1, test=0.1, seed=0)
-    with pytest.raises(DataError, match="no such file"):
-        split_source(str(tmp_path / "no"), tmp_path / "m.csv", val=0.1, test=0.1, seed=0)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="folder"):
-        split_source(str(tmp_path / "empty"), tmp_path / "m.csv", val=0.1, test=0.1, seed=0)
+    for source, message in (
+        ("flora:train=5,val=5,test=5", "no picture files"),
+        (str(tmp_path / "no"), "no such file"),
+        (str(tmp_path / "empty"), "folder"),
+    ):
+        with pytest.raises(DataError, match=message):
+            split_source(source, tmp_path / "m.csv", val=0.1, test=0.1, seed=0)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["train", "val", "test"]), st.integers(0, 9))))
@@ -162,18 +159,12 @@ def test_mending_moves_only_groups_in_several_splits(rows: list[tuple[str, int]]
 
 def test_a_mended_manifest_opens_with_everything_else_as_it_was(tmp_path: Path) -> None:
     write_folder(tmp_path / "photos/images", {"train": {"7": 2, "9": 1}, "val": {"7": 1, "9": 1}})
-    (tmp_path / "photos/images/val/7/000.png").rename(tmp_path / "photos/images/val/7/b.png")
-    (tmp_path / "photos/images/val/9/000.png").rename(tmp_path / "photos/images/val/9/c.png")
-    tables = {
-        "plantnet300K_metadata.json": {
-            "001": {"obs_id": 1},
-            "b": {"obs_id": 1},
-            "c": {"obs_id": 2},
-        },
-        "plantnet300K_species_id_2_name.json": {"7": "Rosa alba L.", "9": "Acer rubrum L."},
-    }
-    for name, content in tables.items():
-        (tmp_path / "photos" / name).write_text(json.dumps(content))
+    val = tmp_path / "photos/images/val"
+    (val / "7/000.png").rename(val / "7/b.png")
+    (val / "9/000.png").rename(val / "9/c.png")
+    observations = {name: {"obs_id": plant} for name, plant in (("001", 1), ("b", 1), ("c", 2))}
+    (tmp_path / "photos" / METADATA).write_text(json.dumps(observations))
+    (tmp_path / "photos" / NAMES[0]).write_text('{"7": "Rosa alba L.", "9": "Acer rubrum L."}')
     (tmp_path / "photos/classes.csv").write_text(
         "class_id,gbif,common_name_en,group\n7,3,white rose|rose,A\n9,,,A\n"
     )
@@ -182,13 +173,11 @@ def test_a_mended_manifest_opens_with_everything_else_as_it_was(tmp_path: Path) 
     before, after = open_dataset(str(tmp_path / "photos")), open_dataset(str(out))
     assert {name: len(split) for name, split in after.splits.items()} == {"train": 4, "val": 1}
     assert after.split("val").observations == ["2"]
-    assert [
-        (each.id, each.scientific_name, each.genus, each.gbif, each.common_names)
-        for each in after.classes
-    ] == [
-        (each.id, each.scientific_name, each.genus, each.gbif, each.common_names)
-        for each in before.classes
-    ]
+    old, new = (
+        [(each.id, each.scientific_name, each.genus, each.gbif, each.common_names) for each in data]
+        for data in (before.classes, after.classes)
+    )
+    assert old == new
     assert list_source(str(out)).groups == {"7": ["A"], "9": ["A"]}
     again = tmp_path / "again.csv"
     write_table(again, mend_source(str(out), again))

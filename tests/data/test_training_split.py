@@ -31,6 +31,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def manifest(folder: Path) -> Path:
+    return manifest_of(folder)
+
+
+def manifest_of(folder: Path) -> Path:
+    """A manifest of all pictures of a folder, whose classes are one group."""
     path = folder / "photos.csv"
     files = sorted(folder.rglob("*.png"))
     lines = [
@@ -173,13 +178,8 @@ def test_the_same_share_of_each_class_is_kept_and_at_least_one(fraction: float) 
 
 def test_a_number_of_each_class_is_kept_after_its_share_and_before_the_tail() -> None:
     counts = {"a": 100, "b": 40, "c": 6}
-    few = sizes(counts, per_class=10)
-    assert few == {"a": 10, "b": 10, "c": 6}
-    assert sizes(counts, fraction=0.5, per_class=25) == {
-        "a": 25,
-        "b": 20,
-        "c": 3,
-    }
+    assert sizes(counts, per_class=10) == {"a": 10, "b": 10, "c": 6}
+    assert sizes(counts, fraction=0.5, per_class=25) == {"a": 25, "b": 20, "c": 3}
     tail = sizes(dict.fromkeys(CLASSES, 500), per_class=100, imbalance=10)
     assert (max(tail.values()), min(tail.values())) == (100, 10)
     rows = sample(per_class=7)
@@ -222,12 +222,9 @@ def test_a_class_with_fewer_pictures_than_its_place_allows_keeps_them_all() -> N
     assert sizes({}, imbalance=100) == {}
 
 
-def test_the_rarest_class_keeps_one_picture_whatever_the_tail() -> None:
+def test_the_tail_begins_at_what_the_share_leaves_and_ends_with_one_picture() -> None:
     few = sizes(dict.fromkeys(CLASSES, 10), fraction=0.5, imbalance=1000)
     assert (max(few.values()), min(few.values())) == (5, 1)
-
-
-def test_the_tail_begins_at_what_the_share_leaves() -> None:
     both = sizes(dict.fromkeys("abc", 100), fraction=0.5, imbalance=25)
     assert sorted(both.values()) == [2, 10, 50]
 
@@ -284,13 +281,7 @@ def test_test_photos_are_found_where_there_are_no_others(tmp_path: Path) -> None
 
 def test_only_the_photos_that_wanted_splits_come_from_must_be_there(tmp_path: Path) -> None:
     write_folder(tmp_path, HELD)
-    lines = [
-        f"{file.relative_to(tmp_path)},{file.parent.name},{file.parts[-3]}"
-        for file in sorted(tmp_path.rglob("*.png"))
-    ]
-    manifest = tmp_path / "m.csv"
-    manifest.write_text("\n".join(["path,class_id,split", *lines]))
-    source = f"{manifest}:hold_out=5"
+    source = f"{manifest_of(tmp_path)}:hold_out=5"
     (tmp_path / "train/a/000.png").unlink()
     assert len(open_dataset(source, splits=["test"]).split("test")) == 6
     with pytest.raises(DataError, match="missing"):

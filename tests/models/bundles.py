@@ -35,8 +35,6 @@ def network(
     Args:
         heads: Factor by output name.
         classes: Outputs of each head; class ``i`` has sign + for even ``i``.
-        side: Of the input picture.
-        input_name: What the input is called.
         features: Name of one more output, the mean of each row of the picture; none where None.
         feature_factor: What these are multiplied with.
     """

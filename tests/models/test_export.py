@@ -17,8 +17,6 @@ from florilege.models.heads import HEADS, CosineHead
 from florilege.models.images import Preprocess
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
-
-
 PREPROCESS = Preprocess(image_size=24, mean=MEAN, std=STD)
 
 
@@ -103,24 +101,12 @@ def test_no_source_path_and_no_note_of_the_exporter_is_left(
 
 def test_the_figures_of_the_comparison_are_returned() -> None:
     _, figures = export_onnx(_network("linear"), PREPROCESS)
-    assert set(figures) == {
-        "max_difference",
-        "max_logit",
-        "tolerance",
-        "max_feature_difference",
-        "feature_tolerance",
-        "pictures",
-    }
+    features = {"max_feature_difference", "feature_tolerance"}
+    assert set(figures) == {"max_difference", "max_logit", "tolerance", "pictures"} | features
     assert 0 <= figures["max_feature_difference"] <= figures["feature_tolerance"] < 0.01
     assert figures["pictures"] == 8
     assert 0 <= figures["max_difference"] <= figures["tolerance"]
     assert figures["tolerance"] == pytest.approx(1e-4 + 1e-4 * figures["max_logit"])
-
-
-def test_a_graph_that_differs_from_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export, "ABSOLUTE_TOLERANCE", -1.0)
-    with pytest.raises(BundleError, match="differs"):
-        export_onnx(_network("linear"), PREPROCESS)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +150,7 @@ def test_a_graph_as_near_to_torch_as_torch_is_to_exact_numbers_is_taken(
     assert 5e-9 < figures["max_difference"] <= figures["tolerance"] < 1e-6
     assert 5e-9 < figures["max_feature_difference"] <= figures["feature_tolerance"] < 1e-6
     monkeypatch.setattr(export, "ABSOLUTE_TOLERANCE", 5e-11)  # beyond a hundred times that
-    with pytest.raises(BundleError, match="nothing"):
+    with pytest.raises(BundleError, match=r"differs from torch by .*; nothing was written"):
         export_onnx(_network("linear"), PREPROCESS)
 
 

@@ -79,12 +79,7 @@ def test_a_class_is_in_range_where_it_was_recorded_at_that_season() -> None:
     occurrences = table()
     assert occurrences.in_range(Place("south")) == [True, True, True, None]
     assert occurrences.in_range(Place("south", 7)) == [True, False, True, None]
-    assert occurrences.in_range(Place("south", 12)) == [
-        False,
-        True,
-        True,
-        None,
-    ]
+    assert occurrences.in_range(Place("south", 12)) == [False, True, True, None]
     assert occurrences.in_range(Place("nowhere", 7)) == [None] * CLASSES
 
 

@@ -59,38 +59,41 @@ def test_a_picture_gets_the_same_outputs_alone_and_among_others(bundle: Bundle) 
             assert values.tolist() == together[head][row : row + 1].tolist()
 
 
+def run_with_session(bundle: Bundle, code: str, **environment: str) -> None:
+    """Run code in a process that has opened the bundle."""
+    opened = f"""
+from florilege.models.bundle import open_bundle
+from florilege.models.runtime import Runtime
+from florilege.models.session import Session
+session = Session(open_bundle({str(bundle.path)!r}), runtime=Runtime("openvino", "float32"))
+"""
+    command = [sys.executable, "-c", opened + code]
+    subprocess.run(command, check=True, timeout=60, env=os.environ | environment)
+
+
 def test_threads_that_run_it_first_at_once_all_get_an_answer(bundle: Bundle) -> None:
     """Two threads that create the first tensors of a process would deadlock."""
     code = f"""
 from concurrent.futures import ThreadPoolExecutor
 import numpy as np
-from florilege.models.bundle import open_bundle
-from florilege.models.runtime import Runtime
-from florilege.models.session import Session
-session = Session(open_bundle({str(bundle.path)!r}), runtime=Runtime("openvino", "float32"))
 picture = np.zeros((1, {SIDE}, {SIDE}, 3), np.uint8)
 with ThreadPoolExecutor(8) as pool:
     rows = list(pool.map(lambda _: session.logits(picture)["sccp"].tolist(), range(200)))
 assert all(row == rows[0] for row in rows)
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    run_with_session(bundle, code)
 
 
 def test_opening_one_reports_nothing_and_leaves_nothing_in_the_home_folder(
     bundle: Bundle, tmp_path: Path
 ) -> None:
-    code = f"""
+    code = """
 import sys
-from florilege.models.bundle import open_bundle
-from florilege.models.runtime import Runtime
-from florilege.models.session import Session
-Session(open_bundle({str(bundle.path)!r}), runtime=Runtime("openvino", "float32"))
 assert not [name for name in sys.modules if name.startswith("openvino_telemetry.")]
 """
     home = tmp_path / "home"
     home.mkdir()
-    command = [sys.executable, "-c", code]
-    subprocess.run(command, check=True, timeout=60, env={**os.environ, "HOME": str(home)})
+    run_with_session(bundle, code, HOME=str(home))
     assert not list(home.iterdir())
 
 

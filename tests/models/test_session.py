@@ -30,7 +30,9 @@ def pictures(*levels: int) -> npt.NDArray[np.uint8]:
 
 
 def test_logits_are_those_of_the_graph(bundle: Bundle) -> None:
-    logits = Session(bundle, device="cpu").logits(pictures(10, 200))
+    session = Session(bundle, device="cpu")
+    assert session.provider == "CPUExecutionProvider"
+    logits = session.logits(pictures(10, 200))
     assert list(logits) == ["linear"]
     assert logits["linear"].dtype == np.float32
     assert logits["linear"].tolist() == [[20.0, -20.0], [400.0, -400.0]]
@@ -44,12 +46,6 @@ def test_each_head_gets_its_own_output(tmp_path: Path) -> None:
     assert dict(session.heads) == TWO_HEADS
     assert logits["multi_label"].tolist() == [[-30.0, 30.0]]
     assert logits["sccp"].tolist() == [[10.0, -10.0]]
-
-
-def test_a_picture_gets_the_same_logits_alone_and_in_a_batch(bundle: Bundle) -> None:
-    session = Session(bundle, device="cpu")
-    together = session.logits(pictures(1, 2, 3))["linear"]
-    assert np.array_equal(together[1:2], session.logits(pictures(2))["linear"])
 
 
 def test_pictures_need_not_lie_contiguously(bundle: Bundle) -> None:
@@ -90,12 +86,9 @@ def test_other_arrays_are_refused(bundle: Bundle, images: Any, message: str) -> 
         Session(bundle, device="cpu").logits(images)
 
 
-def test_an_unknown_device_is_refused(bundle: Bundle) -> None:
+def test_an_unknown_device_and_no_thread_are_refused(bundle: Bundle) -> None:
     with pytest.raises(ValueError, match="device"):
         Session(bundle, device="tpu")
-
-
-def test_no_thread_is_refused(bundle: Bundle) -> None:
     with pytest.raises(ValueError, match="threads must be at least 1"):
         Session(bundle, threads=0)
 
@@ -206,23 +199,15 @@ def test_one_thread_and_no_spinning_are_asked_for(
     assert requests[0].enable_cpu_mem_arena
 
 
-def test_the_provider_in_use_is_told(bundle: Bundle) -> None:
-    session = Session(bundle, device="cpu")
-    assert session.provider == "CPUExecutionProvider"
-
-
 def fake_runtime(*available: str) -> Any:
     return SimpleNamespace(
         get_available_providers=lambda: list(available), preload_dlls=lambda: None
     )
 
 
-def test_cuda_with_the_cpu_wheel_names_the_extra() -> None:
+def test_auto_takes_what_the_wheel_offers_and_cuda_names_the_extra_of_its_own() -> None:
     with pytest.raises(UsageError, match="install"):
         _wanted_providers(fake_runtime(runtime.CPU), "cuda")
-
-
-def test_auto_takes_what_the_wheel_offers() -> None:
     both = fake_runtime(runtime.CUDA, runtime.CPU)
     assert _wanted_providers(both, "auto") == [runtime.CUDA, runtime.CPU]
     assert _wanted_providers(both, "cpu") == [runtime.CPU]

@@ -11,15 +11,7 @@ from PIL import Image
 from florilege.errors import BundleError, DataError
 from florilege.models.classes import ClassInfo, ClassTable, Thumbnail
 from florilege.models.thumbnails import SIDE, pack, read_thumbnails, unpack
-from tests.models.pictures import (
-    KINDS,
-    encode,
-    exif_with_orientation,
-    noise,
-    scene,
-    stored_for,
-    thumbnail,
-)
+from tests.models.pictures import KINDS, encode, scene, stored_for, thumbnail
 
 CLASSES = ClassTable(
     tuple(
@@ -59,42 +51,40 @@ def test_it_shows_what_the_picture_shows_whatever_its_type(kind: str) -> None:
     assert np.abs(pixels - expected).mean() < 4
 
 
-def test_it_stands_upright() -> None:
-    stored = encode(stored_for(scene(400, 300), 6), "jpeg", exif=exif_with_orientation(6))
-    pixels = np.asarray(opened(thumbnail(stored)), dtype=float)
-    assert np.abs(pixels - np.asarray(scene(SIDE, SIDE * 3 // 4), dtype=float)).mean() < 4
-
-
-def test_nothing_but_pixels_is_kept() -> None:
+def test_it_stands_upright_and_nothing_but_pixels_is_kept() -> None:
     exif = Image.Exif()
-    exif[0x8825] = {1: "N", 2: (48.0, 51.0, 30.0)}  # GPS
+    exif[0x0112], exif[0x8825] = 6, {1: "N", 2: (48.0, 51.0, 30.0)}  # orientation, GPS
     metadata = {"exif": exif.tobytes(), "comment": b"where I live", "icc_profile": b"profile" * 30}
-    stored = encode(scene(400, 300), "jpeg", **metadata)
+    stored = encode(stored_for(scene(400, 300), 6), "jpeg", **metadata)
     assert all(word in stored for word in (b"Exif", b"where I live", b"profile"))
     content = thumbnail(stored)
     assert not [word for word in (b"Exif", b"where I live", b"profile") if word in content]
     assert set(opened(content).info) <= {"jfif", "jfif_version", "jfif_unit", "jfif_density"}
-
-
-def test_what_is_no_picture_is_refused() -> None:
-    with pytest.raises(DataError, match="picture"):
-        thumbnail(b"no picture")
-    with pytest.raises(DataError, match="damaged"):
-        thumbnail(encode(noise(40, 40), "jpeg")[:-300])
+    pixels = np.asarray(opened(content), dtype=float)
+    assert np.abs(pixels - np.asarray(scene(SIDE, SIDE * 3 // 4), dtype=float)).mean() < 4
 
 
 def test_every_file_that_cannot_be_used_is_listed(tmp_path: Path) -> None:
     (tmp_path / "good.png").write_bytes(encode(scene(9, 9), "png"))
     (tmp_path / "text.jpg").write_text("no picture")
-    names = {"a": "good.png", "b": "text.jpg", "c": "gone.jpg", "d": ".", "e": "nu\0l"}
+    (tmp_path / "cut.jpg").write_bytes(encode(scene(40, 40), "jpeg")[:-30])
+    names = {
+        "a": "good.png",
+        "b": "text.jpg",
+        "c": "gone.jpg",
+        "d": ".",
+        "e": "nu\0l",
+        "f": "cut.jpg",
+    }
     files = {name: tmp_path / path for name, path in names.items()}
     with pytest.raises(DataError) as caught:
         read_thumbnails("classes.csv", files)
     headline, *faults = str(caught.value).splitlines()
-    assert headline.startswith("classes.csv: 4 of 5 thumbnails cannot be used;")
-    assert [fault.split(":")[0].strip() for fault in faults] == ["b", "c", "d", "e"]
+    assert headline.startswith("classes.csv: 5 of 6 thumbnails cannot be used;")
+    assert [fault.split(":")[0].strip() for fault in faults] == ["b", "c", "d", "e", "f"]
     assert "not a picture" in faults[0]
     assert faults[1].endswith("gone.jpg: No such file or directory")
+    assert "damaged" in faults[4]
     assert list(read_thumbnails("classes.csv", {"a": files["a"]})) == ["a"]
 
 

@@ -7,17 +7,13 @@ import pytest
 
 from florilege.data.sources import list_source, open_dataset
 from florilege.errors import DataError
-from florilege.models.classes import ClassInfo, ClassTable
+from florilege.models.classes import ClassInfo
 from florilege.tables import read_table, write_table
-from tests.data.pictures import png
+from tests.data.pictures import write_manifest
 
 
-def _write(root: Path, text: str, files: int = 6) -> str:
-    for index in range(files):
-        (root / f"{index}.png").write_bytes(png(index))
-    path = root / "manifest.csv"
-    path.write_text(text, encoding="utf-8")
-    return str(path)
+def _write(root: Path, text: str) -> str:
+    return str(write_manifest(root, text, 6))
 
 
 GOOD = (
@@ -115,12 +111,6 @@ def test_files_of_splits_that_are_not_used_may_be_missing(tmp_path: Path) -> Non
     assert open_dataset(path, splits=["cal"]).split("val").labels.tolist() == [0, 1]
     with pytest.raises(DataError, match="1 of 1 photo of train"):
         open_dataset(path, splits=["train"])
-
-
-def test_a_manifest_with_one_split_serves_a_given_class_table(tmp_path: Path) -> None:
-    table = ClassTable(tuple(ClassInfo(id=name, scientific_name=name) for name in "cab"))
-    path = _write(tmp_path, "path,class_id,split\n0.png,a,test\n")
-    assert open_dataset(path, splits=["test"], classes=table).split("test").labels.tolist() == [1]
 
 
 def test_parquet_holds_the_same_as_csv(tmp_path: Path) -> None:

@@ -173,30 +173,29 @@ def test_photos_that_are_not_there_are_a_warning_and_said_where_to_get(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("layout", "damage", "message"),
+    ("layout", "name", "content", "message"),
     [
-        (_plantnet, {NAMES[0]: "[]"}, "must hold one JSON object, got list"),
-        (_plantnet, {NAMES[0]: None}, r"no plantnet300K_species_id_2_name.*zenodo\.5645731"),
-        (_plantnet, {METADATA: "{"}, r"metadata\.json is not a JSON file"),
-        (_plantnet, {METADATA: None}, r"but no plantnet300K_metadata\.json; .*zenodo\.5645731"),
-        (_plantnet, {"images": None}, r"no folder 'images' with photos.*zenodo\.5645731"),
+        (_plantnet, NAMES[0], "[]", "must hold one JSON object, got list"),
+        (_plantnet, NAMES[0], None, r"no plantnet300K_species_id_2_name.*zenodo\.5645731"),
+        (_plantnet, METADATA, "{", r"metadata\.json is not a JSON file"),
+        (_plantnet, METADATA, None, r"but no plantnet300K_metadata\.json; .*zenodo\.5645731"),
+        (_plantnet, "images", None, r"no folder 'images' with photos.*zenodo\.5645731"),
         (
             _version_2,
-            {METADATA_2: PHOTOS_2.replace("PN_observation_id", "observation")},
+            METADATA_2,
+            PHOTOS_2.replace("PN_observation_id", "observation"),
             r"metadata\.csv has no column 'PN_observation_id'",
         ),
-        (_version_2, {SPECIES_2: None}, r"no species_metadata\.csv; .*zenodo\.10419064"),
+        (_version_2, SPECIES_2, None, r"no species_metadata\.csv; .*zenodo\.10419064"),
     ],
 )
 def test_missing_or_damaged_parts_are_named(
-    tmp_path: Path, layout: Callable[[Path], Path], damage: dict[str, str | None], message: str
+    tmp_path: Path, layout: Callable[[Path], Path], name: str, content: str | None, message: str
 ) -> None:
     root = layout(tmp_path)
-    for name, content in damage.items():
-        if content is None:
-            (root / name).rename(root / "elsewhere")
-        else:
-            (root / name).write_text(content)
+    (root / name).rename(root / "elsewhere")
+    if content is not None:
+        (root / name).write_text(content)
     with pytest.raises(DataError, match=message):
         open_dataset(str(root))
 

@@ -3,6 +3,7 @@
 import hashlib
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
 
 import pytest
 import timm
@@ -28,6 +29,10 @@ def _hub(monkeypatch: pytest.MonkeyPatch, answers: dict[str, Any]) -> list[tuple
 
     monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
     return downloads
+
+
+def _offline(*_args: object, **_kwargs: object) -> None:
+    raise URLError("no line")  # what a request without a network raises
 
 
 def _missing(file: str) -> Exception:
@@ -75,11 +80,8 @@ def test_a_download_is_announced_with_its_size_and_what_is_kept_is_not(
 def test_a_download_of_torchvision_is_announced_too(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def offline(*_args: object, **_kwargs: object) -> None:
-        raise OSError("no line")
-
     monkeypatch.setattr("torch.hub.get_dir", lambda: str(tmp_path))
-    monkeypatch.setattr("torch.hub.download_url_to_file", offline)
+    monkeypatch.setattr("torch.hub.download_url_to_file", _offline)
     with pytest.raises(BundleError, match="downloaded"):
         open_weights("pretrained", "resnet18")
     assert "weights of resnet18, about 45 MB, from https://" in capsys.readouterr().err
@@ -126,12 +128,9 @@ def test_a_hub_out_of_reach_names_the_file_to_fetch(
 
 
 def test_an_address_out_of_reach_names_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    def offline(*_args: object, **_kwargs: object) -> None:
-        raise OSError("no line")
-
     own = {"url": "https://weights.example/net-1.pth", "license": None}
     monkeypatch.setattr("florilege.models.backbones.timm_networks.configuration", lambda _name: own)
-    monkeypatch.setattr("torch.hub.download_url_to_file", offline)
+    monkeypatch.setattr("torch.hub.download_url_to_file", _offline)
     with pytest.raises(
         BundleError, match=r"Download https://weights\.example/net-1\.pth on a machine"
     ):

@@ -25,6 +25,11 @@ from tests.models.bundles import CLASSES, HEADS, PREPROCESS, contents, make_bund
 from tests.models.pictures import encode, scene, thumbnail
 
 
+@pytest.fixture
+def bundle(tmp_path: Path) -> Bundle:
+    return make_bundle(tmp_path / "b", calibration=b"{}")
+
+
 def listing(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
@@ -64,21 +69,13 @@ def test_bundle_json_holds_the_hash_of_every_file(tmp_path: Path) -> None:
     assert sorted(manifest["files"]) == ["classes.json", "model.onnx", "preprocess.json"]
 
 
-def test_the_identity_is_the_hash_of_the_canonical_content(tmp_path: Path) -> None:
-    bundle = make_bundle(tmp_path / "b")
-    path = tmp_path / "b" / "bundle.json"
+def test_the_identity_is_the_hash_of_the_canonical_content(bundle: Bundle) -> None:
+    path = bundle.path / "bundle.json"
     content = json.loads(path.read_text())
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     assert bundle.sha256 == hashlib.sha256(canonical.encode()).hexdigest()
     path.write_text(json.dumps(dict(reversed(content.items()))))
-    assert open_bundle(tmp_path / "b").sha256 == bundle.sha256
-
-
-@pytest.mark.parametrize("change", [{"name": "other"}, {"version": "2"}, {"created": "2020"}])
-def test_the_identity_changes_with_every_field(tmp_path: Path, change: dict[str, str]) -> None:
-    bundle = make_bundle(tmp_path / "b")
-    edit_manifest(bundle, **change)
-    assert open_bundle(tmp_path / "b").sha256 != bundle.sha256
+    assert open_bundle(bundle.path).sha256 == bundle.sha256
 
 
 def test_junk_beside_the_files_is_ignored(tmp_path: Path) -> None:
@@ -89,38 +86,37 @@ def test_junk_beside_the_files_is_ignored(tmp_path: Path) -> None:
     assert not bundle.has("calibration.json")
 
 
-def test_a_bundle_opens_from_a_read_only_folder(tmp_path: Path) -> None:
-    bundle = make_bundle(tmp_path / "b")
-    before = listing(tmp_path / "b")
-    (tmp_path / "b").chmod(0o555)
+def test_a_bundle_opens_from_a_read_only_folder(bundle: Bundle) -> None:
+    before = listing(bundle.path)
+    bundle.path.chmod(0o555)
     try:
-        assert open_bundle(tmp_path / "b") == bundle
+        assert open_bundle(bundle.path) == bundle
     finally:
-        (tmp_path / "b").chmod(0o755)
-    assert listing(tmp_path / "b") == before
+        bundle.path.chmod(0o755)
+    assert listing(bundle.path) == before
 
 
 @pytest.mark.parametrize(
     "name", ["model.onnx", "classes.json", "preprocess.json", "calibration.json"]
 )
-def test_a_changed_byte_and_a_missing_file_are_named(tmp_path: Path, name: str) -> None:
-    path = make_bundle(tmp_path / "b", calibration=b"{}").path / name
+def test_a_changed_byte_and_a_missing_file_are_named(bundle: Bundle, name: str) -> None:
+    path = bundle.path / name
     content = path.read_bytes()
     for position in (0, -1):
         changed = bytearray(content)
         changed[position] ^= 1
         path.write_bytes(changed)
         with pytest.raises(BundleError, match=rf"{name} does not match .* again"):
-            open_bundle(tmp_path / "b")
+            open_bundle(bundle.path)
     path.unlink()
     with pytest.raises(BundleError, match=rf"{name} is missing: copy or export"):
-        open_bundle(tmp_path / "b")
+        open_bundle(bundle.path)
 
 
-def test_a_newer_schema_asks_for_an_upgrade(tmp_path: Path) -> None:
-    edit_manifest(make_bundle(tmp_path / "b"), schema_version=2, unheard_of=[])
+def test_a_newer_schema_asks_for_an_upgrade(bundle: Bundle) -> None:
+    edit_manifest(bundle, schema_version=2, unheard_of=[])
     with pytest.raises(BundleError, match="upgrade florilege"):
-        open_bundle(tmp_path / "b")
+        open_bundle(bundle.path)
 
 
 @pytest.mark.parametrize("place", ["absent", "empty", "file"])
@@ -131,17 +127,10 @@ def test_what_is_no_bundle_says_how_to_make_one(tmp_path: Path, place: str) -> N
         open_bundle(tmp_path / place)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "{}", '{"schema_version": 1}', "\xff"])
-def test_a_damaged_bundle_json_is_named(tmp_path: Path, text: str) -> None:
-    make_bundle(tmp_path / "b")
-    (tmp_path / "b" / "bundle.json").write_bytes(text.encode("latin-1"))
-    with pytest.raises(BundleError, match=r"bundle\.json is damaged"):
-        open_bundle(tmp_path / "b")
-
-
 @pytest.mark.parametrize(
-    "changes",
+    "content",
     [
+        *("", "{", "[]", "null", "{}", '{"schema_version": 1}', "\xff"),
         {"schema_version": 0},
         {"schema_version": "1"},
         {"schema_version": True},
@@ -158,38 +147,39 @@ def test_a_damaged_bundle_json_is_named(tmp_path: Path, text: str) -> None:
         {"files": {"/etc/passwd": "0" * 64}},
     ],
 )
-def test_a_senseless_bundle_json_is_refused(tmp_path: Path, changes: dict[str, object]) -> None:
-    edit_manifest(make_bundle(tmp_path / "b"), **changes)
+def test_a_damaged_or_senseless_bundle_json_is_named(
+    bundle: Bundle, content: str | dict[str, object]
+) -> None:
+    if isinstance(content, str):
+        (bundle.path / "bundle.json").write_bytes(content.encode("latin-1"))
+    else:
+        edit_manifest(bundle, **content)
     with pytest.raises(BundleError, match=r"bundle\.json is damaged"):
-        open_bundle(tmp_path / "b")
+        open_bundle(bundle.path)
 
 
-def test_a_bundle_json_without_the_model_is_refused(tmp_path: Path) -> None:
-    bundle = make_bundle(tmp_path / "b")
+def test_a_bundle_json_without_the_model_is_refused(bundle: Bundle) -> None:
     edit_manifest(bundle, files={"classes.json": bundle.manifest.files["classes.json"]})
     with pytest.raises(BundleError, match="preprocess"):
-        open_bundle(tmp_path / "b")
+        open_bundle(bundle.path)
 
 
-def test_a_file_that_is_a_folder_is_refused(tmp_path: Path) -> None:
-    make_bundle(tmp_path / "b")
-    (tmp_path / "b" / "model.onnx").unlink()
-    (tmp_path / "b" / "model.onnx").mkdir()
+def test_a_file_that_is_a_folder_is_refused(bundle: Bundle) -> None:
+    (bundle.path / "model.onnx").unlink()
+    (bundle.path / "model.onnx").mkdir()
     with pytest.raises(BundleError, match="model"):
-        open_bundle(tmp_path / "b")
+        open_bundle(bundle.path)
 
 
-def test_a_file_changed_after_opening_is_not_handed_out(tmp_path: Path) -> None:
-    bundle = make_bundle(tmp_path / "b", calibration=b"{}")
-    (tmp_path / "b" / "calibration.json").write_bytes(b"[]")
+def test_a_file_changed_after_opening_is_not_handed_out(bundle: Bundle) -> None:
+    (bundle.path / "calibration.json").write_bytes(b"[]")
     with pytest.raises(BundleError, match=r"calibration\.json"):
         bundle.read("calibration.json")
 
 
 def test_a_file_changed_between_its_hash_and_its_reading_is_not_handed_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bundle = make_bundle(tmp_path / "b")
     monkeypatch.setattr(Path, "read_bytes", lambda _path: b"changed")
     with pytest.raises(BundleError, match="changed"):
         bundle.read("model.onnx")
@@ -233,17 +223,15 @@ def test_an_existing_bundle_is_replaced_whole(tmp_path: Path) -> None:
     assert listing(tmp_path / "b") == sorted([*contents(), "bundle.json"])
 
 
-def test_replacing_one_file_keeps_the_others(tmp_path: Path) -> None:
-    old = make_bundle(tmp_path / "b", calibration=b"{}")
-    new = replace_files(tmp_path / "b", {"calibration.json": b"[1]", "metrics.json": b"{}"})
-    assert open_bundle(tmp_path / "b") == new
+def test_replacing_one_file_keeps_the_others(bundle: Bundle) -> None:
+    new = replace_files(bundle.path, {"calibration.json": b"[1]", "metrics.json": b"{}"})
+    assert open_bundle(bundle.path) == new
     assert new.read("calibration.json") == b"[1]"
     assert new.read("model.onnx") == b"a model"
-    unchanged = ("name", "created", "heads")
-    for field in unchanged:
-        assert getattr(new.manifest, field) == getattr(old.manifest, field)
-    assert new.sha256 != old.sha256
-    assert listing(tmp_path / "b") == sorted(
+    for field in ("name", "created", "heads"):
+        assert getattr(new.manifest, field) == getattr(bundle.manifest, field)
+    assert new.sha256 != bundle.sha256
+    assert listing(bundle.path) == sorted(
         [*contents(), "bundle.json", "calibration.json", "metrics.json"]
     )
 
@@ -346,6 +334,7 @@ class Disk:
 
 
 FSYNC = os.fsync
+Change = Callable[[Path, dict[str, bytes]], object]
 OLD = {"model.onnx": b"old", "calibration.json": b"{}"}
 NEW = {"model.onnx": b"new weights", "calibration.json": b"[1, 2, 3]"}
 JUNK = (".new-", ".bundle.json.")
@@ -363,21 +352,13 @@ def write(folder: Path, files: dict[str, bytes]) -> None:
     write_bundle(folder, contents() | files, name="n", version="1", heads=HEADS)
 
 
-def complaint(change: Callable[[Path, dict[str, bytes]], None], folder: Path) -> str:
+def complaint(change: Change, folder: Path) -> str:
     """The error message if the change fails, otherwise empty."""
     try:
         change(folder, NEW)
     except BundleError as error:
         return str(error)
     return ""
-
-
-def recalibrate(folder: Path, files: dict[str, bytes]) -> None:
-    replace_files(folder, files)
-
-
-def killed() -> Killed:
-    return Killed()
 
 
 def full() -> OSError:
@@ -389,18 +370,18 @@ def failing_disks(
 ) -> Iterator[tuple[Path, Disk]]:
     """A path and a disk that fails at step 1, then 2, and so on until the change succeeds."""
     for fail_at in range(1, 200):
-        disk = Disk(fail_at, failure(), dead=failure is killed)
+        disk = Disk(fail_at, failure(), dead=failure is Killed)
         yield folder / str(fail_at) / "b", disk
         if not disk.failed:
             return
 
 
-@pytest.mark.parametrize("change", [write, recalibrate])
+@pytest.mark.parametrize("change", [write, replace_files])
 def test_killed_at_any_step_the_old_bundle_stands_or_the_new(
-    tmp_path: Path, change: Callable[[Path, dict[str, bytes]], None]
+    tmp_path: Path, change: Change
 ) -> None:
     versions = []
-    for folder, disk in failing_disks(tmp_path, killed):
+    for folder, disk in failing_disks(tmp_path, Killed):
         write(folder, OLD)
         with disk.in_use(), suppress(Killed):
             change(folder, NEW)
@@ -422,13 +403,13 @@ def test_killed_twice_in_a_row_the_bundle_still_stands(tmp_path: Path) -> None:
         write(folder, OLD)
         for fail_at, files in ((first, NEW), (second, other)):
             with Disk(fail_at, Killed(), dead=True).in_use(), suppress(Killed):
-                recalibrate(folder, files)
+                replace_files(folder, files)
             assert state(folder) in (OLD, NEW, other)
 
 
 def test_killed_while_writing_a_new_bundle_nothing_or_all_of_it_stands(tmp_path: Path) -> None:
     versions = []
-    for folder, disk in failing_disks(tmp_path, killed):
+    for folder, disk in failing_disks(tmp_path, Killed):
         with disk.in_use(), suppress(Killed):
             write(folder, NEW)
         versions.append(state(folder))
@@ -437,9 +418,9 @@ def test_killed_while_writing_a_new_bundle_nothing_or_all_of_it_stands(tmp_path:
     assert versions[-1] == NEW
 
 
-@pytest.mark.parametrize("change", [write, recalibrate])
+@pytest.mark.parametrize("change", [write, replace_files])
 def test_a_full_disk_leaves_the_old_bundle_and_nothing_half_written(
-    tmp_path: Path, change: Callable[[Path, dict[str, bytes]], None]
+    tmp_path: Path, change: Change
 ) -> None:
     refused = 0
     for folder, disk in failing_disks(tmp_path, full):
@@ -467,16 +448,15 @@ def test_a_full_disk_leaves_no_part_of_a_new_bundle(tmp_path: Path) -> None:
     assert refused >= 5
 
 
-def test_a_half_done_rename_is_read_where_the_file_lies(tmp_path: Path) -> None:
-    bundle = make_bundle(tmp_path / "b", calibration=b"{}")
+def test_a_half_done_rename_is_read_where_the_file_lies(bundle: Bundle) -> None:
     digest = bundle.manifest.files["calibration.json"]
-    staged = tmp_path / "b" / f"calibration.json.new-{digest[:8]}"
-    (tmp_path / "b" / "calibration.json").rename(staged)
-    (tmp_path / "b" / "calibration.json").write_bytes(b"the older one")
-    opened = open_bundle(tmp_path / "b")
+    staged = bundle.path / f"calibration.json.new-{digest[:8]}"
+    (bundle.path / "calibration.json").rename(staged)
+    (bundle.path / "calibration.json").write_bytes(b"the older one")
+    opened = open_bundle(bundle.path)
     assert opened.path_of("calibration.json") == staged
     assert opened.read("calibration.json") == b"{}"
-    replace_files(tmp_path / "b", {"metrics.json": b"{}"})
+    replace_files(bundle.path, {"metrics.json": b"{}"})
     assert opened.path_of("calibration.json").name == "calibration.json"
 
 
@@ -495,7 +475,7 @@ def test_a_change_that_fails_after_a_half_done_one_loses_nothing(tmp_path: Path)
         for name, digest in open_bundle(folder).manifest.files.items():
             (folder / name).rename(folder / f"{name}.new-{digest[:8]}")
         with disk.in_use():
-            message = complaint(recalibrate, folder)
+            message = complaint(replace_files, folder)
         assert state(folder) == (OLD if message else NEW)
     assert disk.fail_at > 10
 
@@ -525,13 +505,12 @@ def test_content_reaches_the_disk_before_it_is_named(
     assert steps[-1] == folder
 
 
-def test_writers_wait_for_each_other(tmp_path: Path) -> None:
-    make_bundle(tmp_path / "b")
+def test_writers_wait_for_each_other(bundle: Bundle) -> None:
     with ThreadPoolExecutor(4) as pool:
         jobs = [{f"{index}.json": str(index).encode()} for index in range(12)]
-        list(pool.map(lambda files: replace_files(tmp_path / "b", files), jobs))
-    bundle = open_bundle(tmp_path / "b")
-    assert [bundle.read(f"{index}.json") for index in range(12)] == [b"%d" % i for i in range(12)]
+        list(pool.map(lambda files: replace_files(bundle.path, files), jobs))
+    opened = open_bundle(bundle.path)
+    assert [opened.read(f"{index}.json") for index in range(12)] == [b"%d" % i for i in range(12)]
 
 
 DAISY = ClassInfo(
@@ -543,15 +522,6 @@ DAISY = ClassInfo(
 )
 
 
-@pytest.fixture
-def bundle(tmp_path: Path) -> Bundle:
-    return make_bundle(tmp_path / "b", calibration=b"{}")
-
-
-def told(*infos: ClassInfo) -> dict[str, ClassInfo]:
-    return {info.id: info for info in infos}
-
-
 def picture(folder: Path, width: int) -> tuple[Path, bytes]:
     """A picture file of this width, and its thumbnail."""
     content = encode(scene(width, 20), "png")
@@ -561,7 +531,7 @@ def picture(folder: Path, width: int) -> tuple[Path, bytes]:
 
 def test_what_is_told_is_merged_by_class_id_and_all_else_stays(bundle: Bundle) -> None:
     stranger = ClassInfo(id="99", scientific_name="Ignota")
-    named = name_classes(bundle.path, told(stranger, DAISY), {}, source="c.csv")
+    named = name_classes(bundle.path, {"99": stranger, "11": DAISY}, {}, source="c.csv")
     assert named == open_bundle(bundle.path)
     assert named.classes.items == (
         CLASSES[0],
@@ -580,13 +550,13 @@ def test_a_picture_comes_with_its_author_and_the_others_stay(
     (first, small), (second, large) = picture(tmp_path, 20), picture(tmp_path, 40)
     rose = ClassInfo(id="10", scientific_name="10", thumbnail=Thumbnail(author="A"))
     daisy = replace(DAISY, thumbnail=Thumbnail(author="B", licence="CC0"))
-    name_classes(bundle.path, told(rose, daisy), {"10": first, "11": first}, source="c.csv")
+    name_classes(bundle.path, {"10": rose, "11": daisy}, {"10": first, "11": first}, source="c.csv")
     other = replace(DAISY, thumbnail=Thumbnail(licence="CC BY"))
-    named = name_classes(bundle.path, told(other), {"11": second, "99": tmp_path}, source="c.csv")
+    named = name_classes(bundle.path, {"11": other}, {"11": second, "99": tmp_path}, source="c.csv")
     assert named.read_thumbnails() == {"10": small, "11": large}
     assert named.classes[0].thumbnail == Thumbnail(author="A")
     assert named.classes[1].thumbnail == Thumbnail(licence="CC BY")
-    named = name_classes(bundle.path, told(DAISY), {}, source="c.csv")
+    named = name_classes(bundle.path, {"11": DAISY}, {}, source="c.csv")
     assert named.read_thumbnails() == {"10": small, "11": large}
     assert named.classes[1].thumbnail == Thumbnail(licence="CC BY")
 
@@ -595,14 +565,14 @@ def test_a_mistake_leaves_the_bundle_as_it_was(bundle: Bundle, tmp_path: Path) -
     before = sorted(bundle.path.iterdir())
     daisy = replace(DAISY, thumbnail=Thumbnail())
     with pytest.raises(DataError, match=r"11: .*gone\.png: No such file"):
-        name_classes(bundle.path, told(daisy), {"11": tmp_path / "gone.png"}, source="c.csv")
+        name_classes(bundle.path, {"11": daisy}, {"11": tmp_path / "gone.png"}, source="c.csv")
     with pytest.raises(
         DataError, match=r"^c\.csv: none of its class ids, such as '9', is .* '10'$"
     ):
-        name_classes(bundle.path, told(ClassInfo(id="9", scientific_name="")), {}, source="c.csv")
+        name_classes(bundle.path, {"9": ClassInfo(id="9")}, {}, source="c.csv")
     with holder(bundle.path), pytest.raises(UsageError, match="another process"):
-        name_classes(bundle.path, told(DAISY), {}, source="c.csv")
+        name_classes(bundle.path, {"11": DAISY}, {}, source="c.csv")
     assert open_bundle(bundle.path) == bundle
     assert sorted(bundle.path.iterdir()) == before
     with pytest.raises(BundleError, match="bundle"):
-        name_classes(tmp_path, told(DAISY), {}, source="c.csv")
+        name_classes(tmp_path, {"11": DAISY}, {}, source="c.csv")

@@ -46,18 +46,19 @@ from tests.models.pictures import (
 
 SMALL = Preprocess(image_size=32)
 ENCODED = {kind: encode(scene(64, 48), kind) for kind in KINDS}
+PROGRESSIVE = encode(scene(64, 48), "jpeg", progressive=True)
 LOSSY = 12  # grey levels the encoders may be off on the smooth scene
 
 
 # Types -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_accepted_type_gives_the_picture(kind: str) -> None:
+@pytest.mark.parametrize("data", [*ENCODED.values(), PROGRESSIVE], ids=[*KINDS, "progressive"])
+def test_every_accepted_type_gives_the_picture(data: bytes) -> None:
     expected = load(ENCODED["png"], SMALL)
     assert expected.shape == (32, 32, 3)
     assert expected.dtype == np.uint8
-    assert difference(load(ENCODED[kind], SMALL), expected) <= LOSSY
+    assert difference(load(data, SMALL), expected) <= LOSSY
 
 
 @pytest.mark.parametrize(
@@ -128,11 +129,6 @@ def test_parts_that_are_no_picture_change_nothing(kind: str, part: bytes) -> Non
     assert outcome(data) == "read"
 
 
-def test_a_progressive_jpeg_is_read() -> None:
-    data = encode(scene(64, 48), "jpeg", progressive=True)
-    assert difference(load(data, SMALL), load(ENCODED["png"], SMALL)) <= LOSSY
-
-
 @pytest.mark.parametrize("kind", ["png", "webp", "avif"])
 def test_the_first_frame_of_an_animation_counts(kind: str) -> None:
     red, blue = (Image.new("RGB", (32, 32), colour) for colour in ("red", "blue"))
@@ -140,14 +136,17 @@ def test_the_first_frame_of_an_animation_counts(kind: str) -> None:
     assert difference(load(data, SMALL), np.asarray(red)) <= LOSSY
 
 
+def two_in_a_heic(first: Image.Image, second: Image.Image, *, primary_index: int) -> bytes:
+    file, out = pillow_heif.from_pillow(first), io.BytesIO()
+    file.add_from_pillow(second)
+    file.save(out, primary_index=primary_index)
+    return out.getvalue()
+
+
 def test_the_primary_picture_of_a_heic_with_several_counts() -> None:
-    file = pillow_heif.from_pillow(Image.new("RGB", (64, 64), "red"))
-    file.add_from_pillow(Image.new("RGB", (64, 64), "blue"))
-    out = io.BytesIO()
-    file.save(out, primary_index=1)
-    assert (
-        difference(load(out.getvalue(), SMALL), np.asarray(Image.new("RGB", (32, 32), "blue"))) < 9
-    )
+    red, blue = (Image.new("RGB", (64, 64), colour) for colour in ("red", "blue"))
+    pixels = load(two_in_a_heic(red, blue, primary_index=1), SMALL)
+    assert difference(pixels, np.full_like(pixels, (0, 0, 255))) < 9
 
 
 # Modes -----------------------------------------------------------------------------------------
@@ -168,7 +167,7 @@ def pixel(data: bytes) -> tuple[int, ...]:
         ("RGBA", (10, 20, 30, 255), "png", (10, 20, 30)),
         ("RGBA", (10, 20, 30, 0), "png", (255, 255, 255)),
         ("RGBA", (0, 0, 0, 51), "png", (204, 204, 204)),
-        ("RGBA", (10, 20, 30, 0), "webp", (255, 255, 255)),
+        *(("RGBA", (10, 20, 30, 0), kind, (255, 255, 255)) for kind in ("webp", "heic", "avif")),
         ("CMYK", (255, 0, 0, 0), "jpeg", (0, 255, 255)),
         ("CMYK", (0, 0, 0, 255), "jpeg", (0, 0, 0)),
     ],
@@ -178,11 +177,6 @@ def test_every_mode_becomes_rgb(
 ) -> None:
     data = encode(Image.new(mode, (32, 32), colour), kind)
     assert np.abs(np.subtract(pixel(data), expected)).max() <= (0 if kind == "png" else 3)
-
-
-@pytest.mark.parametrize("kind", ["heic", "avif"])
-def test_a_transparent_picture_of_a_phone_type_shows_white(kind: str) -> None:
-    assert min(pixel(encode(Image.new("RGBA", (64, 64), (10, 20, 30, 0)), kind))) >= 252
 
 
 @pytest.mark.parametrize(
@@ -438,20 +432,26 @@ def test_the_fraction_of_a_jpeg_follows_the_short_side_when_it_is_cropped() -> N
 # Limits ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_limit_on_pixels_is_exact(kind: str) -> None:
-    data = encode(scene(64, 64), kind)
-    assert load(data, SMALL, max_pixels=64 * 64).shape == (32, 32, 3)
-    with pytest.raises(OversizedImage, match="64 x 64") as caught:
-        load(data, SMALL, max_pixels=64 * 64 - 1)
-    assert caught.value.limit == 64 * 64 - 1
+@pytest.mark.parametrize(
+    ("kind", "options", "beginning"),
+    [
+        *((kind, {}, b"") for kind in KINDS),
+        ("webp", {"lossless": True}, b"VP8L"),
+        ("webp", {"exif": exif_with_orientation(1)}, b"VP8X"),
+    ],
+)
+def test_the_header_gives_the_size_as_stored_and_the_limit_on_pixels_is_exact(
+    kind: str, options: dict[str, Any], beginning: bytes
+) -> None:
+    data = encode(scene(72, 64), kind, **options)
+    assert data[12:].startswith(beginning)
+    header = read_header(data)
+    assert (header.kind, header.width, header.height) == (kind, 72, 64)
+    assert load(data, SMALL, max_pixels=72 * 64).shape == (32, 32, 3)
+    with pytest.raises(OversizedImage, match="72 x 64") as caught:
+        load(data, SMALL, max_pixels=72 * 64 - 1)
+    assert caught.value.limit == 72 * 64 - 1
     assert caught.value.code == "image_too_large"
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_header_gives_the_size_as_stored(kind: str) -> None:
-    header = read_header(encode(scene(128, 64), kind))
-    assert (header.kind, header.width, header.height) == (kind, 128, 64)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -481,16 +481,6 @@ def test_each_webp_header_gives_large_sizes(size: tuple[int, int], options: dict
     assert (header.width, header.height) == size
 
 
-@pytest.mark.parametrize("options", [{"lossless": True}, {"exif": exif_with_orientation(1)}])
-def test_the_limit_on_pixels_is_exact_for_each_webp_header(options: dict[str, Any]) -> None:
-    data = encode(scene(65, 63), "webp", **options)
-    assert data[12:16] == (b"VP8L" if "lossless" in options else b"VP8X")
-    assert (read_header(data).width, read_header(data).height) == (65, 63)
-    assert load(data, SMALL, max_pixels=65 * 63).shape == (32, 32, 3)
-    with pytest.raises(OversizedImage, match="65 x 63"):
-        load(data, SMALL, max_pixels=65 * 63 - 1)
-
-
 def test_a_webp_canvas_beyond_sixteen_bits_is_refused() -> None:
     data = bytearray(encode(scene(64, 48), "webp", exif=exif_with_orientation(1)))
     data[24:30] = (99_999).to_bytes(3, "little") * 2
@@ -499,13 +489,10 @@ def test_a_webp_canvas_beyond_sixteen_bits_is_refused() -> None:
 
 
 def test_the_largest_picture_in_a_heic_counts() -> None:
-    file = pillow_heif.from_pillow(scene(64, 64))
-    file.add_from_pillow(scene(128, 128))
-    out = io.BytesIO()
-    file.save(out, primary_index=0)
-    assert load(out.getvalue(), SMALL, max_pixels=128 * 128).shape == (32, 32, 3)
+    data = two_in_a_heic(scene(64, 64), scene(128, 128), primary_index=0)
+    assert load(data, SMALL, max_pixels=128 * 128).shape == (32, 32, 3)
     with pytest.raises(OversizedImage, match="128 x 128"):
-        load(out.getvalue(), SMALL, max_pixels=128 * 128 - 1)
+        load(data, SMALL, max_pixels=128 * 128 - 1)
 
 
 def test_a_limit_that_makes_no_sense_is_the_callers_mistake() -> None:
@@ -572,7 +559,6 @@ def test_a_header_that_hides_a_larger_picture_is_refused() -> None:
 
 
 FRAME = ENCODED["jpeg"][ENCODED["jpeg"].index(b"\xff\xc0") :][:19]
-PROGRESSIVE = encode(scene(64, 48), "jpeg", progressive=True)
 LAST_SCAN = PROGRESSIVE.rindex(b"\xff\xda")
 
 
@@ -685,29 +671,17 @@ def test_a_truncated_picture_is_damaged_or_whole(kind: str) -> None:
     assert refused > 100
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_half_a_picture_is_damaged(kind: str) -> None:
-    data = encode(noise(64, 64), kind)
-    with pytest.raises(DamagedImage, match="damaged"):
-        load(data[: len(data) // 2], SMALL)
-
-
-@given(data=st.binary(max_size=200))
-@settings(deadline=None, max_examples=150)
-def test_random_bytes_never_raise_anything_else(data: bytes) -> None:
-    assert outcome(data) in ("unsupported_image_type", "image_unreadable")
-
-
 @given(
     magic=st.sampled_from([data[:40] for data in ENCODED.values()]),
-    keep=st.integers(3, 40),
+    keep=st.just(0) | st.integers(3, 40),
     rest=st.binary(max_size=300),
 )
-@settings(deadline=None, max_examples=200)
-def test_random_bytes_after_a_true_beginning_never_raise_anything_else(
+@settings(deadline=None, max_examples=350)
+def test_random_bytes_alone_or_after_a_true_beginning_never_raise_anything_else(
     magic: bytes, keep: int, rest: bytes
 ) -> None:
-    assert outcome(magic[:keep] + rest) != "read"
+    refused = {"unsupported_image_type", "image_unreadable"}
+    assert outcome(magic[:keep] + rest) in (refused | {"image_too_large"} if keep else refused)
 
 
 CARRYING = {kind: encode(scene(40, 24), kind, exif=exif_with_orientation(6)) for kind in KINDS} | {

@@ -47,9 +47,7 @@ def foreign(
             is written out.
         last: The linear layer: ``Gemm``, ``MatMul`` or ``Conv``.
         shape: Of the input; by default any number of pictures of 6 x 6 pixels.
-        opset, ir: Versions.
         flat: Shape that the mean is reshaped to instead of being flattened.
-        names: Of input and output.
         more_outputs: Tensors that are given too, such as ``logits`` or ``mean``.
     """
     random = np.random.default_rng(5)

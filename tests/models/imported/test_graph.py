@@ -22,9 +22,6 @@ def test_input_and_hash_are_read(tmp_path: Path) -> None:
     assert result.batch == 1
     content = (tmp_path / "net.onnx").read_bytes()
     assert result.files == {"net.onnx": hashlib.sha256(content).hexdigest()}
-
-
-def test_a_fixed_batch_is_known(tmp_path: Path) -> None:
     assert _graph(tmp_path, foreign(shape=[4, 3, 6, 6])).batch == 4
 
 

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,10 @@ def _softmax(logits: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     return shares
 
 
+def _sigmoid(logits: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    return 1 / (1 + np.exp(-logits.astype(np.float64)))
+
+
 @pytest.mark.parametrize("channels", ["rgb", "bgr"])
 @pytest.mark.parametrize("layout", ["nchw", "nhwc"])
 @pytest.mark.parametrize("kind", ["float32", "float16", "uint8"])
@@ -86,18 +91,16 @@ def test_the_bundle_says_what_the_original_says_of_the_same_pixels(
     assert wrapped.comparison.same_best_class == wrapped.comparison.pictures == 6
 
 
-@pytest.mark.parametrize("ending", ["Softmax", "hidden"])
-def test_the_softmax_of_the_logits_is_the_original_probability(tmp_path: Path, ending: str) -> None:
+@pytest.mark.parametrize(
+    ("ending", "link"), [("Softmax", _softmax), ("hidden", _softmax), ("Sigmoid", _sigmoid)]
+)
+def test_the_link_of_the_logits_is_the_original_probability(
+    tmp_path: Path, ending: str, link: Callable[[Any], Any]
+) -> None:
     model = foreign(ending=ending)
     result = _run(_prove(tmp_path, model), PICTURES)
-    np.testing.assert_allclose(_softmax(result["logits"]), oracle(model, PICTURES), atol=1e-6)
-    assert set(result) == ({"logits", "features"} if ending == "Softmax" else {"logits"})
-
-
-def test_the_sigmoid_of_the_logits_is_the_original_probability(tmp_path: Path) -> None:
-    model = foreign(ending="Sigmoid")
-    result = _run(_prove(tmp_path, model), PICTURES)["logits"].astype(np.float64)
-    np.testing.assert_allclose(1 / (1 + np.exp(-result)), oracle(model, PICTURES), atol=1e-6)
+    np.testing.assert_allclose(link(result["logits"]), oracle(model, PICTURES), atol=1e-6)
+    assert set(result) == ({"logits"} if ending == "hidden" else {"logits", "features"})
 
 
 def test_a_probability_of_zero_has_a_finite_logarithm(tmp_path: Path) -> None:
