@@ -25,6 +25,7 @@ from florilege.models.imported.imported_model import (
 )
 from florilege.models.imported.input_format import Description, read_description
 from florilege.models.thumbnails import pack, read_thumbnails
+from florilege.terminal import say
 
 app = typer.Typer(add_completion=False, help="Make a bundle from a network trained elsewhere.")
 
@@ -97,12 +98,11 @@ def _import_command(
         imported = _import(model, weights, description, len(table), photos or [])
         bundle = write_imported(imported, table, thumbnails, out, chosen_on=split)
     if replaces_calibration:
-        typer.echo(f"{out}: its calibration was removed: calibrate again", err=True)
+        say(f"{out}: its calibration was removed: calibrate again")
     if split is None:
-        typer.echo(
+        say(
             "the photos that chose this checkpoint are unknown, so no calibration has a guarantee: "
-            "import it with --chosen-on SPLIT, or --chosen-on none",
-            err=True,
+            "import it with --chosen-on SPLIT, or --chosen-on none"
         )
     if as_json:
         result = {

@@ -7,7 +7,7 @@ and ``complaint`` handle groups of settings, named in a file or by ``--set GROUP
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeVar
 
@@ -201,10 +201,7 @@ def complaint(
         case "value_error":  # incompatible settings; the message starts with a name
             return ".".join([*path, first["msg"].removeprefix("Value error, ")])
         case "extra_forbidden":
-            group = [key.split(".") for key in fields if key.startswith(name.rpartition(".")[0])]
-            listed = ", ".join(dict.fromkeys(key[len(path) - 1] for key in group))
-            guess = did_you_mean(_nearest_settings(name, fields, abbreviations))
-            return f"unknown setting {name}; allowed: {listed}{guess}"
+            return _unknown_setting(path, fields, abbreviations)
         case "model_type":
             return f"{name} must hold settings by name, got {first['input']!r}"
     finite = "finite and " if first["type"] == "finite_number" else ""
@@ -212,6 +209,17 @@ def complaint(
     choices = [choice for kind in kinds for choice in kind.get("enum", ())]
     rule, guess = allowed_values(fields[name]), suggestion(str(first["input"]), choices)
     return f"{name} must be {finite}{rule}, got {first['input']!r}{guess}"
+
+
+def _unknown_setting(
+    path: Sequence[str], fields: Iterable[str], abbreviations: Mapping[str, str]
+) -> str:
+    """The message about an unknown setting: those of its group, and the closest."""
+    name = ".".join(path)
+    group = [key.split(".") for key in fields if key.startswith(name.rpartition(".")[0])]
+    listed = ", ".join(dict.fromkeys(key[len(path) - 1] for key in group))
+    guess = did_you_mean(_nearest_settings(name, fields, abbreviations))
+    return f"unknown setting {name}; allowed: {listed}{guess}"
 
 
 def _nearest_settings(

@@ -20,6 +20,14 @@ FOLDERS = ("models", "data", "training", "calibration", "server")
 BUILT_WITH = ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
 
 
+def ran(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run Python with these words in a folder; it must end well."""
+    command = [sys.executable, *words]
+    process = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    assert process.returncode == 0, f"{words}\n{process.stdout}{process.stderr}"
+    return process
+
+
 def test_our_distribution_ships_one_name_and_no_other_has_it() -> None:
     owners = importlib.metadata.packages_distributions()
     assert set(owners["florilege"]) == {"florilege"}
@@ -36,10 +44,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=without)
     for name in BUILT_WITH:
         shutil.copy(ROOT / name, source / name)
-    command = [sys.executable, "-m", "uv", "build", "--no-build-isolation"]
-    command += ["--python", sys.executable, "--out-dir", str(folder), str(source)]
-    built = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
-    assert built.returncode == 0, built.stderr
+    build = ["-m", "uv", "build", "--no-build-isolation", "--python", sys.executable]
+    ran([*build, "--out-dir", str(folder), str(source)], folder)
     (path,) = folder.glob("florilege-*.whl")
     return path
 
@@ -86,9 +92,7 @@ def project(tmp_path: Path) -> Path:
 def test_verbs_work_beside_modules_with_the_names_of_our_folders(project: Path) -> None:
     verbs = [f"{verb} --help" for verb in ("data", "calibrate", "predict", "serve", "bundle")]
     for words in (["-m", "florilege", "--help"], ["-c", IN_ONE_PROCESS, *verbs]):  # without torch
-        command = [sys.executable, *words]
-        process = subprocess.run(command, capture_output=True, text=True, check=False, cwd=project)
-        assert (process.returncode, process.stderr) == (0, ""), words
+        assert ran(words, project).stderr == "", words
 
 
 IN_ONE_PROCESS = """
@@ -115,9 +119,7 @@ def test_training_its_workers_and_every_module_run_beside_such_modules(project: 
     train = ["train", "--data", "photos", "--out", "run", "--backbone", "tiny", "--weights", "none"]
     train += ["--image-size", "16", "--epochs", "1", "--device", "cpu", "--set", "workers=2"]
     for words in ([*torchrun, *train], ["-c", EVERY_MODULE]):
-        command = [sys.executable, *words]
-        process = subprocess.run(command, capture_output=True, text=True, check=False, cwd=project)
-        assert process.returncode == 0, process.stderr
+        ran(words, project)
 
 
 @pytest.mark.end_to_end
@@ -133,11 +135,9 @@ def test_a_type_checker_sees_the_types_of_every_package_of_the_wheel(
     (packages / "others.pth").write_text(sysconfig.get_path("purelib"))  # NumPy, torch, ...
     project.mkdir()
     (project / "consumer.py").write_text(CONSUMER)
-    command = [sys.executable, "-m", "mypy", "--strict", "consumer.py", "--cache-dir"]
-    command += [str(tmp_path / "cache"), "--python-executable", str(environment / "bin/python")]
-    process = subprocess.run(command, capture_output=True, text=True, check=False, cwd=project)
-    types = re.findall(r'Revealed type is "(.*)"', process.stdout)
-    assert process.returncode == 0, process.stdout + process.stderr
+    words = ["-m", "mypy", "--strict", "consumer.py", "--cache-dir", str(tmp_path / "cache")]
+    words += ["--python-executable", str(environment / "bin/python")]
+    types = re.findall(r'Revealed type is "(.*)"', ran(words, project).stdout)
     assert len(types) == 1 + len(FOLDERS)
     assert all(each.startswith("def (") for each in types), types
 

@@ -30,7 +30,7 @@ from torch import Tensor
 
 import florilege.training.train
 from benchmarks.papers.synthetic_layouts import CLASSES, COPIES, pool
-from florilege.training.batches.data_loader import Batch, Sources
+from florilege.training.batches.data_loader import Batch, BatchLoader, Sources
 from florilege.training.batches.decoded_pictures import Pictures
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve
@@ -125,13 +125,14 @@ def timed(config: TrainConfig, run: Path, steps: int) -> Timing:
         def fit(self, sources: Sources) -> None:
             each_epoch = -(-len(sources.training) // config.batch_size)
             few = replace(sources, validation=first(sources.validation, VALIDATED))
+            loader = BatchLoader(few, config, self.ranks, pin=self.compute.on_gpu)
             with suppress(_Enough):
                 while True:
-                    self.train_epoch(sources, each_epoch, _advance)
+                    self.train_epoch(loader, each_epoch, _advance)
                     self.position.batch = 0  # again, as if it were the same epoch
             self.read_sums()
             with history.events(self.folder, 0) as self.append_events:
-                self.end_epoch(self.validate(few), each_epoch)
+                self.end_epoch(self.validate(loader), each_epoch)
 
         def train_step(self, group: Sequence[Batch], each_epoch: int) -> Tensor:
             if self.position.step in (1, 1 + steps):

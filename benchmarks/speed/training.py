@@ -43,7 +43,7 @@ from florilege.data.sources import open_dataset
 from florilege.models.backbones import build
 from florilege.models.runtime import fastest_float32
 from florilege.progress import Advance
-from florilege.training.batches.data_loader import BatchLoader, Sources, open_sources
+from florilege.training.batches.data_loader import BatchLoader, open_sources
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve
 from florilege.training.device import choose
@@ -144,10 +144,10 @@ def _ours(given: argparse.Namespace) -> dict[str, float]:
     results: dict[str, float] = {}
 
     class Timed(Run):
-        def train_epoch(self, sources: Sources, steps: int, advance: Advance) -> None:
+        def train_epoch(self, loader: BatchLoader, steps: int, advance: Advance) -> None:
             clock = Clock()
-            super().train_epoch(sources, steps, advance)
-            results.update(clock.read(len(sources.training)))
+            super().train_epoch(loader, steps, advance)
+            results.update(clock.read(len(loader.sources.training)))
 
     vars(florilege.training.train)["Run"] = Timed  # the same loop with a clock around an epoch
     with tempfile.TemporaryDirectory() as folder:

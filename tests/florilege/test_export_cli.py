@@ -1,4 +1,5 @@
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -6,29 +7,22 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from typer.testing import CliRunner, Result
 
 from florilege.calibration.record.record_file import read_record
 from florilege.device_export import device_bundle
-from florilege.errors import BundleError, FlorilegeError, UsageError
+from florilege.errors import BundleError, UsageError
 from florilege.export_cli import _write_folder, app
 from florilege.models import onnx_graph
 from florilege.models.bundle import open_bundle
 from florilege.models.bundle.bundle import MODEL, replace_files
+from tests.commands import call, error_of
 from tests.device_export.conftest import bundle, photos, runtime
 from tests.server import garden
 
 __all__ = ["bundle", "photos", "runtime"]  # fixtures
 
 
-def export(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
-
-
-def refusal(*words: object) -> FlorilegeError:
-    error = export(*words).exception
-    assert isinstance(error, FlorilegeError)
-    return error
+export, refusal = partial(call, app), partial(error_of, app)
 
 
 def test_weights_are_halved_and_calibrated_anew_if_the_sets_agree(

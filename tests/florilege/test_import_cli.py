@@ -4,7 +4,8 @@ import pickle
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +14,19 @@ import onnx
 import pytest
 import timm
 import torch
-from safetensors.torch import save_file
-from typer.testing import CliRunner, Result
+from safetensors.torch import load_file, save_file
 
 from florilege import import_cli
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
-from florilege.errors import BundleError, DataError, FlorilegeError, UsageError
+from florilege.errors import BundleError, DataError, UsageError
 from florilege.import_cli import app
-from florilege.models.bundle import open_bundle
+from florilege.models.bundle import Bundle, open_bundle
 from florilege.models.images import Preprocess
 from florilege.models.imported.input_format import Description
 from florilege.models.imported.torch_checkpoint import _input_format
 from florilege.models.session import Session
+from tests.commands import call, error_of
 from tests.florilege.test_files import holder
 from tests.models.imported.graphs import (
     SCALED,
@@ -41,14 +42,7 @@ from tests.training.small import write_photos
 CLASSES = "class_id,scientific_name,genus\nb,Rosa canina,Rosa\na,Acer rubrum,Acer\nc,,\n"
 
 
-def _call(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
-def _error(*arguments: object) -> FlorilegeError:
-    error = _call(*arguments).exception
-    assert isinstance(error, FlorilegeError)
-    return error
+_call, _error = partial(call, app), partial(error_of, app)
 
 
 @pytest.fixture
@@ -237,6 +231,18 @@ def _checkpoint(
     # fmt: on
 
 
+def _check_logits(
+    bundle: Bundle, network: Any, *, scale: float, mean: Sequence[float], std: Sequence[float]
+) -> None:
+    """The bundle gives the logits of the network for pictures normalised like this."""
+    pictures = random_pictures(3, bundle.preprocess.image_size)
+    values = (torch.from_numpy(pictures) * scale - torch.tensor(mean)) / torch.tensor(std)
+    with torch.no_grad():
+        expected = network(values.permute(0, 3, 1, 2)).numpy()
+    outcome = Session(bundle, device="cpu").logits(pictures)["linear"]
+    np.testing.assert_allclose(outcome, expected, atol=1e-4, rtol=1e-4)
+
+
 def test_a_checkpoint_of_timm_answers_as_in_timm(state: Path, tmp_path: Path) -> None:
     body = {"size": 32, "scale": 0.02, "mean": [1, 2, 3], "std": [2, 1, 0.5], "crop": 0.9}
     result = _call(*_checkpoint(tmp_path, state, body))
@@ -245,17 +251,8 @@ def test_a_checkpoint_of_timm_answers_as_in_timm(state: Path, tmp_path: Path) ->
     assert (bundle.preprocess.image_size, bundle.preprocess.crop_fraction) == (32, 0.9)
     assert bundle.manifest.name == "test_efficientnet"
     plain: Any = timm.create_model("test_efficientnet", num_classes=3).eval()
-    from safetensors.torch import load_file
-
     plain.load_state_dict(load_file(state))
-    pictures = random_pictures(3, 32)
-    values = (torch.from_numpy(pictures) * 0.02 - torch.tensor([1.0, 2, 3])) / torch.tensor(
-        [2, 1, 0.5]
-    )
-    with torch.no_grad():
-        expected = plain(values.permute(0, 3, 1, 2)).numpy()
-    outcome = Session(bundle, device="cpu").logits(pictures)["linear"]
-    np.testing.assert_allclose(outcome, expected, atol=1e-4, rtol=1e-4)
+    _check_logits(bundle, plain, scale=0.02, mean=(1, 2, 3), std=(2, 1, 0.5))
     papers = json.loads(bundle.read("provenance.json"))
     assert papers["imported_from"] == {
         "w.safetensors": hashlib.sha256(state.read_bytes()).hexdigest()
@@ -310,12 +307,8 @@ def test_a_folder_of_timm_names_its_classes(tmp_path: Path, gaps: bool) -> None:
     ]
     assert (bundle.manifest.name, bundle.preprocess.image_size) == ("net", 160)
     network: Any = timm.create_model(model.removeprefix("timm:"), pretrained=True).eval()
-    own, pictures = bundle.preprocess, random_pictures(2, 160)
-    values = (torch.from_numpy(pictures) / 255 - torch.tensor(own.mean)) / torch.tensor(own.std)
-    with torch.no_grad():
-        expected = network(values.permute(0, 3, 1, 2)).numpy()
-    outcome = Session(bundle, device="cpu").logits(pictures)["linear"]
-    np.testing.assert_allclose(outcome, expected, atol=1e-4, rtol=1e-4)
+    own = bundle.preprocess
+    _check_logits(bundle, network, scale=1 / 255, mean=own.mean, std=own.std)
 
 
 def test_a_model_without_names_needs_a_table_of_classes(

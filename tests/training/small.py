@@ -1,7 +1,8 @@
 """A small folder of pictures and the settings to train on it in a second."""
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,15 @@ from torch import Tensor, nn
 from florilege.calibration.report.html_page import words
 from florilege.models.backbones import Network
 from florilege.models.heads import build_head
+from florilege.training.batches.data_loader import Batch
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import from_plain, merge
 from florilege.training.loop.checkpoint import Position
 from florilege.training.loop.evaluation import ScoreChoice, Validation
 from florilege.training.loop.history import Row, epoch_row
+from florilege.training.loop.training_loop import Run
 from florilege.training.objective import Objective, make_objective
+from florilege.training.train import TrainResult, train_run
 from florilege.training.validation_metric import Metric
 
 COLOURS = {"blue": (40, 60, 220), "green": (50, 200, 60), "red": (220, 50, 40)}
@@ -64,15 +68,56 @@ def small_objective(
     return make_objective(config, class_counts)
 
 
+def train_quietly(config: TrainConfig, run: Path, *, resume: bool = False) -> TrainResult:
+    """Train without a line on the way."""
+    return train_run(config, run, resume=resume, say=lambda _: None)
+
+
+def lines_of(config: TrainConfig, run: Path, *, resume: bool = False) -> list[str]:
+    """Train; the lines for the user."""
+    lines: list[str] = []
+    train_run(config, run, resume=resume, say=lines.append)
+    return lines
+
+
+class Killed(BaseException):
+    """A power cut: nothing is written after it."""
+
+
+def power_cut(_run: Run) -> None:
+    raise Killed
+
+
+@contextmanager
+def before_step(number: int, act: Callable[[Run], object] = power_cut) -> Iterator[None]:
+    """Call ``act`` before step ``number`` of runs while the block runs."""
+    step = Run.train_step
+
+    def observed(run: Run, group: Sequence[Batch], steps: int) -> Tensor:
+        if run.position.step == number:
+            act(run)
+        return step(run, group, steps)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Run, "train_step", observed)
+        yield
+
+
 def rows_of(run: Path) -> list[dict[str, str]]:
     """The rows of ``metrics.csv``."""
     with (run / "metrics.csv").open() as file:
         return list(csv.DictReader(file))
 
 
+def checkpoint_of(run: Path) -> dict[str, Any]:
+    """The content of ``last.pt``."""
+    content: dict[str, Any] = torch.load(run / "last.pt", weights_only=True)
+    return content
+
+
 def last_weights(run: Path) -> dict[str, Tensor]:
     """The state of the network in ``last.pt``."""
-    weights: dict[str, Tensor] = torch.load(run / "last.pt", weights_only=True)["network"]
+    weights: dict[str, Tensor] = checkpoint_of(run)["network"]
     return weights
 
 

@@ -1,9 +1,9 @@
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from typer.testing import CliRunner, Result
 
 from florilege import export_cli
 from florilege.errors import DataError, FlorilegeError, UsageError
@@ -12,6 +12,7 @@ from florilege.models.bundle import replace_files
 from florilege.training import cli
 from florilege.training.configuration import to_yaml
 from florilege.training.run_folder import RunFolder
+from tests.commands import call, error_of, quick_run
 from tests.training.small import small_config, write_photos
 
 
@@ -20,29 +21,15 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_photos(tmp_path_factory.mktemp("photos"), train=6, val=2)
 
 
-def _call(*words: object) -> Result:
-    verb, *arguments = map(str, words)
-    return CliRunner().invoke({"train": cli.app, "export": export_cli.app}[verb], arguments)
-
-
-def _error(*arguments: object) -> FlorilegeError:
-    error = _call(*arguments).exception
-    assert isinstance(error, FlorilegeError)
-    return error
+_train, _export = partial(call, cli.app), partial(call, export_cli.app)
 
 
 def _quick(photos: Path, run: Path) -> list[object]:
-    # fmt: off
-    return [
-        "train", "--data", photos, "--out", run, "--backbone", "tiny", "--image-size", "16",
-        "--epochs", "1", "--batch-size", "8", "--device", "cpu", "--set", "workers=0",
-        "--loss", "two_head_average_k",
-    ]
-    # fmt: on
+    return [*quick_run(photos, run), "--loss", "two_head_average_k"]
 
 
 def test_train_and_export_with_the_words_of_the_documentation(photos: Path, tmp_path: Path) -> None:
-    trained = _call(*_quick(photos, tmp_path / "run"), "--seed", 3, "--set", "loss.alpha=0.5")
+    trained = _train(*_quick(photos, tmp_path / "run"), "--seed", 3, "--set", "loss.alpha=0.5")
     assert trained.exit_code == 0, trained.output
     run = tmp_path / "run"
     assert trained.stderr.splitlines()[-2:] == [
@@ -54,7 +41,7 @@ def test_train_and_export_with_the_words_of_the_documentation(photos: Path, tmp_
     config = RunFolder(tmp_path / "run").read_config()
     assert (config.seed, config.loss["alpha"], config.backbone) == (3, 0.5, "tiny")
 
-    exported = _call("export", tmp_path / "run", "--out", tmp_path / "bundle")
+    exported = _export(tmp_path / "run", "--out", tmp_path / "bundle")
     assert exported.exit_code == 0, exported.output
     assert "3 classes, heads multi_label, sccp" in exported.stdout
     calibrate = f"florilege calibrate {tmp_path / 'bundle'} --data {photos}"
@@ -62,26 +49,21 @@ def test_train_and_export_with_the_words_of_the_documentation(photos: Path, tmp_
     assert (tmp_path / "bundle" / "bundle.json").is_file()
 
     replace_files(tmp_path / "bundle", {"calibration.json": b"{}"})
-    again = _call("export", tmp_path / "run", "--out", tmp_path / "bundle")
+    again = _export(tmp_path / "run", "--out", tmp_path / "bundle")
     assert "its calibration was removed: calibrate again" in again.stderr
     assert not (tmp_path / "bundle" / "calibration.json").exists()
 
 
-def test_a_run_continues_with_the_last_blocks_of_another(photos: Path, tmp_path: Path) -> None:
-    _call(*_quick(photos, tmp_path / "first"))
-    more = ("--weights", tmp_path / "first", "--unfreeze", 2)
-    trained = _call(*_quick(photos, tmp_path / "second"), *more)
-    assert trained.exit_code == 0, trained.output
-    assert "training the head and the last 2 blocks of tiny" in trained.stderr
-    assert RunFolder(tmp_path / "second").read_config().unfreeze == 2
-
-
-def test_unfreezing_all_keeps_the_statistics_that_the_head_was_trained_with(
+def test_a_run_continues_with_some_blocks_of_another_or_all_but_the_statistics(
     photos: Path, tmp_path: Path
 ) -> None:
-    _call(*_quick(photos, tmp_path / "first"))
-    more = ("--weights", tmp_path / "first", "--unfreeze", "all")
-    assert _call(*_quick(photos, tmp_path / "second"), *more).exit_code == 0
+    _train(*_quick(photos, tmp_path / "first"))
+    weights = ("--weights", tmp_path / "first", "--unfreeze")
+    trained = _train(*_quick(photos, tmp_path / "some"), *weights, 2)
+    assert trained.exit_code == 0, trained.output
+    assert "training the head and the last 2 blocks of tiny" in trained.stderr
+    assert RunFolder(tmp_path / "some").read_config().unfreeze == 2
+    assert _train(*_quick(photos, tmp_path / "second"), *weights, "all").exit_code == 0
     first, second = (
         read_weights(tmp_path / run / "best.safetensors") for run in ("first", "second")
     )
@@ -90,11 +72,11 @@ def test_unfreezing_all_keeps_the_statistics_that_the_head_was_trained_with(
 
 
 def test_json_is_one_object_on_stdout(photos: Path, tmp_path: Path) -> None:
-    trained = json.loads(_call(*_quick(photos, tmp_path / "run"), "--json").stdout)
+    trained = json.loads(_train(*_quick(photos, tmp_path / "run"), "--json").stdout)
     assert (trained["epochs"], trained["best_epoch"]) == (1, 1)
     assert 0 <= trained["accuracy"] <= 1
     assert trained["head"] in ("multi_label", "sccp")
-    exported = _call("export", tmp_path / "run", "--out", tmp_path / "bundle", "--json")
+    exported = _export(tmp_path / "run", "--out", tmp_path / "bundle", "--json")
     content = json.loads(exported.stdout)
     assert content["parity"]["pictures"] == 8
     assert len(content["bundle_sha256"]) == 64
@@ -104,9 +86,9 @@ def test_a_second_run_into_the_same_folder_is_refused_and_resume_continues(
     photos: Path, tmp_path: Path
 ) -> None:
     quick = _quick(photos, tmp_path / "run")
-    assert _call(*quick).exit_code == 0
-    assert isinstance(_error(*quick), UsageError)
-    longer = _call("train", "--out", tmp_path / "run", "--resume", "--epochs", 2)
+    assert _train(*quick).exit_code == 0
+    assert isinstance(error_of(cli.app, *quick), UsageError)
+    longer = _train("--out", tmp_path / "run", "--resume", "--epochs", 2)
     assert longer.exit_code == 0, longer.output
     assert "continuing after 1 epochs" in longer.stderr
     assert "epoch 2/2" in longer.stderr
@@ -114,17 +96,17 @@ def test_a_second_run_into_the_same_folder_is_refused_and_resume_continues(
 
 
 def test_resuming_with_other_settings_is_refused(photos: Path, tmp_path: Path) -> None:
-    _call(*_quick(photos, tmp_path / "run"), "--epochs", 0)
-    error = _error("train", "--out", tmp_path / "run", "--resume", "--seed", 4)
+    _train(*_quick(photos, tmp_path / "run"), "--epochs", 0)
+    error = error_of(cli.app, "--out", tmp_path / "run", "--resume", "--seed", 4)
     assert "seed was 0, now 4" in str(error)
 
 
 def test_the_settings_of_a_run_are_a_file_for_the_next(photos: Path, tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(to_yaml(small_config(photos, epochs=0, seed=8)))
-    arguments = ["train", "--config", tmp_path / "c.yaml", "--out"]
-    assert _call(*arguments, tmp_path / "a").exit_code == 0
+    arguments = ["--config", tmp_path / "c.yaml", "--out"]
+    assert _train(*arguments, tmp_path / "a").exit_code == 0
     assert RunFolder(tmp_path / "a").read_config().seed == 8
-    assert _call(*arguments, tmp_path / "b", "--seed", 9).exit_code == 0
+    assert _train(*arguments, tmp_path / "b", "--seed", 9).exit_code == 0
     assert RunFolder(tmp_path / "b").read_config().seed == 9  # a flag wins over the file
 
 
@@ -144,7 +126,7 @@ def test_the_settings_of_a_run_are_a_file_for_the_next(photos: Path, tmp_path: P
 def test_a_mistake_is_a_clear_error_with_its_exit_code(
     photos: Path, tmp_path: Path, extra: list[str], kind: type[FlorilegeError], message: str
 ) -> None:
-    error = _error(*_quick(photos, tmp_path / "run"), *extra)
+    error = error_of(cli.app, *_quick(photos, tmp_path / "run"), *extra)
     assert type(error) is kind
     assert message in str(error)
     assert not (tmp_path / "run").exists()
@@ -157,9 +139,9 @@ def test_an_interruption_before_the_first_step_says_that_nothing_can_be_resumed(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("florilege.training.cli.train_run", interrupted)
-    run = _call("train", "--data", "flora", "--out", tmp_path / "run")
+    run = _train("--data", "flora", "--out", tmp_path / "run")
     assert "nothing to resume" in run.output
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "last.pt").touch()
-    run = _call("train", "--data", "flora", "--out", tmp_path / "run")
+    run = _train("--data", "flora", "--out", tmp_path / "run")
     assert "nothing to resume" not in run.output

@@ -244,18 +244,9 @@ def test_an_unknown_backbone_is_wrong_usage() -> None:
         resolve({"data": "x", "backbone": "timm:resnet19"})
 
 
-def test_an_unknown_recipe_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match="recipes"):
-        resolve({"data": "flora", "recipe": "fast"})
-
-
 def test_data_must_come_from_somewhere() -> None:
     with pytest.raises(UsageError, match="data"):
         resolve({})
-
-
-def test_the_demo_brings_its_own_data() -> None:
-    assert resolve({"recipe": "demo"}).data.startswith("flora")
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,9 @@ import operator
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from florilege.errors import UsageError
 from florilege.training import losses
-from florilege.training.losses import CrossEntropy
 from florilege.training.objective import _class_weights, head_of
 from tests.training.small import small_objective
 
@@ -73,35 +71,6 @@ def test_a_default_set_size_too_large_for_the_classes_is_lowered_with_a_note(
     assert (getattr(enough.loss_fn, key), enough.notes) == (5, ())
 
 
-def test_a_forward_with_row_index_gets_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Rowwise(CrossEntropy):
-        takes_rows = True
-
-        def forward(self, logits: Tensor, labels: Tensor, row_index: Tensor) -> Tensor:  # type: ignore[override]  # as role does
-            return row_index.float().sum() + 0 * logits.sum() + 0 * labels.sum()
-
-    monkeypatch.setattr(losses, "LOSSES", {"rowwise": Rowwise})
-    monkeypatch.setattr(losses, "build", lambda _name, **parameters: Rowwise(**parameters))
-    objective = small_objective("rowwise", {}, class_counts=[1, 1])
-    assert objective(torch.zeros(4, 2), LABELS, torch.tensor([4, 5, 6, 7])).item() == 22
-
-
-@pytest.mark.parametrize(
-    ("name", "parameters", "message"),
-    [
-        ("hinge", {}, "must be one of .*cross_entropy.*top_k_hinge"),
-        ("cross_entropy", {"gamma": 2}, "loss cross_entropy: .*has no gamma"),
-        ("two_head_average_k", {"alpha": -1}, "loss two_head_average_k: .*alpha"),
-        ("two_head_average_k", {"alpha": "much"}, "loss two_head_average_k: "),
-    ],
-)
-def test_a_loss_that_cannot_be_made_is_refused(
-    name: str, parameters: dict[str, object], message: str
-) -> None:
-    with pytest.raises(UsageError, match=message):
-        small_objective(name, parameters, class_counts=[1, 1, 1])
-
-
 @pytest.mark.parametrize(
     ("name", "key", "largest"),
     [("two_head_average_k", "average_k", 4), ("role", "average_k", 4), ("smooth_top_k", "k", 3)],
@@ -117,6 +86,10 @@ def test_a_set_too_large_for_the_classes_is_refused(name: str, key: str, largest
 @pytest.mark.parametrize(
     ("name", "parameters", "message"),
     [
+        ("hinge", {}, "must be one of .*cross_entropy.*top_k_hinge"),
+        ("cross_entropy", {"gamma": 2}, "loss cross_entropy: .*has no gamma"),
+        ("two_head_average_k", {"alpha": -1}, "loss two_head_average_k: .*alpha"),
+        ("two_head_average_k", {"alpha": "much"}, "loss two_head_average_k: "),
         ("focal", {"weight": [1, 2]}, "loss.weight must hold one number for each of 3 classes"),
         ("two_head_average_k", {"weight": [1] * 4}, "loss.weight must hold .* 3 classes, got 4"),
         ("ldam", {"class_counts": [1, 2]}, "loss.class_counts must hold .* 3 classes, got 2"),
@@ -125,7 +98,7 @@ def test_a_set_too_large_for_the_classes_is_refused(name: str, key: str, largest
         ("focal", {"reduction": "none"}, "loss.reduction must be mean or sum in training"),
     ],
 )
-def test_parameters_of_other_data_or_another_loop_are_refused(
+def test_unknown_losses_and_parameters_of_other_data_or_another_loop_are_refused(
     name: str, parameters: dict[str, object], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
@@ -133,11 +106,7 @@ def test_parameters_of_other_data_or_another_loop_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("loss", "head"),
-    [
-        ("cross_entropy", "two_head"),
-        ("two_head_average_k", "linear"),
-    ],
+    ("loss", "head"), [("cross_entropy", "two_head"), ("two_head_average_k", "linear")]
 )
 def test_a_head_the_loss_cannot_train_is_refused(loss: str, head: str) -> None:
     with pytest.raises(UsageError, match=f"loss {loss} "):
@@ -194,11 +163,6 @@ def test_a_margin_loss_on_a_linear_head_has_scale_1_with_a_note(loss: str) -> No
     assert (cosine.scale >= 30, cosine.notes) == (True, ())
 
 
-def test_the_head_of_the_loss_is_the_default() -> None:
-    assert head_of("cross_entropy", "auto") == head_of("cross_entropy", "linear") == "linear"
-    assert head_of("two_head_average_k", "auto") == "two_head"
-
-
 # Class weights, several batches per step, mixup -----------------------------------------------
 
 
@@ -222,11 +186,6 @@ def test_a_class_without_pictures_weighs_as_one_with_a_single_one() -> None:
     assert _class_weights([0, 1, 4], 1) == [2.5, 2.5, 0.625]
 
 
-def test_no_power_is_no_weight() -> None:
-    result = small_objective("cross_entropy", {}, class_counts=[1, 2])
-    assert result.loss_fn.weight is None
-
-
 @pytest.mark.parametrize("power", [0.0, 1.0])
 @pytest.mark.parametrize("soft", [False, True])
 def test_batches_of_a_step_count_what_they_would_as_one(power: float, soft: bool) -> None:
@@ -241,11 +200,6 @@ def test_batches_of_a_step_count_what_they_would_as_one(power: float, soft: bool
     ]
     torch.testing.assert_close(sum(results), objective.loss_fn(logits, targets))
     assert objective.shares([labels], soft=soft) == [1.0]
-
-
-def test_sums_are_added_as_they_are() -> None:
-    objective = small_objective("cross_entropy", {"reduction": "sum"}, class_counts=[1, 1])
-    assert objective.shares([LABELS, LABELS], soft=False) == [1.0, 1.0]
 
 
 def test_candidates_are_chosen_over_the_batches_of_a_step_by_default() -> None:

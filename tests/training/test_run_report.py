@@ -5,8 +5,7 @@ from xml.etree import ElementTree
 import pytest
 
 from florilege.training.run_report import _report_html
-from florilege.training.train import train_run
-from tests.training.small import metrics_row, small_config
+from tests.training.small import metrics_row, small_config, train_quietly
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -29,7 +28,7 @@ def test_the_page_names_the_run_and_its_best_epoch() -> None:
 
 def test_a_run_leaves_its_page(tmp_path: Path) -> None:
     config = small_config("flora:train=16,val=8", epochs=1)
-    train_run(config, tmp_path / "run", say=lambda _: None)
+    train_quietly(config, tmp_path / "run")
     page = (tmp_path / "run" / "report.html").read_text("utf-8")
     assert page.count("<svg") == 5
 

@@ -67,7 +67,6 @@ class Run:
         self.clock = self.saved_at = time.monotonic()
         self.interruption, self.shared_flags = Interruption(), SharedFlags(self.ranks)
         self.append_events: Callable[[history.Row], None]
-        self.loader: BatchLoader | None = None
         restored = self.folder.last.is_file()
         self.saved_step = self.position.step if restored else None
 
@@ -81,7 +80,9 @@ class Run:
     def fit(self, sources: Sources) -> None:
         """Train from the position to the last epoch, or until patience runs out."""
         config = self.config
-        steps = -(-self.loader_of(sources).training_batches // config.accumulate)
+        # its workers prepare the batches of every epoch
+        loader = BatchLoader(sources, config, self.ranks, pin=self.compute.on_gpu)
+        steps = -(-loader.training_batches // config.accumulate)
         self.settle(sources)
         self.clock = self.saved_at = time.monotonic()
         with ExitStack() as stack:
@@ -92,15 +93,8 @@ class Run:
             advance = stack.enter_context(progress(steps * config.epochs, "training"))
             advance(self.position.step)
             while self.position.epoch < config.epochs and not self.out_of_patience():
-                self.train_epoch(sources, steps, advance)
-                self.end_epoch(self.validate(sources), steps)
-        self.loader = None  # ends its workers
-
-    def loader_of(self, sources: Sources) -> BatchLoader:
-        """The batches of ``sources``, prepared by the same workers in every epoch."""
-        if self.loader is None or self.loader.sources is not sources:
-            self.loader = BatchLoader(sources, self.config, self.ranks, pin=self.compute.on_gpu)
-        return self.loader
+                self.train_epoch(loader, steps, advance)
+                self.end_epoch(self.validate(loader), steps)
 
     def settle(self, sources: Sources) -> None:
         """Let ``DistributedDataParallel`` fix the order of its messages before the first step.
@@ -120,11 +114,11 @@ class Run:
         )
         self.trained.optimiser.zero_grad(set_to_none=True)
 
-    def train_epoch(self, sources: Sources, steps: int, advance: Advance) -> None:
+    def train_epoch(self, loader: BatchLoader, steps: int, advance: Advance) -> None:
         """Train on the batches of this epoch that are not done yet."""
         position = self.position
         self.averaging.train()
-        stream = self.loader_of(sources).training(position.epoch, position.batch)
+        stream = loader.training(position.epoch, position.batch)
         while group := list(islice(stream, self.config.accumulate)):
             loss, rows = self.train_step(group, steps), sum(len(batch.whole) for batch in group)
             self.sums[0] += loss.double() * rows
@@ -196,7 +190,7 @@ class Run:
         share = rate_share(config.schedule, step=step, steps_per_epoch=steps, epochs=config.epochs)
         return config.optimiser.learning_rate * share
 
-    def validate(self, sources: Sources) -> Validation:
+    def validate(self, loader: BatchLoader) -> Validation:
         """Figures on the validation pictures, preprocessed as on the server.
 
         The processes take batches in turn, and the first evaluates all of them in order.
@@ -204,11 +198,8 @@ class Run:
         self.ranks.broadcast_buffers(self.model, self.measured)
         self.model.eval()
         self.measured.eval()
-        loader = self.loader_of(sources)
-        stream = loader.validation()
-        figures = ValidationMeter(
-            rows=len(sources.validation), metric=self.config.validation.chosen_by
-        )
+        stream, rows = loader.validation(), len(loader.sources.validation)
+        figures = ValidationMeter(rows=rows, metric=self.config.validation.chosen_by)
         finite = True
         for _ in range(loader.validation_rounds):
             self.save_if_due()

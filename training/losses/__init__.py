@@ -56,21 +56,13 @@ from florilege.training.losses.smooth_hinges import SmoothTopK, smooth_top_k
 from florilege.training.losses.two_heads import TwoHeadAverageK, two_head_average_k
 
 LOSSES: Mapping[str, type[Loss]] = {
-    "cross_entropy": CrossEntropy,
-    "focal": Focal,
-    "generalised_cross_entropy": GeneralisedCrossEntropy,
-    "ldam": Ldam,
-    "top_k_hinge": TopKHinge,
-    "convex_top_k_hinge": ConvexTopKHinge,
-    "calibrated_top_k_hinge": CalibratedTopKHinge,
-    "smooth_top_k": SmoothTopK,
-    "noised_top_k": NoisedTopK,
-    "imbalanced_noised_top_k": ImbalancedNoisedTopK,
-    "assume_negative": AssumeNegative,
-    "positive_bce": PositiveBce,
-    "expected_positive": ExpectedPositive,
-    "role": Role,
-    "two_head_average_k": TwoHeadAverageK,
+    loss.function.__name__: loss
+    for loss in (
+        *(CrossEntropy, Focal, GeneralisedCrossEntropy, Ldam),
+        *(TopKHinge, ConvexTopKHinge, CalibratedTopKHinge, SmoothTopK),
+        *(NoisedTopK, ImbalancedNoisedTopK),
+        *(AssumeNegative, PositiveBce, ExpectedPositive, Role, TwoHeadAverageK),
+    )
 }
 
 

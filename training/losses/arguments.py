@@ -105,23 +105,23 @@ def checked(logits: Tensor, labels: Tensor, **parameters: Any) -> tuple[Tensor, 
 
 _AT_LEAST_0 = ("alpha", "beta", "gamma", "margin", "max_margin", "reg_weight", "theta_lr")
 _POSITIVE = ("epsilon", "scale", "tau")
-NUMBERS: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
+_NUMBERS: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
     "average_k": ("finite and at least 1", lambda x: 1 <= x < math.inf),
     "label_smoothing": ("in [0, 1)", lambda x: 0 <= x < 1),
     "q": ("in (0, 1]", lambda x: 0 < x <= 1),
     **dict.fromkeys(_AT_LEAST_0, ("finite and at least 0", lambda x: 0 <= x < math.inf)),
     **dict.fromkeys(_POSITIVE, ("finite and positive", lambda x: 0 < x < math.inf)),
 }
-WHOLE: Final = {"classes": 1, "k": 1, "noise_samples": 1, "recent_batches": 0, "rows": 1}
+_WHOLE: Final = {"classes": 1, "k": 1, "noise_samples": 1, "recent_batches": 0, "rows": 1}
 
 
 def check_parameters(**parameters: Any) -> None:
     """Refuse parameters that are out of range; a name has the same range in every loss."""
     for name, value in parameters.items():
-        if name in NUMBERS:
+        if name in _NUMBERS:
             _check_number(name, value)
-        elif name in WHOLE and (not is_integer(value) or value < WHOLE[name]):
-            raise ValueError(f"{name} must be an integer of at least {WHOLE[name]}, got {value}")
+        elif name in _WHOLE and (not is_integer(value) or value < _WHOLE[name]):
+            raise ValueError(f"{name} must be an integer of at least {_WHOLE[name]}, got {value}")
         elif name == "sharing" and value not in ("per_sample", "shared"):
             raise ValueError(f"sharing must be 'per_sample' or 'shared', got {value!r}")
         elif name == "generator" and not isinstance(value, Generator | None):
@@ -129,7 +129,7 @@ def check_parameters(**parameters: Any) -> None:
 
 
 def _check_number(name: str, value: object) -> None:
-    allowed, is_allowed = NUMBERS[name]
+    allowed, is_allowed = _NUMBERS[name]
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ValueError(f"{name} must be a number, got {value!r}")
     if not is_allowed(value):  # NaN never is

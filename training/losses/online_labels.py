@@ -216,7 +216,12 @@ class Role(Loss, function=role):
         """
         labels = whole(labels)
         if row_index is None:
-            return self.total(self._without_estimates(logits, labels), labels)
+            if self.training:
+                raise ValueError("row_index must be given while training, got None")
+            beta = self.reg_weight / logits.shape[-1]
+            options: dict[str, Any] = {"weight": self.weight, "ignore_index": self.ignore_index}
+            loss = expected_positive(logits, labels, average_k=self.average_k, beta=beta, **options)
+            return self.total(loss, labels)
         read_labels(logits, labels, self.weight, self.ignore_index)
         where, observed = self._locate(row_index, logits), _observe(labels, self.ignore_index)
         if self.estimates is None:
@@ -226,34 +231,22 @@ class Role(Loss, function=role):
         settings = (labels, self.average_k, self.reg_weight, self.weight, self.ignore_index)
         p, q = torch.sigmoid(scores.detach()), torch.sigmoid(theta)
         classifier = _half(scores, p, q, *settings)
-        if not (classifier.requires_grad and self.training):
-            return self.total((classifier + _half(theta, q, p, *settings).detach()) / 2, labels)
-        estimator = _half(theta.requires_grad_(), q, p, *settings)
-        (slope,) = torch.autograd.grad(estimator, theta)
-        rows_observed = int(over_ranks(torch.tensor(len(observed.counted))))
-        # along each image's own gradient
-        step = slope.mul_(-self.theta_lr * rows_observed / 2 / ranks())
+        learns = classifier.requires_grad and self.training
+        estimator = _half(theta.requires_grad_(learns), q, p, *settings)
         loss = (classifier + estimator.detach()) / 2
-        update = partial(self._update, from_ranks((where, observed, step.cpu())))
-        loss.register_hook(update)  # type: ignore[no-untyped-call]  # torch's own
+        if learns:
+            (slope,) = torch.autograd.grad(estimator, theta)
+            rows_observed = int(over_ranks(torch.tensor(len(observed.counted))))
+            # along each image's own gradient
+            step = slope.mul_(-self.theta_lr * rows_observed / 2 / ranks())
+            update = partial(self._update, from_ranks((where, observed, step.cpu())))
+            loss.register_hook(update)  # type: ignore[no-untyped-call]  # torch's own
         return self.total(loss, labels)
 
     def _update(self, steps: list[tuple[Tensor, _Observed, Tensor]], _grad: Tensor) -> None:
         """Update the estimates of the images of all processes, once; each process holds them."""
         while steps and self.estimates is not None:
             self.estimates.add(*steps.pop(0))
-
-    def _without_estimates(self, logits: Tensor, labels: Tensor) -> Tensor:
-        if self.training:
-            raise ValueError("row_index must be given while training, got None")
-        return expected_positive(
-            logits,
-            labels,
-            average_k=self.average_k,
-            beta=self.reg_weight / logits.shape[-1],
-            weight=self.weight,
-            ignore_index=self.ignore_index,
-        )
 
     def _locate(self, row_index: Tensor, logits: Tensor) -> Tensor:
         """The positions on the CPU, all inside the training set."""

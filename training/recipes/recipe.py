@@ -49,11 +49,6 @@ class PublishedFigure:
         spread = spread if self.deviation is None else f" (sd {self.deviation:.2f})"
         return f"{self.percent:.2f}{spread}"
 
-    @property
-    def paper(self) -> str:
-        """The tag of the paper, such as ``[A]``."""
-        return self.source.partition(" ")[0]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
@@ -95,10 +90,11 @@ class Recipe:
 
         Such as ``top-5 94.34 (sd 0.09) [B], 94.24 [N]; top-1 76.68 (sd 0.38) [B], 76.56 [N]``.
         """
-        papers = {figure.paper for figure in self.printed} | {*re.findall(r"\[\w]", self.source)}
+        owners = [figure.source.partition(" ")[0] for figure in self.printed]  # such as [A]
+        papers = {*owners, *re.findall(r"\[\w]", self.source)}
         values = dict[str, list[str]]()
-        for figure in self.printed:
-            owner = f" {figure.paper}" if len(papers) > 1 else ""
+        for figure, paper in zip(self.printed, owners, strict=True):
+            owner = f" {paper}" if len(papers) > 1 else ""
             values.setdefault(figure.name, []).append(figure.value + owner)
         return "; ".join(f"{name} {', '.join(each)}" for name, each in values.items())
 

@@ -20,12 +20,9 @@ from florilege.training.batches.decoded_pictures import Pictures
 from florilege.training.config import TrainConfig
 from tests.training.small import small_config, write_photos
 
-pytestmark = [
-    pytest.mark.filterwarnings(
-        "ignore:This process .* is multi-threaded:DeprecationWarning"  # forked, Python 3.12 on
-    ),
-    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),  # few cores
-]
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:This DataLoader will create:UserWarning"
+)  # few cores
 
 
 @pytest.fixture(scope="module")

@@ -22,11 +22,6 @@ from florilege.training.batches.decoded_pictures import (
 )
 from florilege.training.config import AugmentConfig
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:This process .* is multi-threaded:DeprecationWarning"  # forked workers, Python 3.12 on
-)
-
-
 DECODER = partial(decode_to_keep, side=8)
 
 

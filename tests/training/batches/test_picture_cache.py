@@ -13,17 +13,9 @@ from florilege.training.batches.data_loader import Batch, BatchLoader, Sources, 
 from florilege.training.batches.decoded_pictures import Pictures
 from florilege.training.batches.picture_cache import TAG, PictureCache
 from florilege.training.config import TrainConfig
-from tests.training.small import small_config, write_photos
+from tests.training.small import small_config
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
-]
-
-
-@pytest.fixture(scope="module")
-def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_photos(tmp_path_factory.mktemp("photos"), train=7, val=3)
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 
 
 def _sources(config: TrainConfig) -> Sources:
@@ -46,7 +38,7 @@ def test_batches_from_the_cache_are_those_that_are_decoded(
     config = small_config(photos, cache_mb=0, workers=workers, picture_cache=str(tmp_path / "c"))
     for epoch in (0, 1):
         np.testing.assert_equal(_images(config, epoch), _images(small_config(photos), epoch))
-    assert len(_files(tmp_path / "c")) == 21
+    assert len(_files(tmp_path / "c")) == 36
 
 
 def test_another_run_reads_no_photo_again(

@@ -10,12 +10,6 @@ def test_a_row_draws_the_same_numbers_in_any_company() -> None:
     np.testing.assert_array_equal(alone[0], among[1])
 
 
-def test_more_numbers_begin_with_the_same_ones() -> None:
-    np.testing.assert_array_equal(
-        uniforms(1, 2, np.array([7]), 9)[:, :4], uniforms(1, 2, np.array([7]), 4)
-    )
-
-
 @pytest.mark.parametrize("other", [(2, 2, 7), (1, 3, 7), (1, 2, 8), (2, 1, 7)])
 def test_seed_epoch_and_row_each_change_the_numbers(other: tuple[int, int, int]) -> None:
     seed, epoch, row = other

@@ -21,9 +21,8 @@ from florilege.training.frozen.blend import (
 )
 from florilege.training.frozen.discriminant import Linear, discriminant
 from florilege.training.run_export import export_run
-from florilege.training.train import train_run
 from tests.training.frozen.small import classes_of
-from tests.training.small import small_config, write_photos
+from tests.training.small import lines_of, small_config, train_quietly, write_photos
 
 
 def _head(seed: int) -> Linear:
@@ -108,8 +107,7 @@ def test_its_partner_learns_the_classes(tmp_path: Path) -> None:
 
 def test_the_run_and_its_bundle_describe_the_blend(tmp_path: Path) -> None:
     photos = write_photos(tmp_path / "photos", train=14, val=8)
-    train_run(small_config(photos, epochs=0), tmp_path / "start", say=lambda _: None)
-    lines: list[str] = []
+    train_quietly(small_config(photos, epochs=0), tmp_path / "start")
     config = small_config(
         photos,
         weights=str(tmp_path / "start"),
@@ -118,7 +116,7 @@ def test_the_run_and_its_bundle_describe_the_blend(tmp_path: Path) -> None:
         loss={"name": "cross_entropy"},
         optimiser={"learning_rate": 1e-6},
     )
-    train_run(config, tmp_path / "run", say=lines.append)
+    lines = lines_of(config, tmp_path / "run")
     (result,) = [line for line in lines if "averaged with" in line]
     bundle = export_run(tmp_path / "run", tmp_path / "bundle")
     assert json.loads(bundle.read("provenance.json"))["blend"] == result

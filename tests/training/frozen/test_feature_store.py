@@ -70,7 +70,7 @@ def test_a_full_disk_says_what_to_do_and_keeps_what_was_there(
     np.testing.assert_array_equal(FeatureStore(tmp_path, 3).values(), ROWS[:3])
 
 
-def test_other_weights_another_input_or_another_name_have_another_folder() -> None:
+def test_other_weights_another_input_name_or_runtime_have_another_folder() -> None:
     torch.manual_seed(0)
     first, size = build("tiny", 3, "linear").backbone, Preprocess(image_size=16)
     second = build("tiny", 3, "linear").backbone
@@ -79,8 +79,9 @@ def test_other_weights_another_input_or_another_name_have_another_folder() -> No
         folder_name("tiny", second, size),
         folder_name("tiny", first, Preprocess(image_size=16, crop_fraction=0.9)),
         folder_name("timm:hf-hub:a/b", first, size),
+        *(folder_name("tiny", first, size, computed_by=name) for name in ("openvino", "gpu")),
     }
-    assert len(names) == 4
+    assert len(names) == 6
     assert all("/" not in name and ":" not in name for name in names)
     assert folder_name("tiny", first, size) in names
 

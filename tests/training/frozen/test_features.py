@@ -19,11 +19,10 @@ from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve
 from florilege.training.device import Compute
 from florilege.training.frozen import features
-from florilege.training.frozen.feature_store import FeatureStore, folder_name
+from florilege.training.frozen.feature_store import FeatureStore
 from florilege.training.frozen.features import FrozenBackbone, HeadOnFeatures, threads_for
 from florilege.training.loop.training_loop import Run
-from florilege.training.train import train_run
-from tests.training.small import small_config, write_photos
+from tests.training.small import before_step, lines_of, small_config, train_quietly, write_photos
 
 SIZE = Preprocess(image_size=16)
 
@@ -41,7 +40,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def start(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of zero epochs, whose weights are frozen."""
     run = tmp_path_factory.mktemp("start") / "run"
-    train_run(small_config(photos, epochs=0, seed=5), run, say=lambda _: None)
+    train_quietly(small_config(photos, epochs=0, seed=5), run)
     return run
 
 
@@ -151,7 +150,7 @@ def test_a_head_learns_and_its_backbone_stays(
     photos: Path, start: Path, kept: str, tmp_path: Path, loss: str
 ) -> None:
     config = _head_config(photos, start, loss={"name": loss}, epochs=6, features=kept)
-    result = train_run(config, tmp_path / "run", say=lambda _: None)
+    result = train_quietly(config, tmp_path / "run")
     assert result.accuracy is not None
     assert result.accuracy > 0.7
     before, after = (read_weights(run / "best.safetensors") for run in (start, tmp_path / "run"))
@@ -163,41 +162,28 @@ def test_a_head_learns_and_its_backbone_stays(
 def test_a_second_run_reuses_the_features_silently(
     photos: Path, start: Path, tmp_path: Path
 ) -> None:
-    lines: list[str] = []
     config = _head_config(photos, start)
-    train_run(config, tmp_path / "one", say=lines.append)
+    lines = lines_of(config, tmp_path / "one")
     assert sum("pictures computed in" in line for line in lines) == 2  # train and val
     assert (tmp_path / "features").is_dir()  # beside the run
-    lines.clear()
-    train_run(config, tmp_path / "two", say=lines.append)
-    assert not any("computed" in line for line in lines)
+    assert not any("computed" in line for line in lines_of(config, tmp_path / "two"))
     one, two = (read_weights(tmp_path / run / "best.safetensors") for run in ("one", "two"))
     assert all(torch.equal(one[key], two[key]) for key in one)
 
 
 @pytest.mark.parametrize("stop", [3, 9])  # in the first epoch, and in the second
 def test_a_stopped_head_resumes_to_the_same_bits(
-    photos: Path,
-    start: Path,
-    kept: str,
-    tmp_path: Path,
-    stop: int,
-    monkeypatch: pytest.MonkeyPatch,
+    photos: Path, start: Path, kept: str, tmp_path: Path, stop: int
 ) -> None:
     config = _head_config(photos, start, epochs=3, features=kept)
-    train_run(config, tmp_path / "whole", say=lambda _: None)
-    step = Run.train_step
+    train_quietly(config, tmp_path / "whole")
 
-    def stopping(run: Run, *arguments: Any) -> torch.Tensor:
-        if run.position.step == stop:
-            run.interruption.requested = True
-        return step(run, *arguments)
+    def interrupt(run: Run) -> None:
+        run.interruption.requested = True
 
-    with monkeypatch.context() as patched:
-        patched.setattr(Run, "train_step", stopping)
-        with pytest.raises(KeyboardInterrupt):
-            train_run(config, tmp_path / "halves", say=lambda _: None)
-    train_run(config, tmp_path / "halves", resume=True, say=lambda _: None)
+    with before_step(stop, interrupt), pytest.raises(KeyboardInterrupt):
+        train_quietly(config, tmp_path / "halves")
+    train_quietly(config, tmp_path / "halves", resume=True)
     whole, halves = (
         read_weights(tmp_path / run / "best.safetensors") for run in ("whole", "halves")
     )
@@ -246,30 +232,18 @@ def test_a_folder_that_cannot_be_created_is_refused_before_any_picture_is_comput
     (tmp_path / "file").write_text("no folder")
     config = _head_config(photos, start, features=str(tmp_path / "file" / "kept"))
     with pytest.raises(UsageError, match="features"):
-        train_run(config, tmp_path / "run", say=lambda _: None)
+        train_quietly(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_features_by_torch_are_float32_proper(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_features_by_torch_are_float32_proper(photos: Path, tmp_path: Path, by_torch: None) -> None:
     record = set[bool]()
     network = build("tiny", 3, "linear")
     network.backbone.register_forward_hook(lambda *_: record.add(torch.backends.cudnn.allow_tf32))
-    monkeypatch.setattr(FrozenBackbone, "_by_graph", FrozenBackbone._by_torch)
     before = torch.backends.cudnn.allow_tf32
     _frozen(network, tmp_path / "kept").features(open_dataset(str(photos)).split("val"))
     assert record == {False}
     assert torch.backends.cudnn.allow_tf32 == before
-
-
-def test_whatever_computes_features_has_a_folder_of_its_own() -> None:
-    backbone = build("tiny", 3, "linear").backbone
-    names = {
-        folder_name("tiny", backbone, SIZE, computed_by=name)
-        for name in ("onnxruntime", "openvino", "gpu")
-    }
-    assert len(names) == 3
 
 
 def test_onnx_runtime_computes_what_openvino_cannot(

@@ -1,7 +1,6 @@
 """Several processes train one network like a single one, with one writer, and survive a death."""
 
 import csv
-import hashlib
 import shutil
 import signal
 import subprocess
@@ -27,7 +26,15 @@ from florilege.training.network import build_network
 from florilege.training.run_folder import RunFolder
 from florilege.training.train import train_run
 from tests.training.several import LOSSES, even, random
-from tests.training.small import plain_network, small_config, small_objective, write_photos
+from tests.training.small import (
+    checkpoint_of,
+    lines_of,
+    plain_network,
+    small_config,
+    small_objective,
+    train_quietly,
+    write_photos,
+)
 
 ROOT = Path(__file__).parents[3]
 
@@ -49,11 +56,6 @@ def _codes(several: Path, name: str) -> list[int]:
     return [int(code) for code in (several / f"{name}.codes").read_text().split()]
 
 
-def _last(run: Path) -> dict[str, Any]:
-    content: dict[str, Any] = torch.load(run / "last.pt", weights_only=True)
-    return content
-
-
 def _metrics(run: Path) -> list[list[float | str]]:
     with (run / "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -65,10 +67,9 @@ def _metrics(run: Path) -> list[list[float | str]]:
 def test_four_processes_train_what_one_does(
     several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss: str
 ) -> None:
-    torch.set_num_threads(1)
     monkeypatch.setattr("florilege.training.network.build_network", plain_network)
-    train_run(even(several / "photos", loss), tmp_path / "alone", say=lambda _: None)
-    alone, four = _last(tmp_path / "alone"), _last(several / loss)
+    train_quietly(even(several / "photos", loss), tmp_path / "alone")
+    alone, four = checkpoint_of(tmp_path / "alone"), checkpoint_of(several / loss)
     for part in ("network", "average", "loss"):
         torch.testing.assert_close(four[part], alone[part], rtol=0, atol=1e-6)
     for ours, theirs in zip(_metrics(several / loss), _metrics(tmp_path / "alone"), strict=True):
@@ -96,11 +97,8 @@ def test_when_a_process_dies_the_others_report_it_and_a_resumed_run_has_the_same
     assert float((several / "killed.seconds").read_text()) < 60
     assert "continuing after 1 epochs and 6 steps" in _said(several, "resumed", 0)
     whole, cut = several / "whole", several / "cut"
-    best = {
-        hashlib.sha256((run / "best.safetensors").read_bytes()).digest() for run in (whole, cut)
-    }
-    assert len(best) == 1
-    one, other = _last(whole), _last(cut)
+    assert len({(run / "best.safetensors").read_bytes() for run in (whole, cut)}) == 1
+    one, other = checkpoint_of(whole), checkpoint_of(cut)
     for part in ("network", "average", "optimiser", "loss", "random"):
         torch.testing.assert_close(other[part], one[part], rtol=0, atol=0)
     assert _metrics(whole) == _metrics(cut)
@@ -137,10 +135,9 @@ def test_another_number_of_processes_continues_with_a_note(
     monkeypatch.setattr("florilege.training.network.build_network", plain_network)
     shutil.copytree(several / "role", tmp_path / "run")
     config = from_plain(even(several / "photos", "role").to_plain() | {"epochs": 3})
-    lines: list[str] = []
-    train_run(config, tmp_path / "run", resume=True, say=lines.append)
+    lines = lines_of(config, tmp_path / "run", resume=True)
     assert lines[1].startswith("the run had 4 processes and now has 1: the result is")
-    assert _last(tmp_path / "run")["position"]["processes"] == 1
+    assert checkpoint_of(tmp_path / "run")["position"]["processes"] == 1
 
 
 # Without a second process ---------------------------------------------------------------------
@@ -203,10 +200,10 @@ def test_sums_are_multiplied_by_the_processes_whose_mean_is_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "changes", "error", "message"),
+    ("count", "error", "message"),
     [
-        (5, {}, UsageError, "batch_size must be at least 10, two pictures for each of 5 proc"),
-        (12, {}, DataError, "has 21 training pictures; at least 24 are needed"),
+        (5, UsageError, "batch_size must be at least 10, two pictures for each of 5 proc"),
+        (12, DataError, "has 21 training pictures; at least 24 are needed"),
     ],
 )
 def test_what_does_not_go_with_several_processes_is_refused(
@@ -214,7 +211,6 @@ def test_what_does_not_go_with_several_processes_is_refused(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     count: int,
-    changes: dict[str, Any],
     error: type[Exception],
     message: str,
 ) -> None:
@@ -222,7 +218,7 @@ def test_what_does_not_go_with_several_processes_is_refused(
         "florilege.training.train.together", lambda _: nullcontext(_Pretended(0, count))
     )
     with pytest.raises(error, match=message):
-        train_run(small_config(photos, **changes), tmp_path / "run")
+        train_run(small_config(photos), tmp_path / "run")
 
 
 class _Pretended(Ranks):
@@ -263,10 +259,7 @@ def test_processes_that_cannot_reach_each_other_name_the_address(
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.delenv("MASTER_ADDR", raising=False)
-    with (
-        pytest.raises(UsageError, match="others"),
-        together(torch.device("cpu")),
-    ):
+    with pytest.raises(UsageError, match="others"), together(torch.device("cpu")):
         pass
 
 

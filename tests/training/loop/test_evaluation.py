@@ -3,6 +3,7 @@ import tracemalloc
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from florilege.calibration.metrics import (
     average_k_accuracy,
@@ -10,27 +11,28 @@ from florilege.calibration.metrics import (
     macro_top_k_accuracy,
     top_k_accuracy,
 )
-from florilege.calibration.scores import SCORE_KINDS, scores
+from florilege.calibration.scores import scores
 from florilege.calibration.threshold import average_k_threshold
 from florilege.training.loop.evaluation import ScoreChoice, Validation, ValidationMeter
 from florilege.training.validation_metric import Metric, MetricName
 
 
-def _logits(
-    rows: int, classes: int, seed: int = 0
-) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+def _logits(rows: int, classes: int, seed: int = 0) -> NDArray[np.float32]:
     return np.random.default_rng(seed).normal(0, 3, (rows, classes)).astype(np.float32)
 
 
 def measure(
-    logits: dict[str, np.ndarray[tuple[int, int], np.dtype[np.float32]]],
-    labels: np.ndarray[tuple[int], np.dtype[np.int64]],
+    logits: dict[str, NDArray[np.float32]],
+    labels: NDArray[np.int64],
     *,
     average_k: float,
     metric: MetricName = "average_k",
+    batch: int = 1000,
 ) -> Validation:
     evaluation = ValidationMeter(rows=len(labels), metric=Metric(name=metric, k=average_k))
-    evaluation.update(logits, labels)
+    for start in range(0, len(labels), batch):
+        rows = slice(start, start + batch)
+        evaluation.update({head: values[rows] for head, values in logits.items()}, labels[rows])
     return evaluation.result()
 
 
@@ -105,11 +107,8 @@ def test_only_scores_tied_at_the_cut_share_what_fits() -> None:
 def test_any_batches_give_the_same_figures(rows: int) -> None:
     logits = {"sccp": _logits(22, 9).round(), "multi_label": _logits(22, 9, seed=1).round()}
     labels = np.arange(22) % 9
-    evaluation = ValidationMeter(rows=22, metric=Metric(name="average_k", k=2.5))
-    for start in range(0, 22, rows):
-        some = slice(start, start + rows)
-        evaluation.update({head: values[some] for head, values in logits.items()}, labels[some])
-    assert evaluation.result() == measure(logits, labels, average_k=2.5)
+    in_batches = measure(logits, labels, average_k=2.5, batch=rows)
+    assert in_batches == measure(logits, labels, average_k=2.5)
 
 
 def test_memory_does_not_grow_with_the_classes() -> None:
@@ -129,14 +128,9 @@ def test_memory_does_not_grow_with_the_classes() -> None:
 def test_every_metric_is_that_of_the_calibration_package(metric: MetricName, batch: int) -> None:
     labels = np.random.default_rng(1).integers(0, 8, 60) // 2 * 2  # odd classes have no photos
     logits = {"multi_label": _logits(60, 8), "sccp": _logits(60, 8, seed=2)}
-    evaluation = ValidationMeter(rows=60, metric=Metric(name=metric, k=3))
-    for start in range(0, 60, batch):
-        some = slice(start, start + batch)
-        evaluation.update({head: values[some] for head, values in logits.items()}, labels[some])
-    outcome = evaluation.result()
+    outcome = measure(logits, labels, average_k=3, metric=metric, batch=batch)
     for choice, value in outcome.values.items():
-        (kind,) = (kind for kind in SCORE_KINDS if kind == choice.score_kind)
-        values = scores(logits[choice.head], kind)
+        values = scores(logits[choice.head], choice.score_kind)  # type: ignore[arg-type]  # a kind
         if metric == "macro_average_k":
             lambda_val = average_k_threshold(values, 3).lambda_val
             assert value == pytest.approx(macro_average_k_accuracy(values, labels, lambda_val))

@@ -35,10 +35,6 @@ def test_a_column_that_older_rows_lack_is_left_empty_there(tmp_path: Path) -> No
     assert [line.rpartition(",")[2] for line in lines] == ["train_set_size", "", "4.5"]
 
 
-def test_a_run_without_epochs_has_no_metrics(tmp_path: Path) -> None:
-    assert best_row(RunFolder(tmp_path)) == {}
-
-
 def test_damaged_metrics_are_named(tmp_path: Path) -> None:
     (tmp_path / "metrics.csv").write_text("epoch\n1\n")
     with pytest.raises(BundleError, match="metrics"):

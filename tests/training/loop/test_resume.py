@@ -1,25 +1,24 @@
 """A run killed in the middle of an epoch and resumed ends with exactly the same bits."""
 
-import hashlib
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from florilege.training.batches.data_loader import Batch
 from florilege.training.configuration import resolve, to_yaml
 from florilege.training.device import Compute
-from florilege.training.loop.training_loop import Run
-from florilege.training.train import train_run
-from tests.training.small import small_config, write_photos
-
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:This process .* is multi-threaded:DeprecationWarning"  # forked workers, Python 3.12 on
+from tests.training.small import (
+    Killed,
+    before_step,
+    checkpoint_of,
+    lines_of,
+    small_config,
+    train_quietly,
+    write_photos,
 )
 
 # Trains with each of the settings, in a process that kills itself before step 11.
@@ -49,8 +48,14 @@ for settings in map(Path, sys.argv[1:]):
 """
 
 
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _same_checkpoints(folder: Path) -> tuple[dict[str, Any], ...]:
+    """The checkpoints of ``whole`` and ``cut``, which must have the same bits."""
+    runs = folder / "whole", folder / "cut"
+    assert len({(run / "best.safetensors").read_bytes() for run in runs}) == 1
+    one, other = map(checkpoint_of, runs)
+    for part in ("network", "average", "optimiser", "loss", "scaler", "random"):
+        torch.testing.assert_close(one[part], other[part], rtol=0, atol=0)
+    return one, other
 
 
 LOADING: dict[str, dict[str, Any]] = {
@@ -85,66 +90,30 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_a_run_killed_mid_epoch_and_resumed_ends_in_identical_weights(
     killed: dict[str, Path], name: str
 ) -> None:
-    torch.set_num_threads(1)
     folder = killed[name]
     config = resolve({}, config=folder / "settings.yaml")
-    train_run(config, folder / "whole", say=lambda _: None)
-    saved = torch.load(folder / "cut" / "last.pt", weights_only=True)["position"]
+    train_quietly(config, folder / "whole")
+    saved = checkpoint_of(folder / "cut")["position"]
     assert (saved["epoch"], saved["batch"], saved["step"]) == (1, 2, 9)  # mid-epoch, a step behind
 
-    lines: list[str] = []
-    train_run(config, folder / "cut", resume=True, say=lines.append)
+    lines = lines_of(config, folder / "cut", resume=True)
     assert lines[0] == "continuing after 1 epochs and 9 steps"
-    digests = {_digest(folder / run / "best.safetensors") for run in ("whole", "cut")}
-    assert len(digests) == 1
-    one, other = (
-        torch.load(folder / run / "last.pt", weights_only=True) for run in ("whole", "cut")
-    )
-    for part in ("network", "loss"):
-        for key, value in one[part].items():
-            assert torch.equal(value, other[part][key]) if torch.is_tensor(value) else True, key
-    for index, state in one["optimiser"]["state"].items():
-        momentum = other["optimiser"]["state"][index]["momentum_buffer"]
-        assert torch.equal(state["momentum_buffer"], momentum)
-    assert torch.equal(one["random"], other["random"])
+    one, other = _same_checkpoints(folder)
     losses = [[row["train_loss"] for row in run["position"]["history"]] for run in (one, other)]
     assert losses[0] == losses[1]
 
 
-class Killed(BaseException):
-    """Simulates a power cut: nothing is written after it."""
-
-
-def _whole_and_cut(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, *, at: int, **settings: Any
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def _whole_and_cut(folder: Path, *, at: int, **settings: Any) -> tuple[dict[str, Any], ...]:
     """The checkpoints of a run and of the same one, cut before a step and resumed."""
-    torch.set_num_threads(1)
     photos = write_photos(folder / "photos", train=9, val=3)
     config = small_config(photos, batch_size=4, checkpoint={"every_steps": 3}, **settings)
-    train_run(config, folder / "whole", say=lambda _: None)
-    step = Run.train_step
-
-    def deadly(self: Run, group: Sequence[Batch], each: int) -> torch.Tensor:
-        if self.position.step == at:
-            raise Killed
-        return step(self, group, each)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Run, "train_step", deadly)
-        with pytest.raises(Killed):
-            train_run(config, folder / "cut", say=lambda _: None)
-    saved = torch.load(folder / "cut" / "last.pt", weights_only=True)["position"]
+    train_quietly(config, folder / "whole")
+    with before_step(at), pytest.raises(Killed):
+        train_quietly(config, folder / "cut")
+    saved = checkpoint_of(folder / "cut")["position"]
     assert saved["batch"] % config.accumulate == 0
-    train_run(config, folder / "cut", resume=True, say=lambda _: None)
-    digests = {_digest(folder / run / "best.safetensors") for run in ("whole", "cut")}
-    assert len(digests) == 1
-    one, other = (
-        torch.load(folder / run / "last.pt", weights_only=True) for run in ("whole", "cut")
-    )
-    for part in ("network", "average", "optimiser", "loss", "scaler"):
-        torch.testing.assert_close(one[part], other[part], rtol=0, atol=0)
-    return one, other
+    train_quietly(config, folder / "cut", resume=True)
+    return _same_checkpoints(folder)
 
 
 @pytest.mark.parametrize(
@@ -152,15 +121,10 @@ def _whole_and_cut(
     [("sgd", None, 1), ("sgd", 0.9, 2), ("adamw", None, 2), ("adamw", 0.9, 1)],
 )
 def test_state_kept_over_the_steps_resumes_mid_epoch(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    optimiser: str,
-    decay: float | None,
-    accumulate: int,
+    tmp_path: Path, optimiser: str, decay: float | None, accumulate: int
 ) -> None:
     one, _ = _whole_and_cut(
         tmp_path,
-        monkeypatch,
         at=9 if accumulate == 1 else 6,  # an epoch has 7 steps or 4
         accumulate=accumulate,
         optimiser={"name": optimiser},
@@ -176,6 +140,6 @@ def test_the_scale_of_fp16_resumes_mid_epoch(
 ) -> None:
     half = Compute(torch.device("cpu"), "fp16")  # as on a GPU
     monkeypatch.setattr("florilege.training.train.choose", lambda *_: half)
-    one, other = _whole_and_cut(tmp_path, monkeypatch, at=10)
+    one, other = _whole_and_cut(tmp_path, at=10)
     assert one["scaler"] == other["scaler"]
     assert one["scaler"]["_growth_tracker"] > 0

@@ -30,20 +30,18 @@ from florilege.training.loop.training_loop import Run
 from florilege.training.losses import LOSSES
 from florilege.training.network import build_network
 from florilege.training.optimisation.mixup import Mixture
-from florilege.training.train import TrainResult, train_run
-from tests.training.small import last_weights, plain_network, rows_of, small_config, write_photos
+from florilege.training.train import train_run
+from tests.training.small import (
+    checkpoint_of,
+    last_weights,
+    lines_of,
+    plain_network,
+    rows_of,
+    small_config,
+    train_quietly,
+)
 
 CONSTANT = {"schedule": {"name": "constant"}, "optimiser": {"learning_rate": 1e-12}}
-
-
-@pytest.fixture(scope="module")
-def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.set_num_threads(1)
-    return write_photos(tmp_path_factory.mktemp("photos"))
-
-
-def _train(config: TrainConfig, run: Path) -> TrainResult:
-    return train_run(config, run, say=lambda _: None)
 
 
 def _sources(config: TrainConfig) -> Sources:
@@ -71,10 +69,10 @@ def test_the_kept_weights_are_those_of_the_best_epoch_and_not_the_last(
     photos: Path, tmp_path: Path
 ) -> None:
     settings: dict[str, Any] = CONSTANT | {"validation": {"k": 2}}
-    best = _train(small_config(photos, epochs=4, **settings), tmp_path / "all").best_epoch
+    best = train_quietly(small_config(photos, epochs=4, **settings), tmp_path / "all").best_epoch
     assert best is not None
     assert best < 4
-    _train(small_config(photos, epochs=best, **settings), tmp_path / "until")
+    train_quietly(small_config(photos, epochs=best, **settings), tmp_path / "until")
     remaining, expected = (
         load_file(tmp_path / "all/best.safetensors"),
         last_weights(tmp_path / "until"),
@@ -87,7 +85,7 @@ def test_the_kept_weights_are_those_of_the_best_epoch_and_not_the_last(
 
 def test_validation_sees_the_network_as_the_server_will(photos: Path, tmp_path: Path) -> None:
     config = small_config(photos, mean=[0.1, 0.2, 0.3], std=[0.3, 0.5, 0.7])
-    _train(config, tmp_path / "run")
+    train_quietly(config, tmp_path / "run")
     network = _network(config, "two_head")
     network.network.load_state_dict(last_weights(tmp_path / "run"))
     _check_log_losses(tmp_path / "run", network, config)
@@ -100,7 +98,7 @@ def test_two_epochs_are_gradient_descent_by_hand(photos: Path, tmp_path: Path) -
         optimiser={"learning_rate": 0.05, "clip_norm": 0.5, "decay_all": True},
         schedule={"name": "step", "milestones": [1.0], "factor": 0.5},
     )
-    _train(config, tmp_path / "run")
+    train_quietly(config, tmp_path / "run")
     torch.manual_seed(config.seed)
     network = _network(config, "linear")
     sources = _sources(config)
@@ -147,7 +145,7 @@ def batches(monkeypatch: pytest.MonkeyPatch, clock: SimpleNamespace) -> list[Bat
 
 @pytest.mark.usefixtures("batches")
 def test_each_epoch_counts_its_own_loss(photos: Path, tmp_path: Path) -> None:
-    _train(small_config(photos, epochs=3), tmp_path / "run")
+    train_quietly(small_config(photos, epochs=3), tmp_path / "run")
     mean = (4 * 8 * 8 + 4 * 4) / 36  # 36 pictures in batches of 8: the last has 4
     results = [float(row["train_loss"]) for row in rows_of(tmp_path / "run")]
     assert results == pytest.approx([mean] * 3)
@@ -156,7 +154,7 @@ def test_each_epoch_counts_its_own_loss(photos: Path, tmp_path: Path) -> None:
 def test_each_epoch_goes_through_all_rows_in_an_order_of_its_own(
     photos: Path, tmp_path: Path, batches: list[Batch]
 ) -> None:
-    _train(small_config(photos, epochs=3), tmp_path / "run")
+    train_quietly(small_config(photos, epochs=3), tmp_path / "run")
     rows = torch.cat([batch.rows for batch in batches]).reshape(3, 36)
     assert all(sorted(epoch) == list(range(36)) for epoch in rows.tolist())
     assert len({tuple(epoch) for epoch in rows.tolist()}) == 3
@@ -166,10 +164,10 @@ def test_each_epoch_goes_through_all_rows_in_an_order_of_its_own(
 def test_the_seconds_of_a_run_continue_after_a_resume(
     photos: Path, tmp_path: Path, clock: SimpleNamespace
 ) -> None:
-    _train(small_config(photos, epochs=2), tmp_path / "run")
+    train_quietly(small_config(photos, epochs=2), tmp_path / "run")
     clock.now += 1000  # nobody trained
     resumed = small_config(photos, epochs=3)
-    assert train_run(resumed, tmp_path / "run", resume=True, say=lambda _: None).seconds == 15
+    assert train_quietly(resumed, tmp_path / "run", resume=True).seconds == 15
     assert [float(row["seconds"]) for row in rows_of(tmp_path / "run")] == [5, 10, 15]
 
 
@@ -198,7 +196,7 @@ def test_a_checkpoint_is_written_when_its_time_or_step_has_come_and_after_the_ep
         save(path, trained, position, sums)
 
     monkeypatch.setattr(checkpoint, "save", watched)
-    _train(small_config(photos, epochs=1, checkpoint=due), tmp_path / "run")
+    train_quietly(small_config(photos, epochs=1, checkpoint=due), tmp_path / "run")
     assert results == saved
 
 
@@ -256,7 +254,7 @@ def test_batches_of_a_step_are_one_large_batch(
     }
     small = small_config(photos, batch_size=batch_size, accumulate=accumulate, **common)
     large = small_config(photos, batch_size=batch_size * accumulate, **common)
-    results = [_train(config, tmp_path / str(n)) for n, config in enumerate((small, large))]
+    results = [train_quietly(config, tmp_path / str(n)) for n, config in enumerate((small, large))]
     assert results[0].epochs == results[1].epochs
     one, other = (last_weights(tmp_path / str(n)) for n in (0, 1))
     for name, value in one.items():
@@ -269,8 +267,8 @@ def test_batches_of_a_step_are_one_large_batch(
 
 def test_the_averaged_weights_are_validated_and_kept(photos: Path, tmp_path: Path) -> None:
     config = small_config(photos, epochs=1, average={"decay": 0.9}, schedule={"name": "constant"})
-    _train(config, tmp_path / "run")
-    last = torch.load(tmp_path / "run/last.pt", weights_only=True)
+    train_quietly(config, tmp_path / "run")
+    last = checkpoint_of(tmp_path / "run")
     remaining = load_file(tmp_path / "run/best.safetensors")
     for name, value in remaining.items():
         assert torch.equal(value, last["average"][f"module.{name}"]), name
@@ -283,11 +281,10 @@ def test_the_averaged_weights_are_validated_and_kept(photos: Path, tmp_path: Pat
 def test_training_continues_from_a_run_with_only_the_last_blocks(
     photos: Path, tmp_path: Path
 ) -> None:
-    _train(small_config(photos), tmp_path / "first")
-    lines: list[str] = []
+    train_quietly(small_config(photos), tmp_path / "first")
     settings: dict[str, Any] = {"weights": str(tmp_path / "first"), "unfreeze": 1}
     config = small_config(photos, **settings, optimiser={"layer_decay": 0.5})
-    train_run(config, tmp_path / "second", say=lines.append)
+    lines = lines_of(config, tmp_path / "second")
     before, after = (
         load_file(tmp_path / "first/best.safetensors"),
         last_weights(tmp_path / "second"),
@@ -302,7 +299,7 @@ def test_training_continues_from_a_run_with_only_the_last_blocks(
 
 def test_more_blocks_than_the_network_has_are_refused(photos: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"unfreeze: must be in \[0, 5\], the blocks of the netw"):
-        _train(small_config(photos, weights="w", unfreeze=6), tmp_path / "run")
+        train_quietly(small_config(photos, weights="w", unfreeze=6), tmp_path / "run")
 
 
 def test_a_compiled_run_is_the_same_but_for_rounding(
@@ -311,7 +308,7 @@ def test_a_compiled_run_is_the_same_but_for_rounding(
     compiled = partial(torch.compile, backend="eager")  # traced, then run as usual
     monkeypatch.setattr("florilege.training.loop.training_loop.torch.compile", compiled)
     for name, expected in {"plain": False, "compiled": True}.items():
-        _train(small_config(photos, epochs=1, compile=expected), tmp_path / name)
+        train_quietly(small_config(photos, epochs=1, compile=expected), tmp_path / name)
     one, other = last_weights(tmp_path / "plain"), last_weights(tmp_path / "compiled")
     assert one.keys() == other.keys()
     for name, value in one.items():
@@ -345,7 +342,7 @@ def test_every_batch_of_a_run_draws_a_mixture_of_its_own(
         return original(seed, epoch, batch, alpha=alpha, size=size)
 
     monkeypatch.setattr(Mixture, "draw", draw)
-    _train(small_config(photos, mixup=0.4, accumulate=2), tmp_path / "run")
+    train_quietly(small_config(photos, mixup=0.4, accumulate=2), tmp_path / "run")
     assert draws == [(epoch, batch) for epoch in range(2) for batch in range(5)]
 
 
@@ -376,7 +373,7 @@ def test_no_step_waits_for_the_device_but_those_that_show_the_loss(
     config = small_config(photos, batch_size=4, loss=loss, class_weight_power=0.5, epochs=1)
     numbers = _Numbers()  # type: ignore[no-untyped-call]  # torch's own
     with numbers, pytest.raises(pytest.exit.Exception, match="trained"):
-        _train(config, tmp_path / "run")
+        train_quietly(config, tmp_path / "run")
     assert numbers.count == 0
     assert read_at == [4, 8, 9]
 
@@ -399,7 +396,7 @@ def test_nothing_in_a_step_asks_the_device_for_a_value(
     more = {"accumulate": 2, "average": {"decay": 0.9}, "optimiser": {"clip_norm": 1.0}}
     config = small_config(photos, batch_size=4, loss={"name": name}, epochs=1, **more)
     with pytest.raises(pytest.exit.Exception, match="epoch"):
-        _train(config, tmp_path / "run")
+        train_quietly(config, tmp_path / "run")
 
 
 class _Scaling(Compute):
@@ -415,14 +412,14 @@ def test_gradients_are_clipped_by_their_own_norm_and_not_by_that_of_the_scaled_o
     for name, kind in {"plain": Compute, "scaled": _Scaling}.items():
         compute = kind(torch.device("cpu"), "fp32")
         monkeypatch.setattr("florilege.training.train.choose", lambda *_, compute=compute: compute)
-        _train(small_config(photos, optimiser={"clip_norm": 0.5}), tmp_path / name)
+        train_quietly(small_config(photos, optimiser={"clip_norm": 0.5}), tmp_path / name)
     one, other = last_weights(tmp_path / "plain"), last_weights(tmp_path / "scaled")
     torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
 def test_weights_are_averaged_after_the_step(photos: Path, tmp_path: Path) -> None:
     config = small_config(photos, epochs=1, batch_size=36, average={"decay": 0.9})
-    _train(config, tmp_path / "run")  # one step: the average is of its weights alone
+    train_quietly(config, tmp_path / "run")  # one step: the average is of its weights alone
     averaged = load_file(tmp_path / "run/best.safetensors")
     torch.testing.assert_close(averaged, last_weights(tmp_path / "run"), rtol=0, atol=0)
 
@@ -440,5 +437,6 @@ def test_validation_computes_in_the_precision_of_the_run(
         return network
 
     monkeypatch.setattr("florilege.training.network.build_network", watched)
-    _train(small_config(photos, precision="bf16"), tmp_path / "run")
+    train_quietly(small_config(photos, precision="bf16"), tmp_path / "run")
     assert modes == {True: {torch.bfloat16}, False: {torch.bfloat16}}
+    assert last_weights(tmp_path / "run")["head.sccp.weight"].dtype == torch.float32

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from florilege.training.losses import (
-    Focal,
     cross_entropy,
     focal,
     generalised_cross_entropy,
@@ -41,9 +40,8 @@ def test_a_label_of_probability_p_pulls_p_to_the_q_as_hard_as_in_cross_entropy(
     gradients = []
     for loss in (partial(generalised_cross_entropy, q=q), cross_entropy):
         scores = batch.scores.clone().requires_grad_()
-        torch.autograd.backward(loss(scores, batch.labels).sum())
-        assert scores.grad is not None
-        gradients.append(scores.grad)
+        (slope,) = torch.autograd.grad(loss(scores, batch.labels).sum(), scores)
+        gradients.append(slope)
     powers = [math.exp(-q * oracles.cross_entropy(s, y)) for s, y in batch.rows]
     fading = torch.tensor(powers, dtype=torch.float64).unsqueeze(1)
     torch.testing.assert_close(gradients[0], fading * gradients[1], rtol=1e-10, atol=1e-300)
@@ -66,9 +64,8 @@ def test_in_float32_the_slope_of_a_doubtful_label_is_small_and_not_lost(
     scores = torch.tensor([[lead, 0.0, 0.0] for lead in leads], requires_grad=True)
     labels = torch.zeros(len(leads), dtype=torch.int64)
     options = torch.nn.functional.one_hot(labels, 3).float() if soft else labels
-    torch.autograd.backward(generalised_cross_entropy(scores, options, q=q).sum())
-    assert scores.grad is not None
-    for lead, result in zip(leads, scores.grad[:, 0].tolist(), strict=True):
+    (slope,) = torch.autograd.grad(generalised_cross_entropy(scores, options, q=q).sum(), scores)
+    for lead, result in zip(leads, slope[:, 0].tolist(), strict=True):
         entropy = oracles.cross_entropy([lead, 0.0, 0.0], 0)
         others = 2 / (2 + math.exp(lead)) if lead < 700 else 0.0
         assert result == pytest.approx(-math.exp(-q * entropy) * others, rel=2e-5, abs=1e-7)
@@ -79,21 +76,9 @@ def test_in_float32_the_slope_of_a_doubtful_label_is_small_and_not_lost(
 def test_a_masked_label_costs_one_over_q_and_pulls_nothing() -> None:
     scores = torch.tensor([[0.0, -torch.inf, 1.0]], requires_grad=True)
     loss = generalised_cross_entropy(scores, torch.tensor([1]), q=0.5)
-    torch.autograd.backward(loss.sum())
+    (slope,) = torch.autograd.grad(loss.sum(), scores)
     assert loss.tolist() == [2.0]
-    assert scores.grad is not None
-    assert scores.grad.tolist() == [[0.0, 0.0, 0.0]]
-
-
-@pytest.mark.parametrize("q", [0.2, 1.0])
-def test_first_and_second_derivatives_of_the_generalised_loss_are_those_of_its_values(
-    q: float,
-) -> None:
-    scores = (torch.randn(5, 4, dtype=torch.float64) * 4).requires_grad_()
-    labels = torch.arange(5) % 4
-    loss = partial(generalised_cross_entropy, labels=labels, q=q)
-    assert torch.autograd.gradcheck(loss, scores)
-    assert torch.autograd.gradgradcheck(loss, scores)
+    assert slope.tolist() == [[0.0, 0.0, 0.0]]
 
 
 def test_gamma_zero_is_cross_entropy() -> None:
@@ -104,19 +89,12 @@ def test_gamma_zero_is_cross_entropy() -> None:
 @pytest.mark.parametrize("gamma", [0.1, 0.5, 1.0, 2.0])
 def test_the_slope_is_finite_where_the_probability_rounds_to_one(gamma: float) -> None:
     scores = torch.tensor([[50.0, 0.0], [200.0, -200.0]], requires_grad=True)
-    torch.autograd.backward(focal(scores, torch.tensor([0, 0]), gamma=gamma).sum())
-    assert scores.grad is not None
-    assert torch.isfinite(scores.grad).all()
+    (slope,) = torch.autograd.grad(focal(scores, torch.tensor([0, 0]), gamma=gamma).sum(), scores)
+    assert torch.isfinite(slope).all()
 
 
 def test_a_masked_label_has_an_infinite_loss_as_in_cross_entropy() -> None:
     assert focal(torch.tensor([[0.0, -torch.inf]]), torch.tensor([1])).item() == torch.inf
-
-
-def test_a_class_weight_stays_outside_of_the_fading() -> None:
-    scores, labels = torch.randn(6, 4), torch.zeros(6, dtype=torch.int64)
-    doubled = Focal(weight=[2.0, 1.0, 1.0, 1.0], reduction="none")(scores, labels)
-    torch.testing.assert_close(doubled, 2 * focal(scores, labels))
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])

@@ -50,28 +50,10 @@ def test_each_hinge_is_its_formula_for_hard_and_soft_labels(loss: Loss, oracle: 
     check()
 
 
-@ALL
-def test_the_loss_falls_where_the_true_score_rises(loss: Loss, oracle: Oracle) -> None:
-    scores = torch.randn(20, 6, dtype=torch.float64, requires_grad=True)
-    labels = torch.arange(20) % 6
-    torch.autograd.backward(loss(scores, labels, k=2).sum())
-    assert scores.grad is not None
-    slope = scores.grad.gather(1, labels.unsqueeze(1))
-    assert (slope <= 0).all()
-    assert (slope < 0).any()
-
-
 def test_lapin_leaves_the_label_out_of_the_ranking_and_yang_does_not() -> None:
     scores, label = torch.tensor([[4.0, 3.0, 2.0, 0.0]]), torch.tensor([1])
     assert top_k_hinge(scores, label, k=2).item() == 0.0  # 1 + 2 - 3
     assert calibrated_top_k_hinge(scores, label, k=1).item() == 1.0  # 1 + 3 - 3
-
-
-def test_the_convex_hinge_is_above_the_hinge_it_relaxes() -> None:
-    scores, labels = torch.randn(200, 8, dtype=torch.float64), torch.arange(200) % 8
-    above = convex_top_k_hinge(scores, labels, k=3)
-    assert (above >= top_k_hinge(scores, labels, k=3) - 1e-12).all()
-    assert (above > top_k_hinge(scores, labels, k=3) + 1e-3).any()
 
 
 @ALL

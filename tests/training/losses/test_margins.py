@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from florilege.training.losses import Ldam, cross_entropy, ldam
-from florilege.training.losses.margins import class_margins
 from tests.training.losses import oracles
 from tests.training.losses.batches import Batch, batches
 
@@ -25,11 +24,6 @@ def test_ldam_is_its_formula_for_hard_and_soft_labels(batch: Batch, data: st.Dat
     torch.testing.assert_close(
         ldam(batch.scores, hard, class_counts=counts), value, rtol=1e-9, atol=1e-9
     )
-
-
-def test_margins_fall_with_the_fourth_root_and_the_rarest_has_the_largest() -> None:
-    margins = class_margins(torch.tensor([1, 16, 81]), 0.5, torch.zeros(1, 3).double())
-    torch.testing.assert_close(margins, torch.tensor([1, 1 / 2, 1 / 3]).double() / 2)
 
 
 def test_margins_are_as_exact_as_float64_logits() -> None:

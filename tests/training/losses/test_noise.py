@@ -39,17 +39,9 @@ def noised_kth_largest(scores: Tensor, k: int, epsilon: float, **settings: Any) 
 def test_the_worked_example_of_the_paper_is_the_operator_with_k_two() -> None:
     scores = EXAMPLE.clone().requires_grad_()
     value = noised_kth_largest(scores, k=2, epsilon=1.0, noise=EXAMPLE_NOISE)
-    torch.autograd.backward(value.sum())
+    (slope,) = torch.autograd.grad(value.sum(), scores)
     assert round(value.item(), 2) == 2.47
-    assert scores.grad is not None
-    torch.testing.assert_close(scores.grad, torch.tensor([[1 / 3, 1 / 3, 1 / 3, 0]]).double())
-
-
-def test_less_noise_does_not_change_the_winner_of_the_worked_example() -> None:
-    scores = EXAMPLE.clone().requires_grad_()
-    torch.autograd.backward(noised_kth_largest(scores, k=2, epsilon=0.1, noise=EXAMPLE_NOISE).sum())
-    assert scores.grad is not None
-    assert scores.grad.tolist() == [[1, 0, 0, 0]]
+    torch.testing.assert_close(slope, torch.tensor([[1 / 3, 1 / 3, 1 / 3, 0]]).double())
 
 
 @given(batches(), st.integers(1, 4), st.integers(0, 99), st.sampled_from([1e-3, 0.2, 5.0]))
@@ -99,15 +91,16 @@ def test_the_gradient_is_that_of_equation_12_and_of_finite_differences(soft: boo
     if soft:
         return
     leaf = scores.clone().requires_grad_()
-    torch.autograd.backward(noised_top_k(leaf, labels, k=2, epsilon=0.5, noise=noise).sum())
-    assert leaf.grad is not None
+    (gradient,) = torch.autograd.grad(
+        noised_top_k(leaf, labels, k=2, epsilon=0.5, noise=noise).sum(), leaf
+    )
     for i, (s, y) in enumerate(zip(scores.tolist(), labels.tolist(), strict=True)):
         expected = oracles.noised_kth_gradient(s, 3, 0.5, noise[:, i].tolist())
         expected[y] -= 1
         active = oracles.noised_top_k(s, y, 2, 0.5, noise[:, i].tolist()) > 0
         matches.add(active)
         result = [active * g for g in expected]
-        torch.testing.assert_close(leaf.grad[i], torch.tensor(result, dtype=torch.float64))
+        torch.testing.assert_close(gradient[i], torch.tensor(result, dtype=torch.float64))
     assert matches == {True, False}
 
 
@@ -145,9 +138,10 @@ def test_shared_noise_is_the_same_for_every_row_and_per_sample_noise_is_not() ->
 
 def test_each_sample_brings_noise_of_its_own() -> None:
     scores = torch.zeros(1, 9, requires_grad=True)
-    torch.autograd.backward(noised_kth_largest(scores, k=3, epsilon=1.0, noise_samples=30).sum())
-    assert scores.grad is not None
-    assert (scores.grad > 0).sum() > 3
+    (slope,) = torch.autograd.grad(
+        noised_kth_largest(scores, k=3, epsilon=1.0, noise_samples=30).sum(), scores
+    )
+    assert (slope > 0).sum() > 3
 
 
 @pytest.mark.parametrize("samples", [1, 5, 150])

@@ -12,6 +12,7 @@ from florilege.training.losses import (
 )
 from tests.training.losses import oracles
 from tests.training.losses.batches import Batch, batches
+from tests.training.losses.examples import one_hot
 
 
 @given(batches())
@@ -29,7 +30,7 @@ def test_the_binary_losses_are_their_formulas(batch: Batch) -> None:
 @settings(max_examples=40, deadline=None)
 def test_expected_positive_is_its_formula_with_one_over_the_classes_as_beta(batch: Batch) -> None:
     rows, classes = batch.scores.shape
-    targets = torch.nn.functional.one_hot(batch.labels, classes).tolist()
+    targets = one_hot(batch.labels, classes)
     expected = oracles.expected_positive(
         batch.scores.tolist(), targets, 1.5, 1 / classes, [1.0] * classes
     )
@@ -37,24 +38,6 @@ def test_expected_positive_is_its_formula_with_one_over_the_classes_as_beta(batc
     assert value.item() == pytest.approx(expected, rel=1e-12, abs=1e-12)
     total = ExpectedPositive(average_k=1.5, reduction="sum")(batch.scores, batch.labels)
     torch.testing.assert_close(total, value * rows)
-
-
-def test_the_two_sides_of_assume_negative_weigh_the_same() -> None:
-    scores = torch.zeros(1, 101, dtype=torch.float64, requires_grad=True)
-    torch.autograd.backward(assume_negative(scores, torch.tensor([7])).sum())
-    assert scores.grad is not None
-    assert scores.grad[0, 7].item() == pytest.approx(-0.5)
-    assert scores.grad.sum().item() == pytest.approx(0)
-
-
-def test_the_constraint_pulls_the_expected_size_towards_k() -> None:
-    for average_k, direction in ((1.0, 1), (4.0, -1)):
-        scores = torch.zeros(2, 5, dtype=torch.float64, requires_grad=True)
-        torch.autograd.backward(
-            expected_positive(scores, torch.tensor([0, 0]), average_k=average_k)
-        )
-        assert scores.grad is not None
-        assert (scores.grad[:, 1:] * direction > 0).all()
 
 
 def test_a_k_above_the_classes_is_refused() -> None:

@@ -11,11 +11,7 @@ from torch import Tensor
 from florilege.training.losses import TwoHeadAverageK, two_head_average_k
 from tests.training.losses import oracles
 from tests.training.losses.batches import TOUCHY
-
-
-def one_hot(labels: Tensor, classes: int) -> list[list[float]]:
-    hot: list[list[float]] = torch.nn.functional.one_hot(labels, classes).double().tolist()
-    return hot
+from tests.training.losses.examples import one_hot
 
 
 @st.composite
@@ -59,12 +55,9 @@ def test_it_is_its_formula_for_any_k_with_ties(
     assert value.item() == pytest.approx(expected, rel=1e-11, abs=1e-11)
 
 
-def gradients(z: Tensor, sccp: Tensor, labels: Tensor, **parameters: Any) -> tuple[Tensor, Tensor]:
+def gradients(z: Tensor, sccp: Tensor, labels: Tensor, **parameters: Any) -> tuple[Tensor, ...]:
     z, sccp = z.clone().requires_grad_(), sccp.clone().requires_grad_()
-    torch.autograd.backward(two_head_average_k(z, sccp, labels, **parameters))
-    assert z.grad is not None
-    assert sccp.grad is not None
-    return z.grad, sccp.grad
+    return torch.autograd.grad(two_head_average_k(z, sccp, labels, **parameters), (z, sccp))
 
 
 def test_labels_and_candidates_are_pulled_up_and_all_others_down() -> None:

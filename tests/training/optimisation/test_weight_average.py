@@ -1,4 +1,3 @@
-import pytest
 import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
@@ -53,38 +52,3 @@ def test_it_has_the_bits_and_the_state_of_torchs_own() -> None:
     assert list(average.state_dict()) == list(torchs.state_dict())  # checkpoints hold either
     for key, value in torchs.state_dict().items():
         assert torch.equal(average.state_dict()[key], value), key
-
-
-def test_statistics_of_batch_norm_are_averaged_and_counters_copied() -> None:
-    network = _network()
-    average = WeightAverage(network, 0.5)
-    for _ in range(40):
-        network(torch.randn(8, 3))
-        average.update_parameters(network)
-    ours, theirs = average.module.state_dict(), network.state_dict()
-    assert int(ours["1.num_batches_tracked"]) == int(theirs["1.num_batches_tracked"]) == 40
-    assert not torch.equal(ours["1.running_mean"], theirs["1.running_mean"])
-
-
-def test_the_first_step_is_copied_and_what_stays_fixed_stays_the_same() -> None:
-    network = _network()
-    average = WeightAverage(network, 0.99)
-    network.state_dict()["0.weight"].add_(1)
-    for _ in range(5):
-        average.update_parameters(network)
-        ours, theirs = average.module.state_dict(), network.state_dict()
-        assert torch.equal(ours["0.weight"], theirs["0.weight"])
-
-
-def test_the_share_rises_to_the_decay() -> None:
-    network, shares = nn.Linear(1, 1, bias=False).double(), list[float]()
-    average = WeightAverage(network, 0.9)
-    average.update_parameters(network)
-    nn.init.zeros_(network.weight)
-    for _ in range(1, 200):
-        for weight in average.module.parameters():
-            nn.init.ones_(weight)
-        average.update_parameters(network)
-        shares += [weight.item() for weight in average.module.parameters()]
-    assert shares == sorted(shares)
-    assert (shares[0], shares[-1]) == pytest.approx((2 / 11, 0.9))

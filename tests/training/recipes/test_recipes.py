@@ -12,8 +12,7 @@ from florilege.models.backbones import available
 from florilege.training.configuration import resolve, to_yaml
 from florilege.training.losses import LOSSES, build
 from florilege.training.recipes import RECIPES, PublishedFigure, Recipe
-from florilege.training.train import train_run
-from tests.training.small import write_photos
+from tests.training.small import train_quietly, write_photos
 from tests.training.write_recipes import PAGE, page
 
 PUBLISHED = {name: recipe for name, recipe in RECIPES.items() if recipe.source}
@@ -167,7 +166,7 @@ def test_a_recipe_starts_on_a_tiny_copy_of_its_data(name: str, tmp_path: Path) -
     options = {"recipe": name, "data": data, "backbone": "tiny", "weights": "none", "epochs": 1}
     smaller = ["workers=0", "image_size=16", "batch_size=16"]
     config = resolve({**options, "device": "cpu"}, overrides=smaller)
-    result = train_run(config, tmp_path / "run", say=lambda _line: None)
+    result = train_quietly(config, tmp_path / "run")
     assert result.epochs == 1
     assert result.accuracy is not None
 
@@ -183,5 +182,5 @@ def test_a_recipe_of_ours_starts_on_few_photos(name: str, tmp_path: Path) -> Non
         torch.save(torchvision.models.resnet18(weights=None).state_dict(), weights)
     options = {"recipe": name, "data": str(data), "weights": weights, "epochs": 1, "device": "cpu"}
     config = resolve(options, overrides=["workers=0", "image_size=48"])
-    result = train_run(config, tmp_path / "run", say=lambda _line: None)
+    result = train_quietly(config, tmp_path / "run")
     assert (result.epochs, result.accuracy is None) == (1, False)

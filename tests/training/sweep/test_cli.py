@@ -1,21 +1,19 @@
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from florilege.errors import UsageError
 from florilege.training.run_folder import RunFolder
 from florilege.training.sweep import sweep
 from florilege.training.sweep.cli import app
 from florilege.training.sweep.sweep_record import FIGURES
-from florilege.training.train import train_run
-from tests.training.small import write_photos
+from tests.commands import call, quick_run
+from tests.training.small import train_quietly, write_photos
 
-
-def _call(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+_call = partial(call, app)
 
 
 @pytest.fixture(scope="module")
@@ -26,12 +24,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _words(photos: Path, out: Path) -> list[object]:
-    # fmt: off
-    return [
-        "default", "--data", photos, "--out", out, "--backbone", "tiny", "--image-size", "16",
-        "--epochs", "1", "--batch-size", "8", "--device", "cpu", "--set", "workers=0",
-    ]
-    # fmt: on
+    return ["default", *quick_run(photos, out)]
 
 
 def test_a_sweep_from_photos_to_a_table_a_picture_and_json(photos: Path, tmp_path: Path) -> None:
@@ -49,7 +42,7 @@ def test_a_sweep_from_photos_to_a_table_a_picture_and_json(photos: Path, tmp_pat
     assert [run["test"] is not None for run in plain["runs"]].count(True) == 2
 
     run = RunFolder(tmp_path / "s" / plain["runs"][0]["run"])
-    train_run(run.read_config(), tmp_path / "alone", say=lambda _line: None)
+    train_quietly(run.read_config(), tmp_path / "alone")
     assert run.best.read_bytes() == RunFolder(tmp_path / "alone").best.read_bytes()
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from florilege.errors import DataError, SomeInputsFailed, UsageError
 from florilege.training.config import TrainConfig
@@ -16,10 +15,10 @@ from florilege.training.sweep import sweep as module
 from florilege.training.sweep.grid import Changes, overrides_of, points_of
 from florilege.training.sweep.sweep import PICTURE, ConfigOf, sweep
 from florilege.training.sweep.sweep_record import FIGURES, Record, RunRecord
-from florilege.training.train import TrainResult, train_run
+from florilege.training.train import TrainResult
 from tests.data.pictures import write_folder
 from tests.florilege.test_files import holder
-from tests.training.small import small_config
+from tests.training.small import small_config, train_quietly
 
 DATA = "flora:train=100,val=10,test=10"
 
@@ -222,10 +221,9 @@ def test_a_missing_onnx_runtime_is_refused_before_training(
 
 
 def test_a_run_of_a_gpu_is_measured_where_onnx_runtime_has_none(tmp_path: Path) -> None:
-    torch.set_num_threads(1)
     folder = RunFolder(tmp_path / "runs/1/seed-0")
     config = small_config("flora:train=64,val=16,test=16", epochs=1)
-    result = train_run(config, folder.path, say=lambda _: None)
+    result = train_quietly(config, folder.path)
     folder.config.write_text(folder.config.read_text().replace("device: cpu", "device: cuda"))
     run = RunRecord(
         changes={}, seed=0, run="runs/1/seed-0", head=result.head, score_kind=result.score_kind

@@ -1,5 +1,4 @@
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,21 +25,19 @@ def _record(*accuracies: list[float | None]) -> Record:
     )
 
 
-def _epochs(record: Record) -> Any:
-    return [run.changes["epochs"] for run in record.chosen()]
-
-
-def test_the_best_mean_is_chosen_not_the_best_run() -> None:
-    assert _epochs(_record([0.5, 0.9], [0.8, 0.7], [0.7, 0.7])) == [1, 1]
-
-
-def test_the_first_of_equal_settings_is_chosen() -> None:
-    assert _epochs(_record([0.5, 0.75], [0.75, 0.5])) == [0, 0]
-
-
-def test_a_setting_with_a_failed_run_is_not_chosen() -> None:
-    assert _epochs(_record([0.9, None], [0.5, 0.6])) == [1, 1]
-    assert _record([0.9, None], [None, 0.6]).chosen() == []
+@pytest.mark.parametrize(
+    ("accuracies", "chosen"),
+    [
+        (([0.5, 0.9], [0.8, 0.7], [0.7, 0.7]), [1, 1]),  # the best mean, not the best run
+        (([0.5, 0.75], [0.75, 0.5]), [0, 0]),  # of equal ones the first
+        (([0.9, None], [0.5, 0.6]), [1, 1]),  # none with a failed run
+        (([0.9, None], [None, 0.6]), []),
+    ],
+)
+def test_the_setting_with_the_best_mean_is_chosen(
+    accuracies: tuple[list[float | None], ...], chosen: list[int]
+) -> None:
+    assert [run.changes["epochs"] for run in _record(*accuracies).chosen()] == chosen
 
 
 def test_means_have_the_interval_of_student() -> None:
