@@ -16,14 +16,14 @@ ROOT = Path(__file__).parents[1]
 
 
 LINES = {  # of code with comments and blank lines, by folder; florilege: what all folders share
-    "training": 7_910,
-    "server": 8_095,
-    "calibration": 10_806,
-    "models": 5_485,
-    "data": 4_085,
-    "florilege": 2_915,
+    "training": 7_630,
+    "server": 7_590,
+    "calibration": 10_070,
+    "models": 5_300,
+    "data": 3_915,
+    "florilege": 2_850,
 }
-PUBLIC_NAMES = 886
+PUBLIC_NAMES = 866
 JAVASCRIPT_LINES = 3_500  # of the page, with and without a server
 WRITTEN_WORDS = 30_000  # of the documentation, without what commands generate
 GENERATED_PAGE = "docs/commands.md"
@@ -32,7 +32,7 @@ LONGEST_FILE = 350
 FILES_IN_A_FOLDER = 18
 COMPLEXITY = 15
 COMPLEX_ABOVE = 10
-COMPLEX_FUNCTIONS = 22
+COMPLEX_FUNCTIONS = 9
 TEST_LINES_FOR_EACH = 1.2
 NO_PRODUCT = {"benchmarks", "clients", "florilege_client"}  # folders of tests of other code
 SHARED_FILE_NAMES = {"__init__", "__main__", "cli", "settings"}

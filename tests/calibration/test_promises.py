@@ -154,7 +154,7 @@ def test_all_but_a_few_calibrations_cover_enough_with_delta() -> None:
 def of_plants() -> dict[str, np.ndarray]:
     """What calibrations on four photos of each plant do, whose errors are correlated."""
     garden, random = Garden(), np.random.default_rng(7)
-    whole = garden.draw(random, 30_000, 4, 0.8)
+    whole = garden.draw(random, 12_000, 4, 0.8)
     figures = [figures_of_plants(garden.draw(random, 125, 4, 0.8), whole) for _ in range(SPLITS)]
     return dict(zip(PLANTS, np.array(figures, dtype=np.float64).T, strict=True))
 

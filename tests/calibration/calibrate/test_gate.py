@@ -318,7 +318,7 @@ def test_thresholds_that_differ_by_chance_do_not_close_the_gate(shared: float, v
 
 
 def test_four_photos_of_each_plant_do_not_close_the_gate_either() -> None:
-    equal, draws = false_alarms.make_pair(0.0, a_plant=4), 150
+    equal, draws = false_alarms.make_pair(0.0, a_plant=4), 100
     by_plant, by_photo = (
         false_alarms.closed(equal, 1000, (3,), pairs=draws, gate=Gate(), by_plant=plants)[0]
         for plants in (True, False)

@@ -190,8 +190,7 @@ def synthetic(
     return BundleOutputs(bundle, record, outputs, photos)
 
 
-@pytest.mark.parametrize("classes", [1, 2, 3, 25])
-@pytest.mark.parametrize("min_size", [0, 1])
+@pytest.mark.parametrize(("classes", "min_size"), [(1, 0), (1, 1), (2, 0), (3, 1), (25, 0)])
 def test_any_number_of_classes_has_a_page_also_without_photos(classes: int, min_size: int) -> None:
     logits, labels = small_logits(classes)
     result = synthetic(logits, labels, min_size=min_size)

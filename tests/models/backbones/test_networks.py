@@ -81,7 +81,6 @@ def test_pictures_too_small_for_a_network_are_refused_when_it_is_built(
     [
         ("vit_b_16", 50, 64),
         ("vit_b_32", 16, 32),
-        ("vit_h_14", 48, 56),
         ("maxvit_t", 64, 224),
         ("timm:vit_tiny_patch16_224", 50, 64),
         ("timm:vit_small_patch14_dinov2", 50, 56),

@@ -105,7 +105,6 @@ def test_each_block_below_the_head_has_its_share_of_the_rate_of_the_one_above() 
     [
         "regnety_032",
         "swin_tiny_patch4_window7_224",
-        "swinv2_tiny_window8_256",
         "convnext_tiny",
         "tf_efficientnet_lite0",
         "vit_tiny_patch16_224",
