@@ -8,7 +8,7 @@ from florilege.models.backbones import available, side_taken
 from tests.pipeline_run import PipelineRun, refused, write_photos
 from tests.pretrained import efficientnet_lite0
 
-KINDS = ("resnet50", "timm:test_vit")  # of `make test`; `make test-end-to-end` takes all
+KINDS = ("timm:resnet26", "timm:test_vit")  # of `make test`: bottlenecks, and patches
 TIMM = (
     "tf_efficientnet_lite0",
     "mobilenetv3_small_050",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
@@ -165,7 +166,7 @@ def test_pictures_come_with_absolute_addresses_that_work(app: TestClient) -> Non
         ({}, [ROSE] * 6, 422, "wrong_number_of_images"),
         ({}, [b"<html>"], 415, "unsupported_image_type"),
         ({}, [ROSE[:-200]], 422, "image_unreadable"),
-        ({}, [garden.photo(0, side=1500)], 413, "image_too_large"),
+        ({}, [garden.encoded(np.zeros((1500, 1500, 3), np.uint8))], 413, "image_too_large"),
     ],
 )
 def test_errors_have_their_shape(
