@@ -1,6 +1,7 @@
 """Occurrences: shares by region and month against a slow loop, and what a request may ask."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -160,6 +161,12 @@ def test_places_are_drawn_as_often_as_they_were_recorded() -> None:
     share = np.mean([place == Place("south", 6) for place in places[4000:]])  # of any class
     assert share == pytest.approx(30 / 128, abs=0.03)
     assert places == table().draw(labels) != table().draw(labels, seed=1)
+
+
+def test_entries_in_another_order_are_refused() -> None:
+    table = Occurrences.of(["hills", "coast"], [1, 1], [0, 1], [1, 1], classes=2)
+    with pytest.raises(ValueError, match="order of their regions"):
+        replace(table, region=table.region[::-1])
 
 
 @pytest.mark.parametrize("text", ["0", "13", "", "June", "2026", "2026-00-01"])
