@@ -58,6 +58,8 @@ def _read_selected(read: Callable[[int], bytes], rows: Sequence[int], row: int) 
 
 @dataclass(frozen=True, kw_only=True)
 class Split(Pictures):
+    """The pictures of one split, with labels."""
+
     name: str  # train, val or test
     labels: NDArray[np.int64]  # indices into the data set's class table, (rows,)
 

@@ -58,6 +58,7 @@ Options = TypeVar("Options", bound=TrainingOptions)
 
 
 def is_flora(source: str) -> bool:
+    """Whether ``--data`` names the flora rather than a path."""
     return source == "flora" or source.startswith("flora:")
 
 

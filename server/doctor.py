@@ -95,6 +95,7 @@ def _codecs() -> dict[str, str | None]:
 
 
 def print_report(report: dict[str, Any], console: Console) -> None:
+    """Print the report as a table."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for name, text in _report_rows(report):
         table.add_row(name, text)

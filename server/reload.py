@@ -128,6 +128,7 @@ class Reloader:
 
 
 def pipeline_of(settings: Settings) -> Pipeline:
+    """Open the bundle that the settings name."""
     return open_pipeline(
         settings.bundle,
         device=settings.device,

@@ -17,10 +17,10 @@ ROOT = Path(__file__).parents[1]
 
 LINES = {  # of code with comments and blank lines, by folder; florilege: what all folders share
     "training": 7_630,
-    "server": 7_590,
+    "server": 7_600,
     "calibration": 10_070,
-    "models": 5_300,
-    "data": 3_915,
+    "models": 5_310,
+    "data": 3_920,
     "florilege": 2_850,
 }
 PUBLIC_NAMES = 866

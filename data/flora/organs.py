@@ -56,6 +56,7 @@ class Brush:
 
 
 def draw_flower(brush: Brush, x: float, y: float, radius: float, form: int, colour: int) -> None:
+    """Draw a flower with this petal form and colour inside a circle."""
     name, fill = TRAITS["petal_form"][form], PETALS[TRAITS["flower"][colour]]
     if name == "bell":
         _bell(brush, x, y, radius, fill)
@@ -66,6 +67,7 @@ def draw_flower(brush: Brush, x: float, y: float, radius: float, form: int, colo
 
 
 def draw_leaf(brush: Brush, x: float, y: float, radius: float, form: int, pattern: int) -> None:
+    """Draw a leaf with this form and pattern inside a circle."""
     turn = _turn(brush.chance.uniform(0, 2 * np.pi))
     green = _shade(GREEN, brush.chance.uniform(0.88, 1.12))
     name = TRAITS["leaf"][pattern]

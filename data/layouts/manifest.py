@@ -25,6 +25,7 @@ GROUP = "group"
 
 
 def is_manifest(path: Path) -> bool:
+    """Whether this is a file with the suffix of a manifest."""
     return path.is_file() and path.suffix.lower() in SUFFIXES
 
 

@@ -24,6 +24,7 @@ _STEPS: Final = (1, 8, 14, 16, 28, 32, 56, 64, 112, 224)  # sides of patches and
 
 
 def is_timm(name: str) -> bool:
+    """Whether a backbone name belongs to timm."""
     return name.startswith(PREFIX)
 
 
@@ -92,6 +93,7 @@ def megabytes(name: str) -> float | None:
 
 
 def own_preprocess(name: str) -> Preprocess:
+    """The preprocessing of a timm network."""
     own = configuration(name)
     return Preprocess(
         image_size=int(own["input_size"][-1]),
@@ -104,6 +106,7 @@ def own_preprocess(name: str) -> Preprocess:
 
 @cache
 def normalises(name: str) -> bool:
+    """Whether a timm network has normalisation layers."""
     configuration(name)  # refuses an unknown network
     with torch.device("meta"):
         modules = _create(name).modules()

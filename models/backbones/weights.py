@@ -37,6 +37,8 @@ _SHOWN: Final = 10  # most names in a message
 
 @dataclass(frozen=True, kw_only=True)
 class Weights:
+    """Weights to start from."""
+
     origin: str  # name in messages
     state: State  # by our names (`backbone.*`, `head.*`) or those of torchvision or timm
     classes: Sequence[str] | None  # the class id of each row of the last layer; None if unknown

@@ -20,6 +20,8 @@ MAX_BYTES: Final = 100_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
+    """The header of a picture."""
+
     kind: Kind  # detected from the bytes
     width: int  # in pixels, as stored: before the orientation is applied
     height: int

@@ -69,6 +69,7 @@ def _starts(length: int, size: int, stride: int) -> list[int]:
 
 
 def answer_tile(pipeline: Pipeline, plot: Plot, box: Box, query: LocalizedQuery) -> schemas.Answer:
+    """The prediction set of one tile."""
     return pipeline.decide([pipeline.outputs(plot.image.crop(box))], query, "").answer
 
 

@@ -28,6 +28,8 @@ and the event loop reads up to 256 KiB at once."""
 
 
 class Connection(H11Protocol):
+    """A connection of uvicorn with limits, see the module."""
+
     is_refused = False
 
     def __init__(self, *args: Any, **options: Any) -> None:

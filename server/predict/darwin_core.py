@@ -53,6 +53,7 @@ def remarks(line: Line, result: dict[str, Any]) -> str:
 
 
 def identified_by(line: Line) -> str:
+    """The model that answered."""
     model = line["model"]
     return f"Florilege: {model['name']} {model['version']}, calibration {model['calibration_id']}"
 

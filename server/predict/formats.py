@@ -56,6 +56,7 @@ ROWS_AT_ONCE: Final = 2**15  # of a Parquet row group, which are held in memory 
 
 
 def json_text(line: Line) -> str:
+    """One line of JSON."""
     return json.dumps(line, ensure_ascii=False) + "\n"
 
 

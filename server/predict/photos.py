@@ -20,6 +20,7 @@ class Observation:
 
 
 def count_photos(observations: Iterable[Observation]) -> int:
+    """The number of photos of all observations."""
     return sum(len(observation.photos) for observation in observations)
 
 

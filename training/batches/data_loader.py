@@ -38,6 +38,8 @@ from florilege.training.loop.distributed import ALONE, Ranks
 
 
 class Batch(NamedTuple):
+    """A batch of pictures."""
+
     images: Tensor  # uint8, (batch, height, width, 3)
     labels: Tensor  # int64, (batch,)
     rows: Tensor  # their rows in the split, int64, (batch,)
