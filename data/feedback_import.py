@@ -2,18 +2,16 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from florilege.data.splits import pictures_of
 from florilege.errors import DataError
-from florilege.feedback_store import NOT_LISTED, FeedbackReader, open_feedback
+from florilege.feedback_store import NOT_LISTED, Row, open_feedback
 from florilege.files import write_atomic
 from florilege.tables import Table, write_table
 
-COLUMNS = ("path", "class_id", "split", "observation_id", "licence")
 _PHOTO_NAME = re.compile(r"[0-9a-f]{32}-[0-9]+\.jpg")
 
 
@@ -41,29 +39,28 @@ def import_feedback(store: Path, out: Path, data: str | None = None) -> _Feedbac
     """
     left_out, folder = Counter[str](), out.with_name(f"{out.stem}-feedback")
     with open_feedback(store) as feedback:
-        base = {} if data is None else _base(data, feedback.answer_ids(), out)
-        classes = set(base["class_id"]) if base else None
-        feedback_rows = list(_usable_rows(feedback, classes, left_out))
+        others = [] if data is None else _others(data, feedback.answer_ids(), out)
+        classes = {row["class_id"] for row in others} if data else None
+        feedback_rows = list(_usable_rows(feedback.latest_rows(), classes, left_out))
         if not feedback_rows:
             counts = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items())
             raise DataError(f"{store} holds no photo to train on; left out: {counts or 'nothing'}")
-        rows = _write_photos(feedback, feedback_rows, folder)
-    cells = dict(zip(COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
-    table = _joined(base, cells)
+        rows = _write_photos(feedback.photos, feedback_rows, folder)
+    table = _table([*others, *rows])
     write_table(out, table)
-    names = {Path(path).name for path in cells["path"]}
-    for path in folder.iterdir():
-        if _PHOTO_NAME.fullmatch(path.name) and path.name not in names:
+    for path in set(folder.iterdir()) - {out.parent / row["path"] for row in rows}:
+        if _PHOTO_NAME.fullmatch(path.name):
             path.unlink()
-    answers = len(set(cells["observation_id"]))
-    return _FeedbackImport(table=table, photos=len(rows), answers=answers, left_out=left_out)
+    return _FeedbackImport(
+        table=table, photos=len(rows), answers=len(feedback_rows), left_out=left_out
+    )
 
 
 def _usable_rows(
-    feedback: FeedbackReader, classes: set[str] | None, left_out: Counter[str]
-) -> Iterator[dict[str, Any]]:
+    feedback_rows: Iterable[Row], classes: set[str] | None, left_out: Counter[str]
+) -> Iterator[Row]:
     """The last row of each usable answer; ``left_out`` counts the others by reason."""
-    for row in feedback.latest_rows():
+    for row in feedback_rows:
         if row["class_id"] in (None, NOT_LISTED):
             left_out["without a class"] += 1
         elif not row["photos"]:
@@ -75,39 +72,37 @@ def _usable_rows(
 
 
 def _write_photos(
-    feedback: FeedbackReader, feedback_rows: list[dict[str, Any]], folder: Path
-) -> list[tuple[str, ...]]:
-    """Write the photos, and return the rows of the manifest beside ``folder``."""
+    photos_of: Callable[[str], list[bytes]], feedback_rows: Iterable[Row], folder: Path
+) -> list[dict[str, str]]:
+    """Write the photos of the answers, and return the rows of the manifest beside ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
-    rows = list[tuple[str, ...]]()
+    rows = []
     for row in feedback_rows:
-        answer_id, licence = row["answer_id"], row["licence"] or ""
-        for number, jpeg in enumerate(feedback.photos(answer_id), start=1):
-            path = folder / f"{answer_id}-{number}.jpg"
+        for number, jpeg in enumerate(photos_of(row["answer_id"]), start=1):
+            path = folder / f"{row['answer_id']}-{number}.jpg"
             write_atomic(path, jpeg)
-            name = f"{folder.name}/{path.name}"
-            rows.append((name, row["class_id"], "train", answer_id, licence))
+            rows.append(
+                {
+                    "path": f"{folder.name}/{path.name}",
+                    "class_id": row["class_id"],
+                    "split": "train",
+                    "observation_id": row["answer_id"],
+                    "licence": row["licence"] or "",
+                }
+            )
     return rows
 
 
-def _base(data: str, answer_ids: set[str], out: Path) -> Table:
-    """The pictures of ``data`` except those of an earlier import."""
+def _others(data: str, answer_ids: set[str], out: Path) -> list[dict[str, str]]:
+    """The rows of ``data`` except those of an earlier import."""
     table, _ = pictures_of(data, out)
-    empty = [""] * len(table["path"])
-    if unsplit := table.get("split", empty).count(""):
+    rows = [dict(zip(table, cells, strict=True)) for cells in zip(*table.values(), strict=True)]
+    if unsplit := sum(not row.get("split") for row in rows):
         raise DataError(f"{data}: {unsplit:,} pictures without a split; run `florilege data split`")
-    observations = table.get("observation_id", empty)
-    others = [row for row, name in enumerate(observations) if name not in answer_ids]
-    return {name: [cells[row] for row in others] for name, cells in table.items()}
+    return [row for row in rows if row.get("observation_id") not in answer_ids]
 
 
-def _joined(first: Table, second: Table) -> Table:
-    """The rows of both tables; cells of a column that one table lacks are empty."""
-    return {
-        name: [
-            cell
-            for table in (first, second)
-            for cell in table.get(name, [""] * len(table.get("path", ())))
-        ]
-        for name in dict.fromkeys([*first, *second])
-    }
+def _table(rows: Sequence[Mapping[str, str]]) -> Table:
+    """The rows as a table; cells of a column that a row lacks are empty."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name, "") for row in rows] for name in names}

@@ -95,8 +95,9 @@ class FeedbackStore:
 
     def count_photos(self, answer_id: str) -> int:
         """The number of stored photos of an answer."""
-        row = self._one("SELECT count(*) AS photos FROM photos WHERE answer_id = ?", answer_id)
-        return 0 if row is None else int(row["photos"])
+        query = "SELECT count(*) FROM photos WHERE answer_id = ?"
+        (count,) = self._db.execute(query, (answer_id,)).fetchone()
+        return int(count)
 
     def add(self, answer: Row, feedback: Row, photos: Sequence[bytes]) -> None:
         """Store feedback on an answer and its photos, all or nothing.

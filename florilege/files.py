@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from errno import EACCES, EAGAIN
 from pathlib import Path
-from typing import BinaryIO, Final, TextIO
+from typing import IO, Any, BinaryIO, Final, TextIO
 
 from florilege.errors import UsageError
 
@@ -73,7 +73,7 @@ def folder_lock(folder: Path) -> Iterator[None]:
 
     The lock is on the file ``.lock`` in the folder, which names this process. It ends with this
     process, however that happens. Child processes do not share it, and a file left by a killed
-    process locks nothing. A disk without locks has no protection.
+    process locks nothing. See `lock_file`.
 
     Raises:
         UsageError: Another process holds the lock.
@@ -107,26 +107,30 @@ def new_folder_lock(folder: Path, failure: str, advice: str = "") -> Iterator[No
         yield
 
 
+def lock_file(file: IO[Any]) -> bool:
+    """Lock an open file until it is closed; False if another process has locked it.
+
+    A disk without locks has no protection.
+    """
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in (EACCES, EAGAIN)
+    return True
+
+
 def _locked(path: Path) -> TextIO:
     while True:
         handle = path.open("a+")
-        try:
-            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in (EACCES, EAGAIN):
-                raise UsageError(_refusal(handle, path.parent)) from error
-            return handle  # a disk without locks
+        if not lock_file(handle):
+            with handle:
+                handle.seek(0)
+                process_id = handle.read() or "just started"
+            raise UsageError(
+                f"another process ({process_id}) is writing to {path.parent}: wait until it ends, "
+                "or choose another folder"
+            )
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(handle.fileno()), path.stat()):
                 return handle
         handle.close()  # its holder removed the file after it was opened here: open the current one
-
-
-def _refusal(handle: TextIO, folder: Path) -> str:
-    with handle:
-        handle.seek(0)
-        process_id = handle.read()
-    return (
-        f"another process ({process_id or 'just started'}) is writing to {folder}: wait until it "
-        "ends, or choose another folder"
-    )

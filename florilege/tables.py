@@ -4,7 +4,6 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from florilege.errors import DataError, first, install_hint, repeated
@@ -40,9 +39,11 @@ def write_table(path: Path, table: Table) -> None:
         OSError: The disk is full or the folder cannot be written.
     """
     if path.suffix.lower() == ".parquet":
-        pyarrow, parquet = _pyarrow(path)
+        pyarrow = _pyarrow(path)
         sink = pyarrow.BufferOutputStream()
-        parquet.write_table(pyarrow.table({name: list(table[name]) for name in table}), sink)
+        pyarrow.parquet.write_table(
+            pyarrow.table({name: list(table[name]) for name in table}), sink
+        )
         write_atomic(path, sink.getvalue().to_pybytes())
     elif path.suffix.lower() == ".csv":
         text = io.StringIO(newline="")
@@ -55,7 +56,16 @@ def write_table(path: Path, table: Table) -> None:
 
 
 def _read_csv(path: Path) -> Table:
-    rows, delimiter = _read_rows(path)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            header_line = next(filter(str.strip, file), "")
+            delimiter = max(_DELIMITERS, key=header_line.count)
+            file.seek(0)
+            rows = list(filter(None, csv.reader(file, delimiter=delimiter, strict=True)))
+    except csv.Error as error:
+        raise DataError(f"{path} is not a CSV file: {error}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(_not_utf8(path)) from error
     if not rows:
         raise DataError(f"{path} is empty; its first line must name the columns")
     header = [name.strip() for name in rows[0]]
@@ -68,21 +78,6 @@ def _read_csv(path: Path) -> Table:
         )
     columns = zip(*rows[1:], strict=True) if len(rows) > 1 else ((),) * len(header)
     return dict(zip(header, columns, strict=True))
-
-
-def _read_rows(path: Path) -> tuple[list[list[str]], str]:
-    """The non-empty rows of a CSV file, and its delimiter."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            header_line = next(filter(str.strip, file), "")
-            delimiter = max(_DELIMITERS, key=header_line.count)
-            file.seek(0)
-            reader = csv.reader(file, delimiter=delimiter, strict=True)
-            return list(filter(None, reader)), delimiter
-    except csv.Error as error:
-        raise DataError(f"{path} is not a CSV file: {error}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(_not_utf8(path)) from error
 
 
 def _not_utf8(path: Path) -> str:
@@ -101,9 +96,9 @@ def _not_utf8(path: Path) -> str:
 
 
 def _read_parquet(path: Path) -> Table:
-    pyarrow, parquet = _pyarrow(path)
+    pyarrow = _pyarrow(path)
     try:
-        table = parquet.read_table(path)
+        table = pyarrow.parquet.read_table(path)
     except pyarrow.ArrowException as error:
         raise DataError(f"{path} is not a Parquet file: {error}") from error
     _refuse_twice(path, table.column_names)
@@ -116,13 +111,12 @@ def _refuse_twice(path: Path, header: Sequence[str]) -> None:
         raise DataError(f"{path}: these columns appear twice: {first(twice)}")
 
 
-def _pyarrow(path: Path) -> tuple[Any, ModuleType]:
+def _pyarrow(path: Path) -> Any:
     try:
-        import pyarrow
-        from pyarrow import parquet
+        import pyarrow.parquet
     except ImportError as error:
         raise DataError(
             f"{path}: Parquet needs the extra `report`, a CSV manifest does not: "
             f"{install_hint('report')}"
         ) from error
-    return pyarrow, parquet
+    return pyarrow

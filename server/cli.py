@@ -92,7 +92,7 @@ def predict(
 
 def _batch_query(query: IdentifyQuery, batch: BatchSettings) -> BatchQuery:
     if not batch.tiles:
-        return query.localized()
+        return query
     tiles = batch.model_dump(include={"tile_size", "tile_stride"}, exclude_none=True)
     try:
         return SurveyQuery(**query.model_dump(exclude_defaults=True), **tiles)

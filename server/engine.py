@@ -23,7 +23,7 @@ from PIL import Image
 from florilege.cores import cores
 from florilege.models.session import Outputs
 from florilege.server.answers.pipeline import Outcome, Pipeline, StageTimes
-from florilege.server.answers.query import LocalizedQuery
+from florilege.server.answers.query import IdentifyQuery
 from florilege.server.background.publisher import Listener, Publisher
 from florilege.server.problems import Code, Problem
 from florilege.server.prometheus import Metrics
@@ -248,7 +248,7 @@ def warm_up(pipeline: Pipeline) -> float:
     photo, seconds = _sample_photo(), []
     for _ in range(3):
         started = perf_counter()
-        pipeline([photo], LocalizedQuery(), "warm-up")
+        pipeline([photo], IdentifyQuery(), "warm-up")
         seconds.append(perf_counter() - started)
     return max(1e-4, min(seconds))
 

@@ -44,7 +44,7 @@ class Predictor:
             DataError: A photo cannot be read, or the bundle is not calibrated for the query.
         """
         try:
-            localized_query = IdentifyQuery.model_validate(query).localized()
+            checked_query = IdentifyQuery.model_validate(query)
         except ValidationError as error:
             first = error.errors()[0]
             raise UsageError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
@@ -54,7 +54,7 @@ class Predictor:
         if not 1 <= len(inputs) <= MAX_IMAGES:
             raise UsageError(f"give 1 to {MAX_IMAGES} photos of one organism, got {len(inputs)}")
         try:
-            outcome = self._pipeline([_read(photo) for photo in inputs], localized_query, "")
+            outcome = self._pipeline([_read(photo) for photo in inputs], checked_query, "")
         except Problem as problem:
             raise DataError(problem.detail) from problem
         return outcome.answer

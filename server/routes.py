@@ -11,7 +11,7 @@ from limits import parse
 from pydantic import Field, ValidationError
 from pydantic.json_schema import SkipJsonSchema
 
-from florilege.server.answers.common_names import fallback_chain, request_languages
+from florilege.server.answers.common_names import accepted_languages, fallback_chain
 from florilege.server.answers.query import IdentifyQuery, Language, SurveyQuery
 from florilege.server.background.feedback import Feedback, FeedbackBody, FeedbackReceipt
 from florilege.server.http.api_keys import check_key, client_of
@@ -78,8 +78,8 @@ async def identify(
     validation data it holds `k` classes on average. With `list` or `only`, only some classes are
     scored. The request is safe to repeat.
     """
-    localized_query = query.localized(request.headers.get("accept-language", ""))
-    answer, headers = await answer_request(request, engine, localized_query)
+    query = query.accepting(request.headers.get("accept-language", ""))
+    answer, headers = await answer_request(request, engine, query)
     return await render(engine, answer, headers)
 
 
@@ -218,7 +218,7 @@ def _check_class(about: BundleInfo, class_id: str) -> None:
 
 
 def _chain(request: Request, lang: str | None) -> list[str]:
-    return fallback_chain(request_languages(lang, request.headers.get("accept-language", "")))
+    return fallback_chain(accepted_languages(lang or request.headers.get("accept-language", "")))
 
 
 @feedback_router.post(

@@ -11,7 +11,7 @@ import pytest
 
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.server.answers.pipeline import open_pipeline
-from florilege.server.answers.query import LocalizedQuery
+from florilege.server.answers.query import IdentifyQuery
 from tests.calibration.small_bundle import make_bundle, make_data
 
 
@@ -54,6 +54,6 @@ def test_the_documented_client_gives_the_servers_sets(
     exec(code, names)
     pipeline = open_pipeline(bundle, device="cpu")
     for path in sorted((data / "val").rglob("*.*"))[:20]:
-        answer = pipeline([path.read_bytes()], LocalizedQuery(k=3), "x").answer
+        answer = pipeline([path.read_bytes()], IdentifyQuery(k=3), "x").answer
         expected = [each.taxon.scientific_name for each in answer.results]
         assert names["species"](path.read_bytes()) == expected

@@ -30,7 +30,7 @@ from playwright.sync_api import Error, Page, sync_playwright
 
 from florilege.calibration.calibrate.photo_outputs import photos_for
 from florilege.server.answers.pipeline import open_pipeline
-from florilege.server.answers.query import LocalizedQuery
+from florilege.server.answers.query import IdentifyQuery
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 ASK = """async ([photos, query]) => {
@@ -170,7 +170,7 @@ def main() -> None:
     arguments = parser.parse_args()
     pipeline = open_pipeline(arguments.bundle, device="cpu", runtime="onnxruntime")
     split = photos_for(pipeline.bundle, arguments.data, arguments.split)
-    random, query = np.random.default_rng(0), LocalizedQuery(include=["scores"])
+    random, query = np.random.default_rng(0), IdentifyQuery(include=["scores"])
     rows = random.permutation(len(split))[: arguments.photos]
     comparison = Comparison()
     with offline_page(arguments.folder) as (page, host, opened):

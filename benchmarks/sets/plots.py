@@ -14,6 +14,7 @@ import argparse
 import io
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
-from florilege.server.answers.plot import open_plot, survey_answer
+from florilege.server.answers.plot import Plot
 from florilege.server.answers.query import IdentifyQuery, SurveyQuery
 from florilege.tables import read_table
 
@@ -62,14 +63,14 @@ def measure(pipeline: Pipeline, photo: bytes, truth: set[str], tile_size: int, t
 
     whole = [pipeline.outputs(photo)]
     for k in WHOLE:
-        answer = pipeline.decide(whole, IdentifyQuery(k=k).localized(), "").answer
+        answer = pipeline.decide(whole, IdentifyQuery(k=k), "").answer
         add("the whole photo", k, {each.class_id for each in answer.results})
-    plot = open_plot(pipeline, photo, SurveyQuery(tile_size=tile_size))
+    plot = Plot.open(pipeline, photo, SurveyQuery(tile_size=tile_size))
     outputs = [pipeline.outputs(plot.image.crop(box)) for box in plot.boxes]
     for k in TILES:
         query = SurveyQuery(tile_size=tile_size, k=k)
-        answers = [pipeline.decide([each], query.localized(), "").answer for each in outputs]
-        results = survey_answer(plot, answers, query, "").results
+        answers = [pipeline.decide([each], query.of_tile(), "").answer for each in outputs]
+        results = replace(plot, query=query).answer(answers, "").results
         for least in LEAST:
             name = f"survey, {least} tile{'s' * (least > 1)} or more"
             add(name, k, {each.class_id for each in results if each.tiles >= least})

@@ -42,7 +42,7 @@ from florilege.cores import cores
 from florilege.models.images import Header, load, read_header
 from florilege.models.session import Outputs
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
-from florilege.server.answers.query import LocalizedQuery
+from florilege.server.answers.query import IdentifyQuery
 from florilege.server.predict.batch_run import predict_batch
 from florilege.server.predict.batch_settings import BatchSettings
 from florilege.server.predict.photos import Observation, find_photos
@@ -151,7 +151,7 @@ def _turn(
         before, begun = time.process_time(), time.perf_counter()
         with redirect_stderr(io.StringIO()):
             predict_batch(
-                with_, observations, LocalizedQuery(), BatchSettings(output=output, threads=threads)
+                with_, observations, IdentifyQuery(), BatchSettings(output=output, threads=threads)
             )
         used = time.process_time() - before
         return (time.perf_counter() - begun) / len(photos), used / len(photos)

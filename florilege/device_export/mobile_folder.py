@@ -11,7 +11,7 @@ from florilege.device_export.device_pack import PACK, device_pack
 from florilege.models.bundle.bundle import MODEL
 from florilege.models.session import Session
 from florilege.server.answers.pipeline import Pipeline
-from florilege.server.answers.query import LocalizedQuery
+from florilege.server.answers.query import IdentifyQuery
 
 
 def mobile_files(pipeline: Pipeline) -> dict[str, bytes]:
@@ -37,7 +37,7 @@ def _check(pipeline: Pipeline) -> dict[str, Any]:
     picture = check_picture(pipeline.bundle.preprocess.image_size)
     outputs = Session(pipeline.bundle, device="cpu").outputs(picture[np.newaxis])
     answers = {
-        f"set_of_{count}": pipeline.decide([outputs] * count, LocalizedQuery(), "check").answer
+        f"set_of_{count}": pipeline.decide([outputs] * count, IdentifyQuery(), "check").answer
         for count in (1, 2)
     }
     sets = {name: [each.class_id for each in one.results] for name, one in answers.items()}

@@ -17,11 +17,10 @@ from florilege.calibration.scores import logits_among
 from florilege.models.classes import ClassInfo
 from florilege.models.occurrences import PlaceKind
 from florilege.server import schemas
-from florilege.server.answers.cautions import warnings_about
 from florilege.server.answers.class_list import TaxonTable
 from florilege.server.answers.common_names import fallback_chain
 from florilege.server.answers.place import PLACE_UNKNOWN, PlaceEffect
-from florilege.server.answers.query import LocalizedQuery
+from florilege.server.answers.query import IdentifyQuery
 from florilege.server.answers.restriction import Restriction
 from florilege.server.problems import Code, Problem
 
@@ -34,7 +33,7 @@ RANKS: Final[tuple[Literal["genus", "family"], ...]] = ("genus", "family")
 
 def answer(
     logits: Logits,
-    query: LocalizedQuery,
+    query: IdentifyQuery,
     record: CalibrationRecord,
     rejection: schemas.Rejection,
     *,
@@ -52,7 +51,7 @@ def answer(
     score; ``none_of_these`` says whether the set holds "none of these", None if unknown. Raises a
     `Problem` as `operating_point` does.
     """
-    photos = len(next(iter(logits.values())))
+    photos, languages = len(next(iter(logits.values()))), query.languages
     point, calibrated = operating_point(record, query, photos, restriction, effect.kind)
     infos: Sequence[ClassInfo] = taxa.classes
     served, only = logits[point.table.head], None
@@ -65,26 +64,28 @@ def answer(
     inside = point.sets(scores[np.newaxis])[0] & accepted  # (classes,)
     ranking = point.rank_by(scores)
     members = _best_first(ranking, inside)
-    size = len(members)
+    size, compared = len(members), point.compare(scores)
     others = _best_first(ranking, ~inside) if always or "scores" in query.include else []
-    results = _results(
-        query,
-        taxa,
-        infos,
-        [*members, *others],
-        size,
-        scores=point.compare(scores),
-        marginals=_marginals(point, query, served, size),
-        in_range=effect.in_range,
-        always=always,
-    )
+    marginals, chain = _marginals(point, query, served, size), fallback_chain(languages)
+    results = [
+        schemas.Result(
+            rank=rank,
+            class_id=infos[index].id,
+            score=float(compared[index]),
+            in_set=rank <= size,
+            top_k_probability=marginals[index],
+            in_range=effect.was_recorded(index),
+            taxon=taxa.taxon(infos[index], chain),
+        )
+        for rank, index in _listed(query, infos, [*members, *others], size, compared, always)
+    ]
     prediction = schemas.Answer(
         id=answer_id,
         model=model,
         query=schemas.Query.of(  # with every default filled in
             point,
             images=photos,
-            lang=query.languages[0],
+            lang=languages[0],
             list=query.list,
             only=only,
             region=effect.region,
@@ -92,7 +93,7 @@ def answer(
         ),
         set=_set_info(
             point,
-            query,
+            languages,
             size=size,
             none_of_these=none_of_these,
             calibrated=calibrated and accepted,
@@ -100,13 +101,14 @@ def answer(
         ),
         best_match=infos[members[0]].scientific_name if members else None,
         results=results,
-        rollup=roll_up(infos, scores, members) if "rollup" in query.include else None,
+        rollup=_roll_up(infos, scores, members) if "rollup" in query.include else None,
         rejection=rejection,
-        warnings=warnings_about(
+        warnings=_warnings(
             point,
             query,
             effect,
-            restriction=None if calibrated else restriction,
+            restriction,
+            calibrated=calibrated,
             photos=photos,
             classes=len(taxa.classes),
             none_of_these=none_of_these,
@@ -120,7 +122,7 @@ def answer(
 
 def _set_info(
     point: OperatingPoint,
-    query: LocalizedQuery,
+    languages: Sequence[str],
     *,
     size: int,
     calibrated: bool,
@@ -130,7 +132,7 @@ def _set_info(
     figures = {
         **point.estimates,
         "least_coverage": point.least_coverage,
-        "statement": statement(point, query.languages, empty=size == 0),
+        "statement": statement(point, languages, empty=size == 0),
     }
     return schemas.SetInfo.of(
         point,
@@ -144,40 +146,67 @@ def _set_info(
     )
 
 
-def _results(
-    query: LocalizedQuery,
-    taxa: TaxonTable,
+def _warnings(
+    point: OperatingPoint,
+    query: IdentifyQuery,
+    effect: PlaceEffect,
+    restriction: Restriction | None,
+    *,
+    calibrated: bool,
+    photos: int,
+    classes: int,
+    none_of_these: bool | None,
+) -> list[schemas.Warned]:
+    """What the threshold was not calibrated for."""
+    details = dict[str, str]()
+    if point.table.images != photos:
+        details["fusion_not_calibrated"] = (
+            f"this model is not calibrated for the averaged scores of {photos} photos: "
+            "expect other set sizes and hit rates than those measured on single photos"
+        )
+    elif point.table.made_from == "same_class":
+        details["fusion_from_same_class"] = (
+            f"for {photos} photos this model is calibrated on photos of one species, not of "
+            "one plant: real requests may do worse"
+        )
+    if restriction is not None and not calibrated:
+        details["list_not_calibrated"] = (
+            f"the scores of the {len(restriction.infos)} requested classes are compared with the "
+            f"threshold of all {classes}: the model is not calibrated for these classes with this "
+            "rule, value and number of photos; expect other set sizes and hit rates"
+        )
+    if effect.why_unused is not None:
+        details["place_not_used"] = f"the place of the photo was not used: {effect.why_unused}"
+    if point.table.place != effect.kind:
+        details["place_not_calibrated"] = (
+            "the place changed the scores, but the model is not calibrated for this with this "
+            "rule, value, number of photos and list: expect other set sizes and hit rates"
+        )
+    if query.none and none_of_these is None:
+        details["none_not_calibrated"] = (
+            "the model is not calibrated for `none` at this coverage: that needs features, "
+            "training photos and, for a coverage of 0.9, 9 classes or more (0.95: 19)"
+        )
+    return [schemas.Warned(code=code, detail=detail) for code, detail in details.items()]
+
+
+def _listed(
+    query: IdentifyQuery,
     infos: Sequence[ClassInfo],
     ranked: Sequence[int],
     size: int,
-    *,
     scores: Floats,
-    marginals: Sequence[float | None],
-    in_range: Sequence[bool | None] | None,
     always: Collection[str],
-) -> list[schemas.Result]:
-    """The classes to report of the ``ranked`` ones, of which the first ``size`` are the set."""
+) -> list[tuple[int, int]]:
+    """Rank and index of each class to report of the ``ranked`` ones, the first ``size`` the set."""
     ranks = list(enumerate(ranked, start=1))
     listed = ranks if "scores" in query.include else ranks[:size]
     if query.min_score is not None:
         listed = [each for each in listed if scores[each[1]] >= query.min_score]
     listed = listed[: query.max_results]
-    if always:
-        required = {each for each in ranks if infos[each[1]].id in always}
-        listed = sorted(required.union(listed))
-    chain = fallback_chain(query.languages)
-    return [
-        schemas.Result(
-            rank=rank,
-            class_id=infos[index].id,
-            score=float(scores[index]),
-            in_set=rank <= size,
-            top_k_probability=marginals[index],
-            in_range=None if in_range is None else in_range[index],
-            taxon=taxa.taxon(infos[index], chain),
-        )
-        for rank, index in listed
-    ]
+    if not always:
+        return listed
+    return sorted({each for each in ranks if infos[each[1]].id in always}.union(listed))
 
 
 def _best_first(ranking: Floats, mask: Mask) -> list[int]:
@@ -189,7 +218,7 @@ def _best_first(ranking: Floats, mask: Mask) -> list[int]:
 
 def judge(
     logits: Logits,
-    query: LocalizedQuery,
+    query: IdentifyQuery,
     record: CalibrationRecord,
     *,
     features: NDArray[np.float32] | None = None,
@@ -213,7 +242,7 @@ def judge(
 
 def operating_point(
     record: CalibrationRecord,
-    query: LocalizedQuery,
+    query: IdentifyQuery,
     photos: int,
     restriction: Restriction | None = None,
     place: PlaceKind | None = None,
@@ -248,7 +277,7 @@ def operating_point(
     return point, (point.table.images, point.table.place) == (photos, place)
 
 
-def _check_combination(query: LocalizedQuery) -> None:
+def _check_combination(query: IdentifyQuery) -> None:
     asks_coverage = RULES[query.rule].asks == "coverage"
     if asks_coverage and query.k is not None:
         raise Problem(Code.INVALID_PARAMETER, f"rule {query.rule} takes coverage, not k")
@@ -258,7 +287,7 @@ def _check_combination(query: LocalizedQuery) -> None:
 
 
 def _marginals(
-    point: OperatingPoint, query: LocalizedQuery, logits: NDArray[np.float32], size: int
+    point: OperatingPoint, query: IdentifyQuery, logits: NDArray[np.float32], size: int
 ) -> Sequence[float | None]:
     """Mean over the photos, if requested; k is the requested set size, rounded."""
     if "marginals" not in query.include:
@@ -267,7 +296,7 @@ def _marginals(
     return top_k_marginals(point.scaled(logits), k).mean(axis=0).tolist()  # type: ignore[no-any-return]  # NumPy's
 
 
-def roll_up(
+def _roll_up(
     classes: Sequence[ClassInfo], scores: Floats, members: Sequence[int]
 ) -> list[schemas.Rollup]:
     """The genera, then the families, of the classes in a set, best first.

@@ -8,7 +8,6 @@ from urllib.parse import quote
 from pydantic import TypeAdapter
 
 from florilege.models.classes import ClassInfo, ClassTable
-from florilege.server.answers.common_names import language_of
 from florilege.server.schemas import ClassEntry, CommonName, Taxon, ThumbnailInfo
 
 LANGUAGES_KEPT: Final = 8
@@ -33,11 +32,11 @@ class TaxonTable:
 
     def taxon(self, item: ClassInfo, languages: Sequence[str]) -> Taxon:
         """The taxon of a class, named in the first possible of ``languages``."""
-        return self._taxon(item.id, language_of(item, languages))
+        return self._taxon(item.id, _language_of(item, languages))
 
     def entry(self, class_id: str, languages: Sequence[str]) -> bytes:
         """The `ClassEntry` of a class, named in the first possible of ``languages``."""
-        return self._entry(class_id, language_of(self._info(class_id), languages))
+        return self._entry(class_id, _language_of(self._info(class_id), languages))
 
     def find(self, languages: Sequence[str], q: str | None, limit: int | None) -> bytes:
         """A `ClassList` of the classes whose id or any name, in any language, contains ``q``."""
@@ -89,3 +88,9 @@ class TaxonTable:
             link=item.link,
             thumbnail=thumbnail,
         )
+
+
+def _language_of(item: ClassInfo, languages: Sequence[str]) -> str:
+    """The first of a `fallback_chain` in which a class has a name; empty if there is none."""
+    by_language = item.by_language
+    return next((each for each in languages if by_language.get(each)), "")

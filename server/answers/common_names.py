@@ -1,9 +1,7 @@
 """Languages of common names: what a request prefers, with fallbacks."""
 
 import re
-from collections.abc import Iterable, Sequence
-
-from florilege.models.classes import ClassInfo
+from collections.abc import Iterable
 
 FALLBACK = "en"
 MAX_LANGUAGES = 30
@@ -11,14 +9,14 @@ MAX_TAG_LENGTH = 35
 LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{1,8})*")
 
 
-def _accepted_languages(header: str) -> list[str]:
-    """The languages of an ``Accept-Language`` header, the most preferred first.
+def accepted_languages(header: str) -> list[str]:
+    """The languages of an ``Accept-Language`` header, the most preferred first, else English.
 
     Unreadable entries are skipped, as are those after `MAX_LANGUAGES`: a malformed header is no
     reason to refuse a photo.
 
     Example:
-        >>> _accepted_languages("fr-CH, fr;q=0.9, en;q=0.8, *;q=0.5")
+        >>> accepted_languages("fr-CH, fr;q=0.9, en;q=0.8, *;q=0.5")
         ['fr-CH', 'fr', 'en']
     """
     weighted = []
@@ -28,12 +26,7 @@ def _accepted_languages(header: str) -> list[str]:
         weight = float(match[1]) if match else 0.0
         if len(tag) <= MAX_TAG_LENGTH and LANGUAGE_TAG.fullmatch(tag) and weight > 0:
             weighted.append((-weight, position, tag))
-    return [tag for _, _, tag in sorted(weighted)]
-
-
-def request_languages(lang: str | None, accept_language: str) -> tuple[str, ...]:
-    """The languages to use, the most preferred first: ``lang``, or those of the header."""
-    return (lang,) if lang else tuple(_accepted_languages(accept_language)) or (FALLBACK,)
+    return [tag for _, _, tag in sorted(weighted)] or [FALLBACK]
 
 
 def fallback_chain(languages: Iterable[str]) -> list[str]:
@@ -46,9 +39,3 @@ def fallback_chain(languages: Iterable[str]) -> list[str]:
     tags = [tag.lower() for tag in languages]
     chain = [each for tag in tags for each in (tag, tag.partition("-")[0])]
     return list(dict.fromkeys([*chain, FALLBACK]))
-
-
-def language_of(item: ClassInfo, languages: Sequence[str]) -> str:
-    """The first of a `fallback_chain` in which a class has a name; empty if there is none."""
-    by_language = item.by_language
-    return next((each for each in languages if by_language.get(each)), "")

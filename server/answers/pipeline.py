@@ -23,7 +23,7 @@ from florilege.models.session import Outputs, Session
 from florilege.server.answers.answer import answer, judge, operating_point
 from florilege.server.answers.class_list import TaxonTable
 from florilege.server.answers.place import PlaceWeights
-from florilege.server.answers.query import LocalizedQuery
+from florilege.server.answers.query import IdentifyQuery
 from florilege.server.answers.restriction import ClassLists
 from florilege.server.inference.batching import BatchingSession, in_batches
 from florilege.server.inference.decoding_budget import (
@@ -73,7 +73,7 @@ class Pipeline:
     def __call__(
         self,
         photos: Sequence[bytes],
-        query: LocalizedQuery,
+        query: IdentifyQuery,
         answer_id: str,
         *,
         stages: StageTimes | None = None,
@@ -106,7 +106,7 @@ class Pipeline:
             rows.append(recall(photo, run))
         return rows
 
-    def check_query(self, query: LocalizedQuery) -> None:
+    def check_query(self, query: IdentifyQuery) -> None:
         """Raise the `Problem` of a query that no photo can satisfy."""
         self.places.effect(query)
         restriction = self.lists.restriction(query)
@@ -121,7 +121,7 @@ class Pipeline:
     def decide(
         self,
         rows: Sequence[Outputs],
-        query: LocalizedQuery,
+        query: IdentifyQuery,
         answer_id: str,
         *,
         stages: StageTimes | None = None,

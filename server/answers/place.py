@@ -30,6 +30,10 @@ class PlaceEffect(NamedTuple):
     in_range: Sequence[bool | None] | None = None  # whether each class was recorded there
     why_unused: str | None = None
 
+    def was_recorded(self, index: int) -> bool | None:
+        """Whether a class was recorded there; None if unknown."""
+        return None if self.in_range is None else self.in_range[index]
+
     def among(self, classes: NDArray[np.intp]) -> "PlaceEffect":
         """The same for some classes, output indices ``(listed,)``."""
         return self._replace(

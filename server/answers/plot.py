@@ -2,112 +2,105 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
-from typing import NamedTuple
+from dataclasses import dataclass, fields
 
 from PIL.Image import Image
 
 from florilege.models.images import ImageError, decode, read_header
 from florilege.server import schemas
 from florilege.server.answers.pipeline import Pipeline, problem_of
-from florilege.server.answers.query import LocalizedQuery, SurveyQuery
+from florilege.server.answers.query import SurveyQuery
 from florilege.server.problems import Code, Problem
 
 Box = tuple[int, int, int, int]  # left, top, right and bottom of a tile, in pixels
 
 
-class Plot(NamedTuple):
-    """A photo and the tiles to answer."""
+@dataclass(frozen=True)
+class Plot:
+    """A photo, the query about it, and the tiles to answer."""
 
+    pipeline: Pipeline
+    query: SurveyQuery
     image: Image
     boxes: list[Box]
     size: int  # side of a tile, in pixels
     stride: int
 
+    @classmethod
+    def open(
+        cls,
+        pipeline: Pipeline,
+        photo: bytes,
+        query: SurveyQuery,
+        *,
+        max_tiles: int | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> "Plot":
+        """Decode a photo and lay the tiles that cover it, at most as large as its short side.
 
-def open_plot(
-    pipeline: Pipeline,
-    photo: bytes,
-    query: SurveyQuery,
-    *,
-    max_tiles: int | None = None,
-    check: Callable[[], None] = lambda: None,
-) -> Plot:
-    """Decode a photo and lay the tiles that cover it; they are at most as large as its short side.
+        Raises a `Problem` if it cannot be used or has more than ``max_tiles`` tiles.
+        """
+        try:
+            header = read_header(photo)
+            size = min(query.tile_size, header.width, header.height)
+            stride = min(query.tile_stride or max(1, query.tile_size // 2), size)
+            pixels = header.width * header.height
+            fits = pixels <= pipeline.max_pixels  # otherwise the decoder refuses it
+            columns, rows = (_starts(side, size, stride) for side in (header.width, header.height))
+            tiles = len(columns) * len(rows)
+            if fits and max_tiles is not None and tiles > max_tiles:
+                raise Problem(
+                    Code.TOO_MANY_TILES,
+                    f"{header.width} x {header.height} pixels are {tiles} tiles; at most "
+                    f"{max_tiles} are allowed: give a larger tile_size or tile_stride, or a "
+                    "smaller photo",
+                    limit=max_tiles,
+                )
+            with pipeline.budget.hold(pixels if fits else 0, check):
+                image = decode(header, target=10**9, max_pixels=pipeline.max_pixels)
+        except ImageError as error:
+            raise problem_of(error) from error
+        boxes = [
+            (left, top, left + size, top + size)
+            for top in _starts(image.height, size, stride)
+            for left in _starts(image.width, size, stride)
+        ]
+        return cls(pipeline, query, image, boxes, size, stride)
 
-    Raises a `Problem` if it cannot be used or has more than ``max_tiles`` tiles.
-    """
-    try:
-        header = read_header(photo)
-        size = min(query.tile_size, header.width, header.height)
-        stride = min(query.tile_stride or max(1, query.tile_size // 2), size)
-        pixels = header.width * header.height
-        fits = pixels <= pipeline.max_pixels  # otherwise the decoder refuses it
-        tiles = len(_starts(header.width, size, stride)) * len(_starts(header.height, size, stride))
-        if fits and max_tiles is not None and tiles > max_tiles:
-            raise Problem(
-                Code.TOO_MANY_TILES,
-                f"{header.width} x {header.height} pixels are {tiles} tiles; at most {max_tiles} "
-                "are allowed: give a larger tile_size or tile_stride, or a smaller photo",
-                limit=max_tiles,
-            )
-        with pipeline.budget.hold(pixels if fits else 0, check):
-            image = decode(header, target=10**9, max_pixels=pipeline.max_pixels)
-    except ImageError as error:
-        raise problem_of(error) from error
-    boxes = [
-        (left, top, left + size, top + size)
-        for top in _starts(image.height, size, stride)
-        for left in _starts(image.width, size, stride)
-    ]
-    return Plot(image, boxes, size, stride)
+    def answer_tile(self, box: Box) -> schemas.Answer:
+        """The prediction set of one tile."""
+        outputs = self.pipeline.outputs(self.image.crop(box))
+        return self.pipeline.decide([outputs], self.query.of_tile(), "").answer
+
+    def answer(self, answers: Sequence[schemas.Answer], answer_id: str) -> schemas.SurveyAnswer:
+        """The classes in the sets of the tiles, from the answer to each."""
+        used = [each for each in answers if each.rejection.verdict != "rejected"]
+        results = _results(zip(self.boxes, answers, strict=True))
+        listed = results[: self.query.max_results]
+        first = used[0] if used else answers[0]
+        nothing = dict.fromkeys(("expected_size", "hit_rate", "least_coverage", "statement"))
+        of_plot = {"size": len(results), "truncated": len(listed) < len(results), **nothing}
+        return schemas.SurveyAnswer.of(
+            first,
+            id=answer_id,
+            set=first.set.model_copy(update={**of_plot, "calibrated": False, "guaranteed": False}),
+            best_match=listed[0].taxon.scientific_name if listed else None,
+            results=listed,
+            rejection=max((each.rejection for each in answers), key=lambda each: each.value or 0.0),
+            warnings=[*first.warnings, *_warnings(self, first.set, len(used))],
+            tiles=schemas.Tiles.of(
+                first.set,
+                size=self.size,
+                stride=self.stride,
+                total=len(answers),
+                unfamiliar=len(answers) - len(used),
+            ),
+        )
 
 
 def _starts(length: int, size: int, stride: int) -> list[int]:
     """Where the tiles along one side begin; the last one ends with the photo."""
     return [*range(0, length - size, stride), length - size]
-
-
-def answer_tile(pipeline: Pipeline, plot: Plot, box: Box, query: LocalizedQuery) -> schemas.Answer:
-    """The prediction set of one tile."""
-    return pipeline.decide([pipeline.outputs(plot.image.crop(box))], query, "").answer
-
-
-def survey_photo(
-    pipeline: Pipeline, photo: bytes, query: SurveyQuery, answer_id: str
-) -> schemas.SurveyAnswer:
-    """The answer to one photo of a plot. Raises a `Problem` if it cannot be answered."""
-    plot, tile_query = open_plot(pipeline, photo, query), query.localized()
-    answers = [answer_tile(pipeline, plot, box, tile_query) for box in plot.boxes]
-    return survey_answer(plot, answers, query, answer_id)
-
-
-def survey_answer(
-    plot: Plot, answers: Sequence[schemas.Answer], query: SurveyQuery, answer_id: str
-) -> schemas.SurveyAnswer:
-    """The classes in the sets of the tiles, from the answer to each."""
-    used = [each for each in answers if each.rejection.verdict != "rejected"]
-    results = _results(zip(plot.boxes, answers, strict=True))
-    listed = results[: query.max_results]
-    first = used[0] if used else answers[0]
-    nothing = dict.fromkeys(("expected_size", "hit_rate", "least_coverage", "statement"))
-    of_plot = {"size": len(results), "truncated": len(listed) < len(results), **nothing}
-    return schemas.SurveyAnswer.of(
-        first,
-        id=answer_id,
-        set=first.set.model_copy(update={**of_plot, "calibrated": False, "guaranteed": False}),
-        best_match=listed[0].taxon.scientific_name if listed else None,
-        results=listed,
-        rejection=max((each.rejection for each in answers), key=lambda each: each.value or 0.0),
-        warnings=[*first.warnings, *_warnings(plot, query, first.set, len(used))],
-        tiles=schemas.Tiles.of(
-            first.set,
-            size=plot.size,
-            stride=plot.stride,
-            total=len(answers),
-            unfamiliar=len(answers) - len(used),
-        ),
-    )
 
 
 def _results(answers: Iterable[tuple[Box, schemas.Answer]]) -> list[schemas.SurveyResult]:
@@ -128,9 +121,7 @@ def _results(answers: Iterable[tuple[Box, schemas.Answer]]) -> list[schemas.Surv
     return results
 
 
-def _warnings(
-    plot: Plot, query: SurveyQuery, tile: schemas.SetInfo, used: int
-) -> list[schemas.Warned]:
+def _warnings(plot: Plot, tile: schemas.SetInfo, used: int) -> list[schemas.Warned]:
     """What does not hold for the list of a plot, and tiles that are smaller than requested."""
     detail = (
         "no figure of the model holds for the list of a whole plot: species that are not there add "
@@ -143,7 +134,7 @@ def _warnings(
             f"{wrong:.0f} of the entries in their sets would be wrong"
         )
     warnings = [schemas.Warned(code="plot_not_calibrated", detail=detail)]
-    if plot.size < query.tile_size:
+    if plot.size < plot.query.tile_size:
         detail = f"tiles have {plot.size} pixels a side, like the short side of the photo"
         warnings.append(schemas.Warned(code="tiles_reduced", detail=detail))
     return warnings

@@ -1,16 +1,16 @@
 """Queries about a photo: parameters over HTTP, flags of ``florilege predict``."""
 
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, FailFast, Field
 
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.rules import RULES, RuleName
 from florilege.server.answers.common_names import (
-    FALLBACK,
     LANGUAGE_TAG,
     MAX_TAG_LENGTH,
-    request_languages,
+    accepted_languages,
 )
 from florilege.server.schemas import RequestModel
 from florilege.settings import Flag
@@ -92,6 +92,15 @@ class SetQuery(RequestModel):
         description="In place of month: the day of the photo, such as `2026-06-30`.",
     )
 
+    @property
+    def languages(self) -> Sequence[str]:
+        """Tags for the common names, the most preferred first."""
+        return accepted_languages(self.lang or "")
+
+    def accepting(self, accept_language: str) -> Self:
+        """The same query, with the languages of this header in ``lang`` if it names none."""
+        return self if self.lang else self.model_copy(update={"lang": accept_language})
+
 
 class IdentifyQuery(SetQuery):
     """A query about the photos of one organism."""
@@ -123,16 +132,6 @@ class IdentifyQuery(SetQuery):
         description="Leave lower scores out of `results`. The set, its size and figures stay.",
     )
 
-    def localized(self, accept_language: str = "") -> "LocalizedQuery":
-        """Add the languages that the caller prefers."""
-        return LocalizedQuery(**dict(self), languages=request_languages(self.lang, accept_language))
-
-
-class LocalizedQuery(IdentifyQuery):
-    """A query for the pipeline; ``languages`` are tags for common names, most preferred first."""
-
-    languages: tuple[str, ...] = (FALLBACK,)
-
 
 class SurveyQuery(SetQuery):
     """A query about the tiles of one large photo."""
@@ -148,10 +147,9 @@ class SurveyQuery(SetQuery):
         default=None, ge=16, description="Pixels from a tile to the next; default half a tile."
     )
 
-    def localized(self, accept_language: str = "") -> LocalizedQuery:
+    def of_tile(self) -> IdentifyQuery:
         """The query about each tile: the set of one that looks unfamiliar is empty."""
-        fields = self.model_dump(exclude={"tile_size", "tile_stride", "max_results"})
+        fields = self.model_dump(exclude={"lang", "max_results", "tile_size", "tile_stride"})
         if self.k is None and RULES[self.rule].asks == "k":
             fields["k"] = 1.0
-        languages = request_languages(self.lang, accept_language)
-        return LocalizedQuery(**fields, reject=True, languages=languages)
+        return IdentifyQuery(**fields, reject=True).accepting(self.lang or "")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.models.class_lists import RegionList
 from florilege.models.classes import ClassInfo, ClassTable
-from florilege.server.answers.query import LocalizedQuery, SetQuery
+from florilege.server.answers.query import IdentifyQuery, SetQuery
 from florilege.server.problems import Code, Problem
 from florilege.suggestions import nearest
 
@@ -84,7 +84,7 @@ class ClassLists:
         single = self._restriction(tuple(sorted(classes)))
         return replace(single, only=[info.id for info in single.infos])
 
-    def always(self, query: LocalizedQuery, restriction: Restriction | None) -> set[str]:
+    def always(self, query: IdentifyQuery, restriction: Restriction | None) -> set[str]:
         """The ids of the classes to report, whatever they score.
 
         Raises a `Problem` if there is no such class, genus or family, or it is not scored.

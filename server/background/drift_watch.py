@@ -75,9 +75,9 @@ class DriftWatch:
         with self._lock:
             rows, self._rows = self._rows, []
             if rows:
-                self._judge_photos(self._new_photos(np.concatenate(rows)))
+                self._update(self._new_photos(np.concatenate(rows)))
 
-    def _judge_photos(self, logits: NDArray[np.float32]) -> None:
+    def _update(self, logits: NDArray[np.float32]) -> None:
         if self._judge is not None:  # only familiar photos, as in the calibration
             logits = logits[self._judge.familiarity(logits) >= self._judge.threshold]
         if not len(logits):

@@ -40,7 +40,7 @@ def open_listeners(settings: Settings, pipeline: Pipeline, metrics: Metrics) -> 
         folder = _writable(settings.score_log, "--score-log")
         scorer = Scorer.of(pipeline.bundle, pipeline.record)
         writer = ScoreLogWriter(folder, scorer, max_bytes=settings.score_log_max_bytes)
-        listeners.append(ScoreLogListener(writer, metrics))
+        listeners.append(_ScoreLogListener(writer, metrics))
     if settings.watch:
         if settings.watch_state is not None:
             _writable(settings.watch_state.parent, "--watch-state")
@@ -50,7 +50,7 @@ def open_listeners(settings: Settings, pipeline: Pipeline, metrics: Metrics) -> 
     return listeners
 
 
-class ScoreLogListener:
+class _ScoreLogListener:
     """Passes logits to a `ScoreLogWriter`; a full disk loses rows, never an answer."""
 
     name = "score_log"

@@ -116,7 +116,7 @@ class _RecentAnswer:
 
 
 class Feedback:
-    """Takes feedback on recent answers and on those in the store. Thread-safe."""
+    """Takes feedback on recent answers and on those in the store; call `take` in ``thread``."""
 
     def __init__(self, store: FeedbackStore, settings: Settings, metrics: Metrics) -> None:
         self.store, self.settings = store, settings
@@ -126,7 +126,6 @@ class Feedback:
             settings.feedback_photos_held_bytes, lambda photos: sum(map(len, photos))
         )
         self._counted, self._photos_counted = metrics.feedback, metrics.feedback_photos
-        self._lock = threading.Lock()
 
     def remember(self, outcome: Outcome, photos: Sequence[bytes], key: str | None) -> None:
         """Remember an answer to a key, and hold its photos if people can consent to keep them."""
@@ -159,11 +158,10 @@ class Feedback:
         other feedback before, the store is full, or the disk failed.
         """
         try:
-            with self._lock:
-                before = self.store.repeated(key or "", idempotency_key)
-                if before is not None:
-                    return self._repeated(body, before)
-                return self._store(body, key or "", idempotency_key, pipeline)
+            before = self.store.repeated(key or "", idempotency_key)
+            if before is not None:
+                return self._repeated(body, before)
+            return self._store(body, key or "", idempotency_key, pipeline)
         except sqlite3.Error as error:
             self._counted.labels("failed").inc()
             log.error("feedback could not be stored: %s", error)

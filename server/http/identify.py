@@ -12,8 +12,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from florilege.server.answers.pipeline import Outcome, Pipeline
-from florilege.server.answers.plot import Box, Plot, answer_tile, open_plot, survey_answer
-from florilege.server.answers.query import LocalizedQuery, SurveyQuery
+from florilege.server.answers.plot import Box, Plot
+from florilege.server.answers.query import IdentifyQuery, SurveyQuery
 from florilege.server.background.feedback import Feedback
 from florilege.server.engine import Engine, PendingRequest
 from florilege.server.http.body import FindPhotos, UploadBudget, images_of_form, read_images
@@ -22,13 +22,12 @@ from florilege.server.schemas import Answer, Embeddings
 
 T = TypeVar("T")
 Work = Callable[[Pipeline, Sequence[bytes], PendingRequest[T]], T]
-Opened = tuple[Pipeline, Plot]
 RENDERED_ON_THE_LOOP: Final = 100
 """Results; 100 take 0.2 ms, 10,000 about 20 ms."""
 
 
 async def answer_request(
-    request: Request, engine: Engine, query: LocalizedQuery, find: FindPhotos = images_of_form
+    request: Request, engine: Engine, query: IdentifyQuery, find: FindPhotos = images_of_form
 ) -> tuple[Answer, dict[str, str]]:
     """Answer a query about the photos of a request, which ``find`` finds in its form.
 
@@ -90,17 +89,17 @@ async def survey_request(request: Request, engine: Engine, query: SurveyQuery) -
     As many tiles as there are threads are in the queue at once, so that other requests wait for one
     tile, not for a survey. Raises as `answer_request`, also if the queue is full for later tiles.
     """
-    localized_query = query.localized(request.headers.get("accept-language", ""))
-    await _check_query(engine, localized_query)
+    query = query.accepting(request.headers.get("accept-language", ""))
+    await _check_query(engine, query.of_tile())
 
-    def decode(pipeline: Pipeline, photos: Sequence[bytes], job: PendingRequest[Opened]) -> Opened:
+    def decode(pipeline: Pipeline, photos: Sequence[bytes], job: PendingRequest[Plot]) -> Plot:
         if len(photos) != 1:
             detail = f"send one photo of a plot, got {len(photos)}"
             raise Problem(Code.WRONG_NUMBER_OF_IMAGES, detail, limit=1)
         most = engine.settings.max_tiles
-        return pipeline, open_plot(pipeline, photos[0], query, max_tiles=most, check=job.check)
+        return Plot.open(pipeline, photos[0], query, max_tiles=most, check=job.check)
 
-    (pipeline, plot), photos, headers = await _process_photos(request, engine, decode)
+    plot, photos, headers = await _process_photos(request, engine, decode)
     del photos  # their bytes are no longer counted
     upload_budget: UploadBudget = request.app.state.upload_budget
     answers = list[Answer]()
@@ -111,26 +110,23 @@ async def survey_request(request: Request, engine: Engine, query: SurveyQuery) -
             if await request.is_disconnected():
                 raise ClientDisconnect
             boxes = plot.boxes[start : start + at_once]
-            tiles = [_submit_tile(engine, pipeline, plot, box, localized_query) for box in boxes]
-            answers += await asyncio.gather(*tiles)
-    result = await engine.in_side_thread(survey_answer, plot, answers, query, request.state.id)
+            answers += await asyncio.gather(*(_submit_tile(engine, plot, box) for box in boxes))
+    result = await engine.in_side_thread(plot.answer, answers, request.state.id)
     return await render(engine, result, headers)
 
 
-async def _submit_tile(
-    engine: Engine, opened: Pipeline, plot: Plot, box: Box, query: LocalizedQuery
-) -> Answer:
+async def _submit_tile(engine: Engine, plot: Plot, box: Box) -> Answer:
     def work(pipeline: Pipeline, _: Sequence[bytes], __: PendingRequest[Answer]) -> Answer:
-        if pipeline.session is not opened.session:
+        if pipeline.session is not plot.pipeline.session:
             detail = "the model was replaced during the survey; send the photo again"
             raise Problem(Code.LOADING, detail, retry_after=1)
-        return answer_tile(opened, plot, box, query)
+        return plot.answer_tile(box)
 
     deadline = monotonic() + engine.settings.queue_timeout_s
     return await engine.submit(PendingRequest([b""], work, deadline))  # one place in the queue
 
 
-async def _check_query(engine: Engine, query: LocalizedQuery) -> None:
+async def _check_query(engine: Engine, query: IdentifyQuery) -> None:
     """Raise the `Problem` of a query that no photo can satisfy, or of a server that takes none."""
     engine.check_accepting()
     if query.only is None and query.always is None:

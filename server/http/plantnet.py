@@ -146,7 +146,7 @@ async def plantnet_identify(
         reject=not parameters.no_reject,
         list=project if project in engine.pipeline.lists.by_name else None,
     )
-    answer, headers = await answer_request(request, engine, query.localized(), find_photos)
+    answer, headers = await answer_request(request, engine, query, find_photos)
     if answer.rejection.verdict == "rejected":  # the engine has counted it already
         request.state.code = Code.SPECIES_NOT_FOUND
         return _refusal(Problem(Code.SPECIES_NOT_FOUND, Code.SPECIES_NOT_FOUND.summary))

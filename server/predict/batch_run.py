@@ -16,9 +16,12 @@ from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import SurveyQuery
 from florilege.server.predict import formats
 from florilege.server.predict.batch_settings import BatchSettings
-from florilege.server.predict.camtrap import read_deployments, write_camtrap
-from florilege.server.predict.darwin_core import write_darwin_core
 from florilege.server.predict.embeddings import WriteRows, features_file
+from florilege.server.predict.exchange import (
+    read_deployments,
+    write_camtrap,
+    write_darwin_core,
+)
 from florilege.server.predict.photos import Observation, count_photos, display_path
 from florilege.server.predict.prediction import (
     PHOTO_FAILED,
@@ -118,7 +121,7 @@ def _check_possible(pipeline: Pipeline, query: BatchQuery, batch: BatchSettings)
             "run again, or leave --embeddings out"
         )
     try:
-        pipeline.check_query(query.localized() if isinstance(query, SurveyQuery) else query)
+        pipeline.check_query(query.of_tile() if isinstance(query, SurveyQuery) else query)
     except Problem as error:
         values = [v if isinstance(v, str) else f"{v:g}" for v in error.allowed or ()]
         if len(values) > 12:
@@ -147,7 +150,7 @@ def _options(
         "provider": pipeline.session.provider,
         "format": batch.form,
         **batch.model_dump(mode="json", include={"embeddings", "group_by", "deployments"}),
-        **query.model_dump(mode="json", exclude={"languages"}),  # which follow from lang
+        **query.model_dump(mode="json"),
         "sha256 of the classes listed": class_ids
         and hashlib.sha256(class_ids.encode()).hexdigest(),
         "photos": count_photos(observations),
@@ -194,7 +197,7 @@ def _lines(
         if write_rows is not None and prediction.features is not None:
             write_rows(prediction.features)
         yield prediction.line
-        tally.count(prediction.line, len(prediction.failures))
+        tally.count(prediction.line)
 
 
 def _print(lines: Iterator[Line], batch: BatchSettings, *, common_names: bool) -> None:

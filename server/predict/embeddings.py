@@ -32,13 +32,13 @@ def features_file(
 ) -> Iterator[WriteRows]:
     """Write a ``.npy`` file while the block runs: little-endian float32, ``(photos, dimensions)``.
 
-    An earlier run has written the rows of the observations that ``tally`` counts as finished;
-    ``tally.failed`` is set to how many of these are NaN.
+    An earlier run has written the rows of the observations that ``tally`` counts as finished. At
+    the end ``tally.failed`` is the number of photos whose row is NaN.
     """
     part = output.with_name(f"{output.name}.part")
     photos, rows = count_photos(observations), count_photos(observations[: tally.finished])
-    buffer, shape = io.BytesIO(), (photos, dimensions)
-    header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    buffer = io.BytesIO()
+    header = {"descr": "<f4", "fortran_order": False, "shape": (photos, dimensions)}
     np.lib.format.write_array_header_1_0(buffer, header)
     head = buffer.getvalue()
     size = len(head) + 4 * dimensions * rows
@@ -50,16 +50,13 @@ def features_file(
             "the answers too, and start again without --resume"
         )
     try:
+        if not rows:
+            part.write_bytes(head)
         with part.open("ab", buffering=0) as file:
-            if rows:
-                file.truncate(size)
-                before = np.memmap(part, "<f4", "r", len(head), (rows, dimensions))
-                tally.failed = int(np.isnan(before[:, 0]).sum())
-            else:
-                file.truncate(0)
-                write_all(file, head)
+            file.truncate(size)
             yield lambda features: write_all(file, features.astype("<f4").tobytes())
             os.fsync(file.fileno())
+        tally.failed = int(np.isnan(np.load(part, mmap_mode="r")[:, 0]).sum())
         write_table(output.with_name(f"{output.name}.paths.csv"), _paths(observations))
         part.replace(output)
     finally:

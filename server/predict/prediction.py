@@ -24,8 +24,8 @@ from florilege.models.session import Outputs
 from florilege.progress import progress
 from florilege.ray_tasks import Workers, spread
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
-from florilege.server.answers.plot import survey_photo
-from florilege.server.answers.query import LocalizedQuery, SurveyQuery
+from florilege.server.answers.plot import Plot
+from florilege.server.answers.query import IdentifyQuery, SurveyQuery
 from florilege.server.answers.restriction import ClassLists
 from florilege.server.predict.batch_settings import BatchSettings
 from florilege.server.predict.photos import Observation, count_photos, display_path
@@ -42,7 +42,7 @@ set takes twice as long.
 PHOTO_FAILED: Final = "photo_failed"
 """Code of the warning that a photo of the plant cannot be used."""
 
-BatchQuery = LocalizedQuery | SurveyQuery  # about observations, or about the tiles of each photo
+BatchQuery = IdentifyQuery | SurveyQuery  # about observations, or about the tiles of each photo
 Line = dict[str, Any]  # an answer as over HTTP, with its photos
 
 
@@ -124,7 +124,7 @@ class _Work:
         return outputs
 
     def _predict(
-        self, query: LocalizedQuery, observation: Observation, outputs: Sequence[Outputs | Problem]
+        self, query: IdentifyQuery, observation: Observation, outputs: Sequence[Outputs | Problem]
     ) -> Prediction:
         line = _line(observation)
         paths = line["paths"]
@@ -151,11 +151,12 @@ class _Work:
     def _survey(self, query: SurveyQuery, observation: Observation) -> Prediction:
         line = _line(observation)
         try:
-            photo = _read(observation.photos[0])
-            answer = survey_photo(self.pipeline, photo, query, line["path"])
+            plot = Plot.open(self.pipeline, _read(observation.photos[0]), query)
+            answers = [plot.answer_tile(box) for box in plot.boxes]
         except Problem as problem:
             line["error"] = _error(problem)
             return Prediction(line=line, failures=[f"{line['path']}: {problem.detail}"])
+        answer = plot.answer(answers, line["path"])
         return Prediction(line=line | answer.model_dump(mode="json", by_alias=True))
 
 

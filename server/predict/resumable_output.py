@@ -6,17 +6,15 @@ to ``sets.csv.run`` and the lines become the output ``sets.csv``. So while ``set
 the output is not complete.
 """
 
-import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from errno import EACCES, EAGAIN
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from florilege.errors import UsageError
-from florilege.files import atomic_writer
+from florilege.files import atomic_writer, lock_file
 from florilege.server.predict.formats import SUSPECT, json_text
 from florilege.server.predict.prediction import PHOTO_FAILED, Line
 from florilege.server.settings import MAX_IMAGES
@@ -32,15 +30,17 @@ class Tally:
     finished: int = 0
     answered: int = 0
     suspect: int = 0
-    failed: int = 0  # photos
+    failed: int = 0  # photos; of those to answer, unless features are written of all
 
-    def count(self, line: Line, failed: int) -> None:
-        """Add one observation and the number of its photos that failed."""
-        verdict = None if line["error"] is not None else line["rejection"]["verdict"]
+    def count(self, line: Line) -> None:
+        """Add one observation."""
+        if line["error"] is not None:
+            self.failed += min(len(line["paths"]), MAX_IMAGES)
+        else:
+            self.suspect += line["rejection"]["verdict"] in SUSPECT
+            self.failed += sum(warning["code"] == PHOTO_FAILED for warning in line["warnings"])
+            self.answered += 1
         self.finished += 1
-        self.answered += verdict is not None
-        self.suspect += verdict in SUSPECT
-        self.failed += failed
 
 
 class ResumableOutput:
@@ -59,7 +59,11 @@ class ResumableOutput:
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
         self._journal = os.fdopen(os.open(self.run, flags, 0o644), "r+b", buffering=0)
         try:
-            self._lock()
+            if not lock_file(self._journal):
+                raise UsageError(
+                    f"another process is writing {output}: wait until it has ended, or name "
+                    "another file"
+                )
             self._before, self._totals = self._read_journal()
         except UsageError:
             self._journal.close()
@@ -117,16 +121,6 @@ class ResumableOutput:
             self.run.unlink(missing_ok=True)
         self._journal.close()
 
-    def _lock(self) -> None:
-        try:
-            fcntl.lockf(self._journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in (EACCES, EAGAIN):  # otherwise the disk has no locks
-                raise UsageError(
-                    f"another process is writing {self.output}: wait until it has ended, or name "
-                    "another file"
-                ) from error
-
     def _read_journal(self) -> tuple[Options | None, Tally | None]:
         """The options of the last run, None without one, and its totals, None until it ends."""
         lines = self._journal.readall().splitlines(keepends=True)
@@ -156,8 +150,7 @@ class ResumableOutput:
                 if not text.endswith(b"\n"):
                     break  # an incomplete line
                 try:
-                    line = json.loads(text)
-                    self.tally.count(line, _failed_photos(line))
+                    self.tally.count(json.loads(text))
                 except (ValueError, TypeError, KeyError) as error:
                     if not size:
                         raise UsageError(
@@ -197,13 +190,6 @@ class ResumableOutput:
                 f"{self.output} cannot be resumed: {'; '.join(changes)}. Use the same options, "
                 f"name another output, or {again} without --resume"
             )
-
-
-def _failed_photos(line: Line) -> int:
-    """How many of the photos to answer failed."""
-    if line["error"] is not None:
-        return min(len(line["paths"]), MAX_IMAGES)
-    return sum(warning["code"] == PHOTO_FAILED for warning in line["warnings"])
 
 
 def write_all(file: BinaryIO, content: bytes) -> None:

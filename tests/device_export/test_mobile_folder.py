@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from florilege.device_export.mobile_folder import check_picture, mobile_files
 from florilege.server.answers.pipeline import Pipeline
-from florilege.server.answers.query import LocalizedQuery
+from florilege.server.answers.query import IdentifyQuery
 
 Rows = NDArray[np.float32]
 
@@ -56,7 +56,7 @@ def test_the_snippets_give_the_sets_of_the_server(
         outputs = [pipeline.outputs(path.read_bytes()) for path in paths[start:][:count]]
         logits = np.concatenate([each.logits[pipeline.record.head] for each in outputs])
         for k in (1.0, 3.0):
-            answer = pipeline.decide(outputs, LocalizedQuery(k=k), "test").answer
+            answer = pipeline.decide(outputs, IdentifyQuery(k=k), "test").answer
             ids = [each.class_id for each in answer.results]
             hits = answer.set.hit_rate
             rate = None if hits is None else hits.value

@@ -178,7 +178,7 @@ def test_answers_without_a_network_are_those_of_the_server(
         if query.get("rule") == "top_k" and count == 2:
             assert result["problem"]["code"] == "not_offered_offline"
             continue
-        theirs = pipeline(photos, IdentifyQuery(**query).localized("en-GB"), "test").answer
+        theirs = pipeline(photos, IdentifyQuery(**query, lang="en-GB"), "test").answer
         check_equal(result["answer"], theirs.model_dump(mode="json", by_alias=True))
 
 
@@ -284,7 +284,7 @@ def test_the_page_shows_the_set_of_a_photo_without_a_network(
     offline.set_input_files("#file", [file, file])
     offline.wait_for_selector("#result:not([hidden])")
     ids = offline.eval_on_selector_all("#members .card", "all => all.map((e) => e.dataset.classId)")
-    answer = pipeline([BLURRED] * 2, IdentifyQuery().localized("en-GB"), "test").answer
+    answer = pipeline([BLURRED] * 2, IdentifyQuery(lang="en-GB"), "test").answer
     assert ids == [each.class_id for each in answer.results]
     pictures = "[...document.images].every((each) => each.complete && each.naturalWidth > 0)"
     wait_until(offline, pictures)

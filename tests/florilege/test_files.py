@@ -142,6 +142,15 @@ def test_a_killed_holder_leaves_the_folder_free(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_disk_without_locks_has_no_protection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = Mock(side_effect=OSError(errno.ENOLCK, "No locks available"))
+    monkeypatch.setattr("florilege.files.fcntl.lockf", refused)
+    with folder_lock(tmp_path):
+        assert (tmp_path / LOCK).exists()
+
+
 def test_a_failure_frees_the_folder(tmp_path: Path) -> None:
     with pytest.raises(KeyError), folder_lock(tmp_path):
         raise KeyError

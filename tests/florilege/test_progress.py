@@ -72,13 +72,6 @@ def test_ctrl_c_leaves_nothing_of_the_bar() -> None:
     assert view == ["stopped"]
 
 
-def test_the_bar_is_put_away_when_the_work_fails() -> None:
-    with pytest.raises(RuntimeError, match="broken"), progress(2, "counting"):
-        raise RuntimeError("broken")
-    with progress(2, "again") as advance:
-        advance(2)
-
-
 def test_of_several_processes_the_first_alone_shows_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:

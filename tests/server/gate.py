@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from florilege.server.answers.pipeline import Outcome, Pipeline
-from florilege.server.answers.query import LocalizedQuery
+from florilege.server.answers.query import IdentifyQuery
 
 
 class Gate:
@@ -24,7 +24,7 @@ class Gate:
         return getattr(self._pipeline, name)
 
     def __call__(
-        self, photos: Sequence[bytes], ask: LocalizedQuery, answer_id: str, **rest: Any
+        self, photos: Sequence[bytes], ask: IdentifyQuery, answer_id: str, **rest: Any
     ) -> Outcome:
         self.entered.append(answer_id)
         assert self.opened.wait(20), "the test never opened the gate"

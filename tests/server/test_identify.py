@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 from florilege.calibration.record.schema import ANSWERED
 from florilege.server.answers import pipeline
 from florilege.server.answers.pipeline import open_pipeline
-from florilege.server.answers.query import LocalizedQuery
+from florilege.server.answers.query import IdentifyQuery
 from tests.server import garden
 from tests.server.http_client import identify
 
@@ -46,7 +46,7 @@ def test_every_key_is_there_even_where_nothing_is_known(client: TestClient) -> N
 
 def test_http_answers_what_the_pipeline_answers(client: TestClient, bundle: Path) -> None:
     result = identify(client, VIOLET, k=2)
-    direct = open_pipeline(bundle, device="cpu")([VIOLET], LocalizedQuery(k=2), result["id"])
+    direct = open_pipeline(bundle, device="cpu")([VIOLET], IdentifyQuery(k=2), result["id"])
     assert result == direct.answer.model_dump(mode="json", by_alias=True)
 
 
@@ -163,5 +163,5 @@ def test_the_time_of_a_stage_is_that_of_all_photos(
         type(opened.session), "infer", lambda *given, **named: (infer(*given, **named)[0], 0.5)
     )
     monkeypatch.setattr(pipeline, "perf_counter", iter([1.0, 4.0, 10.0, 15.0, 20.0, 27.0]).__next__)
-    opened([garden.photo(0), garden.photo(1)], LocalizedQuery(), "r", stages=stages)
+    opened([garden.photo(0), garden.photo(1)], IdentifyQuery(), "r", stages=stages)
     assert stages == {"decode": 3 - 0.5 + 5 - 0.5, "forward": 1.0, "decide": 7.0}

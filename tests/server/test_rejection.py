@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from florilege.calibration.rejection.ood_scores import generalised_entropy
 from florilege.server.answers.pipeline import open_pipeline
-from florilege.server.answers.query import LocalizedQuery
+from florilege.server.answers.query import IdentifyQuery
 from tests.server import garden
 from tests.server.http_client import identify, open_client
 from tests.server.predict.predict_command import predicted, run
@@ -52,7 +52,7 @@ def test_the_scores_of_a_rejected_photo_can_still_be_asked_for(client: TestClien
 
 
 def test_value_and_threshold_are_those_of_the_record(bundle: Path, record: Any) -> None:
-    outcome = open_pipeline(bundle, device="cpu")([garden.DULL], LocalizedQuery(), "r")
+    outcome = open_pipeline(bundle, device="cpu")([garden.DULL], IdentifyQuery(), "r")
     rule, result = record.rejection, outcome.answer.rejection
     assert (result.method, result.threshold) == (rule.method, rule.threshold)
     assert rule.head == record.head

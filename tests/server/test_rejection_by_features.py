@@ -21,7 +21,7 @@ from florilege.models.images import load
 from florilege.models.session import Session
 from florilege.server.answers.answer import judge
 from florilege.server.answers.pipeline import open_pipeline
-from florilege.server.answers.query import LocalizedQuery
+from florilege.server.answers.query import IdentifyQuery
 from florilege.server.predict.formats import print_table
 from tests.server import garden
 from tests.server.http_client import identify, open_client
@@ -113,7 +113,7 @@ def test_features_are_computed_only_where_the_rejection_needs_them(
 
     monkeypatch.setattr(Session, "outputs", spy)
     for path in (planted, bundle):
-        open_pipeline(path, device="cpu")([garden.photo(1), garden.photo(2)], LocalizedQuery(), "r")
+        open_pipeline(path, device="cpu")([garden.photo(1), garden.photo(2)], IdentifyQuery(), "r")
     assert calls == [True, True, False, False]
 
 
@@ -139,7 +139,7 @@ def test_logits_alone_are_judged_by_the_threshold_made_for_them(planted: Path) -
     assert record.rejection is not None
     for photo in (garden.photo(9), garden.DULL):
         logits = session.logits(load(photo, opened.preprocess)[np.newaxis])
-        result = judge(logits, LocalizedQuery(), record)
+        result = judge(logits, IdentifyQuery(), record)
         by_logits = record.rejection.by_logits
         assert by_logits is not None
         assert (result.method, result.threshold) == ("generalised_entropy", by_logits.threshold)
@@ -163,7 +163,7 @@ def test_a_set_holds_none_of_these_where_asked_at_the_coverage_asked_for(planted
         ({"none": True, "rule": "coverage", "coverage": 0.9}, False),
         ({"none": True, "rule": "coverage", "coverage": 0.95}, True),
     ):
-        query = LocalizedQuery(**values)
+        query = IdentifyQuery(**values)
         answer = pipeline([MINT], query, "r").answer
         assert answer.set.none_of_these is expected
         assert not answer.warnings
@@ -176,6 +176,6 @@ def test_a_set_holds_none_of_these_where_asked_at_the_coverage_asked_for(planted
 def test_none_of_these_is_unknown_without_features(bundle: Path) -> None:
     pipeline = open_pipeline(bundle, device="cpu")
     for requested, codes in ((True, ["none_not_calibrated"]), (False, [])):
-        answer = pipeline([MINT], LocalizedQuery(none=requested), "r").answer
+        answer = pipeline([MINT], IdentifyQuery(none=requested), "r").answer
         assert answer.set.none_of_these is None
         assert [warned.code for warned in answer.warnings] == codes

@@ -14,10 +14,9 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from florilege.models.session import Session
-from florilege.server.answers import plot
-from florilege.server.http import identify as module
+from florilege.server.answers.plot import Box, Plot
 from tests.server import garden
-from tests.server.http_client import identify
+from tests.server.http_client import identify, open_client
 from tests.server.server_thread import Running, wait_for
 from tests.server.test_problems import check
 
@@ -62,12 +61,14 @@ def test_results_are_those_of_each_tile_sent_alone(client: TestClient, query: st
         )
         for id_ in tiles
     }
+    taxa = {each["class_id"]: each["taxon"] for answer in alone for each in answer["results"]}
     order = sorted(tiles, key=lambda id_: (-tiles[id_], -best[id_][0]))
     assert [each["class_id"] for each in result["results"]] == order
     for rank, each in enumerate(result["results"], 1):
         id_ = each["class_id"]
         assert (each["rank"], each["tiles"], each["score"]) == (rank, tiles[id_], best[id_][0])
         assert each["box"] == [-best[id_][1], 0, SIDE - best[id_][1], SIDE]
+        assert each["taxon"] == taxa[id_]
     unfamiliar = sum(answer["rejection"]["verdict"] == "rejected" for answer in alone)
     assert 0 < unfamiliar < len(lefts)
     about = result["tiles"]
@@ -91,9 +92,23 @@ def test_no_figure_is_given_for_the_list_of_a_plot(client: TestClient) -> None:
         about["expected_size"]["value"] - about["hit_rate"]["value"]
     )
     assert f" {wrong:.0f} of the" in result["warnings"][-1]["detail"]
-    cut = survey(client, array, f"{TILES}&max_results=2")
-    assert cut["results"] == result["results"][:2]
-    assert cut["set"] == {**result["set"], "truncated": True}
+    for query in (TILES, f"{TILES}&k=3"):  # whole sets are counted, however little is shown
+        whole, cut = survey(client, array, query), survey(client, array, f"{query}&max_results=1")
+        assert cut["results"] == whole["results"][:1]
+        assert cut["set"] == {**whole["set"], "truncated": True}
+
+
+def test_names_are_in_the_language_that_the_client_accepts(client: TestClient) -> None:
+    content, headers = garden.encoded(mosaic(1)), {"Accept-Language": "xx;q=0.1, fr"}
+    assert client.post(TILES, content=content, headers=headers).json()["query"]["lang"] == "fr"
+
+
+@pytest.mark.parametrize(("max_tiles", "status"), [(7, 200), (6, 422)])
+def test_a_photo_may_have_as_many_tiles_as_allowed(
+    bundle: Path, max_tiles: int, status: int
+) -> None:
+    with open_client(bundle, max_tiles=max_tiles) as client:
+        assert client.post(TILES, content=PLOT).status_code == status
 
 
 def test_boxes_are_those_of_the_upright_photo(client: TestClient) -> None:
@@ -158,12 +173,14 @@ class Slow:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.go, self.begun = threading.Semaphore(0), 0
-        monkeypatch.setattr(module, "answer_tile", self)
+        answer_tile = Plot.answer_tile
 
-    def __call__(self, *args: Any) -> Any:
-        self.begun += 1
-        assert self.go.acquire(timeout=20)
-        return plot.answer_tile(*args)
+        def wait(plot: Plot, box: Box) -> Any:
+            self.begun += 1
+            assert self.go.acquire(timeout=20)
+            return answer_tile(plot, box)
+
+        monkeypatch.setattr(Plot, "answer_tile", wait)
 
 
 PLOT = garden.encoded(mosaic(1, 2, 3, 4))  # 7 tiles

@@ -20,7 +20,7 @@ from florilege.models.bundle import open_bundle
 from florilege.models.runtime import Runtime, RuntimeName
 from florilege.models.session import Session
 from florilege.server.answers.pipeline import open_pipeline
-from florilege.server.answers.query import LocalizedQuery
+from florilege.server.answers.query import IdentifyQuery
 from tests.calibration.command_line import run, write_log
 from tests.calibration.small_bundle import make_bundle, make_data
 
@@ -103,7 +103,7 @@ def test_answers_come_from_the_runtime_of_the_calibration(bundle: Path, data: Pa
     ]
     for runtime, provider, served in expected:
         pipeline = open_pipeline(bundle, device="cpu", runtime=runtime)
-        outcome = pipeline([photo], LocalizedQuery(), "id")
+        outcome = pipeline([photo], IdentifyQuery(), "id")
         assert pipeline.session.provider == provider
         assert outcome.answer.model.calibration_id == served.calibration_id
         assert outcome.answer.rejection.method == "combined"  # with features, and their reference

@@ -7,7 +7,7 @@ import numpy as np
 from florilege.calibration.record import CalibrationRecord
 from florilege.server.answers.answer import answer, judge
 from florilege.server.answers.class_list import TaxonTable
-from florilege.server.answers.query import LocalizedQuery
+from florilege.server.answers.query import IdentifyQuery
 from florilege.server.answers.restriction import ClassLists
 from florilege.server.schemas import Answer, Model
 from tests.server import garden
@@ -28,7 +28,7 @@ def ask_listed(
     record: CalibrationRecord, values: Logits, lists: ClassLists | None = None, **fields: Any
 ) -> tuple[Answer, set[str]]:
     """The answer to a query with these fields, and the ids of the classes in its set."""
-    query = LocalizedQuery(**fields)
+    query = IdentifyQuery(**fields)
     lists = lists or ClassLists.of(TABLE, record)
     restriction = lists.restriction(query)
     named: dict[str, Any] = {"taxa": TaxonTable(TABLE), "model": MODEL, "answer_id": "r"}

@@ -13,7 +13,7 @@ from florilege.calibration.marginals import top_k_marginals
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.schema import Columns
 from florilege.server.answers.answer import _best_first, operating_point
-from florilege.server.answers.query import LocalizedQuery
+from florilege.server.answers.query import IdentifyQuery
 from florilege.server.problems import Code
 from tests.server import garden
 from tests.server.answers.answer_by_hand import TABLE, ask, by_hand, logits, scores_of
@@ -166,12 +166,6 @@ def test_several_photos_have_a_threshold_of_their_own_where_calibrated(
     assert [w.code for w in result.warnings] == ["fusion_from_same_class"]
 
 
-def test_a_k_calibrated_only_for_one_photo_is_averaged_for_two(record: CalibrationRecord) -> None:
-    result = ask(record, logits(photos=2), k=2.5)
-    assert (result.set.k, result.set.calibrated) == (2.5, False)
-    assert result.set.lambda_val == record.point("average_k", k=2.5).lambda_val
-
-
 @pytest.mark.parametrize("rule", ["average_k", "top_k", "coverage"])
 def test_several_photos_get_the_default_k_of_one_photo(
     record: CalibrationRecord, rule: str
@@ -190,6 +184,7 @@ def test_several_photos_get_the_default_k_even_if_they_are_not_calibrated_for_it
         tables.append(replace(table, columns=Columns.of(remaining)))
     result = ask(replace(record, tables=tuple(tables)), logits(photos=2))
     assert (result.set.k, result.set.calibrated) == (3.0, False)
+    assert result.set.lambda_val == record.point("average_k", k=3).lambda_val
 
 
 def test_top_k_of_several_photos_ranks_by_the_mean_of_their_marginals(
@@ -273,4 +268,4 @@ def test_k_and_coverage_each_go_with_their_rules(
     record: CalibrationRecord, fields: dict[str, object]
 ) -> None:
     with raises_problem(Code.INVALID_PARAMETER, match="takes"):
-        operating_point(record, LocalizedQuery(**fields), 1)  # type: ignore[arg-type]  # on purpose
+        operating_point(record, IdentifyQuery(**fields), 1)  # type: ignore[arg-type]  # on purpose

@@ -9,7 +9,7 @@ from florilege.server.answers.class_list import TaxonTable
 from florilege.server.answers.common_names import (
     MAX_LANGUAGES,
     MAX_TAG_LENGTH,
-    _accepted_languages,
+    accepted_languages,
     fallback_chain,
 )
 from florilege.server.schemas import Taxon
@@ -36,7 +36,7 @@ def taxon_of(item: ClassInfo, languages: list[str]) -> Taxon:
 @pytest.mark.parametrize(
     ("header", "expected"),
     [
-        ("", []),
+        ("", ["en"]),
         ("fr", ["fr"]),
         ("en;q=0.2, fr;q=0.9", ["fr", "en"]),
         ("de-CH, de;q=0.9, *;q=0.1", ["de-CH", "de"]),
@@ -44,21 +44,21 @@ def taxon_of(item: ClassInfo, languages: list[str]) -> Taxon:
         ("fr;q=nonsense, en", ["en"]),
         ("<script>, en;q=0.5", ["en"]),
         ("en;q=0.5, fr;q=0.5", ["en", "fr"]),
-        (",,;;=,", []),
+        (",,;;=,", ["en"]),
         ("en;Q=0.5, fr", ["fr", "en"]),
         (f"{LONGEST}, fr", [LONGEST, "fr"]),
         (f"{LONGEST}a, fr", ["fr"]),
     ],
 )
 def test_accept_language_is_read_by_weight_then_order(header: str, expected: list[str]) -> None:
-    assert _accepted_languages(header) == expected
+    assert accepted_languages(header) == expected
     assert len(LONGEST) == MAX_TAG_LENGTH
 
 
 def test_the_number_of_languages_is_limited() -> None:
     tags = [f"en-{number}" for number in range(MAX_LANGUAGES + 5)]
-    assert _accepted_languages(",".join(tags)) == tags[:MAX_LANGUAGES]
-    assert _accepted_languages(",".join(tags[:MAX_LANGUAGES])) == tags[:MAX_LANGUAGES]
+    assert accepted_languages(",".join(tags)) == tags[:MAX_LANGUAGES]
+    assert accepted_languages(",".join(tags[:MAX_LANGUAGES])) == tags[:MAX_LANGUAGES]
 
 
 def test_the_chain_goes_to_the_base_language_and_ends_in_english() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from florilege.models.classes import ClassInfo, ClassTable
-from florilege.server.answers.answer import roll_up
+from florilege.server.answers.answer import _roll_up
 
 CLASSES = ClassTable(
     tuple(
@@ -42,7 +42,7 @@ CLASSES = ClassTable(
 def test_groups_have_the_share_of_all_their_classes(
     scores: list[float], members: list[int], expected: list[str]
 ) -> None:
-    groups = roll_up(CLASSES, np.array(scores), members)
+    groups = _roll_up(CLASSES, np.array(scores), members)
     assert [
         f"{group.rank} {group.name} {group.score:.12g}" + " covers" * group.covers_set
         for group in groups

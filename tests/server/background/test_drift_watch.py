@@ -154,20 +154,6 @@ def test_photos_are_processed_in_portions_and_the_last_without_more_traffic(
     assert (watch.monitor.rows, other.monitor.rows) == (8, 1)
 
 
-def test_the_state_does_not_depend_on_the_portions(
-    traffic: Traffic, record: CalibrationRecord, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    photos, results = traffic(41, dim=0.7), []
-    for rows in (1, 4, 40, 41, 64):
-        monkeypatch.setattr(drift_watch, "ROWS_AT_ONCE", rows)
-        plain = json.loads(watched(record, photos)[0].monitor.to_json())
-        logs = [plain["tests"][name].pop("logs") for name in WATCHED]
-        results.append((plain, np.concatenate(logs)))
-    for counted, sums in results[1:]:
-        assert counted == results[0][0]
-        assert sums == pytest.approx(results[0][1])
-
-
 def test_the_state_is_saved_now_and_then_without_an_alarm(
     traffic: Traffic, record: CalibrationRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ from florilege.models.images import Header, plain_jpeg
 from florilege.server.background import feedback
 from tests.server import garden
 from tests.server.background.feedback_rows import photos, rows, words
-from tests.server.background.test_feedback import about, confirm, say
+from tests.server.background.test_feedback import about, confirm, counted, say
 from tests.server.http_client import identify, open_client
 from tests.server.metric_values import value
 from tests.server.server_thread import Running, wait_for
@@ -233,17 +233,6 @@ def test_a_full_store_refuses_photos_whole_and_lets_consent_be_taken_back(
         assert (response.status_code, response.json()["photos"]) == (202, 1)  # there is room again
 
 
-def test_a_repeated_key_keeps_nothing_twice_and_says_the_same(
-    client: TestClient, store: Path
-) -> None:
-    answer, key = identify(client, PHOTO), {"Idempotency-Key": "a"}
-    options = about(answer, "1001", consent=True)
-    first, again = say(client, options, **key), say(client, options, **key)
-    assert first.json() == again.json() == {**first.json(), "photos": 1}
-    check(say(client, {**options, "consent": False}, **key), 422, "idempotency_key_reused")
-    assert len(photos(store)) == 1
-
-
 def test_the_oldest_photos_are_forgotten_beyond_the_bytes_held(bundle: Path, store: Path) -> None:
     with serving(bundle, store, feedback_photos_held_bytes=2 * len(PHOTO)) as client:
         answers = [identify(client, PHOTO) for _ in range(3)]
@@ -252,19 +241,6 @@ def test_the_oldest_photos_are_forgotten_beyond_the_bytes_held(bundle: Path, sto
             assert confirm(client, answer, "1001", consent=True).json()["photos"] == photos_kept
         assert became(client, "forgotten") == 2
     assert len(words(store)) == 4
-
-
-def test_two_callers_with_one_request_id_each_give_their_own_photo(
-    client: TestClient, store: Path
-) -> None:
-    result = {"X-Request-Id": "mine"}
-    colours = ((200, 30, 30), (30, 30, 200))
-    posts = [client.post("/v1/identify", content=jpeg(each), headers=result) for each in colours]
-    for response in posts:
-        assert response.headers["x-request-id"] == "mine"
-        confirm(client, response.json(), "1001", consent=True)
-    for response, channel in zip(posts, (0, 2), strict=True):
-        assert np.argmax(photo_of(store, response.json())) == channel
 
 
 def test_after_a_swap_a_photo_goes_with_the_bundle_that_answered_it(
@@ -300,7 +276,11 @@ def test_a_disk_that_fails_is_a_503_and_leaves_nothing(
     options = about(answer, "1001", consent=True)
     with monkeypatch.context() as patched:
         patched.setattr(FeedbackStore, "_insert", fail)
-        check(say(client, options, **{"Idempotency-Key": "a"}), 503, "feedback_not_stored")
+        refused = say(client, options, **{"Idempotency-Key": "a"})
+    document = check(refused, 503, "feedback_not_stored")
+    assert document["retryable"] is True
+    assert str(store) not in document["detail"]
+    assert counted(client)["failed"] == 1
     assert (words(store), photos(store), rows(store, "SELECT * FROM answers")) == ([], [], [])
     assert say(client, options, **{"Idempotency-Key": "a"}).json()["photos"] == 2
 

@@ -726,7 +726,7 @@ def test_every_word_is_there_in_every_language(page: "Page") -> None:
     assert used <= english.keys()
     answer = {*used, *re.findall(r'"(\w+)"', pages), "genus", "family"}
     assert english.keys() <= answer
-    warned = re.findall(r'details\["(\w+)"\]', (ANSWERS / "cautions.py").read_text())
+    warned = re.findall(r'details\["(\w+)"\]', (ANSWERS / "answer.py").read_text())
     assert english["warnings"].keys() == set(warned)
 
 

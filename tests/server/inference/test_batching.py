@@ -24,7 +24,7 @@ from florilege.models.runtime import CPU, installed_wheels
 from florilege.models.session import Session, open_graph
 from florilege.server.answers import pipeline as pipelines
 from florilege.server.answers.pipeline import open_pipeline
-from florilege.server.answers.query import LocalizedQuery
+from florilege.server.answers.query import IdentifyQuery
 from florilege.server.engine import Engine
 from florilege.server.inference import batching
 from florilege.server.inference.batching import LARGEST, SIZES, BatchingSession, in_batches
@@ -294,7 +294,7 @@ def test_a_server_on_a_gpu_answers_in_batches_and_as_the_processor_does(
             answers = list(pool.map(lambda n: ask(running.port, body=garden.photo(n)), numbers))
     for number, (status, ours) in zip(numbers, answers, strict=True):
         assert status == 200
-        theirs = expected([garden.photo(number)], LocalizedQuery(), "r").answer
+        theirs = expected([garden.photo(number)], IdentifyQuery(), "r").answer
         assert [each["class_id"] for each in ours["results"]] == [
             each.class_id for each in theirs.results
         ]

@@ -14,12 +14,13 @@ import pytest
 from PIL import ExifTags, Image
 
 from florilege.errors import DataError, UsageError
-from florilege.server.predict.darwin_core import remarks
-from florilege.server.predict.exif import Capture, read_capture
+from florilege.server.predict.exchange import _remarks
+from florilege.server.predict.exif import read_capture
 from tests.server import garden
 from tests.server.predict.predict_command import interrupted, predicted, run
 
 GPS = ExifTags.GPS
+NOTHING = (None, None, None)
 TIME = {ExifTags.Base.DateTimeOriginal: "2026:06:30 09:15:00"}
 OFFSET = {ExifTags.Base.OffsetTimeOriginal: "-03:00"}
 PLACE = {
@@ -67,19 +68,19 @@ def test_time_and_place_are_read_of_every_type(tmp_path: Path, form: str) -> Non
 @pytest.mark.parametrize(
     ("camera", "position", "expected"),
     [
-        (TIME, {}, Capture(datetime(2026, 6, 30, 9, 15))),  # the camera's clock
-        ({ExifTags.Base.DateTimeOriginal: "0000:00:00 00:00:00"}, {}, Capture()),
-        ({}, {**PLACE, GPS.GPSLatitude: (97.0, 0.0, 0.0)}, Capture()),
-        ({}, {GPS.GPSLatitude: (47.0, 0.0, 0.0)}, Capture()),
+        (TIME, {}, (datetime(2026, 6, 30, 9, 15), None, None)),  # the camera's clock
+        ({ExifTags.Base.DateTimeOriginal: "0000:00:00 00:00:00"}, {}, NOTHING),
+        ({}, {**PLACE, GPS.GPSLatitude: (97.0, 0.0, 0.0)}, NOTHING),
+        ({}, {GPS.GPSLatitude: (47.0, 0.0, 0.0)}, NOTHING),
     ],
 )
 def test_what_a_camera_does_not_know_is_missing(
-    tmp_path: Path, camera: Any, position: Any, expected: Capture
+    tmp_path: Path, camera: Any, position: Any, expected: tuple[Any, ...]
 ) -> None:
     save(tmp_path / "photo", 1, camera, position)
     assert read_capture(tmp_path / "photo") == expected
     (tmp_path / "photo").write_bytes(b"Exif\0\0II")
-    assert read_capture(tmp_path / "photo") == read_capture(tmp_path / "absent") == Capture()
+    assert read_capture(tmp_path / "photo") == read_capture(tmp_path / "absent") == NOTHING
 
 
 def answers(bundle: Path, folder: Path) -> dict[str, Any]:
@@ -114,10 +115,10 @@ def test_darwin_core_has_a_row_for_each_species_of_a_set(bundle: Path, folder: P
 
 def test_remarks_say_what_makes_a_candidate_doubtful(bundle: Path, folder: Path) -> None:
     (line,) = predicted(bundle, folder / "west" / "a.jpg")
-    plain = remarks(line, line["results"][0])
+    plain = _remarks(line, line["results"][0])
     about = line["set"] | {"none_of_these": True, "hit_rate": None, "k": None, "coverage": 0.9}
     doubtful = line | {"set": about, "rejection": {"verdict": "suspect"}, "tiles": {"total": 9}}
-    text = remarks(doubtful, line["results"][0] | {"tiles": 4})
+    text = _remarks(doubtful, line["results"][0] | {"tiles": 4})
     doubts = ("coverage 0.9", "4 of 9 tiles", "unlike", "none of the known", "Not calibrated")
     for doubt in doubts:
         assert doubt in text

@@ -23,9 +23,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_photos_are_alone_where_nothing_is_grouped(folder: Path) -> None:
-    result, skipped = find_photos([str(folder), "x.jpg"], [])
+    result, skipped = find_photos([str(folder), "x.txt"], [])
     names = ("0.jpg", "a/1.jpg", "a/2.jpg", "b/1.jpg")
-    assert result == [*(one(folder / name) for name in names), one("x.jpg")]
+    assert result == [*(one(folder / name) for name in names), one("x.txt")]
     assert skipped == [folder / "b/list.csv", folder / "b/notes.txt"]
 
 

@@ -1,16 +1,11 @@
 """`florilege predict`: the same answers as over HTTP, in every format, failures listed."""
 
 import csv
-import errno
 import io
 import os
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
-from unittest.mock import Mock
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -19,10 +14,10 @@ from florilege.data.layouts.folder import SUFFIXES
 from florilege.errors import DataError, SomeInputsFailed, UsageError
 from florilege.models.images.sniff import ENDINGS
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
-from florilege.server.answers.query import LocalizedQuery
-from florilege.server.predict import batch_run, formats, prediction
+from florilege.server.answers.query import IdentifyQuery
+from florilege.server.predict import formats, prediction
 from florilege.server.predict.batch_settings import BatchSettings
-from florilege.server.predict.photos import Observation, find_photos
+from florilege.server.predict.photos import Observation
 from florilege.server.predict.prediction import predict_all
 from tests.server import garden
 from tests.server.predict.predict_command import lines, predicted, run
@@ -69,11 +64,6 @@ def test_a_list_is_read_from_standard_input(bundle: Path, photos: Path) -> None:
     listed = f"{photos / '2.png'}\n\n{photos / '0.png'}\r\n"
     result = predicted(bundle, "-", stdin=listed)
     assert [Path(one["path"]).name for one in result] == ["2.png", "0.png"]
-
-
-def test_a_named_file_is_tried_whatever_its_ending() -> None:
-    photos, skipped = find_photos(["a.txt", "b"], [])
-    assert (photos, skipped) == ([Observation((Path(name),)) for name in ("a.txt", "b")], [])
 
 
 def test_failures_are_rows_and_lines_and_exit_code_six(bundle: Path, photos: Path) -> None:
@@ -203,15 +193,6 @@ def test_an_output_that_is_a_folder_or_a_pipe_is_not_replaced(
     assert pipe.is_fifo()
 
 
-def test_an_output_in_a_folder_that_is_read_only_is_refused_before_the_first_photo(
-    bundle: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    refused = OSError(errno.EROFS, os.strerror(errno.EROFS))
-    monkeypatch.setattr(batch_run, "check_writable", Mock(side_effect=refused))
-    with pytest.raises(UsageError, match="Read-only"):
-        run(bundle, photos, "-o", tmp_path / "x.csv")
-
-
 def test_the_endings_of_photos_are_those_of_data_sets(bundle: Path, tmp_path: Path) -> None:
     for ending in ENDINGS:
         (tmp_path / f"a{ending.upper()}").write_bytes(garden.photo(0))
@@ -284,7 +265,7 @@ def answered_alone(
 ) -> list[dict[str, Any]]:
     """The lines of photos that are each alone."""
     observations, batch = [Observation((path,)) for path in paths], BatchSettings(threads=threads)
-    return [one.line for one in predict_all(pipeline, observations, LocalizedQuery(), batch)]
+    return [one.line for one in predict_all(pipeline, observations, IdentifyQuery(), batch)]
 
 
 def test_no_more_of_a_file_is_read_than_allowed(
@@ -305,35 +286,21 @@ def test_no_more_of_a_file_is_read_than_allowed(
 def test_ctrl_c_drops_waiting_photos(
     bundle: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun: list[bytes] = []
-    stopped = threading.Event()
+    closed = list[bool]()
 
-    class Pool(ThreadPoolExecutor):
-        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-            super().shutdown(wait=False, cancel_futures=cancel_futures)
-            stopped.set()  # now the photo under way may end
-            super().shutdown(wait=True)
+    def in_order(work: Callable[..., Any], parts: Any, *, threads: int) -> Iterator[Any]:
+        try:
+            yield from map(work, parts)
+        finally:
+            closed.append(True)  # `florilege.cores.in_order` then starts no further part
 
-    class Slow:
-        real = open_pipeline(bundle, device="cpu")
-        record, lists = real.record, real.lists
-
-        def outputs(self, photo: bytes, *, features: bool) -> str:
-            begun.append(photo)
-            if len(begun) == 2:
-                assert stopped.wait(15)
-            return "what the network says"
-
-        def decide(self, rows: Sequence[Any], ask: LocalizedQuery, name: str) -> Any:
-            return SimpleNamespace(answer=Mock(model_dump=lambda **_: {"warnings": []}))
-
-    monkeypatch.setattr("florilege.cores.ThreadPoolExecutor", Pool)
-    query = [Observation((photos / "0.png",))] * 9
-    result = predict_all(cast(Pipeline, Slow()), query, LocalizedQuery(), BatchSettings(threads=1))
+    monkeypatch.setattr(prediction, "in_order", in_order)
+    pipeline, observations = open_pipeline(bundle, device="cpu"), [Observation((photos / "0.png",))]
+    result = predict_all(pipeline, 9 * observations, IdentifyQuery(), BatchSettings(threads=1))
     next(result)
     with pytest.raises(KeyboardInterrupt):
         result.throw(KeyboardInterrupt)
-    assert len(begun) <= 2
+    assert closed == [True]
 
 
 def test_nothing_to_answer_is_a_data_error(bundle: Path, tmp_path: Path) -> None:
@@ -395,12 +362,13 @@ def test_an_answer_names_the_photos_of_the_plant_it_does_not_use(bundle: Path, p
 
 
 def test_a_plant_without_any_usable_photo_has_no_answer(bundle: Path, plant: Path) -> None:
-    photos = plant / "1.png", plant / "absent.png"
+    photos = plant / "1.png", *(plant / f"absent{number}.png" for number in range(5))
     result = run(bundle, *photos, "--group-by", "folder", "--format", "csv")
     (row,) = csv.DictReader(io.StringIO(result.stdout))
-    assert (row["photos"], row["error"], row["rank"]) == ("2", "unsupported_image_type", "")
-    assert result.stderr.count("\nfailed: ") + 1 == 2
-    assert "0 of 1 observations (2 photos) answered" in result.stderr
+    assert (row["photos"], row["error"], row["rank"]) == ("6", "unsupported_image_type", "")
+    assert result.stderr.count("\nfailed: ") + 1 == 5  # the 6th is unseen
+    assert "0 of 1 observations (6 photos) answered, 0 suspect, photos that" in result.stderr
+    assert str(result.exception) == "5 of 6 photos failed, each listed above"
 
 
 def test_the_table_names_the_first_photo_of_a_plant(bundle: Path, plant: Path) -> None:

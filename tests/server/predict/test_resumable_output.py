@@ -60,9 +60,9 @@ def grow(
         if growing.complete:
             return []
         finished = growing.tally.finished
-        for text, (_, failed) in list(zip(LINES, OUTCOMES, strict=True))[finished:until]:
+        for text in LINES[finished:until]:
             growing.add(json.loads(text))
-            growing.tally.count(json.loads(text), failed)
+            growing.tally.count(json.loads(text))
         if until == len(LINES):
             growing.finish()
     finally:
@@ -226,7 +226,7 @@ def test_two_runs_do_not_write_one_output(tmp_path: Path) -> None:
     growing = ResumableOutput(output, OPTIONS)
     growing.begin(resume=False)
     growing.add(json.loads(LINES[0]))
-    growing.tally.count(json.loads(LINES[0]), 0)
+    growing.tally.count(json.loads(LINES[0]))
     process = subprocess.run(
         [sys.executable, "-c", script, str(output)], capture_output=True, text=True, check=False
     )

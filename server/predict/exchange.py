@@ -1,4 +1,8 @@
-"""A Camera Trap Data Package (Camtrap DP 1.0) as one zip archive."""
+"""Answers for databases of observations: a Darwin Core table, or a Camera Trap Data Package.
+
+Each species of a set is a row. The rows of one photo are alternatives: in Darwin Core they have one
+``eventID`` and one ``organismID``. A package is one zip archive of Camtrap DP 1.0.
+"""
 
 import csv
 import io
@@ -14,12 +18,20 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from florilege.errors import DataError, first
 from florilege.models.runtime import installed
-from florilege.server.predict.darwin_core import candidates, identified_by, remarks, taxon_terms
 from florilege.server.predict.exif import read_capture
+from florilege.server.predict.formats import Row, write_csv
 from florilege.server.predict.photos import Observation
 from florilege.server.predict.prediction import Line
 from florilege.tables import Table, read_table
 
+_TERMS: Final = (
+    *("occurrenceID", "basisOfRecord", "eventID", "organismID", "eventDate"),
+    *("decimalLatitude", "decimalLongitude", "geodeticDatum"),
+    *("taxonID", "scientificName", "genus", "family", "vernacularName"),
+    *("identifiedBy", "identificationQualifier", "identificationVerificationStatus"),
+    *("identificationRemarks", "associatedMedia", "dynamicProperties"),
+)
+"""Columns: terms of http://rs.tdwg.org/dwc/terms/."""
 _PROFILE: Final = "https://raw.githubusercontent.com/tdwg/camtrap-dp/1.0/"
 _REQUIRED: Final = ("deploymentID", "latitude", "longitude", "deploymentStart", "deploymentEnd")
 _MEDIA: Final = (
@@ -31,7 +43,83 @@ _OBSERVATIONS: Final = (
     *("observationType", "scientificName", "classificationMethod", "classifiedBy"),
     *("classificationProbability", "observationComments"),
 )
-Row = dict[str, Any]
+
+
+def write_darwin_core(lines: Iterable[Line], file: BinaryIO) -> None:
+    """As `write_csv`. A photo that failed or has an empty set is no occurrence, and has no row."""
+    write_csv(lines, file, _TERMS, _occurrences)
+
+
+def _candidates(line: Line) -> list[Row]:
+    """The results of a line that are in its set."""
+    return [each for each in line["results"] or () if each["in_set"]]
+
+
+def _remarks(line: Line, result: Row) -> str:
+    """What is known of one candidate of a set, as a sentence or two."""
+    about = line["set"]
+    value = f"K = {about['k']:g}" if about["k"] is not None else f"coverage {about['coverage']:g}"
+    text = (
+        f"Candidate {result['rank']} of {about['size']} in a prediction set ({about['rule']}, "
+        f"{value}), score {result['score']:.4f}."
+    )
+    if "tiles" in result:
+        text += f" In the sets of {result['tiles']} of {line['tiles']['total']} tiles of the photo."
+    if line["rejection"]["verdict"] == "suspect":
+        text += " The photo looks unlike those the model knows."
+    if about["none_of_these"]:
+        text += " The photo may also show none of the known species."
+    rate = about["hit_rate"]
+    if rate is None:
+        return f"{text} Not calibrated for this photo."
+    share, split = f"{rate['value']:.1%}", rate["split"]
+    return f"{text} {share} of sets drawn so hold the right species (split {split})."
+
+
+def _identified_by(line: Line) -> str:
+    """The model that answered."""
+    model = line["model"]
+    return f"Florilege: {model['name']} {model['version']}, calibration {model['calibration_id']}"
+
+
+def _taxon_terms(taxon: Row) -> Row:
+    """The terms of both standards for a species; None where one is unknown."""
+    gbif = taxon["ids"]["gbif"]
+    return {
+        "scientificName": taxon["scientific_name"],
+        "taxonID": gbif and f"https://www.gbif.org/species/{gbif}",
+        "genus": taxon["genus"],
+        "family": taxon["family"],
+    }
+
+
+def _occurrences(line: Line) -> Iterator[Row]:
+    results = _candidates(line)
+    if not results:
+        return
+    name, capture = line["observation"] or line["path"], read_capture(line["path"])
+    for each in results:
+        names = each["taxon"]["common_names"]
+        yield {
+            "occurrenceID": f"{name}#{each['class_id']}",
+            "basisOfRecord": "MachineObservation",
+            "eventID": name,
+            "organismID": name,
+            "eventDate": None if capture.time is None else capture.time.isoformat(),
+            "decimalLatitude": capture.latitude,
+            "decimalLongitude": capture.longitude,
+            "geodeticDatum": None if capture.latitude is None else "EPSG:4326",
+            **_taxon_terms(each["taxon"]),
+            "vernacularName": names[0]["name"] if names else None,
+            "identifiedBy": _identified_by(line),
+            "identificationQualifier": "cf." if len(results) > 1 else None,
+            "identificationVerificationStatus": "unverified",
+            "identificationRemarks": _remarks(line, each),
+            "associatedMedia": " | ".join(line["paths"]),
+            "dynamicProperties": json.dumps(
+                {"score": each["score"], "setSize": line["set"]["size"], "rank": each["rank"]}
+            ),
+        }
 
 
 class Deployments(NamedTuple):
@@ -76,7 +164,10 @@ def _checked_rows(table: Table, path: Path) -> dict[str, Mapping[str, str]]:
         )
     rows = [dict(zip(table, cells, strict=True)) for cells in zip(*table.values(), strict=True)]
     for number, row in enumerate(rows, start=1):
-        _check_deployment(row, f"{path}, row {number}")
+        try:
+            _check_deployment(row)
+        except ValueError as error:
+            raise DataError(f"{path}, row {number}: {error}") from error
     by_id: dict[str, Mapping[str, str]] = {row["deploymentID"]: row for row in rows}
     if len(by_id) < len(rows) or not rows:
         raise DataError(f"{path}: deploymentID must differ in each row, and there must be a row")
@@ -87,14 +178,12 @@ def _absolute(path: str | Path) -> Path:
     return Path(os.path.abspath(path))  # noqa: PTH100  # links stay, as in what a person typed
 
 
-def _check_deployment(row: Mapping[str, str], where: str) -> None:
-    try:
-        place = float(row["latitude"]), float(row["longitude"])
-        times = _time(row["deploymentStart"]), _time(row["deploymentEnd"])
-    except ValueError as error:
-        raise DataError(f"{where}: {error}") from error
-    if not (abs(place[0]) <= 90 and abs(place[1]) <= 180 and times[0] <= times[1]):
-        raise DataError(f"{where}: latitude, longitude or the order of start and end is wrong")
+def _check_deployment(row: Mapping[str, str]) -> None:
+    """Raise ``ValueError`` if a value of a row is wrong."""
+    latitude, longitude = float(row["latitude"]), float(row["longitude"])
+    start, end = _time(row["deploymentStart"]), _time(row["deploymentEnd"])
+    if not (abs(latitude) <= 90 and abs(longitude) <= 180 and start <= end):
+        raise ValueError("latitude, longitude or the order of start and end is wrong")
 
 
 def _time(text: str) -> datetime:
@@ -144,8 +233,8 @@ def _media(
             "mediaComments": None if time else "time unknown: start of the deployment",
         }
         rows.writerows(_observations(line, media))
-        for each in candidates(line):
-            terms = taxon_terms(each["taxon"])
+        for each in _candidates(line):
+            terms = _taxon_terms(each["taxon"])
             taxa[terms["scientificName"]] = {name: text for name, text in terms.items() if text}
         yield media
 
@@ -162,16 +251,16 @@ def _observations(line: Line, media: Row) -> Iterator[Row]:
     if line["error"] is not None:
         row |= {"observationType": "unclassified", "observationComments": line["error"]["detail"]}
     else:
-        row |= {"classificationMethod": "machine", "classifiedBy": identified_by(line)}
-    if not candidates(line):
+        row |= {"classificationMethod": "machine", "classifiedBy": _identified_by(line)}
+    if not _candidates(line):
         yield {"observationType": "unknown", **row, "observationID": media["mediaID"]}
-    for each in candidates(line):
+    for each in _candidates(line):
         yield row | {
             "observationID": f"{media['mediaID']}#{each['class_id']}",
             "observationType": "animal",
             "scientificName": each["taxon"]["scientific_name"],
             "classificationProbability": min(1.0, max(0.0, each["score"])),
-            "observationComments": remarks(line, each),
+            "observationComments": _remarks(line, each),
         }
 
 
