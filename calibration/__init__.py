@@ -13,42 +13,23 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from florilege.calibration import metrics, rules, scores
-    from florilege.calibration.calibrate.calibrate import calibrate_bundle
-    from florilege.calibration.drift import Monitor
-    from florilege.calibration.marginals import top_k_marginals
-    from florilege.calibration.record import CalibrationRecord
-    from florilege.calibration.rules.estimators import (
-        AverageK,
-        BalancedAverageK,
-        BalancedCoverage,
-        ClassCoverage,
-        Coverage,
-        TopK,
-    )
-    from florilege.calibration.selection import TopScores
-    from florilege.calibration.sets import SetRule
-    from florilege.calibration.threshold import Threshold, average_k_threshold
-
-__all__ = [
-    "AverageK",
-    "BalancedAverageK",
-    "BalancedCoverage",
-    "CalibrationRecord",
-    "ClassCoverage",
-    "Coverage",
-    "Monitor",
-    "SetRule",
-    "Threshold",
-    "TopK",
-    "TopScores",
-    "average_k_threshold",
-    "calibrate_bundle",
-    "metrics",
-    "rules",
-    "scores",
-    "top_k_marginals",
-]
+    from florilege.calibration import metrics as metrics
+    from florilege.calibration import rules as rules
+    from florilege.calibration import scores as scores
+    from florilege.calibration.calibrate.calibrate import calibrate_bundle as calibrate_bundle
+    from florilege.calibration.drift import Monitor as Monitor
+    from florilege.calibration.marginals import top_k_marginals as top_k_marginals
+    from florilege.calibration.record import CalibrationRecord as CalibrationRecord
+    from florilege.calibration.rules.estimators import AverageK as AverageK
+    from florilege.calibration.rules.estimators import BalancedAverageK as BalancedAverageK
+    from florilege.calibration.rules.estimators import BalancedCoverage as BalancedCoverage
+    from florilege.calibration.rules.estimators import ClassCoverage as ClassCoverage
+    from florilege.calibration.rules.estimators import Coverage as Coverage
+    from florilege.calibration.rules.estimators import TopK as TopK
+    from florilege.calibration.selection import TopScores as TopScores
+    from florilege.calibration.sets import SetRule as SetRule
+    from florilege.calibration.threshold import Threshold as Threshold
+    from florilege.calibration.threshold import average_k_threshold as average_k_threshold
 
 _MODULES = {
     "AverageK": "rules.estimators",
@@ -64,15 +45,19 @@ _MODULES = {
     "TopScores": "selection",
     "average_k_threshold": "threshold",
     "calibrate_bundle": "calibrate.calibrate",
+    "metrics": None,  # a module of its own
+    "rules": None,
+    "scores": None,
     "top_k_marginals": "marginals",
 }
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = importlib.import_module(f"{__name__}.{_MODULES.get(name, name)}")
-    value = getattr(module, name) if name in _MODULES else module
+    module = importlib.import_module(f"{__name__}.{_MODULES[name] or name}")
+    value = module if _MODULES[name] is None else getattr(module, name)
     globals()[name] = value
     return value
 

@@ -11,7 +11,7 @@ from florilege.calibration.threshold import RealNumber, as_fraction
 from florilege.calibration.validation import Floats, Ints
 
 
-def check_coverage(coverage: RealNumber) -> None:
+def _check_coverage(coverage: RealNumber) -> None:
     """Raise ValueError unless ``0 < coverage < 1``."""
     if not isinstance(coverage, Real | Decimal) or not 0 < coverage < 1:
         raise ValueError(f"coverage must be a number in (0, 1), got {coverage!r}")
@@ -35,7 +35,7 @@ def conformal_rank(coverage: RealNumber, rows: int, *, largest_plant: int = 1) -
         >>> conformal_rank(0.9, 99, largest_plant=4)
         7
     """
-    check_coverage(coverage)
+    _check_coverage(coverage)
     misses = floor((Fraction(1) - as_fraction(coverage)) * (rows + largest_plant))
     return max(0, misses - largest_plant + 1)
 
@@ -47,7 +47,7 @@ def fewest_rows(coverage: RealNumber) -> int:
         >>> fewest_rows(0.9), conformal_rank(0.9, 9), conformal_rank(0.9, 8)
         (9, 1, 0)
     """
-    check_coverage(coverage)
+    _check_coverage(coverage)
     return ceil(1 / (Fraction(1) - as_fraction(coverage))) - 1
 
 
@@ -61,7 +61,7 @@ def pac_rank(coverage: RealNumber, rows: int, delta: float) -> int:
         >>> pac_rank(0.9, 1000, 0.1), conformal_rank(0.9, 1000)
         (88, 100)
     """
-    check_coverage(coverage)
+    _check_coverage(coverage)
     if not 0 < delta < 1:
         raise ValueError(f"delta must be in (0, 1), got {delta}")
     fewer = np.cumsum(binomial(rows, float(1 - as_fraction(coverage))))[:-1]  # than 1, 2, ... rows

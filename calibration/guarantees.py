@@ -19,7 +19,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.calibration.threshold import Largest, RealNumber, as_fraction, next_above
+from florilege.calibration.threshold import (
+    Largest,
+    RealNumber,
+    as_fraction,
+    exact_rank,
+    next_above,
+)
 from florilege.calibration.validation import FloatArray, row_blocks
 
 Guarantee = Literal["mean", "probability"]
@@ -36,76 +42,68 @@ DEFAULT_MAX_SIZE = 50
 AT_ONCE = 16  # thresholds whose set sizes are counted together
 
 
-def conformal_size_threshold(
-    largest: Largest, average_k: RealNumber, *, rows: int, max_size: int, min_size: int
-) -> float:
-    """Threshold whose sets hold at most ``average_k`` classes in expectation.
-
-    If sizes are at most ``B`` and a new row is exchangeable with the ``n`` calibration rows, its
-    expected size is at most K when the calibration sizes sum to at most ``K (n + 1) - B``. Scores
-    equal to the first one cut are cut too. The mean size is about ``(B - K) / n`` smaller for it.
-
-    Args:
-        largest: At least the ``(K - min_size) n + 1`` largest of the scores that the threshold
-            applies to: the best ``B - min_size`` of each row, without the classes that are
-            always in its set.
-        average_k: ``K``.
-        rows: ``n``.
-        max_size: ``B``, at least K: sets keep at most their ``B`` best classes.
-        min_size: How many classes are in each set whatever their score.
-    """
-    room = math.floor(as_fraction(average_k) * (rows + 1)) - max_size - min_size * rows
-    if room < 0:
-        return LARGEST
-    values = largest.ascending
-    if values.size <= room:  # all scores may be kept
-        return float(values[0]) if values.size else LARGEST
-    return next_above(float(values[-room - 1]))
-
-
 class BestOfRows:
-    """The best scores of each row, each stored as the first of :data:`THRESHOLDS` that it reaches.
+    """The best scores of each row, for thresholds with a guarantee.
 
-    This takes two bytes per score and suffices to count set sizes at these thresholds.
+    Each score is stored as the first of :data:`THRESHOLDS` that it reaches. This takes two bytes
+    and suffices to count set sizes at these thresholds.
 
     Args:
         rows: Number of rows to come.
-        keep: Scores to keep per row.
-        largest: How many of them to keep exactly, in :attr:`largest`.
+        max_average_k: The largest mean set size to be requested.
+        max_size: ``B``, at least that: sets keep at most their ``B`` best classes.
+        min_size: How many classes are in each set whatever their score.
     """
 
-    def __init__(self, rows: int, keep: int, *, largest: int) -> None:
-        self.largest = Largest(largest)
+    def __init__(
+        self, rows: int, max_average_k: RealNumber, *, max_size: int, min_size: int
+    ) -> None:
+        self._max_size, self._min_size, self._seen = max_size, min_size, 0
+        self._largest = Largest(exact_rank(as_fraction(max_average_k) - min_size, rows) + 1)
+        keep = max(1, max_size - min_size)
         self._first = np.full((rows, keep), THRESHOLDS.size, dtype=np.uint16)
-        self._seen = 0
 
     def add(self, rest: FloatArray) -> None:
         """Add rows of scores that the threshold applies to, shape ``(batch, classes)``."""
         batch, classes = rest.shape
         keep = min(self._first.shape[1], classes)
         best = np.partition(rest, classes - keep, axis=1)[:, classes - keep :]
-        self.largest.add(best.reshape(-1))
+        self._largest.add(best.reshape(-1))
         reached = np.searchsorted(THRESHOLDS[::-1], best, side="right")
         self._first[self._seen : self._seen + batch, :keep] = THRESHOLDS.size - reached
         self._seen += batch
 
-    def threshold(
-        self, average_k: RealNumber, *, max_size: int, min_size: int, delta: float, seed: int = 0
-    ) -> float:
+    def mean_threshold(self, average_k: RealNumber) -> float:
+        """Threshold whose sets hold at most ``average_k`` classes in expectation.
+
+        If a new row is exchangeable with the ``n`` calibration rows, its expected size is at most
+        K when the calibration sizes sum to at most ``K (n + 1) - B``. Scores equal to the first one
+        cut are cut too. The mean size is about ``(B - K) / n`` smaller for it.
+        """
+        rows, always = self._seen, self._min_size * self._seen
+        room = math.floor(as_fraction(average_k) * (rows + 1)) - self._max_size - always
+        if room < 0:
+            return LARGEST
+        values = self._largest.ascending
+        if values.size <= room:  # all scores may be kept
+            return float(values[0]) if values.size else LARGEST
+        return next_above(float(values[-room - 1]))
+
+    def probability_threshold(self, average_k: RealNumber, *, delta: float, seed: int = 0) -> float:
         """Threshold whose mean set size is at most ``average_k`` with probability ``1 - delta``.
 
         Lowers the threshold as long as a test at level ``delta`` finds the mean size below K. The
         first one whose true mean size exceeds K passes with probability at most ``delta``. ``seed``
-        shuffles the rows; sizes are limited as in :func:`conformal_size_threshold`.
+        shuffles the rows.
         """
         order = np.random.default_rng(seed).permutation(self._seen)
-        sizes = np.full(self._seen, min_size, dtype=np.int64)
-        threshold = LARGEST
+        sizes = np.full(self._seen, self._min_size, dtype=np.int64)
+        max_size, threshold = self._max_size, LARGEST
         for start in range(0, THRESHOLDS.size, AT_ONCE):
             for step, added in enumerate(self._reaching_first(start)):
                 sizes += added
                 values = np.minimum(sizes, max_size)[order] / max_size
-                if not mean_is_below(values, float(average_k) / max_size, delta):
+                if not _mean_is_below(values, float(average_k) / max_size, delta):
                     return threshold
                 threshold = float(THRESHOLDS[start + step])
         return threshold
@@ -123,7 +121,7 @@ class BestOfRows:
         return counts
 
 
-def mean_is_below(values: NDArray[np.float64], bound: float, delta: float) -> bool:
+def _mean_is_below(values: NDArray[np.float64], bound: float, delta: float) -> bool:
     """Whether a test at level ``delta`` rejects the hypothesis that the mean is at least ``bound``.
 
     The test bets against the hypothesis: the capital grows with every value below the bound and

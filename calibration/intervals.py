@@ -186,7 +186,7 @@ def _t975(freedom: float) -> float:
     return Z95 + first / freedom + second / freedom**2
 
 
-def critical_value(rows: int, delta: float) -> float:
+def _critical_value(rows: int, delta: float) -> float:
     """The entry of ``BAND_CRITICAL`` for the next larger number of rows and next smaller delta.
 
     Raises:
@@ -238,7 +238,7 @@ def least_coverage(hits: int, rows: int, *, delta: float = 0.1, candidates: int 
     level = delta / candidates
     if 2 * hits <= rows or level < BAND_DELTAS[-1]:
         return 0.0
-    limit, misses = critical_value(rows, level) / rows, (rows - hits) / rows
+    limit, misses = _critical_value(rows, level) / rows, (rows - hits) / rows
     low, high = misses, 1.0
     for _ in range(60):  # bisection, for the largest share of misses that fits
         middle = (low + high) / 2

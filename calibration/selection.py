@@ -12,7 +12,6 @@ from florilege.calibration.threshold import (
     Threshold,
     check_average_k,
     exact_rank,
-    threshold_at_rank,
 )
 from florilege.calibration.validation import as_scores
 
@@ -87,8 +86,7 @@ class TopScores:
                 f"average_k must be at most max_average_k = {self.max_average_k}, got {average_k}"
             )
         check_average_k(average_k, lowest=0, classes=self._classes)
-        rank = exact_rank(average_k, self.rows_seen)
-        return threshold_at_rank(self._largest, rank, self.rows_seen)
+        return self._largest.threshold(exact_rank(average_k, self.rows_seen), self.rows_seen)
 
     def reaching(self, score: float) -> int:
         """How many scores are at least ``score``, a result of :meth:`threshold` or higher."""

@@ -76,6 +76,26 @@ class Largest:
         count = values.size - int(np.searchsorted(values, value))
         return count + (self._dropped if value == self._floor else 0)
 
+    def threshold(self, rank: int, rows: int) -> Threshold:
+        """Threshold that keeps the ``rank`` largest scores and any that tie with the last of them.
+
+        ``rank`` is below ``keep``; the scores are those of ``rows`` rows.
+        """
+        values = self.ascending
+        if rank == 0:
+            top = float(values[-1]) if values.size else -math.inf
+            return Threshold(lambda_val=next_above(top), achieved=0.0, rows=rows, ties=0)
+        if rank >= values.size:  # every possible score is kept
+            smallest = float(values[0]) + 0.0 if values.size else next_above(-math.inf)
+            return Threshold(lambda_val=smallest, achieved=values.size / rows, rows=rows, ties=0)
+        last_kept, first_cut = float(values[-rank]), float(values[-rank - 1])
+        members = rank if last_kept > first_cut else self.reaching(last_kept)
+        middle = (last_kept + first_cut) / 2
+        if not math.isfinite(middle):
+            middle = last_kept / 2 + first_cut / 2
+        above = (middle if middle > first_cut else last_kept) + 0.0  # never -0.0
+        return Threshold(lambda_val=above, achieved=members / rows, rows=rows, ties=members - rank)
+
     @property
     def _values(self) -> FloatArray:
         return np.empty(0) if self._buffer is None else self._buffer[: self._buffer_size]
@@ -167,7 +187,7 @@ def average_k_threshold(scores: ArrayLike, average_k: RealNumber) -> Threshold:
     rank = exact_rank(average_k, rows)
     largest = Largest(rank + 1)
     largest.add(array.reshape(-1))
-    return threshold_at_rank(largest, rank, rows)
+    return largest.threshold(rank, rows)
 
 
 def exact_rank(average_k: RealNumber, rows: int) -> int:
@@ -195,27 +215,6 @@ def check_average_k(average_k: RealNumber, *, lowest: RealNumber, classes: int) 
         raise ValueError(
             f"average_k must be in [{lowest}, {classes}] for {classes} classes, got {average_k}"
         )
-
-
-def threshold_at_rank(largest: Largest, rank: int, rows: int) -> Threshold:
-    """Threshold that keeps the ``rank`` largest scores and any that tie with the last of them.
-
-    ``largest`` holds ``rank + 1`` or more of the scores of ``rows`` rows.
-    """
-    values = largest.ascending
-    if rank == 0:
-        top = float(values[-1]) if values.size else -math.inf
-        return Threshold(lambda_val=next_above(top), achieved=0.0, rows=rows, ties=0)
-    if rank >= values.size:  # every possible score is kept
-        smallest = float(values[0]) + 0.0 if values.size else next_above(-math.inf)
-        return Threshold(lambda_val=smallest, achieved=values.size / rows, rows=rows, ties=0)
-    last_kept, first_cut = float(values[-rank]), float(values[-rank - 1])
-    members = rank if last_kept > first_cut else largest.reaching(last_kept)
-    middle = (last_kept + first_cut) / 2
-    if not math.isfinite(middle):
-        middle = last_kept / 2 + first_cut / 2
-    above = (middle if middle > first_cut else last_kept) + 0.0  # never -0.0
-    return Threshold(lambda_val=above, achieved=members / rows, rows=rows, ties=members - rank)
 
 
 def next_above(largest: float) -> float:

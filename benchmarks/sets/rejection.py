@@ -26,9 +26,12 @@ from florilege.calibration.distribution import logsumexp
 from florilege.calibration.intervals import wilson
 from florilege.calibration.record.inspection import PROVENANCE
 from florilege.calibration.record.record_file import open_reference, read_record
-from florilege.calibration.rejection.ood_scores import LOGITS_METHOD, generalised_entropy
 from florilege.calibration.rejection.reference import Reference
-from florilege.calibration.rejection.rejection_rule import RejectionRule
+from florilege.calibration.rejection.rejection_rule import (
+    LOGITS_METHOD,
+    RejectionRule,
+    generalised_entropy,
+)
 from florilege.cores import in_order
 from florilege.data.png import encode_png
 from florilege.data.sources import open_dataset

@@ -27,7 +27,7 @@ from PIL import Image, ImageFilter
 from florilege.calibration.distribution import logsumexp
 from florilege.calibration.intervals import wilson
 from florilege.calibration.monitoring.monitor import Monitor, expected_of
-from florilege.calibration.monitoring.traffic import Traffic, TrafficThresholds
+from florilege.calibration.monitoring.recalibration import Traffic, TrafficThresholds
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
 from florilege.cores import in_order

@@ -27,9 +27,12 @@ from benchmarks.sets.head_methods import PARTS, Bench, backbone_of
 from benchmarks.sets.heads import append
 from florilege.calibration.calibrate.training_features import MOST_PHOTOS, balanced_rows
 from florilege.calibration.distribution import logsumexp
-from florilege.calibration.rejection.ood_scores import suspect_threshold, unseen_threshold
 from florilege.calibration.rejection.reference import Reference
-from florilege.calibration.rejection.rejection_rule import parts
+from florilege.calibration.rejection.rejection_rule import (
+    parts,
+    suspect_threshold,
+    unseen_threshold,
+)
 from florilege.calibration.scores import scores
 from florilege.data.sources import open_dataset
 from florilege.models.runtime import silence_telemetry

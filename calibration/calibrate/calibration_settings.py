@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from florilege.calibration.guarantees import DEFAULT_MAX_SIZE
 from florilege.calibration.record.record import PREFERRED_K
-from florilege.calibration.rejection.ood_scores import DEFAULT_SHARE
+from florilege.calibration.rejection.rejection_rule import DEFAULT_SHARE
 from florilege.calibration.rules import MACRO_WEIGHT
 from florilege.calibration.scores import SCORE_KINDS, ScoreKind
 from florilege.calibration.threshold import check_average_k

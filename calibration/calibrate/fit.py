@@ -31,13 +31,13 @@ from florilege.calibration.record.origin import Origin, Selection
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.schema import CalibratedList, Table
 from florilege.calibration.record.shot_groups import measure_by_shots
-from florilege.calibration.rejection.ood_scores import generalised_entropy
 from florilege.calibration.rejection.reference import Reference
 from florilege.calibration.rejection.rejection_rule import (
     RejectionRule,
     UnseenThreshold,
     fit_rejection,
     fit_unseen,
+    generalised_entropy,
     parts,
 )
 from florilege.calibration.rules import class_weights

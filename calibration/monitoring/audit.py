@@ -6,7 +6,8 @@ its hit rate can be shown, but its intervals are meaningless.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from math import inf, lgamma, log, log1p
@@ -62,7 +63,7 @@ def audit_file(path: str | Path, *, calibration_id: str | None = None) -> AuditR
 
     Args:
         path: The folder of a server's feedback store, or a JSON Lines file, whose lines have
-            ``class_id`` and ``set`` as for :func:`audit`.
+            ``class_id``, null if unknown, and ``set``, the class ids of the answer.
         calibration_id: Leave out rows with another ``calibration_id``.
 
     Raises:
@@ -71,51 +72,35 @@ def audit_file(path: str | Path, *, calibration_id: str | None = None) -> AuditR
     """
     try:
         rows, damaged = _read(Path(path))
-        requests = [
-            row
-            for row in rows
-            if calibration_id in (None, row.get("calibration_id", calibration_id))
-        ]
-        if not any(row.get("class_id") is not None for row in requests):
+        groups, others = defaultdict[str, list[Row]](list), 0
+        for row in rows:
+            if calibration_id in (None, row.get("calibration_id", calibration_id)):
+                groups[_audit_name(row)].append(row)
+            else:
+                others += 1
+        audits = {name: _audit(requests) for name, requests in groups.items()}
+        labelled = {name: audit for name, audit in audits.items() if audit is not None}
+        if not labelled:
             raise ValueError(f"no request of this calibration is labelled in {len(rows)} rows")
-        audits = _audit_rules(requests)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise DataError(f"{path}: {error}") from error
-    return AuditReport(audits=audits, other_calibrations=len(rows) - len(requests), damaged=damaged)
+    return AuditReport(audits=labelled, other_calibrations=others, damaged=damaged)
 
 
-def _audit_rules(rows: Sequence[Row]) -> dict[str, Audit]:
-    """An audit for each rule and value with labelled requests."""
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(_audit_name(row), []).append(row)
-    return {
-        name: audit(group)
-        for name, group in groups.items()
-        if any(row.get("class_id", "missing") is not None for row in group)
-    }
-
-
-def audit(feedback: Iterable[Row], *, level: float = 0.95) -> Audit:
-    """Measure the hit rate on labelled requests.
+def _audit(feedback: Sequence[Row], *, level: float = 0.95) -> Audit | None:
+    """Measure the hit rate on labelled requests; None if no request is labelled.
 
     Args:
-        feedback: One mapping per request, with ``class_id``, the true class or None if unknown,
-            and ``set``, the class ids of the answer.
+        feedback: One mapping per request, with ``class_id``, None if unknown, and ``set``.
         level: Confidence, in (0, 1).
 
     Raises:
-        ValueError: No request is labelled, a row lacks ``class_id`` or ``set``, or ``level`` is
-            out of range.
-
-    Example:
-        >>> rows = [{"class_id": "7", "set": ["7", "9"]}] * 9 + [{"class_id": "7", "set": []}]
-        >>> result = audit(rows)
-        >>> result.hit_rate, [round(end, 3) for end in result.fixed]
-        (0.9, [0.555, 0.997])
+        ValueError: A row lacks ``class_id`` or ``set``.
     """
+    if all(row.get("class_id", "missing") is None for row in feedback):
+        return None
     rows = hits = skipped = 0
     for number, row in enumerate(feedback):
         if "class_id" not in row or not isinstance(row.get("set"), list | tuple):
@@ -124,36 +109,30 @@ def audit(feedback: Iterable[Row], *, level: float = 0.95) -> Audit:
             skipped += 1
             continue
         rows, hits = rows + 1, hits + (row["class_id"] in row["set"])
-    if not rows:
-        raise ValueError(f"no request is labelled ({skipped} without a label)")
     return Audit(
         rows=rows,
         hits=hits,
         skipped=skipped,
         hit_rate=hits / rows,
-        fixed=clopper_pearson(hits, rows, level=level),
-        anytime=anytime_interval(hits, rows, level=level),
+        fixed=_clopper_pearson(hits, rows, level=level),
+        anytime=_anytime_interval(hits, rows, level=level),
         level=level,
     )
 
 
-def clopper_pearson(hits: int, rows: int, *, level: float = 0.95) -> Interval:
+def _clopper_pearson(hits: int, rows: int, *, level: float = 0.95) -> Interval:
     """Exact interval for a probability after a fixed number of independent trials.
 
     Promise: it holds the true probability with a probability of at least ``level``.
 
-    Raises:
-        ValueError: ``rows`` below 1, ``hits`` outside ``[0, rows]`` or ``level`` outside (0, 1).
-
     References:
         Clopper and Pearson, "The use of confidence or fiducial limits", 1934.
     """
-    _check(hits, rows, level)
     tail = (1 - level) / 2
     return 1 - _upper(rows - hits, rows, tail), _upper(hits, rows, tail)
 
 
-def anytime_interval(hits: int, rows: int, *, level: float = 0.95) -> Interval:
+def _anytime_interval(hits: int, rows: int, *, level: float = 0.95) -> Interval:
     """Interval for a probability that stays valid if you look after every trial.
 
     Promise: with probability at least ``level`` the intervals after 1, 2, 3, ... independent
@@ -161,14 +140,10 @@ def anytime_interval(hits: int, rows: int, *, level: float = 0.95) -> Interval:
     a player bets against it, with the capital spread evenly over all other probabilities; the
     interval holds every ``p`` for which this capital stays below ``1 / (1 - level)``.
 
-    Raises:
-        ValueError: As :func:`clopper_pearson`.
-
     References:
         Robbins, "Statistical methods related to the law of the iterated logarithm", 1970;
         Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting", 2024.
     """
-    _check(hits, rows, level)
     misses = rows - hits
     capital = lgamma(hits + 1) + lgamma(misses + 1) - lgamma(rows + 2)
     limit = capital + log(1 - level)  # the log likelihood below which p is ruled out
@@ -196,14 +171,6 @@ def _upper(hits: int, rows: int, tail: float) -> float:
         return p < 1 and float(binomial(rows, p)[: hits + 1].sum()) > tail
 
     return _border(is_inside, hits / rows, 1.0)
-
-
-def _check(hits: int, rows: int, level: float) -> None:
-    if rows < 1 or not 0 <= hits <= rows or not 0 < level < 1:
-        raise ValueError(
-            "hits must be in [0, rows], rows at least 1 and level in (0, 1), got "
-            f"{hits} of {rows} at {level}"
-        )
 
 
 def _read(path: Path) -> tuple[Sequence[Row], int]:

@@ -32,7 +32,7 @@ SWINGS = np.array([0.9, 0.5, 0.2, 0.05])
 ROWS_AT_ONCE = 1024
 
 
-class Capital:
+class _Capital:
     """The total capital of several players with different bets and equal starting capital.
 
     Rows may come in clusters of dependent rows, such as the photos of one plant. With clusters of
@@ -77,7 +77,7 @@ class Capital:
         self.logs, self.rows = logs, int(plain["rows"])
 
 
-class MeanTest(Capital):
+class MeanTest(_Capital):
     """Bets against the hypothesis that each row's mean lies in ``[low, high]``.
 
     Promise: while the mean of every row, given the rows before it, lies in ``[low, high]``, the
@@ -86,7 +86,7 @@ class MeanTest(Capital):
     Half of the players bet on a higher mean: each row multiplies their stakes by
     ``1 + s (x - high)``. The other half bet on a lower one: ``1 + s (low - x)``.
 
-    Larger values than ``largest`` are clipped to it; ``cluster_size`` is that of :class:`Capital`.
+    Larger values than ``largest`` are clipped to it; ``cluster_size`` is that of :class:`_Capital`.
 
     Raises:
         ValueError: Not ``0 <= low <= high``, ``0 < high`` and ``low < largest``.
@@ -109,7 +109,7 @@ class MeanTest(Capital):
         return self.play(np.concatenate([higher, lower], axis=1))
 
 
-class DistributionTest(Capital):
+class DistributionTest(_Capital):
     """Bets against the hypothesis that new values are drawn like those of a histogram.
 
     Promise: while the values of the histogram and the new ones are exchangeable, the probability

@@ -1,4 +1,9 @@
-"""Recalibrate a bundle on the score log of its server, with the approval of a person.
+"""Recalibrate a bundle on traffic, the score log of its server, with the approval of a person.
+
+New thresholds on logged live requests need no labels. They restore the mean set size on photos like
+the recent ones, but not the hit rate: with blurred photos it stays low, and under label shift it
+falls. So a person must approve the :class:`TrafficThresholds`, and earlier hit rates must not be
+shown with them.
 
 The new record has the rules whose thresholds need no labels (``average_k`` with its guarantees,
 ``balanced_average_k`` and ``top_k``), mean sizes, and histograms of sizes and scores. The next
@@ -6,7 +11,7 @@ calibration on labelled photos restores all else.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -15,22 +20,30 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.calibration_settings import DEFAULT_DELTA, CalibrationPlan
 from florilege.calibration.calibrate.card_section import read_card_files, updated_files
 from florilege.calibration.calibrate.score_sources import Source
 from florilege.calibration.calibrate.threshold_tables import promised_tables, tabulate
 from florilege.calibration.distribution import DistributionOf
+from florilege.calibration.fusion import fuse
 from florilege.calibration.monitoring.score_log import ScoreLog, Scorer, open_score_log
-from florilege.calibration.monitoring.traffic import FEWEST_REQUESTS, Traffic, TrafficThresholds
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.origin import TRAFFIC, Origin
 from florilege.calibration.record.record_file import read_record
 from florilege.calibration.record.schema import Table
+from florilege.calibration.rejection.rejection_rule import RejectionRule
 from florilege.calibration.rules import class_weights
+from florilege.calibration.rules.score_summary import Evidence
+from florilege.calibration.scores import scale_logits
+from florilege.calibration.threshold import threshold_text
 from florilege.errors import DataError
 from florilege.models.bundle.bundle import open_bundle, replace_files, reserved
 
+FEWEST_REQUESTS = 500
+Requests = Callable[[], Iterator[NDArray[Any]]]
+"""Starts a new pass over the logits of the served head, ``(requests, photos, classes)``."""
 NOT_RESTORED = (
     "hit rates: they are unknown until some of this traffic is labelled (florilege evaluate "
     "--feedback-store)",
@@ -43,40 +56,146 @@ NOT_RESTORED = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Recalibration:
-    """The thresholds from traffic, and the new record if it was approved."""
+class _NewThreshold:
+    """An old and a new threshold."""
 
-    thresholds: TrafficThresholds
-    torn: int  # lines of the log that could not be used
-    record: CalibrationRecord | None  # the new record, now in the bundle; None if not approved
-    notes: tuple[str, ...]  # notes about the log, one sentence each
+    k: float  # requested mean size
+    old_lambda: float
+    old_size: float  # mean set size on the traffic
+    new_lambda: float
+    new_size: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrafficThresholds:
+    """New thresholds of ``average_k``, chosen on traffic, and whether the bundle now holds them."""
+
+    calibration_id: str  # the calibration with the old thresholds
+    rows: int  # photos used
+    left_out: int  # photos that look like none of the classes
+    thresholds: tuple[_NewThreshold, ...]
+    torn: int = 0  # lines of the log that could not be used
+    notes: tuple[str, ...] = ()  # notes about the log, one sentence each
+    record: CalibrationRecord | None = None  # the new record in the bundle; None if not approved
 
     def lines(self) -> list[str]:
-        """The result as lines of text."""
+        """The changes as lines of text."""
         outcome = "approved: the bundle now holds the new thresholds"
         if self.record is None:
             outcome = "nothing was changed: add --approve to store the new thresholds in the bundle"
-        not_restored = (f"not restored: {what}" for what in NOT_RESTORED)
-        return [*self.thresholds.lines(), *self.notes, *not_restored, outcome]
+        return [
+            f"{self.rows:,} photos of traffic, {self.left_out:,} more left out as unfamiliar",
+            *(
+                f"K = {new.k:g}: lambda {threshold_text(new.old_lambda, 4)} -> "
+                f"{threshold_text(new.new_lambda, 4)}, mean size on this traffic "
+                f"{new.old_size:.2f} -> {new.new_size:.2f}"
+                for new in self.thresholds
+            ),
+            *self.notes,
+            *(f"not restored: {what}" for what in NOT_RESTORED),
+            outcome,
+        ]
 
     def to_plain(self) -> dict[str, Any]:
-        """The result as plain data for JSON."""
+        """The changes as plain data for JSON."""
         return {
-            "calibration_id": self.thresholds.calibration_id,
+            "calibration_id": self.calibration_id,
             "approved": self.record is not None,
             "new_calibration_id": None if self.record is None else self.record.calibration_id,
-            "rows": self.thresholds.rows,
-            "left_out": self.thresholds.left_out,
+            "rows": self.rows,
+            "left_out": self.left_out,
             "torn": self.torn,
-            "thresholds": [asdict(each) for each in self.thresholds.thresholds],
+            "thresholds": [asdict(each) for each in self.thresholds],
             "notes": list(self.notes),
             "not_restored": list(NOT_RESTORED),
         }
 
 
+@dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """Requests with the same number of photos, which can be read repeatedly.
+
+    Requests whose photos are all unfamiliar are left out, by the rejection rule ``judge`` of an
+    earlier calibration; with None all requests are used.
+    """
+
+    requests: Requests  # such as log.blocks of a score log
+    record: CalibrationRecord  # the calibration that serves them
+    judge: RejectionRule | None
+
+    def logits(self) -> Iterator[NDArray[Any]]:
+        """Logits of the requests that are not left out, ``(requests, photos, classes)``."""
+        for logits in self.requests():
+            familiar = logits[self._familiar(logits)]
+            if len(familiar):
+                yield familiar
+
+    def scores(self) -> Iterator[NDArray[np.float64]]:
+        """Their scores, fused as they are served, ``(requests, classes)``."""
+        for logits in self.logits():
+            scaled = scale_logits(logits, self.record.temperature)
+            yield fuse(scaled, score_kind=self.record.score_kind)
+
+    def count(self) -> tuple[int, int]:
+        """The number of requests that are not left out, and of those that are."""
+        masks = np.concatenate([np.empty(0, np.bool_), *map(self._familiar, self.requests())])
+        return int(masks.sum()), int((~masks).sum())
+
+    def thresholds(self, *, ks: Sequence[float] | None = None) -> TrafficThresholds:
+        """Choose new thresholds of ``average_k`` on requests with one photo.
+
+        Promise: on the photos used, mean sizes are exactly those requested, up to ties. On new
+        photos like these they are so up to a standard error of ``sd(size) / sqrt(rows)``. Photos of
+        something else that ``judge`` accepts count in the mean. By default ``ks`` are those last
+        requested.
+
+        Raises:
+            ValueError: Fewer than 500 photos.
+            NotCalibrated: The record has no threshold for one of ``ks``.
+        """
+        rows, left_out = self.count()
+        if rows < FEWEST_REQUESTS:
+            raise ValueError(
+                f"{rows} photos are too few to choose thresholds ({left_out} left out): at least "
+                f"{FEWEST_REQUESTS} are needed"
+            )
+        record, requested_ks = self.record, sorted(self.record.asked_k if ks is None else ks)
+        points = [record.point("average_k", k=k) for k in requested_ks]
+        old_sizes, largest_k = np.zeros(len(points), dtype=np.int64), requested_ks[-1]
+        classes, min_size = record.classes, points[0].min_size
+        evidence = Evidence(rows=rows, classes=classes, max_average_k=largest_k, min_size=min_size)
+        for scores in self.scores():
+            old_sizes += [point.sets(scores).sum() for point in points]
+            evidence.update(scores)
+        thresholds = list[_NewThreshold]()
+        for k, point, old_size in zip(requested_ks, points, old_sizes, strict=True):
+            rule = evidence.average_k(k)
+            new = _NewThreshold(
+                k=float(k),
+                old_lambda=point.lambda_val or 0.0,
+                old_size=float(old_size) / rows,
+                new_lambda=rule.lambda_val or 0.0,
+                new_size=rule.achieved or 0.0,
+            )
+            thresholds.append(new)
+        return TrafficThresholds(
+            calibration_id=record.calibration_id,
+            rows=rows,
+            left_out=left_out,
+            thresholds=tuple(thresholds),
+        )
+
+    def _familiar(self, logits: NDArray[Any]) -> NDArray[np.bool_]:
+        if self.judge is None:
+            return np.ones(len(logits), dtype=np.bool_)
+        by_photo = self.judge.familiarity(logits.reshape(-1, logits.shape[2]))
+        best: NDArray[np.float64] = by_photo.reshape(logits.shape[:2]).max(axis=1)
+        return best >= self.judge.threshold
+
+
 def recalibrate_bundle(
     path: str | Path, log: str | Path, *, approve: bool = False
-) -> _Recalibration:
+) -> TrafficThresholds:
     """Choose new thresholds on a score log; with ``approve`` store them in the bundle.
 
     Raises:
@@ -97,7 +216,7 @@ def recalibrate_bundle(
         if new is not None:
             replace_files(path, updated_files(*read_card_files(bundle), new))
     notes = tuple(_notes(opened, record))
-    return _Recalibration(thresholds=thresholds, torn=opened.damaged, record=new, notes=notes)
+    return replace(thresholds, torn=opened.damaged, notes=notes, record=new)
 
 
 def _notes(log: ScoreLog, record: CalibrationRecord) -> Iterator[str]:

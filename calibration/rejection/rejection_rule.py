@@ -1,24 +1,30 @@
-"""The rejection rule of a calibration record: whether a request shows none of the classes."""
+"""Whether a request shows none of the classes: the familiarity of its photos, and the rule for it.
+
+A higher familiarity is more familiar. :func:`generalised_entropy` needs only the logits of a photo.
+``combined`` also needs its features, the input of the last layer, and those of some training
+photos; it detects more out-of-distribution photos.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
-from math import isfinite
+from math import floor, isfinite
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from florilege.calibration.rejection.ood_scores import (
-    COMBINED,
-    LOGITS_METHOD,
-    generalised_entropy,
-    suspect_threshold,
-    unseen_threshold,
-)
 from florilege.calibration.rejection.reference import Reference
-from florilege.calibration.scores import ScoreKind
+from florilege.calibration.scores import ScoreKind, scores
+from florilege.calibration.threshold import as_fraction
 from florilege.calibration.validation import Floats
 
+LOGITS_METHOD = "generalised_entropy"
+COMBINED = "combined"
+DEFAULT_SHARE = 0.01  # share of validation photos that are suspect
+ENTROPY_POWER = 0.1
+ENTROPY_CLASSES = 100
+_ROUNDING = 1e-12  # of sums of weights
 PARTS = 3
 
 
@@ -159,6 +165,88 @@ class RejectionRule:
         return bool(reference.compare(features)[0].min() <= thresholds[0].threshold)
 
 
+def generalised_entropy(logits: ArrayLike, score_kind: ScoreKind) -> Floats:
+    """Minus the generalised entropy of the best 100 scores, shape ``(rows,)``.
+
+    The sum of ``-(p (1 - p)) ** 0.1``: it depends on the scores of all leading classes, not only on
+    the best score.
+
+    References:
+        Liu, Lochman and Zach, "GEN: pushing the limits of softmax-based out-of-distribution
+        detection", CVPR 2023.
+    """
+    values = scores(logits, score_kind)
+    count = min(ENTROPY_CLASSES, values.shape[1])
+    best = -np.sort(-values, axis=1)[:, :count]
+    summed: Floats = -((best * (1 - best)) ** ENTROPY_POWER).sum(axis=1)
+    return summed
+
+
+def parts(
+    logits: ArrayLike, score_kind: ScoreKind, features: ArrayLike, reference: Reference
+) -> Floats:
+    """The three parts of ``combined``, shape ``(photos, 3)``; higher is more familiar.
+
+    They are the cosine to the nearest training photo, minus the length of the residual, and minus
+    the generalised entropy. Each detects photos that the others miss.
+    """
+    columns = (*reference.compare(features), generalised_entropy(logits, score_kind))
+    return np.stack(columns, axis=1)
+
+
+def _combined(familiarity: Floats, centres: ArrayLike, scales: ArrayLike) -> Floats:
+    standard = (familiarity - np.asarray(centres)) / np.asarray(scales)
+    summed: Floats = standard[:, 0] + standard[:, 1] + standard[:, 2]
+    return summed
+
+
+def suspect_threshold(familiarity: ArrayLike, share: float = DEFAULT_SHARE) -> float:
+    """The familiarity below which a photo is suspect.
+
+    Promise: of ``n`` validation photos at most ``floor(share n)`` lie below, and exactly that many
+    if no familiarities tie at the threshold. A new photo drawn like them is suspect with a
+    probability of at most ``(floor(share n) + 1) / (n + 1)``, over validation and photo together.
+
+    ``familiarity`` is that of validation photos, shape ``(rows,)``.
+
+    Raises:
+        ValueError: No row, a NaN, or ``share`` outside [0, 1).
+    """
+    values = np.asarray(familiarity, dtype=np.float64)
+    if values.ndim != 1 or not values.size or np.isnan(values).any():
+        raise ValueError(
+            f"familiarity must be one number per row and no NaN, got shape {values.shape}"
+        )
+    if not 0 <= share < 1:
+        raise ValueError(f"share must be in [0, 1), got {share}")
+    rank = floor(as_fraction(share) * Fraction(values.size))
+    return float(np.partition(values, rank)[rank])
+
+
+def unseen_threshold(familiarity: ArrayLike, labels: ArrayLike, coverage: float) -> float | None:
+    """The familiarity up to which a photo may show a class that the network does not know.
+
+    Promise: a photo of a new class has at most this familiarity with a probability of at least
+    ``coverage``, over the classes of calibration and photo together, if the new class is
+    exchangeable with those of ``labels``. The photos of one class may depend on each other.
+
+    Args:
+        familiarity: Of calibration photos, each compared with the *other* classes alone, shape
+            ``(rows,)``, no NaN.
+        labels: Their classes, int64 ``(rows,)``; each class counts alike.
+        coverage: In (0, 1); None is returned for fewer than ``coverage / (1 - coverage)`` classes.
+
+    References:
+        Lee, Barber and Willett, "Distribution-free inference with hierarchical data", 2023.
+    """
+    values = np.asarray(familiarity, dtype=np.float64)
+    _, classes, photos = np.unique(labels, return_inverse=True, return_counts=True)
+    weights = 1 / (photos[classes] * (len(photos) + 1.0))  # a new class has the rest
+    order = np.argsort(values, kind="stable")
+    place = int(np.searchsorted(np.cumsum(weights[order]), coverage - _ROUNDING))
+    return None if place == values.size else float(values[order[place]])
+
+
 def fit_unseen(
     nearest_of_others: Floats, nearest: Floats, labels: ArrayLike, coverages: Iterable[float]
 ) -> tuple[UnseenThreshold, ...]:
@@ -173,18 +261,6 @@ def fit_unseen(
             share = float((nearest <= limit).mean())
             unseen.append(UnseenThreshold(coverage=coverage, threshold=limit, known_share=share))
     return tuple(unseen)
-
-
-def parts(
-    logits: ArrayLike, score_kind: ScoreKind, features: ArrayLike, reference: Reference
-) -> Floats:
-    """The three parts of ``combined``, shape ``(photos, 3)``; higher is more familiar.
-
-    They are the cosine to the nearest training photo, minus the length of the residual, and minus
-    the generalised entropy. Each detects photos that the others miss.
-    """
-    columns = (*reference.compare(features), generalised_entropy(logits, score_kind))
-    return np.stack(columns, axis=1)
 
 
 def fit_rejection(
@@ -219,9 +295,3 @@ def fit_rejection(
         by_logits=by_logits,
         unseen=unseen,
     )
-
-
-def _combined(familiarity: Floats, centres: ArrayLike, scales: ArrayLike) -> Floats:
-    standard = (familiarity - np.asarray(centres)) / np.asarray(scales)
-    summed: Floats = standard[:, 0] + standard[:, 1] + standard[:, 2]
-    return summed

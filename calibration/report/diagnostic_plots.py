@@ -73,7 +73,7 @@ def sizes_achieved(average_k: Sequence[Row]) -> Figure:
     return figure
 
 
-def size_bars(sizes: Ints) -> _Bars:
+def _size_bars(sizes: Ints) -> _Bars:
     """A bar for each size, and one for all sizes beyond the 99th percentile."""
     first = int(min(1, sizes.min()))
     last = int(min(np.quantile(sizes, 0.99, method="inverted_cdf"), first + MOST_BARS - 1))
@@ -84,9 +84,10 @@ def size_bars(sizes: Ints) -> _Bars:
 
 
 @mpl.rc_context(STYLE)
-def sizes_of_hits(bars: _Bars, hits: Bools) -> Figure:
+def sizes_of_hits(sizes: Ints, hits: Bools) -> Figure:
     """Share of photos with each set size: hits at the bottom, misses on top."""
     figure, axes = panel("classes in the set", "share of photos")
+    bars = _size_bars(sizes)
     right, wrong = (_counts(bars, among) / len(hits) for among in (hits, ~hits))
     positions = np.arange(len(bars.names))
     axes.bar(positions, right, 0.8, color=GREEN, label="the right class is in the set")
@@ -97,9 +98,10 @@ def sizes_of_hits(bars: _Bars, hits: Bools) -> Figure:
 
 
 @mpl.rc_context(STYLE)
-def hits_of_sizes(bars: _Bars, hits: Bools, plants: Ints | None = None) -> Figure:
+def hits_of_sizes(sizes: Ints, hits: Bools, plants: Ints | None = None) -> Figure:
     """Hit rate of sets of each size, with 95 % intervals."""
     figure, axes = panel("classes in the set", "sets with the right class")
+    bars = _size_bars(sizes)
     hit_counts, photos = _counts(bars, hits), _counts(bars, np.ones_like(hits))
     effective = effective_by(bars.places, hits, plants, groups=len(bars.names))
     _plot_rates(axes, np.arange(len(bars.names)), hit_counts, photos, effective)
@@ -110,9 +112,10 @@ def hits_of_sizes(bars: _Bars, hits: Bools, plants: Ints | None = None) -> Figur
 
 
 @mpl.rc_context(STYLE)
-def sizes_of_groups(bars: _Bars, groups: Mapping[str, Bools]) -> Figure:
+def sizes_of_groups(sizes: Ints, groups: Mapping[str, Bools]) -> Figure:
     """Distribution of the set sizes of up to three groups, given by masks ``(rows,)``."""
     figure, axes = panel("classes in the set", "share of photos")
+    bars = _size_bars(sizes)
     for (name, among), (colour, marker, line) in zip(groups.items(), _LINES, strict=False):
         shares = _counts(bars, among) / among.sum()
         axes.plot(shares, color=colour, marker=marker, markersize=4, linestyle=line, label=name)

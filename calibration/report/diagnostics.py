@@ -96,7 +96,8 @@ def diagnose(record: CalibrationRecord, outputs: SplitOutputs) -> Diagnostics:
             rows, best = np.arange(len(scores)), best_class(scores)
             best_scores.append(scores[rows, best])
             best_true.append(true[rows, best])
-            for members, label in zip(_best_members(point, scores), labels, strict=True):
+            for best_members, label in zip(_ranked_members(point, scores), labels, strict=True):
+                members = np.sort(best_members[:MOST_MEMBERS])
                 first, second = np.triu_indices(members.size, 1)
                 pairs.append(members[first] * record.classes + members[second])
                 labels_of_pairs.append(np.full(first.size, label))
@@ -141,14 +142,11 @@ def _reliability(binned: Floats, effective: Floats | None = None) -> Reliability
     )
 
 
-def _best_members(point: OperatingPoint, scores: Floats) -> Iterator[Ints]:
-    """The classes of each photo's set, ascending, or the best of them; scores (batch, classes)."""
+def _ranked_members(point: OperatingPoint, scores: Floats) -> Iterator[Ints]:
+    """The classes of each photo's set, best first; ``scores`` are ``(batch, classes)``."""
     for inside, values in zip(point.sets(scores), point.rank_by(scores), strict=True):
         members = np.flatnonzero(inside)
-        if members.size > MOST_MEMBERS:
-            best = np.argsort(-values[members], kind="stable")[:MOST_MEMBERS]
-            members = np.sort(members[best])
-        yield members
+        yield members[np.argsort(-values[members], kind="stable")]
 
 
 def _most_common(pairs: Ints, labels: Ints, classes: int) -> tuple[_Pair, ...]:
@@ -173,14 +171,12 @@ def _largest(
     rows = np.argsort(-sizes, kind="stable")[:MOST_LARGE]
     for row in rows[sizes[rows] > 1]:
         scores = record.scores(outputs.rows(record.head, row[np.newaxis]))
-        inside = point.sets(scores)[0]
-        order = np.argsort(-point.rank_by(scores)[0], kind="stable")
-        members = [c for c in order.tolist() if inside[c]][:SHOWN_MEMBERS]
+        (members,) = _ranked_members(point, scores)
         label = int(outputs.labels[row])
         yield LargeSet(
             row=int(row),
             label=label,
             size=int(sizes[row]),
-            hit=bool(inside[label]),
-            members=tuple((c, float(scores[0, c])) for c in members),
+            hit=label in members,
+            members=tuple((c, float(scores[0, c])) for c in members[:SHOWN_MEMBERS].tolist()),
         )

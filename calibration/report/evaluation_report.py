@@ -140,18 +140,18 @@ def _rules(content: _ReportContent) -> Iterator[Markup]:
 
 def _sizes(content: _ReportContent) -> Iterator[Markup]:
     sizes, hits = content.diagnostics.sizes, content.diagnostics.hits
-    bars, single = charts.size_bars(sizes), (sizes == 1).mean()
+    single = (sizes == 1).mean()
     small, large = (
         percent(hits[among].mean() if among.any() else None) for among in (sizes == 1, sizes > 1)
     )
     yield side_by_side(
         drawing(
-            charts.sizes_of_hits(bars, hits),
+            charts.sizes_of_hits(sizes, hits),
             f"Sets at K = {content.diagnostics.k:g}: {percent(single)} hold one class, half of all "
             f"at most {int(np.median(sizes)):,}, the largest {int(sizes.max()):,}.",
         ),
         drawing(
-            charts.hits_of_sizes(bars, hits, content.measured.outputs.plants),
+            charts.hits_of_sizes(sizes, hits, content.measured.outputs.plants),
             "How often sets of each size hold the right class, with 95 % intervals: "
             f"sets of one class {small}, larger ones {large}.",
         ),
@@ -177,7 +177,7 @@ def _comparison(content: _ReportContent) -> Iterator[Markup]:
     first = np.arange(len(both)) < len(baseline.sizes)
     groups = {"the older bundle": first, "this bundle": ~first}
     yield drawing(
-        charts.sizes_of_groups(charts.size_bars(both), groups),
+        charts.sizes_of_groups(both, groups),
         f"Distribution of the set sizes of both bundles at K = {diagnostics.k:g}.",
     )
 
@@ -198,7 +198,7 @@ def _shots(content: _ReportContent) -> Iterator[Markup]:
         cells.append((group.name, *numbers, percent(group.hit_rate), interval(*group.hit_ci95)))
     yield side_by_side(
         drawing(
-            charts.sizes_of_groups(charts.size_bars(sizes), present),
+            charts.sizes_of_groups(sizes, present),
             f"Set sizes at K = {diagnostics.k:g} of photos whose class has few training photos "
             "(fewer than 20), a medium number, or many (more than 100).",
         ),

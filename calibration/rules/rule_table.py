@@ -37,7 +37,6 @@ class RuleSpec:
     takes: Literal["average_k", "k", "coverage"]  # the argument of `calibrate` that it needs
     balanced: bool = False  # whether scores are weighted in favour of rare classes
     by_class: bool = False  # whether each class has its own threshold
-    promises: tuple[Guarantee, ...] = ()  # available guarantees, at least for one photo
     fusion: Fusion = "mean_score"  # how the scores of several photos become one row
 
     @property
@@ -50,12 +49,6 @@ class RuleSpec:
         """The usual guarantee; None for a size that is only measured."""
         return "mean" if self.asks == "coverage" else None
 
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """The required arguments of :func:`calibrate`."""
-        labels = ("labels",) if self.asks == "coverage" else ()
-        return (*labels, self.takes, *(("class_counts",) if self.balanced else ()))
-
 
 RULES: Mapping[str, RuleSpec] = MappingProxyType(
     {
@@ -63,14 +56,12 @@ RULES: Mapping[str, RuleSpec] = MappingProxyType(
             calibrate=rules.average_k,
             choose=Evidence.average_k,
             takes="average_k",
-            promises=("mean", "probability"),
         ),
         "top_k": RuleSpec(calibrate=rules.top_k, takes="k", fusion="mean_marginal"),
         "coverage": RuleSpec(
             calibrate=rules.coverage,
             choose=Evidence.coverage,
             takes="coverage",
-            promises=("mean", "probability"),
         ),
         "balanced_average_k": RuleSpec(
             calibrate=rules.balanced_average_k,
@@ -83,14 +74,12 @@ RULES: Mapping[str, RuleSpec] = MappingProxyType(
             choose=partial(Evidence.coverage, rule="balanced_coverage"),
             takes="coverage",
             balanced=True,
-            promises=("mean",),
         ),
         "class_coverage": RuleSpec(
             calibrate=rules.class_coverage,
             takes="coverage",
             balanced=True,
             by_class=True,
-            promises=("mean",),
         ),
     }
 )
@@ -150,20 +139,21 @@ def calibrate(
         rows, classes = as_scores(scores).shape
         true = as_labels(labels, rows=rows, classes=classes)
         class_counts = np.bincount(true, minlength=classes)
-    sizes = {"average_k": average_k, "k": k, "coverage": coverage}
+    sizes: dict[str, Any] = {"average_k": average_k, "k": k, "coverage": coverage}
     for name, value in sizes.items():
         if value is not None and name != spec.takes:
             raise ValueError(f"rule {rule} takes no {name}, got {value}")
-    arguments = _required(rule, {**sizes, "labels": labels, "class_counts": class_counts})
+    arguments = {"labels": labels} if spec.asks == "coverage" else {}
+    arguments[spec.takes] = sizes[spec.takes]
+    if spec.balanced:
+        arguments |= {"class_counts": class_counts, "macro_weight": macro_weight}
+    _check_given(rule, arguments)
     if rule != "top_k":
         arguments["min_size"] = min_size
-    if spec.balanced:
-        arguments["macro_weight"] = macro_weight
     return spec.calibrate(scores, **arguments, **options)
 
 
-def _required(rule: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    for name in RULES[rule].needs:
-        if arguments[name] is None:
+def _check_given(rule: str, arguments: Mapping[str, Any]) -> None:
+    for name, value in arguments.items():
+        if value is None:
             raise ValueError(f"rule {rule} needs {name}")
-    return {name: arguments[name] for name in RULES[rule].needs}

@@ -57,11 +57,11 @@ def average_k(
             the mean size is to K.
         seed: Seed of the order in which ``probability`` tests the rows.
     """
-    values = as_scores(scores)
-    if guarantee is None and max_size is not None:
-        raise ValueError("max_size belongs to a guarantee: give guarantee too, or no max_size")
     if guarantee is None:
-        return _evidence(values, largest=average_k, min_size=min_size).average_k(average_k)
+        if max_size is not None:
+            raise ValueError("max_size belongs to a guarantee: give guarantee too, or no max_size")
+        return _evidence(scores, largest=average_k, min_size=min_size).average_k(average_k)
+    values = as_scores(scores)
     if max_size is None:
         max_size = min(values.shape[1], DEFAULT_MAX_SIZE)
     evidence = _evidence(values, largest=average_k, min_size=min_size, max_size=max_size)

@@ -12,14 +12,13 @@ from florilege.calibration.conformal import (
     pac_rank,
     true_score_quantile,
 )
-from florilege.calibration.guarantees import BestOfRows, Guarantee, conformal_size_threshold
+from florilege.calibration.guarantees import BestOfRows, Guarantee
 from florilege.calibration.selection import TopScores
 from florilege.calibration.sets import SetRule, best_class
 from florilege.calibration.threshold import (
     RealNumber,
     as_fraction,
     check_average_k,
-    exact_rank,
     next_above,
 )
 from florilege.calibration.validation import FloatArray, as_labels, as_scores, row_blocks
@@ -70,14 +69,13 @@ class Evidence:
             )
         if max_size is not None and not max_average_k <= max_size <= classes:
             raise ValueError(f"max_size must be in [{max_average_k}, {classes}], got {max_size}")
-        self.rows, self.classes, self.min_size, self.max_size = rows, classes, min_size, max_size
+        self.classes, self.min_size, self.max_size = classes, min_size, max_size
         self.class_weights, self.largest_plant = class_weights, largest_plant
         free_k = as_fraction(max_average_k) - min_size  # scores per row above the threshold
         self._top = TopScores(rows, free_k if max_size is None else 0)
         self._best = None
         if max_size is not None:
-            keep, largest = max(1, max_size - min_size), exact_rank(free_k, rows) + 1
-            self._best = BestOfRows(rows, keep, largest=largest)
+            self._best = BestOfRows(rows, max_average_k, max_size=max_size, min_size=min_size)
         self._true, self._labels = list[NDArray[np.float64]](), list[NDArray[np.int64]]()
         self._smallest = np.inf  # of all weighted scores
         self._largest = -np.inf
@@ -137,12 +135,10 @@ class Evidence:
                 [0, 1].
         """
         check_average_k(average_k, lowest=self.min_size, classes=self.classes)
-        if self._best is None or self.max_size is None:
+        if self._best is None:
             raise ValueError("a guarantee needs an Evidence with max_size")
-        sizes = {"max_size": self.max_size, "min_size": self.min_size}
         if guarantee == "mean":
-            largest, rows = self._best.largest, self._top.rows_seen
-            lambda_val = conformal_size_threshold(largest, average_k, rows=rows, **sizes)
+            lambda_val = self._best.mean_threshold(average_k)
         elif guarantee == "probability":
             if not 0 < delta < 1:
                 raise ValueError(f"delta must be in (0, 1), got {delta}")
@@ -151,7 +147,7 @@ class Evidence:
                     "scores must be in [0, 1] for guarantee='probability', got "
                     f"{self._smallest} to {self._largest}"
                 )
-            lambda_val = self._best.threshold(average_k, delta=delta, seed=seed, **sizes)
+            lambda_val = self._best.probability_threshold(average_k, delta=delta, seed=seed)
         else:
             raise ValueError(f"guarantee must be mean or probability, got {guarantee!r}")
         return self._rule("average_k", lambda_val, max_size=self.max_size)

@@ -11,7 +11,7 @@ from florilege.calibration.calibrate.gate import agreement, compare_outputs, dif
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, outputs_of
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
-from florilege.calibration.rejection.ood_scores import DEFAULT_SHARE
+from florilege.calibration.rejection.rejection_rule import DEFAULT_SHARE
 from florilege.errors import UsageError, install_hint
 from florilege.models.bundle import Bundle, open_bundle, replace_files
 from florilege.models.bundle.bundle import MODEL, unpacked_bundle

@@ -44,14 +44,6 @@ def test_for_fixed_thresholds_it_is_of_bonett_and_price(gained: int, lost: int, 
     assert hits_ci95(gained, lost, rows) == pytest.approx(expected, abs=1e-6)
 
 
-def test_it_agrees_with_the_bootstrap_over_photos() -> None:
-    random = np.random.default_rng(2)
-    gained, lost, rows = 60, 25, 2000
-    draws = random.multinomial(rows, np.array([gained, lost, rows - gained - lost]) / rows, 20_000)
-    bootstrap = np.quantile((draws[:, 0] - draws[:, 1]) / rows, [0.025, 0.975])
-    assert hits_ci95(gained, lost, rows) == pytest.approx(tuple(bootstrap), abs=1e-3)
-
-
 def test_the_size_interval_agrees_with_the_bootstrap_and_is_far_narrower_than_unpaired() -> None:
     random = np.random.default_rng(3)
     old = random.geometric(0.3, 1500)

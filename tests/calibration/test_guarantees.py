@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import florilege.calibration.guarantees
-from florilege.calibration.guarantees import LARGEST, THRESHOLDS, BestOfRows, mean_is_below
+from florilege.calibration.guarantees import LARGEST, THRESHOLDS, BestOfRows, _mean_is_below
 from florilege.calibration.rules import calibrate
 from tests.calibration import oracles
 from tests.calibration.simulation import CLASSES, draw
@@ -99,16 +99,16 @@ def test_the_bet_against_a_true_claim_is_won_no_more_often_than_delta() -> None:
         lambda: (random.random(200) < 0.5).astype(float),
         lambda: random.beta(0.3, 0.3, 200),
     ):
-        wins = np.mean([mean_is_below(draw_values(), 0.5, 0.1) for _ in range(1500)])
+        wins = np.mean([_mean_is_below(draw_values(), 0.5, 0.1) for _ in range(1500)])
         assert wins <= 0.1 + 3 * math.sqrt(0.1 * 0.9 / 1500)
 
 
 def test_the_bet_against_a_false_claim_is_won() -> None:
     random = np.random.default_rng(2)
-    wins = np.mean([mean_is_below(random.random(500) * 0.8, 0.5, 0.1) for _ in range(100)])
+    wins = np.mean([_mean_is_below(random.random(500) * 0.8, 0.5, 0.1) for _ in range(100)])
     assert wins > 0.95
-    assert not mean_is_below(np.full(500, 0.6), 0.5, 0.1)
-    assert mean_is_below(np.ones(3), 1.0, 0.1)
+    assert not _mean_is_below(np.full(500, 0.6), 0.5, 0.1)
+    assert _mean_is_below(np.ones(3), 1.0, 0.1)
 
 
 def test_the_thresholds_tried_do_not_depend_on_the_data_and_fall() -> None:
@@ -149,7 +149,6 @@ def test_a_size_that_every_set_keeps_goes_down_to_the_last_threshold(
     thresholds = THRESHOLDS
     assert thresholds.size % 5 == 1  # a last block of one
     monkeypatch.setattr(florilege.calibration.guarantees, "AT_ONCE", at_once)
-    best = BestOfRows(3, 2, largest=1)
+    best = BestOfRows(3, 2, max_size=2, min_size=0)
     best.add(np.array([[0.5, 0.2, 0.1], [0.9, thresholds[-1], 0.0], [0.3, 0.3, 0.3]]))
-    members = best.threshold(2, max_size=2, min_size=0, delta=0.1)
-    assert members == thresholds[-1]
+    assert best.probability_threshold(2, delta=0.1) == thresholds[-1]

@@ -9,7 +9,7 @@ from florilege.calibration.intervals import (
     BAND_CRITICAL,
     T975,
     Z95,
-    critical_value,
+    _critical_value,
     effective_rows,
     least_coverage,
     mean_interval,
@@ -153,7 +153,7 @@ def slow_bound(hits: int, rows: int, limit: float) -> float:
 @pytest.mark.parametrize("delta", [0.2, 0.1, 0.01])
 def test_it_is_the_least_coverage_the_likelihood_allows(hits: int, rows: int, delta: float) -> None:
     bound = least_coverage(hits, rows, delta=delta)
-    assert bound == pytest.approx(slow_bound(hits, rows, critical_value(rows, delta)), abs=2e-5)
+    assert bound == pytest.approx(slow_bound(hits, rows, _critical_value(rows, delta)), abs=2e-5)
     assert bound < hits / rows
 
 
@@ -167,9 +167,9 @@ def test_more_candidates_and_a_smaller_delta_promise_less() -> None:
 
 
 def test_between_the_entries_of_the_table_the_safer_one_counts() -> None:
-    assert critical_value(101, 0.1) == critical_value(1000, 0.1) == BAND_CRITICAL[2, 1]
-    assert critical_value(100, 0.15) == critical_value(100, 0.1)
-    assert critical_value(1, 0.9) == BAND_CRITICAL[0, 0]
+    assert _critical_value(101, 0.1) == _critical_value(1000, 0.1) == BAND_CRITICAL[2, 1]
+    assert _critical_value(100, 0.15) == _critical_value(100, 0.1)
+    assert _critical_value(1, 0.9) == BAND_CRITICAL[0, 0]
     assert (np.diff(BAND_CRITICAL, axis=0) > 0).all()
     assert (np.diff(BAND_CRITICAL, axis=1) > 0).all()
 
@@ -181,7 +181,7 @@ def test_where_nothing_can_be_promised_it_is_zero(hits: int, delta: float) -> No
 
 def test_more_rows_than_the_table_has_are_refused() -> None:
     with pytest.raises(ValueError, match="rows"):
-        critical_value(2_000_000, 0.1)
+        _critical_value(2_000_000, 0.1)
 
 
 def test_all_thresholds_keep_their_promise_together() -> None:

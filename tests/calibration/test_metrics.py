@@ -14,6 +14,8 @@ from florilege.calibration.metrics import FEW_BELOW, MANY_ABOVE
 from tests.calibration import oracles
 from tests.calibration.strategies import Scores, draw_labels, score_arrays
 
+EVEN = [[0.5, 0.5], [0.5, 0.5]]
+
 
 def class_by_class(hits: list[bool], labels: list[int]) -> float:
     """Mean over classes of the mean over rows, by loops."""
@@ -75,43 +77,27 @@ def test_shot_groups_cut_at_20_and_100_training_images() -> None:
     assert groups["many"].tolist() == [False, False, False, False, True]
 
 
-@pytest.mark.parametrize("k", [0, 3, 1.5])
-def test_a_k_that_is_no_set_size_is_refused(k: int) -> None:
-    with pytest.raises(ValueError, match=r"k must be an integer in \[1, 2\]"):
-        metrics.top_k_accuracy([[0.5, 0.5]], [0], k)
-
-
 @pytest.mark.parametrize(
-    ("labels", "message"),
+    ("metric", "arguments", "message"),
     [
-        ([0], "shape"),
-        ([0.0, 1.0], "integers"),
-        ([0, 2], r"\[0, 2\), got 2 in row 1"),
-        ([-1, 0], r"\[0, 2\), got -1 in row 0"),
+        *((metrics.top_k_accuracy, (EVEN, [0, 0], k), r"k must be an integer in \[1, 2\]")
+          for k in (0, 3, 1.5)),
+        (metrics.average_k_accuracy, (EVEN, [0], 0.5), "shape"),
+        (metrics.average_k_accuracy, (EVEN, [0.0, 1.0], 0.5), "integers"),
+        (metrics.average_k_accuracy, (EVEN, [0, 2], 0.5), r"\[0, 2\), got 2 in row 1"),
+        (metrics.average_k_accuracy, (EVEN, [-1, 0], 0.5), r"\[0, 2\), got -1 in row 0"),
+        (metrics.average_k_accuracy, (EVEN, [0, 0], math.nan), "lambda_val"),
+        (metrics.average_k_accuracy, (EVEN, [0, 0], None), "lambda_val"),  # that of `top_k`
+        (metrics.mean_set_size, (EVEN, math.nan), "lambda_val"),
+        (metrics.mean_set_size, (EVEN, None), "lambda_val"),
+        (metrics.mean_set_size, ([[np.nan, 0.5]], 0.5), "row 0"),
+        (metrics.set_size_histogram, ([[np.nan, 0.5]], 0.5), "row 0"),
+        (metrics.shot_groups, ([1, -1],), "at least 0"),
+        (metrics.shot_groups, ([[1, 2]],), "shape"),
     ],
-)
-def test_labels_that_are_none_are_refused(labels: list[int], message: str) -> None:
+)  # fmt: skip
+def test_wrong_arguments_are_named(
+    metric: Callable[..., object], arguments: tuple[Any, ...], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
-        metrics.average_k_accuracy([[0.5, 0.5], [0.5, 0.5]], labels, 0.5)
-
-
-@pytest.mark.parametrize("lambda_val", [math.nan, None])  # None is the threshold of `top_k`
-def test_a_threshold_that_is_none_is_refused(lambda_val: Any) -> None:
-    with pytest.raises(ValueError, match="lambda_val"):
-        metrics.average_k_accuracy([[0.7, 0.3]], [0], lambda_val)
-    with pytest.raises(ValueError, match="lambda_val"):
-        metrics.mean_set_size([[0.7, 0.3]], lambda_val)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: metrics.shot_groups([1, -1]), "at least 0"),
-        (lambda: metrics.shot_groups([[1, 2]]), "shape"),
-        (lambda: metrics.mean_set_size([[np.nan, 0.5]], 0.5), "row 0"),
-        (lambda: metrics.set_size_histogram([[np.nan, 0.5]], 0.5), "row 0"),
-    ],
-)
-def test_wrong_arguments_are_named(call: Callable[[], object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        call()
+        metric(*arguments)

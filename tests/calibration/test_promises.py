@@ -9,7 +9,6 @@ import pytest
 
 from benchmarks.sets.promises import PLANTS, Garden, figures_of_plants
 from florilege.calibration.conformal import promised_coverage
-from florilege.calibration.intervals import wilson
 from florilege.calibration.measurement import Measurement
 from florilege.calibration.rules import calibrate
 from tests.calibration.simulation import CLASSES, PRIOR, Sample, draw
@@ -121,18 +120,6 @@ def test_no_rule_of_the_same_size_beats_average_k_on_exact_posteriors() -> None:
     fixed = calibrate("top_k", calibration.scores, k=3).sets(new.scores)
     gain = best[rows, new.labels].mean() - fixed[rows, new.labels].mean()
     assert gain > 3 * np.sqrt(0.25 / len(rows))
-
-
-def test_wilson_intervals_of_the_hit_rate_hold_the_truth_19_times_in_20() -> None:
-    random, inside = np.random.default_rng(5), 0
-    rule = calibrate("average_k", draw(random, 5000).scores, average_k=2)
-    members = rule.sets(POOL.scores)
-    hits = members[np.arange(len(POOL.labels)), POOL.labels]
-    truth = hits.mean()
-    for _ in range(2000):
-        low, high = wilson(int(random.choice(hits, 300).sum()), 300)
-        inside += low <= truth <= high
-    assert inside / 2000 == pytest.approx(0.95, abs=3 * np.sqrt(0.95 * 0.05 / 2000))
 
 
 def test_all_but_a_few_calibrations_cover_enough_with_delta() -> None:

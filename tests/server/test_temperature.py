@@ -139,7 +139,7 @@ def test_thresholds_from_traffic_agree(twins: Twins, tmp_path: Path) -> None:
         )  # fmt: skip
         outcome = recalibrate_bundle(copy, log, approve=True)
         assert outcome.record is not None
-        results.append((outcome.thresholds.thresholds, outcome.record))
+        results.append((outcome.thresholds, outcome.record))
     (hot_thresholds, hot), (thresholds, plain) = results
     assert hot_thresholds == thresholds
     assert hot.temperature == 2.0

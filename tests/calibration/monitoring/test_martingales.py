@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import florilege.calibration.monitoring.martingales
 from florilege.calibration.distribution import EDGES
-from florilege.calibration.monitoring.martingales import Capital, DistributionTest, MeanTest
+from florilege.calibration.monitoring.martingales import DistributionTest, MeanTest, _Capital
 from tests.calibration.oracles import in_bins
 from tests.calibration.simulation import draw
 
@@ -159,7 +159,7 @@ def test_the_state_of_another_test_is_refused() -> None:
 
 
 def by_definition(log_gains: np.ndarray) -> list[float]:
-    """Capital after each row: a share 1/(k(k+1)) enters at row k and is multiplied from there."""
+    """_Capital after each row: a share 1/(k(k+1)) enters at row k and is multiplied from there."""
     capital = []
     for rows in range(1, len(log_gains) + 1):
         shares = [1 / (k * (k + 1)) for k in range(1, rows + 1)]
@@ -175,20 +175,20 @@ def by_definition(log_gains: np.ndarray) -> list[float]:
 @given(seed=st.integers(0, 1000), rows=st.integers(0, 12), players=st.integers(1, 4))
 def test_shares_enter_at_every_row(seed: int, rows: int, players: int) -> None:
     gains = np.random.default_rng(seed).normal(0, 1, (rows, players))
-    evidence = np.exp(Capital(players).play(gains))
+    evidence = np.exp(_Capital(players).play(gains))
     assert evidence == pytest.approx(by_definition(gains))
 
 
 def test_endless_loss_and_endless_gain_stay_finite() -> None:
     gains = np.stack([np.full(100_000, -2.0), np.full(100_000, 0.6)], axis=1)
-    evidence = Capital(2).play(gains)
+    evidence = _Capital(2).play(gains)
     assert np.isfinite(evidence).all()
     assert evidence[-1] == pytest.approx(60_000 - 2 * np.log(2) + np.log(1.0), abs=1.0)
 
 
 def test_the_wait_after_quiet_rows_grows_with_their_logarithm_only() -> None:
     def wait(quiet: int) -> int:
-        capital = Capital(1)
+        capital = _Capital(1)
         capital.play(np.full((quiet, 1), -0.02))
         return int(np.argmax(capital.play(np.full((2000, 1), 0.1)) >= np.log(20)))
 

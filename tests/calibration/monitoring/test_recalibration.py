@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.monitoring.monitor import Monitor, expected_of
-from florilege.calibration.monitoring.recalibration import recalibrate_bundle
+from florilege.calibration.monitoring.recalibration import FEWEST_REQUESTS, recalibrate_bundle
 from florilege.calibration.monitoring.score_log import Scorer
-from florilege.calibration.monitoring.traffic import FEWEST_REQUESTS
 from florilege.calibration.record.operating_point import NotCalibrated
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
@@ -73,8 +72,8 @@ def test_the_approved_record_holds_the_thresholds_shown(bundle: Bundle, tmp_path
     assert judge is not None
     familiar = np.array([not judge.verdict(row[np.newaxis])[1] for row in logits])
     values = scores(logits[familiar], "softmax")
-    assert outcome.thresholds.left_out == (~familiar).sum()
-    for new in outcome.thresholds.thresholds:
+    assert outcome.left_out == (~familiar).sum()
+    for new in outcome.thresholds:
         point = record.point("average_k", k=new.k)
         rule = calibrate("average_k", values, average_k=new.k)
         assert point.lambda_val == new.new_lambda == rule.lambda_val
@@ -221,7 +220,7 @@ def test_photos_scored_at_another_size_are_not_mixed_in(bundle: Bundle, tmp_path
     replace_files(bundle.path, {PREPROCESS: json.dumps(preprocess).encode()})
     write_log(open_bundle(bundle.path), folder, live(bundle, 700, seed=2)[0])
     outcome = recalibrate_bundle(bundle.path, folder)
-    assert outcome.thresholds.rows + outcome.thresholds.left_out == 700
+    assert outcome.rows + outcome.left_out == 700
     assert "left out, of another network or head: 600 request(s)" in outcome.lines()
 
 
@@ -244,7 +243,7 @@ def test_without_a_judge_no_photo_is_left_out(bundle: Bundle, data: str, tmp_pat
     outcome = recalibrate_bundle(
         bundle.path, write_log(bundle, tmp_path / "log", live(bundle, 600)[0])
     )
-    assert outcome.thresholds.left_out == 0
+    assert outcome.left_out == 0
     assert any("no photo was left out" in line for line in outcome.lines())
 
 

@@ -51,7 +51,7 @@ def test_sizes_are_drawn_as_a_share_more_or_less_than_asked(findings: Diagnostic
     ],
 )
 def test_rare_large_sizes_share_the_last_bar(sizes: list[int], names: list[str]) -> None:
-    bars = charts.size_bars(np.array(sizes))
+    bars = charts._size_bars(np.array(sizes))
     assert list(bars.names) == names
     for size, place in zip(sizes, bars.places, strict=True):
         assert names[place] in (str(size), names[-1])
@@ -59,27 +59,28 @@ def test_rare_large_sizes_share_the_last_bar(sizes: list[int], names: list[str])
 
 
 def test_the_bars_of_right_and_wrong_sets_add_up_to_all_photos(findings: Diagnostics) -> None:
-    bars = charts.size_bars(findings.sizes)
-    figure = charts.sizes_of_hits(bars, findings.hits)
+    figure = charts.sizes_of_hits(findings.sizes, findings.hits)
     right, wrong = (c for c in figure.axes[0].containers if isinstance(c, BarContainer))
     assert sum(bar.get_height() for bar in right) == pytest.approx(findings.hits.mean())
     assert sum(bar.get_height() for bar in wrong) == pytest.approx(1 - findings.hits.mean())
     ends = [bar.get_y() for bar in wrong]
     assert ends == [bar.get_height() for bar in right]
     of_two = (findings.sizes == 2) & findings.hits
-    assert right[bars.names.index("2")].get_height() == pytest.approx(of_two.mean())
+    assert right[charts._size_bars(findings.sizes).names.index("2")].get_height() == pytest.approx(
+        of_two.mean()
+    )
 
 
 def test_hit_rates_are_drawn_for_the_sizes_there_are() -> None:
     sizes, hits = np.array([1, 1, 4, 4]), np.array([True, False, True, True])
-    figure = charts.hits_of_sizes(charts.size_bars(sizes), hits)
+    figure = charts.hits_of_sizes(sizes, hits)
     assert errorbar(figure) == ([0, 3], [0.5, 1.0])
 
 
 def test_each_group_has_a_line_that_adds_up_to_one(findings: Diagnostics) -> None:
     few = sample_logits()[1] > 15
-    bars = charts.size_bars(findings.sizes)
-    figure = charts.sizes_of_groups(bars, {"few": few, "many": ~few})
+    bars = charts._size_bars(findings.sizes)
+    figure = charts.sizes_of_groups(findings.sizes, {"few": few, "many": ~few})
     for name, among in (("few", few), ("many", ~few)):
         _, shares = line(figure, name)
         assert sum(shares) == pytest.approx(1)

@@ -242,7 +242,6 @@ def test_the_table_names_every_rule_and_what_it_asks_for() -> None:
         "balanced_coverage",
         "class_coverage",
     ]
-    assert RULES["balanced_coverage"].needs == ("labels", "coverage", "class_counts")
     assert usual_guarantee("no_rule") is None
 
 
