@@ -8,8 +8,7 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from florilege.models.runtime import installed
-from florilege.server.background.factory import open_feedback_service, open_listeners
-from florilege.server.background.publisher import Publisher
+from florilege.server.background.factory import open_feedback_service
 from florilege.server.engine import Engine
 from florilege.server.http.api_keys import ApiKeys, RateCounter
 from florilege.server.http.body import UploadBudget
@@ -18,6 +17,7 @@ from florilege.server.http.cached_response import page_router
 from florilege.server.http.error_handlers import HANDLED, send_problem
 from florilege.server.http.middleware import RequestMiddleware
 from florilege.server.http.openapi import openapi_document
+from florilege.server.http.photo_routes import router as photo_router
 from florilege.server.http.plantnet import plantnet_router, status_router
 from florilege.server.http.tracing import open_traces
 from florilege.server.prometheus import Metrics
@@ -34,8 +34,7 @@ def create_app(settings: Settings) -> FastAPI:
     keys = None if settings.keys_file is None else ApiKeys(settings.keys_file)
     pipeline, metrics, traces = pipeline_of(settings), Metrics(), open_traces()
     feedback = open_feedback_service(settings, metrics)
-    publisher = Publisher(open_listeners(settings, pipeline, metrics), metrics)
-    engine = Engine(pipeline, settings, metrics, publisher)
+    engine = Engine(pipeline, settings, metrics)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -69,6 +68,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.upload_budget = UploadBudget(settings.max_held_bytes)
     for error in HANDLED:
         app.add_exception_handler(error, send_problem)
+    app.include_router(photo_router)
     app.include_router(router)
     if feedback is not None:
         app.include_router(feedback_router)

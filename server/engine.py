@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from hashlib import sha256
-from time import monotonic, perf_counter
+from time import perf_counter
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -24,7 +25,8 @@ from florilege.cores import cores
 from florilege.models.session import Outputs
 from florilege.server.answers.pipeline import Outcome, Pipeline, StageTimes
 from florilege.server.answers.query import IdentifyQuery
-from florilege.server.background.publisher import Listener, Publisher
+from florilege.server.background.factory import open_listeners
+from florilege.server.background.publisher import Publisher
 from florilege.server.problems import Code, Problem
 from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
@@ -53,21 +55,19 @@ class PendingRequest(Generic[T]):
 
     photos: Sequence[bytes]
     work: Callable[[Pipeline, Sequence[bytes], "PendingRequest[T]"], T]
-    deadline: float
+    timeout_s: float
     submitted: float = field(default_factory=perf_counter)
     stages: StageTimes = field(default_factory=lambda: StageTimes(float))
-    abandoned: threading.Event = field(default_factory=threading.Event)
 
     def abandon(self) -> None:
-        """Mark the request as abandoned and release its photos."""
-        self.abandoned.set()
+        """Release the photos, without which no work begins or goes on."""
         self.photos = ()
 
     def check(self) -> None:
-        """Raise `_ClientLeft` if it is abandoned, a `Problem` if its deadline has passed."""
-        if self.abandoned.is_set():
+        """Raise `_ClientLeft` if it is abandoned, a `Problem` if it took too long."""
+        if not self.photos:
             raise _ClientLeft
-        if monotonic() > self.deadline:
+        if perf_counter() > self.submitted + self.timeout_s:
             detail = "the photo waited too long in the queue; try again"
             raise Problem(Code.QUEUE_TIMEOUT, detail, retry_after=1)
 
@@ -75,16 +75,11 @@ class PendingRequest(Generic[T]):
 class Engine:
     """Runs a `Pipeline` for many requests at once."""
 
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        settings: Settings,
-        metrics: Metrics,
-        publisher: Publisher | None = None,
-    ) -> None:
+    def __init__(self, pipeline: Pipeline, settings: Settings, metrics: Metrics) -> None:
         self.pipeline = pipeline
         self.settings = settings
         self.metrics = metrics
+        self.publisher = Publisher(open_listeners(settings, pipeline, metrics), metrics)
         self.state = _State.LOADING
         self.threads = settings.threads or pipeline.session.concurrency
         self.queue_limit = settings.queue_limit or MIN_QUEUE
@@ -94,8 +89,7 @@ class Engine:
         self.service_s = 0.1  # moving mean of the seconds one photo takes
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="photo")
         self._side_thread = ThreadPoolExecutor(1, thread_name_prefix="side")
-        self.publisher = publisher or Publisher((), metrics)
-        self.cache = OutputCache(settings.cache_answers, metrics)
+        self.cache = _OutputCache(settings.cache_answers, metrics)
         metrics.queue_depth.set_function(lambda: self.depth)
         metrics.decoding_pixels.set_function(lambda: self.pipeline.budget.pixels_in_use)
 
@@ -109,13 +103,15 @@ class Engine:
         self._record_model()
         self.state = _State.READY
 
-    def serve(self, pipeline: Pipeline, listeners: Callable[[], Sequence[Listener]]) -> None:
-        """Switch to another bundle and its listeners; requests in progress keep the old one."""
+    def serve(self, pipeline: Pipeline) -> None:
+        """Switch to another bundle and new listeners; requests in progress keep the old one."""
         old, self.pipeline = self.pipeline, pipeline
         task = asyncio.create_task(_retire(old, set(self._running)))
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)
-        self.publisher.replace_listeners(listeners)
+        self.publisher.replace_listeners(
+            partial(open_listeners, self.settings, pipeline, self.metrics)
+        )
         self._record_model()
 
     def _record_model(self) -> None:
@@ -168,13 +164,9 @@ class Engine:
                 limit=self.queue_limit,
                 retry_after=self.seconds_of_work(),
             )
-        self.depth += size
-        try:
-            future = asyncio.get_running_loop().run_in_executor(self._pool, self._process, job)
-        except RuntimeError as error:  # the pool is shut down
-            self.depth -= size
-            raise _draining() from error
+        future = _run_in(self._pool, self._process, job)
         self._running.add(future)
+        self.depth += size
 
         def finished(future: asyncio.Future[T]) -> None:
             self._running.discard(future)
@@ -188,11 +180,7 @@ class Engine:
 
         More threads would take the GIL from the loop more often and finish no sooner.
         """
-        loop = asyncio.get_running_loop()
-        try:
-            future = loop.run_in_executor(self._side_thread, work, *arguments)
-        except RuntimeError as error:  # the thread is shut down
-            raise _draining() from error
+        future = _run_in(self._side_thread, work, *arguments)
         try:
             return await future
         finally:
@@ -231,6 +219,13 @@ class Engine:
         return result
 
 
+def _run_in(pool: ThreadPoolExecutor, work: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
+    try:
+        return asyncio.get_running_loop().run_in_executor(pool, work, *arguments)
+    except RuntimeError as error:  # the pool is shut down
+        raise _draining() from error
+
+
 async def _retire(old: Pipeline, jobs: set[asyncio.Future[Any]]) -> None:
     """Close a pipeline after the jobs that may use it."""
     if jobs:
@@ -264,7 +259,7 @@ def _sample_photo() -> bytes:
     return buffer.getvalue()
 
 
-class OutputCache:
+class _OutputCache:
     """The outputs for the last ``limit`` photos, the least recent dropped first. Thread-safe.
 
     Sets are drawn anew from them, so a query, a list or a threshold never meets another's answer.

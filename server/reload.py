@@ -7,7 +7,6 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from starlette.datastructures import State
@@ -16,7 +15,6 @@ from florilege.errors import FlorilegeError
 from florilege.models.bundle.bundle_manifest import MANIFEST
 from florilege.models.class_lists import list_files
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
-from florilege.server.background.factory import open_listeners
 from florilege.server.engine import Engine, warm_up
 from florilege.server.http.api_keys import ApiKeys
 from florilege.server.http.bundle_info import BundleInfo
@@ -109,7 +107,7 @@ class Reloader:
             if outcome == "swapped":
                 self.state.about = about
             if new.model != old.model:
-                engine.serve(new, partial(open_listeners, engine.settings, new, engine.metrics))
+                engine.serve(new)
             else:
                 engine.pipeline = old if same_lists else replace(old, lists=new.lists)
                 await asyncio.to_thread(new.close)

@@ -156,6 +156,19 @@ class PlantNetListedSpecies(_PlantNetModel):
     powo_id: str | None = None
     iucn_category: str | None = None
 
+    @classmethod
+    def of_class(cls, item: ClassInfo, taxa: TaxonTable, language: str) -> Self:
+        """A class of the model, with its names in a language."""
+        name = PlantNetName.parse(item.scientific_name)
+        taxon = taxa.taxon(item, fallback_chain([language]))
+        return cls(
+            id=item.id,
+            common_names=[each.name for each in taxon.common_names],
+            scientific_name_without_author=name.scientific_name_without_author,
+            scientific_name_authorship=name.scientific_name_authorship,
+            gbif_id=int(item.gbif) if item.gbif and item.gbif.isdecimal() else None,
+        )
+
 
 class PlantNetCount(_PlantNetModel):
     """How many requests a key sent."""
@@ -230,16 +243,3 @@ def _images(picture: ThumbnailInfo | None, root: str) -> list[PlantNetImage]:
         url=dict.fromkeys(("o", "m", "s"), root + picture.url),
     )
     return [image]
-
-
-def listed_species(item: ClassInfo, taxa: TaxonTable, language: str) -> PlantNetListedSpecies:
-    """A species in the format of that API's lists."""
-    names = taxa.taxon(item, fallback_chain([language])).common_names
-    name = PlantNetName.parse(item.scientific_name)
-    return PlantNetListedSpecies(
-        id=item.id,
-        scientific_name_without_author=name.scientific_name_without_author,
-        scientific_name_authorship=name.scientific_name_authorship,
-        common_names=[each.name for each in names],
-        gbif_id=int(item.gbif) if item.gbif and item.gbif.isdecimal() else None,
-    )

@@ -59,13 +59,16 @@ class UploadBudget:
 
 
 class _Parts:
-    """Collects the parts of one body; `MultipartParser` calls the methods ``on_...`` in order."""
+    """Collects the parts of one body; `MultipartParser` calls the methods ``on_...`` in order.
+
+    It gets the whole body at once, so each name and value of a header arrives in one piece.
+    """
 
     def __init__(self) -> None:
         self.parts: list[tuple[str, bytes]] = []
         self.complete = False
         self._headers: dict[bytes, bytes] = {}
-        self._field, self._value = b"", b""
+        self._field = b""
         self._chunks: list[bytes] = []
 
     def on_part_begin(self) -> None:
@@ -75,14 +78,10 @@ class _Parts:
         self._headers, self._chunks = {}, []
 
     def on_header_field(self, data: bytes, start: int, end: int) -> None:
-        self._field += data[start:end]
+        self._field = data[start:end].lower()
 
     def on_header_value(self, data: bytes, start: int, end: int) -> None:
-        self._value += data[start:end]
-
-    def on_header_end(self) -> None:
-        self._headers[self._field.lower()] = self._value
-        self._field, self._value = b"", b""
+        self._headers[self._field] = data[start:end]
 
     def on_part_data(self, data: bytes, start: int, end: int) -> None:
         self._chunks.append(data[start:end])

@@ -1,6 +1,6 @@
 """Cached responses about the served bundle: model card, classes and reference pictures."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, Final, get_args
 
@@ -11,11 +11,9 @@ from florilege.models.images import ACCEPTED
 from florilege.models.occurrences import PlaceKind
 from florilege.server import model_schemas as schemas
 from florilege.server.answers.pipeline import Pipeline
-from florilege.server.answers.restriction import ClassLists
 from florilege.server.http.cached_response import CachedResponse
 from florilege.server.settings import Settings
 
-_PointsOf = Callable[..., list[OperatingPoint]]  # of a rule, under the conditions of `_points`
 LISTS_KEPT: Final = 4  # a list of 10,000 classes has 3 MB
 MAX_AGE: Final = "max-age=3600"  # of a picture; pages show the same few again and again
 
@@ -43,7 +41,8 @@ class BundleInfo:
 
 def model_card(pipeline: Pipeline, settings: Settings) -> schemas.ModelCard:
     """What `/v1/model` returns."""
-    bundle, record, lists = pipeline.bundle, pipeline.record, pipeline.lists
+    bundle, record, lists = pipeline.bundle, pipeline.record, sorted(pipeline.lists.by_name.items())
+    calibrated_lists = {name: each.calibrated_as for name, each in lists if each.calibrated_as}
     return schemas.ModelCard.of(
         record,
         model=pipeline.model,
@@ -53,7 +52,7 @@ def model_card(pipeline: Pipeline, settings: Settings) -> schemas.ModelCard:
         provider=pipeline.session.provider,
         default_rule="average_k",
         rules=[
-            _rule(record, rule, settings.max_images, lists)
+            _rule(record, rule, settings.max_images, calibrated_lists)
             for rule in get_args(RuleName)
             if rule in record.rules
         ],
@@ -61,7 +60,7 @@ def model_card(pipeline: Pipeline, settings: Settings) -> schemas.ModelCard:
             schemas.OfferedList(
                 name=name, classes=len(each.infos), calibrated=bool(each.calibrated_as)
             )
-            for name, each in sorted(lists.by_name.items())
+            for name, each in lists
         ],
         places=_places(pipeline),
         languages=sorted({language for item in bundle.classes for language in item.common_names}),
@@ -88,36 +87,32 @@ def _places(pipeline: Pipeline) -> schemas.PlacesInfo | None:
 
 
 def _rule(
-    record: CalibrationRecord, rule: RuleName, max_images: int, lists: ClassLists
+    record: CalibrationRecord, rule: RuleName, max_images: int, lists: Mapping[str, str]
 ) -> schemas.RuleInfo:
+    """A rule; ``lists`` holds what the record names each calibrated list, by its name here."""
     points_of = partial(_points, record, rule)
     points = points_of()
     promises = [points_of(guarantee=each) for name, each in record.promises if name == rule]
-    several = [points_of(images=images) for images in range(2, max_images + 1)]
     return schemas.RuleInfo.of(
         points[0],
         points=_described(points),
         promised=[schemas.Promised.of(each[0], points=_described(each)) for each in promises],
         several=[
-            schemas.SeveralPhotos.of(each[0].table, points=_described(each))
-            for each in several
-            if each
+            schemas.SeveralPhotos.of(fused[0].table, points=_described(fused))
+            for images in range(2, max_images + 1)
+            if (fused := points_of(images=images))
         ],
-        lists=_listed(points_of, lists),
+        lists=[
+            schemas.ListedClasses(list=name, points=_described(listed))
+            for name, calibrated_as in lists.items()
+            if (listed := points_of(list_name=calibrated_as))
+        ],
         places=[
             schemas.KnownPlace(place=kind, points=_described(placed))
             for kind in get_args(PlaceKind)
             if (placed := points_of(place=kind))
         ],
     )
-
-
-def _listed(points_of: _PointsOf, lists: ClassLists) -> list[schemas.ListedClasses]:
-    return [
-        schemas.ListedClasses(list=name, points=_described(points))
-        for name, each in sorted(lists.by_name.items())
-        if each.calibrated_as and (points := points_of(list_name=each.calibrated_as))
-    ]
 
 
 def _points(record: CalibrationRecord, rule: RuleName, **conditions: Any) -> list[OperatingPoint]:

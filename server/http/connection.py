@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from florilege.server.http.error_handlers import problem_response
-from florilege.server.http.middleware import LINGER_S, SAFETY, encode_headers
+from florilege.server.http.middleware import LINGER_S, SAFETY
 from florilege.server.problems import Code, Problem
 
 MAX_HEAD_BYTES: Final = 64 * 1024
@@ -57,8 +57,8 @@ class Connection(H11Protocol):
         assert isinstance(self.config.app, FastAPI)
         self.config.app.state.engine.metrics.rejected.labels(problem.code).inc()
         response = problem_response(problem, request_id)
-        own = encode_headers({"X-Request-Id": request_id, "Connection": "close"})
-        headers = [*self.server_state.default_headers, *response.raw_headers, *SAFETY, *own]
+        response.headers.update(SAFETY | {"X-Request-Id": request_id, "Connection": "close"})
+        headers = [*self.server_state.default_headers, *response.raw_headers]
         reason = HTTPStatus(problem.code.status).phrase
         try:
             for event in (

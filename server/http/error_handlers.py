@@ -1,5 +1,7 @@
 """Turn exceptions into problem documents (RFC 9457)."""
 
+from collections.abc import Callable
+
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -13,12 +15,10 @@ HANDLED = (Problem, HTTPException, RequestValidationError)
 
 
 async def send_problem(request: Request, error: Exception) -> Response:
-    """Answer an exception that is `HANDLED`."""
-    return problem_response(counted_problem(request, error), request.state.request_id)
+    """Answer an exception that is `HANDLED`, count it, and pass its code to the log.
 
-
-def counted_problem(request: Request, error: Exception) -> Problem:
-    """The problem of a `HANDLED` exception; it is counted, and its code passed to the log."""
+    ``request.state.render_problem`` is what `problem_response` is by default.
+    """
     if isinstance(error, RequestValidationError):
         error = _problem_of_validation(error)
     elif isinstance(error, HTTPException):
@@ -27,7 +27,9 @@ def counted_problem(request: Request, error: Exception) -> Problem:
     engine: Engine = request.app.state.engine
     engine.metrics.rejected.labels(error.code).inc()
     request.state.code = error.code
-    return error
+    render: Callable[[Problem, str], Response]
+    render = getattr(request.state, "render_problem", problem_response)
+    return render(error, request.state.request_id)
 
 
 def problem_response(problem: Problem, request_id: str) -> JSONResponse:

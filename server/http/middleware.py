@@ -8,11 +8,10 @@ import asyncio
 import logging
 import re
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass
 from time import monotonic, perf_counter
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -30,24 +29,17 @@ LINGER_S = 2.0
 LINGER_BYTES = 512 * 2**20
 
 
-def encode_headers(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-    """Headers as ASGI and h11 take them."""
-    return [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-
-
-SAFETY = encode_headers(
-    {
-        "Cache-Control": "no-store",  # unless a route says otherwise
-        "X-Content-Type-Options": "nosniff",
-        "X-Frame-Options": "DENY",
-        "Referrer-Policy": "no-referrer",
-        "Cross-Origin-Opener-Policy": "same-origin",
-        "Content-Security-Policy": (
-            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
-            "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-        ),
-    }
-)
+SAFETY = {
+    "Cache-Control": "no-store",  # unless a route says otherwise
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -132,9 +124,9 @@ class _Exchange:
         own = {"X-Request-Id": self.request_id, **self.scope["state"].get("rate_limit", {})}
         if self.closes:
             own["Connection"] = "close"
-        names = {name for name, _ in message["headers"]}
-        added = [each for each in (*SAFETY, *encode_headers(own)) if each[0] not in names]
-        message["headers"] = [*message["headers"], *added]
+        headers = MutableHeaders(scope=message)
+        for name, value in (SAFETY | own).items():
+            headers.setdefault(name, value)
 
     async def _linger(self) -> None:
         """Keep reading for a moment: closing on unread bytes would reset the connection, and a

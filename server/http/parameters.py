@@ -1,25 +1,11 @@
-"""What route functions get beside their query: parts of the server, and no parameter twice."""
+"""What every route checks before any other work: the key, and the names of the parameters."""
 
-from typing import Annotated, Any, Final
+from typing import Final
 
 from fastapi import Depends, Request
 
-from florilege.server.engine import Engine
-from florilege.server.http.bundle_info import BundleInfo
+from florilege.server.http.api_keys import check_key
 from florilege.server.problems import Code, Problem
-
-
-# Asynchronous: FastAPI runs plain functions in a thread, which costs more than they do.
-async def _engine(request: Request) -> Any:
-    return request.app.state.engine
-
-
-async def _about(request: Request) -> Any:
-    return request.app.state.about
-
-
-EngineOf = Annotated[Engine, Depends(_engine)]
-BundleInfoOf = Annotated[BundleInfo, Depends(_about)]
 
 REPEATED: Final = frozenset({"include", "only", "always"})
 """Parameters that may be repeated; for any other, all but one value would be ignored."""
@@ -27,7 +13,8 @@ MAX_PARAMETERS: Final = 30
 """Different parameters in a query; each unknown one would take an error to describe."""
 
 
-async def refuse_repeated(request: Request) -> None:
+# Asynchronous: FastAPI runs plain functions in a thread, which costs more than they do.
+async def _refuse_repeated(request: Request) -> None:
     """Raise a `Problem` if a parameter not in `REPEATED` is, or if there are too many."""
     names: set[str] = set()
     for name, _ in request.query_params.multi_items():
@@ -38,3 +25,6 @@ async def refuse_repeated(request: Request) -> None:
         if len(names) > MAX_PARAMETERS:
             detail = f"more than {MAX_PARAMETERS} parameters; /openapi.json lists them"
             raise Problem(Code.INVALID_PARAMETER, detail)
+
+
+GUARDS: Final = (Depends(check_key), Depends(_refuse_repeated))

@@ -5,7 +5,7 @@ that API. Unlike our other routes they ignore unknown parameters and accept the 
 """
 
 import re
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import md5
@@ -14,7 +14,6 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import JSONResponse
-from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field, TypeAdapter
 
 from florilege.server.answers.common_names import FALLBACK
@@ -30,17 +29,15 @@ from florilege.server.answers.plantnet_schema import (
     PlantNetProject,
     PlantNetQuery,
     PlantNetQuota,
-    listed_species,
     plantnet_answer,
 )
 from florilege.server.answers.query import IdentifyQuery, Language
+from florilege.server.engine import Engine
 from florilege.server.http.api_keys import check_key
 from florilege.server.http.body import FIELD, parts_of_form
 from florilege.server.http.cached_response import CachedResponse
-from florilege.server.http.error_handlers import HANDLED, counted_problem
-from florilege.server.http.identify import answer_request, render
 from florilege.server.http.openapi import body_of, form_of_photos
-from florilege.server.http.parameters import EngineOf
+from florilege.server.http.photo_routes import answer_request, render
 from florilege.server.problems import Code, Problem
 
 MAX_ORGAN_LENGTH = 40
@@ -81,22 +78,12 @@ class _SpeciesParameters(BaseModel):
     page_size: int | None = Field(None, ge=1, alias="pageSize")
 
 
-class _PlantNetRoute(APIRoute):
-    """A route whose problems are sent as `PlantNetError`."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle = super().get_route_handler()
-
-        async def handle_or_refuse(request: Request) -> Response:
-            try:
-                return await handle(request)
-            except HANDLED as error:
-                return _refusal(counted_problem(request, error))
-
-        return handle_or_refuse
+async def _render_problems(request: Request) -> None:
+    """Let all problems of a route be rendered in the format of that API."""
+    request.state.render_problem = _refusal
 
 
-def _refusal(problem: Problem) -> JSONResponse:
+def _refusal(problem: Problem, _: str = "") -> JSONResponse:
     status = problem.code.status
     document = PlantNetError(
         status_code=status,
@@ -108,17 +95,14 @@ def _refusal(problem: Problem) -> JSONResponse:
 
 
 plantnet_router = APIRouter(
-    route_class=_PlantNetRoute, dependencies=[Depends(check_key)], responses=ERRORS
+    dependencies=[Depends(_render_problems), Depends(check_key)], responses=ERRORS
 )
-status_router = APIRouter(route_class=_PlantNetRoute)
+status_router = APIRouter(dependencies=[Depends(_render_problems)])
 
 
 @plantnet_router.post("/v2/identify/{project}", response_model=PlantNetAnswer, openapi_extra=FORM)
 async def plantnet_identify(
-    request: Request,
-    project: str,
-    parameters: Annotated[_IdentifyParameters, Query()],
-    engine: EngineOf,
+    request: Request, project: str, parameters: Annotated[_IdentifyParameters, Query()]
 ) -> Response:
     """Return the species one to five photos of a plant may show, in the format of Pl@ntNet's API.
 
@@ -144,9 +128,9 @@ async def plantnet_identify(
         max_results=parameters.nb_results,
         include=["scores"],  # the set, then the next best species
         reject=not parameters.no_reject,
-        list=project if project in engine.pipeline.lists.by_name else None,
+        list=project if project in _pipeline(request).lists.by_name else None,
     )
-    answer, headers = await answer_request(request, engine, query, find_photos)
+    answer = await answer_request(request, query, find_photos)
     if answer.rejection.verdict == "rejected":  # the engine has counted it already
         request.state.code = Code.SPECIES_NOT_FOUND
         return _refusal(Problem(Code.SPECIES_NOT_FOUND, Code.SPECIES_NOT_FOUND.summary))
@@ -161,13 +145,13 @@ async def plantnet_identify(
         root=str(request.base_url),
         remaining=_rate_of(request)[1],
     )
-    return await render(engine, answer, headers, shape)
+    return await render(request, answer, shape)
 
 
 @plantnet_router.get("/v2/projects", response_model=list[PlantNetProject])
-async def plantnet_projects(engine: EngineOf) -> list[PlantNetProject]:
+async def plantnet_projects(request: Request) -> list[PlantNetProject]:
     """Return what `project` may be: `all`, and the lists of this server."""
-    pipeline = engine.pipeline
+    pipeline = _pipeline(request)
     sizes = {name: len(each.infos) for name, each in sorted(pipeline.lists.by_name.items())}
     return [
         PlantNetProject(id=name, title=name, description=pipeline.model.name, species_count=size)
@@ -177,17 +161,18 @@ async def plantnet_projects(engine: EngineOf) -> list[PlantNetProject]:
 
 @plantnet_router.get("/v2/species", response_model=list[PlantNetListedSpecies])
 async def plantnet_species(
-    request: Request, query: Annotated[_SpeciesParameters, Query()], engine: EngineOf
+    request: Request, query: Annotated[_SpeciesParameters, Query()]
 ) -> Response:
     """Return every species that the model knows."""
-    return await plantnet_project_species(request, EVERYTHING, query, engine)
+    return await plantnet_project_species(request, EVERYTHING, query)
 
 
 @plantnet_router.get("/v2/projects/{project}/species", response_model=list[PlantNetListedSpecies])
 async def plantnet_project_species(
-    request: Request, project: str, query: Annotated[_SpeciesParameters, Query()], engine: EngineOf
+    request: Request, project: str, query: Annotated[_SpeciesParameters, Query()]
 ) -> Response:
     """Return the species of a list; for any other project, every species that the model knows."""
+    engine: Engine = request.app.state.engine
     response = await engine.in_side_thread(_species, engine.pipeline, project, query)
     return response.answer(request)
 
@@ -200,14 +185,15 @@ def _species(pipeline: Pipeline, project: str, query: _SpeciesParameters) -> Cac
     if query.page is not None and query.page_size is not None:
         first = (query.page - 1) * query.page_size
         matches = matches[first : first + query.page_size]
-    species = [listed_species(item, pipeline.taxa, query.lang or FALLBACK) for item in matches]
+    language, taxa = query.lang or FALLBACK, pipeline.taxa
+    species = [PlantNetListedSpecies.of_class(item, taxa, language) for item in matches]
     return CachedResponse(SPECIES.dump_json(species, by_alias=True))
 
 
 @plantnet_router.get("/v2/languages", response_model=list[str])
-async def plantnet_languages(engine: EngineOf) -> list[str]:
+async def plantnet_languages(request: Request) -> list[str]:
     """Return the languages with at least one common name."""
-    return sorted(engine.pipeline.taxa.languages)
+    return sorted(_pipeline(request).taxa.languages)
 
 
 @plantnet_router.get("/v2/quota/daily", response_model=PlantNetQuota)
@@ -219,10 +205,15 @@ async def plantnet_quota(request: Request) -> PlantNetQuota:
 
 
 @status_router.get("/v2/_status", include_in_schema=False)
-async def plantnet_status(engine: EngineOf) -> dict[str, str]:
+async def plantnet_status(request: Request) -> dict[str, str]:
     """Return `ok` when `/readyz` does; it needs no key."""
-    engine.check_ready()
+    request.app.state.engine.check_ready()
     return {"status": "ok"}
+
+
+def _pipeline(request: Request) -> Pipeline:
+    engine: Engine = request.app.state.engine
+    return engine.pipeline
 
 
 def _rate_of(request: Request) -> tuple[int, int]:

@@ -6,8 +6,6 @@ there, and one slow photo would delay the others.
 """
 
 import logging
-import threading
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from queue import SimpleQueue
@@ -53,12 +51,10 @@ class BatchingSession:
         self.session, self.provider = session, session.provider
         self.dimensions, self.concurrency = session.dimensions, cores() + LARGEST
         self._decoding = ThreadPoolExecutor(cores(), "decode")  # in the order of arrival
-        self._decoded: SimpleQueue[_DecodedPhoto | None] = SimpleQueue()
-        ready = Future[None]()
+        self._decoded = SimpleQueue[_DecodedPhoto]()
         # One thread opens and runs it all: a captured graph belongs to the thread that captured it.
-        self._thread = threading.Thread(target=self._run, args=(replayed, ready), daemon=True)
-        self._thread.start()
-        ready.result()
+        self._network = ThreadPoolExecutor(1, "network")
+        self._batches = self._network.submit(_open_batches, session, replayed).result()
 
     def infer(
         self, photo: Header | Image, *, max_pixels: int, features: bool = False
@@ -68,6 +64,7 @@ class BatchingSession:
         pixels = self._decoding.submit(load, photo, preprocess, max_pixels=max_pixels).result()
         started, waiting = perf_counter(), _DecodedPhoto(pixels)
         self._decoded.put(waiting)
+        self._network.submit(self._run_batch)
         try:
             row = waiting.row.result()
         finally:
@@ -77,42 +74,24 @@ class BatchingSession:
     def close(self) -> None:
         """Stop its threads. No call may be running."""
         self._decoding.shutdown()
-        self._decoded.put(None)
-        self._thread.join()
+        self._network.shutdown()
 
-    def _run(self, replayed: bool, ready: Future[None]) -> None:
-        try:
-            batches = _open_batches(self.session, replayed)
-        except BaseException as error:
-            ready.set_exception(error)
+    def _run_batch(self) -> None:
+        """Run the photos that are ready, if an earlier batch has left any."""
+        group = [self._decoded.get() for _ in range(min(self._decoded.qsize(), LARGEST))]
+        if not group:
             return
-        ready.set_result(None)
-        for group in self._groups():
-            _run_batch(batches, group)
-            group.clear()  # hold no photo while waiting for others
-
-    def _groups(self) -> Iterator[list[_DecodedPhoto]]:
-        """The photos that are ready, as soon as there are any, until it is closed."""
-        closed = False
-        while not closed:
-            ready = [self._decoded.get()]
-            ready += [self._decoded.get() for _ in range(min(self._decoded.qsize(), LARGEST - 1))]
-            closed = None in ready
-            group = [each for each in ready if each is not None]
-            ready.clear()
-            if group:
-                yield group
-
-
-def _run_batch(batches: list[FixedBatch], group: list[_DecodedPhoto]) -> None:
-    try:
-        smallest = next(batch for batch in batches if batch.size >= len(group))
-        outputs = smallest.run([each.pixels for each in group])
-    except Exception as error:  # whatever fails, the next batch may succeed
-        _fail(group, error)
-    else:
-        for number, each in enumerate(group):
-            each.row.set_result({name: rows[number : number + 1] for name, rows in outputs.items()})
+        try:
+            smallest = next(batch for batch in self._batches if batch.size >= len(group))
+            outputs = smallest.run([each.pixels for each in group])
+        except Exception as error:  # whatever fails, the next batch may succeed
+            _fail(group, error)
+        else:
+            for number, each in enumerate(group):
+                row = {name: rows[number : number + 1] for name, rows in outputs.items()}
+                each.row.set_result(row)
+        finally:
+            group.clear()  # the traceback of an error holds this frame
 
 
 def _fail(group: list[_DecodedPhoto], error: Exception) -> None:

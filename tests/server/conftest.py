@@ -1,5 +1,6 @@
 """Shared by the server's tests: one calibrated bundle, one application, one running server."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,12 @@ from tests.server.server_thread import Running
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A calibrated bundle; not to be changed."""
     return garden.grow(tmp_path_factory.mktemp("garden"))
+
+
+@pytest.fixture
+def served(bundle: Path, tmp_path: Path) -> Path:
+    """A copy of the bundle to change."""
+    return Path(shutil.copytree(bundle, tmp_path / "served"))
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """`POST /v1/embeddings`: the features that the network's last layer gets."""
 
 import base64
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -45,7 +46,12 @@ def test_what_has_no_features_is_refused(client: TestClient, bundle: Path) -> No
     check(client.post("/v1/embeddings?k=3", content=PHOTOS[0]), 400, "unknown_parameter")
     with open_client(bundle) as other:
         engine = other.app.state.engine  # type: ignore[attr-defined]  # of our application
-        session = SimpleNamespace(dimensions=None)
-        engine.pipeline = replace(engine.pipeline, session=session)
-        document = check(other.post("/v1/embeddings", content=b"unread"), 422, "no_features")
-    assert "exports it again" in document["detail"]
+        without = replace(engine.pipeline, session=SimpleNamespace(dimensions=None))
+
+        def replaced() -> Iterator[bytes]:
+            engine.pipeline = without
+            yield PHOTOS[0]
+
+        for content in (replaced(), b"unread"):  # the model is replaced during the upload
+            document = check(other.post("/v1/embeddings", content=content), 422, "no_features")
+            assert "exports it again" in document["detail"]

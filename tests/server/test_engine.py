@@ -207,11 +207,13 @@ def test_the_service_time_is_that_of_one_photo(bundle: Path) -> None:
 
         def close(self) -> None: ...
 
-    engine = Engine(cast(Pipeline, Slow()), Settings(bundle=bundle, threads=1), Metrics())
+    engine = Engine(
+        cast(Pipeline, Slow()), Settings(bundle=bundle, threads=1, watch=False), Metrics()
+    )
     engine.service_s = 0.0
 
     async def submit() -> None:
-        job = PendingRequest([b""] * 5, lambda pipeline, *_: pipeline(), deadline=math.inf)
+        job = PendingRequest([b""] * 5, lambda pipeline, *_: pipeline(), timeout_s=math.inf)
         await engine.submit(job)
 
     began = time.perf_counter()

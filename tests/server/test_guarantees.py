@@ -162,12 +162,12 @@ def test_impossible_queries_are_refused(client: TestClient, query: str) -> None:
 def test_several_photos_have_guarantees_of_their_own_or_none(
     promising: Promising, client: TestClient
 ) -> None:
-    form = [("images", ("p.png", garden.photo(index))) for index in (0, 0)]
-    pair = client.post("/v1/identify?guarantee=mean", files=form).json()
+    photos = [garden.photo(0)] * 2
+    pair = identify(client, *photos, guarantee="mean")
     point = promising.record.point("average_k", images=2, guarantee="mean")
     assert (pair["set"]["lambda"], pair["set"]["calibrated"]) == (point.lambda_val, True)
     assert pair["set"]["guaranteed"] is False
-    pair = client.post("/v1/identify?rule=class_coverage", files=form).json()
+    pair = identify(client, *photos, rule="class_coverage")
     assert (pair["set"]["calibrated"], pair["set"]["statement"]) == (False, None)
     assert pair["warnings"][0]["code"] == "fusion_not_calibrated"
 

@@ -3,7 +3,9 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 from starlette.testclient import TestClient
 
 from florilege.calibration.record.schema import ANSWERED
@@ -70,22 +72,20 @@ def test_the_type_is_told_by_the_bytes_not_by_the_header(
 def test_several_photos_are_fused_and_it_is_said_whether_that_is_calibrated(
     client: TestClient,
 ) -> None:
-    files = [("images", ("p.png", garden.photo(index))) for index in (5, 6)]
-    content = client.post("/v1/identify?k=2.5", files=files).json()
+    photos = garden.photo(5), garden.photo(6)
+    content = identify(client, *photos, k=2.5)
     assert content["query"]["images"] == 2
     assert content["set"]["calibrated"] is False
     assert content["set"]["expected_size"] is None
     assert [w["code"] for w in content["warnings"]] == ["fusion_not_calibrated"]
-    calibrated = client.post("/v1/identify?k=2", files=files).json()
+    calibrated = identify(client, *photos, k=2)
     assert calibrated["set"]["calibrated"] is True
     assert calibrated["set"]["expected_size"]["rows"] == 240
-    once = identify(client, garden.photo(5), include="scores")["results"]
-    again = identify(client, garden.photo(6), include="scores")["results"]
-    both = client.post("/v1/identify?include=scores", files=files).json()["results"]
-    mean = {r["class_id"]: r["score"] / 2 for r in once}
-    for r in again:
-        mean[r["class_id"]] += r["score"] / 2
-    assert {r["class_id"]: r["score"] for r in both} == pytest.approx(mean)
+    once, again, both = (
+        {r["class_id"]: r["score"] for r in identify(client, *sent, include="scores")["results"]}
+        for sent in (photos[:1], photos[1:], photos)
+    )
+    assert both == pytest.approx({name: (once[name] + again[name]) / 2 for name in once})
 
 
 @pytest.mark.parametrize(
@@ -135,20 +135,13 @@ def test_the_stages_are_timed(client: TestClient) -> None:
 
 
 def test_a_turned_photo_gets_the_answer_of_the_upright_one(client: TestClient) -> None:
-    import io
-
-    import numpy as np
-    from PIL import Image
-
     upright = garden.pixels(garden.COLOURS[9], side=64)
     upright[:32] = garden.pixels(garden.COLOURS[0], side=64)[:32]
     plain = identify(client, garden.encoded(upright), include="scores")
-    stored = np.ascontiguousarray(np.rot90(upright))  # EXIF 6 turns it back by 90 degrees clockwise
+    stored = np.ascontiguousarray(np.rot90(upright))
     exif = Image.Exif()
-    exif[0x0112] = 6
-    buffer = io.BytesIO()
-    Image.fromarray(stored).save(buffer, "PNG", exif=exif)
-    turned = identify(client, buffer.getvalue(), include="scores")
+    exif[0x0112] = 6  # turns it back by 90 degrees clockwise
+    turned = identify(client, garden.encoded(stored, exif=exif), include="scores")
     assert [r["score"] for r in turned["results"]] == pytest.approx(
         [r["score"] for r in plain["results"]], abs=1e-3
     )

@@ -6,12 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from starlette.testclient import TestClient
 
-from florilege.server.app import create_app
 from florilege.server.process import _LineFormatter
-from florilege.server.settings import Settings
 from tests.server import garden
+from tests.server.http_client import open_client
 from tests.server.server_process import ServeProcess
 from tests.server.test_serve import ask
 
@@ -49,13 +47,12 @@ def test_failures_leave_a_line_and_other_requests_only_where_wanted(
     bundle: Path, caplog: pytest.LogCaptureFixture, access_log: bool
 ) -> None:
     caplog.set_level(logging.INFO)
-    app = create_app(Settings(bundle=bundle, access_log=access_log))
-    with TestClient(app) as client:
+    with open_client(bundle, access_log=access_log) as client:
         client.post(
             "/v1/identify?k=2&lang=fr", files={"images": ("my-garden.png", garden.photo(0))}
         )
         client.get("/v1/classes/1001?lang=fr")
-        app.state.engine.drain()
+        client.app.state.engine.drain()  # type: ignore[attr-defined]  # a FastAPI
         client.get("/readyz", headers={"X-Request-Id": "probe-1", "User-Agent": "someone"})
     lines = [fields for each in caplog.records if (fields := getattr(each, "fields", None))]
     assert [(one["route"], one["status"], one["code"]) for one in lines] == [

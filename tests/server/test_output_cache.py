@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from shutil import copytree
 from typing import Any
 
 import pytest
@@ -94,8 +93,7 @@ def test_photos_of_one_plant_are_looked_up_one_by_one_and_bad_ones_are_not_kept(
         assert refused.json()["code"] == "image_unreadable"
 
 
-def test_another_bundle_answers_anew(bundle: Path, tmp_path: Path) -> None:
-    served = Path(copytree(bundle, tmp_path / "served"))
+def test_another_bundle_answers_anew(served: Path) -> None:
     with Running(served, cache_answers=9) as running:
         for calibration_id, expected in (("first", (1, 1)), ("second", (2, 2))):
             recalibrated(served, calibration_id)

@@ -131,8 +131,7 @@ def test_with_a_list_or_several_photos_it_is_not_calibrated(client: TestClient) 
     there = {r["class_id"]: r["score"] for r in all_there["results"]}
     total = sum(there[name] for name in before)
     assert after == pytest.approx({name: there[name] / total for name in before})
-    forms = [("images", ("p.png", VIOLET, "image/png"))] * 2
-    several = client.post("/v1/identify?region=north&month=6", files=forms).json()
+    several = identify(client, VIOLET, VIOLET, region="north", month=6)
     assert not several["set"]["calibrated"]
 
 

@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from starlette.testclient import TestClient
 
-from florilege.server.app import create_app
-from florilege.server.problems import OTHER_INTERFACES, Code, Problem
-from florilege.server.settings import Settings
+from florilege.server.problems import Code, Problem
 from tests.server import garden
 from tests.server.http_client import open_client
 
@@ -236,9 +234,8 @@ def test_a_server_that_is_not_warm_yet_says_so(bundle: Path) -> None:
 def test_a_bug_tells_the_client_nothing_but_the_request_id(
     bundle: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = create_app(Settings(bundle=bundle))
-    with TestClient(app) as client, monkeypatch.context() as patch:
-        patch.setattr(app.state.engine, "pipeline", None)  # whatever breaks inside
+    with open_client(bundle) as client, monkeypatch.context() as patch:
+        patch.setattr(client.app.state.engine, "pipeline", None)  # type: ignore[attr-defined]  # whatever breaks inside
         response = client.post("/v1/identify", content=PHOTO)
         document = check(response, 500, "internal_error")
     assert "None" not in document["detail"]
@@ -325,13 +322,6 @@ def keys(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: None if key == "ids" else keys(entry) for key, entry in value.items()}
     return keys(value[0]) if isinstance(value, list) and value else None
-
-
-def test_the_documentation_lists_every_code_with_its_status() -> None:
-    text = DOCUMENTATION.read_text()
-    for code in set(Code) - set(OTHER_INTERFACES):
-        retry = "yes" if code.retryable else "no"
-        assert f"| {code.status} | `{code}` | {retry} |" in text, code
 
 
 def test_a_problem_comes_back_from_another_process_with_all_it_says() -> None:

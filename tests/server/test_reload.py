@@ -29,12 +29,6 @@ from tests.server.test_serve import ask, metrics
 PHOTO = garden.photo(0)
 
 
-@pytest.fixture
-def served(bundle: Path, tmp_path: Path) -> Path:
-    """A bundle of its own to change."""
-    return Path(shutil.copytree(bundle, tmp_path / "served"))
-
-
 def recalibrated(path: Path, calibration_id: str, **changes: Any) -> None:
     record = read_record(open_bundle(path))
     record = replace(record, calibration_id=calibration_id, **changes)

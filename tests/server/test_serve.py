@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import shutil
 import signal
 import socket
 import subprocess
@@ -152,18 +151,17 @@ def test_a_bundle_without_calibration_is_refused_with_what_to_do(tmp_path: Path)
         create_app(Settings(bundle=bundle))
 
 
-def test_a_calibration_of_another_network_is_refused(bundle: Path, tmp_path: Path) -> None:
-    copy = Path(shutil.copytree(bundle, tmp_path / "copy"))
-    record = read_record(open_bundle(copy))
+def test_a_calibration_of_another_network_is_refused(served: Path) -> None:
+    record = read_record(open_bundle(served))
     usual = [table for table in record.tables if table.by_class is None]
     for head, model in (("linear", record.measured.model_sha256), (record.head, "0" * 64)):
         tables = tuple(replace(table, head=head) for table in usual)
         measured = replace(record.measured, model_sha256=model)
         other = replace(record, head=head, tables=tables, measured=measured)
         content = other.to_json().encode()
-        replace_files(copy, {"calibration.json": content})
+        replace_files(served, {"calibration.json": content})
         with pytest.raises(BundleError, match="another network"):
-            create_app(Settings(bundle=copy))
+            create_app(Settings(bundle=served))
 
 
 def test_the_server_starts_and_answers_where_torch_cannot_be_imported(bundle: Path) -> None:

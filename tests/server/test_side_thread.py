@@ -11,7 +11,7 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from florilege.server.http.identify import RENDERED_ON_THE_LOOP
+from florilege.server.http.photo_routes import RENDERED_ON_THE_LOOP
 from tests.server import garden
 from tests.server.http_client import identify, open_client
 from tests.server.server_thread import Running
@@ -52,7 +52,7 @@ def test_other_requests_are_answered_during_long_work(
         assert ended.wait(20)
         return do(*arguments, **named)
 
-    monkeypatch.setattr("florilege.server.http.identify.RENDERED_ON_THE_LOOP", 0)
+    monkeypatch.setattr("florilege.server.http.photo_routes.RENDERED_ON_THE_LOOP", 0)
     monkeypatch.setattr(function, wait_and_do)
     with ThreadPoolExecutor() as pool, httpx.Client(base_url=running.url, timeout=30) as client:
         waiting = pool.submit(client.request, method, path, **sent)
@@ -70,7 +70,7 @@ def test_an_answer_is_the_same_however_it_is_written(
 ) -> None:
     assert len(garden.FLOWERS) <= RENDERED_ON_THE_LOOP
     short = identify(client, ROSE, include="scores")
-    monkeypatch.setattr("florilege.server.http.identify.RENDERED_ON_THE_LOOP", 0)
+    monkeypatch.setattr("florilege.server.http.photo_routes.RENDERED_ON_THE_LOOP", 0)
     long = identify(client, ROSE, include="scores")
     assert {**short, "id": ""} == {**long, "id": ""}
 

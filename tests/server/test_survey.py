@@ -147,7 +147,7 @@ def test_a_small_photo_has_small_tiles_and_an_unfamiliar_one_none(
         ("tile_size=31", garden.photo(1), 400, "invalid_parameter"),
         ("tile_stride=15", garden.photo(1), 400, "invalid_parameter"),
         ("include=scores", garden.photo(1), 400, "unknown_parameter"),
-        ("k=2.71828", garden.photo(1), 422, "not_calibrated"),
+        ("k=2.71828", b"<html>", 422, "not_calibrated"),  # before it is read
         ("tile_size=32", garden.encoded(np.zeros((700, 700, 3), np.uint8)), 422, "too_many_tiles"),
         ("", HUGE, 413, "image_too_large"),
         ("tile_size=32", HUGE, 413, "image_too_large"),

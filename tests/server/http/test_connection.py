@@ -1,14 +1,15 @@
-"""What a connection accepts: one protocol, a bounded head, chunks that are not tiny."""
+"""A client's connection: what it accepts, errors, slow uploads, refusals that must arrive."""
 
 import json
 import logging
 import re
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.client import HTTPResponse
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import h11
 import pytest
@@ -31,8 +32,10 @@ H2C = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: A
 GIVEN_UP = 10 * 2**20  # bytes after which a test stops sending
 
 
-def opened(running: Running) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", running.port), timeout=15)
+def opened(running: Running, sent: bytes = b"") -> socket.socket:
+    sock = socket.create_connection(("127.0.0.1", running.port), timeout=15)
+    sock.sendall(sent)
+    return sock
 
 
 def answer(sock: socket.socket) -> tuple[int, dict[str, Any], HTTPResponse]:
@@ -43,8 +46,7 @@ def answer(sock: socket.socket) -> tuple[int, dict[str, Any], HTTPResponse]:
 
 
 def asked(running: Running, sent: bytes) -> tuple[int, dict[str, Any], HTTPResponse]:
-    with opened(running) as sock:
-        sock.sendall(sent)
+    with opened(running, sent) as sock:
         return answer(sock)
 
 
@@ -98,8 +100,7 @@ def test_a_request_to_upgrade_the_protocol_changes_nothing(
 def test_an_endless_head_is_refused_and_the_client_gets_the_response(
     running: Running, first: bytes, piece: bytes
 ) -> None:
-    with rejected_once(running, "headers_too_large"), opened(running) as sock:
-        sock.sendall(first)
+    with rejected_once(running, "headers_too_large"), opened(running, first) as sock:
         for _ in range(GIVEN_UP // len(piece)):
             sock.sendall(piece)
         status, document, response = answer(sock)
@@ -182,8 +183,7 @@ def test_an_upload_that_breaks_is_given_up_at_once(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("florilege.server.http.connection.LINGER_S", 60)
-    with opened(running) as sock:
-        sock.sendall(POST + CHUNKED + chunks(10, 1) + b"no number\r\n")
+    with opened(running, POST + CHUNKED + chunks(10, 1) + b"no number\r\n") as sock:
         assert answer(sock)[0] == 400
         wait_for(lambda: not running.app.state.upload_budget.now)
         wait_for(lambda: value(running.engine.metrics, "requests_in_progress") == 0)
@@ -192,8 +192,8 @@ def test_an_upload_that_breaks_is_given_up_at_once(
 def test_a_body_that_breaks_after_its_answer_ends_the_connection_and_nothing_more(
     running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with opened(running) as sock:
-        sock.sendall(b"POST /nowhere HTTP/1.1\r\nHost: x\r\n" + CHUNKED + b"3\r\nabc\r\n")
+    head = b"POST /nowhere HTTP/1.1\r\nHost: x\r\n" + CHUNKED
+    with opened(running, head + b"3\r\nabc\r\n") as sock:
         assert answer(sock)[0] == 404
         sock.sendall(b"no number\r\n")
         assert sock.recv(100) == b""
@@ -201,8 +201,8 @@ def test_a_body_that_breaks_after_its_answer_ends_the_connection_and_nothing_mor
 
 
 def test_requests_sent_at_once_are_answered_in_order(running: Running) -> None:
-    with opened(running) as sock:
-        sock.sendall(GET + b"\r\n" + POST + WHOLE + POST + b"Content-Length: 3\r\n\r\nabc" + GET)
+    sent = GET + b"\r\n" + POST + WHOLE + POST + b"Content-Length: 3\r\n\r\nabc" + GET
+    with opened(running, sent) as sock:
         received = b""
         while received.count(b"HTTP/1.1 ") < 3:  # several may come in one piece
             received += sock.recv(65536)
@@ -221,10 +221,9 @@ def test_an_address_may_be_whole(running: Running, address: bytes) -> None:
 def test_a_broken_connection_does_not_block_a_stop(bundle: Path) -> None:
     with Running(bundle) as running:
         connections = running.server.server_state.connections
-        with opened(running) as broken, opened(running) as idle:
-            for sock in (broken, idle):
-                sock.sendall(GET + b"\r\n")
-                assert answer(sock)[0] == 200
+        whole = GET + b"\r\n"
+        with opened(running, whole) as broken, opened(running, whole) as idle:
+            assert answer(broken)[0] == answer(idle)[0] == 200
             first: Any = next(iter(connections))
             first.conn.send_failed()
             with pytest.raises(h11.LocalProtocolError):
@@ -233,3 +232,134 @@ def test_a_broken_connection_does_not_block_a_stop(bundle: Path) -> None:
             assert broken.recv(100) == b""
             assert idle.recv(100) == b""
     assert running.app.state.engine.state.value == "draining"  # the lifespan has ended
+
+
+# Errors, and uploads that are slow or refused -----------------------------------------------
+
+FORM = {"Content-Type": "multipart/form-data; boundary=x"}
+
+
+@pytest.fixture
+def connection(running: Running) -> Iterator[HTTPConnection]:
+    with closing(running.connection()) as connection:
+        yield connection
+
+
+def ask(
+    connection: HTTPConnection,
+    method: str = "POST",
+    path: str = "/v1/identify",
+    body: bytes | None = PHOTO,
+    **headers: str,
+) -> tuple[HTTPResponse, bytes]:
+    """The response to a request, and its body."""
+    connection.request(method, path, body, headers)
+    response = connection.getresponse()
+    return response, response.read()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "headers", "status"),
+    [
+        ("POST", "/v1/identify?nonsense=1", PHOTO, {}, 400),
+        ("POST", "/v1/identify", b"no form", FORM, 400),
+        ("GET", "/nowhere", None, {}, 404),
+        ("POST", "/nowhere", PHOTO, {}, 404),
+        ("GET", "/v1/identify", None, {}, 405),
+        ("POST", "/v1/identify", b"text", {}, 415),
+        ("POST", "/v1/identify", PHOTO[:-40], {}, 422),
+        ("POST", "/v1/identify", b"", {}, 422),
+        ("POST", "/v1/identify?k=99", PHOTO, {}, 422),
+    ],
+)
+def test_a_connection_is_still_good_after_an_error(
+    connection: HTTPConnection,
+    method: str,
+    path: str,
+    body: bytes | None,
+    headers: dict[str, str],
+    status: int,
+) -> None:
+    response, content = ask(connection, method, path, body, **headers)
+    assert response.status == json.loads(content)["status"] == status
+    assert response.getheader("connection") != "close"
+    sock = connection.sock
+    response, content = ask(connection)
+    assert response.status == 200
+    assert json.loads(content)["set"]["size"] >= 1
+    assert connection.sock is sock  # not opened anew
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/v1/model", "/metrics", "/"])
+def test_head_gives_the_headers_of_get_without_a_body(
+    connection: HTTPConnection, path: str
+) -> None:
+    headers = []
+    for method in ("GET", "HEAD", "GET"):  # a body left behind would damage the last answer
+        response, content = ask(connection, method, path, None)
+        assert response.status == 200
+        assert bool(content) == (method == "GET")
+        headers.append({name.lower() for name in response.headers})
+    assert headers[0] == headers[1]
+    metrics = ask(connection, "GET", "/metrics", None)[1].decode()
+    assert f'http_requests_total{{code="200",method="HEAD",route="{path}"}}' in metrics
+
+
+def test_a_bug_costs_the_client_one_answer_but_not_the_connection(bundle: Path) -> None:
+    with Running(bundle) as running, closing(running.connection()) as connection:
+        good = running.engine.pipeline
+        broken = replace(good, bundle=cast(Any, None))
+        for pipeline, status in ((broken, 500), (good, 200)):
+            running.engine.pipeline = pipeline
+            assert ask(connection)[0].status == status
+            assert connection.sock is not None
+
+
+def test_a_client_that_reads_only_after_its_last_byte_gets_the_refusal(
+    connection: HTTPConnection,
+) -> None:
+    size = 20_000_000  # ten times the limit, far beyond what socket buffers hold
+    response, content = ask(connection, body=bytes(size))
+    assert (response.status, json.loads(content)["code"]) == (413, "body_too_large")
+    assert response.getheader("connection") == "close"
+
+
+def test_a_client_that_asks_before_it_sends_sends_nothing(running: Running) -> None:
+    head = POST + b"Expect: 100-continue\r\nContent-Length: 209715200\r\n\r\n"
+    with opened(running, head) as sock:
+        assert sock.recv(4096).startswith(b"HTTP/1.1 413")
+
+
+def test_expect_100_continue_is_accepted_below_the_limit(running: Running) -> None:
+    head = POST + b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(PHOTO)
+    with opened(running, head) as sock:
+        assert sock.recv(4096).startswith(b"HTTP/1.1 100")
+        sock.sendall(PHOTO)
+        assert sock.recv(65536).startswith(b"HTTP/1.1 200")
+
+
+def test_a_slow_upload_is_refused_while_others_are_answered(bundle: Path) -> None:
+    with Running(bundle, upload_deadline_s=0.5) as running:
+        slow = [opened(running, POST + b"Content-Length: 9999\r\n\r\nx") for _ in range(30)]
+        with closing(running.connection()) as connection:
+            assert ask(connection)[0].status == 200
+        for sock in slow:
+            status, document, response = answer(sock)
+            assert (status, document["code"]) == (408, "upload_too_slow")
+            assert document["retryable"] is True
+            assert response.getheader("connection") == "close"
+            sock.close()
+        wait_until_nothing_is_held(running)
+
+
+def test_clients_that_vanish_in_the_middle_of_an_upload_leave_nothing_behind(
+    running: Running, connection: HTTPConnection
+) -> None:
+    for _ in range(20):
+        opened(running, POST + b"Content-Length: 99999\r\n\r\nabc").close()
+    wait_until_nothing_is_held(running)
+    assert ask(connection)[0].status == 200
+
+
+def wait_until_nothing_is_held(running: Running) -> None:
+    wait_for(lambda: not running.app.state.upload_budget.now and not running.engine.depth)

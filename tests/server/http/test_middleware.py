@@ -15,9 +15,7 @@ from florilege.server.problems import Code, Problem
 from florilege.server.prometheus import Metrics
 
 
-def refused(
-    *sizes: int, problem: Problem | None = None, app_reads: int = 0, waits: bool = False
-) -> tuple[list[Message], int]:
+def refused(*sizes: int, app_reads: int = 0, waits: bool = False) -> tuple[list[Message], int]:
     """Refuse a body of pieces of ``sizes`` after ``app_reads`` of them.
 
     If it ``waits``, the client stays without ending the body. Returns what is sent, and how many
@@ -26,7 +24,7 @@ def refused(
     pieces = [{"type": "http.request", "body": bytes(size), "more_body": True} for size in sizes]
     if not waits and pieces:
         pieces[-1]["more_body"] = False
-    answer, messages, read = problem or Problem(Code.BODY_TOO_LARGE, "too many"), [], 0
+    messages, read = list[Message](), 0
 
     async def receive() -> Message:
         nonlocal read
@@ -41,7 +39,8 @@ def refused(
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         for _ in range(app_reads):
             await receive()
-        await problem_response(answer, "r")(scope, receive, send)
+        problem = Problem(Code.BODY_TOO_LARGE, "too many")
+        await problem_response(problem, "r")(scope, receive, send)
 
     scope: dict[str, Any] = {
         "type": "http", "method": "POST", "path": "/", "headers": [(b"content-length", b"999")]
@@ -77,12 +76,6 @@ def test_a_complete_upload_is_not_read_further() -> None:
     payload, read = refused(10, 10, app_reads=2)
     assert (read, len(payload)) == (2, 2)
     assert "connection" not in Headers(raw=payload[0]["headers"])
-
-
-def test_temporary_refusals_have_a_retry_after_header() -> None:
-    payload, _ = refused(10, problem=Problem(Code.OVERLOADED, "busy", retry_after=7))
-    headers = Headers(raw=payload[0]["headers"])
-    assert (payload[0]["status"], headers["retry-after"]) == (503, "7")
 
 
 @pytest.mark.parametrize(("length", "echoed"), [(1, True), (127, True), (128, True), (129, False)])

@@ -77,11 +77,10 @@ def test_wrong_and_further_fields_are_named() -> None:
         (form(("images", b"abc"))[:40], TYPE),
         (form(("images", b"abc"), boundary="other"), TYPE),
         (b"", TYPE),
-        (form(*[("images", b"")] * (MAX_PARTS + 1)), TYPE),
         (form(("images", b"abc")).replace(b'name="images"; ', b""), TYPE),
         (form(("images", b"abc")), "multipart/form-data; boundary=" + "x" * 500),
     ],
-    ids=["no-boundary", "cut-at-end", "cut-in-header", "other", "empty", "many", "unnamed", "long"],
+    ids=["no-boundary", "cut-at-end", "cut-in-header", "other", "empty", "unnamed", "long"],
 )
 def test_a_damaged_form_is_malformed(body: bytes, content_type: str) -> None:
     with raises_problem(Code.MALFORMED_REQUEST):

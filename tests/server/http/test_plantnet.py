@@ -1,7 +1,6 @@
 """The route in the format of the Pl@ntNet API, called as apps written for that API do."""
 
 import hashlib
-import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,10 +12,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from florilege.server.answers.plantnet_schema import UNLIMITED
-from florilege.server.app import create_app
 from florilege.server.engine import Engine
 from florilege.server.http.plantnet import MAX_ORGAN_LENGTH
-from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.http.test_api_keys import line
 from tests.server.http_client import identify, open_client
@@ -196,15 +193,8 @@ def test_the_key_may_stand_in_the_address_of_this_route_alone_and_is_never_logge
     bundle: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "keys").write_text(line("app", "sésamo", "2/hour"))
-    settings = Settings(
-        bundle=bundle,
-        plantnet=True,
-        keys_file=tmp_path / "keys",
-        access_log=True,
-        log_level="debug",
-    )
     caplog.set_level("DEBUG")
-    with TestClient(create_app(settings)) as client:
+    with open_client(bundle, plantnet=True, keys_file=tmp_path / "keys", access_log=True) as client:
         assert ask(client, ROSE).json()["statusCode"] == 401
         assert ask(client, ROSE, api_key="wrong").json()["code"] == "key_unknown"
         in_address = ask(client, ROSE, api_key="sésamo")
@@ -241,8 +231,7 @@ def test_the_route_is_described_where_it_is_on_and_absent_where_it_is_off(
         (media,) = operation["responses"][str(answer.status_code)]["content"].values()
         jsonschema.validate(answer.json(), {**document, **media["schema"]})
     (tmp_path / "keys").write_text(line("a", "k1"))
-    settings = Settings(bundle=bundle, plantnet=True, keys_file=tmp_path / "keys")
-    secured = json.loads(json.dumps(create_app(settings).openapi()))
+    secured = open_client(bundle, plantnet=True, keys_file=tmp_path / "keys").app.openapi()  # type: ignore[attr-defined]  # a FastAPI
     result = secured["paths"]["/v2/identify/{project}"]["post"]["security"]
     assert result[0] == {"query": []}
     assert {"query": []} not in secured["paths"]["/v1/identify"]["post"]["security"]
@@ -344,7 +333,8 @@ def test_languages_and_the_status_are_told(app: TestClient) -> None:
     engine.leave()
     left = app.get("/v2/_status")
     engine.state = before
-    assert (left.status_code, left.json()["code"]) == (503, "draining")
+    document = left.json()
+    assert (left.status_code, document["statusCode"], document["code"]) == (503, 503, "draining")
 
 
 def test_the_quota_is_the_rate_of_the_key(app: TestClient, bundle: Path, tmp_path: Path) -> None:

@@ -76,6 +76,12 @@ def gathered(batches: BatchingSession, number: int) -> None:
     raise AssertionError(f"{batches._decoded.qsize()} of {number} photos gathered")
 
 
+def batch_threads() -> list[str]:
+    """The threads that decode photos for batches or run them."""
+    names = [each.name for each in threading.enumerate()]
+    return [name for name in names if name.startswith(("decode", "network"))]
+
+
 @pytest.mark.parametrize("features", [False, True])
 def test_a_photo_gets_what_the_session_says(
     session: Session, batches: BatchingSession, features: bool
@@ -200,7 +206,7 @@ def test_a_batch_that_fails_holds_its_photos_no_longer_than_their_requests(
         gc.enable()
 
 
-def test_closing_ends_the_thread_after_the_last_photo(
+def test_closing_ends_the_threads_after_the_last_photo(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate(monkeypatch)
@@ -212,14 +218,13 @@ def test_closing_ends_the_thread_after_the_last_photo(
         first = pool.submit(batches.infer, PHOTOS[0], max_pixels=MOST)
         assert gate.reached.wait(10)
         second = pool.submit(batches.infer, PHOTOS[1], max_pixels=MOST)
-        gathered(batches, 1)
+        wait_for(lambda: batches._network._work_queue.qsize() == 1)
         closing = pool.submit(batches.close)
-        gathered(batches, 2)  # the photo, and the word that ends it, are one batch
         gate.open.set()
         assert first.result()
         assert second.result()
         closing.result()
-    assert not batches._thread.is_alive()
+    assert not batch_threads()
 
 
 # Where it is used ------------------------------------------------------------------------------
@@ -301,7 +306,7 @@ def test_a_server_on_a_gpu_answers_in_batches_and_as_the_processor_does(
         assert [each["score"] for each in ours["results"]] == pytest.approx(
             [each.score for each in theirs.results], rel=1e-4
         )
-    assert not engine.pipeline.session._thread.is_alive()
+    assert not batch_threads()
 
 
 @pytest.mark.gpu

@@ -1,0 +1,256 @@
+"""The routes that take photos, from the request to its answer.
+
+Docstrings of routes are their descriptions in `/openapi.json`.
+"""
+
+import asyncio
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Annotated, Final, TypeVar
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import Field
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive
+
+from florilege.server.answers.pipeline import Outcome, Pipeline
+from florilege.server.answers.plot import Box, Plot
+from florilege.server.answers.query import IdentifyQuery, SurveyQuery
+from florilege.server.background.feedback import Feedback
+from florilege.server.engine import Engine, PendingRequest
+from florilege.server.http.body import FindPhotos, UploadBudget, images_of_form, read_images
+from florilege.server.http.openapi import COMMON_PROBLEMS, PHOTOS, problem_responses
+from florilege.server.http.parameters import GUARDS
+from florilege.server.problems import Code, Problem
+from florilege.server.schemas import Answer, Embeddings, RequestModel, SurveyAnswer
+
+T = TypeVar("T")
+Work = Callable[[Pipeline, Sequence[bytes], PendingRequest[T]], T]
+RENDERED_ON_THE_LOOP: Final = 100
+"""Results; 100 take 0.2 ms, 10,000 about 20 ms."""
+
+_PHOTO_PROBLEMS = (
+    *COMMON_PROBLEMS,
+    *(Code.MALFORMED_REQUEST, Code.UPLOAD_TOO_SLOW, Code.BODY_TOO_LARGE, Code.IMAGE_TOO_LARGE),
+    *(Code.UNSUPPORTED_IMAGE_TYPE, Code.IMAGE_UNREADABLE, Code.WRONG_NUMBER_OF_IMAGES),
+    *(Code.OVERLOADED, Code.QUEUE_TIMEOUT, Code.LOADING, Code.DRAINING),
+)
+_SET_PROBLEMS = (Code.NOT_CALIBRATED, Code.UNKNOWN_LIST, Code.UNKNOWN_CLASS)
+
+router = APIRouter(dependencies=GUARDS, responses=problem_responses(*COMMON_PROBLEMS))
+
+
+@router.post(
+    "/v1/identify",
+    response_model=Answer,
+    openapi_extra=PHOTOS,
+    responses=problem_responses(*_PHOTO_PROBLEMS, *_SET_PROBLEMS),
+)
+async def identify(request: Request, query: Annotated[IdentifyQuery, Query()]) -> Response:
+    """Return the set of species this photo may show.
+
+    Send one photo as the raw body, or one to five photos of the same plant as multipart parts
+    named `images`: JPEG, PNG, WebP, HEIC or AVIF. The set grows with the ambiguity of the photo:
+    every class scoring at least `lambda` is in it, best first, and on photos like those of the
+    validation data it holds `k` classes on average. With `list` or `only`, only some classes are
+    scored. The request is safe to repeat.
+    """
+    query = query.accepting(request.headers.get("accept-language", ""))
+    return await render(request, await answer_request(request, query))
+
+
+async def answer_request(
+    request: Request, query: IdentifyQuery, find: FindPhotos = images_of_form
+) -> Answer:
+    """Answer a query about the photos of a request, which ``find`` finds in its form.
+
+    Raises `ClientDisconnect` if the client left, and a `Problem` if it cannot be answered; if the
+    query alone shows this, the body is not read.
+    """
+    engine: Engine = request.app.state.engine
+    await _check_query(engine, query)
+
+    def work(pipeline: Pipeline, photos: Sequence[bytes], job: PendingRequest[Outcome]) -> Outcome:
+        owner = (pipeline.model.bundle_sha256, request.state.key or "")
+        return pipeline(
+            photos,
+            query,
+            request.state.id,
+            stages=job.stages,
+            check=job.check,
+            recall=partial(engine.cache.outputs, owner),
+        )
+
+    outcome, photos = await _process_photos(request, engine, work, find)
+    feedback: Feedback | None = request.app.state.feedback
+    if feedback is not None:
+        feedback.remember(outcome, photos, request.state.key)
+    engine.observe(outcome)
+    return outcome.answer
+
+
+@router.post(
+    "/v1/survey",
+    response_model=SurveyAnswer,
+    openapi_extra=PHOTOS,
+    responses=problem_responses(*_PHOTO_PROBLEMS, *_SET_PROBLEMS, Code.TOO_MANY_TILES),
+)
+async def survey(request: Request, query: Annotated[SurveyQuery, Query()]) -> Response:
+    """Return the species that one large photo of a plot may show.
+
+    The photo is cut into overlapping tiles. Each gets the set of a single photo, and those that
+    look unlike what the model knows are left out. `results` holds the species of all sets, those
+    in most tiles first. The figures in `tiles` hold for one tile; no figure holds for the list.
+    """
+    engine: Engine = request.app.state.engine
+    query = query.accepting(request.headers.get("accept-language", ""))
+    await _check_query(engine, query.of_tile())
+
+    def decode(pipeline: Pipeline, photos: Sequence[bytes], job: PendingRequest[Plot]) -> Plot:
+        if len(photos) != 1:
+            detail = f"send one photo of a plot, got {len(photos)}"
+            raise Problem(Code.WRONG_NUMBER_OF_IMAGES, detail, limit=1)
+        most = engine.settings.max_tiles
+        return Plot.open(pipeline, photos[0], query, max_tiles=most, check=job.check)
+
+    plot, photos = await _process_photos(request, engine, decode)
+    del photos  # their bytes are no longer counted
+    upload_budget: UploadBudget = request.app.state.upload_budget
+    answers = list[Answer]()
+    with upload_budget.hold() as count:
+        count(4 * plot.image.width * plot.image.height)  # bytes of the decoded picture
+        at_once = min(engine.threads, engine.queue_limit)
+        for start in range(0, len(plot.boxes), at_once):
+            if await request.is_disconnected():
+                raise ClientDisconnect
+            boxes = plot.boxes[start : start + at_once]
+            answers += await asyncio.gather(*(_submit_tile(engine, plot, box) for box in boxes))
+    result = await engine.in_side_thread(plot.answer, answers, request.state.id)
+    return await render(request, result)
+
+
+async def _submit_tile(engine: Engine, plot: Plot, box: Box) -> Answer:
+    def work(pipeline: Pipeline, _: Sequence[bytes], __: PendingRequest[Answer]) -> Answer:
+        if pipeline.session is not plot.pipeline.session:
+            detail = "the model was replaced during the survey; send the photo again"
+            raise Problem(Code.LOADING, detail, retry_after=1)
+        return plot.answer_tile(box)
+
+    job = PendingRequest([b""], work, engine.settings.queue_timeout_s)  # one place in the queue
+    return await engine.submit(job)
+
+
+class _EmbeddingsQuery(RequestModel):
+    """How to write features."""
+
+    base64: bool = Field(False, description="Write float32 in base64 instead of numbers.")
+
+
+@router.post(
+    "/v1/embeddings",
+    response_model=Embeddings,
+    openapi_extra=PHOTOS,
+    responses=problem_responses(*_PHOTO_PROBLEMS, Code.NO_FEATURES),
+)
+async def embeddings(request: Request, query: Annotated[_EmbeddingsQuery, Query()]) -> Response:
+    """Return the features of one to five photos, the input of the network's last layer.
+
+    They tell how alike photos look to the network. Compare only those of the same `model`.
+    """
+    engine: Engine = request.app.state.engine
+    engine.check_accepting()
+    _demand_features(engine.pipeline)
+
+    def work(pipeline: Pipeline, photos: Sequence[bytes], job: PendingRequest[str]) -> str:
+        _demand_features(pipeline)  # it may have been replaced during the upload
+        rows = pipeline.all_outputs(photos, features=True, stages=job.stages, check=job.check)
+        features = [row.features[0].astype("<f4") for row in rows if row.features is not None]
+        texts = [b64encode(each.tobytes()).decode() for each in features]
+        numbers = [each.astype(str).astype(float).tolist() for each in features]  # few digits
+        return Embeddings(
+            model=pipeline.model,
+            dimensions=len(features[0]),
+            embeddings=None if query.base64 else numbers,
+            base64=texts if query.base64 else None,
+        ).model_dump_json()
+
+    body, _ = await _process_photos(request, engine, work)
+    return _json_response(request, body)
+
+
+def _demand_features(pipeline: Pipeline) -> None:
+    if pipeline.session.dimensions is None:
+        detail = "the network of this model has no output `features`: its operator exports it again"
+        raise Problem(Code.NO_FEATURES, detail)
+
+
+async def _check_query(engine: Engine, query: IdentifyQuery) -> None:
+    """Raise the `Problem` of a query that no photo can satisfy, or of a server that takes none."""
+    engine.check_accepting()
+    if query.only is None and query.always is None:
+        engine.pipeline.check_query(query)
+    else:  # thousands of classes may be named, or misspelt
+        await engine.in_side_thread(engine.pipeline.check_query, query)
+
+
+async def _process_photos(
+    request: Request, engine: Engine, work: Work[T], find: FindPhotos = images_of_form
+) -> tuple[T, Sequence[bytes]]:
+    """Do ``work`` on the photos of a request, in the queue; returns its result and the photos."""
+    upload_budget: UploadBudget = request.app.state.upload_budget
+    received = read_images(
+        request, engine.settings, upload_budget, find, in_thread=engine.in_side_thread
+    )
+    async with received as photos:
+        engine.metrics.http_bytes.observe(sum(len(photo) for photo in photos))
+        job = PendingRequest(photos, work, engine.settings.queue_timeout_s)
+        request.state.stages = job.stages
+        result = await _answer_while_connected(engine, job, request.receive)
+    for stage, seconds in job.stages.items():
+        engine.metrics.stage_seconds.labels(stage).observe(seconds)
+    return result, photos
+
+
+async def _answer_while_connected(engine: Engine, job: PendingRequest[T], receive: Receive) -> T:
+    """Submit a job; drop it if it has not started when the client disconnects."""
+    work = engine.submit(job)
+    leaving = asyncio.ensure_future(_until_disconnect(receive))
+    try:
+        await asyncio.wait((work, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            raise ClientDisconnect
+        return work.result()
+    finally:
+        leaving.cancel()
+        if not work.done():
+            job.abandon()
+            work.add_done_callback(lambda task: task.cancelled() or task.exception())
+        del work  # it may hold an exception, whose traceback holds this frame and the photos
+
+
+async def _until_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _to_json(answer: Answer) -> str:
+    return answer.model_dump_json(by_alias=True)
+
+
+async def render(
+    request: Request, answer: Answer, to_json: Callable[[Answer], str] = _to_json
+) -> Response:
+    """Serialise an answer; a long one outside the event loop."""
+    engine: Engine = request.app.state.engine
+    if len(answer.results) <= RENDERED_ON_THE_LOOP:
+        body = to_json(answer)
+    else:
+        body = await engine.in_side_thread(to_json, answer)
+    return _json_response(request, body)
+
+
+def _json_response(request: Request, body: str) -> Response:
+    """An answer with the time of each stage since the upload."""
+    timing = ", ".join(f"{s};dur={1000 * t:.2f}" for s, t in request.state.stages.items())
+    return Response(body, headers={"Server-Timing": timing}, media_type="application/json")
