@@ -25,8 +25,12 @@ FLAGS: Final = (
 """The settings with a flag of their own; ``--set`` takes any setting."""
 
 
-def flag_of(name: str) -> Any:
-    """The field of a flag: None if not given; its help and default are those of the setting."""
+def flags_for(*names: str) -> Any:
+    """The settings of these names as flags: None if not given; help and defaults as configured."""
+    return create_model("Flags", __base__=FlagSettings, **{name: _flag_of(name) for name in names})
+
+
+def _flag_of(name: str) -> Any:
     setting = fields_of(TrainConfig)[name]
     default = DEFAULT_LOSS if name == "loss" else setting.get("default")
     flag = Flag(
@@ -39,13 +43,8 @@ def flag_of(name: str) -> Any:
     return Annotated[kind | None, flag], None
 
 
-TrainFlags: Any = create_model(
-    "TrainFlags", __base__=FlagSettings, **{name: flag_of(name) for name in FLAGS}
-)
-
-
 @app.command("train")
-@flags_of(TrainFlags)
+@flags_of(flags_for(*FLAGS))
 def _train_command(
     settings: FlagSettings,
     out: Annotated[

@@ -161,30 +161,27 @@ def _override(text: str) -> Plain:
     parts = name.strip().split(".")
     if not separator or not all(parts):
         raise UsageError(f"--set takes name=value such as loss.alpha=1.0, got {text!r}")
-    try:
-        plain: Any = yaml.load(value, _Loader)
-    except yaml.YAMLError as error:
-        raise UsageError(f"--set {text!r}: the value is not YAML: {error}") from error
+    plain = parse_yaml(value, f"--set {text!r}: the value")
     for part in reversed(parts):
         plain = {part: plain}
     assert isinstance(plain, dict)
     return plain
 
 
-def parse_values(text: str) -> list[Any]:
-    """Values separated by commas, such as ``1e-1, sgd, [10, 20]``; a ``YAMLError`` if not YAML."""
-    values: list[Any] = yaml.load(f"[{text}]", _Loader)
-    return values
+def parse_yaml(text: str | bytes, source: str) -> Any:
+    """Plain values from YAML; a ``UsageError`` that names the ``source`` if it is not YAML."""
+    try:
+        return yaml.load(text, _Loader)
+    except yaml.YAMLError as error:
+        raise UsageError(f"{source} is not YAML: {error}") from error
 
 
 def read_yaml(path: Path) -> Plain:
     """Read a settings file; a ``UsageError`` if it cannot be read or holds no mapping."""
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+        content = parse_yaml(path.read_bytes(), str(path))
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not YAML: {error}") from error
     if content is None:
         return {}
     if not isinstance(content, dict):

@@ -1,14 +1,11 @@
 """Build the loss and the network of a run, and load the initial weights."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import torch
 
 from florilege.data.dataset import Dataset
 from florilege.errors import DataError, UsageError
 from florilege.models.backbones import Network, build
-from florilege.models.backbones.pretrained import megabytes
 from florilege.models.backbones.weights import Weights, warm_start
 from florilege.models.export import MOST_BYTES
 from florilege.models.heads import CosineHead, TwoHead
@@ -104,15 +101,3 @@ def unfreeze(network: Network, config: TrainConfig) -> list[str]:
         f"training the head {blocks} of {config.backbone}: "
         f"{trainable / 1e6:.3g} of {total / 1e6:.3g} million weights"
     ]
-
-
-def notes_on_random_weights(config: TrainConfig) -> Iterator[str]:
-    """A warning if pretrained weights exist and random ones were not asked for."""
-    size = megabytes(config.backbone)
-    if size is None or "weights" in config.model_fields_set or not config.epochs:
-        return
-    yield (
-        f"warning: {config.backbone} starts from random weights and needs many photos; --weights "
-        f"pretrained downloads pretrained weights (about {size:.0f} MB), --weights FILE reads "
-        "them from a file, --weights none silences this warning"
-    )

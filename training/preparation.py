@@ -14,6 +14,7 @@ from florilege.data.records import count_of
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError
 from florilege.models.backbones import Network, side_taken
+from florilege.models.backbones.pretrained import megabytes
 from florilege.models.backbones.weights import PRETRAINED, Weights
 from florilege.models.photo_hashes import PhotoHashes
 from florilege.models.runtime import fastest_float32
@@ -85,8 +86,8 @@ def notes_on_validation(config: TrainConfig, dataset: Dataset) -> Iterator[str]:
         )
 
 
-def notes_on_enlarging(config: TrainConfig, dataset: Dataset) -> Iterator[str]:
-    """A note if pictures are smaller than the input they are resized to."""
+def notes_on_start(config: TrainConfig, dataset: Dataset) -> Iterator[str]:
+    """Notes if pictures are smaller than the input they are resized to, or weights are random."""
     size = config.preprocess.image_size
     side = short_side(dataset.split("train")) or size
     enough = side_taken(config.backbone, max(side, 8)) if side < size else size
@@ -94,6 +95,13 @@ def notes_on_enlarging(config: TrainConfig, dataset: Dataset) -> Iterator[str]:
         yield (
             f"pictures of {side} px are enlarged to {size} px: --image-size {enough} is "
             f"about {(size / enough) ** 2:.1f} times less work"
+        )
+    pretrained = megabytes(config.backbone)
+    if pretrained is not None and "weights" not in config.model_fields_set and config.epochs:
+        yield (
+            f"warning: {config.backbone} starts from random weights and needs many photos; "
+            f"--weights pretrained downloads pretrained weights (about {pretrained:.0f} MB), "
+            "--weights FILE reads them from a file, --weights none silences this warning"
         )
 
 

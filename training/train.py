@@ -20,13 +20,13 @@ from florilege.training.frozen.feature_store import Features
 from florilege.training.frozen.features import HeadOnFeatures, threads_for
 from florilege.training.loop.checkpoint import Position, TrainingState, load, save_weights, write
 from florilege.training.loop.distributed import Ranks, together
-from florilege.training.loop.training_loop import Run, Say, mute
-from florilege.training.network import notes_on_random_weights, seeded, start, unfreeze
+from florilege.training.loop.training_loop import Run, Say
+from florilege.training.network import seeded, start, unfreeze
 from florilege.training.optimisation.optimizer import rate_share
 from florilege.training.preparation import (
     facts,
     frozen_backbone,
-    notes_on_enlarging,
+    notes_on_start,
     notes_on_validation,
     open_data,
     photos_of,
@@ -66,8 +66,8 @@ def train_run(
     """
     compute = choose(config.device, config.precision)
     with together(compute.device) as ranks, exhausted(), tuned(compute):
-        speak, folder = say if ranks.first else mute, RunFolder(out)
-        return _TrainingProcess(config, folder, compute, ranks, speak, resume).train()
+        say = say if ranks.first else lambda _line: None
+        return _TrainingProcess(config, RunFolder(out), compute, ranks, say, resume).train()
 
 
 @dataclass
@@ -135,8 +135,7 @@ class _TrainingProcess:
         with ranks.agreeing():
             if self.fresh:
                 notes += start(network, config, self.objective, self.dataset, self.weights)
-                notes += notes_on_enlarging(config, self.dataset)
-                notes += notes_on_random_weights(config)
+                notes += notes_on_start(config, self.dataset)
             elif config.freeze:
                 best = self.folder.best
                 load_into(network, read_weights(best), origin=str(best))

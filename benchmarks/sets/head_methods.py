@@ -34,11 +34,11 @@ from florilege.training.frozen.blend import (
     PARTNER,
     PARTNERS_DECAY,
     SHARPNESS,
+    Linear,
     candidates,
     partner,
     train_head,
 )
-from florilege.training.frozen.discriminant import Linear
 from florilege.training.frozen.feature_store import Features
 from florilege.training.frozen.features import FrozenBackbone
 from florilege.training.network import seeded, start

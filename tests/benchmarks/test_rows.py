@@ -7,33 +7,19 @@ import pytest
 
 from benchmarks.papers import sweep_table as rows
 from florilege.training.configuration import resolve
-from florilege.training.sweep.sweep_record import Record, RunRecord, request_of
+from florilege.training.sweep.sweep_record import Record
 
 
 def _record(recipe: str, data: str, hits: list[float]) -> Record:
     config = resolve({"recipe": recipe, "data": data, "epochs": 1})
-    runs = [
-        RunRecord(
-            changes={},
-            seed=seed,
-            run=f"runs/1/seed-{seed}",
-            status="finished",
-            accuracy=hit,
-            test=[
-                {"rule": rule, "k": 5.0, "hit_rate": hit, "macro_hit_rate": 0, "mean_set_size": 5}
-                for rule in ("average_k", "top_k")
-            ],
-        )
-        for seed, hit in enumerate(hits)
-    ]
-    seeds = list(range(len(hits)))
-    return Record(
-        learned_from=45_000,
-        recipe=recipe,
-        request=request_of(config, [], seeds),
-        metric="",
-        runs=runs,
-    )
+    record = Record.of(config, [{}], range(len(hits)), 45_000)
+    for run, hit in zip(record.runs, hits, strict=True):
+        run.status, run.accuracy = "finished", hit
+        run.test = [
+            {"rule": rule, "k": 5.0, "hit_rate": hit, "macro_hit_rate": 0, "mean_set_size": 5}
+            for rule in ("average_k", "top_k")
+        ]
+    return record
 
 
 def test_a_line_has_means_beside_what_was_printed_for_the_same_noise() -> None:

@@ -63,6 +63,19 @@ def random(photos: Path) -> TrainConfig:
     )
 
 
+LOADING: dict[str, dict[str, Any]] = {
+    "in memory": {"workers": 0, "cache_mb": 1024},
+    "by workers": {"workers": 2, "cache_mb": 0},
+}
+"""Where the pictures of a run of one process come from."""
+
+
+def single(photos: Path, name: str) -> TrainConfig:
+    """Of one process, with a checkpoint after every third step."""
+    changes = {"epochs": 3, "checkpoint": {"every_steps": 3}, **LOADING[name]}
+    return small_config(photos, **changes)
+
+
 def start(folder: Path, name: str, ranks: int, work: Work) -> None:
     """Run ``work`` in ``ranks`` processes; writes their output, exit codes and seconds."""
     with socket.socket() as free:
@@ -119,12 +132,12 @@ def turned_network(config: TrainConfig, head: str, classes: int) -> Network:
     return network
 
 
-def deadly(config: TrainConfig, run: Path) -> Work:
-    """Rank 1 kills itself in the middle of epoch 2."""
+def deadly(config: TrainConfig, run: Path, victim: int) -> Work:
+    """A rank kills itself in the middle of epoch 2."""
     step = Run.train_step
 
     def shorter(self: Run, group: Sequence[Batch], steps: int) -> torch.Tensor:
-        if self.position.step == 7 and self.ranks.rank == 1:
+        if self.position.step == 7 and self.ranks.rank == victim:
             os.kill(os.getpid(), signal.SIGKILL)
         return step(self, group, steps)
 
@@ -151,10 +164,12 @@ def main(folder: Path) -> None:
         (photos / f"train/green/{number}.png").unlink()
     for name in LOSSES:
         start(folder, name, 4, plainly(even(photos, name), folder / name))
+    for name in LOADING:
+        start(folder, name, 1, deadly(single(photos, name), folder / name, 0))
     config = random(photos)
     florilege.training.network.build_network = turned_network
     start(folder, "whole", 3, lambda _, say: train_run(config, folder / "whole", say=say))
-    start(folder, "killed", 3, deadly(config, folder / "cut"))
+    start(folder, "killed", 3, deadly(config, folder / "cut", 1))
     resume = partial(train_run, config, folder / "cut", resume=True)
     start(folder, "resumed", 3, lambda _, say: resume(say=say))
     start(folder, "differing", 2, differing(photos, folder / "differing"))

@@ -13,9 +13,10 @@ from PIL import Image
 from torch import Tensor, nn
 
 from florilege.calibration.report.html_page import words
+from florilege.data.sources import open_dataset
 from florilege.models.backbones import Network
 from florilege.models.heads import build_head
-from florilege.training.batches.data_loader import Batch
+from florilege.training.batches.data_loader import Batch, Sources, open_sources
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import from_plain, merge
 from florilege.training.loop.checkpoint import Position
@@ -101,6 +102,42 @@ def before_step(number: int, act: Callable[[Run], object] = power_cut) -> Iterat
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Run, "train_step", observed)
         yield
+
+
+def check_same_runs(one: Path, other: Path) -> None:
+    """Both ended with the same bits: weights, checkpoint, and metrics but for the time."""
+    assert (one / "best.safetensors").read_bytes() == (other / "best.safetensors").read_bytes()
+    ours, theirs = checkpoint_of(one), checkpoint_of(other)
+    for part in ("network", "average", "optimiser", "loss", "scaler", "random"):
+        torch.testing.assert_close(ours[part], theirs[part], rtol=0, atol=0)
+    for row, same in zip(rows_of(one), rows_of(other), strict=True):
+        assert row | {"seconds": ""} == same | {"seconds": ""}
+
+
+def check_resuming(
+    config: TrainConfig,
+    folder: Path,
+    *,
+    at: int,
+    act: Callable[[Run], object] = power_cut,
+    error: type[BaseException] = Killed,
+) -> dict[str, Any]:
+    """Cut a run before a step: resumed, it ends like an uninterrupted one.
+
+    Returns the position of the cut run.
+    """
+    train_quietly(config, folder / "whole")
+    with before_step(at, act), pytest.raises(error):
+        train_quietly(config, folder / "cut")
+    position: dict[str, Any] = checkpoint_of(folder / "cut")["position"]
+    train_quietly(config, folder / "cut", resume=True)
+    check_same_runs(folder / "whole", folder / "cut")
+    return position
+
+
+def sources_of(config: TrainConfig) -> Sources:
+    """Where the batches of a run come from."""
+    return open_sources(open_dataset(config.data), config)
 
 
 def rows_of(run: Path) -> list[dict[str, str]]:

@@ -13,13 +13,7 @@ from florilege.training import cli
 from florilege.training.configuration import to_yaml
 from florilege.training.run_folder import RunFolder
 from tests.commands import call, error_of, quick_run
-from tests.training.small import small_config, write_photos
-
-
-@pytest.fixture(scope="module")
-def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_photos(tmp_path_factory.mktemp("photos"), train=6, val=2)
-
+from tests.training.small import small_config
 
 _train, _export = partial(call, cli.app), partial(call, export_cli.app)
 

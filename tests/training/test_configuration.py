@@ -156,15 +156,12 @@ def test_numbers_are_read_in_the_type_of_the_setting() -> None:
         ({"recipe": "small-photos"}, 96),
         ({"backbone": "vit_b_32"}, 64),
         ({"backbone": "inception_v3"}, 75),
+        ({"data": "."}, 224),  # of any size
+        ({"data": "no/such/folder"}, 224),
     ],
 )
 def test_the_data_give_the_default_picture_size(given: dict[str, Any], side: int) -> None:
     assert resolve({"data": "flora:train=40", **given}).image_size == side
-
-
-def test_data_of_any_size_leave_the_default(tmp_path: Path) -> None:
-    assert resolve({"data": str(tmp_path)}).image_size == 224
-    assert resolve({"data": "no/such/folder"}).image_size == 224
 
 
 LITE0: dict[str, Any] = {"backbone": "timm:tf_efficientnet_lite0"}
@@ -333,6 +330,7 @@ def test_optimizer_is_another_spelling_of_optimiser(tmp_path: Path) -> None:
     [
         (["validation.metric=top_k", "validation.k=2.5"], "k must be a whole number for top_k"),
         (["class_weight_power=1", "loss.weight=[1, 2]"], "both weight classes: set one"),
+        (["freeze=backbone", "weights=null"], "freeze=backbone needs weights: name a file"),
         (["unfreeze=2"], "keeps the other blocks at their initial weights"),
         (["unfreeze=2", "freeze=backbone", "weights=w"], "unfreeze=2 cannot be combined"),
     ],

@@ -57,9 +57,16 @@ def test_products_are_computed_in_the_chosen_precision(precision: str, dtype: to
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == dtype
 
 
-def test_fp16_is_refused_on_a_cpu() -> None:
-    with pytest.raises(UsageError, match="fp16 needs a GPU; on a CPU use"):
-        choose("cpu", "fp16")
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [(("cpu", "fp16"), "fp16 needs a GPU; on a CPU use"), (("cuda", "auto"), "torch sees no GPU")],
+)
+def test_what_needs_a_gpu_is_refused_without_one(
+    monkeypatch: pytest.MonkeyPatch, asked: tuple[str, str], message: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UsageError, match=message):
+        choose(*asked)
 
 
 def test_only_fp16_scales_the_loss() -> None:

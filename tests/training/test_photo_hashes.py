@@ -40,14 +40,15 @@ def test_the_run_and_its_bundle_record_its_photos(photos: Path, tmp_path: Path) 
     assert bundle.read(PHOTOS) == (tmp_path / "run" / PHOTOS).read_bytes()
 
 
-def test_a_run_on_some_photos_records_these(photos: Path, tmp_path: Path) -> None:
-    reference = trained(f"{photos}:per_class=5", tmp_path / "run")
-    assert (reference.train.size, reference.selection.size) == (15, 15)
-
-
-def test_a_run_of_zero_epochs_records_no_photo(photos: Path, tmp_path: Path) -> None:
-    reference = trained(photos, tmp_path / "run", epochs=0)
-    assert (reference.train.size, reference.selection.size, reference.complete) == (0, 0, True)
+@pytest.mark.parametrize(
+    ("options", "epochs", "sizes"), [(":per_class=5", 1, (15, 15)), ("", 0, (0, 0))]
+)
+def test_a_run_records_the_photos_it_uses(
+    photos: Path, tmp_path: Path, options: str, epochs: int, sizes: tuple[int, int]
+) -> None:
+    reference = trained(f"{photos}{options}", tmp_path / "run", epochs=epochs)
+    assert (reference.train.size, reference.selection.size) == sizes
+    assert reference.complete
 
 
 def test_pictures_that_stay_in_memory_are_read_once(

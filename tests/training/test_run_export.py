@@ -1,6 +1,7 @@
 import hashlib
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -157,37 +158,32 @@ def test_a_run_started_from_a_bundle_names_the_first_weights_licence(
     assert "licence: cc-by-nc-4.0" in result.read("MODEL_CARD.md").decode()
 
 
-def _copy(run: Path, to: Path) -> Path:
-    to.mkdir()
-    for name in ("config.yaml", "classes.json", "best.safetensors", "metrics.csv"):
-        (to / name).write_bytes((run / name).read_bytes())
-    return to
-
-
-def test_weights_of_another_architecture_are_refused_and_nothing_is_left(
-    run: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("file", "change", "message"),
+    [
+        ("config.yaml", lambda text: text.replace("tiny", "resnet18_small"), "architecture"),
+        (
+            "classes.json",
+            lambda text: json.dumps(json.loads(text)[:2]),
+            r"is \(3.* of \(2",
+        ),
+        ("best.safetensors", None, "safetensors"),
+    ],
+)
+def test_weights_that_are_missing_or_do_not_fit_are_refused_and_nothing_is_left(
+    run: Path, tmp_path: Path, file: str, change: Callable[[str], str] | None, message: str
 ) -> None:
-    other = _copy(run, tmp_path / "run")
-    text = (other / "config.yaml").read_text()
-    (other / "config.yaml").write_text(text.replace("tiny", "resnet18_small"))
-    with pytest.raises(BundleError, match="architecture"):
-        export_run(other, tmp_path / "bundle")
+    (tmp_path / "run").mkdir()
+    for name in ("config.yaml", "classes.json", "best.safetensors", "metrics.csv"):
+        shutil.copy(run / name, tmp_path / "run")
+    path = tmp_path / "run" / file
+    if change is None:
+        path.unlink()
+    else:
+        path.write_text(change(path.read_text()))
+    with pytest.raises(BundleError, match=message):
+        export_run(tmp_path / "run", tmp_path / "bundle")
     assert not (tmp_path / "bundle").exists()
-
-
-def test_weights_for_other_classes_are_refused(run: Path, tmp_path: Path) -> None:
-    other = _copy(run, tmp_path / "run")
-    classes = json.loads((other / "classes.json").read_text())
-    (other / "classes.json").write_text(json.dumps(classes[:2]))
-    with pytest.raises(BundleError, match=r"head\..* is \(3.*instead of \(2"):
-        export_run(other, tmp_path / "bundle")
-
-
-def test_a_run_without_weights_is_refused(run: Path, tmp_path: Path) -> None:
-    other = _copy(run, tmp_path / "run")
-    (other / "best.safetensors").unlink()
-    with pytest.raises(BundleError, match="safetensors"):
-        export_run(other, tmp_path / "bundle")
 
 
 def test_exporting_over_a_bundle_replaces_it(run: Path, tmp_path: Path, same_graph: None) -> None:

@@ -24,6 +24,7 @@ from florilege.training.network import build_network
 from florilege.training.train import TrainResult, train_run
 from tests.training.small import (
     before_step,
+    check_same_runs,
     checkpoint_of,
     last_weights,
     lines_of,
@@ -128,8 +129,7 @@ def test_the_first_of_equally_good_epochs_is_kept(photos: Path, tmp_path: Path) 
 def test_the_same_seed_gives_the_same_curve_and_weights(photos: Path, tmp_path: Path) -> None:
     for name in ("a", "b"):
         train_quietly(small_config(photos), tmp_path / name)
-    assert _losses(tmp_path / "a") == _losses(tmp_path / "b")
-    assert _same(last_weights(tmp_path / "a"), last_weights(tmp_path / "b"))
+    check_same_runs(tmp_path / "a", tmp_path / "b")
 
 
 def test_another_seed_gives_another_curve(photos: Path, tmp_path: Path) -> None:
@@ -346,8 +346,7 @@ def test_an_interrupted_run_saves_first_and_resumes_to_the_same_weights(
     saved = checkpoint_of(tmp_path / "cut")["position"]
     assert (saved["epoch"], saved["batch"], saved["step"]) == (1, 3, 8)
     train_quietly(config, tmp_path / "cut", resume=True)
-    assert _same(last_weights(tmp_path / "whole"), last_weights(tmp_path / "cut"))
-    assert _losses(tmp_path / "whole") == _losses(tmp_path / "cut")
+    check_same_runs(tmp_path / "whole", tmp_path / "cut")
 
 
 def test_a_run_interrupted_during_validation_resumes_with_the_validation(
@@ -367,8 +366,7 @@ def test_a_run_interrupted_during_validation_resumes_with_the_validation(
     saved = checkpoint_of(tmp_path / "cut")["position"]
     assert (saved["epoch"], saved["batch"]) == (0, 5)
     train_quietly(small_config(photos), tmp_path / "cut", resume=True)
-    assert _same(last_weights(tmp_path / "whole"), last_weights(tmp_path / "cut"))
-    assert _losses(tmp_path / "whole") == _losses(tmp_path / "cut")
+    check_same_runs(tmp_path / "whole", tmp_path / "cut")
 
 
 def test_resuming_a_finished_run_changes_nothing(photos: Path, tmp_path: Path) -> None:
@@ -391,21 +389,22 @@ def test_a_folder_with_something_in_it_is_refused_and_left_alone(
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
-def test_unreadable_pictures_are_listed_before_training(photos: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("settings", "broken", "message"),
+    [
+        ({}, ["red/3", "blue/0"], r"(?s)2 pictures of train.*blue/0\.png.*red/3\.png"),
+        ({"cache_mb": 0, "workers": 0}, ["red/3"], r"(?s)1 picture of train.*red/3\.png"),
+        ({"cache_mb": 0, "workers": 1}, ["red/3"], r"(?s)1 picture of train.*red/3\.png"),
+    ],
+)
+def test_unreadable_pictures_are_named_before_or_during_training(
+    tmp_path: Path, settings: dict[str, Any], broken: list[str], message: str
+) -> None:
     data = write_photos(tmp_path / "photos")
-    (data / "train" / "red" / "3.png").write_bytes(b"no picture")
-    (data / "train" / "blue" / "0.png").write_bytes(b"")
-    with pytest.raises(DataError, match=r"(?s)2 pictures of train.*blue/0\.png.*red/3\.png"):
-        train_quietly(small_config(data), tmp_path / "run")
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_an_unreadable_picture_during_training_is_named(tmp_path: Path, workers: int) -> None:
-    data = write_photos(tmp_path / "photos")
-    (data / "train" / "red" / "3.png").write_bytes(b"no picture")
-    config = small_config(data, cache_mb=0, workers=workers)
-    with pytest.raises(DataError, match=r"(?s)1 picture of train.*red/3\.png"):
-        train_quietly(config, tmp_path / "run")
+    for size, name in enumerate(broken):
+        (data / "train" / f"{name}.png").write_bytes(b"" if size else b"no picture")
+    with pytest.raises(DataError, match=message):
+        train_quietly(small_config(data, **settings), tmp_path / "run")
 
 
 def test_plants_shared_by_val_and_train_give_a_note(photos: Path, tmp_path: Path) -> None:
@@ -423,26 +422,26 @@ def test_plants_shared_by_val_and_train_give_a_note(photos: Path, tmp_path: Path
     assert line.startswith(f"val shares {len(rows) // 6} plants with train, ")
 
 
-def test_data_with_one_class_is_refused(tmp_path: Path) -> None:
-    data = write_photos(tmp_path / "photos")
-    for split in ("train", "val"):
-        for name in ("red", "green"):
-            (data / split / name).rename(tmp_path / f"{split}{name}")
-    with pytest.raises(DataError, match="class"):
-        train_quietly(small_config(data), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
+BESIDE_BLUE = ("train/red", "train/green", "val/red", "val/green")
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "named"), [("val/red", "val/violet", "violet"), ("val", "elsewhere", "val")]
+    ("moves", "named"),
+    [
+        ({"val/red": "val/violet"}, "violet"),
+        ({"val": "../elsewhere"}, "val"),
+        ({each: f"../{each.replace('/', ' ')}" for each in BESIDE_BLUE}, "class"),
+    ],
 )
-def test_a_val_split_that_is_missing_or_has_other_classes_is_refused(
-    tmp_path: Path, old: str, new: str, named: str
+def test_data_of_one_class_or_with_another_val_or_none_are_refused(
+    tmp_path: Path, moves: dict[str, str], named: str
 ) -> None:
     data = write_photos(tmp_path / "photos")
-    (data / old).rename(data / new if "/" in new else tmp_path / new)
+    for old, new in moves.items():
+        (data / old).rename(data / new)
     with pytest.raises(DataError, match=named):
         train_quietly(small_config(data), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_reference_picture_that_is_missing_is_refused_before_anything_is_written(
@@ -478,14 +477,6 @@ def test_a_network_too_large_for_one_file_is_refused_before_it_is_trained(
     with pytest.raises(UsageError, match=r"tiny has 0\.0 GiB of weights.*choose a smaller back"):
         train_run(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def test_a_missing_gpu_is_refused(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(UsageError, match="sees no GPU"):
-        train_run(small_config(photos, device="cuda"), tmp_path / "run")
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def augment(
     if config.shift:
         steps = 2 * config.shift + 1  # all equally likely
         down, right = (int(draw * steps) - config.shift for draw in draws[6:8])
-        view = shifted(view, down, right, config.border)
+        view = _shifted(view, down, right, config.border)
     if config.rotate:
         view = _rotated(view, (2 * draws[8] - 1) * config.rotate, config.border)
     if config.colour:
@@ -79,7 +79,7 @@ def _size(picture: Picture | Image.Image) -> tuple[int, int]:
     return picture.shape[1], picture.shape[0]
 
 
-def shifted(picture: Picture, down: int, right: int, border: Border = "reflected") -> Picture:
+def _shifted(picture: Picture, down: int, right: int, border: Border = "reflected") -> Picture:
     """Move the picture by whole pixels."""
     height, width = picture.shape[:2]
     margin = min(max(abs(down), abs(right)), height - 1, width - 1)

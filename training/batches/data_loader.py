@@ -4,11 +4,11 @@ A batch depends on (seed, epoch, rows) alone, not on the number of workers or on
 run starts.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -22,7 +22,6 @@ from florilege.training.batches.augment import DRAWS, augment
 from florilege.training.batches.decoded_pictures import (
     Pictures,
     decode_for_training,
-    decode_to_keep,
     hash_photos,
     keep_all,
     loader_of,
@@ -31,10 +30,14 @@ from florilege.training.batches.decoded_pictures import (
     unreadable,
 )
 from florilege.training.batches.picture_cache import PictureCache
-from florilege.training.batches.rng import uniforms
 from florilege.training.config import TrainConfig
 from florilege.training.frozen.feature_store import Features
 from florilege.training.loop.distributed import ALONE, Ranks
+
+_GOLDEN: Final = 0x9E3779B97F4A7C15
+
+Rows = NDArray[np.int64]
+"""Rows of a split."""
 
 
 class Batch(NamedTuple):
@@ -47,79 +50,36 @@ class Batch(NamedTuple):
     problems: tuple[str, ...]  # errors of pictures that are left out
 
 
-class EvaluationBatches(TorchDataset[Batch]):
-    """Pictures of a split, all in order or only ``rows``, without augmentation, read on demand.
+class PictureBatches(TorchDataset[Batch]):
+    """Batches of a split by their rows, without augmentation, read on demand."""
 
-    Several processes take batches in turn.
-    """
-
-    def __init__(
-        self,
-        pictures: Pictures | Features,
-        batch_size: int,
-        rows: NDArray[np.int64] | None = None,
-        ranks: Ranks = ALONE,
-    ) -> None:
+    def __init__(self, pictures: Pictures | Features) -> None:
         self.pictures = pictures
-        rows = np.arange(len(pictures)) if rows is None else rows
-        batches = np.split(rows, range(batch_size, len(rows), batch_size))
-        self.rounds = -(-len(batches) // ranks.count)
-        self.batches = self.whole = batches[ranks.rank :: ranks.count]
 
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __getitem__(self, index: int) -> Batch:
-        rows = self.batches[index]
-        pictures: list[Any] = [self.pictures[row] for row in rows.tolist()]
-        problems = tuple(each for each in pictures if isinstance(each, str))
-        if problems:
-            rows = rows[[not isinstance(each, str) for each in pictures]]
-            pictures = [each for each in pictures if not isinstance(each, str)]
-        views = self.views(rows, pictures)
-        return Batch(
-            images=torch.from_numpy(np.stack(views)) if views else torch.empty(0),
-            labels=torch.from_numpy(self.pictures.split.labels[rows]),
-            rows=torch.from_numpy(rows),
-            whole=torch.from_numpy(self.pictures.split.labels[self.whole[index]]),
-            problems=problems,
-        )
-
-    def views(self, _rows: NDArray[np.int64], pictures: list[Any]) -> list[Any]:
-        """The network inputs made from these pictures."""
-        return pictures
+    def __getitem__(self, rows: Rows) -> Batch:
+        return _read_batch(self.pictures, rows, whole=rows)
 
 
-class TrainingBatches(EvaluationBatches):
-    """The augmented batches of one epoch, counted from 0, or this process's part of each.
-
-    Pictures are those of ``decode_for_training``; features stay as they are.
-    """
-
-    def __init__(
-        self, pictures: Pictures | Features, config: TrainConfig, ranks: Ranks = ALONE
-    ) -> None:
-        super().__init__(pictures, config.batch_size)
-        self.config, self.ranks = config, ranks
-        self.begin(0)
-
-    def begin(self, epoch: int) -> None:
-        """Switch to another epoch, which has the same number of batches."""
-        self.epoch = epoch
-        rows = np.random.default_rng((self.config.seed, epoch)).permutation(len(self.pictures))
-        self.whole = _split_batches(rows, self.config.batch_size, 2 * self.ranks.count)
-        self.batches = [self.ranks.part(batch) for batch in self.whole]
-
-    def views(self, rows: NDArray[np.int64], pictures: list[Any]) -> list[Any]:
-        """Each picture at the input size, augmented with the numbers drawn for its row."""
-        if isinstance(self.pictures, Features):
-            return pictures
-        size, config = self.config.preprocess.image_size, self.config.augment
-        draws = uniforms(self.config.seed, self.epoch, rows, DRAWS).tolist()
-        return [
-            augment(picture, size, config, numbers)
-            for picture, numbers in zip(pictures, draws, strict=True)
-        ]
+def _read_batch(
+    pictures: Pictures | Features,
+    rows: Rows,
+    whole: Rows,
+    views: Callable[[Rows, list[Any]], list[Any]] = lambda _rows, pictures: pictures,
+) -> Batch:
+    """The pictures of ``rows``, part of the batch ``whole``; ``views`` turns them into inputs."""
+    items: list[Any] = [pictures[row] for row in rows.tolist()]
+    problems = tuple(each for each in items if isinstance(each, str))
+    if problems:
+        rows = rows[[not isinstance(each, str) for each in items]]
+        items = [each for each in items if not isinstance(each, str)]
+    inputs, labels = views(rows, items), pictures.split.labels
+    return Batch(
+        images=torch.from_numpy(np.stack(inputs)) if inputs else torch.empty(0),
+        labels=torch.from_numpy(labels[rows]),
+        rows=torch.from_numpy(rows),
+        whole=torch.from_numpy(labels[whole]),
+        problems=problems,
+    )
 
 
 @dataclass(frozen=True)
@@ -161,8 +121,7 @@ def open_sources(
     median_side = short_side(train) or side
     shrunk_side = max(side, median_side // max(1, median_side // side))  # by a whole factor
     if free_bytes >= len(train) * 4 * shrunk_side**2:  # 3 bytes a pixel, 4 pixels wide for 3 high
-        decoded = replace(training, decoder=partial(decode_to_keep, side=side))
-        training = keep_all(decoded, workers=readers)
+        training = keep_all(training, workers=readers)
     elif config.picture_cache is not None:
         cache = PictureCache(Path(config.picture_cache), side)
         training = replace(training, hashes=hash_photos(train, workers=readers), cache=cache)
@@ -170,56 +129,82 @@ def open_sources(
     return Sources(training, validation, default if config.workers is None else config.workers)
 
 
-class _KeyedBatches(TorchDataset[Batch]):
-    """Every batch of a run by epoch, None for validation, and number within the epoch."""
+class _BatchKey(NamedTuple):
+    """A batch of a run."""
 
-    def __init__(self, training: TrainingBatches, validation: EvaluationBatches) -> None:
-        self.training, self.validation = training, validation
+    epoch: int | None  # None for validation
+    rows: Rows  # of this process
+    whole: Rows  # of all processes
 
-    def __getitem__(self, key: tuple[int | None, int]) -> Batch:
-        epoch, number = key
+
+class _RunBatches(TorchDataset[Batch]):
+    """The batches of a run; those of training, unless they hold features, are augmented."""
+
+    def __init__(self, sources: Sources, config: TrainConfig) -> None:
+        self.sources, self.config = sources, config
+
+    def __getitem__(self, key: _BatchKey) -> Batch:
+        epoch, rows, whole = key
         if epoch is None:
-            return self.validation[number]
-        if epoch != self.training.epoch:
-            self.training.begin(epoch)
-        return self.training[number]
+            return _read_batch(self.sources.validation, rows, whole)
+        if isinstance(self.sources.training, Features):
+            return _read_batch(self.sources.training, rows, whole)
+        return _read_batch(self.sources.training, rows, whole, partial(self._augmented, epoch))
+
+    def _augmented(self, epoch: int, rows: Rows, pictures: list[Any]) -> list[Any]:
+        """Each picture at the input size, augmented with the numbers drawn for its row."""
+        size, config = self.config.preprocess.image_size, self.config.augment
+        draws = _uniforms(self.config.seed, epoch, rows, DRAWS).tolist()
+        return [
+            augment(picture, size, config, numbers)
+            for picture, numbers in zip(pictures, draws, strict=True)
+        ]
 
 
 class BatchLoader:
     """The batches of a run, prepared ahead by workers that live as long as the loader.
 
-    ``pin`` puts them into page-locked memory, from which a GPU copies while it computes.
+    With several processes, each takes its part of every training batch, and validation batches in
+    turn, in ``validation_rounds``. ``pin`` puts batches into page-locked memory, from which a GPU
+    copies while it computes.
     """
 
     def __init__(
         self, sources: Sources, config: TrainConfig, ranks: Ranks = ALONE, *, pin: bool = False
     ) -> None:
-        self.sources = sources
+        self.sources, self.config, self.ranks = sources, config, ranks
         size = 2 * -(-config.batch_size // ranks.count)
-        training = TrainingBatches(sources.training, config, ranks)
-        validation = EvaluationBatches(sources.validation, size, ranks=ranks)
-        self.training_batches, self.validation_batches = len(training), len(validation)
-        self.validation_rounds = validation.rounds
-        self._keys: list[tuple[int | None, int]] = []  # of the batches requested next
+        validation = _split_batches(np.arange(len(sources.validation)), size)
+        self.training_batches = len(self._training_rows(0))
+        self.validation_rounds = -(-len(validation) // ranks.count)
+        self._validation = validation[ranks.rank :: ranks.count]
+        self._keys: list[_BatchKey] = []  # of the batches requested next
         self._loader = loader_of(
-            _KeyedBatches(training, validation),
+            _RunBatches(sources, config),
             sampler=self._keys,
-            workers=min(sources.workers, max(len(training), len(validation))),
+            workers=min(sources.workers, max(self.training_batches, len(self._validation))),
             pin=pin,
         )
 
+    def _training_rows(self, epoch: int) -> list[Rows]:
+        """The rows of each batch of an epoch, over all processes."""
+        rows = np.arange(len(self.sources.training))
+        rows = np.random.default_rng((self.config.seed, epoch)).permutation(rows)
+        return _split_batches(rows, self.config.batch_size, fewest=2 * self.ranks.count)
+
     def training(self, epoch: int, first: int = 0) -> Iterator[Batch]:
         """The batches of an epoch, from the ``first`` on; a ``DataError`` names a bad picture."""
-        keys = [(epoch, number) for number in range(first, self.training_batches)]
+        batches = self._training_rows(epoch)[first:]
+        keys = [_BatchKey(epoch, self.ranks.part(whole), whole) for whole in batches]
         return self._prepared(keys, self.sources.training)
 
     def validation(self) -> Iterator[Batch]:
         """The batches of `val` for this process; errors as in :meth:`training`."""
-        keys = [(None, number) for number in range(self.validation_batches)]
+        keys = [_BatchKey(None, rows, rows) for rows in self._validation]
         return self._prepared(keys, self.sources.validation)
 
     def _prepared(
-        self, keys: Sequence[tuple[int | None, int]], pictures: Pictures | Features
+        self, keys: Sequence[_BatchKey], pictures: Pictures | Features
     ) -> Iterator[Batch]:
         self._keys[:] = keys
         for batch in self._loader:
@@ -228,9 +213,7 @@ class BatchLoader:
             yield batch
 
 
-def _split_batches(
-    rows: NDArray[np.int64], batch_size: int, fewest: int
-) -> list[NDArray[np.int64]]:
+def _split_batches(rows: Rows, batch_size: int, fewest: int = 1) -> list[Rows]:
     """Split ``rows`` into batches; a rest of fewer than ``fewest`` rows joins the last batch.
 
     Batch normalisation cannot train on a single picture, in any of the processes.
@@ -239,3 +222,29 @@ def _split_batches(
     if cuts and len(rows) - cuts[-1] < fewest:
         cuts.pop()
     return np.split(rows, cuts)
+
+
+def _uniforms(seed: int, epoch: int, rows: Rows, count: int) -> NDArray[np.float64]:
+    """Uniform numbers in [0, 1), shape ``(len(rows), count)``, of seed, epoch and row alone.
+
+    So no state has to be saved. A counter-based generator: three rounds of SplitMix64 hash (seed,
+    epoch, row) to a stream, and a fourth hashes each count of that stream, all rows at once.
+
+    References:
+        Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
+    """
+    stream = _mix(np.array([seed], dtype=np.uint64))
+    stream = _mix(stream + np.uint64(epoch))
+    streams = _mix(stream + rows.astype(np.uint64))  # (rows,)
+    counters = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_GOLDEN)  # (count,)
+    bits = _mix(streams[:, None] + counters)  # (rows, count)
+    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def _mix(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """One step of SplitMix64, which relies on unsigned arrays wrapping around."""
+    state = state + np.uint64(_GOLDEN)
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: NDArray[np.uint64] = state ^ (state >> np.uint64(31))
+    return mixed

@@ -44,11 +44,6 @@ def decode_for_training(data: bytes, *, side: int) -> Image.Image:
     return image
 
 
-def decode_to_keep(data: bytes, *, side: int) -> Picture:
-    """The same as an array of three bytes per pixel; a Pillow image takes four."""
-    return np.array(decode_for_training(data, side=side))
-
-
 def training_side(image_size: int, min_area: float) -> int:
     """Short side below which training pictures are not shrunk, at most 1.5 times ``image_size``.
 
@@ -113,9 +108,12 @@ def unreadable(problems: Sequence[str], split: str) -> DataError:
 
 
 def keep_all(pictures: Pictures, *, workers: int) -> Pictures:
-    """Decode every picture once and keep it in memory; errors as in `read_all`."""
+    """Decode every picture once and keep it in memory; errors as in `read_all`.
+
+    An array takes three bytes per pixel, a Pillow image four.
+    """
     decode = pictures.decoder
-    reader = replace(pictures, decoder=lambda data: (photo_hash(data), decode(data)))
+    reader = replace(pictures, decoder=lambda data: (photo_hash(data), np.asarray(decode(data))))
     items = read_all(reader, "reading", workers)
     hashes, in_memory = ([item[part] for item in items] for part in (0, 1))
     return replace(pictures, in_memory=in_memory, hashes=hashes)

@@ -1,16 +1,19 @@
 """Blend two linear heads with the discriminant of the features they were trained on.
 
-Heads trained with different losses err on different photos, and wrong labels affect the
-discriminant least, so their average is right more often. The blend is one linear layer.
+Heads trained with different losses err on different photos, so their average is right more often.
+Wrong labels, which a trained head fits too, hardly change class means and one covariance, all that
+the discriminant depends on. The blend is one linear layer.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import safe_open
 from torch import Tensor, nn
 
@@ -20,12 +23,11 @@ from florilege.models.heads import build_head
 from florilege.training.batches.data_loader import Sources
 from florilege.training.config import TrainConfig
 from florilege.training.device import choose
-from florilege.training.frozen.discriminant import Linear, discriminant
 from florilege.training.frozen.feature_store import Features
 from florilege.training.frozen.features import HeadOnFeatures, threads_for
 from florilege.training.loop.checkpoint import Position, TrainingState, save_weights
 from florilege.training.loop.evaluation import REPORTED_K, ScoreChoice, ValidationMeter
-from florilege.training.loop.training_loop import Run, mute
+from florilege.training.loop.training_loop import Run
 from florilege.training.objective import Objective, make_objective
 from florilege.training.run_folder import RunFolder
 from florilege.training.validation_metric import Metric
@@ -38,6 +40,60 @@ SHRINKAGE: Final = 0.4
 SHARE: Final = 0.25
 """Share of the discriminant in the blend."""
 SHARPNESS: Final = (1.0, 1.5, 2.0, 3.0)
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A linear layer: logits are ``features @ weight.T + bias``."""
+
+    weight: Tensor  # (classes, dimensions)
+    bias: Tensor  # (classes,)
+
+    def logits(self, features: Tensor) -> NDArray[np.float32]:
+        """Logits of ``features``, ``(batch, dimensions)``."""
+        logits: NDArray[np.float32] = (features @ self.weight.T + self.bias).numpy()
+        return logits
+
+    def plus(self, other: "Linear", share: float) -> "Linear":
+        """The sum of this layer and a share of another."""
+        return Linear(self.weight + share * other.weight, self.bias + share * other.bias)
+
+    def times(self, factor: float) -> "Linear":
+        """This layer with its logits multiplied."""
+        return Linear(factor * self.weight, factor * self.bias)
+
+
+def discriminant(features: Features, classes: int, shrinkage: float) -> Linear:
+    r"""The Gaussian classifier with a mean for each class and one covariance for all, float32.
+
+    .. math:: \log p(c \mid x) = \mu_c^T \Sigma^{-1} x - \mu_c^T \Sigma^{-1} \mu_c / 2
+              + \log \pi_c + \text{const}
+
+    Args:
+        features: Features of the training pictures.
+        classes: Number of classes. A class without pictures gets the mean of all and counts as half
+            a picture.
+        shrinkage: Share of the covariance replaced by that of independent features, in (0, 1].
+
+    References:
+        Hastie, Tibshirani and Friedman, "The elements of statistical learning", 4.3.
+    """
+    labels, dimensions = features.split.labels, features.values.shape[1]
+    counts = np.bincount(labels, minlength=classes).astype(np.float64)
+    sums, squares = np.zeros((classes, dimensions)), np.zeros((dimensions, dimensions))
+    for block, block_labels in features.blocks():
+        values = block.astype(np.float64)
+        np.add.at(sums, block_labels, values)
+        squares += values.T @ values
+    overall = sums.sum(0) / len(features)
+    means = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], overall)
+    covariance = (squares - (means * counts[:, None]).T @ means) / len(features)
+    variances = np.maximum(np.diag(covariance), 1e-12)
+    shrunk = (1 - shrinkage) * covariance + shrinkage * np.diag(variances)
+    weight = np.linalg.solve(shrunk, means.T).T  # (classes, dimensions)
+    log_prior = np.log(np.maximum(counts, 0.5) / len(features))
+    bias = log_prior - (weight * means).sum(1) / 2
+    return Linear(torch.from_numpy(weight).float(), torch.from_numpy(bias).float())
 
 
 def candidates(own: Linear, other: Linear, train: Features) -> Iterator[tuple[Linear, float]]:
@@ -110,7 +166,8 @@ def train_head(
     trained = TrainingState.before_training(trainable, objective.loss_fn, config, compute)
     with TemporaryDirectory() as scratch, threads_for(trainable, config.batch_size):
         folder = RunFolder(Path(scratch))
-        run = Run(config, folder, network, compute, objective, trained, Position(), mute)
+        parts = (config, folder, network, compute, objective, trained)
+        run = Run(*parts, Position(), say=lambda _line: None)
         run.fit(Sources(train, val, workers=0))
         return read_weights(folder.best)
 

@@ -27,7 +27,7 @@ from florilege.models.photo_hashes import photo_hash
 from florilege.models.runtime import OPENVINO, Runtime
 from florilege.models.session import FEATURES, INPUT, open_graph
 from florilege.progress import progress
-from florilege.training.batches.data_loader import EvaluationBatches
+from florilege.training.batches.data_loader import PictureBatches
 from florilege.training.batches.decoded_pictures import Pictures, loader_of, read_all, unreadable
 from florilege.training.device import Compute
 from florilege.training.frozen.feature_store import Features, FeatureStore, photo_id
@@ -128,8 +128,9 @@ class FrozenBackbone:
         backbone, device = self.network.backbone, self.compute.device
         network = PictureNetwork(backbone, self.preprocess.mean, self.preprocess.std)
         network.to(device).eval()
-        batches = EvaluationBatches(pictures, PHOTOS_AT_ONCE, np.array(rows))
-        for batch in loader_of(batches, workers=self.workers, pin=self.compute.on_gpu):
+        batches = np.split(np.array(rows), range(PHOTOS_AT_ONCE, len(rows), PHOTOS_AT_ONCE))
+        workers, pin = self.workers, self.compute.on_gpu
+        for batch in loader_of(PictureBatches(pictures), sampler=batches, workers=workers, pin=pin):
             yield from enumerate(batch.problems)  # they name their pictures
             if len(batch.rows):
                 with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):

@@ -63,11 +63,6 @@ class Ranks:
         """The values of all processes, by rank; ``typer.Exit`` if another failed and says why."""
         return self._exchange(value, None)
 
-    def of_first(self, make: Callable[[], Value]) -> Value:
-        """The result of ``make``, which only the first process calls."""
-        value = make() if self.first else None
-        return cast(Value, self.all(value)[0])
-
     def gather(self, value: Value) -> list[Value]:
         """The values of all processes in the first process; an empty list in the others."""
         if self.alone:

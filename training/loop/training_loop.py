@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
+from typing import cast
 
 import numpy as np
 import torch
@@ -32,10 +33,6 @@ from florilege.training.optimisation.optimizer import rate_share, set_rate
 from florilege.training.run_folder import RunFolder
 
 Say = Callable[[str], None]
-
-
-def mute(_line: str) -> None:
-    """Discard a line."""
 
 
 @dataclass
@@ -214,7 +211,8 @@ class Run:
                 raise self.diverged(
                     f"logits on val are no longer finite after step {self.position.step}"
                 )
-        return self.ranks.of_first(figures.result)
+        result = figures.result() if self.ranks.first else None
+        return cast(Validation, self.ranks.all(result)[0])
 
     @torch.no_grad()
     def predict(self, images: Tensor) -> dict[str, NDArray[np.float32]]:

@@ -16,7 +16,10 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from florilege.models.extensions import is_extension
+from torch import nn
+
+from florilege.errors import UsageError
+from florilege.models.extensions import is_extension, load_extension
 from florilege.suggestions import suggestion
 from florilege.training.losses.base import Head, Loss
 from florilege.training.losses.entropy import (
@@ -27,7 +30,7 @@ from florilege.training.losses.entropy import (
     focal,
     generalised_cross_entropy,
 )
-from florilege.training.losses.extension import extension_loss
+from florilege.training.losses.extension import adapted
 from florilege.training.losses.hinges import (
     CalibratedTopKHinge,
     ConvexTopKHinge,
@@ -74,7 +77,10 @@ def loss_class(name: str) -> type[Loss]:
         UsageError: Somebody's loss cannot be imported, or is no torch module.
     """
     if is_extension(name):
-        return extension_loss(name)
+        kind = load_extension(name)
+        if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
+            raise UsageError(f"{name} is no class of torch.nn.Module: make the loss one")
+        return kind if issubclass(kind, Loss) else adapted(kind)
     if name not in LOSSES:
         listed = ", ".join(LOSSES)
         raise ValueError(f"loss must be one of {listed}, got {name!r}{suggestion(name, LOSSES)}")

@@ -1,15 +1,15 @@
-"""What every loss module shares: its parameters, reduction, class weights, ignored labels."""
+"""What losses share: parameters, reduction, class weights, ignored labels, sums over processes."""
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch import distributed as dist
 from torch.nn import functional as F
 
-from florilege.training.losses.all_reduce import over_ranks
 from florilege.training.losses.arguments import (
     check_parameters,
     class_weights,
@@ -22,6 +22,7 @@ from florilege.training.losses.arguments import (
 Head: TypeAlias = Literal["linear", "cosine", "two_head"]
 SOFTPLUS_LIMIT = 40.0  # beyond it softplus(x) is x to the last bit of a float64
 Reduction: TypeAlias = Literal["mean", "sum", "none"]
+Value = TypeVar("Value")
 Weight: TypeAlias = Tensor | Sequence[float] | np.ndarray | None
 
 _CALL_KEYWORDS = ("noise", "estimates", "weight", "ignore_index")
@@ -170,6 +171,41 @@ def module_of(function: Callable[..., Tensor], *, head: Head = "linear") -> type
 def _divide(total: Tensor, count: Tensor) -> Tensor:
     """``total / count``; 0, with a gradient, if nothing was counted."""
     return total / count.where(count > 0, 1.0)
+
+
+def ranks() -> int:
+    """How many processes train together."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def over_ranks(value: Tensor) -> Tensor:
+    """The sum of ``value`` over all processes; ``value`` itself in a single one.
+
+    Its gradient with respect to ``value`` is the number of processes instead of 1: averaged over
+    the processes afterwards, gradients become those of the sum.
+    """
+    total: Tensor = value if ranks() == 1 else _OverRanks.apply(value)
+    return total
+
+
+def from_ranks(value: Value) -> list[Value]:
+    """The values of all processes, in the order of the ranks."""
+    received: list[Any] = [value] * ranks()
+    if ranks() > 1:
+        dist.all_gather_object(received, value)
+    return received
+
+
+class _OverRanks(torch.autograd.Function):
+    @staticmethod
+    def forward(_ctx: Any, value: Tensor) -> Tensor:
+        total = value.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(_ctx: Any, grad: Tensor) -> Tensor:
+        return grad * ranks()
 
 
 def mean_over_ranks(values: Tensor, counts: Tensor) -> Tensor:

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from florilege.errors import UsageError
-from florilege.models.extensions import load_extension
 from florilege.training.losses.base import Loss
 
 _STARRED: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -15,23 +14,12 @@ _FACTS: Final = ("head", "coupled", "takes_rows")
 _ATTRIBUTES: Final = ("reduction", "ignore_index", "weight", "k", "average_k", "scale")
 
 
-def extension_loss(name: str) -> type[Loss]:
-    """The loss with the name ``package.module:Class``: a :class:`Loss`, or any torch module.
+def adapted(kind: type[nn.Module]) -> type[Loss]:
+    """A loss whose parameters are those of a torch module, and whose value is the module's.
 
     A module is called as ``module(logits, labels)`` and returns the mean loss of the batch. It may
     have the attributes of :class:`Loss` that a run reads, such as ``head = "two_head"``.
-
-    Raises:
-        UsageError: There is no such class, or it is no torch module.
     """
-    kind = load_extension(name)
-    if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
-        raise UsageError(f"{name} is no class of torch.nn.Module: make the loss one")
-    return kind if issubclass(kind, Loss) else _adapted(kind)
-
-
-def _adapted(kind: type[nn.Module]) -> type[Loss]:
-    """A loss whose parameters are those of a module, and whose value is the module's."""
 
     def initialise(self: Any, **parameters: Any) -> None:
         Loss.__init__(self)
@@ -51,7 +39,7 @@ def _adapted(kind: type[nn.Module]) -> type[Loss]:
 
     facts = {name: getattr(kind, name) for name in _FACTS if hasattr(kind, name)}
     members = {"__init__": initialise, "forward": forward, "__doc__": kind.__doc__, **facts}
-    adapted: Any = type(kind.__name__, (Loss,), members)
+    result: Any = type(kind.__name__, (Loss,), members)
     named = [p for p in inspect.signature(kind).parameters.values() if p.kind not in _STARRED]
-    adapted.__signature__ = inspect.Signature(named)
-    return cast(type[Loss], adapted)
+    result.__signature__ = inspect.Signature(named)
+    return cast(type[Loss], result)

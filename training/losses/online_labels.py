@@ -7,9 +7,16 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from florilege.training.losses.all_reduce import from_ranks, over_ranks, ranks
 from florilege.training.losses.arguments import check_parameters, read_labels, whole, working
-from florilege.training.losses.base import Loss, mean_over_ranks, refuse_second_derivative, softplus
+from florilege.training.losses.base import (
+    Loss,
+    from_ranks,
+    mean_over_ranks,
+    over_ranks,
+    ranks,
+    refuse_second_derivative,
+    softplus,
+)
 from florilege.training.losses.single_positive import expected_positive, label_term, surplus
 
 OBSERVED = math.log(0.995 / 0.005)  # an observed label starts as almost certain

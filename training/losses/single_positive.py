@@ -5,7 +5,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from florilege.training.losses.all_reduce import over_ranks
 from florilege.training.losses.arguments import (
     check_average_k,
     check_parameters,
@@ -13,7 +12,14 @@ from florilege.training.losses.arguments import (
     read_labels,
     working,
 )
-from florilege.training.losses.base import Loss, mean_over_ranks, mix, module_of, softplus
+from florilege.training.losses.base import (
+    Loss,
+    mean_over_ranks,
+    mix,
+    module_of,
+    over_ranks,
+    softplus,
+)
 
 
 def assume_negative(logits: Tensor, labels: Tensor) -> Tensor:

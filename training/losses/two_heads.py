@@ -9,14 +9,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from florilege.training.losses.all_reduce import over_ranks, ranks
 from florilege.training.losses.arguments import (
     check_average_k,
     check_parameters,
     read_labels,
     working,
 )
-from florilege.training.losses.base import Head, Loss, softplus, with_gradient
+from florilege.training.losses.base import Head, Loss, over_ranks, ranks, softplus, with_gradient
 from florilege.training.losses.pseudo_labels import Candidates, candidate_count, select
 
 TINY = 1e-30  # in place of a divisor of 0

@@ -4,15 +4,14 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from pydantic import create_model
 
 from florilege.errors import UsageError
 from florilege.settings import FlagSettings, flags_of
 from florilege.terminal import conclude, new_table, print_table, warn
-from florilege.training.cli import FLAGS, flag_of
+from florilege.training.cli import FLAGS, flags_for
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve
 from florilege.training.sweep.grid import Changes, overrides_of, points_of, words_of
@@ -20,16 +19,11 @@ from florilege.training.sweep.sweep import PICTURE, sweep
 from florilege.training.sweep.sweep_record import FILE, Mean, Record
 
 app = typer.Typer(add_completion=False, help="Train a recipe over a grid of settings and seeds.")
-
-SweepFlags: Any = create_model(
-    "SweepFlags",
-    __base__=FlagSettings,
-    **{name: flag_of(name) for name in FLAGS if name != "recipe"},
-)
+_SweepFlags = flags_for(*(name for name in FLAGS if name != "recipe"))
 
 
 @app.command("sweep")
-@flags_of(SweepFlags)
+@flags_of(_SweepFlags)
 def _sweep_command(
     recipe: Annotated[
         str, typer.Argument(metavar="RECIPE", help="Name of a recipe; `florilege recipes` lists.")
@@ -93,8 +87,7 @@ def _print(record: Record) -> None:
     over = f"means of {count} seeds with 95 % intervals" if count > 1 else "1 seed"
     best_runs = record.chosen()
     table = new_table(("setting", "val", ""), words=("setting", ""))
-    for runs in record.of_points():
-        mean = record.validated(runs)
+    for runs, mean in record.points():
         mark = "chosen" if runs == best_runs else "" if mean else "failed"
         table.add_row(words_of(runs[0].changes), str(mean or "-"), mark)
     print_table(table, f"{record.metric} on val, %, {over}")
@@ -106,8 +99,7 @@ def _print(record: Record) -> None:
 def _print_test(tested: Mapping[str, Mapping[float, Mapping[str, Mean]]], over: str) -> None:
     table = new_table(("K", "average-K", "macro", "set size", "top-K", "macro"))
     for k, average in tested["average_k"].items():
-        top = tested["top_k"].get(k)
-        size = average["mean_set_size"]
+        size, top = average["mean_set_size"], tested["top_k"].get(k)
         spread = "" if size.half is None else f" ± {size.half:.2f}"
         table.add_row(
             f"{k:g}",

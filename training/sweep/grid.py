@@ -5,10 +5,8 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any, Final
 
-import yaml
-
 from florilege.errors import UsageError, repeated
-from florilege.training.configuration import parse_values
+from florilege.training.configuration import parse_yaml
 
 _NOT_SWEPT: Final = {
     "seed": "use --seeds N, the number of seeds of each setting",
@@ -56,10 +54,7 @@ def _axis(text: str) -> tuple[str, list[Any]]:
         raise UsageError(f"--over takes NAME=V1,V2 such as loss.epsilon=0.1,0.2, got {text!r}")
     if name in _NOT_SWEPT:
         raise UsageError(f"--over {name} cannot be swept: {_NOT_SWEPT[name]}")
-    try:
-        values = parse_values(listed)
-    except yaml.YAMLError as error:
-        raise UsageError(f"--over {text!r}: the values are not YAML: {error}") from error
+    values = parse_yaml(f"[{listed}]", f"--over {text!r}: the list of values")
     twice = [value for index, value in enumerate(values) if value in values[:index]]
     if twice:
         raise UsageError(f"--over {text!r}: {_plain(twice[0])} is given twice")

@@ -1,4 +1,4 @@
-"""The runs of a sweep, one at a time on each device."""
+"""The runs of a sweep, trained one at a time on each device."""
 
 import multiprocessing
 import os
@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
 from multiprocessing.queues import Queue
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -16,12 +16,11 @@ from florilege.errors import FlorilegeError
 from florilege.terminal import say
 from florilege.training.config import TrainConfig
 from florilege.training.device import choose
-from florilege.training.sweep.sweep_record import RunRecord
+from florilege.training.sweep.sweep_record import Record, RunRecord
 from florilege.training.train import TrainResult, train_run
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainingJob:
+class _Job(NamedTuple):
     """A run to train or to continue."""
 
     run: RunRecord
@@ -29,51 +28,71 @@ class TrainingJob:
     config: TrainConfig
     folder: Path
 
-    def __call__(self) -> TrainResult | str:
-        """Train; returns the result, or why the run failed."""
-        try:
-            return train_run(
-                self.config, self.folder, resume=True, say=lambda line: say(f"[{self.name}] {line}")
-            )
-        except Exception as error:  # such as a plain RuntimeError for lack of memory
-            expected = isinstance(error, FlorilegeError)
-            return str(error) if expected else f"{type(error).__name__}: {error}"
+
+def train_runs(record: Record, configs: Sequence[TrainConfig], folder: Path) -> None:
+    """Train the runs of a sweep that are not finished, failed ones again, and record each.
+
+    ``configs`` are the settings of each run. On a single device runs are trained in this process;
+    of several GPUs each has a process.
+
+    Raises:
+        UsageError: As in `choose`.
+        FlorilegeError: A process died.
+        KeyboardInterrupt: The user stopped it; running jobs have been saved.
+    """
+    count = len(record.runs)
+    jobs = [
+        _Job(run, f"{number}/{count} {run}", config, folder / run.run)
+        for number, (run, config) in enumerate(zip(record.runs, configs, strict=True), start=1)
+        if run.status != "finished"
+    ]
+    if len(jobs) < count:
+        say(f"{count - len(jobs)} of {count} runs are finished already")
+    on = _devices(configs[0].device)
+    alone = 1 if configs[0].freeze and len(on) > 1 else 0  # the first computes features for all
+    for part, devices in ((jobs[:alone], on[:1]), (jobs[alone:], on)):
+        for run, outcome in _outcomes(part, devices):
+            _note(run, outcome)
+            record.write(folder)
 
 
-def devices(device: str) -> list[str]:
-    """The numbers of several GPUs; else, or for ``cpu``, one empty name. Errors as in `choose`."""
+def _note(run: RunRecord, outcome: TrainResult | str) -> None:
+    """Enter the result of a run into its record, or why it failed."""
+    if isinstance(outcome, str):
+        run.status, run.error = "failed", outcome
+        say(f"failed: {run}: {outcome}")
+        return
+    run.status, run.error, run.seconds = "finished", None, outcome.seconds
+    run.accuracy, run.best_epoch = outcome.accuracy, outcome.best_epoch
+    run.head, run.score_kind = outcome.head, outcome.score_kind
+
+
+def _devices(device: str) -> list[str]:
+    """The numbers of several GPUs; else, or for ``cpu``, one empty name."""
     if not choose(device, "fp32").on_gpu or torch.cuda.device_count() == 1:
         return [""]
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return visible.split(",") if visible else [str(i) for i in range(torch.cuda.device_count())]
 
 
-def outcomes(
-    jobs: Sequence[TrainingJob], on: Sequence[str]
-) -> Iterator[tuple[TrainingJob, TrainResult | str]]:
-    """Each job with its result, or why it failed, in the order in which they end.
-
-    On a single device jobs run in this process; of several devices each has a process.
-
-    Raises:
-        FlorilegeError: A process died.
-        KeyboardInterrupt: The user stopped it; running jobs have been saved.
-    """
-    if len(on) == 1:
-        yield from ((job, job()) for job in jobs)
+def _outcomes(
+    jobs: Sequence[_Job], devices: Sequence[str]
+) -> Iterator[tuple[RunRecord, TrainResult | str]]:
+    """Each run with its result, or why it failed, in the order in which they end."""
+    if len(devices) == 1:
+        yield from ((job.run, _outcome(job)) for job in jobs)
         return
     context = multiprocessing.get_context("spawn")
     free: Queue[str] = context.Queue()
-    for device in on:
+    for device in devices:
         free.put(device)
-    waiting, running = deque(jobs), dict[Future[TrainResult | str], TrainingJob]()
-    with ProcessPoolExecutor(len(on), context, _take_device, (free,)) as pool:
+    waiting, running = deque(jobs), dict[Future[TrainResult | str], RunRecord]()
+    with ProcessPoolExecutor(len(devices), context, _take_device, (free,)) as pool:
         while waiting or running:
-            while waiting and len(running) < len(on):  # queued jobs would outlive a Ctrl-C
+            while waiting and len(running) < len(devices):  # queued jobs would outlive a Ctrl-C
                 job = waiting.popleft()
-                running[pool.submit(job)] = job
-            ended, _ = wait(running, return_when=FIRST_COMPLETED)
-            for future in ended:
+                running[pool.submit(_outcome, job)] = job.run
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
                 try:
                     yield running.pop(future), future.result()
                 except BrokenProcessPool as error:
@@ -86,3 +105,13 @@ def outcomes(
 def _take_device(free: "Queue[str]") -> None:
     """Make only one GPU visible to this process."""
     os.environ["CUDA_VISIBLE_DEVICES"] = free.get()
+
+
+def _outcome(job: _Job) -> TrainResult | str:
+    """The result of a run, or why it failed."""
+    _, name, config, folder = job
+    try:
+        return train_run(config, folder, resume=True, say=lambda line: say(f"[{name}] {line}"))
+    except Exception as error:  # such as a plain RuntimeError for lack of memory
+        expected = isinstance(error, FlorilegeError)
+        return str(error) if expected else f"{type(error).__name__}: {error}"

@@ -17,8 +17,8 @@ from florilege.training.preparation import open_data
 from florilege.training.run_export import export_run
 from florilege.training.run_folder import RunFolder
 from florilege.training.sweep.grid import Changes, words_of
-from florilege.training.sweep.job_pool import TrainingJob, devices, outcomes
-from florilege.training.sweep.sweep_record import FIGURES, Record, RunRecord, request_of
+from florilege.training.sweep.job_pool import train_runs
+from florilege.training.sweep.sweep_record import FIGURES, Record, RunRecord
 
 PICTURE: Final = "curves.png"
 
@@ -47,26 +47,14 @@ def sweep(
         DataError: Data that cannot be read or that lack train, val or test.
         KeyboardInterrupt: The user stopped it; with ``resume`` it continues.
     """
-    runs = [
-        RunRecord(changes=changes, seed=seed, run=f"runs/{number}/seed-{seed}")
-        for number, changes in enumerate(points, start=1)
-        for seed in seeds
-    ]
-    configs = [config_of(run.changes, run.seed) for run in runs]
+    configs = [config_of(changes, seed) for changes in points for seed in seeds]
     first = configs[0]
     _check_comparable(configs)
     dataset = open_data(first, ["train", "val", "test"])  # before hours of training
     for config in configs[:: len(seeds)]:
         objective_of(config, dataset)  # refuses wrong parameters of a loss now
     import_runtime()  # which measures the runs in the end
-    request = request_of(first, points, seeds)
-    fresh = Record(
-        recipe=first.recipe,
-        request=request,
-        metric=str(first.validation.chosen_by),
-        learned_from=len(dataset.split("train")),
-        runs=runs,
-    )
+    fresh = Record.of(first, points, seeds, len(dataset.split("train")))
     with new_folder_lock(folder, f"cannot use {folder} for a sweep"):
         if not (resume or all(entry.name.startswith(".") for entry in folder.iterdir())):
             raise UsageError(
@@ -74,9 +62,9 @@ def sweep(
                 "another --out"
             )
         record = Record.read(folder) or fresh
-        record.check_same(request)
+        record.check_same(fresh.request)
         record.write(folder)
-        _train(record, configs, folder)
+        train_runs(record, configs, folder)
         _test(record, folder)
     return record
 
@@ -93,41 +81,15 @@ def _check_comparable(configs: Sequence[TrainConfig]) -> None:
         raise UsageError("epochs must be at least 1 in a sweep, which compares accuracy on val")
 
 
-def _train(record: Record, configs: Sequence[TrainConfig], folder: Path) -> None:
-    """Train the runs that are not finished, failed ones again."""
-    count = len(record.runs)
-    jobs = [
-        TrainingJob(run=run, name=f"{number}/{count} {run}", config=config, folder=folder / run.run)
-        for number, (run, config) in enumerate(zip(record.runs, configs, strict=True), start=1)
-        if run.status != "finished"
-    ]
-    if len(jobs) < count:
-        say(f"{count - len(jobs)} of {count} runs are finished already")
-    on = devices(configs[0].device)
-    alone = 1 if configs[0].freeze and len(on) > 1 else 0  # the first computes features for all
-    for part, where in ((jobs[:alone], on[:1]), (jobs[alone:], on)):
-        for job, outcome in outcomes(part, where):
-            run = job.run
-            if isinstance(outcome, str):
-                run.status, run.error = "failed", outcome
-                say(f"failed: {run}: {outcome}")
-            else:
-                run.status, run.error, run.seconds = "finished", None, outcome.seconds
-                run.accuracy, run.best_epoch = outcome.accuracy, outcome.best_epoch
-                run.head, run.score_kind = outcome.head, outcome.score_kind
-            record.write(folder)
-
-
 def _test(record: Record, folder: Path) -> None:
     """Measure the seeds of the chosen setting on test, and draw the curves."""
-    runs, picture_is_current = record.chosen(), (folder / PICTURE).exists()
-    for run in runs:
-        if run.test is None:
-            picture_is_current = False
-            say(f"on test: {run}")
-            run.test = tested(run, folder)
-            record.write(folder)
-    if runs and not picture_is_current:
+    runs = record.chosen()
+    unmeasured = [run for run in runs if run.test is None]
+    for run in unmeasured:
+        say(f"on test: {run}")
+        run.test = tested(run, folder)
+        record.write(folder)
+    if unmeasured or (runs and not (folder / PICTURE).exists()):
         seeds = f"{len(runs)} seeds" if len(runs) > 1 else "1 seed"
         title = f"{record.recipe}: {words_of(runs[0].changes)}, {seeds}"
         from florilege.training.sweep.sweep_plot import accuracy_over_k  # matplotlib takes a second

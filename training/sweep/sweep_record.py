@@ -76,6 +76,25 @@ class Record(BaseModel):
     learned_from: int  # number of training photos
     runs: list[RunRecord]
 
+    @classmethod
+    def of(
+        cls, config: TrainConfig, points: Sequence[Changes], seeds: Sequence[int], pictures: int
+    ) -> Self:
+        """A new record, for the settings of the first run and the number of training pictures."""
+        settings = {key: value for key, value in config.to_plain().items() if key not in _PER_RUN}
+        request = {"over": list(map(words_of, points)), "seeds": list(seeds), **settings}
+        return cls(
+            recipe=config.recipe,
+            request=json.loads(json.dumps(request)),  # as read back from the file
+            metric=str(config.validation.chosen_by),
+            learned_from=pictures,
+            runs=[
+                RunRecord(changes=changes, seed=seed, run=f"runs/{number}/seed-{seed}")
+                for number, changes in enumerate(points, start=1)
+                for seed in seeds
+            ],
+        )
+
     def check_complete(self) -> None:
         """Raise a ``SomeInputsFailed`` that names the failed runs, if there are any."""
         if failed := [run for run in self.runs if run.status == "failed"]:
@@ -85,23 +104,25 @@ class Record(BaseModel):
                 f"chosen; --resume repeats them:\n{listed}"
             )
 
-    def of_points(self) -> list[list[RunRecord]]:
-        """The runs of each setting, in the order of the grid."""
-        return [list(runs) for _, runs in groupby(self.runs, key=lambda run: run.changes)]
+    def points(self) -> list[tuple[list[RunRecord], Mean | None]]:
+        """The runs of each setting, in the order of the grid, and their mean accuracy on val.
 
-    def validated(self, runs: Sequence[RunRecord]) -> Mean | None:
-        """The mean accuracy of a setting on val; None if one of its seeds has no result."""
-        values = [run.accuracy for run in runs if run.accuracy is not None]
-        return Mean.of(values) if len(values) == len(runs) else None
+        The mean is None if one of its seeds has no result.
+        """
+        points = list[tuple[list[RunRecord], Mean | None]]()
+        for _, group in groupby(self.runs, key=lambda run: run.changes):
+            runs = list(group)
+            values = [run.accuracy for run in runs if run.accuracy is not None]
+            points.append((runs, Mean.of(values) if len(values) == len(runs) else None))
+        return points
 
     def chosen(self) -> list[RunRecord]:
         """The runs of the setting with the best mean on val; in a tie the first.
 
         A setting with a failed run is not chosen; empty if every setting has one.
         """
-        means = [(self.validated(runs), runs) for runs in self.of_points()]
-        complete = [(mean.mean, runs) for mean, runs in means if mean is not None]
-        return max(complete, key=lambda item: item[0])[1] if complete else []
+        means = [(mean.mean, runs) for runs, mean in self.points() if mean is not None]
+        return max(means, key=lambda item: item[0])[1] if means else []
 
     def tested(self) -> dict[str, dict[float, dict[str, Mean]]]:
         """Means of the chosen setting on test, by rule, K and figure; empty until measured."""
@@ -120,10 +141,10 @@ class Record(BaseModel):
         settings = [
             {
                 "changes": runs[0].changes,
-                "val": None if (val := self.validated(runs)) is None else asdict(val),
+                "val": None if mean is None else asdict(mean),
                 "chosen": runs == best_runs,
             }
-            for runs in self.of_points()
+            for runs, mean in self.points()
         ]
         test = [
             {"rule": rule, "k": k, **{name: asdict(mean) for name, mean in figures.items()}}
@@ -164,13 +185,3 @@ class Record(BaseModel):
                 f"a resumed sweep keeps its settings, but {'; '.join(differences)}. Leave that "
                 "out, or sweep into another --out"
             )
-
-
-def request_of(
-    config: TrainConfig, points: Sequence[Changes], seeds: Sequence[int]
-) -> dict[str, Any]:
-    """The request of a sweep, for JSON: the grid, the seeds and the settings of all runs."""
-    settings = {key: value for key, value in config.to_plain().items() if key not in _PER_RUN}
-    facts = {"over": list(map(words_of, points)), "seeds": list(seeds), **settings}
-    plain: dict[str, Any] = json.loads(json.dumps(facts))  # as read back from the file
-    return plain

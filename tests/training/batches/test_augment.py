@@ -11,9 +11,9 @@ from florilege.training.batches.augment import (
     _crop_box,
     _recoloured,
     _rotated,
+    _shifted,
     augment,
     resized,
-    shifted,
 )
 from florilege.training.config import AugmentConfig, Border
 
@@ -101,11 +101,11 @@ def test_a_resized_part_is_that_part() -> None:
 
 def test_a_shift_moves_down_and_right_and_reflects_the_border() -> None:
     picture = _picture(6, 6)
-    moved = shifted(picture, 2, 1)
+    moved = _shifted(picture, 2, 1)
     np.testing.assert_array_equal(moved[2:, 1:], picture[:-2, :-1])
     np.testing.assert_array_equal(moved[2:, 0], picture[:-2, 1])
-    np.testing.assert_array_equal(shifted(picture, 0, 0), picture)
-    np.testing.assert_array_equal(shifted(picture, -1, 0)[:-1], picture[1:])
+    np.testing.assert_array_equal(_shifted(picture, 0, 0), picture)
+    np.testing.assert_array_equal(_shifted(picture, -1, 0)[:-1], picture[1:])
 
 
 @pytest.mark.parametrize("border", ["reflected", "black"])
@@ -115,7 +115,7 @@ def test_each_shift_between_its_limits_is_as_likely(border: Border) -> None:
     for step, draw in enumerate([0.0, 0.19, 0.2, 0.39, 0.4, 0.59, 0.6, 0.79, 0.8, 0.999]):
         down, right = step // 2 - 2, 2 - step // 2
         moved = augment(picture, 9, config, [*HALVES[:6], draw, 0.999 - draw, *HALVES[8:]])
-        np.testing.assert_array_equal(moved, shifted(picture, down, right, border))
+        np.testing.assert_array_equal(moved, _shifted(picture, down, right, border))
 
 
 @pytest.mark.parametrize(("down", "right"), [(2, 1), (-2, 0), (0, -1), (1, -2)])
@@ -126,7 +126,7 @@ def test_a_black_shift_is_the_random_crop_of_a_picture_padded_with_zeros(
     padded = np.zeros((10, 10, 3), dtype=np.uint8)
     padded[2:8, 2:8] = picture
     cropped = padded[2 - down : 8 - down, 2 - right : 8 - right]
-    np.testing.assert_array_equal(shifted(picture, down, right, "black"), cropped)
+    np.testing.assert_array_equal(_shifted(picture, down, right, "black"), cropped)
 
 
 def test_a_rotation_leaves_black_corners_only_if_the_border_is_black() -> None:

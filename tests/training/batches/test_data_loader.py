@@ -7,18 +7,16 @@ import pytest
 import torch
 
 from florilege.cores import cores
-from florilege.data.sources import open_dataset
 from florilege.models.images import Preprocess, load
 from florilege.training.batches.data_loader import (
     Batch,
     BatchLoader,
-    Sources,
     _split_batches,
-    open_sources,
+    _uniforms,
 )
 from florilege.training.batches.decoded_pictures import Pictures
 from florilege.training.config import TrainConfig
-from tests.training.small import small_config, write_photos
+from tests.training.small import small_config, sources_of, write_photos
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:This DataLoader will create:UserWarning"
@@ -30,12 +28,8 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_photos(tmp_path_factory.mktemp("photos"), train=7, val=3)
 
 
-def _sources(config: TrainConfig) -> Sources:
-    return open_sources(open_dataset(config.data), config)
-
-
 def _epoch(config: TrainConfig, *, epoch: int = 0, first: int = 0) -> list[Batch]:
-    return list(BatchLoader(_sources(config), config).training(epoch, first))
+    return list(BatchLoader(sources_of(config), config).training(epoch, first))
 
 
 def _same(one: list[Batch], other: list[Batch]) -> bool:
@@ -83,7 +77,7 @@ def test_one_loader_prepares_every_epoch_and_val_with_the_same_workers(
 ) -> None:
     config = small_config(photos, workers=workers, cache_mb=0)
     before = set(multiprocessing.active_children())
-    loader, started = BatchLoader(_sources(config), config), list[set[int | None]]()
+    loader, started = BatchLoader(sources_of(config), config), list[set[int | None]]()
     for epoch, first in ((0, 0), (1, 0), (0, 2), (1, 1)):
         stream = loader.training(epoch, first)
         assert _same(list(stream), _epoch(small_config(photos), epoch=epoch)[first:])
@@ -115,7 +109,7 @@ def test_preparing_batches_leaves_the_random_state_alone(photos: Path) -> None:
 
 def test_evaluation_goes_through_all_rows_in_order_as_the_server_sees_them(photos: Path) -> None:
     config = small_config(photos, batch_size=4, crop_fraction=0.8, resample="bicubic")
-    sources = _sources(config)
+    sources = sources_of(config)
     split = sources.validation.split
     preprocess = Preprocess(image_size=16, crop_fraction=0.8, resample="bicubic")
     batches = list(BatchLoader(sources, config).validation())
@@ -134,7 +128,7 @@ def test_what_fits_is_kept_and_what_does_not_is_read_again(
     photos: Path, cache_mb: int, training: bool, validation: bool
 ) -> None:
     # 9 of 300 x 300 take 2.3 MB; 21 of 425 x 567, as large as they may get, 14.5 MB more
-    sources = _sources(small_config(photos, image_size=300, cache_mb=cache_mb))
+    sources = sources_of(small_config(photos, image_size=300, cache_mb=cache_mb))
     assert isinstance(sources.training, Pictures)
     assert isinstance(sources.validation, Pictures)
     assert (sources.training.in_memory is not None) == training
@@ -145,8 +139,8 @@ def test_what_fits_is_kept_and_what_does_not_is_read_again(
 def test_pictures_in_memory_need_no_workers_and_others_all_cores_but_one(
     photos: Path, cache_mb: int, workers: int
 ) -> None:
-    assert _sources(small_config(photos, workers=None, cache_mb=cache_mb)).workers == workers
-    assert _sources(small_config(photos, workers=3, cache_mb=cache_mb)).workers == 3
+    assert sources_of(small_config(photos, workers=None, cache_mb=cache_mb)).workers == workers
+    assert sources_of(small_config(photos, workers=3, cache_mb=cache_mb)).workers == 3
 
 
 @pytest.mark.parametrize(
@@ -156,3 +150,38 @@ def test_a_last_single_row_joins_the_batch_before(rows: int, sizes: list[int]) -
     batches = _split_batches(np.arange(rows), 4, fewest=2)
     assert [len(batch) for batch in batches] == sizes
     np.testing.assert_array_equal(np.concatenate(batches), np.arange(rows))
+
+
+def test_a_row_draws_the_same_numbers_in_any_company() -> None:
+    alone = _uniforms(1, 2, np.array([7]), 5)
+    among = _uniforms(1, 2, np.array([3, 7, 9]), 5)
+    np.testing.assert_array_equal(alone[0], among[1])
+
+
+@pytest.mark.parametrize("other", [(2, 2, 7), (1, 3, 7), (1, 2, 8), (2, 1, 7)])
+def test_seed_epoch_and_row_each_change_the_numbers(other: tuple[int, int, int]) -> None:
+    seed, epoch, row = other
+    same = _uniforms(1, 2, np.array([7]), 8) == _uniforms(seed, epoch, np.array([row]), 8)
+    assert not same.any()
+
+
+def test_the_numbers_are_uniform_and_independent_of_each_other() -> None:
+    result = _uniforms(0, 0, np.arange(20_000), 6)
+    assert result.min() >= 0
+    assert result.max() < 1
+    for column in result.T:
+        counts = np.histogram(column, bins=20, range=(0, 1))[0]
+        assert ((counts - 1000) ** 2 / 1000).sum() < 60  # chi-square, 19 degrees of freedom
+    correlations = np.asarray(np.corrcoef(result.T))[np.triu_indices(6, 1)]
+    assert np.abs(correlations).max() < 0.035
+    neighbours = np.asarray(np.corrcoef(result[:-1, 0], result[1:, 0]))
+    assert abs(neighbours[0, 1]) < 0.035
+
+
+def test_the_first_numbers_never_change() -> None:
+    # a run resumed with a later version must draw what the earlier one did
+    result = _uniforms(0, 0, np.array([0, 1]), 2)
+    np.testing.assert_array_equal(result, FIRST)
+
+
+FIRST = [[0.049920065672091285, 0.6703283700586791], [0.9614260094755819, 0.6915822581101866]]

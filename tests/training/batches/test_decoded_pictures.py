@@ -14,7 +14,6 @@ from florilege.training.batches.decoded_pictures import (
     _SHOWN,
     Pictures,
     decode_for_training,
-    decode_to_keep,
     keep_all,
     short_side,
     training_side,
@@ -22,7 +21,7 @@ from florilege.training.batches.decoded_pictures import (
 )
 from florilege.training.config import AugmentConfig
 
-DECODER = partial(decode_to_keep, side=8)
+DECODER = partial(decode_for_training, side=8)
 
 
 def _png(width: int, height: int, seed: int = 0) -> bytes:
@@ -30,6 +29,10 @@ def _png(width: int, height: int, seed: int = 0) -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(values).save(buffer, "PNG")
     return buffer.getvalue()
+
+
+def _shape(data: bytes) -> tuple[int, ...]:
+    return np.array(decode_for_training(data, side=30)).shape
 
 
 class Reader:
@@ -69,7 +72,7 @@ def _split(content: dict[int, bytes], rows: int) -> Split:
 def test_training_pictures_are_shrunk_by_whole_factors_and_never_below_the_side(
     width: int, height: int, shape: tuple[int, ...]
 ) -> None:
-    assert decode_to_keep(_png(width, height), side=30).shape == shape
+    assert _shape(_png(width, height)) == shape
 
 
 def test_a_training_picture_is_resized_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,13 +92,15 @@ def test_a_training_picture_is_resized_once(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_kept_picture_gives_the_same_view_to_the_last_bit(width: int, height: int) -> None:
     data, draws = _png(width, height), np.random.default_rng(1).random(DRAWS).tolist()
     read = augment(decode_for_training(data, side=60), 40, AugmentConfig(), draws)
-    remaining = augment(decode_to_keep(data, side=60), 40, AugmentConfig(), draws)
+    lazy = Pictures(_split({0: data}, 1), partial(decode_for_training, side=60))
+    remaining = augment(keep_all(lazy, workers=0)[0], 40, AugmentConfig(), draws)
     np.testing.assert_array_equal(read, remaining)
 
 
 def test_a_small_training_picture_is_untouched_and_a_long_one_is_cut_in_the_middle() -> None:
     whole = np.array(Image.open(io.BytesIO(_png(50, 10))))
-    np.testing.assert_array_equal(decode_to_keep(_png(50, 10), side=30), whole[:, 15:35])
+    picture = np.array(decode_for_training(_png(50, 10), side=30))
+    np.testing.assert_array_equal(picture, whole[:, 15:35])
 
 
 def test_the_short_side_is_the_median_of_a_few_pictures() -> None:
@@ -126,7 +131,7 @@ def test_keeping_all_gives_the_same_pictures_in_order(
     lazy = Pictures(_split(content, 9), DECODER)
     remaining = keep_all(lazy, workers=workers)
     assert remaining.in_memory is not None
-    assert len(remaining.in_memory) == 9
+    assert [type(picture) for picture in remaining.in_memory] == [np.ndarray] * 9
     for row in range(9):
         np.testing.assert_array_equal(remaining[row], lazy[row])
 
@@ -161,4 +166,4 @@ def test_exif_orientation_is_applied_to_training_pictures() -> None:
     exif[0x0112] = 6
     buffer = io.BytesIO()
     image.save(buffer, "JPEG", exif=exif)
-    assert decode_to_keep(buffer.getvalue(), side=30).shape == (16, 10, 3)
+    assert _shape(buffer.getvalue()) == (16, 10, 3)

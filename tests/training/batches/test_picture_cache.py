@@ -7,23 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from florilege.data.sources import open_dataset
 from florilege.errors import UsageError
-from florilege.training.batches.data_loader import Batch, BatchLoader, Sources, open_sources
+from florilege.training.batches.data_loader import Batch, BatchLoader
 from florilege.training.batches.decoded_pictures import Pictures
 from florilege.training.batches.picture_cache import TAG, PictureCache
 from florilege.training.config import TrainConfig
-from tests.training.small import small_config
+from tests.training.small import small_config, sources_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 
 
-def _sources(config: TrainConfig) -> Sources:
-    return open_sources(open_dataset(config.data), config)
-
-
 def _images(config: TrainConfig, epoch: int = 0) -> list[np.ndarray]:
-    batches: list[Batch] = list(BatchLoader(_sources(config), config).training(epoch))
+    batches: list[Batch] = list(BatchLoader(sources_of(config), config).training(epoch))
     return [batch.images.numpy() for batch in batches]
 
 
@@ -46,7 +41,7 @@ def test_another_run_reads_no_photo_again(
 ) -> None:
     config = small_config(photos, cache_mb=0, workers=0, picture_cache=str(tmp_path))
     expected = _images(config)
-    sources = _sources(config.model_copy(update={"seed": 1}))
+    sources = sources_of(config.model_copy(update={"seed": 1}))
     assert isinstance(sources.training, Pictures)
 
     def refuse(data: bytes) -> None:

@@ -22,7 +22,7 @@ from florilege.training.frozen import features
 from florilege.training.frozen.feature_store import FeatureStore
 from florilege.training.frozen.features import FrozenBackbone, HeadOnFeatures, threads_for
 from florilege.training.loop.training_loop import Run
-from tests.training.small import before_step, lines_of, small_config, train_quietly, write_photos
+from tests.training.small import check_resuming, lines_of, small_config, train_quietly, write_photos
 
 SIZE = Preprocess(image_size=16)
 
@@ -176,24 +176,12 @@ def test_a_stopped_head_resumes_to_the_same_bits(
     photos: Path, start: Path, kept: str, tmp_path: Path, stop: int
 ) -> None:
     config = _head_config(photos, start, epochs=3, features=kept)
-    train_quietly(config, tmp_path / "whole")
 
     def interrupt(run: Run) -> None:
         run.interruption.requested = True
 
-    with before_step(stop, interrupt), pytest.raises(KeyboardInterrupt):
-        train_quietly(config, tmp_path / "halves")
-    train_quietly(config, tmp_path / "halves", resume=True)
-    whole, halves = (
-        read_weights(tmp_path / run / "best.safetensors") for run in ("whole", "halves")
-    )
-    assert all(torch.equal(whole[key], halves[key]) for key in whole)
+    check_resuming(config, tmp_path, at=stop, act=interrupt, error=KeyboardInterrupt)
     assert len(list(Path(kept).iterdir())) == 1  # of one network: the resumed one is the same
-
-
-def test_a_frozen_backbone_without_weights_is_refused(photos: Path) -> None:
-    with pytest.raises(UsageError, match="backbone"):
-        small_config(photos, freeze="backbone")
 
 
 def test_a_small_head_is_trained_with_one_thread_and_a_large_one_or_a_network_with_all(

@@ -67,30 +67,26 @@ def test_many_differing_weights_are_summed_up(tmp_path: Path) -> None:
     assert len(str(caught.value)) < 500
 
 
-@pytest.mark.parametrize("content", [b"", b"nothing", b"PK\x03\x04"])
-def test_a_damaged_checkpoint_is_refused(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "last.pt").write_bytes(content)
-    with pytest.raises(BundleError, match="checkpoint"):
-        load(tmp_path / "last.pt", _trained())
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ([1], "is not a checkpoint of a run"),
-        ({"format": 99}, "has format 99, this version reads 1"),
-        ({"format": 1}, "does not fit this run"),
+        (None, "cannot read .*"),
+        (b"", ".* is damaged or not a checkpoint"),
+        (b"nothing", ".* is damaged or not a checkpoint"),
+        (b"PK\x03\x04", ".* is damaged or not a checkpoint"),
+        ([1], ".* is not a checkpoint of a run"),
+        ({"format": 99}, ".* has format 99, this version reads 1"),
+        ({"format": 1}, ".* does not fit this run"),
     ],
 )
 def test_another_kind_of_file_is_refused(tmp_path: Path, content: object, message: str) -> None:
-    torch.save(content, tmp_path / "last.pt")
-    with pytest.raises(BundleError, match=rf"last\.pt {message}"):
-        load(tmp_path / "last.pt", _trained())
-
-
-def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match="read"):
-        load(tmp_path / "last.pt", _trained())
+    path = tmp_path / "last.pt"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content is not None:
+        torch.save(content, path)
+    with pytest.raises(BundleError, match=message.replace(".*", r".*last\.pt")):
+        load(path, _trained())
 
 
 def test_a_full_disk_leaves_the_old_checkpoint_and_says_what_to_do(
@@ -118,27 +114,17 @@ def test_weights_are_written_as_they_are(tmp_path: Path) -> None:
     assert result.keys() == {"weight", "bias"}
 
 
-def test_a_checkpoint_of_two_gpus_resumes_where_one_is_visible(
+def test_the_random_state_of_the_gpu_that_trains_is_saved_and_one_of_several_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    restored = list[torch.Tensor]()
-    states = [torch.tensor([1], dtype=torch.uint8), torch.tensor([2], dtype=torch.uint8)]
-    path = tmp_path / "last.pt"
+    restored, path = list[torch.Tensor](), tmp_path / "last.pt"
+    first, second = (torch.tensor([number], dtype=torch.uint8) for number in (7, 8))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda: first)
+    monkeypatch.setattr(torch.cuda, "set_rng_state", restored.append)
     save(path, _trained(), Position())
     content = torch.load(path, weights_only=True)
-    torch.save(content | {"random_cuda": states}, path)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "set_rng_state", restored.append)
+    assert content["random_cuda"] == [first]
+    torch.save(content | {"random_cuda": [first, second]}, path)  # as of two GPUs
     load(path, _trained())
-    assert [state.tolist() for state in restored] == [[1]]
-
-
-def test_the_random_state_of_the_gpu_that_trains_is_saved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    state = torch.tensor([7], dtype=torch.uint8)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda: state)
-    save(tmp_path / "last.pt", _trained(), Position())
-    saved = torch.load(tmp_path / "last.pt", weights_only=True)["random_cuda"]
-    assert [each.tolist() for each in saved] == [[7]]
+    assert restored == [first]

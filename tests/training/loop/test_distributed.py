@@ -9,29 +9,30 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 
-from florilege.data.sources import open_dataset
 from florilege.errors import DataError, UsageError
 from florilege.models.export import PictureNetwork
-from florilege.training.batches.data_loader import EvaluationBatches, TrainingBatches, open_sources
+from florilege.training.batches.data_loader import Batch, BatchLoader, Sources
+from florilege.training.config import TrainConfig
 from florilege.training.configuration import from_plain
 from florilege.training.loop.distributed import ALONE, Ranks, SharedFlags, together
 from florilege.training.loop.history import best_row
 from florilege.training.network import build_network
 from florilege.training.run_folder import RunFolder
 from florilege.training.train import train_run
-from tests.training.several import LOSSES, even, random
+from tests.training.several import LOADING, LOSSES, even, random, single
 from tests.training.small import (
+    check_same_runs,
     checkpoint_of,
     lines_of,
     plain_network,
     small_config,
     small_objective,
+    sources_of,
     train_quietly,
     write_photos,
 )
@@ -96,19 +97,26 @@ def test_when_a_process_dies_the_others_report_it_and_a_resumed_run_has_the_same
         )
     assert float((several / "killed.seconds").read_text()) < 60
     assert "continuing after 1 epochs and 6 steps" in _said(several, "resumed", 0)
-    whole, cut = several / "whole", several / "cut"
-    assert len({(run / "best.safetensors").read_bytes() for run in (whole, cut)}) == 1
-    one, other = checkpoint_of(whole), checkpoint_of(cut)
-    for part in ("network", "average", "optimiser", "loss", "random"):
-        torch.testing.assert_close(other[part], one[part], rtol=0, atol=0)
-    assert _metrics(whole) == _metrics(cut)
+    check_same_runs(several / "whole", several / "cut")
+
+
+@pytest.mark.parametrize("name", LOADING)
+def test_a_run_of_one_process_killed_mid_epoch_resumes_to_the_same_bits(
+    several: Path, tmp_path: Path, name: str
+) -> None:
+    assert _codes(several, name) == [-signal.SIGKILL]
+    config = single(several / "photos", name)
+    train_quietly(config, tmp_path / "whole")
+    lines = lines_of(config, several / name, resume=True)
+    assert lines[0] == "continuing after 1 epochs and 6 steps"
+    check_same_runs(tmp_path / "whole", several / name)
 
 
 def test_all_validate_with_the_batch_norms_that_are_kept(several: Path) -> None:
     config = random(several / "photos")
     network = build_network(config, "linear", 3)
     network.load_state_dict(load_file(several / "whole/best.safetensors"))
-    result = open_sources(open_dataset(config.data), config).validation
+    result = sources_of(config).validation
     images = torch.stack([torch.from_numpy(result[row]) for row in range(len(result))])
     outcome = config.preprocess
     with torch.no_grad():
@@ -150,26 +158,32 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_parts_of_batches_are_the_batches_of_one_process(photos: Path) -> None:
     config = small_config(photos, batch_size=9)  # 9 and 12: a rest of 3 is too few for 4 processes
-    sources = open_sources(open_dataset(config.data), config)
-    parts = [TrainingBatches(sources.training, config, Ranks(r, 4)) for r in range(4)]
-    assert [[len(rows) for rows in part.batches] for part in parts] == [[3, 3], [2, 3]] + [
+    sources = sources_of(config)
+    parts = [_batches(sources, config, Ranks(rank, 4)) for rank in range(4)]
+    assert [[len(batch.rows) for batch in part] for part in parts] == [[3, 3], [2, 3]] + [
         [2, 3]
     ] * 2
-    together = [np.concatenate([part.batches[n] for part in parts]) for n in range(2)]
-    alone = TrainingBatches(sources.training, config)
-    np.testing.assert_array_equal(np.concatenate(together), np.concatenate(alone.batches))
+    together = [torch.cat([part[n].rows for part in parts]) for n in range(2)]
+    alone = _batches(sources, config, ALONE)
+    assert torch.equal(torch.cat(together), torch.cat([batch.rows for batch in alone]))
     labels = sources.training.split.labels
     assert all(part[1].whole.tolist() == labels[together[1]].tolist() for part in parts)
 
 
-@pytest.mark.parametrize("rows", [1, 7, 8, 9, 21])
-def test_every_validation_picture_is_taken_once(photos: Path, rows: int) -> None:
-    pictures = open_sources(open_dataset(str(photos)), small_config(photos)).training
-    parts = [EvaluationBatches(pictures, 4, np.arange(rows), Ranks(rank, 3)) for rank in range(3)]
-    rounds = {part.rounds for part in parts}
-    assert rounds == {max(len(part) for part in parts)}
-    turns = [part.batches[n] for n in range(rounds.pop()) for part in parts if n < len(part)]
-    np.testing.assert_array_equal(np.concatenate(turns), np.arange(rows))
+def _batches(sources: Sources, config: TrainConfig, ranks: Ranks) -> list[Batch]:
+    return list(BatchLoader(sources, config, ranks).training(epoch=0))
+
+
+@pytest.mark.parametrize("batch_size", [2, 7, 12, 40])
+def test_every_validation_picture_is_taken_once(photos: Path, batch_size: int) -> None:
+    config = small_config(photos, batch_size=batch_size)
+    sources = sources_of(config)
+    loaders = [BatchLoader(sources, config, Ranks(rank, 3)) for rank in range(3)]
+    parts = [[batch.rows for batch in loader.validation()] for loader in loaders]
+    rounds = {loader.validation_rounds for loader in loaders}
+    assert rounds == {max(map(len, parts))}
+    turns = [part[n] for n in range(rounds.pop()) for part in parts if n < len(part)]
+    assert torch.cat(turns).tolist() == list(range(9))
 
 
 @pytest.mark.parametrize("power", [0.0, 1.0])

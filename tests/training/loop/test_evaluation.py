@@ -86,21 +86,21 @@ def test_log_loss_and_top_1_are_those_of_torch() -> None:
     assert result.top_1["linear"] == (logits.argmax(1) == labels).mean()
 
 
-def test_equal_scores_count_no_more_than_the_share_that_fits() -> None:
-    labels = np.array([0, 1, 2, 3])
-    result = np.array([[9, 9, -2, -5], [9, 9, -2, -5]] * 2, dtype=np.float32)
-    for kind in ("softmax", "sigmoid"):
-        accuracy = measure({"linear": result}, labels, average_k=1).accuracy
-        by_k = accuracy[ScoreChoice(head="linear", score_kind=kind)]
-        assert by_k[1.0] == pytest.approx(0.25)  # half of the two true ones
-        assert by_k[2.0] == pytest.approx(0.5)
-
-
-def test_only_scores_tied_at_the_cut_share_what_fits() -> None:
-    result = np.array([[9, 5, 5, 0]] * 4, dtype=np.float32)
-    accuracy = measure({"linear": result}, np.ones(4, dtype=np.int64), average_k=2).accuracy
-    for by_k in accuracy.values():
-        assert by_k[2.0] == pytest.approx(0.5)  # four places for eight equal scores
+@pytest.mark.parametrize(
+    ("logits", "labels", "average_k", "metric", "score"),
+    [
+        ([9, 9, -2, -5], [0, 1, 2, 3], 1, "average_k", 0.25),  # half of the two true ones
+        ([9, 9, -2, -5], [0, 1, 2, 3], 2, "average_k", 0.5),
+        ([9, 5, 5, 0], [1, 1, 1, 1], 2, "average_k", 0.5),  # four places for eight equal scores
+        ([9, 5, 5, 0], [0, 0, 0, 1], 2, "macro_average_k", (1 + 0.5) / 2),
+    ],
+)
+def test_equal_scores_count_no_more_than_the_share_that_fits(
+    logits: list[float], labels: list[int], average_k: float, metric: MetricName, score: float
+) -> None:
+    rows = {"linear": np.array([logits] * 4, dtype=np.float32)}
+    result = measure(rows, np.array(labels), average_k=average_k, metric=metric)
+    assert list(result.values.values()) == [pytest.approx(score)] * 2  # by score kind
 
 
 @pytest.mark.parametrize("rows", [1, 7, 22])
@@ -147,13 +147,6 @@ def test_a_rare_class_counts_as_much_as_a_common_one_in_a_macro_metric() -> None
     plain = measure({"linear": logits}, labels, average_k=1, metric="top_k")
     macro = measure({"linear": logits}, labels, average_k=1, metric="macro_top_k")
     assert (plain.score, macro.score) == (0.9, 0.5)
-
-
-def test_scores_tied_at_the_cut_share_what_fits_class_by_class() -> None:
-    logits = np.array([[9, 5, 5, 0]] * 4, dtype=np.float32)
-    labels = np.array([0, 0, 0, 1])
-    result = measure({"linear": logits}, labels, average_k=2, metric="macro_average_k")
-    assert result.score == pytest.approx((1 + 0.5) / 2)
 
 
 def test_few_classes_lower_the_k_of_sets_of_a_fixed_size_too() -> None:

@@ -22,8 +22,7 @@ from florilege.training.frozen.features import FrozenBackbone
 from florilege.training.loop import distributed
 from florilege.training.loop.training_loop import Run
 from tests.training.small import (
-    Killed,
-    before_step,
+    check_resuming,
     checkpoint_of,
     last_weights,
     small_config,
@@ -148,12 +147,7 @@ def test_a_run_cut_off_and_resumed_ends_in_the_same_bits(
         average={"decay": 0.9},
         checkpoint={"every_steps": 3},
     )
-    train_quietly(config, tmp_path / "whole")
-    with before_step(5), pytest.raises(Killed):
-        train_quietly(config, tmp_path / "cut")
-    train_quietly(config, tmp_path / "cut", resume=True)
-    weights = {(tmp_path / name / "best.safetensors").read_bytes() for name in ("whole", "cut")}
-    assert len(weights) == 1
+    check_resuming(config, tmp_path, at=5)
 
 
 @pytest.mark.gpu

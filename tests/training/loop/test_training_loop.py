@@ -16,11 +16,10 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from florilege.data.sources import open_dataset
 from florilege.errors import UsageError
 from florilege.models.backbones import Network
 from florilege.models.export import PictureNetwork
-from florilege.training.batches.data_loader import Batch, BatchLoader, Sources, open_sources
+from florilege.training.batches.data_loader import Batch, BatchLoader
 from florilege.training.config import TrainConfig
 from florilege.training.device import Compute
 from florilege.training.loop import checkpoint
@@ -38,14 +37,11 @@ from tests.training.small import (
     plain_network,
     rows_of,
     small_config,
+    sources_of,
     train_quietly,
 )
 
 CONSTANT = {"schedule": {"name": "constant"}, "optimiser": {"learning_rate": 1e-12}}
-
-
-def _sources(config: TrainConfig) -> Sources:
-    return open_sources(open_dataset(config.data), config)
 
 
 def _network(config: TrainConfig, head: str) -> PictureNetwork:
@@ -55,7 +51,7 @@ def _network(config: TrainConfig, head: str) -> PictureNetwork:
 
 def _check_log_losses(run: Path, network: PictureNetwork, config: TrainConfig) -> None:
     """The log-losses of the last epoch are those of ``network`` on the pictures of val."""
-    pictures = _sources(config).validation
+    pictures = sources_of(config).validation
     images = torch.stack([torch.from_numpy(pictures[row]) for row in range(len(pictures))])
     with torch.no_grad():
         outputs = network.eval()(images)
@@ -101,7 +97,7 @@ def test_two_epochs_are_gradient_descent_by_hand(photos: Path, tmp_path: Path) -
     train_quietly(config, tmp_path / "run")
     torch.manual_seed(config.seed)
     network = _network(config, "linear")
-    sources = _sources(config)
+    sources = sources_of(config)
     optimiser = torch.optim.SGD(
         network.parameters(), lr=0.05, momentum=0.9, nesterov=True, weight_decay=1e-4
     )

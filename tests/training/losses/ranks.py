@@ -1,11 +1,11 @@
 """The ranks of the gloo test: each computes the loss and gradients of its part of a batch.
 
-``python -m tests.training.losses.ranks RANKS FOLDER`` forks them from one process, so that torch is
+``python -m tests.training.losses.ranks FOLDER`` forks them from one process, so that torch is
 imported once.
 """
 
-import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -13,7 +13,9 @@ from torch import Tensor
 from torch import distributed as dist
 
 from florilege.training.losses import TwoHeadAverageK, two_head_average_k
+from tests.training.several import start
 
+RANKS = 4
 Case = tuple[Tensor, Tensor, Tensor, dict[str, float | str]]
 
 
@@ -53,28 +55,20 @@ def gradients(case: Case, part: slice) -> dict[str, Tensor]:
     }
 
 
-def work(rank: int, ranks: int, folder: Path) -> None:
+def work(folder: Path, rank: int, _say: object) -> None:
     """Write the results of a rank into the folder."""
-    meeting = (folder / "store").as_uri()
-    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=ranks)
-    part = slice(rank * 256 // ranks, (rank + 1) * 256 // ranks)
+    dist.init_process_group("gloo")
+    part = slice(rank * 256 // RANKS, (rank + 1) * 256 // RANKS)
     results = {name: gradients(case, part) for name, case in cases().items()}
     torch.save(results, folder / f"{rank}.pt")
     dist.destroy_process_group()
 
 
-def main(ranks: int, folder: Path) -> int:
-    """Run all ranks; 0 if all succeed."""
+def main(folder: Path) -> None:
+    """Run all ranks."""
     torch.set_num_threads(1)
-    children = list[int]()
-    for rank in range(ranks):
-        if child := os.fork():
-            children.append(child)
-        else:
-            work(rank, ranks, folder)
-            os._exit(0)  # an error ends with another code
-    return max(os.waitpid(child, 0)[1] for child in children) and 1
+    start(folder, "ranks", RANKS, partial(work, folder))
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), Path(sys.argv[2])))
+    main(Path(sys.argv[1]))

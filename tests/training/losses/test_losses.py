@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
 
 import florilege.training.losses
 from florilege.training.losses import LOSSES, build
 from florilege.training.losses.base import ExampleLoss
-from tests.training.losses import examples
+from tests.training.losses import examples, oracles
+from tests.training.losses.batches import Batch, batches
 from tests.training.losses.examples import CLASSES, COUNTS, COUPLED, PER_EXAMPLE, call
 
 PARAMETERS = {e.key: e.parameters for e in PER_EXAMPLE} | COUPLED
@@ -39,6 +41,56 @@ def test_the_keys_are_there_each_with_a_function_of_its_name() -> None:
         positional = [p.name for p in options if p.kind is p.POSITIONAL_OR_KEYWORD]
         assert positional[-2:] == ["sccp_logits" if "two" in key else "logits", "labels"]
         assert all(p.kind is p.KEYWORD_ONLY for p in options[len(positional) :])
+
+
+@pytest.mark.parametrize(
+    ("key", "parameters"),
+    [
+        ("cross_entropy", {}),
+        ("focal", {"gamma": 2.0}),
+        *(("generalised_cross_entropy", {"q": q}) for q in (1e-3, 0.3, 1)),
+        *((f"{name}top_k_hinge", {"k": 1}) for name in ("", "convex_", "calibrated_")),
+        ("assume_negative", {}),
+        ("positive_bce", {}),
+    ],
+)
+def test_a_loss_is_its_formula_for_hard_and_soft_labels(
+    key: str, parameters: dict[str, Any]
+) -> None:
+    loss, oracle = getattr(florilege.training.losses, key), getattr(oracles, key)
+
+    @given(batches())
+    @settings(max_examples=60, deadline=None)
+    def check(batch: Batch) -> None:
+        options = {name: batch.k if name == "k" else each for name, each in parameters.items()}
+        rows = batch.scores.tolist()
+        table = [[oracle(s, c, **options) for c in range(len(s))] for s in rows]
+        exact, label = torch.tensor(table, dtype=torch.float64), batch.labels.unsqueeze(1)
+        values = loss(batch.scores, batch.labels, **options)
+        torch.testing.assert_close(
+            values, exact.gather(1, label).squeeze(1), rtol=1e-12, atol=1e-11
+        )
+        values = loss(batch.scores, torch.full_like(batch.scores, 0.25), **options)
+        torch.testing.assert_close(values, exact.sum(1) / 4, rtol=1e-11, atol=1e-10)
+
+    check()
+
+
+def test_lapin_leaves_the_label_out_of_the_ranking_and_yang_does_not() -> None:
+    scores, label = torch.tensor([[4.0, 3.0, 2.0, 0.0]]), torch.tensor([1])
+    value = florilege.training.losses.top_k_hinge(scores, label, k=2)
+    assert value.item() == 0.0  # 1 + 2 - 3
+    value = florilege.training.losses.calibrated_top_k_hinge(scores, label, k=1)
+    assert value.item() == 1.0  # 1 + 3 - 3
+
+
+@pytest.mark.parametrize("key", [key for key in LOSSES if "top_k" in key])
+@pytest.mark.parametrize("k", [0, 4, 2.0])
+def test_a_k_out_of_range_is_refused(key: str, k: float) -> None:
+    with pytest.raises(ValueError, match="k must be"):
+        getattr(florilege.training.losses, key)(
+            torch.zeros(1, 4), torch.tensor([0]), **{**REQUIRED.get(key, {}), "k": k}
+        )
 
 
 @EVERY

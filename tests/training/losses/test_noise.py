@@ -163,17 +163,21 @@ def test_memory_does_not_grow_with_the_samples(samples: int, sharing: str, soft:
         assert peak_bytes(step) <= 4 * (3 * 64 * 500 + a_few_per_row)
 
 
-@pytest.mark.parametrize("shape", [(2, 4), (2, 3, 4), (2, 2, 5), (0, 2, 4)])
-def test_noise_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"noise must have shape \(noise_samples, 2, 4\)"):
-        noised_top_k(torch.zeros(2, 4), torch.tensor([0, 1]), k=2, noise=torch.zeros(shape))
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_noise_that_is_not_finite_is_refused(value: float) -> None:
-    noise = torch.zeros(2, 1, 4)
-    noise[1, 0, 3] = value
-    with pytest.raises(ValueError, match="finite"):
+@pytest.mark.parametrize(
+    ("noise", "message"),
+    [
+        *(
+            (torch.zeros(s), r"shape \(noise_samples, 2, 4\)")
+            for s in [(2, 4), (2, 3, 4), (2, 2, 5), (0, 2, 4)]
+        ),
+        (torch.tensor([[[0.0, 0, 0, 0]], [[0, 0, 0, torch.nan]]]), "finite"),
+        (torch.tensor([[[0.0, 0, 0, 0]], [[0, 0, 0, torch.inf]]]), "finite"),
+    ],
+)
+def test_noise_of_another_shape_or_that_is_not_finite_is_refused(
+    noise: Tensor, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
         noised_top_k(torch.zeros(2, 4), torch.tensor([0, 1]), k=2, noise=noise)
 
 

@@ -9,17 +9,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.training.losses.ranks import cases, gradients
-
-RANKS = 4
+from tests.training.losses.ranks import RANKS, cases, gradients
 
 
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, Tensor]]]:
     folder = tmp_path_factory.mktemp("ranks")
     root = Path(__file__).parents[3]
-    command = [sys.executable, "-m", "tests.training.losses.ranks", str(RANKS), str(folder)]
+    command = [sys.executable, "-m", "tests.training.losses.ranks", str(folder)]
     subprocess.run(command, cwd=root, check=True, timeout=110)
+    assert set((folder / "ranks.codes").read_text().split()) == {"0"}
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(RANKS)]
 
 

@@ -6,24 +6,11 @@ from hypothesis import given, settings
 
 from florilege.training.losses import (
     ExpectedPositive,
-    assume_negative,
     expected_positive,
-    positive_bce,
 )
 from tests.training.losses import oracles
 from tests.training.losses.batches import Batch, batches
 from tests.training.losses.examples import one_hot
-
-
-@given(batches())
-@settings(max_examples=60, deadline=None)
-def test_the_binary_losses_are_their_formulas(batch: Batch) -> None:
-    expected = [oracles.assume_negative(s, y) for s, y in batch.rows]
-    value = assume_negative(batch.scores, batch.labels)
-    assert value.tolist() == pytest.approx(expected, rel=1e-12, abs=1e-12)
-    expected = [oracles.positive_bce(s, y) for s, y in batch.rows]
-    value = positive_bce(batch.scores, batch.labels)
-    assert value.tolist() == pytest.approx(expected, rel=1e-12, abs=1e-12)
 
 
 @given(batches())

@@ -1,4 +1,5 @@
 import math
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -55,39 +56,42 @@ def test_the_rate_is_set_group_by_group() -> None:
         assert group["lr"] == 0.02 * group["multiplier"]
 
 
-def test_one_step_is_nesterov_momentum_by_hand() -> None:
-    layer = nn.Linear(1, 1, bias=False)
-    layer.weight.data.fill_(1.0)
-    config = OptimiserConfig(learning_rate=0.1, momentum=0.5, weight_decay=0.2)
-    optimiser = make_optimiser(layer, config)
-    weight, velocity = 1.0, 0.0
-    for step in range(3):
-        set_rate(optimiser, 0.1)
-        optimiser.zero_grad()
-        layer(torch.tensor([[2.0]])).sum().backward()
-        optimiser.step()
-        gradient = 2.0 + 0.2 * weight
+def _nesterov(weight: float, steps: int) -> float:
+    velocity = 0.0
+    for step in range(steps):
+        gradient = 4.0 * weight + 0.2 * weight
         velocity = gradient if step == 0 else 0.5 * velocity + gradient
         weight -= 0.1 * (gradient + 0.5 * velocity)
-        torch.testing.assert_close(layer.weight.item(), weight, rtol=1e-5, atol=1e-6)
+    return weight
 
 
-def test_one_step_of_adamw_is_its_formula_by_hand() -> None:
-    layer = nn.Linear(1, 1, bias=False)
-    layer.weight.data.fill_(1.0)
-    config = OptimiserConfig.model_validate({"name": "adamw", "weight_decay": 0.2})
-    optimiser = make_optimiser(layer, config)
-    weight, mean, square = 1.0, 0.0, 0.0
-    for step in range(1, 4):
-        set_rate(optimiser, 0.1)
-        optimiser.zero_grad()
-        (layer(torch.tensor([[2.0]])) ** 2).sum().backward()
-        optimiser.step()
-        gradient = 8.0 * weight
+def _adamw(weight: float, steps: int) -> float:
+    mean, square = 0.0, 0.0
+    for step in range(1, steps + 1):
+        gradient = 4.0 * weight
         mean, square = 0.9 * mean + 0.1 * gradient, 0.999 * square + 0.001 * gradient**2
         moment, scale = mean / (1 - 0.9**step), math.sqrt(square / (1 - 0.999**step))
         weight -= 0.1 * (0.2 * weight + moment / (scale + 1e-8))
-        torch.testing.assert_close(layer.weight.item(), weight, rtol=1e-5, atol=1e-6)
+    return weight
+
+
+@pytest.mark.parametrize(
+    ("settings", "by_hand"), [({"momentum": 0.5}, _nesterov), ({"name": "adamw"}, _adamw)]
+)
+def test_steps_are_those_of_its_formula_by_hand(
+    settings: dict[str, Any], by_hand: Callable[[float, int], float]
+) -> None:
+    layer = nn.Linear(1, 1, bias=False)
+    layer.weight.data.fill_(1.0)
+    config = OptimiserConfig.model_validate({**settings, "weight_decay": 0.2})
+    optimiser = make_optimiser(layer, config)
+    for steps in range(1, 4):
+        set_rate(optimiser, 0.1)
+        optimiser.zero_grad()
+        (layer(torch.tensor([[2.0]])) ** 2 / 2).sum().backward()
+        optimiser.step()
+        result = layer.weight.item()
+        torch.testing.assert_close(result, by_hand(1.0, steps), rtol=1e-5, atol=1e-6)
 
 
 def test_each_block_below_the_head_has_its_share_of_the_rate_of_the_one_above() -> None:
@@ -164,6 +168,7 @@ def _cosine(steps: int) -> list[float]:
         ({"name": "cosine", "warmup_epochs": 5}, 2, 2, [0.1, 0.2, 0.3, 0.4]),  # the run is shorter
         ({"name": "step", "milestones": [1, 2]}, 3, 3, [1, 1, 1, 0.1, 0.1, 0.1, *[0.01] * 3]),
         ({"name": "step", "milestones": [0.5], "factor": 0.5}, 4, 1, [1, 1, 0.5, 0.5]),
+        ({"name": "cosine", "final": 0.2}, 4, 3, [0.2 + 0.8 * share for share in _cosine(12)]),
         ({"name": "constant", "warmup_epochs": 0.5}, 4, 2, [0.5, *[1] * 7]),
     ],
 )
@@ -176,21 +181,6 @@ def test_the_rate_at_every_step_is_that_of_the_schedule(
         for step in range(steps * epochs)
     ]
     assert result == pytest.approx(shares)
-
-
-def test_the_cosine_ends_at_its_final_share() -> None:
-    schedule = ScheduleConfig(name="cosine", final=0.2)
-    assert rate_share(schedule, step=12, steps_per_epoch=4, epochs=3) == pytest.approx(0.2)
-    assert rate_share(schedule, step=6, steps_per_epoch=4, epochs=3) == pytest.approx(0.6)
-
-
-def test_the_rates_of_the_paper_on_cifar_fall_after_150_and_225_epochs() -> None:
-    schedule = ScheduleConfig(name="step", milestones=(150, 225), factor=0.1)
-    at = {
-        epoch: rate_share(schedule, step=epoch * 704, steps_per_epoch=704, epochs=300)
-        for epoch in (0, 149, 150, 224, 225, 299)
-    }
-    assert at == pytest.approx({0: 1, 149: 1, 150: 0.1, 224: 0.1, 225: 0.01, 299: 0.01})
 
 
 def test_a_checkpoint_of_a_gpu_is_resumed_on_a_cpu_by_the_code_for_that() -> None:

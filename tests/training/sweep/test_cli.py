@@ -59,16 +59,19 @@ def test_one_seed_warns_of_the_missing_interval(
     assert "as it is" in result.stdout
 
 
-def test_an_unknown_recipe_gets_a_suggestion(photos: Path, tmp_path: Path) -> None:
-    result = _call("cifar100-agv-k5", "--data", photos, "--out", tmp_path / "s")
+@pytest.mark.parametrize(
+    ("word", "over", "message"),
+    [
+        ("cifar100-agv-k5", "epochs=1", "did you mean cifar100-avg-k5"),
+        ("default", "optimiser.learnig_rate=1,2", "did you mean optimiser.learning_rate?"),
+    ],
+)
+def test_an_unknown_name_gets_a_suggestion(
+    photos: Path, tmp_path: Path, word: str, over: str, message: str
+) -> None:
+    result = _call(word, *_words(photos, tmp_path / "s")[1:], "--over", over)
     assert isinstance(result.exception, UsageError)
-    assert "did you mean cifar100-avg-k5" in str(result.exception)
-
-
-def test_an_unknown_setting_gets_a_suggestion(photos: Path, tmp_path: Path) -> None:
-    result = _call(*_words(photos, tmp_path / "s"), "--over", "optimiser.learnig_rate=1,2")
-    assert isinstance(result.exception, UsageError)
-    assert "did you mean optimiser.learning_rate?" in str(result.exception)
+    assert message in str(result.exception)
 
 
 def test_a_sweep_is_not_for_torchrun(

@@ -43,7 +43,7 @@ def test_values_come_back_as_they_were_through_the_settings() -> None:
         (["epochs=1,2,1"], "1 is given twice"),
         (["seed=1,2"], "--over seed cannot be swept: use --seeds N"),
         (["data=a,b"], "--over data cannot be swept"),
-        (["epochs=[1"], "the values are not YAML"),
+        (["epochs=[1"], "the list of values is not YAML"),
     ],
 )
 def test_what_is_no_grid_is_refused(over: list[str], message: str) -> None:
