@@ -19,7 +19,7 @@ from florilege.data.flora.posterior import bayes_average_k_accuracy, bayes_top_k
 from florilege.data.sources import open_dataset
 from florilege.errors import FlorilegeError, UsageError
 from florilege.files import write_atomic
-from florilege.models.backbones.pretrained import megabytes
+from florilege.models.backbones import architecture
 from florilege.models.backbones.weights import open_weights
 from florilege.server.serve import bind
 from florilege.terminal import conclude, new_table, print_result, print_table, say
@@ -91,7 +91,7 @@ def _demo_command(
 def _flowers102(folder: Path, backbone: str, weights: str, *, ask: bool) -> Path:
     """The manifest of the photos in ``folder``; says what is downloaded, and asks before."""
     if not (folder / flowers102.MANIFEST).is_file():
-        size = megabytes(backbone) if weights == _PRETRAINED else None
+        size = architecture(backbone).megabytes if weights == _PRETRAINED else None
         network = f", and {size:.0f} MB of weights of {backbone} unless cached" if size else ""
         archive = f"{flowers102.ARCHIVE.size / 1e6:.0f} MB from {flowers102.HOST}/"
         say(

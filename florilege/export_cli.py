@@ -15,7 +15,7 @@ from florilege.device_export.web_folder import transfer_bytes, web_files
 from florilege.device_export.web_runtime import read_runtime
 from florilege.errors import UsageError, install_hint
 from florilege.models.bundle.bundle import CALIBRATION, MODEL
-from florilege.models.bundle.bundle_manifest import MANIFEST
+from florilege.models.bundle.staging import MANIFEST
 from florilege.terminal import conclude, print_result, say
 
 app = typer.Typer(add_completion=False, help="Export a run or a bundle.")

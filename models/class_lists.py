@@ -35,7 +35,12 @@ class RegionList:
 
 
 def _read_list(name: str, path: Path, classes: "ClassTable") -> RegionList:
-    _check_name(name, path)
+    plain = name.isprintable() and name == name.strip()
+    if not plain or not 1 <= len(name) <= LONGEST_NAME:
+        raise DataError(
+            f"{path}: a list cannot be named {name[:LONGEST_NAME]!r}: use 1 to {LONGEST_NAME} "
+            "printable characters without leading or trailing spaces"
+        )
     ids = _ids(path)
     if not ids:
         raise DataError(f"{path} holds no class id: write one per line")
@@ -47,14 +52,6 @@ def _read_list(name: str, path: Path, classes: "ClassTable") -> RegionList:
             f"the model; correct or remove them:{_with_near_names(unknown, classes)}"
         )
     return RegionList(name=name, classes=tuple(sorted(classes.index_of[id_] for id_ in ids)))
-
-
-def _check_name(name: str, path: Path) -> None:
-    if not name or len(name) > LONGEST_NAME or not name.isprintable() or name != name.strip():
-        raise DataError(
-            f"{path}: a list cannot be named {name[:LONGEST_NAME]!r}: use 1 to {LONGEST_NAME} "
-            "printable characters without leading or trailing spaces"
-        )
 
 
 def read_lists(words: Iterable[str], classes: "ClassTable") -> tuple[RegionList, ...]:

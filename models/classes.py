@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import numpy as np
 from pydantic import BeforeValidator
@@ -15,7 +15,7 @@ from florilege.models.json_file import read_json
 
 _OPTIONAL = ("genus", "family", "gbif", "link", "thumbnail")
 # Genus, hybrid sign, epithet, and epithet of a subspecies, variety or form; the authors follow.
-_BINOMIAL = re.compile(
+SPECIES_NAME: Final = re.compile(
     r"[A-Z][\w-]+(?: [x\u00d7])?(?: \u00d7?[a-z][\w-]+)(?: (?:subsp\.|var\.|f\.) [a-z][\w-]+)?"
 )
 
@@ -106,20 +106,6 @@ class ClassTable(Sequence[ClassInfo]):
         return cls(read_json(tuple[ClassInfo, ...], text, "classes.json"))
 
 
-def labelled_class(label: str, description: str | None) -> ClassInfo:
-    """The class of a network's label: a species with its common name, or a code with its name.
-
-    Example:
-        >>> labelled_class("Bellis perennis", "daisy").common_names
-        {'en': ('daisy',)}
-        >>> labelled_class("n12620546", "hip, rose hip").scientific_name
-        'hip, rose hip'
-    """
-    if description and _BINOMIAL.match(label):
-        return ClassInfo(id=label, common_names={"en": (description,)})
-    return ClassInfo(id=label, scientific_name=description or label)
-
-
 def without_author(name: str) -> str:
     """The name of a species without its authors; unchanged if it is not a species name.
 
@@ -127,5 +113,5 @@ def without_author(name: str) -> str:
         >>> without_author("Lactuca virosa L."), without_author("Mentha × piperita L.")
         ('Lactuca virosa', 'Mentha × piperita')
     """
-    match = _BINOMIAL.match(name)
+    match = SPECIES_NAME.match(name)
     return match.group() if match else name

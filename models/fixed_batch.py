@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from florilege.models.runtime import CUDA, import_runtime
-from florilege.models.session import FEATURES, INPUT, Floats, Session
+from florilege.models.session import INPUT, Floats, Session
 
 
 class FixedBatch:
@@ -34,11 +34,8 @@ class FixedBatch:
         new = runtime.OrtValue.ortvalue_from_shape_and_type
         self._input = new(self._pixels.shape, np.uint8, device)
         self._binding.bind_ortvalue_input(INPUT, self._input)
-        widths = dict.fromkeys(session.heads.values(), len(session.bundle.classes))
-        if session.dimensions is not None:
-            widths[FEATURES] = session.dimensions
         self._outputs = {
-            name: new((size, width), np.float32, device) for name, width in widths.items()
+            name: new((size, width), np.float32, device) for name, width in session.widths.items()
         }
         for name, value in self._outputs.items():
             self._binding.bind_ortvalue_output(name, value)

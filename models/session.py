@@ -36,11 +36,10 @@ class Session:
     Args:
         bundle: The bundle to run.
         device: ``auto``, ``cpu`` or ``cuda``.
-        threads: Threads inside one call; OpenVINO always uses one.
         runtime: Runtime and precision. OpenVINO runs only on the CPU.
 
     Raises:
-        ValueError: The device is unknown, or ``threads`` is below 1.
+        ValueError: The device is unknown.
         UsageError: The runtime is missing or installed twice, this processor does not support the
             precision, or ``cuda`` is not usable.
         BundleError: The graph is damaged or does not fit the bundle.
@@ -51,20 +50,17 @@ class Session:
         bundle: Bundle,
         *,
         device: str = "auto",
-        threads: int = 1,
         runtime: Runtime = Runtime(),  # noqa: B008  # immutable
     ) -> None:
-        if threads < 1:
-            raise ValueError(f"threads must be at least 1, got {threads}")
         self.bundle, self.runtime = bundle, runtime
-        self._graph = _load(bundle, runtime, device, threads)
+        self._graph = _load(bundle, runtime, device)
         self.provider: str = self._graph.get_providers()[0]  # the one in use
         self.concurrency = runtime.concurrency
         if device == "cuda":
             _demand_cuda(self.provider)
         self.heads: Mapping[str, str] = bundle.heads  # ONNX output name by head name
-        _check_graph(self._graph, bundle)
-        self.dimensions = _dimensions(self._graph)  # of the features; None if there are none
+        self.widths = _widths(self._graph, bundle)  # of the logits and features, by ONNX output
+        self.dimensions = self.widths.get(FEATURES)  # of the features; None if there are none
 
     def infer(
         self, photo: Header | Image, *, max_pixels: int = MAX_PIXELS, features: bool = False
@@ -116,34 +112,31 @@ class Session:
 
         Raises `BundleError` if they contain NaN or infinite numbers, or have the wrong shape.
         """
-        logits = {head: arrays[output] for head, output in self.heads.items()}
-        classes, widths = len(self.bundle.classes), list[tuple[str, Floats, int | None]]()
-        widths += [(f"head {head}", values, classes) for head, values in logits.items()]
-        widths += [(FEATURES, arrays[FEATURES], self.dimensions)] if features else []
-        for output, values, width in widths:
-            if values.shape != (rows, width):
+        names = [*self.heads.values(), *([FEATURES] if features else [])]
+        for name in names:
+            values, shape = arrays[name], (rows, self.widths[name])
+            if values.shape != shape:
                 raise BundleError(
-                    f"{MODEL}: {output} has shape {values.shape}, not {(rows, width)}: export the "
-                    "model again"
+                    f"{MODEL}: {name} has shape {values.shape}, not {shape}: export the model again"
                 )
             if not np.isfinite(values).all():
                 raise BundleError(
-                    f"{MODEL}: {output} contains NaN or infinite numbers: the network did not train"
+                    f"{MODEL}: {name} contains NaN or infinite numbers: the network did not train"
                     " well or is damaged; train and export it again"
                 )
+        logits = {head: arrays[output] for head, output in self.heads.items()}
         return Outputs(logits, arrays[FEATURES] if features else None)
 
 
 def open_graph(
     content: bytes,
     *,
-    threads: int,
     providers: Sequence[str] = (CPU,),
     quiet: bool = False,
     replayed: bool = False,
     bf16: bool = False,
 ) -> Any:
-    """Open a graph in ONNX Runtime whose idle threads do not spin; ``quiet`` disables its log.
+    """Open a graph in ONNX Runtime with one thread per call; ``quiet`` disables its log.
 
     With ``bf16`` an ARM processor multiplies matrices in bf16 if it supports that. A GPU computes
     in full float32, not TF32, whose 10-bit mantissa would move scores past thresholds calibrated
@@ -151,8 +144,7 @@ def open_graph(
     """
     runtime = import_runtime()
     options = runtime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.execution_mode = runtime.ExecutionMode.ORT_SEQUENTIAL
     if quiet:
         options.log_severity_level = 4  # errors are still raised
@@ -164,7 +156,7 @@ def open_graph(
     return runtime.InferenceSession(content, options, providers=configured)
 
 
-def _load(bundle: Bundle, runtime: Runtime, device: str, threads: int) -> Any:
+def _load(bundle: Bundle, runtime: Runtime, device: str) -> Any:
     content = bundle.read(MODEL)  # exactly the bytes that were verified
     bf16 = runtime.precision == "bf16"
     if runtime.name == OPENVINO and device == "cuda":
@@ -173,7 +165,7 @@ def _load(bundle: Bundle, runtime: Runtime, device: str, threads: int) -> Any:
     try:
         if runtime.name == OPENVINO:
             return open_in_openvino(content, bundle.preprocess.image_size, bf16=bf16)
-        return open_graph(content, threads=threads, providers=providers, bf16=bf16)
+        return open_graph(content, providers=providers, bf16=bf16)
     except UsageError:
         raise
     except Exception as error:  # the runtime raises a different class for each kind of damage
@@ -209,8 +201,8 @@ def _demand_cuda(in_use: str) -> None:
         )
 
 
-def _check_graph(graph: Any, bundle: Bundle) -> None:
-    """Refuse a graph whose input or outputs do not match the bundle."""
+def _widths(graph: Any, bundle: Bundle) -> dict[str, int]:
+    """Width of the logits and features by output; refuses a graph that does not fit the bundle."""
     side, classes = bundle.preprocess.image_size, len(bundle.classes)
     inputs = [(node.name, node.type, list(node.shape[1:])) for node in graph.get_inputs()]
     if inputs != [(INPUT, "tensor(uint8)", [side, side, 3])]:
@@ -218,20 +210,23 @@ def _check_graph(graph: Any, bundle: Bundle) -> None:
             f"{MODEL} must take `{INPUT}`, uint8 (batch, {side}, {side}, 3) as preprocess.json"
             f" says, but takes {inputs}: export the model again"
         )
-    shapes = {node.name: node.shape for node in graph.get_outputs()}
+    outputs = {node.name: node for node in graph.get_outputs()}
     for head, output in bundle.heads.items():
-        if output not in shapes:
+        if output not in outputs:
             raise BundleError(f"{MODEL} has no output {output} for head {head}: export it again")
-        if isinstance(shapes[output][-1], int) and shapes[output][-1] != classes:
+        width = outputs[output].shape[-1]
+        if isinstance(width, int) and width != classes:
             raise BundleError(
-                f"{MODEL} has {shapes[output][-1]} classes for head {head}, classes.json has"
-                f" {classes}: export the model again"
+                f"{MODEL} has {width} classes for head {head}, classes.json has {classes}: export"
+                " the model again"
             )
+    features = _vector_length(outputs.get(FEATURES))
+    widths = dict.fromkeys(bundle.heads.values(), classes)
+    return widths if features is None else widths | {FEATURES: features}
 
 
-def _dimensions(graph: Any) -> int | None:
-    """Length of a feature vector; None if there are no features or they are not vectors."""
-    for node in graph.get_outputs():
-        if (node.name, node.type, len(node.shape)) == (FEATURES, "tensor(float)", 2):
-            return node.shape[1] if isinstance(node.shape[1], int) else None
-    return None
+def _vector_length(node: Any) -> int | None:
+    """The length of an output that holds a vector for each picture; None for others."""
+    if node is None or (node.type, len(node.shape)) != ("tensor(float)", 2):
+        return None
+    return node.shape[1] if isinstance(node.shape[1], int) else None

@@ -12,7 +12,7 @@ from pathlib import Path
 from starlette.datastructures import State
 
 from florilege.errors import FlorilegeError
-from florilege.models.bundle.bundle_manifest import MANIFEST
+from florilege.models.bundle.staging import MANIFEST
 from florilege.models.class_lists import list_files
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
 from florilege.server.engine import Engine, warm_up

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from florilege.models.backbones import available, side_taken
+from florilege.models.backbones import architecture, available
 from tests.pipeline_run import PipelineRun, refused, write_photos
 from tests.pretrained import efficientnet_lite0
 
@@ -50,7 +50,7 @@ def test_a_network_of_each_kind_goes_through_the_pipeline(
 @pytest.mark.parametrize("backbone", EVERY)
 def test_every_network_goes_through_the_pipeline(backbone: str, data: Path, tmp_path: Path) -> None:
     run = PipelineRun(tmp_path, data)
-    side = side_taken(backbone, 40)
+    side = architecture(backbone).side_taken(40)
     predicted, answered = run.answers(backbone, image_size=side, loss="two_head_average_k")
     assert answered == predicted
     print(run.row(backbone))
@@ -72,7 +72,7 @@ def test_real_weights_with_many_classes_go_through_the_pipeline(tmp_path: Path) 
 def test_a_network_too_large_to_export_is_refused(
     backbone: str, data: Path, tmp_path: Path
 ) -> None:
-    side = side_taken(backbone, 32)
+    side = architecture(backbone).side_taken(32)
     words = ("train", "--data", data, "--out", tmp_path / "run", "--backbone", backbone)
     assert "choose a smaller backbone" in refused(*words, "--image-size", side, "--epochs", 0)
 

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from florilege.data.options import add_options
 from florilege.data.sources import own_pictures
 from florilege.errors import UsageError
-from florilege.models.backbones import normalises, own_preprocess, side_taken
+from florilege.models.backbones import architecture
 from florilege.settings import complaint
 from florilege.suggestions import suggestion
 from florilege.training.config import ABBREVIATIONS, ADAMW, CLIP_NORM, DEFAULT_LOSS, TrainConfig
@@ -82,11 +82,12 @@ def _with_preprocess(config: TrainConfig) -> TrainConfig:
     to random weights and to those of a run or bundle; other weights come with their own.
     """
     try:
-        defaults = asdict(own_preprocess(config.backbone, config.weights))
+        network = architecture(config.backbone)
+        defaults = asdict(network.preprocess(config.weights))
     except ValueError as error:
         raise UsageError(str(error)) from error
     if own := own_pictures(config.data):
-        defaults |= {"image_size": side_taken(config.backbone, own.side), "crop_fraction": 1.0}
+        defaults |= {"image_size": network.side_taken(own.side), "crop_fraction": 1.0}
         ours = config.weights is None or Path(config.weights).is_dir()
         if ours and own.mean is not None:
             defaults |= {"mean": own.mean, "std": own.std}
@@ -100,7 +101,11 @@ def _with_clipping(config: TrainConfig) -> TrainConfig:
     Nothing else bounds them: SqueezeNet 1.1 diverges within five steps at the default rate.
     """
     optimiser = config.optimiser
-    if "clip_norm" in optimiser.model_fields_set or config.freeze or normalises(config.backbone):
+    if (
+        "clip_norm" in optimiser.model_fields_set
+        or config.freeze
+        or architecture(config.backbone).normalises
+    ):
         return config
     clipped = optimiser.model_copy(update={"clip_norm": CLIP_NORM})
     return config.model_copy(update={"optimiser": clipped})

@@ -13,9 +13,9 @@ from florilege.data.dataset import Dataset, Split
 from florilege.data.records import count_of
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError
-from florilege.models.backbones import Network, side_taken
-from florilege.models.backbones.pretrained import megabytes
-from florilege.models.backbones.weights import PRETRAINED, Weights
+from florilege.models.backbones import Network, architecture
+from florilege.models.backbones.architecture import PRETRAINED
+from florilege.models.backbones.weights import Weights
 from florilege.models.photo_hashes import PhotoHashes
 from florilege.models.runtime import fastest_float32
 from florilege.models.thumbnails import pack, read_thumbnails
@@ -90,13 +90,13 @@ def notes_on_start(config: TrainConfig, dataset: Dataset) -> Iterator[str]:
     """Notes if pictures are smaller than the input they are resized to, or weights are random."""
     size = config.preprocess.image_size
     side = short_side(dataset.split("train")) or size
-    enough = side_taken(config.backbone, max(side, 8)) if side < size else size
+    enough = architecture(config.backbone).side_taken(max(side, 8)) if side < size else size
     if enough < size:
         yield (
             f"pictures of {side} px are enlarged to {size} px: --image-size {enough} is "
             f"about {(size / enough) ** 2:.1f} times less work"
         )
-    pretrained = megabytes(config.backbone)
+    pretrained = architecture(config.backbone).megabytes
     if pretrained is not None and "weights" not in config.model_fields_set and config.epochs:
         yield (
             f"warning: {config.backbone} starts from random weights and needs many photos; "

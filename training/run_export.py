@@ -54,9 +54,6 @@ def export_run(run: Path, out: Path) -> Bundle:
     with reserved(out):
         model, parity = export_onnx(network, preprocess)
         files: dict[str, bytes | Path] = {
-            "model.onnx": model,
-            "classes.json": classes.to_json().encode(),
-            "preprocess.json": preprocess.to_json().encode(),
             "metrics.json": _json(row),
             "MODEL_CARD.md": _model_card(
                 run.name, config, classes, row, started_from, blend_note
@@ -71,8 +68,15 @@ def export_run(run: Path, out: Path) -> Bundle:
             files[PHOTOS] = folder.photos
         if any(item.thumbnail for item in classes):
             files["thumbnails.zip"] = folder.thumbnails
-        name = run.resolve().name
-        return write_bundle(out, files, name=name, version="1", heads=output_names(head))
+        return write_bundle(
+            out,
+            name=run.resolve().name,
+            heads=output_names(head),
+            model=model,
+            classes=classes,
+            preprocess=preprocess,
+            files=files,
+        )
 
 
 def _provenance(

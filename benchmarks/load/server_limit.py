@@ -97,4 +97,4 @@ def rate_of_gpu(bundle: Path, seconds: float) -> float:
 def _opened(bundle: Path, runtime: RuntimeName | None) -> Session:
     opened = open_bundle(bundle)
     served_by = read_record(opened, runtime).measured.served_by
-    return Session(opened, device="cpu", threads=1, runtime=served_by)
+    return Session(opened, device="cpu", runtime=served_by)

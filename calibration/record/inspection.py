@@ -13,7 +13,7 @@ from florilege.calibration.record.record_file import (
 )
 from florilege.errors import BundleError
 from florilege.models.bundle.bundle import CALIBRATION, Bundle, open_bundle
-from florilege.models.bundle.staging import find_file, read_manifest
+from florilege.models.bundle.staging import BundleFolder
 from florilege.models.session import Session
 
 METRICS = "metrics.json"
@@ -59,8 +59,9 @@ def verification(path: Path) -> dict[str, Any]:
         BundleError: ``bundle.json`` is missing, damaged or of a newer schema.
         UsageError: ONNX Runtime is missing or installed twice.
     """
-    files = read_manifest(path).files
-    faults = {name: _fault(find_file, path, name, sha) for name, sha in files.items()}
+    folder = BundleFolder(path)
+    files = folder.read_manifest().files
+    faults = {name: _fault(folder.find_file, name, sha) for name, sha in files.items()}
     error = None if any(faults.values()) else _fault(_open, path)
     return {"ok": not any((*faults.values(), error)), "files": faults, "opening": error}
 

@@ -4,7 +4,6 @@ The part after ``timm:`` is passed to ``timm.create_model``. timm is imported la
 takes seconds.
 """
 
-import sys
 from collections.abc import Mapping
 from functools import cache
 from itertools import accumulate
@@ -15,65 +14,150 @@ import torch
 from torch import Tensor, nn
 
 from florilege.errors import BundleError, UsageError, install_hint
+from florilege.models.backbones.architecture import Architecture, Backbone, Pretrained
 from florilege.models.images import Preprocess
 
 PREFIX: Final = "timm:"
 _HUB: Final = "hf-hub:"
-FOLDER: Final = "local-dir:"
+_FOLDER: Final = "local-dir:"
+_FILES: Final = ("model.safetensors", "pytorch_model.bin")  # in a repository or folder
 _STEPS: Final = (1, 8, 14, 16, 28, 32, 56, 64, 112, 224)  # sides of patches and windows
 
 
-def is_timm(name: str) -> bool:
-    """Whether a backbone name belongs to timm."""
-    return name.startswith(PREFIX)
+class TimmNetwork(Architecture):
+    """A network of timm."""
 
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._plain = name.removeprefix(PREFIX)
 
-def models() -> list[str]:
-    """The names of timm's networks, with our prefix."""
-    return [PREFIX + name for name in _timm().list_models()]
+    def known_names(self) -> list[str]:
+        """The names of timm's networks and, if this one has a tag, its name with each tag."""
+        plain, _, tag = self._plain.partition(".")
+        tagged = _timm().list_pretrained(f"{plain}.*") if tag else []
+        return [PREFIX + name for name in (*_timm().list_models(), *tagged)]
 
+    @property
+    def is_known(self) -> bool:
+        """Whether timm has this network; folders and repositories are checked when opened."""
+        if self._plain.startswith((_HUB, _FOLDER)):
+            return True
+        architecture, _, tag = self._plain.partition(".")
+        return bool(_timm().is_model(architecture)) and (not tag or self.name in self.known_names())
 
-def tagged(name: str) -> list[str]:
-    """The tagged names of a timm network, one for each set of pretrained weights."""
-    plain = name.removeprefix(PREFIX).partition(".")[0]
-    return [PREFIX + tag for tag in _timm().list_pretrained(f"{plain}.*")]
+    @property
+    def folder(self) -> Path | None:
+        """The folder of a ``timm:local-dir:`` network, otherwise None."""
+        plain = self._plain
+        return Path(plain.removeprefix(_FOLDER)) if plain.startswith(_FOLDER) else None
 
+    @property
+    def configuration(self) -> Mapping[str, Any]:
+        """timm's ``pretrained_cfg``, which describes a network and its weights.
 
-def is_known(name: str) -> bool:
-    """Whether timm has this network; folders and repositories are checked when opened."""
-    plain = name.removeprefix(PREFIX)
-    if plain.startswith((_HUB, FOLDER)):
-        return True
-    architecture, _, tag = plain.partition(".")
-    return bool(_timm().is_model(architecture)) and (not tag or name in tagged(name))
+        Raises `ValueError` if a folder holds no network, `BundleError` if a repository cannot be
+        read.
+        """
+        return _configuration(self._plain)
 
+    def preprocess(self, weights: str | None = None) -> Preprocess:
+        own = self.configuration
+        return Preprocess(
+            image_size=int(own["input_size"][-1]),
+            crop_fraction=float(own["crop_pct"]),
+            resample="bilinear" if own["interpolation"] == "bilinear" else "bicubic",
+            mean=own["mean"],
+            std=own["std"],
+        )
 
-def weights_folder(name: str) -> Path | None:
-    """The folder of a ``timm:local-dir:`` network, otherwise None."""
-    plain = name.removeprefix(PREFIX)
-    return Path(plain.removeprefix(FOLDER)) if plain.startswith(FOLDER) else None
+    def side_taken(self, at_least: int) -> int:
+        """The smallest usual side of at least ``at_least`` that works; otherwise its own."""
+        own = self.preprocess().image_size
+        sides = {-(-at_least // step) * step for step in _STEPS}
+        sides |= {own} if own >= at_least else set()
+        return next((side for side in sorted(sides) if _features(self._plain, side)), own)
+
+    def backbone(self, image_size: int | None) -> Backbone:
+        side = image_size or self.preprocess().image_size
+        features = _features(self._plain, side)
+        if features is None:
+            message = f"{self.name} does not turn a picture of {side} px into one feature vector"
+            raise ValueError(message)
+        network = _create(self._plain, side)
+        return network, features, _last_layers(network, self.configuration)
+
+    @property
+    def normalises(self) -> bool:
+        with torch.device("meta"):
+            modules = _create(self._plain).modules()
+        norms = (each for each in modules if "norm" in type(each).__name__.lower())
+        return any("weight" in each._parameters for each in norms)
+
+    @property
+    def megabytes(self) -> float | None:
+        own = self.configuration
+        if not (own.get("hf_hub_id") or own.get("url") or self.folder):
+            return None
+        with torch.device("meta"):
+            network = _timm().create_model(self._plain, pretrained=False)
+        return float(sum(tensor.nbytes for tensor in network.state_dict().values())) / 1e6
+
+    def pretrained(self) -> Pretrained:
+        own, folder = self.configuration, self.folder
+        address: str | None = own.get("url")
+        if folder is not None:
+            files = [folder / file for file in _FILES if (folder / file).is_file()]
+            if not files:
+                raise BundleError(f"{folder} holds no {' and no '.join(_FILES)}")
+            path, address = files[0], None
+        elif own.get("hf_hub_id"):
+            path, address = self._from_hub(own)
+        elif address:
+            path = self._download(address)
+        else:
+            return super().pretrained()
+        return Pretrained(path, address, own.get("license"))
+
+    def _from_hub(self, own: Mapping[str, Any]) -> tuple[Path, str]:
+        """Download the file from its Hugging Face repository; returns its cached path and URL."""
+        from huggingface_hub import hf_hub_download, try_to_load_from_cache
+        from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+        repository, _, tag = own["hf_hub_id"].partition("@")
+        revision, own_file = tag or None, own.get("hf_hub_filename")
+        files = [own_file] if own_file else list(_FILES)
+        base_url = f"https://huggingface.co/{repository}/resolve/{tag or 'main'}"
+        cached = {type(try_to_load_from_cache(repository, f, revision=revision)) for f in files}
+        if str not in cached:
+            self._announce(f"{base_url}/{files[0]}")
+        for file in files:
+            try:
+                path = hf_hub_download(repository, file, revision=revision)
+            except EntryNotFoundError as error:
+                if isinstance(error, LocalEntryNotFoundError):  # no network
+                    raise self._unreachable(error, f"{base_url}/{file}") from error
+            except (OSError, ValueError) as error:
+                raise self._unreachable(error, f"{base_url}/{file}") from error
+            else:
+                return Path(path), f"{base_url}/{file}"
+        raise BundleError(f"https://huggingface.co/{repository} holds no {' and no '.join(files)}")
 
 
 @cache
-def configuration(name: str) -> Mapping[str, Any]:
-    """timm's ``pretrained_cfg``, which describes a network and its weights.
-
-    Raises `ValueError` if a folder holds no network, `BundleError` if a repository cannot be read.
-    """
-    source = name.removeprefix(PREFIX)
+def _configuration(plain: str) -> Mapping[str, Any]:
     try:
         with torch.device("meta"):
-            own: Mapping[str, Any] = _create(name).pretrained_cfg
+            own: Mapping[str, Any] = _create(plain).pretrained_cfg
     except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
         message = str(error).partition("\n")[0]
-        if not source.startswith(_HUB):
+        if not plain.startswith(_HUB):
             raise ValueError(
-                f"{name} is not a timm network ({message}); a folder needs config.json and "
-                "model.safetensors, as timm saves them"
+                f"{PREFIX}{plain} is not a timm network ({message}); a folder needs config.json "
+                "and model.safetensors, as timm saves them"
             ) from error
-        repository = source.removeprefix(_HUB)
+        repository = plain.removeprefix(_HUB)
         raise BundleError(
-            f"the configuration of {name} could not be downloaded ({message}). Download "
+            f"the configuration of {PREFIX}{plain} could not be downloaded ({message}). Download "
             f"config.json and model.safetensors of https://huggingface.co/{repository} on a "
             "machine with a network connection and pass their folder: "
             "timm:local-dir:FOLDER"
@@ -82,76 +166,11 @@ def configuration(name: str) -> Mapping[str, Any]:
 
 
 @cache
-def megabytes(name: str) -> float | None:
-    """The approximate size of a timm network's pretrained weights; None if there are none."""
-    own = configuration(name)
-    if not (own.get("hf_hub_id") or own.get("url") or weights_folder(name)):
-        return None
-    with torch.device("meta"):
-        network = _timm().create_model(name.removeprefix(PREFIX), pretrained=False)
-    return float(sum(tensor.nbytes for tensor in network.state_dict().values())) / 1e6
-
-
-def own_preprocess(name: str) -> Preprocess:
-    """The preprocessing of a timm network."""
-    own = configuration(name)
-    return Preprocess(
-        image_size=int(own["input_size"][-1]),
-        crop_fraction=float(own["crop_pct"]),
-        resample="bilinear" if own["interpolation"] == "bilinear" else "bicubic",
-        mean=own["mean"],
-        std=own["std"],
-    )
-
-
-@cache
-def normalises(name: str) -> bool:
-    """Whether a timm network has normalisation layers."""
-    configuration(name)  # refuses an unknown network
-    with torch.device("meta"):
-        modules = _create(name).modules()
-    norms = (each for each in modules if "norm" in type(each).__name__.lower())
-    return any("weight" in each._parameters for each in norms)
-
-
-def side_taken(name: str, at_least: int) -> int:
-    """The smallest usual side of at least ``at_least`` that works; otherwise the network's own."""
-    own = own_preprocess(name).image_size
-    sides = {-(-at_least // step) * step for step in _STEPS} | ({own} if own >= at_least else set())
-    return next((side for side in sorted(sides) if _features(name, side)), own)
-
-
-def build(name: str, image_size: int | None) -> tuple[nn.Module, int, tuple[str, ...]]:
-    """The network without its last layers: module, features, names of those layers.
-
-    Raises `ValueError` if it does not turn a picture into one feature vector.
-    """
-    side = image_size or own_preprocess(name).image_size
-    features = _features(name, side)
-    if features is None:
-        raise ValueError(f"{name} does not turn a picture of {side} px into one feature vector")
-    network = _create(name, side)
-    return network, features, _last_layers(network, configuration(name))
-
-
-def convert_state(backbone: nn.Module, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """``state`` converted by timm: from the names of its authors, and to our picture size."""
-    convert = getattr(sys.modules[type(backbone).__module__], "checkpoint_filter_fn", None)
-    if convert is None:
-        return state
-    try:
-        converted: Mapping[str, Tensor] = convert(dict(state), backbone)
-    except Exception:  # each network raises its own kind; `load_into` then lists the differences
-        return state
-    return converted
-
-
-@cache
-def _features(name: str, side: int) -> int | None:
+def _features(plain: str, side: int) -> int | None:
     """Features of a picture of ``side`` pixels; None if the network does not take this size."""
     try:
         with torch.device("meta"), torch.no_grad():  # shapes without computation
-            network = _create(name, side).eval()
+            network = _create(plain, side).eval()
             output = network(torch.zeros(1, 3, side, side))
     except Exception:  # each network refuses a size in its own way
         return None
@@ -162,12 +181,10 @@ def _features(name: str, side: int) -> int | None:
     return int(output.shape[1]) if whole and one_vector else None
 
 
-def _create(name: str, side: int | None = None) -> Any:
-    sized = side is not None and configuration(name).get("fixed_input_size")
+def _create(plain: str, side: int | None = None) -> Any:
+    sized = side is not None and _configuration(plain).get("fixed_input_size")
     options = {"img_size": (side, side)} if sized else {}
-    return _timm().create_model(
-        name.removeprefix(PREFIX), pretrained=False, num_classes=0, **options
-    )
+    return _timm().create_model(plain, pretrained=False, num_classes=0, **options)
 
 
 def _last_layers(network: nn.Module, own: Mapping[str, Any]) -> tuple[str, ...]:

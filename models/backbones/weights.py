@@ -2,6 +2,7 @@
 
 import pickle
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +14,13 @@ from safetensors.torch import load as load_safetensors
 from torch import Tensor, nn
 
 from florilege.errors import BundleError, first
-from florilege.models.backbones import pretrained, timm_networks
+from florilege.models.backbones.architecture import PRETRAINED
+from florilege.models.backbones.known_networks import architecture
 from florilege.models.backbones.provenance import Provenance, provenance_of
 from florilege.models.classes import ClassTable
 from florilege.models.photo_hashes import PHOTOS, PhotoHashes
 
 State = Mapping[str, Tensor]
-PRETRAINED: Final = "pretrained"  # the value of `--weights` for the network's own
-
 _INSIDE: Final = ("best.safetensors", "weights.safetensors")  # in a run folder, in a bundle
 _HOLDERS: Final = ("network", "state_dict", "model_state_dict", "model")
 _OLD_NAMES: Final = (
@@ -59,26 +59,28 @@ def open_weights(weights: str, backbone: str) -> Weights:
         BundleError: They cannot be found, downloaded or read.
     """
     if weights == PRETRAINED:
-        origin, classes = f"the pretrained weights of {backbone}", None
-        if timm_networks.is_timm(backbone):
-            path, provenance = pretrained.fetch_timm(backbone)
-            state: State = read_weights(path)
-        else:
-            state, classes, provenance = pretrained.read_torchvision(backbone)
-        return Weights(origin=origin, state=state, classes=classes, provenance=provenance)
-    path = Path(weights)
-    if path.is_dir():
-        files = [path / name for name in _INSIDE if (path / name).is_file()]
-        if not files:
-            raise BundleError(f"{path} holds no {' and no '.join(_INSIDE)}: name a weights file")
-        path = files[0]
+        path, source, licence, classes = architecture(backbone).pretrained()
+        origin, photos = f"the pretrained weights of {backbone}", None
+    else:
+        path, source, licence = _weights_file(Path(weights)), None, None
+        origin, classes, photos = str(path), _classes_beside(path), _photos_beside(path)
     return Weights(
-        origin=str(path),
+        origin=origin,
         state=read_weights(path),
-        classes=_classes_beside(path),
-        provenance=provenance_of(path),
-        photos=_photos_beside(path),
+        classes=classes,
+        provenance=provenance_of(path, licence=licence, source=source),
+        photos=photos,
     )
+
+
+def _weights_file(path: Path) -> Path:
+    """The file itself, or the one inside the folder of a run or a bundle."""
+    if not path.is_dir():
+        return path
+    files = [path / name for name in _INSIDE if (path / name).is_file()]
+    if not files:
+        raise BundleError(f"{path} holds no {' and no '.join(_INSIDE)}: name a weights file")
+    return files[0]
 
 
 def _classes_beside(path: Path) -> tuple[str, ...] | None:
@@ -208,10 +210,10 @@ def _last_layer(
     if source.keys() != head.keys() or not _same_kind(layers, source):
         return head, "the last layer starts from scratch: the file has none of this kind"
     rows, classes = len(source[name]), len(head[name])
-    if ours is None or theirs is None or len(theirs) != rows:
-        source_row, note = _rows_in_order(rows, classes)
-    else:
+    if ours is not None and theirs is not None and len(theirs) == rows:
         source_row, note = _rows_by_class(theirs, ours)
+    else:
+        source_row, note = _rows_in_order(rows, classes)
     for key, value in layers.items():
         value[list(source_row)] = source[key][list(source_row.values())].to(value)
     return head, note
@@ -266,15 +268,20 @@ def _fit_positions(network: nn.Module, expected: State, state: dict[str, Tensor]
 
 
 def _fit_timm(network: nn.Module, expected: State, state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Let timm convert weights that do not fit its network directly."""
+    """Let timm convert weights that do not fit its network: from other names, to our size."""
     backbone = network.get_submodule("backbone")
     fits = all(
         key in state and state[key].shape == value.shape
         for key, value in expected.items()
         if key.startswith("backbone.")
     )
-    if fits or not type(backbone).__module__.startswith("timm."):
+    module = type(backbone).__module__
+    convert = getattr(sys.modules[module], "checkpoint_filter_fn", None)
+    if fits or convert is None or not module.startswith("timm."):
         return state
     plain = {key.removeprefix("backbone."): value for key, value in state.items()}
-    converted = timm_networks.convert_state(backbone, plain)
+    try:
+        converted = convert(plain, backbone)
+    except Exception:  # each network raises its own kind; `load_into` then lists the differences
+        return state
     return {f"backbone.{key}": value for key, value in converted.items()}

@@ -15,8 +15,14 @@ from typing import Any, Final
 
 from florilege.errors import BundleError, DataError
 from florilege.files import folder_lock
-from florilege.models.bundle import staging
-from florilege.models.bundle.bundle_manifest import MANIFEST, SCHEMA_VERSION, Manifest, sha256_of
+from florilege.models.bundle.staging import (
+    MANIFEST,
+    SCHEMA_VERSION,
+    BundleFolder,
+    Files,
+    Manifest,
+    sha256_of,
+)
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.models.images import Preprocess
 from florilege.models.thumbnails import pack, read_thumbnails, unpack
@@ -60,11 +66,11 @@ class Bundle:
 
     def path_of(self, name: str) -> Path:
         """The path of a file after verifying its content; a :class:`BundleError` on failure."""
-        return staging.find_file(self.path, name, self._digest(name))
+        return BundleFolder(self.path).find_file(name, self._digest(name))
 
     def read(self, name: str) -> bytes:
         """Content of a file: exactly the bytes that were verified."""
-        return staging.read_file(self.path, name, self._digest(name))
+        return BundleFolder(self.path).read_file(name, self._digest(name))
 
     def read_object(self, name: str) -> dict[str, Any]:
         """The JSON object in a file; an empty one if the bundle has no such file."""
@@ -101,13 +107,13 @@ def open_bundle(path: str | Path) -> Bundle:
     Raises:
         BundleError: There is no bundle, a file is missing or damaged, or the schema is newer.
     """
-    folder = Path(path)
-    manifest = staging.read_manifest(folder)
+    folder = BundleFolder(path)
+    manifest = folder.read_manifest()
     while True:
         try:
             return _verified(folder, manifest)
         except BundleError:
-            latest = staging.read_manifest(folder)
+            latest = folder.read_manifest()
             if latest == manifest:
                 raise
             manifest = latest  # replaced in the meantime: open the new one
@@ -115,27 +121,32 @@ def open_bundle(path: str | Path) -> Bundle:
 
 def write_bundle(
     path: str | Path,
-    files: Mapping[str, bytes | Path],
     *,
     name: str,
-    version: str,
+    version: str = "1",
     heads: Mapping[str, str],
+    model: bytes | Path,
+    classes: ClassTable,
+    preprocess: Preprocess,
+    files: Files,
 ) -> Bundle:
     """Write a new bundle, or replace the one at ``path``: all of it or nothing.
 
-    ``path`` is a folder: missing, empty, or a bundle. ``files`` holds content, or the file to copy,
-    by file name; ``model.onnx``, ``classes.json`` and ``preprocess.json`` are required. ``name``
-    and ``version`` are those of the model; ``heads`` holds the ONNX output name by head name.
+    ``path`` is a folder: missing, empty, or a bundle. ``name`` and ``version`` are those of the
+    model, ``heads`` holds its ONNX output by head name, and ``files`` all other files by name:
+    their content, or the file to copy.
 
     Raises:
-        ValueError: A required file is missing, or a file name is not plain.
-        BundleError: ``path`` is something else, a file is damaged, or writing failed.
+        ValueError: A file name is not plain.
+        BundleError: ``path`` is something else, or writing failed.
     """
     folder = Path(path)
-    if missing := [required for required in _REQUIRED if required not in files]:
-        raise ValueError(f"files must hold {list(_REQUIRED)}; {missing} are missing")
-    ClassTable.from_json(_content(files[CLASSES]))
-    Preprocess.from_json(_content(files[PREPROCESS]))
+    files = {
+        MODEL: model,
+        CLASSES: classes.to_json().encode(),
+        PREPROCESS: preprocess.to_json().encode(),
+        **files,
+    }
     manifest = Manifest(
         name=name,
         version=version,
@@ -145,15 +156,14 @@ def write_bundle(
         schema_version=SCHEMA_VERSION,
     )
     if (folder / MANIFEST).exists():
-        with staging.writing(folder):
-            staging.exchange(folder, staging.old_manifest(folder), manifest, files)
+        with BundleFolder(folder).writing():
+            BundleFolder(folder).exchange(manifest, files)
+    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise BundleError(
+            f"{folder} exists and is not a bundle; nothing was written: choose another path"
+        )
     else:
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise BundleError(
-                f"{folder} exists and is not a bundle; nothing was written: choose another path"
-            )
-        with staging.failures_named(folder):
-            staging.build(folder, manifest, files)
+        BundleFolder(folder).build(manifest, files)
     return open_bundle(folder)
 
 
@@ -167,7 +177,7 @@ def reserved(path: str | Path) -> Iterator[None]:
     folder = Path(path)
     with ExitStack() as stack:
         if (folder / MANIFEST).exists():
-            with staging.failures_named(folder):
+            with BundleFolder(folder).failures_named():
                 stack.enter_context(folder_lock(folder))
         yield
 
@@ -183,35 +193,32 @@ def replace_files(
         ValueError: A name is not plain.
         BundleError: ``path`` is not a valid bundle, or writing failed; the old bundle remains.
     """
-    folder = Path(path)
-    staging.read_manifest(folder)  # fails if there is no bundle
-    with staging.writing(folder):
-        old = open_bundle(folder).manifest
+    folder = BundleFolder(path)
+    folder.read_manifest()  # fails if there is no bundle
+    with folder.writing():
+        old = open_bundle(path).manifest
         digests = {name: digest for name, digest in old.files.items() if name not in without}
         digests |= {name: sha256_of(content) for name, content in files.items()}
-        new = replace(old, files=digests)
-        staging.exchange(folder, old, new, files)
-    return open_bundle(folder)
+        folder.exchange(replace(old, files=digests), files)
+    return open_bundle(path)
 
 
-def _verified(folder: Path, manifest: Manifest) -> Bundle:
+def _verified(folder: BundleFolder, manifest: Manifest) -> Bundle:
     for name, digest in manifest.files.items():
-        staging.find_file(folder, name, digest)
+        folder.find_file(name, digest)
     if missing := [name for name in _REQUIRED if name not in manifest.files]:
-        raise BundleError(f"{folder / MANIFEST} does not name {missing}: export the bundle again")
+        raise BundleError(
+            f"{folder.path / MANIFEST} does not name {missing}: export the bundle again"
+        )
     classes, preprocess = (
-        staging.read_file(folder, name, manifest.files[name]) for name in (CLASSES, PREPROCESS)
+        folder.read_file(name, manifest.files[name]) for name in (CLASSES, PREPROCESS)
     )
     return Bundle(
-        path=folder,
+        path=folder.path,
         manifest=manifest,
         classes=ClassTable.from_json(classes),
         preprocess=Preprocess.from_json(preprocess),
     )
-
-
-def _content(source: bytes | Path) -> bytes:
-    return source if isinstance(source, bytes) else source.read_bytes()
 
 
 @contextmanager

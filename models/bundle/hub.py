@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from florilege.errors import BundleError, UsageError, install_hint
-from florilege.models.bundle import staging
 from florilege.models.bundle.bundle import Bundle, open_bundle
-from florilege.models.bundle.bundle_manifest import MANIFEST
+from florilege.models.bundle.staging import MANIFEST, BundleFolder
 from florilege.terminal import say
 
 _ADDRESS: Final = re.compile("hf:/{1,2}([^@]+)(?:@(.+))?")  # pathlib makes one slash of two
@@ -34,7 +33,7 @@ def local_bundle(bundle: str) -> Path:
     with _readable_errors(hub, repository):
         manifest = Path(hub.hf_hub_download(repository, MANIFEST, revision=revision))
         folder = manifest.parent  # named after the commit: both downloads are of the same one
-        files = list(staging.read_manifest(folder).files)
+        files = list(BundleFolder(folder).read_manifest().files)
         if not all((folder / file).exists() for file in files):
             say(f"downloading {repository} from the Hugging Face Hub; it is cached for later")
             hub.snapshot_download(repository, revision=folder.name, allow_patterns=files)

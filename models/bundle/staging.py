@@ -1,4 +1,4 @@
-"""Replace the files of a bundle atomically by way of staging names.
+"""``bundle.json``, the hashes of all files of a bundle, and how they are replaced atomically.
 
 A change is written beside the old files under staging names (``calibration.json.new-1a2b3c4d``).
 Then ``bundle.json`` is replaced atomically, and only then are the staged files renamed. A process
@@ -7,164 +7,215 @@ because a file is found under either name.
 """
 
 import fcntl
+import hashlib
 import io
+import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, Field
+from pydantic.dataclasses import dataclass
 
 from florilege.errors import BundleError
 from florilege.files import sync_folder, write_atomic
-from florilege.models.bundle.bundle_manifest import MANIFEST, Manifest, sha256_of
 from florilege.models.json_file import read_json
 from florilege.suggestions import did_you_mean, nearest_paths
 
+SCHEMA_VERSION: Final = 1
+MANIFEST: Final = "bundle.json"
 _STAGED: Final = ".new-"
 
 
-def read_manifest(folder: Path) -> Manifest:
-    """Read ``bundle.json``; a :class:`BundleError` if it is missing, damaged or newer."""
-    try:
-        text = (folder / MANIFEST).read_bytes()
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise BundleError(
-            f"{folder} is not a bundle because it has no {MANIFEST}:"
-            " make one with `florilege export RUN --out BUNDLE`"
-            f"{'' if folder.exists() else did_you_mean(nearest_paths(folder))}"
-        ) from error
-    except OSError as error:
-        raise BundleError(f"{folder / MANIFEST} cannot be read: {error.strerror}") from error
-    return read_json(Manifest, text, folder / MANIFEST)
+def _plain_name(name: str) -> str:
+    """Refuse a name that leaves the folder, is hidden or is a staging name."""
+    plain = name and name == Path(name).name and name.isprintable() and "\\" not in name
+    if not plain or name.startswith(".") or name == MANIFEST or _STAGED in name:
+        raise ValueError("each file must have a plain file name")
+    return name
 
 
-def old_manifest(folder: Path) -> Manifest | None:
-    """The existing manifest, or None if it is too damaged to keep."""
-    with suppress(BundleError):
-        return read_manifest(folder)
-    return None
+_Text = Annotated[str, Field(min_length=1)]
+_HeadName = Annotated[str, Field(pattern="^(linear|cosine|multi_label|sccp)$")]
+_FileName = Annotated[str, AfterValidator(_plain_name)]
+_Digest = Annotated[str, Field(min_length=64, max_length=64)]
 
 
-def find_file(folder: Path, name: str, digest: str) -> Path:
-    """Path of the file with this SHA-256, under its own or its staging name.
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """The content of ``bundle.json``."""
 
-    Raises `BundleError` if it is missing or unreadable, or its content differs.
-    """
-    own = folder / name
-    for candidate in (own, folder / _staged_name(name, digest)):
+    name: _Text  # of the model
+    version: _Text  # of the model, as given at export
+    created: _Text  # UTC time in ISO 8601
+    heads: Annotated[Mapping[_HeadName, str], Field(min_length=1)]  # ONNX output by head
+    files: Mapping[_FileName, _Digest]  # SHA-256 in hexadecimal by file name
+    schema_version: Annotated[int, Field(strict=True, ge=1, le=SCHEMA_VERSION)]
+
+    @property
+    def sha256(self) -> str:
+        """The identity of the bundle: SHA-256 of its content in canonical form."""
+        text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self), indent=1, ensure_ascii=False).encode() + b"\n"
+
+
+def sha256_of(source: bytes | Path) -> str:
+    """SHA-256 of bytes or of a file's content, in hexadecimal."""
+    if isinstance(source, bytes):
+        return hashlib.sha256(source).hexdigest()
+    with source.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+Files = Mapping[str, bytes | Path]
+"""Content, or the file to copy, by file name."""
+
+
+class BundleFolder:
+    """The folder of a bundle."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def read_manifest(self) -> Manifest:
+        """Read ``bundle.json``; a :class:`BundleError` if it is missing, damaged or newer."""
+        file = self.path / MANIFEST
         try:
-            if sha256_of(candidate) == digest:
-                return candidate
-        except FileNotFoundError:
-            continue
+            return read_json(Manifest, file.read_bytes(), file)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            near = "" if self.path.exists() else did_you_mean(nearest_paths(self.path))
+            raise BundleError(
+                f"{self.path} is not a bundle because it has no {MANIFEST}:"
+                f" make one with `florilege export RUN --out BUNDLE`{near}"
+            ) from error
         except OSError as error:
-            raise BundleError(f"{candidate} cannot be read: {error.strerror}") from error
-    if not own.exists():
-        raise BundleError(f"{own} is missing: copy or export the bundle again")
-    raise BundleError(
-        f"{own} does not match the SHA-256 in {MANIFEST}: copy or export the bundle again"
-    )
+            raise BundleError(f"{file} cannot be read: {error.strerror}") from error
 
+    def find_file(self, name: str, digest: str) -> Path:
+        """Path of the file with this SHA-256, under its own or its staging name.
 
-def read_file(folder: Path, name: str, digest: str) -> bytes:
-    """Content of the file with this SHA-256; errors as in :func:`find_file`."""
-    for _attempt in range(3):  # a staged file may be renamed between finding and reading
-        with suppress(FileNotFoundError):
-            content = find_file(folder, name, digest).read_bytes()
-            if sha256_of(content) == digest:
-                return content
-    raise BundleError(f"{folder / name} changed while it was read: open the bundle again")
-
-
-def _staged_name(name: str, digest: str) -> str:
-    return f"{name}{_STAGED}{digest[:8]}"
-
-
-@contextmanager
-def failures_named(folder: Path) -> Iterator[None]:
-    """Turn a disk failure into a :class:`BundleError` that says the old files are unchanged."""
-    try:
-        yield
-    except OSError as error:
+        Raises `BundleError` if it is missing or unreadable, or its content differs.
+        """
+        own = self.path / name
+        for candidate in (own, self._staged(name, digest)):
+            try:
+                if sha256_of(candidate) == digest:
+                    return candidate
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise BundleError(f"{candidate} cannot be read: {error.strerror}") from error
+        if not own.exists():
+            raise BundleError(f"{own} is missing: copy or export the bundle again")
         raise BundleError(
-            f"writing {folder} failed: {error.strerror or error};"
-            " existing files are unchanged: free some space or choose another path"
-        ) from error
+            f"{own} does not match the SHA-256 in {MANIFEST}: copy or export the bundle again"
+        )
 
+    def read_file(self, name: str, digest: str) -> bytes:
+        """Content of the file with this SHA-256; errors as in :meth:`find_file`."""
+        for _attempt in range(3):  # a staged file may be renamed between finding and reading
+            with suppress(FileNotFoundError):
+                content = self.find_file(name, digest).read_bytes()
+                if sha256_of(content) == digest:
+                    return content
+        raise BundleError(f"{self.path / name} changed while it was read: open the bundle again")
 
-@contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Allow one writer at a time, with :func:`failures_named`."""
-    with failures_named(folder):
-        handle = os.open(folder, os.O_RDONLY)
+    @contextmanager
+    def failures_named(self) -> Iterator[None]:
+        """Turn a disk failure into a :class:`BundleError` that says the old files are unchanged."""
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
             yield
-        finally:
-            os.close(handle)
+        except OSError as error:
+            raise BundleError(
+                f"writing {self.path} failed: {error.strerror or error};"
+                " existing files are unchanged: free some space or choose another path"
+            ) from error
 
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Allow one writer at a time, with :meth:`failures_named`."""
+        with self.failures_named():
+            handle = os.open(self.path, os.O_RDONLY)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX)
+                yield
+            finally:
+                os.close(handle)
 
-def build(folder: Path, manifest: Manifest, files: Mapping[str, bytes | Path]) -> None:
-    """Write a new bundle into a hidden folder beside ``folder``, then rename it: all or nothing."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    building = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}{_STAGED}"))
-    try:
-        building.chmod(0o755)
-        for name, source in files.items():
-            _write(building / name, source)
-        write_atomic(building / MANIFEST, manifest.to_json())
-        building.rename(folder)
-    except BaseException:
-        shutil.rmtree(building, ignore_errors=True)
-        raise
-    with suppress(OSError):  # the bundle is in place already
-        sync_folder(folder.parent)
+    def build(self, manifest: Manifest, files: Files) -> None:
+        """Write a new bundle into a hidden folder beside it, then rename that: all or nothing."""
+        parent = self.path.parent
+        with self.failures_named():
+            parent.mkdir(parents=True, exist_ok=True)
+            building = Path(tempfile.mkdtemp(dir=parent, prefix=f".{self.path.name}{_STAGED}"))
+            try:
+                building.chmod(0o755)
+                for name, source in files.items():
+                    _write(building / name, source)
+                write_atomic(building / MANIFEST, manifest.to_json())
+                building.rename(self.path)
+            except BaseException:
+                shutil.rmtree(building, ignore_errors=True)
+                raise
+        with suppress(OSError):  # the bundle is in place already
+            sync_folder(parent)
 
+    def exchange(self, new: Manifest, files: Files) -> None:
+        """Stage the changes, replace ``bundle.json`` atomically, then rename the staged files.
 
-def exchange(
-    folder: Path, old: Manifest | None, new: Manifest, files: Mapping[str, bytes | Path]
-) -> None:
-    """Stage the changes, replace ``bundle.json`` atomically, then rename the staged files.
+        Call it inside :meth:`writing`; if the disk fails, the old bundle remains. ``files`` holds
+        at least the new files.
+        """
+        old = self._whole_manifest()
+        if old is not None:
+            self._settle(old)
+        try:
+            for name, source in files.items():
+                if not _holds(self.path / name, new.files[name]):
+                    _write(self._staged(name, new.files[name]), source)
+            sync_folder(self.path)
+            write_atomic(self.path / MANIFEST, new.to_json())
+        except BaseException as error:
+            if self._whole_manifest() != new:
+                self._remove_leftovers()
+                raise
+            if not isinstance(error, OSError):
+                raise
+        with suppress(OSError):  # the new bundle is in place; only cleanup remains
+            self._settle(new)
+            for name in set(old.files if old else ()) - set(new.files):
+                (self.path / name).unlink(missing_ok=True)
 
-    Call it inside :func:`writing`; if the disk fails, the old bundle remains. ``old`` is None if it
-    is too damaged to keep; ``files`` holds at least the new files.
-    """
-    if old is not None:
-        _settle(folder, old)
-    try:
-        for name, source in files.items():
-            if not _holds(folder / name, new.files[name]):
-                _write(folder / _staged_name(name, new.files[name]), source)
-        sync_folder(folder)
-        write_atomic(folder / MANIFEST, new.to_json())
-    except BaseException as error:
-        if old_manifest(folder) != new:
-            _remove_leftovers(folder)
-            raise
-        if not isinstance(error, OSError):
-            raise
-    with suppress(OSError):  # the new bundle is in place; only cleanup remains
-        _settle(folder, new)
-        for name in set(old.files if old else ()) - set(new.files):
-            (folder / name).unlink(missing_ok=True)
+    def _whole_manifest(self) -> Manifest | None:
+        """The manifest, or None if it is too damaged to keep."""
+        with suppress(BundleError):
+            return self.read_manifest()
+        return None
 
+    def _settle(self, manifest: Manifest) -> None:
+        """Rename the staged files of the bundle and remove all others."""
+        for name, digest in manifest.files.items():
+            staged = self._staged(name, digest)
+            if _holds(staged, digest):
+                staged.replace(self.path / name)
+        self._remove_leftovers()
+        sync_folder(self.path)
 
-def _settle(folder: Path, manifest: Manifest) -> None:
-    """Rename the staged files of the bundle and remove all others."""
-    for name, digest in manifest.files.items():
-        staged = folder / _staged_name(name, digest)
-        if _holds(staged, digest):
-            staged.replace(folder / name)
-    _remove_leftovers(folder)
-    sync_folder(folder)
+    def _remove_leftovers(self) -> None:
+        for pattern in (f"*{_STAGED}????????", f".{MANIFEST}.*"):
+            for leftover in self.path.glob(pattern):
+                leftover.unlink(missing_ok=True)
 
-
-def _remove_leftovers(folder: Path) -> None:
-    for pattern in (f"*{_STAGED}????????", f".{MANIFEST}.*"):
-        for leftover in folder.glob(pattern):
-            leftover.unlink(missing_ok=True)
+    def _staged(self, name: str, digest: str) -> Path:
+        return self.path / f"{name}{_STAGED}{digest[:8]}"
 
 
 def _holds(path: Path, digest: str) -> bool:

@@ -68,14 +68,9 @@ class Preprocess:
     """Shrinking before the resize keeps this times the final size."""
 
     @property
-    def resize_side(self) -> int:
-        """Short side of the whole picture in pixels, at the scale of the input."""
-        return round(self.image_size / self.crop_fraction)
-
-    @property
     def reduced_side(self) -> int:
         """Smallest short side in pixels that shrinking before the resize may leave."""
-        return math.ceil(self.reducing_gap * self.resize_side)
+        return math.ceil(self.reducing_gap * round(self.image_size / self.crop_fraction))
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1)

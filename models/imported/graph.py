@@ -12,7 +12,7 @@ import onnx
 from onnx import external_data_helper
 
 from florilege.errors import BundleError
-from florilege.models.bundle.bundle_manifest import sha256_of
+from florilege.models.bundle.staging import sha256_of
 from florilege.models.session import open_graph
 
 _OLDEST_OPSET: Final = 7  # oldest in ONNX Runtime, and the first whose arithmetic broadcasts
@@ -26,7 +26,6 @@ _SAME_NUMBERS: Final = (
     *("Identity", "Cast", "Flatten", "Reshape", "Squeeze", "Dropout"),
     *("QuantizeLinear", "DequantizeLinear"),
 )
-_LINKS: Final = {"Softmax": "softmax", "Sigmoid": "sigmoid"}
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ class Graph:
                 "export it with float16 weights"
             ) from error
         try:
-            return open_graph(content, threads=1, quiet=True)
+            return open_graph(content, quiet=True)
         except Exception as error:  # the runtime raises a different class for each kind of damage
             raise BundleError(f"ONNX Runtime cannot run this graph: {error}") from error
 
@@ -114,9 +113,11 @@ class Graph:
         If the output follows neither, the output itself and None.
         """
         node = self._producer(output)
-        if node is None or node.op_type not in _LINKS or not _over_classes(node):
+        axes = [each.i for each in node.attribute if each.name == "axis"] if node else []
+        over_classes = not axes or axes[0] in (1, -1)
+        if node is None or not over_classes or node.op_type not in ("Softmax", "Sigmoid"):
             return output, None
-        return node.input[0], _LINKS[node.op_type]
+        return node.input[0], node.op_type.lower()
 
     def features_behind(self, logits: str) -> str | None:
         """The input of the last linear layer before ``logits``; None without such a layer."""
@@ -162,11 +163,6 @@ def tensors_read(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
         for inner in subgraphs(node):
             yield from tensors_read(inner.node)
             yield from (value.name for value in inner.output)
-
-
-def _over_classes(node: onnx.NodeProto) -> bool:
-    axes = (each.i for each in node.attribute if each.name == "axis")
-    return node.op_type == "Sigmoid" or next(axes, -1) in (1, -1)
 
 
 def read_graph(path: Path) -> Graph:

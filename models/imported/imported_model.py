@@ -122,16 +122,21 @@ def write_imported(
     photos chose the checkpoint, or `NO_SPLIT`; None if unknown.
     """
     files: dict[str, bytes | Path] = {
-        "model.onnx": imported.model,
-        "classes.json": classes.to_json().encode(),
-        "preprocess.json": imported.preprocess.to_json().encode(),
         "metrics.json": b"{}\n",
         "MODEL_CARD.md": _model_card(imported, classes).encode(),
         "provenance.json": _provenance(imported, chosen_on),
     }
     if thumbnails:
         files[THUMBNAILS] = thumbnails
-    return write_bundle(out, files, name=imported.name, version="1", heads={"linear": "logits"})
+    return write_bundle(
+        out,
+        name=imported.name,
+        heads={"linear": "logits"},
+        model=imported.model,
+        classes=classes,
+        preprocess=imported.preprocess,
+        files=files,
+    )
 
 
 def _provenance(imported: ImportedModel, chosen_on: str | None) -> bytes:

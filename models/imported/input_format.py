@@ -21,32 +21,19 @@ _Type = Literal["float32", "float16", "uint8"]
 class Description(BaseModel):
     """The keys of the preprocess file; keys that the graph determines may be left out."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    layout: _Layout | None = None
-    """Order of the axes: channels before height and width, or after them."""
-    type: _Type | None = None
-    """Type of the numbers in the input."""
-    channels: Literal["rgb", "bgr"] = "rgb"
-    """Order of the colours."""
-    size: int | None = Field(default=None, ge=1, le=4096)
-    """Side of the picture in pixels."""
-    resize: Literal["bilinear", "bicubic"] = "bilinear"
-    """How a photo is resized to that size."""
-    crop: float = Field(default=1.0, gt=0, le=1)
-    """Side of the centre crop as a share of the short side of the photo."""
-    scale: Positive | None = None
-    """Factor for pixels from 0 to 255."""
-    mean: tuple[Number, Number, Number] | None = None
-    """Subtracted after scaling; one number per channel in the order of ``channels``."""
-    std: tuple[Positive, Positive, Positive] | None = None
-    """Divides the result; one number per channel."""
-    output: str | None = None
-    """Name of the output that holds one number per class."""
-    kind: Literal["logits", "probabilities"] | None = None
-    """Kind of these numbers; probabilities sum to one."""
+    layout: _Layout | None = None  # channels before height and width, or after them
+    type: _Type | None = None  # of the numbers in the input
+    channels: Literal["rgb", "bgr"] = "rgb"  # order of the colours
+    size: int | None = Field(default=None, ge=1, le=4096)  # side of the picture in pixels
+    resize: Literal["bilinear", "bicubic"] = "bilinear"  # how a photo is resized to that size
+    crop: float = Field(default=1.0, gt=0, le=1)  # side of the centre square, of the short side
+    scale: Positive | None = None  # factor for pixels from 0 to 255
+    mean: tuple[Number, Number, Number] | None = None  # subtracted then, in the order of `channels`
+    std: tuple[Positive, Positive, Positive] | None = None  # divides the result
+    output: str | None = None  # name of the output that holds one number per class
+    kind: Literal["logits", "probabilities"] | None = None  # of these; probabilities sum to one
 
 
 class InputFormat(Description):

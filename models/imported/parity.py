@@ -135,7 +135,7 @@ def _wrap_and_compare(
 
 def _outputs(model: onnx.ModelProto, batches: Sequence[Pictures]) -> list[npt.NDArray[Any]]:
     try:
-        session = open_graph(model.SerializeToString(), threads=1, quiet=True)
+        session = open_graph(model.SerializeToString(), quiet=True)
         results = [session.run(None, {INPUT: batch}) for batch in batches]
     except Exception as error:  # the runtime raises a different class for each kind of failure
         raise BundleError(f"the bundle's graph does not run: {error}") from error

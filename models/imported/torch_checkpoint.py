@@ -8,9 +8,11 @@ import numpy as np
 import torch
 
 from florilege.errors import BundleError, UsageError
-from florilege.models.backbones import Network, build, own_preprocess, timm_networks
-from florilege.models.backbones.weights import PRETRAINED, Weights, open_weights, warm_start
-from florilege.models.classes import ClassTable, labelled_class
+from florilege.models.backbones import Network, architecture, build
+from florilege.models.backbones.architecture import PRETRAINED
+from florilege.models.backbones.timm_networks import PREFIX, TimmNetwork
+from florilege.models.backbones.weights import Weights, open_weights, warm_start
+from florilege.models.classes import SPECIES_NAME, ClassInfo, ClassTable
 from florilege.models.export import export_onnx
 from florilege.models.images import Preprocess
 from florilege.models.imported.imported_model import ImportedModel
@@ -39,7 +41,7 @@ def own_classes(name: str) -> ClassTable:
         BundleError: A repository cannot be read, or two classes have one name.
     """
     try:
-        own = timm_networks.configuration(name) if timm_networks.is_timm(name) else {}
+        own = TimmNetwork(name).configuration if name.startswith(PREFIX) else {}
     except ValueError as error:
         raise UsageError(str(error)) from error
     labels, descriptions = own.get("label_names"), own.get("label_descriptions") or {}
@@ -49,7 +51,21 @@ def own_classes(name: str) -> ClassTable:
         labels = {str(row): label for row, label in enumerate(labels)}
     rows = range(own.get("num_classes") or len(labels))
     names = [str(labels.get(str(row), row)) for row in rows]
-    return ClassTable(tuple(labelled_class(each, descriptions.get(each)) for each in names))
+    return ClassTable(tuple(_labelled_class(each, descriptions.get(each)) for each in names))
+
+
+def _labelled_class(label: str, description: str | None) -> ClassInfo:
+    """The class of a network's label: a species with its common name, or a code with its name.
+
+    Example:
+        >>> _labelled_class("Bellis perennis", "daisy").common_names
+        {'en': ('daisy',)}
+        >>> _labelled_class("n12620546", "hip, rose hip").scientific_name
+        'hip, rose hip'
+    """
+    if description and SPECIES_NAME.match(label):
+        return ClassInfo(id=label, common_names={"en": (description,)})
+    return ClassInfo(id=label, scientific_name=description or label)
 
 
 def import_checkpoint(
@@ -76,7 +92,7 @@ def import_checkpoint(
         raise UsageError(f"a checkpoint determines these keys, leave them out: {', '.join(fixed)}")
     weights = weights or PRETRAINED
     try:
-        input_format = _input_format(own_preprocess(name, weights), description)
+        input_format = _input_format(architecture(name).preprocess(weights), description)
         network = build(name, classes, "linear", image_size=input_format.size)
     except ValueError as error:
         raise UsageError(str(error)) from error
@@ -112,7 +128,7 @@ def _compared(
     """The logits of the exported graph, one picture at a time, compared with torch's."""
     batches = (input_format.prepare(row[np.newaxis]) for row in pixels)
     original = torch.cat([network(torch.from_numpy(batch)) for batch in batches])
-    graph = open_graph(model, threads=1)
+    graph = open_graph(model)
     outputs = [graph.run(["logits"], {INPUT: row[np.newaxis]})[0] for row in pixels]
     logits = np.concatenate(outputs).astype(np.float64)
     comparison = compare_outputs(original.double().numpy(), logits, relative=TOLERANCE)
@@ -144,7 +160,7 @@ def _input_format(own: Preprocess, description: Description) -> InputFormat:
 
 def _model_name(name: str) -> str:
     """``NAME``, ``ORG-MODEL`` of a repository, or the name of a folder."""
-    folder = timm_networks.weights_folder(name)
+    folder = TimmNetwork(name).folder
     return folder.resolve().name if folder else name.rpartition(":")[2].replace("/", "-")
 
 

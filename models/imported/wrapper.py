@@ -30,22 +30,23 @@ def wrap_graph(
     """Wrap the graph for batches of any number of pictures, or of one if not ``batch``."""
     model = onnx.ModelProto()
     model.CopyFrom(graph.model)
-    inner, ours = model.graph, (INPUT, LOGITS, FEATURES)
-    names = {name: _ORIGINAL + name if name in ours else name for name in _names(inner)}
+    inner = model.graph
+    names = {name: _ORIGINAL + name for name in (INPUT, LOGITS, FEATURES)}
     _rename(inner, names)
+    entry, logits = (names.get(name, name) for name in (graph.input.name, choice.logits))
     if batch:
         _free_batch(inner, graph.batch)
     rows, side = "batch" if batch else 1, input_format.size
     flat: list[Step] = [("Flatten", None, {"axis": 1}), ("Cast", None, {"to": TensorProto.FLOAT})]
     log: list[Step] = [("Add", _SMALLEST, {}), ("Log", None, {})] if choice.log else []
     nodes = [
-        *_chain(INPUT, _input_steps(input_format), names[graph.input.name]),
+        *_chain(INPUT, _input_steps(input_format), entry),
         *inner.node,
-        *_chain(names[choice.logits], flat + log, LOGITS),
+        *_chain(logits, flat + log, LOGITS),
     ]
     outputs = [helper.make_tensor_value_info(LOGITS, TensorProto.FLOAT, [rows, classes])]
     if choice.features is not None:
-        nodes += _chain(names[choice.features], flat, FEATURES)
+        nodes += _chain(names.get(choice.features, choice.features), flat, FEATURES)
         shape = [rows, "dimensions"]
         outputs.append(helper.make_tensor_value_info(FEATURES, TensorProto.FLOAT, shape))
     image = helper.make_tensor_value_info(INPUT, TensorProto.UINT8, [rows, side, side, 3])
@@ -85,13 +86,6 @@ def _chain(start: str, steps: Sequence[Step], end: str) -> Iterator[onnx.NodePro
         yield helper.make_node(kind, inputs, [name], name=name, **attributes)
         source = name
     yield helper.make_node("Identity", [source], [end])
-
-
-def _names(graph: onnx.GraphProto) -> Iterator[str]:
-    """Every tensor of the outermost graph."""
-    yield from (value.name for value in graph.input)
-    yield from (tensor.name for tensor in graph.initializer)
-    yield from (name for node in graph.node for name in node.output)
 
 
 def _rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:

@@ -221,7 +221,7 @@ def open_pipeline(
     bundle = open_bundle(path)
     record = read_record(bundle, runtime)
     region_lists = read_lists(lists, bundle.classes)
-    session = Session(bundle, device=device, threads=1, runtime=record.measured.served_by)
+    session = Session(bundle, device=device, runtime=record.measured.served_by)
     reference = open_reference(bundle, record, session.dimensions)
     prior = record.place_prior
     return Pipeline(

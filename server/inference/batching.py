@@ -115,7 +115,6 @@ def _open_batches(session: Session, replayed: bool) -> list[FixedBatch]:
     """Open a batch of each size, and check that it agrees with single photos."""
     graph = open_graph(
         session.bundle.read(MODEL),
-        threads=1,
         providers=[CUDA, CPU] if session.provider == CUDA else [CPU],
         replayed=replayed,
     )

@@ -77,14 +77,18 @@ def make_bundle(
             for index in range(CLASSES)
         )
     )
-    files: dict[str, bytes | Path] = {
-        "model.onnx": network(sharpness, features=features),
-        "classes.json": classes.to_json().encode(),
-        "preprocess.json": Preprocess(image_size=SIDE).to_json().encode(),
-        "MODEL_CARD.md": b"# Squares\n\n## Licence\n\nNone.\n",
-        "metrics.json": b'{"epochs": 3}',
-    }
-    return write_bundle(path, files, name="squares", version="1", heads=heads)
+    return write_bundle(
+        path,
+        name="squares",
+        heads=heads,
+        model=network(sharpness, features=features),
+        classes=classes,
+        preprocess=Preprocess(image_size=SIDE),
+        files={
+            "MODEL_CARD.md": b"# Squares\n\n## Licence\n\nNone.\n",
+            "metrics.json": b'{"epochs": 3}',
+        },
+    )
 
 
 def make_data(path: Path, *, rows: int = 30, splits: tuple[str, ...] = ("val", "test")) -> Path:

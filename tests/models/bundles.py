@@ -19,6 +19,7 @@ CLASSES = ClassTable(
 )
 PREPROCESS = Preprocess(image_size=4)
 HEADS = {"linear": "logits"}
+FILES = ["bundle.json", "classes.json", "model.onnx", "preprocess.json"]  # of each bundle
 
 
 def network(
@@ -69,22 +70,22 @@ def network(
     return bytes(model.SerializeToString())
 
 
-def contents(model: bytes = b"a model") -> dict[str, bytes | Path]:
-    """The three files a bundle must have."""
-    return {
-        "model.onnx": model,
-        "classes.json": CLASSES.to_json().encode(),
-        "preprocess.json": PREPROCESS.to_json().encode(),
-    }
-
-
 def make_bundle(
     path: Path,
-    model: bytes = b"a model",
+    model: bytes | Path = b"a model",
     heads: Mapping[str, str] = HEADS,
     version: str = "1",
+    classes: ClassTable = CLASSES,
     **more: bytes,
 ) -> Bundle:
     """Write a bundle; ``more`` are json files by stem, such as ``calibration``."""
-    files = contents(model) | {f"{stem}.json": content for stem, content in more.items()}
-    return write_bundle(path, files, name="tiny", version=version, heads=heads)
+    return write_bundle(
+        path,
+        name="tiny",
+        version=version,
+        heads=heads,
+        model=model,
+        classes=classes,
+        preprocess=PREPROCESS,
+        files={f"{stem}.json": content for stem, content in more.items()},
+    )

@@ -76,32 +76,20 @@ def test_a_file_that_is_not_there_and_a_name_that_cannot_be_are_refused(tmp_path
     assert longest.classes == (1,)
 
 
-def test_every_file_of_a_folder_is_a_list(tmp_path: Path) -> None:
-    written(tmp_path / "b.txt", "3")
+def test_a_word_is_a_folder_of_lists_or_a_file_with_or_without_a_name(tmp_path: Path) -> None:
+    file = written(tmp_path / "b.txt", "3\n7\n")
     written(tmp_path / "a.txt", "7\n3")
     written(tmp_path / ".DS_Store", b"\xff")
     (tmp_path / "older").mkdir()
-    assert [each.name for each in read_lists([str(tmp_path)], CLASSES)] == ["a", "b"]
+    lists = read_lists([f"Berge={file}", str(tmp_path)], CLASSES)
+    assert [each.name for each in lists] == ["Berge", "a", "b"]
+    assert {each.classes for each in lists} == {(0, 1)}
     written(tmp_path / "b.csv", "7")
-    with pytest.raises(UsageError, match="rename"):
-        read_lists([str(tmp_path)], CLASSES)
-
-
-def test_a_word_is_a_folder_or_a_file_with_or_without_a_name(tmp_path: Path) -> None:
-    file = written(tmp_path / "alps.txt", "3\n7\n")
-    words = [f"Berge={file}", str(tmp_path)]
-    lists = read_lists(words, CLASSES)
-    assert [each.name for each in lists] == ["Berge", "alps"]
-    assert lists[0].classes == lists[1].classes
-    with pytest.raises(UsageError, match="lists"):
-        read_lists([*words, str(file)], CLASSES)
-    with pytest.raises(DataError, match="named"):
-        read_lists([f"={file}"], CLASSES)
-
-
-def test_a_folder_without_lists_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="holds"):
-        read_lists([str(tmp_path)], CLASSES)
+    for words in ([str(tmp_path)], [str(file), str(file)]):
+        with pytest.raises(UsageError, match="two lists are named b; rename one"):
+            read_lists(words, CLASSES)
+    with pytest.raises(DataError, match="holds no list file"):
+        read_lists([str(tmp_path / "older")], CLASSES)
 
 
 @pytest.mark.parametrize("classes", [(), (3, 1), (1, 1), (-1, 2)])

@@ -23,7 +23,7 @@ def random_pictures(number: int, seed: int) -> list[npt.NDArray[np.uint8]]:
 
 def batch(folder: Path, size: int, features: str | None = FEATURES) -> tuple[Session, FixedBatch]:
     session = Session(make_bundle(folder / "b", network({"logits": 2.0}, features=features)))
-    return session, FixedBatch(session, open_graph(session.bundle.read(MODEL), threads=1), size)
+    return session, FixedBatch(session, open_graph(session.bundle.read(MODEL)), size)
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
@@ -91,7 +91,7 @@ def test_a_gpu_computes_in_float32_and_captures_where_it_is_to_be_replayed(
     monkeypatch.setattr(
         onnxruntime, "InferenceSession", lambda *_, providers: requests.extend(providers)
     )
-    open_graph(b"", threads=1, providers=[CUDA, CPU], replayed=replayed)
+    open_graph(b"", providers=[CUDA, CPU], replayed=replayed)
     graph = "1" if replayed else "0"
     assert requests == [(CUDA, {"use_tf32": "0", "enable_cuda_graph": graph}), CPU]
 

@@ -14,7 +14,7 @@ import pytest
 from florilege.errors import BundleError, UsageError
 from florilege.models import runtime
 from florilege.models.bundle import Bundle, open_bundle
-from florilege.models.session import Session, _demand_cuda, _wanted_providers
+from florilege.models.session import Session, _demand_cuda, _vector_length, _wanted_providers
 from tests.models.bundles import HEADS, make_bundle, network
 
 TWO_HEADS = {"multi_label": "multi_label_logits", "sccp": "sccp_logits"}
@@ -86,11 +86,9 @@ def test_other_arrays_are_refused(bundle: Bundle, images: Any, message: str) -> 
         Session(bundle, device="cpu").logits(images)
 
 
-def test_an_unknown_device_and_no_thread_are_refused(bundle: Bundle) -> None:
+def test_an_unknown_device_is_refused(bundle: Bundle) -> None:
     with pytest.raises(ValueError, match="device"):
         Session(bundle, device="tpu")
-    with pytest.raises(ValueError, match="threads must be at least 1"):
-        Session(bundle, threads=0)
 
 
 # Graphs that do not fit ------------------------------------------------------------------------
@@ -156,6 +154,24 @@ def test_a_graph_without_features_answers_and_refuses_to_give_them(
     assert session.logits(pictures(2))["linear"].tolist() == [[2.0, -2.0]]
     with pytest.raises(ValueError, match="features"):
         session.outputs(pictures(2), features=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "length"),
+    [
+        ("float", ["batch", 4], 4),
+        ("double", ["batch", 4], None),
+        ("float", ["batch", "dimensions"], None),
+        ("float", ["batch", 4, 1], None),
+    ],
+)
+def test_features_are_vectors_of_a_fixed_length(kind: str, shape: Any, length: Any) -> None:
+    assert _vector_length(SimpleNamespace(type=f"tensor({kind})", shape=shape)) == length
+
+
+def test_outputs_of_another_shape_are_refused(bundle: Bundle) -> None:
+    with pytest.raises(BundleError, match=r"logits has shape \(2, 3\), not \(2, 2\): export the"):
+        Session(bundle).check_outputs({"logits": np.zeros((2, 3), np.float32)}, 2, features=False)
 
 
 def test_features_are_not_computed_for_those_who_want_logits(

@@ -148,15 +148,13 @@ def plant(folder: Path) -> Path:
     """Write an uncalibrated bundle."""
     write_bundle(
         folder,
-        {
-            "model.onnx": network(),
-            "classes.json": classes().to_json().encode(),
-            "preprocess.json": Preprocess(image_size=SIDE).to_json().encode(),
-            "thumbnails.zip": pack(classes(), thumbnails()),
-        },
         name="garden",
         version="2026.11",
         heads={"multi_label": "multi_label_logits", "sccp": "sccp_logits"},
+        model=network(),
+        classes=classes(),
+        preprocess=Preprocess(image_size=SIDE),
+        files={"thumbnails.zip": pack(classes(), thumbnails())},
     )
     return folder
 

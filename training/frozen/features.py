@@ -107,7 +107,7 @@ class FrozenBackbone:
             except Exception as error:  # OpenVINO raises many types
                 reason = " ".join(str(error).split())[:200]
                 self.say(f"ONNX Runtime computes the features, because OpenVINO cannot: {reason}")
-        return open_graph(content, threads=1)
+        return open_graph(content)
 
     def _by_graph(self, pictures: Pictures, rows: list[int]) -> Generator[RowFeatures]:
         """One picture at a time, in as many threads as cores, as the server and `calibrate` do."""

@@ -21,7 +21,7 @@ from florilege.models.session import Session
 def classifier() -> Callable[[bytes], list[int]]:
     """From a photo to the set at the default K, by the bundle that the environment names."""
     opened = open_bundle(os.environ["PEER_BUNDLE"])
-    record, session = read_record(opened), Session(opened, device="cpu", threads=1)
+    record, session = read_record(opened), Session(opened, device="cpu")
     point = record.point("average_k")
 
     def classify(photo: bytes) -> list[int]:

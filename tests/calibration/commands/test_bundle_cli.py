@@ -17,9 +17,9 @@ from florilege.calibration.record.origin import Origin, Selection
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.schema import Columns, Row, Table
 from florilege.errors import BundleError, DataError
-from florilege.models.bundle import open_bundle, replace_files, write_bundle
+from florilege.models.bundle import open_bundle, replace_files
 from florilege.models.classes import ClassInfo, ClassTable
-from tests.models.bundles import HEADS, contents, make_bundle, network
+from tests.models.bundles import HEADS, make_bundle, network
 from tests.models.pictures import encode, scene
 
 NETWORK = network({"logits": 1.0})
@@ -321,12 +321,9 @@ def changed(tmp_path: Path) -> str:
     classes = ClassTable(
         tuple(ClassInfo(id=name, scientific_name=name) for name in ("12", "11", "13"))
     )
-    files = contents(b"another") | {
-        "classes.json": classes.to_json().encode(),
-        "calibration.json": calibration(2.0),
-        "metrics.json": b'{"val": {"hit_rate": 0.95}, "epochs": 3, "loss": 1.5, "ok": true}',
-    }
-    write_bundle(tmp_path / "c", files, name="tiny", version="2", heads={"cosine": "logits"})
+    metrics = b'{"val": {"hit_rate": 0.95}, "epochs": 3, "loss": 1.5, "ok": true}'
+    files = {"calibration": calibration(2.0), "metrics": metrics}
+    make_bundle(tmp_path / "c", b"another", {"cosine": "logits"}, "2", classes, **files)
     return str(tmp_path / "c")
 
 
@@ -334,8 +331,7 @@ def changed(tmp_path: Path) -> str:
 def test_diff_names_some_classes(calibrated: str, tmp_path: Path, more: int, ending: str) -> None:
     names = ["10", "11", *(f"c{index}" for index in range(more))]
     classes = ClassTable(tuple(ClassInfo(id=name, scientific_name=name) for name in names))
-    files = contents() | {"classes.json": classes.to_json().encode()}
-    write_bundle(tmp_path / "more", files, name="tiny", version="2", heads=HEADS)
+    make_bundle(tmp_path / "more", version="2", classes=classes)
     [line] = [
         line
         for line in run("diff", calibrated, str(tmp_path / "more")).splitlines()
@@ -373,9 +369,7 @@ def test_diff_reads_well(calibrated: str, changed: str) -> None:
 
 def test_diff_tells_when_classes_change_places(tmp_path: Path) -> None:
     one = make_bundle(tmp_path / "a")
-    turned = ClassTable(tuple(reversed(one.classes.items)))
-    files = contents() | {"classes.json": turned.to_json().encode()}
-    write_bundle(tmp_path / "b", files, name="tiny", version="1", heads=HEADS)
+    make_bundle(tmp_path / "b", classes=ClassTable(tuple(reversed(one.classes.items))))
     assert run_json("diff", str(tmp_path / "a"), str(tmp_path / "b"))["classes"] == {
         "added": [],
         "removed": [],

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from florilege.errors import UsageError
-from florilege.models.backbones import available, build, normalises, own_preprocess, side_taken
+from florilege.models.backbones import architecture, available, build
 from florilege.models.heads import HEADS
 from florilege.models.images import Preprocess
 
@@ -90,7 +90,9 @@ def test_pictures_too_small_for_a_network_are_refused_when_it_is_built(
     ],
 )
 def test_a_network_says_which_sizes_it_takes(name: str, size: int, expected: int) -> None:
-    assert side_taken(name, size) == side_taken(name, expected) == expected
+    assert (
+        architecture(name).side_taken(size) == architecture(name).side_taken(expected) == expected
+    )
     with torch.device("meta"):
         build(name, 3, "linear", image_size=expected).eval()(torch.zeros(1, 3, expected, expected))
     if size != expected:
@@ -169,8 +171,8 @@ def test_without_timm_its_networks_say_how_to_have_them(monkeypatch: pytest.Monk
 
 def test_networks_without_pretrained_weights_take_pictures_as_they_always_did() -> None:
     for name in ("tiny", "resnet18", "efficientnet_b0"):
-        assert own_preprocess(name) == Preprocess(image_size=224)
-        assert own_preprocess(name, "some/file.pt") == Preprocess(image_size=224)
+        assert architecture(name).preprocess() == Preprocess(image_size=224)
+        assert architecture(name).preprocess("some/file.pt") == Preprocess(image_size=224)
 
 
 @pytest.mark.parametrize(
@@ -184,12 +186,9 @@ def test_networks_without_pretrained_weights_take_pictures_as_they_always_did() 
 def test_torchvisions_pretrained_weights_say_how_they_want_pictures(
     name: str, size: int, resized: int, resample: str
 ) -> None:
-    preprocess = own_preprocess(name, "pretrained")
-    assert (preprocess.image_size, preprocess.resize_side, preprocess.resample) == (
-        size,
-        resized,
-        resample,
-    )
+    preprocess = architecture(name).preprocess("pretrained")
+    assert (preprocess.image_size, preprocess.resample) == (size, resample)
+    assert round(size / preprocess.crop_fraction) == resized
     assert preprocess.mean == (0.485, 0.456, 0.406)
 
 
@@ -222,7 +221,7 @@ def test_a_name_tells_whether_a_network_has_normalisation_layers(name: str) -> N
     with torch.device("meta"):
         modules = build(name, 3, "linear").modules()
     norms = (each for each in modules if "norm" in type(each).__name__.lower())
-    assert normalises(name) == any("weight" in each._parameters for each in norms)
+    assert architecture(name).normalises == any("weight" in each._parameters for each in norms)
 
 
 @pytest.mark.parametrize(("name", "momentum"), [("mnasnet0_5", 0.1), ("efficientnet_b5", 0.01)])

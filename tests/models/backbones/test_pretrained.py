@@ -9,9 +9,11 @@ import pytest
 import timm
 from huggingface_hub.errors import LocalEntryNotFoundError, RemoteEntryNotFoundError
 from safetensors.torch import save_file
+from torchvision.models import ResNet18_Weights
 
 from florilege.errors import BundleError
-from florilege.models.backbones.pretrained import fetch_timm, megabytes
+from florilege.models.backbones import architecture
+from florilege.models.backbones.timm_networks import TimmNetwork
 from florilege.models.backbones.weights import open_weights
 
 NAME = "timm:test_efficientnet"
@@ -66,32 +68,41 @@ def test_a_download_is_announced_with_its_size_and_what_is_kept_is_not(
     file = tmp_path / "model.safetensors"
     file.write_bytes(b"weights")
     _hub(monkeypatch, {"model.safetensors": file})
-    fetch_timm(NAME)
+    TimmNetwork(NAME).pretrained()
     assert capsys.readouterr().err == (
         "downloading the pretrained weights of timm:test_efficientnet, about 1 MB, from "
         "https://huggingface.co/timm/test_efficientnet.r160_in1k/resolve/main/model.safetensors; "
         "they are cached for later runs (--weights FILE takes a file instead)\n"
     )
     monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_a, **_k: str(file))
-    fetch_timm(NAME)
+    TimmNetwork(NAME).pretrained()
     assert capsys.readouterr().err == ""
 
 
 def test_a_download_of_torchvision_is_announced_too(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    requests = list[tuple[str, ...]]()
+
+    def offline(*words: str, **_options: object) -> None:
+        requests.append(words)
+        _offline()
+
     monkeypatch.setattr("torch.hub.get_dir", lambda: str(tmp_path))
-    monkeypatch.setattr("torch.hub.download_url_to_file", _offline)
+    monkeypatch.setattr("torch.hub.download_url_to_file", offline)
     with pytest.raises(BundleError, match="downloaded"):
         open_weights("pretrained", "resnet18")
     assert "weights of resnet18, about 45 MB, from https://" in capsys.readouterr().err
+    ((url, file, start_of_hash),) = requests
+    assert (url, file) == (ResNet18_Weights.DEFAULT.url, f"{tmp_path}/checkpoints/{Path(url).name}")
+    assert start_of_hash == "f37072fd"
 
 
 @pytest.mark.parametrize(
     ("name", "size"), [("timm:tf_efficientnet_lite0", 18.8), ("resnet18", 44.7), ("tiny", None)]
 )
 def test_the_size_of_a_download_is_known_before_it(name: str, size: float | None) -> None:
-    assert megabytes(name) == (None if size is None else pytest.approx(size, abs=0.1))
+    assert architecture(name).megabytes == (None if size is None else pytest.approx(size, abs=0.1))
 
 
 def test_an_older_file_is_taken_where_there_is_no_other(
@@ -100,16 +111,16 @@ def test_an_older_file_is_taken_where_there_is_no_other(
     file = tmp_path / "pytorch_model.bin"
     file.write_bytes(b"weights")
     _hub(monkeypatch, {"model.safetensors": _missing("it"), "pytorch_model.bin": file})
-    path, provenance = fetch_timm(NAME)
-    assert path == file
-    assert provenance.source is not None
-    assert provenance.source.endswith("/pytorch_model.bin")
+    pretrained = TimmNetwork(NAME).pretrained()
+    assert pretrained.path == file
+    assert pretrained.source is not None
+    assert pretrained.source.endswith("/pytorch_model.bin")
 
 
 def test_a_repository_without_weights_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     _hub(monkeypatch, dict.fromkeys(("model.safetensors", "pytorch_model.bin"), _missing("it")))
     with pytest.raises(BundleError, match=r"r160_in1k holds no model\.safetensors and no pytorch"):
-        fetch_timm(NAME)
+        TimmNetwork(NAME).pretrained()
 
 
 @pytest.mark.parametrize("error", [LocalEntryNotFoundError("no line.\nmore"), OSError("no line")])
@@ -124,22 +135,24 @@ def test_a_hub_out_of_reach_names_the_file_to_fetch(
         r"--weights FILE"
     )
     with pytest.raises(BundleError, match=message):
-        fetch_timm(NAME)
+        TimmNetwork(NAME).pretrained()
 
 
 def test_an_address_out_of_reach_names_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     own = {"url": "https://weights.example/net-1.pth", "license": None}
-    monkeypatch.setattr("florilege.models.backbones.timm_networks.configuration", lambda _name: own)
+    monkeypatch.setattr(
+        "florilege.models.backbones.timm_networks._configuration", lambda _name: own
+    )
     monkeypatch.setattr("torch.hub.download_url_to_file", _offline)
     with pytest.raises(
         BundleError, match=r"Download https://weights\.example/net-1\.pth on a machine"
     ):
-        fetch_timm(NAME)
+        TimmNetwork(NAME).pretrained()
 
 
 def test_a_network_without_weights_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "florilege.models.backbones.timm_networks.configuration", lambda _name: {"url": ""}
+        "florilege.models.backbones.timm_networks._configuration", lambda _name: {"url": ""}
     )
     with pytest.raises(BundleError, match=f"no pretrained weights for {NAME}; leave weights out"):
-        fetch_timm(NAME)
+        TimmNetwork(NAME).pretrained()

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from florilege.errors import BundleError
-from florilege.models.backbones import build, normalises, own_preprocess
+from florilege.models.backbones import architecture, build
 from florilege.models.backbones.weights import Weights, open_weights, warm_start
 from florilege.models.images import Preprocess
 from tests.pretrained import efficientnet_lite0
@@ -59,10 +59,10 @@ def test_how_pictures_are_wanted_stands_in_timms_configuration() -> None:
     expected = Preprocess(
         image_size=224, crop_fraction=0.875, resample="bicubic", mean=half, std=half
     )
-    assert own_preprocess("timm:tf_efficientnet_lite0") == expected
-    assert own_preprocess("timm:tf_efficientnet_lite0", "some/file.pt") == expected
-    assert own_preprocess("timm:vit_small_patch14_dinov2").image_size == 518
-    assert own_preprocess("timm:vgg11").resample == "bilinear"
+    assert architecture("timm:tf_efficientnet_lite0").preprocess() == expected
+    assert architecture("timm:tf_efficientnet_lite0").preprocess("some/file.pt") == expected
+    assert architecture("timm:vit_small_patch14_dinov2").preprocess().image_size == 518
+    assert architecture("timm:vgg11").preprocess().resample == "bilinear"
 
 
 # Weights ------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def _folder(path: Path, **settings: Any) -> Path:
 
 def test_a_folder_of_timms_is_a_network_with_weights_and_settings(tmp_path: Path) -> None:
     name = f"timm:local-dir:{_folder(tmp_path / 'model')}"
-    preprocess = own_preprocess(name)
+    preprocess = architecture(name).preprocess()
     assert (preprocess.image_size, preprocess.mean) == (96, (0.1, 0.2, 0.3))
     weights = open_weights("pretrained", name)
     assert weights.provenance is not None
@@ -196,4 +196,4 @@ def test_a_repository_out_of_reach_says_what_to_fetch(monkeypatch: pytest.Monkey
 def test_networks_of_timm_tell_whether_they_have_normalisation_layers(
     name: str, whether: bool
 ) -> None:
-    assert normalises(f"timm:{name}") == whether
+    assert architecture(f"timm:{name}").normalises == whether

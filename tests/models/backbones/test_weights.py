@@ -122,11 +122,10 @@ def test_pretrained_weights_fit_under_our_names(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     plain = torchvision.models.mobilenet_v3_small(weights=None)
-    names = torchvision.models.MobileNet_V3_Small_Weights
-    monkeypatch.setattr(names, "get_state_dict", lambda *_args, **_kwargs: plain.state_dict())
+    url = torchvision.models.MobileNet_V3_Small_Weights.DEFAULT.url
     monkeypatch.setattr("torch.hub.get_dir", lambda: str(tmp_path))
     (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "checkpoints" / names.DEFAULT.url.rpartition("/")[2]).write_bytes(b"weights")
+    torch.save(plain.state_dict(), tmp_path / "checkpoints" / url.rpartition("/")[2])
     loaded = build("mobilenet_v3_small", 4, "linear", "pretrained").state_dict()
     for key, value in plain.state_dict().items():
         if not key.startswith("classifier.3."):
@@ -244,6 +243,8 @@ def test_mnasnet_needs_no_metadata_of_its_state_dict(tmp_path: Path) -> None:
 def test_of_a_run_or_bundle_folder_the_weights_inside_are_taken(tmp_path: Path, name: str) -> None:
     save_file(build("tiny", 3, "linear").state_dict(), tmp_path / name)
     assert open_weights(str(tmp_path), "tiny").origin == str(tmp_path / name)
+    save_file(build("tiny", 3, "linear").state_dict(), tmp_path / "best.safetensors")
+    assert open_weights(str(tmp_path), "tiny").origin == str(tmp_path / "best.safetensors")
 
 
 def test_a_folder_without_weights_says_what_was_looked_for(tmp_path: Path) -> None:

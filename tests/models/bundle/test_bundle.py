@@ -21,8 +21,10 @@ from florilege.errors import BundleError, DataError, UsageError
 from florilege.models.bundle import Bundle, name_classes, open_bundle, replace_files, write_bundle
 from florilege.models.classes import ClassInfo, Thumbnail
 from tests.florilege.test_files import holder
-from tests.models.bundles import CLASSES, HEADS, PREPROCESS, contents, make_bundle
+from tests.models.bundles import CLASSES, FILES, HEADS, PREPROCESS, make_bundle
 from tests.models.pictures import encode, scene, thumbnail
+
+PARTS: Any = {"name": "flora", "heads": HEADS, "classes": CLASSES, "preprocess": PREPROCESS}
 
 
 @pytest.fixture
@@ -45,8 +47,13 @@ def edit_manifest(bundle: Bundle, **changes: object) -> None:
 def test_what_is_written_is_what_is_opened(tmp_path: Path) -> None:
     source = tmp_path / "network.onnx"
     source.write_bytes(b"weights")
-    files = contents() | {"model.onnx": source, "MODEL_CARD.md": "Wiesensalbei ü".encode()}
-    bundle = write_bundle(tmp_path / "b", files, name="flora", version="3", heads=HEADS)
+    bundle = write_bundle(
+        tmp_path / "b",
+        **PARTS,
+        version="3",
+        model=source,
+        files={"MODEL_CARD.md": "Wiesensalbei ü".encode()},
+    )
     opened = open_bundle(str(tmp_path / "b"))
     assert opened == bundle
     assert (opened.manifest.name, opened.manifest.version) == ("flora", "3")
@@ -201,16 +208,6 @@ def test_names_that_are_not_plain_are_refused(tmp_path: Path, name: str) -> None
     assert listing(tmp_path) == []
 
 
-def test_incomplete_or_damaged_content_is_never_written(tmp_path: Path) -> None:
-    files = contents()
-    del files["classes.json"]
-    with pytest.raises(ValueError, match=r"\['classes.json'\] are missing"):
-        write_bundle(tmp_path / "b", files, name="n", version="1", heads=HEADS)
-    with pytest.raises(BundleError, match=r"preprocess\.json"):
-        write(tmp_path / "b", {"preprocess.json": b""})
-    assert listing(tmp_path) == []
-
-
 # Replacing -------------------------------------------------------------------------------------
 
 
@@ -220,7 +217,7 @@ def test_an_existing_bundle_is_replaced_whole(tmp_path: Path) -> None:
     assert open_bundle(tmp_path / "b") == new
     assert new.sha256 != old.sha256
     assert new.read("model.onnx") == b"new"
-    assert listing(tmp_path / "b") == sorted([*contents(), "bundle.json"])
+    assert listing(tmp_path / "b") == FILES
 
 
 def test_replacing_one_file_keeps_the_others(bundle: Bundle) -> None:
@@ -231,9 +228,7 @@ def test_replacing_one_file_keeps_the_others(bundle: Bundle) -> None:
     for field in ("name", "created", "heads"):
         assert getattr(new.manifest, field) == getattr(bundle.manifest, field)
     assert new.sha256 != bundle.sha256
-    assert listing(bundle.path) == sorted(
-        [*contents(), "bundle.json", "calibration.json", "metrics.json"]
-    )
+    assert listing(bundle.path) == sorted([*FILES, "calibration.json", "metrics.json"])
 
 
 def test_a_file_that_is_no_longer_wanted_goes_with_the_change(tmp_path: Path) -> None:
@@ -242,7 +237,7 @@ def test_a_file_that_is_no_longer_wanted_goes_with_the_change(tmp_path: Path) ->
         tmp_path / "b", {"calibration.json": b"[1]"}, without=["metrics.json", "never.json"]
     )
     assert not new.has("metrics.json")
-    assert listing(tmp_path / "b") == sorted([*contents(), "bundle.json", "calibration.json"])
+    assert listing(tmp_path / "b") == sorted([*FILES, "calibration.json"])
 
 
 def test_a_damaged_bundle_can_be_written_again(tmp_path: Path) -> None:
@@ -349,7 +344,9 @@ def state(folder: Path) -> dict[str, bytes] | None:
 
 
 def write(folder: Path, files: dict[str, bytes]) -> None:
-    write_bundle(folder, contents() | files, name="n", version="1", heads=HEADS)
+    model = files.get("model.onnx", b"a model")
+    more = {name: content for name, content in files.items() if name != "model.onnx"}
+    write_bundle(folder, **PARTS, model=model, files=more)
 
 
 def complaint(change: Change, folder: Path) -> str:

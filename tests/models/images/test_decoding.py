@@ -424,7 +424,7 @@ def test_strips_of_any_height_give_the_same_pixels(
 
 def test_the_fraction_of_a_jpeg_follows_the_short_side_when_it_is_cropped() -> None:
     image = noise(800, 800)
-    cropped = Preprocess(image_size=64, crop_fraction=0.25)  # resize_side 256: no draft
+    cropped = Preprocess(image_size=64, crop_fraction=0.25)  # of 256 pixels: no draft
     exact = load(encode(image, "jpeg", quality=100, subsampling=0), cropped)
     assert difference(exact, load(encode(image, "png"), cropped)) <= 6
 

@@ -125,8 +125,11 @@ def test_old_and_new_files_are_taken(tmp_path: Path, ir: int, opset: int) -> Non
 
 
 @pytest.mark.parametrize("names", [("image", "features"), ("logits", "image"), ("x", "logits")])
-def test_names_of_ours_may_be_taken(tmp_path: Path, names: tuple[str, str]) -> None:
+@pytest.mark.parametrize("mean", ["mean", "features"])
+def test_names_of_ours_may_be_taken(tmp_path: Path, names: tuple[str, str], mean: str) -> None:
     model = foreign(names=names)
+    if mean not in names:
+        model.graph.node[5].output[0] = model.graph.node[6].input[0] = mean
     result = _run(_prove(tmp_path, model), PICTURES)
     np.testing.assert_allclose(result["logits"], oracle(model, PICTURES), atol=1e-5)
     assert result["features"].shape == (6, 4)
