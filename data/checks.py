@@ -69,12 +69,8 @@ def check(source: str, *, threads: int | None = None) -> Report:
     pictures = list(_read_pictures(listing, threads))
     counts = _counts(listing)
     identical = _identical(pictures)
-    leaks = _with_items(_leaks(listing, identical))
-    lost = "they cannot be learnt"
-    lacking = [
-        Finding("missing_in_train", f"classes of {name} without a picture in train: {lost}", ids)
-        for name, ids in listing.missing_in_train().items()
-    ]
+    leaks = [*_copies_across_splits(identical), *_observations_across_splits(listing)]
+    lacking = list(_missing_in_train(listing))
     published = listing.published is not None  # published results use these splits
     fixed = listing.order is not None  # otherwise a missing class is usually a misspelt name
     train = listing.splits.get("train")
@@ -93,12 +89,10 @@ def check(source: str, *, threads: int | None = None) -> Report:
         ],
         warnings=[
             *(leaks if published else []),
-            *_with_items(_table_warnings(listing)),
             *(lacking if fixed else []),
-            *_with_items(_class_warnings(counts)),
-            *_missing_splits(listing),
-            *_with_items(_duplicates(identical)),
-            *_with_items(_name_warnings(listing, counts)),
+            *_table_and_class_warnings(listing, counts),
+            *_duplicates(identical),
+            *_name_warnings(listing, counts),
         ],
         thinned=thinned,
         noise=_noise(listing),
@@ -107,10 +101,6 @@ def check(source: str, *, threads: int | None = None) -> Report:
 
 def _splits(listing: Listing) -> dict[str, Records]:
     return {name: listing.splits[name] for name in SPLITS if name in listing.splits}
-
-
-def _with_items(findings: Iterable[Finding]) -> list[Finding]:
-    return [finding for finding in findings if finding.items]
 
 
 def _noise(listing: Listing) -> dict[str, int] | None:
@@ -166,6 +156,12 @@ def _class_errors(listing: Listing) -> Iterator[Finding]:
             yield Finding("empty_split", f"{name} holds no pictures")
 
 
+def _missing_in_train(listing: Listing) -> Iterator[Finding]:
+    for name, ids in listing.missing_in_train().items():
+        message = f"classes of {name} without a picture in train: they cannot be learnt"
+        yield Finding("missing_in_train", message, ids)
+
+
 def _picture_errors(pictures: Sequence[_Picture], download_hint: str) -> Iterator[Finding]:
     messages = {
         "unreadable_file": f"files that cannot be read{download_hint}",
@@ -181,18 +177,20 @@ def _picture_errors(pictures: Sequence[_Picture], download_hint: str) -> Iterato
         yield Finding(problem, messages[problem], items)
 
 
-def _leaks(listing: Listing, identical: Iterable[Sequence[_Picture]]) -> Iterator[Finding]:
-    """What makes val or test easier than new photos, and results too optimistic."""
-    items = [
+def _identical(pictures: Iterable[_Picture]) -> Iterable[Sequence[_Picture]]:
+    return _shared((each.sha256, each) for each in pictures if each.sha256).values()
+
+
+def _copies_across_splits(identical: Iterable[Sequence[_Picture]]) -> Iterator[Finding]:
+    copies = [
         " = ".join(f"{picture.name} ({picture.split})" for picture in same)
         for same in identical
         if len({picture.split for picture in same}) > 1
     ]
-    yield Finding("same_file_across_splits", "the same file in several splits", items)
-    yield _split_observations(listing)
+    return _listed("same_file_across_splits", "the same file in several splits", copies)
 
 
-def _split_observations(listing: Listing) -> Finding:
+def _observations_across_splits(listing: Listing) -> Iterator[Finding]:
     splits = _splits(listing).items()
     plants_of = {name: each.observations for name, each in splits if each.observations}
     leaks = _shared(
@@ -208,42 +206,26 @@ def _split_observations(listing: Listing) -> Finding:
         "`florilege data split --keep` writes a manifest that moves them all to train"
     )
     items = [f"{plant}: {', '.join(names)}" for plant, names in leaks.items()]
-    return Finding("observation_across_splits", message, items)
+    return _listed("observation_across_splits", message, items)
 
 
-def _shared(pairs: Iterable[tuple[str, _Value]]) -> dict[str, list[_Value]]:
-    """The values of each key that has several."""
-    values_of = defaultdict[str, list[_Value]](list)
-    for key, value in pairs:
-        values_of[key].append(value)
-    return {key: values for key, values in values_of.items() if len(values) > 1}
-
-
-def _table_warnings(listing: Listing) -> Iterator[Finding]:
-    """Photos that only the tables or only the folders of a published data set contain."""
-    missing = "photos named in the tables of the data set but missing"
+def _table_and_class_warnings(
+    listing: Listing, counts: Mapping[str, Mapping[str, int]]
+) -> Iterator[Finding]:
+    hint = listing.download_hint
+    missing = f"photos named in the tables of the data set but missing{hint}"
+    yield from _listed("missing", missing, listing.missing)
     unlisted = "photos that the tables of the data set do not name, so their plant is unknown"
-    yield Finding("missing", missing + listing.download_hint, listing.missing)
-    yield Finding("unlisted", unlisted + listing.download_hint, listing.unlisted)
-
-
-def _class_warnings(counts: Mapping[str, Mapping[str, int]]) -> Iterator[Finding]:
+    yield from _listed("unlisted", unlisted + hint, listing.unlisted)
     single = [class_id for class_id, each in counts.items() if each.get("train") == 1]
-    yield Finding("one_picture", "classes with a single picture in train", single)
+    yield from _listed("one_picture", "classes with a single picture in train", single)
     for name in ("val", "test"):
         absent = [class_id for class_id, each in counts.items() if each.get(name, 1) == 0]
         message = f"classes without a picture in {name}: it measures nothing for them"
-        yield Finding(f"missing_in_{name}", message, absent)
-
-
-def _missing_splits(listing: Listing) -> Iterator[Finding]:
+        yield from _listed(f"missing_in_{name}", message, absent)
     for name in SPLITS:
         if name not in listing.splits:
             yield Finding("no_split", f"there is no {name} split")
-
-
-def _identical(pictures: Sequence[_Picture]) -> Iterable[Sequence[_Picture]]:
-    return _shared((each.sha256, each) for each in pictures if each.sha256).values()
 
 
 def _duplicates(identical: Iterable[Sequence[_Picture]]) -> Iterator[Finding]:
@@ -252,19 +234,33 @@ def _duplicates(identical: Iterable[Sequence[_Picture]]) -> Iterator[Finding]:
         for same in identical
         if len({picture.split for picture in same}) == 1
     ]
+    yield from _listed("duplicates", "identical files in one split", within)
     contradicting = [
         " = ".join(f"{picture.name} ({picture.class_id})" for picture in same)
         for same in identical
         if len({picture.class_id for picture in same}) > 1
     ]
-    yield Finding("duplicates", "identical files in one split", within)
     message = "identical files in different classes: one of the labels may be wrong"
-    yield Finding("duplicates_across_classes", message, contradicting)
+    yield from _listed("duplicates_across_classes", message, contradicting)
 
 
 def _name_warnings(listing: Listing, class_ids: Iterable[str]) -> Iterator[Finding]:
     ignored = "neither pictures nor class folders; move them elsewhere if they do not belong here"
+    yield from _listed("ignored", ignored, listing.ignored)
     unnamed = "classes without a name; docs/data.md says which table of the data set names them"
     nameless = class_ids if listing.published and not listing.class_infos else ()
-    yield Finding("ignored", ignored, list(listing.ignored))
-    yield Finding("unnamed", unnamed, sort_ids(nameless))
+    yield from _listed("unnamed", unnamed, sort_ids(nameless))
+
+
+def _listed(kind: str, message: str, items: Sequence[str]) -> Iterator[Finding]:
+    """The finding, if it concerns any picture or class."""
+    if items:
+        yield Finding(kind, message, list(items))
+
+
+def _shared(pairs: Iterable[tuple[str, _Value]]) -> dict[str, list[_Value]]:
+    """The values of each key that has several."""
+    values_of = defaultdict[str, list[_Value]](list)
+    for key, value in pairs:
+        values_of[key].append(value)
+    return {key: values for key, values in values_of.items() if len(values) > 1}

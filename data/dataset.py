@@ -73,6 +73,10 @@ class Split(Pictures):
     def __len__(self) -> int:
         return len(self.labels)
 
+    def select_rows(self, rows: NDArray[np.intp], *, name: str) -> Self:
+        """Some rows, in the given order, under another name."""
+        return self.select(rows.tolist(), name=name, labels=self.labels[rows])
+
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:

@@ -10,7 +10,7 @@ import hashlib
 import struct
 import tarfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import HTTPException
@@ -33,7 +33,7 @@ _SECONDS: Final = 30  # without an answer
 
 
 @dataclass(frozen=True)
-class RemoteFile:
+class _RemoteFile:
     """A published file: its name, size in bytes and MD5, as in torchvision."""
 
     name: str
@@ -41,8 +41,8 @@ class RemoteFile:
     md5: str
 
 
-ARCHIVE: Final = RemoteFile("102flowers.tgz", 344_862_509, "52808999861908f626f3c1f4e79d11fa")
-LABELS: Final = RemoteFile("imagelabels.mat", 502, "e0620be6f572b9609742df49c70aed4d")
+ARCHIVE: Final = _RemoteFile("102flowers.tgz", 344_862_509, "52808999861908f626f3c1f4e79d11fa")
+LABELS: Final = _RemoteFile("imagelabels.mat", 502, "e0620be6f572b9609742df49c70aed4d")
 
 
 def fetch_flowers102(folder: Path, names: Sequence[str]) -> Path:
@@ -59,7 +59,7 @@ def fetch_flowers102(folder: Path, names: Sequence[str]) -> Path:
         return manifest
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        labels = read_labels(_download(LABELS, folder))
+        labels = _read_labels(_download(LABELS, folder))
         if not (folder / _PHOTOS).is_dir():
             _unpack(_download(ARCHIVE, folder), folder)
         paths = [f"{_PHOTOS}/image_{number:05}.jpg" for number in range(1, len(labels) + 1)]
@@ -72,7 +72,7 @@ def fetch_flowers102(folder: Path, names: Sequence[str]) -> Path:
     return manifest
 
 
-def _download(file: RemoteFile, folder: Path) -> Path:
+def _download(file: _RemoteFile, folder: Path) -> Path:
     """A file of the host in ``folder``, verified; an interrupted download is continued."""
     path, part = folder / file.name, folder / f"{file.name}.part"
     address = f"{HOST}/{file.name}"
@@ -96,7 +96,7 @@ def _download(file: RemoteFile, folder: Path) -> Path:
     return path
 
 
-def _receive(address: str, part: Path, file: RemoteFile) -> None:
+def _receive(address: str, part: Path, file: _RemoteFile) -> None:
     """Append to ``part`` what it lacks of a remote file."""
     start = part.stat().st_size if part.exists() else 0
     if start >= file.size:
@@ -124,19 +124,9 @@ def _unpack(archive: Path, folder: Path) -> None:
     archive.unlink()
 
 
-def read_labels(path: Path) -> list[int]:
+def _read_labels(path: Path) -> list[int]:
     """The label of each photo, from 1: the only array of a compressed MATLAB file, version 5."""
-    ((_, packed),) = _elements(path.read_bytes()[128:])
-    ((_, matrix),) = _elements(zlib.decompress(packed))
-    *_, (_, labels) = _elements(matrix)  # after flags, dimensions and name; uint8
-    return list(labels)
-
-
-def _elements(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Type and content of each element of a MATLAB file; all but compressed ones are padded."""
-    start = 0
-    while start < len(content):
-        kind, size = struct.unpack_from("<II", content, start)
-        start += 8
-        yield kind, content[start : start + size]
-        start += size if kind == 15 else -(-size // 8) * 8
+    element = zlib.decompress(path.read_bytes()[136:])  # after the header, and type and size of it
+    # Type and size of the element, flags, dimensions and name take 56 bytes; the labels are uint8.
+    _, count = struct.unpack_from("<II", element, 56)
+    return list(element[64 : 64 + count])

@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 from florilege.errors import DataError, first
 from florilege.models.occurrences import ALL_MONTHS, COLUMNS, MONTHS, cell_name
 from florilege.progress import progress
-from florilege.tables import Table, write_table
+from florilege.tables import write_table
 
 SPECIES = ("speciesKey", "taxonKey", "taxonID", "species", "scientificName")
 """Columns that may name the species, the best first."""
@@ -52,14 +52,16 @@ def import_occurrences(archive: Path, out: Path, *, degrees: float = 1.0) -> _Im
     """
     if not 0.01 <= degrees <= 90:
         raise DataError(f"a grid cell must have 0.01 to 90 degrees, got {degrees:g}")
-    results, species = _count_records(archive, degrees)
-    left_out = {key: count for key, count in results.items() if isinstance(key, str)}
-    counts = {key: count for key, count in results.items() if not isinstance(key, str)}
+    counts, left_out, species = _count_records(archive, degrees)
     if not counts:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items())
         raise DataError(f"{archive} holds no usable record; left out: {reasons or 'nothing'}")
     regions, _, names = zip(*counts, strict=True)
-    write_table(out, _table_of(counts))
+    rows = [
+        (region, str(month or ""), name, str(counts[region, month, name]))
+        for region, month, name in sorted(counts)
+    ]
+    write_table(out, dict(zip(COLUMNS, zip(*rows, strict=True), strict=True)))
     return _ImportedOccurrences(
         records=sum(counts.values()),
         left_out=left_out,
@@ -69,18 +71,10 @@ def import_occurrences(archive: Path, out: Path, *, degrees: float = 1.0) -> _Im
     )
 
 
-def _table_of(counts: Mapping[tuple[str, int, str], int]) -> Table:
-    rows = [
-        (region, str(month) if month else "", name, str(counts[region, month, name]))
-        for region, month, name in sorted(counts)
-    ]
-    return dict(zip(COLUMNS, zip(*rows, strict=True), strict=True))
-
-
 def _count_records(
     archive: Path, degrees: float
-) -> tuple[Counter[tuple[str, int, str] | str], str]:
-    """How often each result of `_record` occurs, and the column with the species."""
+) -> tuple[dict[tuple[str, int, str], int], dict[str, int], str]:
+    """How often `_record` gives each result and each reason, and the column with the species."""
     results = Counter[tuple[str, int, str] | str]()
     with _table(archive) as (columns, lines), progress(None, f"reading {archive.name}") as advance:
         species = _species_column(archive, columns.values())
@@ -91,7 +85,9 @@ def _count_records(
         while part := [_record(row, species, degrees) for row in islice(rows, _ROWS_AT_ONCE)]:
             results.update(part)
             advance(len(part))
-    return results, species
+    counts = {key: count for key, count in results.items() if isinstance(key, tuple)}
+    left_out = {key: count for key, count in results.items() if isinstance(key, str)}
+    return counts, left_out, species
 
 
 def _record(row: Mapping[str, str], species: str, degrees: float) -> tuple[str, int, str] | str:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from florilege.data.dataset import split_name
+from florilege.data.dataset import SPLITS, split_name
 from florilege.errors import DataError
 from florilege.settings import complaint
 
@@ -53,6 +53,10 @@ class FloraOptions(TrainingOptions):
     test: int = Field(default=8_000, ge=0, le=MOST_PICTURES)
     seed: int = Field(default=0, ge=0)
 
+    @property
+    def rows(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name in SPLITS}
+
 
 Options = TypeVar("Options", bound=TrainingOptions)
 
@@ -63,7 +67,7 @@ def is_flora(source: str) -> bool:
 
 
 def parse_options(source: str) -> tuple[str, TrainingOptions]:
-    """The source without the options of its training split, and these options.
+    """The source without options, and the options: `FloraOptions` for the flora.
 
     A source that exists as a path has no options, whatever it looks like.
 
@@ -71,17 +75,12 @@ def parse_options(source: str) -> tuple[str, TrainingOptions]:
         DataError: An option is unknown, given twice or has an invalid value.
 
     Example:
-        >>> source, options = parse_options("flora:train=4000,noise=0.2")
+        >>> source, options = parse_options("photos.csv:noise=0.2")
         >>> source, options.noise
-        ('flora:train=4000', 0.2)
+        ('photos.csv', 0.2)
     """
-    common = TrainingOptions.model_fields
     if is_flora(source):
-        flora = parse_flora_options(source)
-        texts = filter(str.strip, source.partition(":")[2].split(","))
-        own = ",".join(text for text in texts if _name(text) not in common)
-        options = TrainingOptions(**flora.model_dump(include=set(common)))
-        return f"flora:{own}" if own else "flora", options
+        return "flora", parse_flora_options(source)
     if not _has_options(source):
         return source, TrainingOptions()
     base, _, text = source.rpartition(":")

@@ -15,7 +15,7 @@ from florilege.data.layouts.image_lists import list_lists
 from florilege.data.layouts.inaturalist import list_inaturalist
 from florilege.data.layouts.manifest import list_manifest
 from florilege.data.layouts.plantnet_300k import list_plantnet
-from florilege.data.options import TrainingOptions, is_flora, parse_options
+from florilege.data.options import FloraOptions, TrainingOptions, parse_options
 from florilege.data.records import Listing, assemble
 from florilege.data.training_split import hold_out, with_options
 from florilege.errors import DataError
@@ -61,8 +61,8 @@ def list_whole(
 ) -> Listing:
     """`list_source` without thinning and label noise."""
     names = None if splits is None else [split_name(name) or name for name in splits]
-    if is_flora(base):
-        listing = list_flora(base)
+    if isinstance(options, FloraOptions):
+        listing = list_flora(options)
     elif not base:
         raise DataError(f"the data source is empty; --data takes {ACCEPTED}")
     else:
@@ -108,8 +108,8 @@ class _OwnPictures(NamedTuple):
 def own_pictures(source: str) -> _OwnPictures | None:
     """The known properties of the pictures of flora and CIFAR-100; None for other sources."""
     with suppress(DataError, OSError):  # opening the source reports it
-        base, _ = parse_options(source)
-        if is_flora(base):
+        base, options = parse_options(source)
+        if isinstance(options, FloraOptions):
             return _OwnPictures(flora_drawing.SIDE)
         if cifar100.find_cifar100(Path(base)):
             return _OwnPictures(cifar100.SIDE, cifar100.MEAN, cifar100.STD)

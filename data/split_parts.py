@@ -52,7 +52,7 @@ class Part:
         rows = self._rows(split)
         if not rows.size:
             raise DataError(f"{self} holds no photo of {split.name!r}: choose a larger part")
-        return select(split, rows, name=str(self).replace(self.name, split.name, 1))
+        return split.select_rows(rows, name=str(self).replace(self.name, split.name, 1))
 
     def rest(self, split: Split) -> NDArray[np.intp]:
         """Indices of the rows outside this part; their plants are outside it too."""
@@ -70,8 +70,3 @@ class Part:
         row_positions = positions[plants.astype(np.intp)]  # (rows,)
         start, stop = self.start * len(numbers), self.stop * len(numbers)
         return np.flatnonzero((row_positions >= start) & (row_positions < stop))
-
-
-def select(split: Split, rows: NDArray[np.intp], *, name: str) -> Split:
-    """Some rows of a split, in the given order, under another name."""
-    return split.select(rows.tolist(), name=name, labels=split.labels[rows])

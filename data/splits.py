@@ -21,7 +21,7 @@ from florilege.data.layouts.manifest import (
     is_manifest,
     observation_ids,
 )
-from florilege.data.options import parse_options
+from florilege.data.options import is_flora, parse_options
 from florilege.data.records import Listing, Records, count_of
 from florilege.data.sources import list_source
 from florilege.errors import DataError
@@ -124,7 +124,7 @@ def pictures_of(source: str, out: Path) -> tuple[Table, Sequence[str]]:
     options.
     """
     base, _ = parse_options(source)
-    if base != source:
+    if base != source and not is_flora(source):
         raise DataError(
             f"{source}: a manifest cannot store options; leave them out here and add them when "
             "you use the manifest"
@@ -143,26 +143,23 @@ def _table(source: str) -> tuple[Table, Path]:
         demand_columns(source, table, ("path", "class_id"))
         return table, path.resolve().parent
     listing = _listing(source, path)
-    parts = {name: listing.splits[name] for name in ("", *SPLITS) if name in listing.splits}
-    readers = [part.read for part in parts.values() if isinstance(part.read, FileReader)]
+    parts = [(name, listing.splits[name]) for name in ("", *SPLITS) if name in listing.splits]
+    readers = [part.read for _, part in parts if isinstance(part.read, FileReader)]
     if len(readers) < len(parts):
         raise DataError(f"{source} has no picture files that a manifest could list")
     columns = _columns(parts)
-    root = readers[0].root.resolve()
-    return {**columns, **class_columns(listing, columns["class_id"])}, root
+    return {**columns, **class_columns(listing, columns["class_id"])}, readers[0].root.resolve()
 
 
-def _columns(parts: Mapping[str, Records]) -> dict[str, list[str]]:
+def _columns(parts: Sequence[tuple[str, Records]]) -> dict[str, list[str]]:
     """The pictures of all splits, one split after the other."""
-    columns = {"path": list[str](), "class_id": list[str](), "split": list[str]()}
-    observations = list[str]()
-    for split, part in parts.items():
+    columns = defaultdict[str, list[str]](list)
+    for split, part in parts:
         columns["path"] += part.names
         columns["class_id"] += part.class_ids
         columns["split"] += [split] * len(part.names)
-        observations += part.observations or ()
-    if observations:
-        columns["observation_id"] = observations
+        if part.observations:
+            columns["observation_id"] += part.observations
     return columns
 
 

@@ -28,14 +28,14 @@ def with_options(listing: Listing, options: TrainingOptions) -> Listing:
     if train is None:
         return listing
     if options.thins:
-        train = train.select_rows(sample_rows(train.class_ids, train.names, options))
+        train = train.select_rows(_sample_rows(train.class_ids, train.names, options))
     if options.noise > 0:
         class_ids = noisy_ids(listing, train, rate=options.noise, seed=options.noise_seed)
         train = replace(train, noisy_ids=class_ids)
     return replace(listing, splits={**listing.splits, "train": train})
 
 
-def sample_rows(
+def _sample_rows(
     class_ids: Sequence[str], names: Sequence[str], options: TrainingOptions
 ) -> list[int]:
     """The rows of the pictures to keep, in their order, at least one of each class.

@@ -20,22 +20,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Predictor", "calibration", "load", "losses"]
 
-_LAZY = {
-    "Predictor": ("florilege.server.predictor", "Predictor"),
-    "calibration": ("florilege.calibration", None),
-    "load": ("florilege.server.predictor", "load"),
-    "losses": ("florilege.training.losses", None),
+_MODULES = {
+    "Predictor": "florilege.server.predictor",
+    "calibration": "florilege.calibration",
+    "load": "florilege.server.predictor",
+    "losses": "florilege.training.losses",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
+    if name not in _MODULES:
         raise AttributeError(f"module 'florilege' has no attribute {name!r}")
-    module, attribute = _LAZY[name]
-    imported = importlib.import_module(module)
-    value = imported if attribute is None else getattr(imported, attribute)
-    globals()[name] = value
-    return value
+    module = importlib.import_module(_MODULES[name])
+    globals()[name] = getattr(module, name, module)
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

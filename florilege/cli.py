@@ -16,7 +16,7 @@ import yaml
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from florilege.command_line.error_messages import error_message, usage_exit
-from florilege.command_line.renames import accept_old_flags, current_command, current_keys, variable
+from florilege.command_line.renames import current_keys, current_words, variables
 from florilege.errors import FlorilegeError, UsageError, install_hint
 from florilege.models.runtime import silence_telemetry
 from florilege.suggestions import suggestion
@@ -51,7 +51,6 @@ VERBS = {
     ),
 }
 OURS = "florilege"
-GROUPS = ("data", "bundle")  # verbs with subcommands
 _OPEN_RUNS = ("predict", "serve")  # verbs that accept a run folder in place of a bundle
 _EXTRAS = {"onnxruntime": "cpu", "onnx": "import", "matplotlib": "report", "pyarrow": "report"}
 _STOPPED = {  # the message after Ctrl-C
@@ -73,31 +72,20 @@ class _LazyVerbs(TyperGroup):
         super().__init__(**settings)
         self.commands = {verb: TyperCommand(verb, help=about) for verb, (_, about) in VERBS.items()}
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Import the verb, unless only its line for ``--help`` is needed."""
-        cmd_name = current_command("", cmd_name, hint=not ctx.resilient_parsing)
-        if cmd_name not in VERBS or ctx.meta.get("listing"):
-            return self.commands.get(cmd_name)
-        try:
-            return _load(cmd_name, VERBS[cmd_name][0])
-        except UsageError:
-            if ctx.resilient_parsing:  # completing a verb whose extra is missing
-                return self.commands[cmd_name]
-            raise
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """List the verbs without importing them."""
-        ctx.meta["listing"] = True
-        super().format_help(ctx, formatter)
-
-    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        """Complete a verb without importing any; only the typed verb is imported for its flags."""
-        ctx.meta["listing"] = True
-        return super().shell_complete(ctx, incomplete)
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Import the verb that is called or completed; listing the verbs imports none."""
+        verb, command, words = super().resolve_command(ctx, args)
+        if verb is not None:
+            try:
+                command = _load(verb, VERBS[verb][0])
+            except UsageError:
+                if not ctx.resilient_parsing:  # completing a verb whose extra is missing
+                    raise
+        return verb, command, words
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         try:
-            return super().parse_args(ctx, args)
+            return super().parse_args(ctx, args if ctx.resilient_parsing else current_words(args))
         except ClickException as error:
             raise usage_exit(error) from error
 
@@ -129,16 +117,12 @@ def _load(verb: str, module: str) -> Any:
             raise
         extra = _EXTRAS.get(missing, "train")
         raise UsageError(f"`florilege {verb}` needs {missing}: {install_hint(extra)}") from error
-    command: Any = typer.main.get_command(app)
-    if verb in GROUPS:
-        for name, inner in command.commands.items():
+    group = typer.main.get_group(app)
+    if verb not in group.commands:  # it has subcommands
+        for name, inner in group.commands.items():
             _prepare_flags(inner, f"{verb} {name}")
-        get_command = command.get_command  # the group also takes old names
-        command.get_command = lambda ctx, name: get_command(
-            ctx, current_command(verb, name, hint=not ctx.resilient_parsing)
-        )
-        return command
-    command = getattr(command, "commands", {}).get(verb, command)
+        return group
+    command: Any = group.commands[verb]
     if all(parameter.name != "config" for parameter in command.params):
         command.params.extend(typer.main.get_command(_config_app).params[:1])
     _prepare_flags(command, verb)
@@ -151,12 +135,11 @@ def _load(verb: str, module: str) -> Any:
 
 
 def _prepare_flags(command: Any, name: str) -> None:
-    """Name the environment variable of each flag after the flag; accept old names of flags."""
+    """Name the environment variables of each flag after the flag."""
     for parameter in command.params:
         if isinstance(parameter, TyperOption) and parameter.name not in ("help", None):
-            parameter.envvar = variable(name, max(parameter.opts, key=len))
+            parameter.envvar = variables(name, max(parameter.opts, key=len))
             parameter.show_envvar = False  # it follows from the flag; help has 80 columns
-    accept_old_flags(command, name)
 
 
 def _bundle_of(name: str) -> Path:

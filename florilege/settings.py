@@ -48,7 +48,7 @@ class Flag:
     """How a field looks on the command line, if that differs from its own name and type."""
 
     name: str | None = None  # such as ``--cors-origin``
-    short: str | None = None  # such as ``-o``
+    short: str | None = None  # such as ``-o``, for a flag with a name
     type: Any = None  # of the command-line value, which the field's validators convert
     help: str | None = None  # if the field's description does not suit a command line
     argument: bool = False  # a positional argument instead of a flag
@@ -83,10 +83,9 @@ def flags_of(model: type[BaseModel]) -> Callable[[Verb], Verb]:
             values = {name: value for name, value in values.items() if value is not None}
             try:
                 arguments[target] = model(**values)
-            except ValidationError as error:
-                raise UsageError(_complaint(error)) from error
             except ValueError as error:
-                raise UsageError(str(error)) from error
+                reason = _complaint(error) if isinstance(error, ValidationError) else str(error)
+                raise UsageError(reason) from error
             verb(**arguments)
 
         call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # read by Typer
@@ -102,7 +101,7 @@ def _parameters(model: type[BaseModel]) -> Iterator[tuple[str, inspect.Parameter
         flag = next((part for part in field.metadata if isinstance(part, Flag)), Flag())
         declare = typer.Argument if flag.argument else typer.Option
         declaration = declare(
-            *_flag_names(name, flag),
+            *filter(None, (flag.name, flag.short)),  # by default the name of the field
             help=flag.help or field.description,
             metavar=flag.metavar,
             show_default=flag.default or True,
@@ -111,13 +110,6 @@ def _parameters(model: type[BaseModel]) -> Iterator[tuple[str, inspect.Parameter
         default = inspect.Parameter.empty if field.is_required() else _default(field)
         kind: Any = Annotated[flag.type or field.annotation, declaration]
         yield name, inspect.Parameter(own, _KEYWORD, default=default, annotation=kind)
-
-
-def _flag_names(name: str, flag: Flag) -> list[str]:
-    """The names to declare; none if the flag has the name of the field."""
-    if flag.short:
-        return [flag.name or f"--{name.replace('_', '-')}", flag.short]
-    return [flag.name] if flag.name else []
 
 
 def _default(field: FieldInfo) -> Any:

@@ -27,7 +27,7 @@ def verbs(command: Any, name: str = "florilege") -> Iterator[tuple[str, Any]]:
         return
     context = click.Context(command)
     for inner in command.list_commands(context):
-        if not (result := command.get_command(context, inner)).hidden:
+        if not (result := command.resolve_command(context, [inner])[1]).hidden:
             yield from verbs(result, f"{name} {inner}")
 
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.photo_outputs import bundle_outputs
 from florilege.cores import cores
-from florilege.data.flora import parse_flora
+from florilege.data.flora import Flora
 from florilege.data.flora.posterior import expected_hit_rate
 from florilege.models.runtime import silence_telemetry
 from florilege.training.configuration import resolve
@@ -55,7 +55,7 @@ def points_below(sets: NDArray[np.bool_], posterior: NDArray[np.float64]) -> flo
 
 def measure(bundle: Path, data: str) -> dict[float, float]:
     """Points below the best possible on test, by K."""
-    posterior = parse_flora(data).posterior("test")
+    posterior = Flora.parse(data).posterior("test")
     with bundle_outputs(bundle, data, "test") as (_, record, outputs, _):
         scores = np.concatenate(
             [record.scores(logits) for (logits,), _ in outputs.blocks(record.head)]

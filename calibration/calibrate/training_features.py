@@ -12,7 +12,7 @@ from florilege.calibration.calibrate.photo_outputs import SplitOutputs, outputs_
 from florilege.calibration.rejection.reference import Reference
 from florilege.data.dataset import Split, split_name
 from florilege.data.sources import open_dataset
-from florilege.data.split_parts import Part, select
+from florilege.data.split_parts import Part
 from florilege.errors import DataError
 from florilege.models.session import FEATURES, Session
 from florilege.ray_tasks import Workers
@@ -36,7 +36,7 @@ def training_photos(session: Session, data: str, part: Part) -> Split | None:
     if not rows.size:
         return None
     most = max(MOST_PHOTOS, len(session.bundle.classes))
-    return select(train, rows[balanced_rows(train.labels[rows], most)], name=TRAIN)
+    return train.select_rows(rows[balanced_rows(train.labels[rows], most)], name=TRAIN)
 
 
 def training_reference(

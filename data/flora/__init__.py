@@ -2,4 +2,3 @@
 
 from florilege.data.flora.flora import Flora as Flora
 from florilege.data.flora.flora import list_flora as list_flora
-from florilege.data.flora.flora import parse_flora as parse_flora

@@ -25,10 +25,6 @@ from florilege.data.records import Listing, Records
 _LABELS, _PICTURE = 0, 1  # random streams of one split
 
 
-def _rows(options: FloraOptions) -> dict[str, int]:
-    return {name: getattr(options, name) for name in SPLITS}
-
-
 @dataclass(frozen=True)
 class Flora:
     """One flora: picture ``i`` of a split depends only on the seed, the split and ``i``.
@@ -38,7 +34,16 @@ class Flora:
     """
 
     seed: int = 0  # 0 or more
-    rows: Mapping[str, int] = field(default_factory=lambda: _rows(FloraOptions()))  # per split
+    rows: Mapping[str, int] = field(default_factory=lambda: FloraOptions().rows)  # per split
+
+    @classmethod
+    def parse(cls, source: str) -> "Flora":
+        """The flora that ``flora[:train=4000,val=500,test=500,seed=3]`` names.
+
+        Errors are those of `florilege.data.options.parse_options`.
+        """
+        options = parse_flora_options(source)
+        return cls(options.seed, options.rows)
 
     def __post_init__(self) -> None:
         if self.seed < 0:
@@ -75,18 +80,9 @@ class Flora:
         return _sample(self.seed, split, self.rows[split])
 
 
-def parse_flora(source: str) -> Flora:
-    """The flora that ``flora[:train=4000,val=500,test=500,seed=3]`` names.
-
-    Errors are those of `florilege.data.options.parse_options`.
-    """
-    options = parse_flora_options(source)
-    return Flora(options.seed, _rows(options))
-
-
-def list_flora(source: str) -> Listing:
-    """List the flora that ``source`` names; each picture is drawn when it is read."""
-    flora, classes = parse_flora(source), flora_classes()
+def list_flora(options: FloraOptions) -> Listing:
+    """List a flora; each picture is drawn when it is read."""
+    flora, classes = Flora(options.seed, options.rows), flora_classes()
     splits = {
         name: Records(
             class_ids=[classes.ids[label] for label in flora.labels(name)],
@@ -97,7 +93,7 @@ def list_flora(source: str) -> Listing:
         if rows
     }
     infos = {item.id: item for item in classes}
-    return Listing(source=source, splits=splits, class_infos=infos, order=classes.ids)
+    return Listing(source="flora", splits=splits, class_infos=infos, order=classes.ids)
 
 
 @lru_cache(maxsize=32)

@@ -8,8 +8,8 @@ species. Neither holds GBIF keys.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any, Final
@@ -31,16 +31,9 @@ METADATA_2: Final = "plantnet300K_metadata.csv"
 SPECIES_2: Final = "species_metadata.csv"
 _PLACE_2: Final = "Pl@ntNet-300K version 2 is at Zenodo, DOI 10.5281/zenodo.10419064"
 
-# Photos as in `_Tables`; of each species the name without and with authors, genus and family.
-_Rows = tuple[Mapping[str, tuple[str, str]], Mapping[str, Sequence[str]]]
-
-
-@dataclass(frozen=True)
-class _Tables:
-    files: tuple[str, str]
-    place: str
-    photos: Mapping[str, tuple[str, str]]  # path and observation or "", by name without suffix
-    class_infos: Mapping[str, ClassInfo]
+# Path and observation (or "") of each photo by name without suffix; of each species by id the name
+# without and with authors, genus and family.
+_Tables = tuple[Mapping[str, tuple[str, str]], Mapping[str, Sequence[str]]]
 
 
 def _is_plantnet(root: Path) -> bool:
@@ -70,41 +63,43 @@ def list_plantnet(path: Path, source: str) -> Listing | None:
     root = _plantnet_root(path)
     if root is None:
         return None
-    tables = _read_tables(root, source)
+    files, place, read = _version(root, source)
+    photos, species = read(root / files[0], root / files[1])
     places = (root / "images", root / "images" / "images", root)
     folder = next(filter(is_folder_dataset, places), None)
     if folder is None:
         raise DataError(
-            f"{source} has {tables.files[0]} but no folder 'images' with photos in train, val and "
-            f"test; {tables.place}"
+            f"{source} has {files[0]} but no folder 'images' with photos in train, val and test; "
+            f"{place}"
         )
     listing = list_folder(folder, source)
-    splits, photos = listing.splits, tables.photos
+    splits = listing.splits
     stems = set(map(_stem, chain.from_iterable(each.names for each in splits.values())))
     listing = replace(
         listing,
         splits={name: _with_observations(each, photos) for name, each in splits.items()},
         unlisted=sorted(stems - photos.keys()),
-        class_infos=tables.class_infos,
-        ignored=[name for name in listing.ignored if folder != root or name not in tables.files],
+        class_infos=_class_infos(species),
+        ignored=[name for name in listing.ignored if folder != root or name not in files],
         missing=[path for name, (path, _) in photos.items() if name not in stems],
-        published=tables.place,
+        published=place,
     )
     return with_class_file(listing, root)
 
 
-def _read_tables(root: Path, source: str) -> _Tables:
+def _version(
+    root: Path, source: str
+) -> tuple[tuple[str, str], str, Callable[[Path, Path], _Tables]]:
+    """The tables of the version in ``root``, where to download it, and what reads the tables."""
     names = next((name for name in NAMES if (root / name).is_file()), NAMES[0])
     files, place, read = (METADATA, names), PLACE, _read_1
     is_version_2 = (root / METADATA_2).is_file() or (root / SPECIES_2).is_file()
     if is_version_2 and not (root / METADATA).is_file():
         files, place, read = (METADATA_2, SPECIES_2), _PLACE_2, _read_2
-    missing = [name for name in files if not (root / name).is_file()]
-    if missing:
+    if missing := [name for name in files if not (root / name).is_file()]:
         (present,) = set(files) - set(missing)
         raise DataError(f"{source} has {present} but no {missing[0]}; {place}")
-    photos, rows = read(*(root / name for name in files))
-    return _Tables(files, place, photos, _class_infos(rows))
+    return files, place, read
 
 
 def _stem(name: str) -> str:
@@ -117,7 +112,7 @@ def _with_observations(records: Records, photos: Mapping[str, tuple[str, str]]) 
     return replace(records, observations=observations)
 
 
-def _read_1(photo_table: Path, name_table: Path) -> _Rows:
+def _read_1(photo_table: Path, name_table: Path) -> _Tables:
     photos = {}
     for photo, entry in _read_object(photo_table).items():
         if isinstance(entry, dict):
@@ -131,7 +126,7 @@ def _read_1(photo_table: Path, name_table: Path) -> _Rows:
     return photos, rows
 
 
-def _read_2(photo_table: Path, name_table: Path) -> _Rows:
+def _read_2(photo_table: Path, name_table: Path) -> _Tables:
     columns = ("PN_hash", "species_id", "PN_observation_id", "split")
     photos = {
         _stem(photo): (f"{split}/{_folder(species)}/{photo}.jpg", observation.strip())

@@ -58,8 +58,8 @@ def _usage_message(error: Any) -> str:
     source = context and parameter and context.get_parameter_source(parameter.name)
     if choice := re.search(r"'([^']*)' is not one of (.*)$", message):
         message += suggestion(choice[1], re.findall(r"'([^']*)'", choice[2]))
-    if source and source.name == "ENVIRONMENT":
-        message += f" (env var: '{parameter.envvar}')"
+    if getattr(source, "name", "") == "ENVIRONMENT" and parameter.envvar:
+        message += f" (env var: {parameter.envvar[0]!r})"
     return f"{message[:1].lower()}{message[1:]}"
 
 

@@ -1,7 +1,7 @@
 """Renamed commands and flags: the old name works for one version, with a hint."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from florilege.terminal import warn
@@ -19,72 +19,49 @@ RENAMED = {
 """New names of commands and flags by old name, without ``florilege``."""
 
 
-def current_command(path: str, name: str, *, hint: bool = True) -> str:
-    """The current name of a command typed after ``path``, which is empty for a verb."""
-    old = f"{path} {name}".strip()
-    new = RENAMED.get(old, old)
-    if new != old and hint:
-        warn(f"{old!r} is now called {new!r}")
-    return new.removeprefix(path).strip()
+def current_words(words: Sequence[str]) -> list[str]:
+    """The words after ``florilege`` with current names; words after ``--`` are not flags."""
+    end = words.index("--") if "--" in words else len(words)
+    start = next((place for place in range(end) if not words[place].startswith("-")), end)
+    current = list(words)
+    for place in range(start + 1, end):
+        word, equals, value = words[place].partition("=")
+        old = f"{words[start]} {word}"
+        if old in RENAMED and (word.startswith("--") or place == start + 1):
+            warn(f"{old!r} is now called {RENAMED[old]!r}")
+            current[place] = f"{RENAMED[old].rpartition(' ')[2]}{equals}{value}"
+    for verb in words[start : start + 1]:
+        _warn_of_old_variables(verb)
+    return current
 
 
-def current_keys(command: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by the current parameter names of a command, such as ``baseline``."""
-    current = {_key(old): new for old, new in _flags(command).items()}
+def _warn_of_old_variables(verb: str) -> None:
+    for flag in _flags(verb).values():
+        new, *old = variables(verb, flag)
+        for name in old:
+            if os.environ.get(name) and not os.environ.get(new):
+                warn(f"{name} is now called {new}")
+
+
+def current_keys(verb: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by the current parameter names of a verb, such as ``baseline``."""
+    current = {_key(old): _key(new) for old, new in _flags(verb).items()}
     for name in values:
         if name in current:
-            warn(f"{name} is now called {_key(current[name])}")
-    return {_key(current.get(name, name)): value for name, value in values.items()}
+            warn(f"{name} is now called {current[name]}")
+    return {current.get(name, name): value for name, value in values.items()}
 
 
-def accept_old_flags(command: Any, name: str) -> None:
-    """Let a command take the old names of its flags, as flags and as environment variables."""
-    renamed = _flags(name)
-    if not renamed:
-        return
-    parse = command.parse_args
-    command.parse_args = lambda ctx, words: parse(ctx, _current_words(words, renamed))
-    for old, new in renamed.items():
-        for parameter in command.params:
-            if new in parameter.opts:
-                _accept_old_variable(parameter, variable(name, old))
+def variables(command: str, flag: str) -> list[str]:
+    """The environment variables of a flag: FLORILEGE_TRAIN_BATCH_SIZE, then its old names."""
+    names = [flag, *(old for old, new in _flags(command).items() if new == flag)]
+    return [f"florilege {command} {_key(name)}".replace(" ", "_").upper() for name in names]
 
 
-def variable(command: str, flag: str) -> str:
-    """The environment variable of a flag: FLORILEGE_TRAIN_BATCH_SIZE."""
-    words = f"florilege {command} {flag.lstrip('-')}"
-    return words.replace("-", "_").replace(" ", "_").upper()
-
-
-def _flags(command: str) -> dict[str, str]:
-    """The renamed flags of a command: new name by old name."""
-    pairs = ((old.rpartition(" "), new.rpartition(" ")) for old, new in RENAMED.items())
-    return {old[2]: new[2] for old, new in pairs if old[0] == command and old[2][:2] == "--"}
-
-
-def _current_words(words: list[str], renamed: Mapping[str, str]) -> list[str]:
-    """The words after a command with current flags; words after ``--`` are not flags."""
-    end = words.index("--") if "--" in words else len(words)
-    current = []
-    for word in words[:end]:
-        flag, equals, value = word.partition("=")
-        if flag in renamed:
-            warn(f"{flag} is now called {renamed[flag]}")
-        current.append(f"{renamed.get(flag, flag)}{equals}{value}")
-    return current + words[end:]
-
-
-def _accept_old_variable(parameter: Any, old: str) -> None:
-    resolve = parameter.resolve_envvar_value
-
-    def resolve_both(ctx: Any) -> str | None:
-        value = resolve(ctx)
-        if value is None and os.environ.get(old):
-            warn(f"{old} is now called {parameter.envvar}")
-            return os.environ[old]
-        return value  # type: ignore[no-any-return]  # click is not typed here
-
-    parameter.resolve_envvar_value = resolve_both
+def _flags(verb: str) -> dict[str, str]:
+    """The renamed flags of a verb: new name by old name."""
+    pairs = ((old.split(" "), new.split(" ")) for old, new in RENAMED.items())
+    return {old[1]: new[1] for old, new in pairs if old[0] == verb and old[1].startswith("--")}
 
 
 def _key(flag: str) -> str:

@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,10 +43,9 @@ def device_bundle(
             f"{path} is calibrated for {record.measured.precision}, which devices lack: run "
             f"`florilege calibrate {path} --data DATA --precision float32`"
         )
-    with ExitStack() as stack:
-        if data is not None:
-            path = stack.enter_context(_halved(bundle, record, data, split, say))
-        yield open_pipeline(path, device="cpu", runtime="onnxruntime")
+    folder = nullcontext(path) if data is None else _halved(bundle, record, data, split, say)
+    with folder as opened:
+        yield open_pipeline(opened, device="cpu", runtime="onnxruntime")
 
 
 @contextmanager

@@ -109,14 +109,24 @@ def _weights(record: CalibrationRecord, list_name: str | None) -> list[float] | 
     return None
 
 
-def packed_reference(reference: Reference) -> Binary:
+def device_arrays(pipeline: Pipeline) -> dict[str, Binary]:
+    """The arrays that the pipeline has, by name: the ``reference`` and the ``occurrences``."""
+    arrays = {}
+    if pipeline.reference is not None:
+        arrays["reference"] = _packed_reference(pipeline.reference)
+    if pipeline.places.occurrences is not None:
+        arrays["occurrences"] = _packed_occurrences(pipeline.places.occurrences)
+    return arrays
+
+
+def _packed_reference(reference: Reference) -> Binary:
     """The features that familiarity compares with: float32 axes, then float16 directions."""
     arrays = reference.axes.astype("<f4"), reference.directions.astype("<f2")
     shapes = {"axes": list(reference.axes.shape), "photos": len(reference.directions)}
     return shapes, b"".join(array.tobytes() for array in arrays)
 
 
-def packed_occurrences(occurrences: Occurrences) -> Binary:
+def _packed_occurrences(occurrences: Occurrences) -> Binary:
     """The table of places: float64 weights, int32 bounds and classes, int8 months."""
     bounds = np.searchsorted(occurrences.region, np.arange(len(occurrences.regions) + 1))
     content = (

@@ -25,7 +25,7 @@ def mobile_files(pipeline: Pipeline) -> dict[str, bytes]:
     }
 
 
-def check_picture(side: int) -> NDArray[np.uint8]:
+def _check_picture(side: int) -> NDArray[np.uint8]:
     """The picture of ``check.json``, ``(side, side, 3)``, from a formula that any language has."""
     rows, columns, channels = np.indices((side, side, 3))
     picture: NDArray[np.uint8] = ((7 * columns + 13 * rows + 59 * channels) % 256).astype(np.uint8)
@@ -34,7 +34,7 @@ def check_picture(side: int) -> NDArray[np.uint8]:
 
 def _check(pipeline: Pipeline) -> dict[str, Any]:
     """The logits and the set of a picture, for one photo and for two of the same."""
-    picture = check_picture(pipeline.bundle.preprocess.image_size)
+    picture = _check_picture(pipeline.bundle.preprocess.image_size)
     outputs = Session(pipeline.bundle, device="cpu").outputs(picture[np.newaxis])
     answers = {
         f"set_of_{count}": pipeline.decide([outputs] * count, IdentifyQuery(), "check").answer

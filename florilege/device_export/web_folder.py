@@ -9,12 +9,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from florilege.device_export import web_runtime
-from florilege.device_export.device_pack import (
-    PACK,
-    device_pack,
-    packed_occurrences,
-    packed_reference,
-)
+from florilege.device_export.device_pack import PACK, device_arrays, device_pack
 from florilege.errors import UsageError
 from florilege.models.bundle.bundle import MODEL
 from florilege.server.answers.pipeline import Pipeline
@@ -53,7 +48,9 @@ def web_files(pipeline: Pipeline, runtime: Mapping[str, bytes]) -> dict[str, byt
         if item["thumbnail"] is not None:
             item["thumbnail"]["url"] = f"{THUMBNAILS}{place}.jpg"
             contents[item["thumbnail"]["url"]] = pictures[item["id"]]
-    pack |= _arrays(pipeline, contents)
+    pack |= {"reference": None, "occurrences": None}
+    for kind, (shapes, content) in device_arrays(pipeline).items():
+        pack[kind] = {**shapes, **_named(contents, content, kind)}
     binary = runtime[web_runtime.BINARY]
     contents["ort.mjs"] = runtime[web_runtime.SCRIPT]
     pack["network"] = _named(contents, model, "onnx")
@@ -98,18 +95,6 @@ def _page_files() -> dict[str, bytes]:
     return contents
 
 
-def _arrays(pipeline: Pipeline, contents: dict[str, bytes]) -> dict[str, Any]:
-    """Add the files of arrays; their descriptions for the pack, null for those that are missing."""
-    descriptions: dict[str, Any] = {"reference": None, "occurrences": None}
-    if pipeline.reference is not None:
-        shapes, content = packed_reference(pipeline.reference)
-        descriptions["reference"] = {**shapes, **_named(contents, content, "reference")}
-    if pipeline.places.occurrences is not None:
-        shapes, content = packed_occurrences(pipeline.places.occurrences)
-        descriptions["occurrences"] = {**shapes, **_named(contents, content, "occurrences")}
-    return descriptions
-
-
 def _named(contents: dict[str, bytes], content: bytes, kind: str) -> dict[str, Any]:
     """Add a file named after its hash; its path, size and hash."""
     digest = hashlib.sha256(content).hexdigest()
@@ -122,11 +107,9 @@ def _service_worker(contents: Mapping[str, bytes], large: list[str]) -> bytes:
     """The service worker with what to keep: short hashes by path, and paths of large files."""
     hashes = {
         path: hashlib.sha256(content).hexdigest()[:12]
-        for path, content in contents.items()
-        if not path.startswith((*large, "HOSTING.md"))
+        for path, content in _fetched(contents).items()
+        if not path.startswith(tuple(large))
     }
-    if _keeps_no_pictures(contents):
-        hashes = {path: each for path, each in hashes.items() if not path.startswith(THUMBNAILS)}
     lines = (f"const FILES = {json.dumps(hashes)};", f"const LARGE = {json.dumps(large)};")
     source = (files("florilege.server") / "web" / "offline" / "sw.js").read_bytes()
     return "\n".join((*lines, "")).encode() + source
@@ -134,14 +117,15 @@ def _service_worker(contents: Mapping[str, bytes], large: list[str]) -> bytes:
 
 def transfer_bytes(contents: Mapping[str, bytes]) -> int:
     """Bytes that a browser fetches besides the network, from a host that compresses nothing."""
-    left_out = (*_NOT_FETCHED, ".jpg") if _keeps_no_pictures(contents) else _NOT_FETCHED
-    return sum(len(each) for path, each in contents.items() if not path.endswith(left_out))
+    return sum(map(len, _fetched(contents).values()))
 
 
-def _keeps_no_pictures(contents: Mapping[str, bytes]) -> bool:
-    """Whether pictures are fetched only when they are shown, because they are too large."""
-    sizes = (len(each) for path, each in contents.items() if not path.endswith(_NOT_FETCHED))
-    return sum(sizes) > MOST_KEPT
+def _fetched(contents: Mapping[str, bytes]) -> dict[str, bytes]:
+    """What a browser fetches at the first visit besides the network, with thumbnails if small."""
+    files = {path: each for path, each in contents.items() if not path.endswith(_NOT_FETCHED)}
+    if sum(map(len, files.values())) <= MOST_KEPT:
+        return files
+    return {path: each for path, each in files.items() if not path.startswith(THUMBNAILS)}
 
 
 def _json(content: Any) -> bytes:

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from benchmarks.speed.speedrun import KS, main, points_below
-from florilege.data.flora import parse_flora
+from florilege.data.flora import Flora
 
 
 def test_the_best_sets_of_any_size_are_no_points_below() -> None:
-    posterior = parse_flora("flora:test=300").posterior("test")
+    posterior = Flora.parse("flora:test=300").posterior("test")
     for lowest in (0.6, 0.2, 0.05):
         assert points_below(posterior >= lowest, posterior) == pytest.approx(0)
 

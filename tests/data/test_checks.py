@@ -7,7 +7,6 @@ from PIL import Image
 
 from florilege.data.checks import Finding, Report, check
 from florilege.data.sources import open_dataset
-from florilege.errors import DataError
 from tests.data.pictures import png, write_folder, write_manifest
 
 
@@ -148,11 +147,6 @@ def test_the_flora_is_sound_but_for_its_rarest_species() -> None:
     assert report.errors == []
     assert report.rows == {"train": 200, "val": 40, "test": 40}
     assert len(report.counts) == 85
-
-
-def test_what_cannot_be_listed_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no such file"):
-        check(str(tmp_path / "no"))
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 16])

@@ -115,15 +115,23 @@ def test_split_writes_a_manifest_and_says_how_many(tmp_path: Path) -> None:
     assert again.stdout.strip().endswith("m.csv: train 32, val 4, test 4")
 
 
-def test_split_refuses_shares_and_names_that_cannot_be(tmp_path: Path) -> None:
-    source = str(write_folder(tmp_path / "photos", {"": {"a": 2, "b": 2}}))
-    wrong = ["split", source, "--out", str(tmp_path / "m.csv"), "--val", "0.6", "--test", "0.4"]
-    assert isinstance(RUNNER.invoke(app, wrong).exception, UsageError)
-    wrong = ["split", source, "--out", str(tmp_path / "m.json")]
-    assert isinstance(RUNNER.invoke(app, wrong).exception, UsageError)
+@pytest.mark.parametrize(
+    ("words", "kind", "message"),
+    [
+        (["m.csv", "--val", "0.6", "--test", "0.4"], UsageError, "leave something for train"),
+        (["m.json"], UsageError, "must end in .csv or .parquet"),
+        (["file/m.csv"], DataError, "cannot be written"),
+    ],
+)
+def test_split_refuses_shares_and_names_that_cannot_be(
+    tmp_path: Path, words: list[str], kind: type[Exception], message: str
+) -> None:
+    source = write_folder(tmp_path / "photos", {"": {"a": 2, "b": 2}})
     (tmp_path / "file").write_text("x")
-    wrong = ["split", source, "--out", str(tmp_path / "file/m.csv")]
-    assert isinstance(RUNNER.invoke(app, wrong).exception, DataError)
+    out, *flags = words
+    result = RUNNER.invoke(app, ["split", str(source), "--out", str(tmp_path / out), *flags])
+    assert isinstance(result.exception, kind)
+    assert message in str(result.exception)
     assert not (tmp_path / "m.csv").exists()
 
 

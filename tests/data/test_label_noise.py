@@ -1,6 +1,7 @@
 """Label noise within groups: its rate, uniformity and dependencies."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -102,12 +103,8 @@ def test_without_groups_the_genus_stands_for_them() -> None:
         "Acer campestre": "Acer",
     }
     assert noise_groups(named("1", "2", **{"1": "Rosa", "2": "Rosa"})) == {"1": "Rosa", "2": "Rosa"}
-
-
-def test_a_class_nothing_is_known_about_may_be_named_by_its_species() -> None:
-    train = records(["Rosa canina", "Rosa rugosa"])
-    bare = Listing(source="s", splits={"train": train})
-    assert set(noise_groups(bare).values()) == {"Rosa"}
+    bare = Listing(source="s", splits={"train": records(["Rosa canina", "Rosa rugosa"])})
+    assert set(noise_groups(bare).values()) == {"Rosa"}  # the id is the name of the species
 
 
 @pytest.mark.parametrize(
@@ -121,18 +118,16 @@ def test_classes_without_groups_are_refused_with_the_ways_to_give_them(name: str
         noise_groups(named("Rosa canina", "Rosa rugosa", name))
 
 
-def test_groups_for_some_classes_only_are_refused_even_where_the_rest_have_a_genus() -> None:
-    train = records(["Rosa canina", "Rosa rugosa", "Acer rubrum"])
-    some = listing(train, {"Rosa canina": ["x"], "Acer rubrum": ["x"]})
-    with pytest.raises(DataError, match=r"no group is known for 1 class of 3: 'Rosa rugosa'"):
-        noise_groups(some)
-
-
-def test_a_class_of_two_groups_is_refused() -> None:
-    with pytest.raises(DataError, match="belongs"):
-        noise_groups(listing(records(["a", "b"]), {"a": ["x"], "b": ["x", "y"]}))
-
-
-def test_groups_of_one_class_each_are_refused() -> None:
-    with pytest.raises(DataError, match="alone"):
-        noise_groups(listing(records(["a", "b"]), {"a": ["x"], "b": ["y"]}))
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ("x-x", r"no group is known for 1 class of 3: 'Rosa rugosa'"),  # although it has a genus
+        (("x", "xy", "x"), "classes of several groups, but a class belongs to one: 'Rosa rugosa'"),
+        ("xyz", "alone"),
+    ],
+)
+def test_groups_that_allow_no_noise_are_refused(groups: Sequence[str], message: str) -> None:
+    ids = ["Rosa canina", "Rosa rugosa", "Acer rubrum"]
+    of_class = {name: list(each.strip("-")) for name, each in zip(ids, groups, strict=True)}
+    with pytest.raises(DataError, match=message):
+        noise_groups(listing(records(ids), of_class))

@@ -2,6 +2,7 @@
 
 import pickle
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from florilege.data.layouts.plantnet_300k import METADATA, NAMES
 from florilege.data.options import TrainingOptions
 from florilege.data.records import Records
 from florilege.data.sources import open_dataset
-from florilege.data.training_split import sample_rows
+from florilege.data.training_split import _sample_rows
 from florilege.errors import DataError
 from tests.data.pictures import write_folder
 
@@ -29,11 +30,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_folder(tmp_path_factory.mktemp("photos"), FOLDER)
 
 
-@pytest.fixture(scope="module")
-def manifest(folder: Path) -> Path:
-    return manifest_of(folder)
-
-
 def manifest_of(folder: Path) -> Path:
     """A manifest of all pictures of a folder, whose classes are one group."""
     path = folder / "photos.csv"
@@ -45,9 +41,9 @@ def manifest_of(folder: Path) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def plantnet(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("plantnet")
+def plantnet_of(folder: Path) -> Path:
+    """Pl@ntNet-300K with two species of one genus."""
+    root = folder / "plantnet"
     counts = {"train": {"11": 30, "12": 30}, "val": {"11": 2, "12": 2}, "test": {"11": 2}}
     write_folder(root / "images", counts)
     (root / METADATA).write_text("{}")
@@ -63,11 +59,11 @@ def changed(clean: Dataset, noisy: Dataset) -> dict[str, float]:
     }
 
 
-@pytest.mark.parametrize("layout", ["folder", "manifest", "plantnet"])
+@pytest.mark.parametrize("layout", [Path, manifest_of, plantnet_of])
 def test_noise_changes_labels_of_train_alone_whatever_the_layout(
-    layout: str, request: pytest.FixtureRequest
+    tmp_path: Path, layout: Callable[[Path], Path]
 ) -> None:
-    source = str(request.getfixturevalue(layout))
+    source = str(layout(write_folder(tmp_path, FOLDER)))
     clean, noisy = open_dataset(source), open_dataset(f"{source}:noise=0.8,noise_seed=1")
     shares = changed(clean, noisy)
     assert 0.25 < shares.pop("train") < 0.8
@@ -142,9 +138,14 @@ def test_what_train_lacks_is_still_refused_under_noise(tmp_path: Path) -> None:
         open_dataset(f"{tmp_path}:noise=1")
 
 
-def test_data_without_train_are_read_whatever_is_asked_of_it(tmp_path: Path) -> None:
-    write_folder(tmp_path, {"test": {"a": 1, "b": 1}})
-    assert len(open_dataset(f"{tmp_path}:noise=0.5,fraction=0.1").split("test")) == 2
+@pytest.mark.parametrize(
+    ("split", "options"), [("test", "noise=0.5,fraction=0.1"), ("val", "hold_out=5")]
+)
+def test_data_without_train_are_read_whatever_is_asked_of_it(
+    tmp_path: Path, split: str, options: str
+) -> None:
+    write_folder(tmp_path, {split: {"a": 1, "b": 1}})
+    assert len(open_dataset(f"{tmp_path}:{options}", splits=["test"]).split("test")) == 2
 
 
 CLASSES = [f"c{number:02d}" for number in range(20)]
@@ -154,13 +155,13 @@ NAMES_OF_ROWS = [f"{row}.png" for row in range(2000)]
 
 def sample(**options: Any) -> list[int]:
     """The rows kept of 2,000 pictures of 20 classes."""
-    return sample_rows(IDS, NAMES_OF_ROWS, TrainingOptions(**options))
+    return _sample_rows(IDS, NAMES_OF_ROWS, TrainingOptions(**options))
 
 
 def sizes(counts: dict[str, int], **options: Any) -> Counter[str]:
     """How many of each class are kept."""
     ids = list(Counter(counts).elements())
-    rows = sample_rows(ids, list(map(str, range(len(ids)))), TrainingOptions(**options))
+    rows = _sample_rows(ids, list(map(str, range(len(ids)))), TrainingOptions(**options))
     return Counter(ids[row] for row in rows)
 
 
@@ -190,7 +191,7 @@ def test_a_number_of_each_class_is_kept_after_its_share_and_before_the_tail() ->
 def test_a_smaller_share_is_part_of_a_larger_one_and_a_seed_draws_another() -> None:
     assert set(sample(fraction=0.2)) < set(sample(fraction=0.5))
     assert sample(fraction=0.5, sample_seed=1) != sample(fraction=0.5, sample_seed=2)
-    backwards = sample_rows(IDS[::-1], NAMES_OF_ROWS[::-1], TrainingOptions(fraction=0.5))
+    backwards = _sample_rows(IDS[::-1], NAMES_OF_ROWS[::-1], TrainingOptions(fraction=0.5))
     assert {1999 - row for row in backwards} == set(sample(fraction=0.5))
 
 
@@ -272,11 +273,6 @@ def test_subsets_have_as_many_of_each_class_and_the_same_val(held: Path) -> None
     for cut in (small, large, other):
         assert cut.split("val").names == whole.split("val").names
         assert cut.split("test").names == whole.split("test").names
-
-
-def test_test_photos_are_found_where_there_are_no_others(tmp_path: Path) -> None:
-    write_folder(tmp_path, {"val": {"a": 2, "b": 2}})
-    assert len(open_dataset(f"{tmp_path}:hold_out=5", splits=["test"]).split("test")) == 4
 
 
 def test_only_the_photos_that_wanted_splits_come_from_must_be_there(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from florilege.device_export.mobile_folder import check_picture, mobile_files
+from florilege.device_export.mobile_folder import _check_picture, mobile_files
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import IdentifyQuery
 
@@ -77,7 +77,7 @@ def test_a_picture_from_a_formula_checks_an_app(pipeline: Pipeline) -> None:
     files = mobile_files(pipeline)
     check, snippet = json.loads(files["check.json"]), Snippet(files["pack.json"])
     side = pipeline.bundle.preprocess.image_size
-    assert check_picture(side)[2, 3].tolist() == [(21 + 26 + 59 * c) % 256 for c in range(3)]
+    assert _check_picture(side)[2, 3].tolist() == [(21 + 26 + 59 * c) % 256 for c in range(3)]
     logits = np.array([check["logits"]], dtype=np.float32)
     for count in (1, 2):
         ids, _, _ = snippet.predict(np.repeat(logits, count, axis=0), pipeline.record.default_k)

@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from florilege.data import flowers102
-from florilege.data.flowers102 import RemoteFile
+from florilege.data.flowers102 import _RemoteFile
 
 LABELS = [1 + row % 3 for row in range(45)]  # of three classes
 _COLOURS = ((40, 60, 220), (50, 200, 60), (220, 50, 40))
@@ -84,7 +84,7 @@ def flower_host(monkeypatch: pytest.MonkeyPatch) -> Iterator[FlowerHost]:
     monkeypatch.setattr(flowers102, "HOST", f"http://127.0.0.1:{server.server_port}")
     for name, file in zip(("ARCHIVE", "LABELS"), host.files, strict=True):
         digest = hashlib.md5(host.files[file]).hexdigest()
-        monkeypatch.setattr(flowers102, name, RemoteFile(file, len(host.files[file]), digest))
+        monkeypatch.setattr(flowers102, name, _RemoteFile(file, len(host.files[file]), digest))
     try:
         yield host
     finally:

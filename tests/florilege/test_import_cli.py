@@ -115,6 +115,7 @@ def test_the_answer_is_also_one_json_object(
 def test_what_does_not_fit_is_refused_and_nothing_is_written(
     words: list[object], tmp_path: Path
 ) -> None:
+    assert "leave out --weights" in str(_error(*words, "--weights", tmp_path / "w.pt"))
     (tmp_path / "preprocess.json").write_text("{}")
     assert "does not determine scale, mean, std" in str(_error(*words))
     (tmp_path / "preprocess.json").write_text(json.dumps(SCALED))
@@ -344,12 +345,6 @@ def test_nothing_in_a_checkpoint_is_run(tmp_path: Path, monkeypatch: pytest.Monk
     words = _checkpoint(tmp_path, weights, {"size": 32})
     assert isinstance(_error(weights.with_suffix(".onnx"), *words[3:]), BundleError)
     assert not (tmp_path / "trapped").exists()
-
-
-def test_weights_are_not_given_beside_a_graph_that_holds_its_own(
-    words: list[object], tmp_path: Path
-) -> None:
-    assert "leave out --weights" in str(_error(*words, "--weights", tmp_path / "w.pt"))
 
 
 def test_a_bundle_is_guaranteed_by_the_word_of_whoever_imported_it(

@@ -17,7 +17,7 @@ def command_of(words: str) -> Any:
     command = typer.main.get_command(cli.app)
     context = typer.Context(command)
     for word in words.split():
-        command = command.get_command(context, word)  # type: ignore[attr-defined]  # a group
+        command = command.resolve_command(context, [word])[1]  # type: ignore[attr-defined]  # a group
     return command
 
 
@@ -51,7 +51,7 @@ STORE = ("--feedback-store", "S")
 @pytest.mark.parametrize("value", [["--against", "OLD"], ["--against=OLD"]])
 def test_an_old_flag_works_with_one_hint(value: Sequence[str]) -> None:
     hints, errors = refusal(*EVALUATE, *STORE, *value)
-    assert hints == ["warning: --against is now called --baseline"]
+    assert hints == ["warning: 'evaluate --against' is now called 'evaluate --baseline'"]
     assert errors == NEEDS_PHOTOS == refusal(*EVALUATE, *STORE, "--baseline", "OLD")[1]
     assert refusal(*EVALUATE, *STORE, "--baseline", "OLD")[0] == []
 
@@ -76,16 +76,18 @@ def test_an_old_line_of_a_file_works_with_one_hint(tmp_path: Path) -> None:
 
 
 def test_an_old_command_works_with_one_hint() -> None:
-    result = CliRunner().invoke(cli.app, ["bundle", "names", "--help"])
+    result = CliRunner().invoke(cli.app, ["--traceback", "bundle", "names", "--help"])
     assert result.exit_code == 0
     assert result.stderr == "warning: 'bundle names' is now called 'bundle set-names'\n"
     assert "CLASSES_CSV" in result.stdout
 
 
-def test_what_follows_a_double_dash_is_no_flag() -> None:
+def test_an_old_word_elsewhere_is_a_value() -> None:
     hints, errors = refusal("evaluate", "--", "B", "--against")
     assert hints == []
     assert "unexpected extra argument" in errors[0]
+    result = CliRunner().invoke(cli.app, ["bundle", "inspect", "names"])
+    assert result.stderr.startswith("error: names is not a bundle")
 
 
 def test_the_help_has_the_new_words_alone() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from florilege.data.flora.flora import Flora, parse_flora
+from florilege.data.flora.flora import Flora
 from florilege.data.options import MOST_PICTURES
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError
@@ -27,10 +27,10 @@ def test_the_default_has_20000_8000_and_8000_pictures() -> None:
 
 
 def test_options_set_sizes_and_seed() -> None:
-    flora = parse_flora("flora:train=40,valid=5, test=0,seed=3")
+    flora = Flora.parse("flora:train=40,valid=5, test=0,seed=3")
     assert flora == Flora(3, {"train": 40, "val": 5, "test": 0})
     assert list(open_dataset("flora:test=0").splits) == ["train", "val"]
-    assert parse_flora(f"flora:train={MOST_PICTURES}").rows["train"] == MOST_PICTURES
+    assert Flora.parse(f"flora:train={MOST_PICTURES}").rows["train"] == MOST_PICTURES
 
 
 @pytest.mark.parametrize(

@@ -221,6 +221,9 @@ def test_a_table_called_species_metadata_may_be_somebodys_own(tmp_path: Path) ->
     root = write_folder(tmp_path, {"train": {"a": 1, "b": 1}})
     (root / SPECIES_2).write_text("anything\n")
     assert list_source(str(root)).published is None
+    old = _plantnet(tmp_path / "old")
+    (old / SPECIES_2).write_text("anything\n")
+    assert open_dataset(str(old)).classes[0].scientific_name == "Lactuca virosa"
     (root / "train").rename(root / "images")
     with pytest.raises(DataError, match=r"no plantnet300K_metadata\.csv; .*zenodo\.10419064"):
         open_dataset(str(root))
