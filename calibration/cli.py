@@ -10,8 +10,8 @@ import typer
 from florilege.calibration.calibrate.calibrate import calibrate_bundle, cautions
 from florilege.calibration.calibrate.calibration_settings import CalibrationSettings
 from florilege.calibration.calibrate.card_section import selection_note
-from florilege.calibration.calibrate.evaluate import evaluate_outputs
-from florilege.calibration.calibrate.gate import Gate, check_comparable, read_gate
+from florilege.calibration.calibrate.evaluate import Evaluation
+from florilege.calibration.calibrate.gate import Gate, check_comparable
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, bundle_outputs
 from florilege.calibration.commands.bundle_cli import AsJson, BundlePath
 from florilege.calibration.commands.console import (
@@ -19,7 +19,6 @@ from florilege.calibration.commands.console import (
     PageMaker,
     Titled,
     calibration_tables,
-    measure,
     print_json,
     summary,
 )
@@ -155,7 +154,9 @@ def evaluate(
         if baseline is not None:
             gated = gate is not None
             check_comparable(bundle, baseline, data, split, device=device, gated=gated)
-        output = measure(photos, bundle, baseline, limits, make_page, all_rules=all_rules)
+        output = EvaluationOutput.of(
+            photos, bundle, baseline, limits, make_page, all_rules=all_rules
+        )
     if audit is not None:
         output.add_audit(audit)
     _print_result(output.content, output.tables, as_json)
@@ -217,7 +218,7 @@ def _gate(
             raise UsageError(f"{flag} needs photos: name them with --data")
     if gate is not None and baseline is None:
         raise UsageError("--gate needs a comparison: name the older bundle with --baseline")
-    return None if gate is None else read_gate(gate)
+    return None if gate is None else Gate.read(gate)
 
 
 def _audit(
@@ -263,7 +264,7 @@ def _evaluate_command(bundle: Path, data: str, split: str) -> Iterator[tuple[str
 
 
 def _write_page(file: Path, make_page: PageMaker, outputs: BundleOutputs) -> None:
-    write_atomic(file, make_page(outputs, evaluate_outputs(outputs), None).encode())
+    write_atomic(file, make_page(outputs, Evaluation.of(outputs), None).encode())
 
 
 def _page_maker(report: Path) -> PageMaker:

@@ -295,7 +295,7 @@ def figures_of_plants(photos: Plants, whole: Plants) -> list[float]:
     assert by_class is not None
     assert row.hit_low is not None
     assert row.hit_high is not None
-    (thresholds,) = by_class.arrays
+    (thresholds,) = map(np.array, by_class.thresholds)
     mask = whole.scores[np.arange(len(whole.labels)), whole.labels] >= thresholds[whole.labels]
     often = np.bincount(photos.labels[one_of_each(photos.plants)], minlength=30) >= FEWEST
     return [

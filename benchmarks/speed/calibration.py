@@ -203,8 +203,7 @@ def _all_tables() -> int:
         temperature=1.0,
     )
     weights = class_weights(np.arange(1, STREAM_CLASSES + 1), plan.macro_weight)
-    tables = tabulate(source, plan, plan.grid).tables
-    tables += tabulate(source, plan, plan.grid, weights=weights).tables
+    tables = tabulate(source, plan, plan.grid, weights=weights).tables
     return len([*tables, *promised_tables(source, plan, weights)])
 
 

@@ -16,8 +16,8 @@ from florilege.calibration.calibrate.fit import SIZE_TOLERANCE, fit_record
 from florilege.calibration.calibrate.gate import compare_runtimes
 from florilege.calibration.calibrate.occurrence_file import read_occurrences
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, outputs_of, photos_for
-from florilege.calibration.calibrate.photo_overlap import overlap_warnings, photo_overlap
-from florilege.calibration.calibrate.place_thresholds import PhotoPlaces, photo_places
+from florilege.calibration.calibrate.photo_overlap import PhotoOverlap, overlap_warnings
+from florilege.calibration.calibrate.place_thresholds import PhotoPlaces
 from florilege.calibration.calibrate.training_features import training_photos, training_reference
 from florilege.calibration.conformal import fewest_rows
 from florilege.calibration.record import CalibrationRecord
@@ -26,7 +26,7 @@ from florilege.calibration.record.record_file import CALIBRATIONS, REFERENCES, o
 from florilege.calibration.record.schema import CalibratedList
 from florilege.calibration.rejection.reference import Reference
 from florilege.data.dataset import Split, split_name
-from florilege.data.photo_places import photo_places as places_of_data
+from florilege.data.photo_places import photo_places
 from florilege.data.sources import list_source
 from florilege.data.split_parts import Part
 from florilege.errors import GateFailed, UsageError
@@ -85,12 +85,10 @@ def calibrate_bundle(
         runtime = Runtime.of(plan.runtime, plan.precision)
         runtimes = [Runtime(), runtime] if runtime.name == OPENVINO else [runtime]
         sessions = [Session(bundle, device=device, runtime=each) for each in runtimes]
-        training = None
-        if plan.rejection_method is not None:
-            training = training_photos(sessions[0], data, part)
+        training = training_photos(sessions[0], data, part) if plan.rejection_method else None
         photos = photos_for(bundle, data, split)
         places = _places(bundle, data, photos, plan.occurrences, say)
-        photo_overlap(bundle, split, [])  # fails early if its file is damaged
+        PhotoOverlap.of(bundle, split, [])  # fails early if its file is damaged
         card_files = read_card_files(bundle)
         calibrated = [
             _calibrated(session, plan, photos, training, places, workers, stack)
@@ -128,7 +126,7 @@ def _calibrated(
         outputs,
         plan,
         class_counts=bundle.classes.counts,
-        overlap=photo_overlap(bundle, photos.name, outputs.photos),
+        overlap=PhotoOverlap.of(bundle, photos.name, outputs.photos),
         reference=reference,
         places=places,
     )
@@ -139,15 +137,15 @@ def _places(
     bundle: Bundle, data: str, photos: Split, file: str | None, say: Callable[[str], None]
 ) -> PhotoPlaces | None:
     """The table of occurrences, of ``file`` or else of the bundle, and the places of the photos."""
-    occurrences = open_occurrences(bundle) if file is None else None
-    if file not in (None, "none"):
-        occurrences, warning = read_occurrences(Path(file), bundle.classes)
-        if warning is not None:
-            say(warning)
+    occurrences = None
+    if file is None:
+        occurrences = open_occurrences(bundle)
+    elif file != "none":
+        occurrences = read_occurrences(Path(file), bundle.classes, say)
     if occurrences is None:
         return None
-    places = places_of_data(data, photos.names, occurrences.cell_degrees)
-    return photo_places(occurrences, places, photos.labels)
+    places = photo_places(data, photos.names, occurrences.cell_degrees)
+    return PhotoPlaces.of(occurrences, places, photos.labels)
 
 
 def _compare(

@@ -5,24 +5,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, bundle_outputs
 from florilege.calibration.calibrate.photo_overlap import (
     PhotoOverlap,
     overlap_warnings,
-    photo_overlap,
 )
-from florilege.calibration.calibrate.score_sources import Source, photos_of_list, served_scores
+from florilege.calibration.calibrate.score_sources import Source
 from florilege.calibration.calibrate.threshold_tables import measure, row_of
-from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.metrics import shot_groups
 from florilege.calibration.photo_groups import count_plants
 from florilege.calibration.record.operating_point import OperatingPoint
-from florilege.calibration.record.record import CalibrationRecord
-from florilege.calibration.record.schema import CalibratedList, Row, Verb
-from florilege.calibration.rules import RULES
+from florilege.calibration.record.schema import Row, Verb
+from florilege.calibration.validation import Bools
 from florilege.progress import progress
 
 
@@ -55,13 +49,6 @@ class Evaluated(NamedTuple):
         return {**content, "rows": rows}
 
 
-def list_content(
-    region: CalibratedList, rows: int, rules: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    """The JSON object of a list, with those of its rules, none if it has no photos."""
-    return {"list": region.name, "classes": len(region.classes), "rows": rows, "rules": rules}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """The figures of a bundle on a split."""
@@ -77,6 +64,38 @@ class Evaluation:
     rules: tuple[Evaluated, ...]  # one result for each rule and value
     guaranteed: tuple[Evaluated, ...]  # the same for guarantees that a rule gives only on request
     lists: tuple[dict[str, Any], ...]  # the JSON object of each list
+
+    @classmethod
+    def of(cls, measured: BundleOutputs) -> "Evaluation":
+        """Measure every rule like :func:`evaluate_bundle`, on outputs that are already computed."""
+        bundle, record, outputs, _ = measured
+        requested, promised = record.requested_points(), record.promised_points()
+        trained_counts = record.class_counts_from == "train"
+        groups = shot_groups(record.class_counts) if trained_counts else {}
+        source = Source.of_photos(outputs, *record.served_scores)
+        regions = [(each, source.of_list(outputs, each)) for each in record.lists]
+        rows = source.rows + sum(listed.rows for _, listed in regions)
+        with progress(rows, "measuring sets") as advance:
+            results = _results(source, [*requested, *promised], groups, advance)
+            lists = list[dict[str, Any]]()
+            for region, listed in regions:
+                points = record.requested_points(region.name)
+                rules = _results(listed, points, {}, advance) if points and listed.rows else []
+                plain = [each.to_plain("evaluate", listed.rows) for each in rules]
+                lists.append(region.to_plain(listed.rows, plain))
+        return cls(
+            bundle=f"{bundle.manifest.name} {bundle.manifest.version}",
+            bundle_sha256=bundle.sha256,
+            calibration_id=record.calibration_id,
+            split=outputs.split,
+            data_sha256=outputs.data_sha256,
+            rows=len(outputs.labels),
+            observations=count_plants(outputs.plants),
+            overlap=PhotoOverlap.of(bundle, outputs.split, outputs.photos),
+            rules=tuple(results[: len(requested)]),
+            guaranteed=tuple(results[len(requested) :]),
+            lists=tuple(lists),
+        )
 
     def to_plain(self) -> dict[str, Any]:
         """The evaluation as plain data for JSON."""
@@ -99,68 +118,13 @@ def evaluate_bundle(
     Arguments and errors are those of :func:`.photo_outputs.bundle_outputs`.
     """
     with bundle_outputs(path, data, split, device=device) as measured:
-        return evaluate_outputs(measured)
-
-
-def evaluate_outputs(measured: BundleOutputs) -> Evaluation:
-    """Measure every rule like :func:`evaluate_bundle`, on outputs that are already computed."""
-    bundle, record, outputs, _ = measured
-    requested, promised = requested_points(record), promised_points(record)
-    trained_counts = record.class_counts_from == "train"
-    groups = shot_groups(record.class_counts) if trained_counts else {}
-    source = served_scores(measured)
-    regions = [(each, photos_of_list(outputs, source, each)) for each in record.lists]
-    rows = source.rows + sum(listed.rows for _, listed in regions)
-    with progress(rows, "measuring sets") as advance:
-        results = _results(source, [*requested, *promised], groups, advance)
-        lists = list[dict[str, Any]]()
-        for region, listed in regions:
-            points = requested_points(record, list_name=region.name)
-            rules = _results(listed, points, {}, advance) if points and listed.rows else []
-            plain = [each.to_plain("evaluate", listed.rows) for each in rules]
-            lists.append(list_content(region, listed.rows, plain))
-    return Evaluation(
-        bundle=f"{bundle.manifest.name} {bundle.manifest.version}",
-        bundle_sha256=bundle.sha256,
-        calibration_id=record.calibration_id,
-        split=outputs.split,
-        data_sha256=outputs.data_sha256,
-        rows=len(outputs.labels),
-        observations=count_plants(outputs.plants),
-        overlap=photo_overlap(bundle, outputs.split, outputs.photos),
-        rules=tuple(results[: len(requested)]),
-        guaranteed=tuple(results[len(requested) :]),
-        lists=tuple(lists),
-    )
-
-
-def requested_points(
-    record: CalibrationRecord, *, list_name: str | None = None
-) -> list[OperatingPoint]:
-    """The thresholds, also of a list, at the values last given to ``--k`` and ``--coverage``."""
-    return [point for rule in record.rules for point in _points(record, rule, None, list_name)]
-
-
-def promised_points(record: CalibrationRecord) -> list[OperatingPoint]:
-    """The same for guarantees that a rule gives only on request."""
-    return [point for promise in record.promises for point in _points(record, *promise)]
-
-
-def _points(
-    record: CalibrationRecord, rule: str, guarantee: Guarantee | None, list_name: str | None = None
-) -> list[OperatingPoint]:
-    """The thresholds of a rule with a guarantee at the requested values, ascending."""
-    conditions: dict[str, Any] = {"guarantee": guarantee, "list_name": list_name}
-    asks, calibrated = RULES[rule].asks, record.ks(rule, **conditions)
-    values = sorted(record.asked_coverage if asks == "coverage" else record.asked_k)
-    requests = [conditions | {asks: value} for value in values if value in calibrated]
-    return [record.point(rule, **request) for request in requests]
+        return Evaluation.of(measured)
 
 
 def _results(
     source: Source,
     points: Sequence[OperatingPoint],
-    groups: Mapping[str, NDArray[np.bool_]],
+    groups: Mapping[str, Bools],
     advance: Callable[[int], object],
 ) -> list[Evaluated]:
     """The figures of some thresholds; ``groups`` are masks of classes, ``(classes,)``."""

@@ -9,12 +9,7 @@ from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.calibrate.photo_overlap import PhotoOverlap
 from florilege.calibration.calibrate.place_thresholds import PhotoPlaces, place_tables
-from florilege.calibration.calibrate.score_sources import (
-    Source,
-    fused_photos,
-    photos_of_list,
-    single_photos,
-)
+from florilege.calibration.calibrate.score_sources import Source
 from florilege.calibration.calibrate.threshold_tables import (
     Tabulated,
     promised_tables,
@@ -68,20 +63,18 @@ def fit_record(
     """Choose the head and scores to serve, calibrate every rule, and measure all of them.
 
     ``class_counts`` are training images, ``(classes,)``; None counts the photos of the split. A
-    ``reference`` needs outputs with features.
+    ``reference``, for a plan with a rejection method, needs outputs with features.
     """
     labels, counts = outputs.labels, class_counts
     if counts is None:
         counts = np.bincount(labels, minlength=plan.classes)
     weights, prior = class_weights(counts, plan.macro_weight), None
-    steps = len(plan.candidates(outputs.heads)) + 4 + len(plan.images) + len(plan.lists)
+    steps = len(plan.candidates(outputs.heads)) + 3 + len(plan.images) + len(plan.lists)
     with progress(steps, "choosing thresholds") as advance:
         served, candidates, honest_hit_rate, other_tables = _choose_source(outputs, plan, advance)
-        single = tabulate(served, plan, plan.grid)
-        advance()
+        single = tabulate(served, plan, plan.grid, weights=weights)
         tables = single.tables
         threshold = tables[0].columns.lambda_val[plan.grid.index(plan.default_k)]  # of average_k
-        tables += tabulate(served, plan, plan.grid, weights=weights).tables
         advance()
         tables += promised_tables(served, plan, weights)
         advance()
@@ -93,7 +86,7 @@ def fit_record(
             advance()
         tables += other_tables
         if places is not None:
-            prior, of_places = place_tables(outputs, plan, served, places, weights=weights)
+            prior, of_places = place_tables(outputs, plan, served, places, weights)
             tables += of_places
         distribution, rejection = _fit_familiarity(outputs, served, plan, reference)
         advance()
@@ -166,7 +159,7 @@ def _choose_source(
     """
     results = list[Tabulated]()
     for candidate in plan.candidates(outputs.heads):
-        results.append(tabulate(single_photos(outputs, *candidate), plan, plan.compared))
+        results.append(tabulate(Source.of_photos(outputs, *candidate), plan, plan.compared))
         advance()
     eligible = _eligible(results, plan.default_k)
     choice, honest_hit_rate = choose([each.hits for each in eligible], plants=outputs.plants)
@@ -204,13 +197,13 @@ def _choose_temperature(
     candidates += [(head, "softmax", temperature) for temperature in temperatures]
     hits = list[Bools]()
     for candidate in candidates:
-        sizes, each = sets_by_k(single_photos(outputs, *candidate, step=step), plan)
+        sizes, each = sets_by_k(Source.of_photos(outputs, *candidate, step=step), plan)
         too_large = sizes.mean(axis=0) > SIZE_TOLERANCE * np.array(plan.compared)
         hits.append(hits[0] if hits and too_large.any() else each)
     plants = None if base.plants is None else base.plants[::step]
     index, gains = choose_simplest(np.stack(hits), plants=plants)
     gain = float(gains[plan.compared.index(plan.default_k)])
-    return (single_photos(outputs, *candidates[index]) if index else base), gain
+    return (Source.of_photos(outputs, *candidates[index]) if index else base), gain
 
 
 def _group_tables(
@@ -225,13 +218,12 @@ def _group_tables(
     if len(groups.rows) < FEWEST_GROUPS:
         return []
     groups = groups._replace(rows=np.random.default_rng(0).permutation(groups.rows))
-    source = fused_photos(outputs, single, groups)
-    tables = tabulate(source, plan, plan.compared).tables
-    tables += tabulate(source, plan, plan.compared, weights=weights).tables
+    source = single.of_groups(outputs, groups)
+    tables = tabulate(source, plan, plan.compared, weights=weights).tables
     tables += promised_tables(source, plan, weights)
     few = groups._replace(rows=groups.rows[:MARGINAL_GROUPS])
     ks = (int(k) for k in plan.compared if 1 <= k == int(k) <= LARGEST_K)
-    marginals = {k: fused_photos(outputs, single, few, k=k) for k in ks}
+    marginals = {k: single.of_groups(outputs, few, k=k) for k in ks}
     return tables + top_k_tables(marginals, plan)
 
 
@@ -243,12 +235,11 @@ def _list_tables(
     class_counts: Ints,
 ) -> list[Table]:
     """Tables of every rule for single photos of a list, without further guarantees."""
-    source = photos_of_list(outputs, single, region)
+    source = single.of_list(outputs, region)
     if not source.rows:
         return []
     weights = class_weights(class_counts[list(region.classes)], plan.macro_weight)
-    plain = tabulate(source, plan, plan.compared)
-    return plain.tables + tabulate(source, plan, plan.compared, weights=weights).tables
+    return tabulate(source, plan, plan.compared, weights=weights).tables
 
 
 def _fit_familiarity(
@@ -260,15 +251,13 @@ def _fit_familiarity(
     names = (served.head,) if reference is None else (served.head, FEATURES)
     for (logits, *features), labels in outputs.blocks(*names):
         distribution.update(logits, scores(logits, kind, temperature=served.temperature))
-        if plan.rejection_method is None:
-            continue
-        if reference is None:
+        if reference is not None:
+            familiarity.append(parts(logits, kind, features[0], reference))
+            nearest = reference.nearest_of_others(features[0], labels)
+            of_others += [] if nearest is None else [nearest]
+        elif plan.rejection_method is not None:
             familiarity.append(generalised_entropy(logits, kind)[:, np.newaxis])
-            continue
-        familiarity.append(parts(logits, kind, features[0], reference))
-        nearest = reference.nearest_of_others(features[0], labels)
-        of_others += [] if nearest is None else [nearest]
-    if plan.rejection_method is None:
+    if not familiarity:
         return distribution.result(), None
     values, unseen = np.concatenate(familiarity), tuple[UnseenThreshold, ...]()
     if of_others:

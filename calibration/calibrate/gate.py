@@ -9,14 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import numpy as np
 import yaml
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from florilege.calibration.calibrate.evaluate import requested_points
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, photos_for
-from florilege.calibration.calibrate.score_sources import served_scores
+from florilege.calibration.calibrate.score_sources import Source
 from florilege.calibration.calibrate.threshold_tables import measure
 from florilege.calibration.comparison import Comparison, ThresholdOrigin, compare
 from florilege.calibration.intervals import Z95
@@ -26,6 +23,7 @@ from florilege.calibration.record.operating_point import NotCalibrated, Operatin
 from florilege.calibration.record.record_file import read_record
 from florilege.calibration.rules import RULES
 from florilege.calibration.sets import size_bounds
+from florilege.calibration.validation import Bools, Ints
 from florilege.errors import DataError, UsageError
 from florilege.models.bundle import open_bundle
 from florilege.models.session import Session
@@ -55,6 +53,24 @@ class Gate(BaseModel):
     proof: Literal["worse", "no_worse"] = "worse"
     min_rows: int = Field(default=1, ge=1)  # with fewer photos the bundle fails
 
+    @classmethod
+    def read(cls, path: str | Path) -> "Gate":
+        """Read a gate from a YAML file; a missing field keeps its default.
+
+        Raises:
+            UsageError: The file cannot be read, is not YAML, or is not a gate.
+        """
+        try:
+            content = yaml.safe_load(Path(path).read_text())
+            return cls(**({} if content is None else content))
+        except ValidationError as error:
+            raise UsageError(f"gate file {path}: {complaint(error, cls, {})}") from error
+        except TypeError as error:
+            fields = ", ".join(cls.model_fields)
+            raise UsageError(f"gate file {path}: must be a mapping with any of {fields}") from error
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise UsageError(f"gate file {path} cannot be read: {error}") from error
+
     def reasons(self, comparison: Comparison) -> list[str]:
         """Why the new bundle fails, one sentence each; empty if it passes."""
         prefix = f"{comparison.rule}: " if comparison.rule else ""
@@ -78,24 +94,6 @@ class Gate(BaseModel):
         low, high = loss
         margin = (high - low) / 2 * (WIDTH_RATIO - 1)  # half the risk for each of two figures
         return low - margin > allowed if self.proof == "worse" else high > allowed
-
-
-def read_gate(path: str | Path) -> Gate:
-    """Read a gate from a YAML file; a missing field keeps its default.
-
-    Raises:
-        UsageError: The file cannot be read, is not YAML, or is not a gate.
-    """
-    try:
-        content = yaml.safe_load(Path(path).read_text())
-        return Gate(**({} if content is None else content))
-    except ValidationError as error:
-        raise UsageError(f"gate file {path}: {complaint(error, Gate, {})}") from error
-    except TypeError as error:
-        allowed = ", ".join(Gate.model_fields)
-        raise UsageError(f"gate file {path}: must be a mapping with any of {allowed}") from error
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UsageError(f"gate file {path} cannot be read: {error}") from error
 
 
 def check_comparable(
@@ -162,7 +160,7 @@ def _common_points(
 ) -> dict[str, tuple[OperatingPoint, OperatingPoint]]:
     """By name, the points last requested of ``record`` that ``older`` has too, in pairs."""
     pairs = dict[str, tuple[OperatingPoint, OperatingPoint]]()
-    for point in (record.point("average_k"), *requested_points(record)):
+    for point in (record.point("average_k"), *record.requested_points()):
         with suppress(NotCalibrated):
             same = older.point(point.rule, k=point.k, coverage=point.coverage)
             pairs.setdefault(_point_name(point), (point, same))
@@ -174,7 +172,7 @@ def _point_name(point: OperatingPoint) -> str:
 
 
 class _RuleResult(NamedTuple):
-    sets: tuple[NDArray[np.bool_], NDArray[np.int64]]  # hits and sizes, both (rows,)
+    sets: tuple[Bools, Ints]  # hits and sizes, both (rows,)
     origin: ThresholdOrigin
     bounds: tuple[int, int]  # smallest and largest size of a set
 
@@ -183,7 +181,8 @@ def _measure(bundle: BundleOutputs, points: Sequence[OperatingPoint]) -> list[_R
     """Measure the sets of each rule on each photo, in one pass."""
     record, count = bundle.record, len(points)
     nearby = [_scale_threshold(factor, point) for factor in NEARBY for point in points]
-    measurement = measure(served_scores(bundle), [*points, *nearby], watched=range(count))
+    source = Source.of_photos(bundle.outputs, *record.served_scores)
+    measurement = measure(source, [*points, *nearby], watched=range(count))
     sizes, hits = measurement.row_by_row()
     return [
         _RuleResult(
@@ -241,7 +240,9 @@ def agreement(new: BundleOutputs, old: BundleOutputs) -> tuple[float, float]:
     """Shares of photos whose sets at the default K of ``old`` are equal; equal or nested."""
     equal = nested = 0
     ours, theirs = (each.record.point("average_k", k=old.record.default_k) for each in (new, old))
-    blocks = (served_scores(each).blocks() for each in (new, old))
+    blocks = (
+        Source.of_photos(each.outputs, *each.record.served_scores).blocks() for each in (new, old)
+    )
     for (our_scores, _), (their_scores, _) in zip(*blocks, strict=True):
         our_sets, their_sets = ours.sets(our_scores), theirs.sets(their_scores)
         added, removed = (our_sets & ~their_sets).any(axis=1), (their_sets & ~our_sets).any(axis=1)

@@ -1,6 +1,6 @@
 """Read a table of occurrences for the classes of a model."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +12,8 @@ from florilege.models.occurrences import ALL_MONTHS, COLUMNS, Occurrences, month
 from florilege.tables import read_table
 
 
-def read_occurrences(path: Path, classes: ClassTable) -> tuple[Occurrences, str | None]:
-    """Read ``region,month,class_id,weight``, and a warning about species the model lacks.
+def read_occurrences(path: Path, classes: ClassTable, say: Callable[[str], None]) -> Occurrences:
+    """Read ``region,month,class_id,weight``; ``say`` is called about species the model lacks.
 
     A species is named by the class id, the GBIF key or the scientific name.
 
@@ -37,9 +37,9 @@ def read_occurrences(path: Path, classes: ClassTable) -> tuple[Occurrences, str 
             f"{path}: none of its species is a class of the model, by id, GBIF key or scientific "
             f"name: {first(unknown) or 'it has no rows'}"
         )
-    occurrences = Occurrences.of(*zip(*rows, strict=True), classes=len(classes))
-    warning = f"{len(unknown):,} species of {path} are not among the classes of the model"
-    return occurrences, warning if unknown else None
+    if unknown:
+        say(f"{len(unknown):,} species of {path} are not among the classes of the model")
+    return Occurrences.of(*zip(*rows, strict=True), classes=len(classes))
 
 
 def _index_of(classes: ClassTable) -> dict[str, int]:

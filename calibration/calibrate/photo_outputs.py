@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from florilege.calibration.photo_groups import plants_of
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
+from florilege.calibration.validation import Bools, Ints
 from florilege.cores import in_order
 from florilege.data.dataset import Split
 from florilege.data.sources import open_dataset
@@ -34,7 +35,6 @@ from florilege.progress import progress
 from florilege.ray_tasks import Workers, spread
 
 FloatRows = NDArray[np.float32]
-Labels = NDArray[np.int64]
 _PhotoInference = tuple[bytes, Mapping[str, FloatRows]]
 """SHA-256 of a photo, and its outputs by head, and `FEATURES` on request, ``(1, columns)``."""
 
@@ -78,7 +78,7 @@ class SplitOutputs:
     def __init__(
         self,
         columns: Mapping[str, int],
-        labels: Labels,
+        labels: Ints,
         *,
         split: str = "",
         model_sha256: str = "",
@@ -96,7 +96,7 @@ class SplitOutputs:
                 self._files[name] = files.enter_context(file)
 
     @cached_property
-    def plants(self) -> NDArray[np.int64] | None:
+    def plants(self) -> Ints | None:
         """Plant of each row as an index, shape ``(rows,)``; None where the data name no plants."""
         return None if self.observations is None else plants_of(self.observations)
 
@@ -111,19 +111,27 @@ class SplitOutputs:
             for name, file in self._files.items():
                 file.write(np.ascontiguousarray(outputs[name], dtype=np.float32).tobytes())
 
-    def blocks(self, *names: str) -> Iterator[tuple[tuple[FloatRows, ...], Labels]]:
-        """Blocks of all rows in order: the named outputs, ``(batch, columns)``, and the labels."""
+    def blocks(
+        self, *names: str, among: Bools | None = None
+    ) -> Iterator[tuple[tuple[FloatRows, ...], Ints]]:
+        """Blocks of rows in order: the named outputs, ``(batch, columns)``, and the labels.
+
+        ``among`` is a mask of the rows, shape ``(rows,)``; all by default.
+        """
         step = self.rows_at_once(*names)
         for start in range(0, len(self.labels), step):
             labels = self.labels[start : start + step]
-            yield tuple(self._read(name, start, len(labels)) for name in names), labels
+            rows = slice(None) if among is None else among[start : start + step]
+            if labels[rows].size:
+                outputs = (self._read(name, start, len(labels)) for name in names)
+                yield tuple(values[rows] for values in outputs), labels[rows]
 
     def rows_at_once(self, *names: str) -> int:
         """How many rows of these outputs are read together, at least one."""
         columns = max(self.columns[name] for name in names)
         return min(ROWS_AT_ONCE, max(1, NUMBERS_AT_ONCE // columns))
 
-    def rows(self, name: str, rows: NDArray[np.int64]) -> FloatRows:
+    def rows(self, name: str, rows: Ints) -> FloatRows:
         """Some rows of an output, in the given order, ``(rows, columns)``."""
         values = np.empty((len(rows), self.columns[name]), dtype=np.float32)
         for index, row in enumerate(rows.tolist()):

@@ -21,27 +21,27 @@ class PhotoOverlap(NamedTuple):
     selection_photos: int | None = None  # how many chose its checkpoint
     chose_checkpoint: bool | None = None  # whether any did either; None where unknown
 
+    @classmethod
+    def of(cls, bundle: Bundle, split: str, photos: Iterable[bytes]) -> "PhotoOverlap":
+        """How many photos of a split or a part of it, given by their SHA-256, the network has met.
 
-def photo_overlap(bundle: Bundle, split: str, photos: Iterable[bytes]) -> PhotoOverlap:
-    """How many photos of ``split`` or a part of it, given by their SHA-256, the network has met.
-
-    A bundle without hashes was imported, possibly with the name of the split that chose the
-    checkpoint, or exported by an older version. BundleError if a file is damaged.
-    """
-    if not bundle.has(PHOTOS):
-        provenance, chose = bundle.read_object(PROVENANCE), None
-        if CHOSEN_ON in provenance and "data" not in provenance:  # else a run without hashes
-            chose = split_name(Part.parse(split).name) in ("train", provenance[CHOSEN_ON])
-        return PhotoOverlap(chose_checkpoint=chose)
-    try:
-        hashes = PhotoHashes.from_bytes(bundle.read(PHOTOS))
-    except ValueError as error:
-        raise BundleError(
-            f"{PHOTOS} of {bundle.path} is damaged ({error}): copy or export the bundle again"
-        ) from error
-    train, selection = hashes.overlap(photos)
-    overlaps = train > 0 or selection > 0
-    return PhotoOverlap(train, selection, overlaps if overlaps or hashes.complete else None)
+        A bundle without hashes was imported, possibly with the name of the split that chose the
+        checkpoint, or exported by an older version. BundleError if a file is damaged.
+        """
+        if not bundle.has(PHOTOS):
+            provenance, chose = bundle.read_object(PROVENANCE), None
+            if CHOSEN_ON in provenance and "data" not in provenance:  # else a run without hashes
+                chose = split_name(Part.parse(split).name) in ("train", provenance[CHOSEN_ON])
+            return cls(chose_checkpoint=chose)
+        try:
+            hashes = PhotoHashes.from_bytes(bundle.read(PHOTOS))
+        except ValueError as error:
+            raise BundleError(
+                f"{PHOTOS} of {bundle.path} is damaged ({error}): copy or export the bundle again"
+            ) from error
+        train, selection = hashes.overlap(photos)
+        overlaps = train > 0 or selection > 0
+        return cls(train, selection, overlaps if overlaps or hashes.complete else None)
 
 
 def overlap_warnings(overlap: PhotoOverlap | Origin, rows: int) -> list[str]:

@@ -6,12 +6,11 @@ and each kind of place has thresholds of its own, since the scores have other si
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import lru_cache, partial
+from itertools import compress, islice
 from typing import NamedTuple, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
@@ -21,6 +20,7 @@ from florilege.calibration.nested_cross_validation import choose_simplest
 from florilege.calibration.record.origin import PlacePrior
 from florilege.calibration.record.schema import Table
 from florilege.calibration.scores import scale_logits, scores
+from florilege.calibration.validation import Floats, Ints
 from florilege.models.occurrences import Occurrences, Place, PlaceKind
 
 STRENGTHS = (0.0, 0.25, 0.5, 0.75, 1.0)  # 1 is Bayes' rule, if observers were everywhere
@@ -35,17 +35,17 @@ class PhotoPlaces(NamedTuple):
     places: Sequence[Place | None]  # one for each photo
     simulated: bool  # whether they were drawn from the records of the photo's species
 
-
-def photo_places(
-    occurrences: Occurrences, places: Sequence[Place | None] | None, labels: NDArray[np.int64]
-) -> PhotoPlaces:
-    """The places that the data name; drawn if there are fewer than 100 with records."""
-    usable = [
-        place if place and occurrences.knows(place.region) else None for place in places or ()
-    ]
-    if len(usable) - usable.count(None) < FEWEST_PLACES:
-        return PhotoPlaces(occurrences, occurrences.draw(labels), simulated=True)
-    return PhotoPlaces(occurrences, usable, simulated=False)
+    @classmethod
+    def of(
+        cls, occurrences: Occurrences, places: Sequence[Place | None] | None, labels: Ints
+    ) -> "PhotoPlaces":
+        """The places that the data name; drawn if there are fewer than 100 with records."""
+        usable = [
+            place if place and occurrences.knows(place.region) else None for place in places or ()
+        ]
+        if len(usable) - usable.count(None) < FEWEST_PLACES:
+            return cls(occurrences, occurrences.draw(labels), simulated=True)
+        return cls(occurrences, usable, simulated=False)
 
 
 def place_tables(
@@ -53,8 +53,7 @@ def place_tables(
     plan: CalibrationPlan,
     single: Source,
     photos: PhotoPlaces,
-    *,
-    weights: NDArray[np.float64],
+    weights: Floats,
 ) -> tuple[PlacePrior, list[Table]]:
     """The strength of the prior, and tables of every rule at the requested K and coverages.
 
@@ -71,7 +70,6 @@ def place_tables(
         strength, gain = STRENGTHS[choice], float(gains[plan.compared.index(plan.default_k)])
     tables = list[Table]()
     for kind in kinds if strength else ():
-        tables += tabulate(source(kind, strength), plan, plan.compared).tables
         tables += tabulate(source(kind, strength), plan, plan.compared, weights=weights).tables
     prior = PlacePrior(
         strength=strength,
@@ -94,14 +92,10 @@ def _source(
     lift = lru_cache(photos.occurrences.log_lift)
 
     def blocks() -> Iterator[Block]:
-        start = 0
-        for (logits,), labels in outputs.blocks(single.head):
-            rows = np.flatnonzero(mask[start : start + len(labels)])
-            if rows.size:
-                lifts = np.stack([lift(places[row]) for row in start + rows])
-                scaled = scale_logits(logits[rows], single.temperature)
-                yield scores(scaled + strength * lifts, single.score_kind), labels[rows]
-            start += len(labels)
+        lifts = (lift(place) for place in compress(places, mask))
+        for (logits,), labels in outputs.blocks(single.head, among=mask):
+            scaled = scale_logits(logits, single.temperature)
+            added = strength * np.stack(list(islice(lifts, len(labels))))
+            yield scores(scaled + added, single.score_kind), labels
 
-    plants = None if single.plants is None else single.plants[mask]
-    return replace(single, blocks=blocks, rows=int(mask.sum()), place=kind, plants=plants)
+    return single.of_rows(mask, blocks, place=kind)

@@ -7,19 +7,20 @@ threshold of its own brings the mean size back to K.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from florilege.calibration.calibrate.photo_outputs import BundleOutputs, SplitOutputs
+from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.fusion import Fusion, fuse
 from florilege.calibration.photo_groups import MadeFrom, PhotoGroups
 from florilege.calibration.rules import RULES
 from florilege.calibration.scores import ScoreKind, logits_among, scale_logits, scores
+from florilege.calibration.validation import Bools, Floats, Ints
 from florilege.models.class_lists import RegionList
 from florilege.models.occurrences import PlaceKind
 
-Block = tuple[NDArray[np.float64], NDArray[np.int64] | None]  # scores, and labels if known
+Block = tuple[Floats, Ints | None]  # scores, and labels if known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,82 +38,70 @@ class Source:
     made_from: MadeFrom | None = None  # what its photos have in common; None for single photos
     list_name: str | None = None  # the list whose classes are scored; None for all classes
     place: PlaceKind | None = None  # what is known of the place of each photo
-    plants: NDArray[np.int64] | None = None  # the plant of each row; None where all are independent
+    plants: Ints | None = None  # the plant of each row; None where all are independent
 
+    @classmethod
+    def of_photos(
+        cls, outputs: SplitOutputs, head: str, kind: ScoreKind, temperature: float, *, step: int = 1
+    ) -> "Source":
+        """The scores of every ``step``-th photo alone."""
+        among = None if step == 1 else np.arange(len(outputs.labels)) % step == 0
 
-def single_photos(
-    outputs: SplitOutputs, head: str, kind: ScoreKind, temperature: float, *, step: int = 1
-) -> Source:
-    """The scores of every ``step``-th photo alone."""
+        def blocks() -> Iterator[Block]:
+            for (logits,), labels in outputs.blocks(head, among=among):
+                yield scores(logits, kind, temperature=temperature), labels
 
-    def blocks() -> Iterator[Block]:
-        first = 0
-        for (logits,), labels in outputs.blocks(head):
-            rows = slice(-first % step, None, step)
-            yield scores(logits[rows], kind, temperature=temperature), labels[rows]
-            first += len(labels)
+        return cls(
+            blocks=blocks,
+            rows=len(outputs.labels[::step]),
+            classes=outputs.columns[head],
+            head=head,
+            score_kind=kind,
+            temperature=temperature,
+            plants=None if outputs.plants is None else outputs.plants[::step],
+        )
 
-    return Source(
-        blocks=blocks,
-        rows=len(outputs.labels[::step]),
-        classes=outputs.columns[head],
-        head=head,
-        score_kind=kind,
-        temperature=temperature,
-        plants=None if outputs.plants is None else outputs.plants[::step],
-    )
+    def of_list(self, outputs: SplitOutputs, region: RegionList) -> "Source":
+        """The photos of a list's classes, scored among these alone; labels index these too."""
+        classes = np.array(region.classes)  # ascending
+        mask = np.isin(outputs.labels, classes)
 
+        def blocks() -> Iterator[Block]:
+            for (logits,), labels in outputs.blocks(self.head, among=mask):
+                listed = logits_among(logits, classes)
+                values = scores(listed, self.score_kind, temperature=self.temperature)
+                yield values, np.searchsorted(classes, labels)
 
-def served_scores(measured: BundleOutputs) -> Source:
-    """The scores of every photo as the bundle serves them."""
-    served = measured.record
-    return single_photos(measured.outputs, served.head, served.score_kind, served.temperature)
+        return self.of_rows(mask, blocks, classes=len(classes), list_name=region.name)
 
+    def of_groups(
+        self, outputs: SplitOutputs, groups: PhotoGroups, *, k: int | None = None
+    ) -> "Source":
+        """A row of scores, or with ``k`` of marginals, for each group of photos."""
+        count, images = groups.rows.shape
 
-def photos_of_list(outputs: SplitOutputs, single: Source, region: RegionList) -> Source:
-    """The photos of a list's classes, scored among these alone; labels index these too."""
-    classes = np.array(region.classes)  # ascending
-    mask = np.isin(outputs.labels, classes)
+        def blocks() -> Iterator[Block]:
+            step = max(1, outputs.rows_at_once(self.head) // images)
+            for start in range(0, count, step):
+                part = groups.rows[start : start + step]
+                logits = outputs.rows(self.head, part.reshape(-1)).reshape(*part.shape, -1)
+                served = scale_logits(logits, self.temperature)
+                fused = fuse(served, score_kind=self.score_kind, k=k)
+                yield fused, outputs.labels[part[:, 0]]
 
-    def blocks() -> Iterator[Block]:
-        for (logits,), labels in outputs.blocks(single.head):
-            rows = np.isin(labels, classes)
-            if rows.any():
-                listed = logits_among(logits[rows], classes)
-                values = scores(listed, single.score_kind, temperature=single.temperature)
-                yield values, np.searchsorted(classes, labels[rows])
+        return replace(
+            self,
+            blocks=blocks,
+            rows=count,
+            images=images,
+            fusion=RULES["average_k" if k is None else "top_k"].fusion,
+            made_from=groups.made_from,
+            plants=None,
+        )
 
-    return replace(
-        single,
-        blocks=blocks,
-        rows=int(mask.sum()),
-        classes=len(classes),
-        list_name=region.name,
-        plants=None if single.plants is None else single.plants[mask],
-    )
-
-
-def fused_photos(
-    outputs: SplitOutputs, single: Source, groups: PhotoGroups, *, k: int | None = None
-) -> Source:
-    """A row of scores, or with ``k`` of marginals, for each group of photos."""
-    count, images = groups.rows.shape
-
-    def blocks() -> Iterator[Block]:
-        step = max(1, outputs.rows_at_once(single.head) // images)
-        for start in range(0, count, step):
-            part = groups.rows[start : start + step]
-            logits = outputs.rows(single.head, part.reshape(-1)).reshape(*part.shape, -1)
-            served = scale_logits(logits, single.temperature)
-            fused = fuse(served, score_kind=single.score_kind, k=k)
-            yield fused, outputs.labels[part[:, 0]]
-
-    return replace(
-        single,
-        blocks=blocks,
-        rows=count,
-        images=images,
-        fusion=RULES["average_k" if k is None else "top_k"].fusion,
-        made_from=groups.made_from,
-        plants=None,
-    )
+    def of_rows(
+        self, mask: Bools, blocks: Callable[[], Iterator[Block]], **properties: Any
+    ) -> "Source":
+        """The rows under a mask, whose scores are ``blocks``, with some other properties."""
+        plants = None if self.plants is None else self.plants[mask]
+        return replace(self, blocks=blocks, rows=int(mask.sum()), plants=plants, **properties)

@@ -45,11 +45,20 @@ class Tabulated(NamedTuple):
 def tabulate(
     source: Source, plan: CalibrationPlan, ks: Sequence[float], *, weights: Floats | None = None
 ) -> Tabulated:
-    """Calibrate and measure every rule: the balanced ones if there are weights, else the others.
+    """Calibrate and measure every rule: the balanced ones only if there are weights.
 
     ``ks`` are ascending and include the default K, ``weights`` have the shape ``(classes,)``. For
     groups of photos ``top_k`` is left out, since it uses marginals.
     """
+    plain = _tabulate(source, plan, ks, None)
+    balanced = [] if weights is None else _tabulate(source, plan, ks, weights).tables
+    return plain._replace(tables=[*plain.tables, *balanced])
+
+
+def _tabulate(
+    source: Source, plan: CalibrationPlan, ks: Sequence[float], weights: Floats | None
+) -> Tabulated:
+    """The balanced rules if there are weights, else the others."""
     balanced = weights is not None
     reachable = [min(k, source.classes) for k in ks]
     evidence = _evidence(source, plan, reachable[-1], class_weights=weights)

@@ -8,22 +8,15 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
-from math import isinf
 from pathlib import Path
 from typing import Any
 
 import typer
+from pydantic_core import to_jsonable_python
 from rich.table import Table
 
 from florilege.calibration.calibrate.calibrate import cautions
-from florilege.calibration.calibrate.evaluate import (
-    Evaluated,
-    Evaluation,
-    evaluate_outputs,
-    list_content,
-    promised_points,
-    requested_points,
-)
+from florilege.calibration.calibrate.evaluate import Evaluated, Evaluation
 from florilege.calibration.calibrate.gate import Gate, compare_outputs
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs
 from florilege.calibration.comparison import Change, Comparison
@@ -66,10 +59,10 @@ def summary(record: CalibrationRecord) -> dict[str, Any]:
         "rejection": None
         if rejection is None
         else {name: getattr(rejection, name) for name in ("method", "threshold", "share")},
-        "rules": _plain(requested_points(record)),
-        "guaranteed": _plain(promised_points(record)),
+        "rules": _plain(record.requested_points()),
+        "guaranteed": _plain(record.promised_points()),
         "lists": [
-            list_content(each, each.rows, _plain(requested_points(record, list_name=each.name)))
+            each.to_plain(each.rows, _plain(record.requested_points(each.name)))
             for each in record.lists
         ],
         "warnings": cautions(record),
@@ -114,6 +107,40 @@ class EvaluationOutput:
     failures: list[str] = field(default_factory=list)  # why the gate fails
     page: str | None = None
 
+    @classmethod
+    def of(
+        cls,
+        photos: Callable[[Path], AbstractContextManager[BundleOutputs]],
+        bundle: Path,
+        baseline: Path | None,
+        limits: Gate | None,
+        make_page: PageMaker | None,
+        *,
+        all_rules: bool,
+    ) -> "EvaluationOutput":
+        """Measure a bundle on photos, and compare it with a baseline on the same photos."""
+        with photos(bundle) as new:
+            evaluation = Evaluation.of(new)
+            content = evaluation.to_plain()
+            for warning in content["warnings"]:
+                warn(warning)
+            tables = _evaluation_tables(content, all_rules=all_rules)
+            output, older = cls(content, tables), None
+            if baseline is not None:
+                with photos(baseline) as old:
+                    comparisons = compare_outputs(new, old)
+                    if make_page is not None:
+                        older = diagnose(old.record, old.outputs)
+                content["against"] = [asdict(comparison) for comparison in comparisons]
+                content["gate"] = None
+                if limits is not None:
+                    output.failures = limits.reasons(comparisons[0])
+                    content["gate"] = {"passed": not output.failures, "why": output.failures}
+                tables.append(_comparison_table(comparisons, baseline, all_rules=all_rules))
+            if make_page is not None:
+                output.page = make_page(new, evaluation, older)
+        return output
+
     def add_audit(self, audit: AuditReport) -> None:
         """Add the hit rates of labelled requests; warn about rows that are left out."""
         self.content["audit"] = audit.to_plain()
@@ -123,39 +150,6 @@ class EvaluationOutput:
         for reason, count in omitted.items():
             if count:
                 warn(f"{count} rows of feedback left out: {reason}")
-
-
-def measure(
-    photos: Callable[[Path], AbstractContextManager[BundleOutputs]],
-    bundle: Path,
-    baseline: Path | None,
-    limits: Gate | None,
-    make_page: PageMaker | None,
-    *,
-    all_rules: bool,
-) -> EvaluationOutput:
-    """Measure a bundle on photos, and compare it with a baseline on the same photos."""
-    with photos(bundle) as new:
-        evaluation = evaluate_outputs(new)
-        content = evaluation.to_plain()
-        for warning in content["warnings"]:
-            warn(warning)
-        tables = _evaluation_tables(content, all_rules=all_rules)
-        output, older = EvaluationOutput(content, tables), None
-        if baseline is not None:
-            with photos(baseline) as old:
-                comparisons = compare_outputs(new, old)
-                if make_page is not None:
-                    older = diagnose(old.record, old.outputs)
-            content["against"] = [asdict(comparison) for comparison in comparisons]
-            content["gate"] = None
-            if limits is not None:
-                output.failures = limits.reasons(comparisons[0])
-                content["gate"] = {"passed": not output.failures, "why": output.failures}
-            tables.append(_comparison_table(comparisons, baseline, all_rules=all_rules))
-        if make_page is not None:
-            output.page = make_page(new, evaluation, older)
-    return output
 
 
 def _evaluation_tables(content: Plain, *, all_rules: bool) -> list[Titled]:
@@ -234,17 +228,11 @@ def _by_guarantee(
 
 
 def print_json(content: object) -> None:
-    """Print one JSON object on stdout: floats with all digits, infinite ones as null."""
-    typer.echo(json.dumps(_finite(content), allow_nan=False))
+    """Print one JSON object on stdout: floats with all digits.
 
-
-def _finite(content: object) -> object:
-    """Replace infinity, as in the interval of a change on a single photo, by null for JSON."""
-    if isinstance(content, Mapping):
-        return {name: _finite(entry) for name, entry in content.items()}
-    if isinstance(content, list | tuple):
-        return [_finite(entry) for entry in content]
-    return None if isinstance(content, float) and isinf(content) else content
+    Infinite ones, as in the interval of a change on a single photo, are null.
+    """
+    typer.echo(json.dumps(to_jsonable_python(content, inf_nan_mode="null"), allow_nan=False))
 
 
 def _brief(name: str) -> str:

@@ -303,6 +303,5 @@ def _tables(traffic: Traffic, rows: int, images: int, settings: CalibrationPlan)
     )
     ks = settings.grid if images == 1 else settings.compared
     weights = class_weights(record.class_counts, record.macro_weight)
-    plain = tabulate(source, settings, ks).tables
-    balanced = tabulate(source, settings, ks, weights=weights).tables
-    return plain + balanced + promised_tables(source, settings, weights)
+    tables = tabulate(source, settings, ks, weights=weights).tables
+    return tables + promised_tables(source, settings, weights)

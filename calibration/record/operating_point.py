@@ -11,7 +11,7 @@ from florilege.calibration.fusion import fuse
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.intervals import least_coverage
 from florilege.calibration.record.origin import Origin
-from florilege.calibration.record.schema import ANSWERED, Row, Table
+from florilege.calibration.record.schema import Row, Table
 from florilege.calibration.record.statement import statement
 from florilege.calibration.rules import RULES
 from florilege.calibration.scores import scale_logits
@@ -58,7 +58,7 @@ class OperatingPoint(SetRule):
     row: Row  # the threshold and its figures
     measured: Origin  # the photos that the figures were measured on
     guaranteed: bool  # whether its guarantee holds
-    candidates: int | None = None  # scores that were compared on the photos; None where unknown
+    candidates: int  # scores that were compared on the photos
 
     @property
     def delta(self) -> float | None:
@@ -88,19 +88,23 @@ class OperatingPoint(SetRule):
     @cached_property
     def estimates(self) -> dict[str, Estimate | None]:
         """The figures of an answer by their names there; None for those not measured."""
-        estimates, measured = dict[str, Estimate | None](), self.measured
-        for name, figure in ANSWERED.items():
-            value, (low, high) = self.row.with_interval(figure)
-            estimates[name] = None
-            if value is not None:
-                estimates[name] = Estimate(
-                    value=value,
-                    ci95=(low, high),
-                    split=measured.split,
-                    rows=self.rows,
-                    selection_split=measured.selection_split,
-                )
-        return estimates
+        row, measured = self.row, self.measured
+        figures: dict[str, tuple[Any, Any, Any]] = {
+            "expected_size": (row.size, row.size_low, row.size_high),
+            "hit_rate": (row.hit_rate, row.hit_low, row.hit_high),
+        }
+        return {
+            name: None
+            if value is None
+            else Estimate(
+                value=value,
+                ci95=(low, high),
+                split=measured.split,
+                rows=self.rows,
+                selection_split=measured.selection_split,
+            )
+            for name, (value, low, high) in figures.items()
+        }
 
     @property
     def least_coverage(self) -> float | None:
@@ -114,7 +118,7 @@ class OperatingPoint(SetRule):
         independent = measured.observations in (None, measured.rows) and self.table.images == 1
         if self.k is None or self.lambda_val is None or self.guarantee or not independent:
             return None
-        if rate is None or self.candidates is None or measured.chose_checkpoint is not False:
+        if rate is None or measured.chose_checkpoint is not False:
             return None
         return least_coverage(round(rate * self.rows), self.rows, candidates=self.candidates)
 

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from florilege.calibration.distribution import Distribution
 from florilege.calibration.guarantees import Guarantee
@@ -22,6 +22,7 @@ from florilege.calibration.record.shot_groups import ShotGroup
 from florilege.calibration.rejection.rejection_rule import RejectionRule
 from florilege.calibration.rules import RULES, class_weights, usual_guarantee
 from florilege.calibration.scores import ScoreKind, scores
+from florilege.calibration.validation import Floats
 from florilege.models.occurrences import PlaceKind
 
 PREFERRED_K = 3.0
@@ -118,11 +119,15 @@ class CalibrationRecord:
         ks = self.ks("average_k")
         return PREFERRED_K if PREFERRED_K in ks else (self.asked_k or tuple(ks))[0]
 
+    @property
+    def served_scores(self) -> tuple[str, ScoreKind, float]:
+        """The served head, kind of score and temperature."""
+        return self.head, self.score_kind, self.temperature
+
     @cached_property
     def served(self) -> dict[_TableKey, Table]:
-        """The tables of the served head, kind of score and temperature."""
-        served = (self.head, self.score_kind, self.temperature)
-        tables = dict[_TableKey, Table]()
+        """The tables of the served scores."""
+        tables, served = dict[_TableKey, Table](), self.served_scores
         for each in self.tables:
             if each.rule in RULES and (each.head, each.score_kind, each.temperature) == served:
                 key = _TableKey(each.rule, each.guarantee, each.images, each.list_name, each.place)
@@ -211,7 +216,20 @@ class CalibrationRecord:
             )
         return point
 
-    def scores(self, logits: ArrayLike) -> NDArray[np.float64]:
+    def requested_points(self, list_name: str | None = None) -> list[OperatingPoint]:
+        """The thresholds, also of a list, at the values last given to ``--k`` and ``--coverage``.
+
+        They are those of :attr:`rules`, ascending.
+        """
+        keys = [_key(rule, None, 1, list_name) for rule in self.rules]
+        return [point for key in keys for point in self._requested(key)]
+
+    def promised_points(self) -> list[OperatingPoint]:
+        """The same for :attr:`promises`."""
+        keys = [_key(rule, guarantee) for rule, guarantee in self.promises]
+        return [point for key in keys for point in self._requested(key)]
+
+    def scores(self, logits: ArrayLike) -> Floats:
         """Scores of single photos from the logits of the served head, ``(rows, classes)``."""
         return scores(logits, self.score_kind, temperature=self.temperature)
 
@@ -254,7 +272,7 @@ class CalibrationRecord:
             raise ValueError(f"{wrong} thresholds for {self.classes} classes")
 
     @cached_property
-    def _weights(self) -> NDArray[np.float64]:
+    def _weights(self) -> Floats:
         return class_weights(self.class_counts, self.macro_weight)
 
     @cached_property
@@ -273,7 +291,12 @@ class CalibrationRecord:
                 points.setdefault((key, value), self._point(table, index, weights))
         return points
 
-    def _point(self, table: Table, index: int, weights: NDArray[np.float64]) -> OperatingPoint:
+    def _requested(self, key: _TableKey) -> list[OperatingPoint]:
+        by_size = RULES[key.rule].asks == "k"
+        values = sorted(self.asked_k if by_size else self.asked_coverage)
+        return [self._points[key, value] for value in values if (key, value) in self._points]
+
+    def _point(self, table: Table, index: int, weights: Floats) -> OperatingPoint:
         spec, row, by_class = RULES[table.rule], table.columns.row(index), table.by_class
         promised = table.guarantee is not None and table.made_from != "same_class"
         # in traffic several photos may show one plant
@@ -285,7 +308,7 @@ class CalibrationRecord:
             rows=table.rows,
             top_k=min(round(row.value), weights.size) if spec.takes == "k" else None,
             class_weights=weights if spec.balanced else None,
-            class_thresholds=None if by_class is None else by_class.arrays[index],
+            class_thresholds=None if by_class is None else np.array(by_class.thresholds[index]),
             max_size=table.max_size,
             macro_weight=self.macro_weight if spec.balanced else None,
             achieved=row.size,
@@ -294,5 +317,5 @@ class CalibrationRecord:
             row=row,
             measured=self.measured,
             guaranteed=promised and independent,
-            candidates=None if self.selection is None else self.selection.candidates,
+            candidates=self.selection.candidates,
         )

@@ -1,13 +1,9 @@
 """Tables of thresholds as ``calibration.json`` holds them."""
 
-from collections.abc import Sequence
-from dataclasses import Field, dataclass, field, fields, make_dataclass
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, make_dataclass
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Literal, get_type_hints
-
-import numpy as np
-from numpy.typing import NDArray
 
 from florilege.calibration.fusion import Fusion
 from florilege.calibration.guarantees import Guarantee
@@ -20,60 +16,41 @@ from florilege.models.occurrences import PlaceKind
 Verb = Literal["calibrate", "evaluate"]
 
 
-def _figure(name: str, *ends: str, only: Verb | None = None, answer: str = "") -> Any:
-    """A field with a measured figure, by its name in commands.
-
-    ``ends`` are the fields with its 95 % interval, ``only`` is the one command that prints it, and
-    ``answer`` its name in the server's answers, for a figure with an interval.
-    """
-    return field(metadata={"name": name, "ends": ends, "only": only, "answer": answer})
-
-
 @dataclass(frozen=True, kw_only=True)
 class Row:
     """One threshold and its figures.
 
-    To add a figure, add it here and measure it in
-    :func:`florilege.calibration.calibrate.threshold_tables.row_of`; the record
-    (:class:`Columns`) and the commands (:meth:`figures`) follow. One with ``answer`` is also a
-    field of ``SetInfo`` and ``Point`` in the schemas of the server.
+    To add a figure, add it here and to :meth:`figures`, and measure it in
+    :func:`florilege.calibration.calibrate.threshold_tables.row_of`; the record (:class:`Columns`)
+    and the commands follow. For the server's answers, add it to ``OperatingPoint.estimates``, and
+    to ``SetInfo`` and ``Point`` in the schemas of the server.
     """
 
     value: float  # the requested K or coverage
     lambda_val: float | None  # the threshold; None for ``top_k``
-    size: float = _figure("mean_set_size", "size_low", "size_high", answer="expected_size")
+    size: float  # mean set size, with its 95 % interval
     size_low: float
     size_high: float
     size_deviation: float  # standard deviation of the set size
-    hit_rate: float | None = _figure("hit_rate", "hit_low", "hit_high", answer="hit_rate")
-    hit_low: float | None  # None where the photos have no labels, as the hit rates
+    hit_rate: float | None  # with its 95 % interval; None where the photos have no labels
+    hit_low: float | None
     hit_high: float | None
-    macro_hit_rate: float | None = _figure("macro_hit_rate", only="evaluate")  # mean over classes
-    empty_rate: float = _figure("empty_rate")  # share of empty sets
-    ties: int = _figure("ties", only="calibrate")  # scores kept beyond the rank
+    macro_hit_rate: float | None  # mean over classes
+    empty_rate: float  # share of empty sets
+    ties: int  # scores kept beyond the rank
     size_histogram: tuple[int, ...]  # sets in each bin, without trailing zeros
 
     def figures(self, verb: Verb) -> dict[str, Any]:
         """The figures that a command prints, by name; intervals are named ``NAME_ci95``."""
-        figures = dict[str, Any]()
-        for entry in fields(self):
-            if entry.metadata and entry.metadata["only"] in (None, verb):
-                name, (value, ends) = entry.metadata["name"], self.with_interval(entry)
-                figures[name] = value
-                if ends:
-                    figures[f"{name}_ci95"] = None if value is None else ends
-        return figures
-
-    def with_interval(self, figure: Field[Any]) -> tuple[Any, tuple[Any, ...]]:
-        """The value of a field and the ends of its interval; () where it has none."""
-        ends = tuple(getattr(self, end) for end in figure.metadata["ends"])
-        return getattr(self, figure.name), ends
-
-
-ANSWERED = {
-    entry.metadata["answer"]: entry for entry in fields(Row) if entry.metadata.get("answer")
-}
-"""The fields of the figures in the server's answers, by their names there."""
+        figures = {
+            "mean_set_size": self.size,
+            "mean_set_size_ci95": (self.size_low, self.size_high),
+            "hit_rate": self.hit_rate,
+            "hit_rate_ci95": None if self.hit_rate is None else (self.hit_low, self.hit_high),
+        }
+        if verb == "evaluate":
+            return figures | {"macro_hit_rate": self.macro_hit_rate, "empty_rate": self.empty_rate}
+        return figures | {"empty_rate": self.empty_rate, "ties": self.ties}
 
 
 _Columns: Any = make_dataclass(
@@ -119,11 +96,6 @@ class ByClass:
 
     thresholds: tuple[tuple[float, ...], ...]
 
-    @cached_property
-    def arrays(self) -> tuple[NDArray[np.float64], ...]:
-        """The thresholds, shape ``(classes,)`` for each coverage."""
-        return tuple(np.array(thresholds) for thresholds in self.thresholds)
-
 
 @dataclass(frozen=True, kw_only=True)
 class CalibratedList(RegionList):
@@ -136,6 +108,10 @@ class CalibratedList(RegionList):
 
     rows: int
     classes_seen: int
+
+    def to_plain(self, rows: int, rules: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """The JSON object of the list on so many photos, with those of its rules."""
+        return {"list": self.name, "classes": len(self.classes), "rows": rows, "rules": rules}
 
 
 @dataclass(frozen=True, kw_only=True)

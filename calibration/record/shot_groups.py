@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from florilege.calibration.intervals import effective_rows, mean_interval, wilson
 from florilege.calibration.metrics import shot_groups
+from florilege.calibration.validation import Bools, Ints
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,13 +32,13 @@ class ShotGroup:
 
 
 def measure_by_shots(
-    sizes: NDArray[np.int64],
-    hits: NDArray[np.bool_],
-    labels: NDArray[np.int64],
-    class_counts: NDArray[np.int64],
+    sizes: Ints,
+    hits: Bools,
+    labels: Ints,
+    class_counts: Ints,
     *,
     largest: int | None = None,
-    plants: NDArray[np.int64] | None = None,
+    plants: Ints | None = None,
 ) -> tuple[ShotGroup, ...]:
     """Measure the groups ``few``, ``medium`` and ``many``, without those that have no photo.
 

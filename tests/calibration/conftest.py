@@ -1,5 +1,7 @@
 """Fixtures of several folders; they import on use, so that tests of arrays alone start at once."""
 
+from pathlib import Path
+
 import pytest
 
 from florilege.calibration.record.record import CalibrationRecord
@@ -19,3 +21,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
 
     folder = tmp_path_factory.mktemp("squares") / "d"
     return str(make_data(folder, rows=12, splits=("val", "test", "train")))
+
+
+@pytest.fixture(scope="session")
+def more_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twenty squares, enough for groups of photos; no test changes them."""
+    from tests.calibration.small_bundle import make_data
+
+    folder = tmp_path_factory.mktemp("more_squares") / "d"
+    return make_data(folder, rows=20, splits=("train", "val", "test"))

@@ -1,4 +1,4 @@
-"""A figure of a calibration is defined once, in `Row`, and shown where `Row` says."""
+"""Every figure of a calibration is recorded, printed and answered, and the same everywhere."""
 
 import json
 from dataclasses import fields
@@ -17,42 +17,43 @@ from florilege.models.bundle import open_bundle
 from tests.server import garden
 from tests.server.http_client import identify
 
-FIGURES = {entry.name: entry.metadata for entry in fields(Row) if entry.metadata}
-NEITHER = {"value", "lambda_val", "size_deviation", "size_histogram"}  # columns of the record alone
+OF_THE_RECORD = {"value", "lambda_val", "size_deviation", "size_histogram"}  # columns of it alone
+INTERVALS = {"size_low", "size_high", "hit_low", "hit_high"}
+PRINTED: dict[Verb, dict[str, str]] = {  # the column of each figure by its name
+    "calibrate": {"mean_set_size": "size", "hit_rate": "hit_rate", "empty_rate": "empty_rate",
+                  "ties": "ties"},
+    "evaluate": {"mean_set_size": "size", "hit_rate": "hit_rate", "empty_rate": "empty_rate",
+                 "macro_hit_rate": "macro_hit_rate"},
+}  # fmt: skip
 
 
 def printed(point: OperatingPoint, verb: Verb) -> dict[str, Any]:
     """What a command prints about a threshold, besides its value."""
-    results = dict[str, Any]()
-    for name, figure in FIGURES.items():
-        if figure["only"] in (None, verb):
-            results[figure["name"]] = getattr(point.row, name)
-            if figure["ends"]:
-                results[f"{figure['name']}_ci95"] = tuple(
-                    getattr(point.row, e) for e in figure["ends"]
-                )
-    return results
-
-
-def answered(point: OperatingPoint) -> dict[str, Any]:
-    """The same of an answer."""
-    return {
-        figure["answer"]: {
-            "value": getattr(point.row, name),
-            "ci95": [getattr(point.row, end) for end in figure["ends"]],
-            "split": point.measured.split,
-            "rows": point.rows,
-        }
-        for name, figure in FIGURES.items()
-        if figure["answer"]
+    row = point.row
+    return {name: getattr(row, column) for name, column in PRINTED[verb].items()} | {
+        "mean_set_size_ci95": (row.size_low, row.size_high),
+        "hit_rate_ci95": (row.hit_low, row.hit_high),
     }
 
 
-def test_each_column_is_a_figure_or_the_end_of_an_interval_or_for_the_record_alone() -> None:
-    ends = {end for result in FIGURES.values() for end in result["ends"]}
-    assert FIGURES.keys() | ends | NEITHER == {entry.name for entry in fields(Row)}
-    for figure in FIGURES.values():
-        assert len(figure["ends"]) in ({2} if figure["answer"] else {0, 2})
+def answered(point: OperatingPoint) -> dict[str, Any]:
+    """The figures of an answer."""
+    row = point.row
+    figures = {
+        "expected_size": (row.size, row.size_low, row.size_high),
+        "hit_rate": (row.hit_rate, row.hit_low, row.hit_high),
+    }
+    return {
+        name: {
+            "value": value, "ci95": [low, high], "split": point.measured.split, "rows": point.rows,
+        }
+        for name, (value, low, high) in figures.items()
+    }  # fmt: skip
+
+
+def test_each_column_is_printed_or_the_end_of_an_interval_or_for_the_record_alone() -> None:
+    columns = {column for names in PRINTED.values() for column in names.values()}
+    assert columns | INTERVALS | OF_THE_RECORD == {entry.name for entry in fields(Row)}
 
 
 def test_each_figure_is_recorded_printed_and_answered(bundle: Path, client: TestClient) -> None:
@@ -89,7 +90,7 @@ def test_each_figure_is_recorded_printed_and_answered(bundle: Path, client: Test
     result = identify(client, garden.photo(0))["set"]
     for place in (view, result):
         for name, figure in answered(point).items():
-            split = figure and {"selection_split": place[name]["selection_split"]}
-            assert place[name] == (figure and figure | split)
+            split = {"selection_split": place[name]["selection_split"]}
+            assert place[name] == figure | split
     of_rule = {"k", "coverage", "lambda", "macro_weight", "least_coverage"}
     assert view.keys() - answered(point) == of_rule

@@ -1,13 +1,11 @@
 """Thresholds for several photos of one plant, in the record."""
 
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
 from florilege.calibration.calibrate import fit
-from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
-from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.fusion import Fusion, fuse
 from florilege.calibration.marginals import top_k_marginals
 from florilege.calibration.photo_groups import groups_of
@@ -15,33 +13,27 @@ from florilege.calibration.record.operating_point import OperatingPoint
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.rules import calibrate
 from florilege.calibration.scores import scores
-from tests.calibration.estimates import UNMET, hits_of
-from tests.calibration.record.test_record import COUNTS, ROWS, sample_logits, scoring_of
+from tests.calibration.estimates import hits_of
+from tests.calibration.record.test_record import COUNTS, ROWS, fitted, sample_logits
 from tests.calibration.simulation import CLASSES
 
 PLANTS = [str(number) for number in np.repeat(np.arange(ROWS // 5), 5)]
 
 
-def fitted(*, observations: list[str] | None = None, fresh: bool = False) -> CalibrationRecord:
+def fitted_plants(
+    *, observations: list[str] | None = None, fresh: bool = False
+) -> CalibrationRecord:
     logits, labels = sample_logits()
     if observations is not None:
         labels = np.repeat(labels[::5], 5)  # one species a plant
-    return fit_record(
-        scoring_of({"linear": logits}, labels, observations=observations),
-        CalibrationPlan(
-            classes=CLASSES,
-            ks=(1.0, 2.5, 5.0),
-            coverages=(0.9,),
-            score_kind="softmax" if fresh else None,
-        ),
-        class_counts=COUNTS,
-        overlap=UNMET,
-    )
+    kind = "softmax" if fresh else None
+    settings: dict[str, Any] = {"ks": (1.0, 2.5, 5.0), "coverages": (0.9,), "score_kind": kind}
+    return fitted({"linear": logits}, labels, observations=observations, **settings)
 
 
 @pytest.fixture(scope="module")
 def record() -> CalibrationRecord:
-    return fitted()
+    return fitted_plants()
 
 
 @pytest.mark.parametrize("images", [2, 3, 4, 5])
@@ -118,7 +110,7 @@ def test_the_record_says_what_groups_were_made_from(record: CalibrationRecord) -
     text = record.point("average_k", images=2).statement
     assert "groups of 2 photos" in text
     assert "not of one plant" in text
-    plants = fitted(observations=PLANTS, fresh=True)
+    plants = fitted_plants(observations=PLANTS, fresh=True)
     point = plants.point("average_k", images=2)
     assert (point.table.made_from, point.rows) == ("observations", ROWS // 5)
     assert "each of one plant" in point.statement
@@ -130,7 +122,7 @@ def test_coverage_of_groups_is_guaranteed_only_for_real_plants() -> None:
     def guaranteed(record: CalibrationRecord, images: int) -> bool:
         return record.point("coverage", images=images).guaranteed
 
-    plants, species = fitted(observations=PLANTS, fresh=True), fitted(fresh=True)
+    plants, species = fitted_plants(observations=PLANTS, fresh=True), fitted_plants(fresh=True)
     assert guaranteed(plants, 1)
     assert guaranteed(plants, 2)
     assert guaranteed(species, 1)
@@ -161,11 +153,7 @@ def test_the_fewest_groups_are_enough_and_one_fewer_is_not(monkeypatch: pytest.M
 
 def fitted_pairs() -> CalibrationRecord:
     logits, labels = sample_logits()
-    return fit_record(
-        scoring_of({"linear": logits[:230]}, labels[:230]),
-        CalibrationPlan(classes=CLASSES, ks=(3.0, 5.0), images=(2,)),
-        class_counts=COUNTS,
-    )
+    return fitted({"linear": logits[:230]}, labels[:230], ks=(3.0, 5.0), images=(2,))
 
 
 def test_every_fusion_of_the_record_is_one_there_is(record: CalibrationRecord) -> None:
@@ -184,7 +172,6 @@ def test_heads_whose_ties_enlarge_their_sets_are_compared_by_size_not_by_hits() 
     logits, labels = sample_logits()
     coarse = np.where(logits > np.median(logits), 1, 0).astype(np.float32)
     heads = {"flat": np.zeros_like(logits), "coarse": coarse, "linear": logits}
-    plan = CalibrationPlan(classes=CLASSES, ks=(3.0,))
     for names, served in ((("flat", "coarse", "linear"), "linear"), (("flat", "coarse"), "coarse")):
-        outputs = scoring_of({name: heads[name] for name in names}, labels)
-        assert fit_record(outputs, plan, class_counts=COUNTS).head == served
+        chosen_from = {name: heads[name] for name in names}
+        assert fitted(chosen_from, labels, ks=(3.0,)).head == served

@@ -20,7 +20,6 @@ from florilege.calibration.calibrate.gate import (
     compare_outputs,
     compare_runtimes,
     differences,
-    read_gate,
 )
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs, bundle_outputs, outputs_of
 from florilege.calibration.comparison import Comparison, compare
@@ -329,11 +328,11 @@ def test_four_photos_of_each_plant_do_not_close_the_gate_either() -> None:
 
 def test_a_gate_file_is_read(tmp_path: Path) -> None:
     text = "{hit_rate_loss: 0.005, size_growth: 0, proof: no_worse, min_rows: 500}"
-    assert read_gate(gate_file(tmp_path / "gate.yaml", text)) == Gate(
+    assert Gate.read(gate_file(tmp_path / "gate.yaml", text)) == Gate(
         hit_rate_loss=0.005, size_growth=0, proof="no_worse", min_rows=500
     )
     for empty in ("{}", ""):
-        assert read_gate(gate_file(tmp_path / "gate.yaml", empty)) == Gate()
+        assert Gate.read(gate_file(tmp_path / "gate.yaml", empty)) == Gate()
     assert vars(Gate()) == {"hit_rate_loss": 0, "size_growth": 0, "proof": "worse", "min_rows": 1}
 
 
@@ -358,7 +357,7 @@ def test_a_gate_file_is_read(tmp_path: Path) -> None:
 )
 def test_mistakes_in_a_gate_file_are_named(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(UsageError, match=rf"gate file .*gate.yaml{message}"):
-        read_gate(gate_file(tmp_path / "gate.yaml", text))
+        Gate.read(gate_file(tmp_path / "gate.yaml", text))
 
 
 def changed(gained: int = 0, lost: int = 0, size: float = 3.0) -> Comparison:

@@ -63,6 +63,8 @@ def test_four_copies_of_each_photo_say_no_more_than_one(measured: Measured) -> N
     assert (one.measured.rows, one.measured.observations) == (PLANTS, PLANTS)
     assert (four.measured.rows, four.measured.observations) == (COPIES * PLANTS, PLANTS)
     assert (again.rows, again.observations) == (COPIES * PLANTS, PLANTS)
+    groups = four.point("average_k", images=2)
+    assert (groups.table.made_from, groups.rows) == ("observations", PLANTS)
     for k in (1, 1.5, 2):
         rows = [record.point("average_k", k=k).row for record in (one, four)]
         assert rows[0].hit_rate == rows[1].hit_rate

@@ -58,6 +58,11 @@ def test_blocks_hold_the_same_rows_of_every_output(
             for place, name in enumerate(names):
                 result = np.concatenate([outputs[place] for outputs, _ in blocks])
                 assert result.tobytes() == expected[name].tobytes()
+    mask = np.isin(np.arange(ROWS), (1, 2, 20))
+    parts = list(store.blocks("sccp", among=mask))
+    assert all(len(labels) for _, labels in parts)
+    assert np.concatenate([labels for _, labels in parts]).tolist() == [1, 2, 2]
+    assert (np.concatenate([values for (values,), _ in parts]) == expected["sccp"][mask]).all()
     store.close()
 
 

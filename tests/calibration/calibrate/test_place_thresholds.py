@@ -8,10 +8,7 @@ from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.fit import fit_record
-from florilege.calibration.calibrate.place_thresholds import (
-    PhotoPlaces,
-    photo_places,
-)
+from florilege.calibration.calibrate.place_thresholds import PhotoPlaces
 from florilege.calibration.record import CalibrationRecord
 from florilege.models.occurrences import Occurrences, Place
 from tests.calibration.record.test_record import scoring_of
@@ -53,7 +50,7 @@ def places_of(labels: NDArray[np.int64], *, with_month: bool = True) -> Sequence
 def test_the_place_raises_the_hit_rate_at_the_same_mean_size() -> None:
     _, labels = sample()
     occurrences = table_of(informative=True)
-    photos = photo_places(occurrences, places_of(labels), labels)
+    photos = PhotoPlaces.of(occurrences, places_of(labels), labels)
     record = fitted(photos)
     prior = record.place_prior
     assert prior is not None
@@ -75,7 +72,7 @@ def test_what_is_served_is_what_was_calibrated() -> None:
     """The serving arithmetic on the photos of val gives exactly the recorded sizes and hits."""
     logits, labels = sample()
     listed = [place if row % 3 else None for row, place in enumerate(places_of(labels))]
-    photos = photo_places(table_of(informative=True), listed, labels)
+    photos = PhotoPlaces.of(table_of(informative=True), listed, labels)
     known = np.array([place is not None for place in listed])
     record = fitted(photos)
     assert record.place_prior is not None
@@ -98,7 +95,7 @@ def test_what_is_served_is_what_was_calibrated() -> None:
 def test_a_useless_table_changes_nothing() -> None:
     _, labels = sample()
     occurrences = table_of(informative=False)
-    record = fitted(photo_places(occurrences, places_of(labels), labels))
+    record = fitted(PhotoPlaces.of(occurrences, places_of(labels), labels))
     assert record.place_prior is not None
     assert record.place_prior.strength == record.place_prior.gain == 0.0
     assert all(table.place is None for table in record.tables)
@@ -107,7 +104,7 @@ def test_a_useless_table_changes_nothing() -> None:
 def test_regions_without_months_have_thresholds_of_their_own() -> None:
     _, labels = sample()
     occurrences = table_of(informative=True)
-    record = fitted(photo_places(occurrences, places_of(labels, with_month=False), labels))
+    record = fitted(PhotoPlaces.of(occurrences, places_of(labels, with_month=False), labels))
     assert record.ks("average_k", place="region") == list(KS)
     assert record.ks("average_k", place="region_and_month") == []
 
@@ -116,7 +113,7 @@ def test_regions_without_months_have_thresholds_of_their_own() -> None:
 def test_places_are_drawn_where_too_few_are_known(known: int) -> None:
     _, labels = sample()
     listed = [*places_of(labels[:known]), *[Place("elsewhere")] * 50, *[None] * (ROWS - known - 50)]
-    photos = photo_places(table_of(informative=True), listed, labels)
+    photos = PhotoPlaces.of(table_of(informative=True), listed, labels)
     assert photos.simulated == (known < 100)
     assert sum(place is not None for place in photos.places) == (ROWS if known < 100 else known)
     assert Place("elsewhere") not in photos.places

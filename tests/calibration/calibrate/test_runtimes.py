@@ -28,10 +28,9 @@ OPENVINO: dict[str, Any] = {"runtime": "openvino", "precision": "float32"}
 FILES = ("calibration-openvino.json", "reference-openvino.npy")
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    splits = ("train", "val", "test")
-    return make_data(tmp_path_factory.mktemp("data") / "d", rows=20, splits=splits)
+@pytest.fixture(name="data")
+def squares(more_data: Path) -> Path:
+    return more_data
 
 
 @pytest.fixture

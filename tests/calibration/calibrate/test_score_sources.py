@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -13,8 +14,7 @@ from florilege.calibration.calibrate import photo_outputs as outputs_module
 from florilege.calibration.calibrate.calibrate import FEW_LISTED, calibrate_bundle, cautions
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
-from florilege.calibration.calibrate.fit import fit_record
-from florilege.calibration.calibrate.score_sources import photos_of_list, single_photos
+from florilege.calibration.calibrate.score_sources import Source
 from florilege.calibration.calibrate.threshold_tables import tabulate
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.operating_point import NotCalibrated
@@ -24,8 +24,8 @@ from florilege.calibration.scores import ScoreKind
 from florilege.errors import DataError
 from florilege.models.bundle import open_bundle
 from florilege.models.class_lists import RegionList
-from tests.calibration.estimates import UNMET, hits_of
-from tests.calibration.record.test_record import COUNTS, sample_logits, scoring_of
+from tests.calibration.estimates import hits_of
+from tests.calibration.record.test_record import COUNTS, fitted, sample_logits, scoring_of
 from tests.calibration.simulation import CLASSES, draw
 from tests.calibration.small_bundle import make_bundle, make_data
 
@@ -33,7 +33,7 @@ ALPS = RegionList(name="alps", classes=(1, 4, 5, 12, 18, 22, 27, 29))
 PAIR = RegionList(name="pair", classes=(0, 2))
 
 
-def fitted(
+def fitted_lists(
     *lists: RegionList,
     without: tuple[int, ...] = (),
     kind: ScoreKind = "softmax",
@@ -42,18 +42,14 @@ def fitted(
     """The record of the sample, maybe without the photos of some classes."""
     logits, labels = sample_logits()
     rows = ~np.isin(labels, without)
-    return fit_record(
-        scoring_of({"linear": logits[rows]}, labels[rows]),
-        CalibrationPlan(classes=CLASSES, ks=(1.0, 2.55, 3.0, 10.0), coverages=(0.9,), lists=lists,
-             score_kind=kind, temperatures=(temperature,)),
-        class_counts=COUNTS,
-        overlap=UNMET,
-    )  # fmt: skip
+    settings: dict[str, Any] = {"ks": (1.0, 2.55, 3.0, 10.0), "coverages": (0.9,), "lists": lists}
+    settings |= {"score_kind": kind, "temperatures": (temperature,)}
+    return fitted({"linear": logits[rows]}, labels[rows], **settings)
 
 
 @pytest.fixture(scope="module")
 def alpine() -> CalibrationRecord:
-    return fitted(ALPS)
+    return fitted_lists(ALPS)
 
 
 def among(
@@ -82,7 +78,7 @@ def among(
 )
 def test_a_list_has_thresholds_of_its_own_photos(kind: ScoreKind, temperature: float) -> None:
     logits, labels = sample_logits()
-    record = fitted(ALPS, kind=kind, temperature=temperature)
+    record = fitted_lists(ALPS, kind=kind, temperature=temperature)
     values, places = among(logits, labels, ALPS, kind=kind, temperature=temperature)
     [result] = record.lists
     assert (result.name, result.classes, result.rows) == ("alps", ALPS.classes, len(values))
@@ -107,7 +103,7 @@ def test_a_list_has_thresholds_of_its_own_photos(kind: ScoreKind, temperature: f
 
 
 def test_a_list_changes_nothing_about_all_classes() -> None:
-    plain, listed = fitted(), fitted(ALPS, PAIR)
+    plain, listed = fitted_lists(), fitted_lists(ALPS, PAIR)
     assert tuple(table for table in listed.tables if table.list_name is None) == plain.tables
     assert (listed.rules, listed.promises, listed.images) == (
         plain.rules, plain.promises, plain.images,
@@ -119,20 +115,20 @@ def test_a_list_changes_nothing_about_all_classes() -> None:
 
 def test_the_sets_of_a_k_beyond_a_list_hold_all_of_it() -> None:
     logits, labels = sample_logits()
-    record = fitted(PAIR)
+    record = fitted_lists(PAIR)
     for rule in ("average_k", "balanced_average_k", "top_k"):
         point = record.point(rule, k=3, list_name="pair")
         assert (point.k, point.row.size, hits_of(point).value) == (3.0, 2.0, 1.0)
         values, _ = among(logits, labels, PAIR)
         assert point.sets(values).all()
     assert record.point("average_k", list_name="pair").k == 3.0
-    one = fitted(RegionList(name="one", classes=(7,)))
+    one = fitted_lists(RegionList(name="one", classes=(7,)))
     assert one.point("average_k", k=1, list_name="one").row.size == 1.0
     assert one.point("coverage", coverage=0.9, list_name="one").row.size == 1.0
 
 
 def test_a_list_without_photos_has_no_thresholds_and_says_so() -> None:
-    record = fitted(ALPS, without=ALPS.classes)
+    record = fitted_lists(ALPS, without=ALPS.classes)
     assert record.lists[0].rows == record.lists[0].classes_seen == 0
     with pytest.raises(NotCalibrated, match="calibrated"):
         record.point("average_k", list_name="alps")
@@ -156,14 +152,14 @@ def test_more_photos_than_a_block_give_the_same_thresholds(
     alpine: CalibrationRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outputs_module, "ROWS_AT_ONCE", 7)  # most blocks hold no photo of the list
-    assert fitted(ALPS).tables == alpine.tables
+    assert fitted_lists(ALPS).tables == alpine.tables
 
 
 def test_photos_of_a_list_keep_their_plants() -> None:
     logits, labels = sample_logits()
     plants = [str(row // 5) for row in range(len(labels))]
     outputs = scoring_of({"a": logits}, labels, observations=plants)
-    source = photos_of_list(outputs, single_photos(outputs, "a", "softmax", 1.0), ALPS)
+    source = Source.of_photos(outputs, "a", "softmax", 1.0).of_list(outputs, ALPS)
     expected = [row // 5 for row, label in enumerate(labels) if label in ALPS.classes]
     assert source.plants is not None
     assert source.plants.tolist() == expected
@@ -174,12 +170,11 @@ def test_progress_ends_at_the_announced_number_of_steps(monkeypatch: pytest.Monk
     logits, labels = sample_logits()
     nobody = RegionList(name="nobody", classes=(0,))
     selection = labels != 0
-    scoring = scoring_of({"a": logits[selection]}, labels[selection])
-    plan, progress = CalibrationPlan(classes=CLASSES, ks=(3.0,), lists=(ALPS, nobody)), MagicMock()
+    progress = MagicMock()
     monkeypatch.setattr(fit, "progress", progress)
-    fit_record(scoring, plan, class_counts=COUNTS)
+    fitted({"a": logits[selection]}, labels[selection], ks=(3.0,), lists=(ALPS, nobody))
     advance = progress.return_value.__enter__.return_value
-    assert advance.call_count == progress.call_args.args[0] == 2 + 4 + 4 + 2
+    assert advance.call_count == progress.call_args.args[0] == 2 + 3 + 4 + 2
 
 
 def sizes_at(lambda_val: float | None, values: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -199,7 +194,7 @@ def test_the_mean_size_on_fresh_photos_of_the_list_is_k_within_its_error() -> No
         scoring = scoring_of(
             {"a": np.log(calibration.scores).astype(np.float32)}, calibration.labels
         )
-        source = photos_of_list(scoring, single_photos(scoring, "a", "softmax", 1.0), region)
+        source = Source.of_photos(scoring, "a", "softmax", 1.0).of_list(scoring, region)
         [row] = [
             table.columns.row(0)
             for table in tabulate(source, plan, plan.ks).tables
@@ -226,12 +221,10 @@ def test_the_record_is_small_with_ten_lists_of_a_thousand_classes() -> None:
         RegionList(name=f"region {number}", classes=tuple(sorted(classes.tolist())))
         for number, classes in enumerate(sample)
     )
-    record = fit_record(
-        scoring_of({"multi_label": logits, "sccp": logits}, labels,
-                   observations=[str(row // 4) for row in range(rows)]),
-        CalibrationPlan(classes=1081, lists=lists),
-        class_counts=random.integers(1, 100_000, 1081),
-    )  # fmt: skip
+    heads, plants = {"multi_label": logits, "sccp": logits}, [str(row // 4) for row in range(rows)]
+    options: dict[str, Any] = {"observations": plants, "classes": 1081, "lists": lists}
+    counts = random.integers(1, 100_000, 1081)
+    record = fitted(heads, labels, class_counts=counts, **options)
     text = record.to_json()
     assert len(text) < 300_000
     assert CalibrationRecord.from_json(text) == record

@@ -12,7 +12,6 @@ import pytest
 
 import florilege.calibration.validation
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
-from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.score_sources import Source
 from florilege.calibration.calibrate.threshold_tables import (
     NO_SCORE,
@@ -30,29 +29,23 @@ from florilege.calibration.scores import scores
 from florilege.calibration.sets import SetRule
 from florilege.calibration.validation import Bools, Floats, Ints
 from florilege.errors import BundleError
-from tests.calibration.estimates import UNMET, hits_of
-from tests.calibration.record.test_record import COUNTS, ROWS, sample_logits, scoring_of
+from tests.calibration.estimates import hits_of
+from tests.calibration.record.test_record import ROWS, fitted, sample_logits
 from tests.calibration.simulation import CLASSES
 
 GUARANTEES: tuple[Guarantee, ...] = ("mean", "probability")
 KS, LEVELS = (2.0, 1.0, 6.5), (0.95, 0.8)
 
 
-def fitted(**settings: object) -> CalibrationRecord:
+def fitted_sample(**settings: Any) -> CalibrationRecord:
     logits, labels = sample_logits()
-    options = {"classes": CLASSES, "ks": KS, "coverages": LEVELS, "head": "linear",
-              "score_kind": "softmax", **settings}  # fmt: skip
-    return fit_record(
-        scoring_of({"linear": logits}, labels),
-        CalibrationPlan(**options),  # type: ignore[arg-type]  # mixed
-        class_counts=COUNTS,
-        overlap=UNMET,
-    )
+    options: dict[str, Any] = {"ks": KS, "coverages": LEVELS, "score_kind": "softmax"}
+    return fitted({"linear": logits}, labels, **{"head": "linear", **options, **settings})
 
 
 @pytest.fixture(scope="module")
 def record() -> CalibrationRecord:
-    return fitted(delta=0.2, max_size=12)
+    return fitted_sample(delta=0.2, max_size=12)
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +66,7 @@ def check_measured(point: OperatingPoint, members: Bools) -> None:
 def test_a_guaranteed_size_is_the_rule_of_the_library(
     record: CalibrationRecord, values: Floats, guarantee: Guarantee, min_size: int, k: float
 ) -> None:
-    result = record if min_size else fitted(delta=0.2, max_size=12, min_size=0)
+    result = record if min_size else fitted_sample(delta=0.2, max_size=12, min_size=0)
     point = result.point("average_k", k=k, guarantee=guarantee)
     rule = calibrate(
         "average_k", values, average_k=k, guarantee=guarantee, delta=0.2, max_size=12,
@@ -110,7 +103,7 @@ def test_a_sure_coverage_is_the_rule_of_the_library(
 @pytest.mark.parametrize("min_size", [0, 1])
 def test_class_coverage_is_that_of_the_library(values: Floats, min_size: int) -> None:
     labels = sample_logits()[1]
-    record = fitted(min_size=min_size)
+    record = fitted_sample(min_size=min_size)
     for level in LEVELS:
         point = record.point("class_coverage", coverage=level)
         rule = calibrate(
@@ -205,7 +198,7 @@ def test_the_statement_says_what_is_promised(
     [(0.0, "80.0 %"), (0.5, "60.0 %"), (1.0, "80.0 %, for each class")],
 )
 def test_the_statement_of_class_coverage_tells_its_weight(macro_weight: float, ending: str) -> None:
-    record = fitted(macro_weight=macro_weight)
+    record = fitted_sample(macro_weight=macro_weight)
     point = record.point("class_coverage", coverage=0.8)
     share, _, each_class = ending.partition(",")
     sentence = f"at least {share} of the sets hold the right one"
@@ -213,7 +206,7 @@ def test_the_statement_of_class_coverage_tells_its_weight(macro_weight: float, e
 
 
 def test_too_few_photos_leave_the_best_class_at_a_threshold_that_json_readers_can_hold() -> None:
-    record = fitted(ks=(1.0, 1.02))
+    record = fitted_sample(ks=(1.0, 1.02))
     for k in (1.0, 1.02):
         point = record.point("average_k", k=k, guarantee="mean")
         assert point.lambda_val == NO_SCORE == math.nextafter(1.0, 2.0)
@@ -296,9 +289,8 @@ def test_scores_without_labels_give_the_same_tables_without_hits() -> None:
     def tables(labels: Ints | None) -> list[Table]:
         source = Source(blocks=lambda: iter([(values, labels)]), rows=ROWS, classes=CLASSES,
                         head="h", score_kind="softmax", temperature=1.0)  # fmt: skip
-        weighted = tabulate(source, plan, plan.grid, weights=np.arange(1.0, CLASSES + 1))
-        plain = tabulate(source, plan, plan.grid)
-        return [*plain.tables, *weighted.tables, *promised_tables(source, plan, np.ones(CLASSES))]
+        rules = tabulate(source, plan, plan.grid, weights=np.arange(1.0, CLASSES + 1))
+        return rules.tables + promised_tables(source, plan, np.ones(CLASSES))
 
     blind, seeing = tables(None), tables(sample_logits()[1])
     assert len(blind) == 2 + sum(spec.asks == "k" for spec in RULES.values())

@@ -25,16 +25,15 @@ from florilege.errors import BundleError, DataError
 from florilege.models.bundle import Bundle, open_bundle, replace_files
 from florilege.models.images import load
 from florilege.models.session import Session
-from tests.calibration.command_line import run, write_log
-from tests.calibration.small_bundle import CLASSES, make_bundle, make_data
+from tests.calibration.command_line import write_log
+from tests.calibration.small_bundle import CLASSES, make_bundle
 
 ROWS = 20
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    splits = ("train", "val", "test")
-    return make_data(tmp_path_factory.mktemp("data") / "d", rows=ROWS, splits=splits)
+@pytest.fixture(name="data", scope="module")
+def squares(more_data: Path) -> Path:
+    return more_data
 
 
 @pytest.fixture(scope="module")
@@ -204,13 +203,6 @@ def test_auto_judges_by_logits_where_features_or_training_photos_are_missing(
         assert judged(record).method == "generalised_entropy"
         assert judged(record).from_logits == judged(record)
         assert not open_bundle(path).has("reference.npy")
-
-
-def test_the_command_line_tells_the_method(bundle: Bundle, data: Path) -> None:
-    words = ("calibrate", bundle.path, "--data", data, "--json")
-    result = run(*words, "--rejection-method", "auto")
-    assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout)["rejection"]["method"] == "combined"
 
 
 @pytest.fixture

@@ -146,3 +146,8 @@ def test_an_audit_breaks_long_names_between_words(capsys: pytest.CaptureFixture[
 )  # fmt: skip
 def test_a_size_has_at_most_six_characters(size: float, text: str) -> None:
     assert console._size(size) == text
+
+
+def test_an_infinite_number_is_null_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    console.print_json({"ci95": (float("-inf"), 1.5), "rules": [{"k": 2.0}]})
+    assert capsys.readouterr().out == '{"ci95": [null, 1.5], "rules": [{"k": 2.0}]}\n'

@@ -61,15 +61,25 @@ def sample_logits(seed: int = 0) -> tuple[NDArray[np.float32], NDArray[np.int64]
     return np.log(sample.scores).astype(np.float32), sample.labels
 
 
+def fitted(
+    heads: dict[str, NDArray[np.float32]],
+    labels: NDArray[np.int64],
+    *,
+    observations: Sequence[str] | None = None,
+    class_counts: NDArray[np.int64] | None = COUNTS,
+    **settings: Any,
+) -> CalibrationRecord:
+    """The record of the logits of some heads, on photos that the network has not met."""
+    outputs = scoring_of(heads, labels, observations=observations)
+    plan = CalibrationPlan(**{"classes": CLASSES, **settings})
+    return fit_record(outputs, plan, class_counts=class_counts, overlap=UNMET)
+
+
 def make_record(ks: tuple[float, ...] = (1.0, 2.55, 3.0), min_size: int = 1) -> CalibrationRecord:
     logits, labels = sample_logits()
     blurred = (logits + np.random.default_rng(1).normal(0, 2, logits.shape)).astype(np.float32)
-    return fit_record(
-        scoring_of({"sccp": blurred, "multi_label": logits}, labels),
-        CalibrationPlan(classes=CLASSES, ks=ks, coverages=(0.95, 0.9), min_size=min_size),
-        class_counts=COUNTS,
-        overlap=UNMET,
-    )
+    heads = {"sccp": blurred, "multi_label": logits}
+    return fitted(heads, labels, ks=ks, coverages=(0.95, 0.9), min_size=min_size)
 
 
 def test_the_round_trip_through_json_is_exact(record: CalibrationRecord) -> None:
@@ -323,8 +333,7 @@ def test_the_selection_is_recorded_with_an_honest_rate(record: CalibrationRecord
     logits, labels = sample_logits()
     noisy = [logits + np.random.default_rng(seed).normal(0, 2, logits.shape) for seed in range(6)]
     heads = {f"h{index}": values.astype(np.float32) for index, values in enumerate(noisy)}
-    settings = CalibrationPlan(classes=CLASSES, ks=(3.0,), temperatures=(1.0,))
-    many = fit_record(scoring_of(heads, labels), settings, class_counts=COUNTS, overlap=UNMET)
+    many = fitted(heads, labels, ks=(3.0,), temperatures=(1.0,))
     assert many.selection.candidates == 12
     assert many.selection.k == 3.0
     assert many.selection.hit_rate == hits_of(many.point("average_k")).value
@@ -348,12 +357,8 @@ def test_the_selection_is_recorded_with_an_honest_rate(record: CalibrationRecord
 
 def test_a_head_and_kind_named_in_advance_serve_and_choose_nothing() -> None:
     logits, labels = sample_logits()
-    named = fit_record(
-        scoring_of({"a": logits, "b": -logits}, labels),
-        CalibrationPlan(classes=CLASSES, ks=(3.0,), head="b", score_kind="sigmoid"),
-        class_counts=COUNTS,
-        overlap=UNMET,
-    )
+    heads = {"a": logits, "b": -logits}
+    named = fitted(heads, labels, ks=(3.0,), head="b", score_kind="sigmoid")
     assert (named.head, named.score_kind) == ("b", "sigmoid")
     assert not named.measured.chose_head
     assert selection_note(named) == ""
@@ -381,11 +386,8 @@ def test_sets_may_be_empty_with_min_size_0() -> None:
 def test_few_classes_end_the_grid_and_change_the_default() -> None:
     random = np.random.default_rng(0)
     logits = random.normal(size=(50, 2)).astype(np.float32)
-    record = fit_record(
-        scoring_of({"linear": logits}, random.integers(0, 2, 50)),
-        CalibrationPlan(classes=2, ks=(2.0, 1.5)),
-        class_counts=None,
-    )
+    labels = random.integers(0, 2, 50)
+    record = fitted({"linear": logits}, labels, class_counts=None, classes=2, ks=(2.0, 1.5))
     assert record.ks("average_k")[-1] == 2.0
     assert record.default_k == 2.0
     assert record.class_counts_from == "val"
@@ -397,11 +399,8 @@ def test_the_record_stays_small_for_a_thousand_classes_and_two_heads() -> None:
     logits = random.normal(0, 3, (500, 1081)).astype(np.float32)
     plants = [str(number) for number in np.repeat(np.arange(100), 5)]
     heads, labels = {"multi_label": logits, "sccp": logits}, np.repeat(np.arange(100), 5)
-    record = fit_record(
-        scoring_of(heads, labels, observations=plants),
-        CalibrationPlan(classes=1081),
-        class_counts=random.integers(1, 100_000, 1081),
-    )
+    counts = random.integers(1, 100_000, 1081)
+    record = fitted(heads, labels, observations=plants, class_counts=counts, classes=1081)
     assert record.images == (1, 2, 3, 4, 5)
     assert len(record.to_json()) < 300_000
     own = random.random((2, 1081)) / 7  # as if every class had photos for a threshold of its own
@@ -429,11 +428,7 @@ def test_the_distribution_counts_every_score(record: CalibrationRecord) -> None:
 def test_photos_are_suspect_below_the_share_asked_for() -> None:
     logits, labels = sample_logits()
     for share in (0.05, 0.0, 0.2):
-        result = fit_record(
-            scoring_of({"linear": logits}, labels),
-            CalibrationPlan(classes=CLASSES, ks=(3.0,), suspect_share=share),
-            class_counts=COUNTS,
-        )
+        result = fitted({"linear": logits}, labels, ks=(3.0,), suspect_share=share)
         assert result.rejection is not None
         assert (result.rejection.method, result.rejection.rows) == ("generalised_entropy", ROWS)
         assert (result.rejection.head, result.rejection.share) == ("linear", share)
@@ -444,8 +439,8 @@ def test_photos_are_suspect_below_the_share_asked_for() -> None:
 
 def test_nobody_is_suspect_where_nothing_judges() -> None:
     logits, labels = sample_logits()
-    settings = CalibrationPlan(classes=CLASSES, ks=(3.0,), rejection_method=None)
-    result = fit_record(scoring_of({"linear": logits}, labels), settings, class_counts=None)
+    settings: dict[str, Any] = {"ks": (3.0,), "rejection_method": None}
+    result = fitted({"linear": logits}, labels, class_counts=None, **settings)
     assert result.rejection is None
     assert result.shots == ()
     assert CalibrationRecord.from_json(result.to_json()) == result

@@ -6,8 +6,6 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
-from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.report.diagnostics import (
     MOST_LARGE,
@@ -18,8 +16,8 @@ from florilege.calibration.report.diagnostics import (
     diagnose,
 )
 from florilege.calibration.scores import scores
-from tests.calibration.estimates import UNMET, hits_of
-from tests.calibration.record.test_record import make_record, sample_logits, scoring_of
+from tests.calibration.estimates import hits_of
+from tests.calibration.record.test_record import fitted, make_record, sample_logits, scoring_of
 from tests.calibration.simulation import CLASSES
 
 
@@ -112,13 +110,9 @@ def test_sets_beyond_the_limits_count_by_their_best_members() -> None:
     even = np.zeros((100, CLASSES), dtype=np.float32)
     even[:, :17] = np.linspace(10, 9.5, 17)  # classes 0 to 16, the first of them best
     logits, labels = np.concatenate([sharp, even]), np.full(700, 16)
-    record = fit_record(
-        scoring_of({"linear": logits}, labels),
-        CalibrationPlan(classes=CLASSES, ks=(3.0,), coverages=(0.9,)),
-        class_counts=None,
-        overlap=UNMET,
-    )
-    findings = diagnose(record, scoring_of({"linear": logits}, labels))
+    heads = {"linear": logits}
+    record = fitted(heads, labels, class_counts=None, ks=(3.0,), coverages=(0.9,))
+    findings = diagnose(record, scoring_of(heads, labels))
     assert findings.sizes.max() > MOST_MEMBERS
     together = {pair.classes for pair in findings.pairs}
     assert together == {(0, other) for other in range(1, MOST_MEMBERS)} | {(1, 2)}

@@ -17,7 +17,7 @@ from typer.testing import Result
 import florilege.calibration.cli
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
-from florilege.calibration.calibrate.evaluate import evaluate_outputs
+from florilege.calibration.calibrate.evaluate import Evaluation
 from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs
 from florilege.calibration.report.evaluation_report import SECTIONS, evaluation_report
@@ -183,7 +183,7 @@ def synthetic(
 def test_any_number_of_classes_has_a_page_also_without_photos(classes: int, min_size: int) -> None:
     logits, labels = small_logits(classes)
     result = synthetic(logits, labels, min_size=min_size)
-    page = evaluation_report(result, evaluate_outputs(result))
+    page = evaluation_report(result, Evaluation.of(result))
     if classes > 1:
         assert "Classes without a photo here: 1." in page
     assert "does not say how many training photos" in page
@@ -196,7 +196,7 @@ def test_empty_sets_are_said_and_drawn() -> None:
     logits, labels = small_logits(25)
     logits[:20] = 0  # even scores, below the threshold
     result = synthetic(logits, labels, min_size=0)
-    evaluation = evaluate_outputs(result)
+    evaluation = Evaluation.of(result)
     (rate,) = (r.row.empty_rate for r in evaluation.rules
                if (r.point.rule, r.point.k) == ("average_k", 3.0))  # fmt: skip
     assert rate > 0.2
