@@ -15,15 +15,36 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 
-LINES = {  # of code with comments and blank lines, by folder; florilege: what all folders share
-    "training": 7_630,
-    "server": 7_600,
-    "calibration": 10_070,
-    "models": 5_310,
-    "data": 3_920,
-    "florilege": 2_850,
+PLAN = 31_000  # lines of code with comments and blanks
+RAISED = {  # by what users got since, with the lines of its commits; CHANGELOG has them too
+    "place and season": 1_071,
+    "surveys, embeddings, exchange formats": 1_066,
+    "exports for devices": 643,
+    "OpenVINO": 334,
+    "guarantees that rest on photos": 287,
+    "estimators": 286,
+    "real photos in demo": 282,
+    "bounded headers and memory": 276,
+    "losses and networks of your own": 240,
+    "drift and gates without false alarms": 198,
+    "the Hub": 181,
+    "apps of Pl@ntNet": 181,
+    "advice in training": 167,
+    "the temperature": 156,
+    "none of these": 145,
+    "the coverage of each K": 142,
+    "the cache of decoded pictures": 109,
+    "class coverage and revoked keys": 117,
 }
-PUBLIC_NAMES = 866
+LINES = {  # now, by folder; florilege: what all folders share
+    "training": 7_570,
+    "server": 7_450,
+    "calibration": 9_910,
+    "models": 5_290,
+    "data": 3_880,
+    "florilege": 2_800,
+}
+PUBLIC_NAMES = 786
 JAVASCRIPT_LINES = 3_500  # of the page, with and without a server
 WRITTEN_WORDS = 30_000  # of the documentation, without what commands generate
 GENERATED_PAGE = "docs/commands.md"
@@ -142,6 +163,9 @@ def faults() -> Iterator[str]:
         f"  participles of 1,000 variables {1000 * len(participles) / len(bound):.1f}\n"
         f"  written words of documentation {sum(words.values()):,}"
     )
+    most_lines = PLAN + sum(RAISED.values())
+    if total > most_lines:
+        yield f"the product has {total:,} lines of {most_lines:,}: a new feature raises the limit"
     for folder, most in LINES.items():
         if by_folder[folder] > most:
             yield (
