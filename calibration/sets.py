@@ -81,7 +81,7 @@ class SetRule:
             ValueError: The text is not a rule.
         """
         try:
-            content = json.loads(text)
+            content = json.loads(text, parse_constant=int)  # NaN is no int, so it is refused
             for name in ("class_weights", "class_thresholds"):
                 if content[name] is not None:
                     content[name] = np.array(content[name], dtype=np.float64)

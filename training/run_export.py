@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ from florilege.models.classes import ClassTable
 from florilege.models.export import export_onnx
 from florilege.models.heads import output_names
 from florilege.models.photo_hashes import PHOTOS
+from florilege.models.runtime import installed
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import to_yaml
 from florilege.training.frozen.blend import note_of
@@ -102,15 +102,8 @@ def _provenance(
         "seed": config.seed,
         "parity": {**parity, "between": f"torch {torch.__version__} and ONNX Runtime, on the CPU"},
         "blend": blend_note,
-        "libraries": {name: _version(name) for name in _LIBRARIES},
+        "libraries": {name: installed(name) for name in _LIBRARIES},
     }
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return version(distribution)
-    except PackageNotFoundError:
-        return None
 
 
 def _json(content: object) -> bytes:

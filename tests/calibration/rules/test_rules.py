@@ -265,7 +265,9 @@ def test_a_saved_rule_gives_the_same_sets(name: str, min_size: int) -> None:
     assert (again.lambda_val, again.rows, again.ties) == (rule.lambda_val, rule.rows, rule.ties)
 
 
-@pytest.mark.parametrize("change", [{"lambda": 0.5}, {"class_weights": "heavy"}, None])
+@pytest.mark.parametrize(
+    "change", [{"lambda": 0.5}, {"lambda_val": np.nan}, {"class_weights": "heavy"}, None]
+)
 def test_what_is_not_a_saved_rule_is_refused(change: dict[str, Any] | None) -> None:
     content = json.loads(calibrate("top_k", [[0.5, 0.5]], k=1).to_json())
     with pytest.raises(ValueError, match="rule"):
