@@ -178,7 +178,7 @@ def test_answers_without_a_network_are_those_of_the_server(
         if query.get("rule") == "top_k" and count == 2:
             assert result["problem"]["code"] == "not_offered_offline"
             continue
-        theirs = pipeline(photos, IdentifyQuery(**query, lang="en-GB"), "test").answer
+        theirs = pipeline(photos, IdentifyQuery(**{"lang": "en-GB"} | query), "test").answer
         check_equal(result["answer"], theirs.model_dump(mode="json", by_alias=True))
 
 
