@@ -15,9 +15,9 @@ from florilege.server.serve import bind, make_server
 from florilege.server.settings import Settings
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
+def wait_for(condition: Callable[[], bool], *, seconds: float = 15) -> None:
     """Poll until a condition holds."""
-    until = time.monotonic() + 15
+    until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, "waited in vain"
         time.sleep(0.005)

@@ -1,7 +1,5 @@
 """Sets may be empty if the bundle is calibrated so: nothing breaks, and answers tell it."""
 
-import csv
-import io
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +8,8 @@ from starlette.testclient import TestClient
 
 from tests.server import garden
 from tests.server.http_client import open_client
-from tests.server.predict.predict_command import run
+from tests.server.metric_values import value
+from tests.server.predict.predict_command import csv_rows
 
 
 @pytest.fixture(scope="module")
@@ -62,20 +61,13 @@ def test_the_scores_of_an_empty_set_are_all_below_lambda(client: TestClient) -> 
 
 def test_empty_sets_are_counted_in_a_bucket_of_their_own(client: TestClient) -> None:
     client.post("/v1/identify?k=1", content=garden.DULL)
-    text = client.get("/metrics").text
-    counted = {
-        line.split()[0]: float(line.split()[1]) for line in text.splitlines() if line[0] != "#"
-    }
-    assert counted["florilege_empty_sets_total"] >= 1
-    assert counted['florilege_set_size_bucket{le="0.0"}'] == counted["florilege_empty_sets_total"]
+    metrics = client.app.state.engine.metrics  # type: ignore[attr-defined]  # a FastAPI
+    assert value(metrics, "set_size_bucket", le="0.0") == value(metrics, "empty_sets_total") >= 1
 
 
 def test_a_photo_with_an_empty_set_still_has_its_row(bare: Path, tmp_path: Path) -> None:
     photo = tmp_path / "dull.png"
     photo.write_bytes(garden.DULL)
-    text = run(bare, photo, "--k", "1", "--format", "csv").stdout
-    rows = list(csv.DictReader(io.StringIO(text)))
-    assert [(row["path"], row["set_size"], row["class_id"]) for row in rows] == [
-        (str(photo), "0", "")
-    ]
-    assert rows[0]["error"] == ""
+    (row,) = csv_rows(bare, photo, "--k", "1")
+    names = ("path", "set_size", "class_id", "error")
+    assert [row[name] for name in names] == [str(photo), "0", "", ""]

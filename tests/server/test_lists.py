@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
 from florilege.calibration.monitoring.audit import audit_file
@@ -18,6 +17,7 @@ from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.background.feedback_rows import words
 from tests.server.http_client import identify, open_client
+from tests.server.metric_values import value
 from tests.server.predict.predict_command import predicted, run
 
 HEATH = ("1002", "1004", "1007", "1008", "1012")
@@ -139,15 +139,10 @@ def test_restricted_answers_are_kept_apart_in_metrics_watch_feedback_and_audit(
             body = {"request_id": answer["id"], "class_id": "1006"}
             receipt = client.post("/v1/feedback", json=body).json()
             assert receipt["in_set"] == ("1006" in [r["class_id"] for r in answer["results"]])
-        fields = {
-            sample.name: sample.value
-            for family in text_string_to_metric_families(client.get("/metrics").text)
-            for sample in family.samples
-        }
-    assert fields["florilege_set_size_count"] == 1
-    assert fields["florilege_set_size_sum"] == whole["set"]["size"]
-    assert fields["florilege_top_score_count"] == 1
-    assert fields["florilege_restricted_set_size_count"] == 2
+        metrics = client.app.state.engine.metrics  # type: ignore[attr-defined]  # a FastAPI
+    assert value(metrics, "set_size_sum") == whole["set"]["size"]
+    counts = [value(metrics, f"{name}_count") for name in ("set_size", "top_score")]
+    assert (counts, value(metrics, "restricted_set_size_count")) == ([1, 1], 2)
     rows = words(tmp_path / "said")
     assert [(row["list"], row["restricted"]) for row in rows] == [
         (None, False), ("heath", True), (None, True),
@@ -170,8 +165,8 @@ def test_the_watch_sees_only_answers_about_all_classes(listed: Path) -> None:
     with open_client(listed) as client:
         engine = client.app.state.engine  # type: ignore[attr-defined]  # a FastAPI application
         [watch] = engine.publisher.listeners
-        for query in ({"list": "heath"}, {"only": "Rosa"}, {}):
-            identify(client, VIOLET, **query)
+        for index, query in enumerate(({"list": "heath"}, {"only": "Rosa"}, {}), start=5):
+            identify(client, garden.photo(index), **query)  # a repeated one would not count
         identify(client, garden.photo(1), k=2)
     assert watch.monitor.rows == 2
 

@@ -26,15 +26,10 @@ def lookups(app: Any) -> tuple[float, ...]:
 @pytest.fixture(scope="module")
 def cached(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     folder = tmp_path_factory.mktemp("cached")
-    keys = folder / "keys"
+    keys, store = folder / "keys", folder / "feedback"
     keys.write_text(line("one", "k1") + line("two", "k2"))
-    with open_client(
-        bundle,
-        cache_answers=3,
-        keys_file=keys,
-        feedback_store=folder / "feedback",
-        headers=bearer("k1"),
-    ) as client:
+    stores = {"keys_file": keys, "feedback_store": store}
+    with open_client(bundle, bearer("k1"), cache_answers=3, **stores) as client:
         yield client
 
 

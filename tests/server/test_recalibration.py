@@ -17,21 +17,14 @@ def shifted_photo(generator: np.random.Generator) -> bytes:
     return garden.encoded(garden.pixels(colour, seed=int(generator.integers(2**31))))
 
 
-@pytest.fixture(scope="module")
-def log(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a server logged on such photos."""
-    folder, generator = tmp_path_factory.mktemp("log"), np.random.default_rng(5)
-    with open_client(bundle, score_log=folder) as client:
+def test_a_bundle_calibrated_from_its_own_score_log_is_served_with_the_size_it_promises(
+    served: Path, tmp_path: Path
+) -> None:
+    before, log = open_bundle(served).sha256, tmp_path / "log"
+    generator = np.random.default_rng(5)
+    with open_client(served, score_log=log) as client:
         for _ in range(540):
             client.post("/v1/identify", content=shifted_photo(generator))
-    return folder
-
-
-def test_a_bundle_calibrated_from_its_own_score_log_is_served_with_the_size_it_promises(
-    served: Path, log: Path
-) -> None:
-    before = open_bundle(served).sha256
-    generator = np.random.default_rng(6)
     recalibrate_bundle(served, log, approve=True)
     with open_client(served) as client:
         answers = [

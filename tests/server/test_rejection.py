@@ -1,7 +1,5 @@
 """Photos of something else: what suspect and rejected mean, over HTTP and on the command line."""
 
-import csv
-import io
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,7 @@ from florilege.server.answers.pipeline import open_pipeline
 from florilege.server.answers.query import IdentifyQuery
 from tests.server import garden
 from tests.server.http_client import identify, open_client
-from tests.server.predict.predict_command import predicted, run
+from tests.server.predict.predict_command import csv_rows, predicted
 
 
 def test_a_clear_photo_is_accepted_whether_or_not_others_are_rejected(client: TestClient) -> None:
@@ -32,22 +30,18 @@ def test_a_suspect_photo_keeps_its_set(client: TestClient) -> None:
     assert result["best_match"] is not None
 
 
-def test_a_rejected_photo_gets_an_empty_set_that_promises_nothing(client: TestClient) -> None:
+def test_a_rejected_photo_gets_an_empty_set_that_promises_nothing_and_its_scores_if_asked(
+    client: TestClient,
+) -> None:
     result = identify(client, garden.DULL, reject="true")
     assert result["rejection"]["verdict"] == "rejected"
     assert (result["results"], result["best_match"]) == ([], None)
     assert (result["set"]["size"], result["set"]["truncated"]) == (0, False)
     assert (result["set"]["calibrated"], result["set"]["hit_rate"]) == (False, None)
-    suspect = identify(client, garden.DULL)["rejection"]
-    assert {**result["rejection"], "verdict": "suspect"} == suspect
-
-
-def test_the_scores_of_a_rejected_photo_can_still_be_asked_for(client: TestClient) -> None:
+    whole = identify(client, garden.DULL, include="scores")
+    assert {**result["rejection"], "verdict": "suspect"} == whole["rejection"]
     outcome = identify(client, garden.DULL, reject="true", include="scores,rollup")
-    assert len(outcome["results"]) == len(garden.FLOWERS)
-    assert not any(result["in_set"] for result in outcome["results"])
-    scores = [result["score"] for result in outcome["results"]]
-    assert scores == sorted(scores, reverse=True)
+    assert outcome["results"] == [{**each, "in_set": False} for each in whole["results"]]
     assert (outcome["rollup"], outcome["best_match"], outcome["set"]["size"]) == ([], None, 0)
 
 
@@ -96,8 +90,7 @@ def test_predict_says_the_same_and_rejects_when_told_to(
     clear, dull = predicted(bundle, tmp_path, "--reject", fails=None)
     assert (dull["set"]["size"], dull["rejection"]["verdict"]) == (0, "rejected")
     assert clear["set"]["size"] > 0
-    text = run(bundle, tmp_path, "--reject", "--format", "csv", fails=None).stdout
-    rows = list(csv.DictReader(io.StringIO(text)))
+    rows = csv_rows(bundle, tmp_path, "--reject", fails=None)
     assert (rows[-1]["verdict"], rows[-1]["class_id"]) == ("rejected", "")
     assert float(rows[-1]["familiarity"]) == dull["rejection"]["value"]
     assert {row["verdict"] for row in rows[:-1]} == {"accepted"}

@@ -96,7 +96,9 @@ def test_a_request_under_way_is_answered_by_the_bundle_it_came_to(
 ) -> None:
     store, logged = tmp_path / "store", tmp_path / "log"
     with (
-        Running(served, threads=1, feedback_store=store, score_log=logged) as running,
+        Running(
+            served, threads=1, feedback_store=store, feedback_photos=True, score_log=logged
+        ) as running,
         ThreadPoolExecutor(1) as pool,
     ):
         gate = running.engine.pipeline = Gate(running.engine.pipeline)
@@ -110,9 +112,10 @@ def test_a_request_under_way_is_answered_by_the_bundle_it_came_to(
         old, new = early.result()[1], identify(running)[1]
         assert [one["model"]["calibration_id"] for one in (old, new)] == [first, "second"]
         for answer in (old, new):  # feedback names the calibration that answered
-            content = json.dumps({"request_id": answer["id"], "class_id": "1001"}).encode()
-            typed = {"Content-Type": "application/json"}
-            assert running.ask("POST", "/v1/feedback", content, typed)[0] == 202
+            about = {"request_id": answer["id"], "class_id": "1001", "consent": True}
+            typed, content = {"Content-Type": "application/json"}, json.dumps(about).encode()
+            status, _, receipt = running.ask("POST", "/v1/feedback", content, typed)
+            assert (status, receipt["photos"]) == (202, 1)
         metric = "score_log_photos_total"
         wait_for(lambda: value(running.engine.metrics, metric, outcome="written") == 1)
     assert [row["calibration_id"] for row in words(store)] == [first, "second"]

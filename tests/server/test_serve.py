@@ -145,12 +145,6 @@ def test_an_impossible_address_is_a_usage_error(host: str, port: int) -> None:
         bind(host, port)
 
 
-def test_a_bundle_without_calibration_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    bundle = garden.plant(tmp_path / "wild")
-    with pytest.raises(BundleError, match="calibrate"):
-        create_app(Settings(bundle=bundle))
-
-
 def test_a_calibration_of_another_network_is_refused(served: Path) -> None:
     record = read_record(open_bundle(served))
     usual = [table for table in record.tables if table.by_class is None]

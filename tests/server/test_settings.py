@@ -1,19 +1,10 @@
-"""Settings: their defaults, and what is refused."""
+"""Settings: what is refused; the generated page of commands guards their defaults."""
 
 from pathlib import Path
 
 import pytest
 
 from florilege.server.settings import Settings
-
-
-def test_the_default_limits_are_those_of_the_documentation() -> None:
-    settings = Settings(bundle=Path("b"))
-    assert settings.max_body_bytes == 32 * 2**20
-    assert settings.max_pixels == 50_000_000
-    assert settings.max_images == 5
-    assert settings.upload_deadline_s == 20
-    assert settings.drain_s == 30
 
 
 @pytest.mark.parametrize(
@@ -47,9 +38,3 @@ def test_a_setting_out_of_range_is_refused_by_name(name: str, value: object) -> 
 def test_watch_state_without_watch_is_refused() -> None:
     with pytest.raises(ValueError, match="watch_state needs watch"):
         Settings(bundle=Path("b"), watch=False, watch_state=Path("s"))
-
-
-def test_nothing_is_kept_on_disk_unless_asked_for() -> None:
-    settings = Settings(bundle=Path("b"))
-    assert (settings.feedback_store, settings.score_log, settings.watch_state) == (None,) * 3
-    assert settings.watch

@@ -9,9 +9,8 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from florilege.files import write_atomic
-from florilege.server.app import create_app
-from florilege.server.settings import Settings
 from tests.server import garden
+from tests.server.http_client import open_client
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "openapi.json"
 ID = "9b2f0c6e4d1a4f0c8e7a35d2b1f4c6a0"  # of the answer in the examples
@@ -21,13 +20,10 @@ EXAMPLES = Path(__file__).parents[2] / "server" / "http" / "examples.json"
 def main() -> None:
     """Query the application of a temporary bundle, and write its description."""
     with tempfile.TemporaryDirectory() as folder:
-        settings = Settings(
-            bundle=garden.grow(Path(folder)), feedback_store=Path(folder) / "feedback"
-        )
-        app = create_app(settings)
-        with TestClient(app, headers={"X-Request-Id": "3f1c7a"}) as client:
+        bundle, store = garden.grow(Path(folder)), Path(folder) / "feedback"
+        with open_client(bundle, {"X-Request-Id": "3f1c7a"}, feedback_store=store) as client:
             _write(EXAMPLES, examples(client))
-    _write(GOLDEN, app.openapi())
+            _write(GOLDEN, client.get("/openapi.json").json())
 
 
 def examples(client: TestClient) -> dict[str, dict[str, Any]]:

@@ -1,10 +1,8 @@
 """Languages: reading Accept-Language, falling back, never mixing languages in one answer."""
 
-from dataclasses import asdict
-
 import pytest
 
-from florilege.models.classes import ClassInfo, ClassTable, Thumbnail
+from florilege.models.classes import ClassInfo, ClassTable
 from florilege.server.answers.class_list import TaxonTable
 from florilege.server.answers.common_names import (
     MAX_LANGUAGES,
@@ -82,25 +80,3 @@ def test_names_come_from_the_first_language_that_has_any(
     result = taxon_of(ROSE, fallback_chain([wanted]))
     assert [one.name for one in result.common_names] == names
     assert {one.lang for one in result.common_names} == {lang}
-
-
-def test_a_class_without_names_or_keys_has_empty_ones() -> None:
-    result = taxon_of(ClassInfo(id="2", scientific_name="X"), ["en"])
-    assert result.common_names == []
-    assert result.ids == {"gbif": None}
-    assert (result.genus, result.family) == (None, None)
-    assert (result.link, result.thumbnail) == (None, None)
-
-
-@pytest.mark.parametrize(
-    ("id_", "written"),
-    [("10", "10"), ("rosa canina", "rosa%20canina"), ("a/b?é", "a%2Fb%3F%C3%A9")],
-)
-def test_the_address_of_a_picture_spells_any_id(id_: str, written: str) -> None:
-    about = Thumbnail(author="A", licence="CC0")
-    result = taxon_of(ClassInfo(id=id_, scientific_name="X", link="l", thumbnail=about), ["en"])
-    assert result.link == "l"
-    assert result.thumbnail is not None
-    assert asdict(result.thumbnail) == {
-        "url": f"v1/thumbnails?class_id={written}", "author": "A", "licence": "CC0"
-    }  # fmt: skip

@@ -93,15 +93,6 @@ def test_photos_like_those_of_the_validation_raise_no_alarm(
     assert "drift" not in caplog.text
 
 
-def test_other_photos_raise_an_alarm_that_is_logged_once(
-    traffic: Traffic, record: CalibrationRecord, caplog: pytest.LogCaptureFixture
-) -> None:
-    watch, metrics = watched(record, traffic(1000, dim=0.4))
-    assert raised(metrics) == {alarm.watched for alarm in watch.monitor.alarms} != set()
-    assert caplog.text.count("drift:") == len(raised(metrics))
-    assert "calibrate on newer photos" in caplog.text
-
-
 @pytest.mark.parametrize("split", ["val", "traffic"])
 def test_what_a_calibration_from_traffic_left_out_is_not_compared_with_it(
     traffic: Traffic, record: CalibrationRecord, split: str
@@ -184,17 +175,6 @@ def test_several_photos_of_a_request_count_as_one(
     assert min(np.bincount(places)) > 10  # the first, second, third and fourth photo alike
 
 
-def test_photos_of_requests_for_a_list_do_not_count(
-    traffic: Traffic, record: CalibrationRecord
-) -> None:
-    watch = DriftWatch(record, Metrics(), None)
-    for photos, restricted in ((traffic(9), True), (traffic(5), False)):
-        for photo in photos:
-            watch.on_answer(photo, restricted=restricted)
-    watch.close()
-    assert watch.monitor.rows == 5
-
-
 def test_a_repeated_photo_does_not_count(
     traffic: Traffic, record: CalibrationRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,13 +187,14 @@ def test_a_repeated_photo_does_not_count(
     assert watched(record, [photos[place] for place in order])[0].monitor.rows == 6
 
 
-def test_an_alarm_ends_when_photos_are_again_as_they_were_and_the_log_says_when(
+def test_an_alarm_is_logged_once_and_ends_when_photos_are_again_as_they_were(
     traffic: Traffic, record: CalibrationRecord, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "florilege.server")
     state = tmp_path / "watch.json"
     first, metrics = watched(record, traffic(600, dim=0.4), state)
     alarms = raised(metrics)
+    assert caplog.text.count("calibrate on newer photos") == len(alarms)
     _, metrics = watched(record, [], state, close=False)  # the server is started anew
     assert raised(metrics) == alarms == {alarm.watched for alarm in first.monitor.alarms} != set()
     _, metrics = watched(record, traffic(2000), state)

@@ -29,6 +29,7 @@ from tests.server.http_client import identify, open_client
 from tests.server.test_problems import check
 
 VIOLET = garden.photo(5, blur=0.5, other=6)
+CONSENT = b'{"request_id": "a", "class_id": "1", "consent": %b}'
 
 
 @pytest.fixture
@@ -324,6 +325,10 @@ def test_unknown_answers_and_classes_are_not_found(client: TestClient, store: Pa
         (b'{"request_id": "a"}', 400, "invalid_parameter", "field `class_id`"),
         (b'{"request_id": "a", "class_id": 1001}', 400, "invalid_parameter", "field `class_id`"),
         (b'{"request_id": "", "class_id": "1"}', 400, "invalid_parameter", "request_id"),
+        *(
+            (CONSENT % consent, 400, "invalid_parameter", "consent")
+            for consent in (b'"true"', b"1", b'"yes"', b"null", b"[true]")
+        ),
         (b'{"request_id": "a", "class_id": "1", "k": 3}', 400, "unknown_parameter", "no field `k`"),
         (
             b'{"request_id": "a", "class_id": "1", "note": "' + b"x" * 501 + b'"}',
@@ -354,13 +359,6 @@ def test_a_folder_with_something_else_is_refused_at_start(bundle: Path, store: P
     (store / FILE).write_text('{"no": "database"}' * 100)
     with pytest.raises(FlorilegeError, match="cannot be opened"):
         create_app(Settings(bundle=bundle, feedback_store=store))
-
-
-def test_without_a_store_the_feedback_route_does_not_exist(bundle: Path) -> None:
-    with open_client(bundle) as client:
-        answer = identify(client, VIOLET)
-        check(confirm(client, answer, "1001"), 404, "not_found")
-        assert "/v1/feedback" not in client.get("/openapi.json").json()["paths"]
 
 
 def test_no_photo_no_name_and_no_address_is_stored(client: TestClient, store: Path) -> None:

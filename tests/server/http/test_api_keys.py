@@ -157,7 +157,5 @@ def test_shared_caches_keep_nothing_that_a_key_was_needed_for(
             if "etag" in response.headers:
                 tag = {"If-None-Match": response.headers["etag"], **bearer("k9")}
                 again = client.get(path, headers=tag)
-                assert (again.status_code, again.headers["cache-control"]) == (
-                    304,
-                    response.headers["cache-control"],
-                )
+                assert again.status_code == 304
+                assert again.headers["cache-control"] == response.headers["cache-control"]

@@ -145,16 +145,6 @@ def test_large_forms_are_parsed_beside_the_loop_with_the_same_result(
     assert len(beside) == (beyond > 0)
 
 
-def test_a_body_that_does_not_end_in_time_is_too_slow() -> None:
-    async def never() -> dict[str, Any]:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    with raises_problem(Code.UPLOAD_TOO_SLOW) as caught:
-        asyncio.run(read_body(upload(never), limit=10, deadline_s=0.01))
-    assert caught.value.limit == 0.01
-
-
 def test_a_client_that_left_is_told_apart_from_an_empty_body() -> None:
     async def gone() -> dict[str, Any]:
         return {"type": "http.disconnect"}

@@ -1,11 +1,10 @@
-"""The outermost layer by itself: how long a refused upload is read, and request ids."""
+"""The outermost layer by itself: how long a refused upload is read."""
 
 import asyncio
 from typing import Any
 
 import pytest
 from starlette.datastructures import Headers
-from starlette.testclient import TestClient
 from starlette.types import Message, Receive, Scope, Send
 
 from florilege.server.http import middleware as module
@@ -76,12 +75,3 @@ def test_a_complete_upload_is_not_read_further() -> None:
     payload, read = refused(10, 10, app_reads=2)
     assert (read, len(payload)) == (2, 2)
     assert "connection" not in Headers(raw=payload[0]["headers"])
-
-
-@pytest.mark.parametrize(("length", "echoed"), [(1, True), (127, True), (128, True), (129, False)])
-def test_a_request_id_is_echoed_up_to_its_longest(
-    client: TestClient, length: int, echoed: bool
-) -> None:
-    name = "a" * length
-    response = client.get("/livez", headers={"X-Request-Id": name})
-    assert (response.headers["x-request-id"] == name) is echoed

@@ -242,12 +242,9 @@ PUBLISHED = [  # project, rest of the address, parts of the form in their order
     ("all", "", ("images", "images", "organs", "organs")),
     ("all", "&include-related-images=true&lang=fr", ("organs", "images", "organs", "images")),
     ("all", "&lang=fr&include-related-images=FALSE", ("images", "images", "organs", "organs")),
-    ("all", "&nb-results=5", ("images", "organs")),
-    ("k-world-flora", "&nb-results=5", ("images", "organs")),
     ("the-plant-list", "&nb-results=5&no-reject=true", ("images", "images")),
     ("weurope", "&nb-results=5", ("images", "organs")),
     ("useful", "&nb-results=5", ("images",)),
-    ("best", "", ("images", "organs")),
 ]
 """Of the examples of github.com/plantnet/my.plantnet, and of its benchmark of projects."""
 

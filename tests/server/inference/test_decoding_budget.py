@@ -3,8 +3,6 @@
 import io
 import struct
 import threading
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image, JpegImagePlugin
 
 from florilege.models import images
-from florilege.models.images import Header, read_header
+from florilege.models.images import read_header
 from florilege.server.answers.pipeline import open_pipeline
 from florilege.server.inference import decoding_budget as module
 from florilege.server.inference.decoding_budget import (
@@ -24,7 +22,7 @@ from florilege.server.inference.decoding_budget import (
     PixelBudget,
     pixels_to_hold,
 )
-from tests.server.server_thread import Running, wait_for
+from tests.server.server_thread import wait_for
 
 
 def picture(width: int, height: int, kind: str = "PNG", **options: Any) -> bytes:
@@ -162,75 +160,35 @@ def test_a_baseline_jpeg_counts_as_the_decoder_shrinks_it(
     assert held(data, least) * 1.35 + 2 * (width + height) >= image.width * image.height
 
 
-def test_a_frame_header_cannot_hide_behind_other_segments() -> None:
-    baseline, progressive = (picture(640, 480, "JPEG", progressive=value) for value in (0, 1))
-    comment = b"\xff\xfe" + struct.pack(">H", 3) + b"x"
-    for filling in (b"\xff\x01" * 40, b"\xff" * 40, comment * 3, comment * 2000):
-        assert held(progressive[:2] + filling + progressive[2:]) == 640 * 480
-        assert held(baseline[:2] + filling + baseline[2:]) == 640 * 480 // 64
-
-
-@pytest.mark.parametrize("kind", ["baseline", "progressive"])
-@pytest.mark.parametrize("fill", [0, 1, 2, 3])
-def test_fill_bytes_before_a_marker_are_passed_over(kind: str, fill: int) -> None:
+@pytest.mark.parametrize("progressive", [False, True])
+def test_a_frame_header_cannot_hide_behind_other_segments_or_fill_bytes(progressive: bool) -> None:
     """Any number of 0xFF may stand before a marker (ISO/IEC 10918-1, B.1.1.2)."""
-    data = picture(640, 480, "JPEG", progressive=kind == "progressive")
-    at = data.index(b"\xff\xdb")  # the first table
-    data = data[:at] + b"\xff" * fill + data[at:]
-    header = read_header(data)
-    assert (header.width, header.height) == (640, 480)
-    Image.open(io.BytesIO(header.pixels)).load()
-    assert held(data) == 640 * 480 // (64 if kind == "baseline" else 1)
-
-
-def test_large_pictures_are_decoded_one_after_the_other_and_photos_meanwhile(
-    bundle: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Three threads, two large PNGs, one JPEG: the second PNG waits until the first is done."""
-    inside: list[int] = []
-    entered, opened = threading.Semaphore(0), threading.Event()
-    load = images.load
-
-    def slow_for_large(header: Header, *rest: Any, **named: Any) -> Any:
-        if header.kind == "png":
-            inside.append(running.engine.pipeline.budget.pixels_in_use)
-            entered.release()
-            assert opened.wait(15)
-        return load(header, *rest, **named)
-
-    def post(body: bytes) -> int:
-        return running.ask("POST", "/v1/identify", body)[0]
-
-    large, small = picture(300, 300), picture(40, 40, "JPEG")
-    with Running(bundle, threads=3, max_decoding_pixels=100_000) as running:
-        monkeypatch.setattr("florilege.models.session.load", slow_for_large)
-        budget = running.engine.pipeline.budget
-        with ThreadPoolExecutor(2) as pool:
-            answers = [pool.submit(post, large) for _ in range(2)]
-            assert entered.acquire(timeout=15)
-            wait_for(lambda: len(budget._turns) == 1)
-            assert inside == [90_000]
-            assert post(small) == 200
-            opened.set()
-            assert [answer.result() for answer in answers] == [200, 200]
-        assert inside == [90_000, 90_000]
-        assert (budget.pixels_in_use, len(budget._turns)) == (0, 0)
+    data = picture(640, 480, "JPEG", progressive=progressive)
+    comment, table = b"\xff\xfe" + struct.pack(">H", 3) + b"x", data.index(b"\xff\xdb")
+    fillings = (b"\xff\x01" * 40, b"\xff" * 40, comment * 3, comment * 2000)
+    fills = (b"", b"\xff", b"\xff" * 2, b"\xff" * 3)
+    for at, filling in (*((2, each) for each in fillings), *((table, each) for each in fills)):
+        filled = data[:at] + filling + data[at:]
+        header = read_header(filled)
+        assert (header.width, header.height) == (640, 480)
+        Image.open(io.BytesIO(header.pixels)).load()
+        assert held(filled) == 640 * 480 // (1 if progressive else 64)
 
 
 @pytest.mark.parametrize(("gap", "left"), [(1.0, 100 * 100), (2.0, 200 * 200)])
 def test_a_jpeg_holds_what_the_gap_of_its_bundle_leaves(
     bundle: Path, gap: float, left: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened, calls = open_pipeline(bundle), list[int]()
+    opened, calls, load = open_pipeline(bundle, max_decoding_pixels=100), list[int](), images.load
     expected = replace(
         opened.bundle.preprocess, image_size=100, crop_fraction=1.0, reducing_gap=gap
     )
     pipeline = replace(opened, bundle=replace(opened.bundle, preprocess=expected))
 
-    def hold(_: PixelBudget, pixels: int, check: object) -> nullcontext[None]:
-        calls.append(pixels)
-        return nullcontext()
+    def noted(*given: Any, **named: Any) -> Any:
+        calls.append(pipeline.budget.pixels_in_use)
+        return load(*given, **named)
 
-    monkeypatch.setattr(PixelBudget, "hold", hold)
+    monkeypatch.setattr("florilege.models.session.load", noted)
     pipeline.outputs(picture(400, 400, "JPEG"))
-    assert calls == [left]
+    assert (calls, pipeline.budget.pixels_in_use) == ([left], 0)

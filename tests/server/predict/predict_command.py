@@ -1,5 +1,7 @@
 """Run `florilege predict` in this process, whole or stopped on the way."""
 
+import csv
+import io
 import json
 import resource
 from collections.abc import Iterator
@@ -32,6 +34,12 @@ def run(
 def predicted(bundle: Path, *words: str | Path, **options: Any) -> list[dict[str, Any]]:
     """The lines that a run prints."""
     return lines(run(bundle, *words, "--format", "jsonl", **options))
+
+
+def csv_rows(bundle: Path, *words: str | Path, **options: Any) -> list[dict[str, str]]:
+    """The rows of CSV that a run prints."""
+    text = run(bundle, *words, "--format", "csv", **options).stdout
+    return list(csv.DictReader(io.StringIO(text)))
 
 
 def lines(result: Result) -> list[dict[str, Any]]:

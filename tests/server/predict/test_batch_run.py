@@ -115,10 +115,11 @@ def test_a_disk_too_full_for_the_parquet_file_keeps_all_answers(
 
 
 @pytest.mark.parametrize(
-    ("change_photos", "words", "said"),
+    ("changed", "words", "said"),
     [
         ("copy", [], "photos was 30 and is 31; observations was 30 and is 31; sha256 of the list"),
         ("rename", [], r"resumed: sha256 of the list of photos was .* and is "),
+        ("bundle", [], r'resumed: bundle_sha256 was ".*" and is ".*"\. Use the same options'),
         (None, ["--k", "2"], r"k was not given and is 2\.0\."),
         (
             None,
@@ -131,32 +132,25 @@ def test_a_disk_too_full_for_the_parquet_file_keeps_all_answers(
     ],
 )
 def test_resuming_with_other_options_is_refused(
-    bundle: Path,
+    served: Path,
     photos: Path,
     tmp_path: Path,
-    change_photos: str | None,
+    changed: str | None,
     words: list[str],
     said: str,
 ) -> None:
     folder, output = tmp_path / "photos", tmp_path / "sets.csv"
     shutil.copytree(photos, folder)
-    interrupted(bundle, folder, "-o", output)
+    interrupted(served, folder, "-o", output)
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()}
-    if change_photos is not None:
-        change = shutil.copy if change_photos == "copy" else shutil.move
+    if changed == "bundle":
+        replace_files(served, {"MODEL_CARD.md": b"of another one"})
+    elif changed is not None:
+        change = shutil.copy if changed == "copy" else shutil.move
         change(folder / "03.png", folder / "03a.png")
     with pytest.raises(UsageError, match=said):
-        run(bundle, folder, "-o", output, "--resume", *words)
+        run(served, folder, "-o", output, "--resume", *words)
     assert before == {f.name: f.read_bytes() for f in tmp_path.iterdir() if f.is_file()}
-
-
-def test_a_run_of_another_bundle_is_refused(bundle: Path, photos: Path, tmp_path: Path) -> None:
-    mine, output = Path(shutil.copytree(bundle, tmp_path / "bundle")), tmp_path / "sets.csv"
-    interrupted(mine, photos, "-o", output)
-    replace_files(mine, {"MODEL_CARD.md": b"of another one"})
-    refusal = r'resumed: bundle_sha256 was ".*" and is ".*"\. Use the same options'
-    with pytest.raises(UsageError, match=refusal):
-        run(mine, photos, "-o", output, "--resume")
 
 
 def test_the_format_is_told_by_the_ending(bundle: Path, photos: Path, tmp_path: Path) -> None:
@@ -182,8 +176,7 @@ def test_every_format_marks_suspect_photos_and_names_the_model(
     rejected = run(*words, "--reject").stdout.splitlines()
     assert "rejected:" in rejected[1]
     run(*words, "-o", tmp_path / "a.csv", "--lang", "fr")
-    with (tmp_path / "a.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = list(csv.DictReader((tmp_path / "a.csv").read_text().splitlines()))
     assert [row["verdict"] for row in rows if row["rank"] == "1"] == ["suspect", "accepted"]
     best = next(row for row in rows if row["path"].endswith("00.png"))
     assert (best["scientific_name"], best["common_name"]) == ("Rosa rubra", "rose rouge")

@@ -19,8 +19,7 @@ def test_each_photo_has_its_row_and_its_line(bundle: Path, photos: Path, tmp_pat
     result = np.load(target, mmap_mode="r")
     assert (result.shape, result.dtype) == ((30, 3), np.dtype("<f4"))
     pipeline = open_pipeline(bundle, device="cpu")
-    with Path(f"{target}.paths.csv").open() as file:
-        lines = list(csv.DictReader(file))
+    lines = list(csv.DictReader(Path(f"{target}.paths.csv").read_text().splitlines()))
     assert [int(line["row"]) for line in lines] == list(range(30))
     for row, line in zip(result, lines, strict=True):
         if line["path"].endswith("07.png"):  # no picture
@@ -61,8 +60,8 @@ def test_all_photos_of_a_plant_have_rows_also_those_left_out_of_its_answer(
     assert np.isnan(rows[5]).all()
     assert len(np.unique(np.delete(rows[:7], 5, axis=0), axis=0)) == 6
     np.testing.assert_array_equal(rows[7], rows[0])
-    with (tmp_path / "x.npy.paths.csv").open() as file:
-        names = [Path(line["observation"]).name for line in csv.DictReader(file)]
+    lines = csv.DictReader((tmp_path / "x.npy.paths.csv").read_text().splitlines())
+    names = [Path(line["observation"]).name for line in lines]
     assert names == ["a"] * 7 + ["b"]
 
 
@@ -102,7 +101,7 @@ def test_a_run_without_an_output_leaves_no_half_array(
 def test_a_network_without_features_is_refused(
     bundle: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("florilege.models.session._dimensions", lambda _: None)
+    monkeypatch.setattr("florilege.models.session.FEATURES", "another output")
     with pytest.raises(BundleError, match="features") as raised:
         run(bundle, photos, "-o", tmp_path / "a.csv", "--embeddings", tmp_path / "a.npy")
     assert raised.value.exit_code == 4

@@ -4,8 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from florilege.errors import UsageError
 from tests.server import garden
 from tests.server.predict.predict_command import run
+from tests.server.server_thread import wait_for
 
 ROOT = Path(__file__).parents[3]
 needs_ray = pytest.mark.skipif(
@@ -87,13 +87,6 @@ def finished(output: Path) -> int:
     return len(part.read_text().splitlines()) if part.exists() else 0
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.01)
-
-
 def _workers() -> list[int]:
     """Ray processes that answer photos."""
     results = []
@@ -137,11 +130,11 @@ def test_a_killed_job_resumes_and_loses_nothing(bundle: Path, slow: Path, tmp_pa
     ended(start(bundle, slow, whole))
     before = set(_workers())
     with started(bundle, slow, output) as job:
-        wait_for(lambda: finished(output) > 10)
+        wait_for(lambda: finished(output) > 10, seconds=120)
         job.kill()
     remaining = finished(output)
     assert 10 < remaining < 200
-    wait_for(lambda: set(_workers()) <= before)  # nobody works on for nothing
+    wait_for(lambda: set(_workers()) <= before, seconds=120)  # nobody works on for nothing
     again = ended(start(bundle, slow, output, "--ray", "--ray-workers", "2", "--resume"))
     assert f"resuming after {remaining}" in again
     assert output.read_bytes() == whole.read_bytes()
@@ -153,7 +146,7 @@ def test_killed_workers_lose_nothing(bundle: Path, slow: Path, tmp_path: Path) -
     ended(start(bundle, slow, whole))
     before = set(_workers())
     job = start(bundle, slow, output, "--ray", "--ray-workers", "2")
-    wait_for(lambda: finished(output) > 10)
+    wait_for(lambda: finished(output) > 10, seconds=120)
     victims = set(_workers()) - before
     assert len(victims) == 2
     for victim in victims:
@@ -167,7 +160,7 @@ def test_killed_workers_lose_nothing(bundle: Path, slow: Path, tmp_path: Path) -
 def test_ctrl_c_ends_it_and_tells_how_to_resume(bundle: Path, slow: Path, tmp_path: Path) -> None:
     output = tmp_path / "sets.csv"
     with started(bundle, slow, output) as job:
-        wait_for(lambda: finished(output) > 10)
+        wait_for(lambda: finished(output) > 10, seconds=120)
         job.send_signal(signal.SIGINT)
         _, err = job.communicate(timeout=90)
     assert job.returncode == 130, err
