@@ -89,13 +89,6 @@ def test_observations_across_splits_are_an_error(tmp_path: Path) -> None:
     assert _kinds(_check(path).errors) == {"observation_across_splits": ["x: train, val"]}
 
 
-def test_missing_files_of_a_manifest_are_listed_like_unreadable_ones(tmp_path: Path) -> None:
-    text = "path,class_id,split\n0.png,a,train\n1.png,b,train\nno.png,a,train\n"
-    path = write_manifest(tmp_path, text, 2)
-    errors = _kinds(_check(path).errors)
-    assert errors == {"unreadable_file": ["no.png: No such file or directory"]}
-
-
 @pytest.mark.parametrize(
     ("counts", "errors", "warnings"),
     [
@@ -140,13 +133,6 @@ def test_fewer_than_two_classes_are_an_error(tmp_path: Path, classes: dict[str, 
     errors = _kinds(_check(tmp_path).errors)
     assert errors["too_few_classes"] == list(classes)
     assert "empty_split" in errors
-
-
-def test_the_flora_is_sound_but_for_its_rarest_species() -> None:
-    report = check("flora:train=200,val=40,test=40")
-    assert report.errors == []
-    assert report.rows == {"train": 200, "val": 40, "test": 40}
-    assert len(report.counts) == 85
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 16])

@@ -1,5 +1,4 @@
 import pickle
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,17 +21,10 @@ def _split(rows: int = 2, names: int = 2, observations: int | None = None) -> Sp
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "texts"),
-    [
-        ("val", ("val", "VALID", "validation", "cal")),
-        ("train", (" Train ", "training")),
-        ("test", ("test",)),
-        (None, ("holdout", "")),
-    ],
-)
-def test_the_names_of_splits_are_normalised(name: str | None, texts: Sequence[str]) -> None:
-    assert [split_name(text) for text in texts] == [name] * len(texts)
+def test_the_names_of_splits_are_normalised() -> None:
+    texts = ("val", "VALID", "validation", "cal", " Train ", "training", "test", "holdout", "")
+    names = ["val"] * 4 + ["train"] * 2 + ["test", None, None]
+    assert [split_name(text) for text in texts] == names
 
 
 def test_a_split_refuses_columns_of_other_lengths() -> None:

@@ -11,11 +11,11 @@ import pytest
 from torchvision.datasets import Flowers102
 
 from florilege.data import flowers102
-from florilege.data.flowers102 import ARCHIVE, HOST, LABELS, _read_labels, fetch_flowers102
+from florilege.data.flowers102 import ARCHIVE, HOST, LABELS, fetch_flowers102
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError
 from tests.florilege.flower_host import LABELS as NUMBERS
-from tests.florilege.flower_host import FlowerHost, flower_host, labels_file
+from tests.florilege.flower_host import FlowerHost, flower_host
 
 NAMES = ["pink primrose", "hard-leaved pocket orchid", "canterbury bells"]
 TAR, MAT = "102flowers.tgz", "imagelabels.mat"
@@ -33,11 +33,6 @@ def test_files_and_checksums_are_those_of_torchvision() -> None:
     assert listed["label"] == (LABELS.name, LABELS.md5)
     assert f"{HOST}/" == Flowers102._download_url_prefix
     assert len(set(Flowers102.classes)) == 102
-
-
-def test_labels_are_read_from_a_matlab_file(tmp_path: Path) -> None:
-    (tmp_path / MAT).write_bytes(labels_file())
-    assert _read_labels(tmp_path / MAT) == NUMBERS
 
 
 def test_the_manifest_names_every_photo_once_in_splits_that_hold_every_class(

@@ -81,12 +81,6 @@ def test_draws_of_rate_and_class_are_independent() -> None:
     assert min(sample[name] for name in "bcd") > 0.7 * ROWS * 0.1 / 4
 
 
-def test_classes_a_source_fixes_may_be_drawn_without_a_picture_of_their_own() -> None:
-    train = records(["a"] * 100)
-    fixed = Listing(source="s", splits={"train": train}, groups=GROUPS, order=list(GROUPS))
-    assert set(noisy_ids(fixed, train, rate=1.0, seed=0)) == set("abcd")
-
-
 def named(*names: str, **genus: str) -> Listing:
     reference = {
         name: ClassInfo(id=name, scientific_name=name, genus=genus.get(name)) for name in names

@@ -3,7 +3,6 @@ import json
 from collections import Counter, defaultdict
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -55,15 +54,6 @@ def test_over_many_classes_of_a_few_plants_the_shares_come_true(photos: int, tog
     for name in ("val", "test"):  # a class of one plant stays in train
         share = counts[name] / len(groups)
         assert share == pytest.approx(0 if photos == together else 0.1, abs=0.02)
-
-
-def test_groups_of_several_photos_still_meet_the_shares() -> None:
-    rng = np.random.default_rng(0)
-    groups = [f"g{index}" for index in range(200) for _ in range(int(rng.integers(1, 6)))]
-    splits = draw_splits(["a"] * len(groups), groups, val=0.2, test=0.2, seed=1)
-    counts = Counter(splits)
-    assert abs(counts["val"] - 0.2 * len(groups)) <= 3
-    assert abs(counts["test"] - 0.2 * len(groups)) <= 3
 
 
 def test_a_group_of_several_classes_counts_as_its_most_frequent() -> None:
@@ -146,6 +136,7 @@ def test_what_is_not_made_of_files_cannot_be_listed(tmp_path: Path) -> None:
             split_source(source, tmp_path / "m.csv", val=0.1, test=0.1, seed=0)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["train", "val", "test"]), st.integers(0, 9))))
 def test_mending_moves_only_groups_in_several_splits(rows: list[tuple[str, int]]) -> None:
     splits, groups = [split for split, _ in rows], [str(group) for _, group in rows]

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
+import onnx.parser
+from onnx import numpy_helper
 
 from florilege.models.bundle import Bundle, write_bundle
 from florilege.models.classes import ClassInfo, ClassTable
@@ -39,33 +39,25 @@ def network(
         features: Name of one more output, the mean of each row of the picture; none where None.
         feature_factor: What these are multiplied with.
     """
-    nodes = [
-        helper.make_node("Cast", [input_name], ["real"], to=TensorProto.FLOAT),
-        helper.make_node("ReduceMean", ["real", "axes"], ["mean"], keepdims=0),
-        helper.make_node("Unsqueeze", ["mean", "last"], ["column"]),
-    ]
-    constants = [
-        numpy_helper.from_array(np.array([1, 2, 3], np.int64), "axes"),
-        numpy_helper.from_array(np.array([1], np.int64), "last"),
-    ]
-    for output, factor in heads.items():
-        signs = np.array([[factor * (-1) ** index for index in range(classes)]], np.float32)
-        constants.append(numpy_helper.from_array(signs, f"signs_{output}"))
-        nodes.append(helper.make_node("Mul", ["column", f"signs_{output}"], [output]))
-    image = helper.make_tensor_value_info(input_name, TensorProto.UINT8, ["batch", side, side, 3])
-    outputs = [
-        helper.make_tensor_value_info(output, TensorProto.FLOAT, ["batch", classes])
-        for output in heads
-    ]
+    outputs = [f"float[batch, {classes}] {output}" for output in heads]
+    nodes = [f"{output} = Mul(column, signs_{output})" for output in heads]
+    signs = [(-1) ** index for index in range(classes)]
+    constants = {f"signs_{name}": np.array([signs]) * factor for name, factor in heads.items()}
     if features is not None:
-        rows = helper.make_tensor_value_info(features, TensorProto.FLOAT, ["batch", side])
-        outputs.append(rows)
-        constants.append(numpy_helper.from_array(np.array([2, 3], np.int64), "within"))
-        constants.append(numpy_helper.from_array(np.array(feature_factor, np.float32), "by"))
-        nodes.append(helper.make_node("ReduceMean", ["real", "within"], ["rows"], keepdims=0))
-        nodes.append(helper.make_node("Mul", ["rows", "by"], [features]))
-    graph = helper.make_graph(nodes, "tiny", [image], outputs, constants)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+        outputs.append(f"float[batch, {side}] {features}")
+        nodes.append(f"rows = ReduceMean <keepdims = 0> (real, within) {features} = Mul(rows, by)")
+        constants["by"] = np.array(feature_factor)
+    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["": 20]>
+        tiny (uint8[batch, {side}, {side}, 3] {input_name}) => ({", ".join(outputs)})
+        <int64[3] axes = {{1, 2, 3}}, int64[1] last = {{1}}, int64[2] within = {{2, 3}}> {{
+            real = Cast <to = 1> ({input_name})
+            mean = ReduceMean <keepdims = 0> (real, axes)
+            column = Unsqueeze(mean, last)
+            {" ".join(nodes)}
+        }}""")
+    for name, values in constants.items():
+        tensor = numpy_helper.from_array(values.astype(np.float32), name)
+        model.graph.initializer.append(tensor)
     onnx.checker.check_model(model, full_check=True)
     return bytes(model.SerializeToString())
 

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import openvino
@@ -103,9 +102,11 @@ def test_a_graph_that_cannot_be_read_is_damaged(bundle: Bundle) -> None:
         Session(broken, runtime=FLOAT32)
 
 
-def test_without_the_package_the_message_says_how_to_go_on(
+def test_without_the_package_and_for_cuda_the_message_says_how_to_go_on(
     bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with pytest.raises(UsageError, match="onnxruntime"):
+        Session(bundle, device="cuda", runtime=FLOAT32)
     monkeypatch.setitem(sys.modules, "openvino", None)
     with pytest.raises(UsageError, match="onnxruntime"):
         Session(bundle, runtime=FLOAT32)
@@ -118,24 +119,11 @@ def test_a_processor_without_bf16_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         open_in_openvino(network({"logits": 1.0}), SIDE, bf16=True)
 
 
-def test_cuda_is_for_onnx_runtime(bundle: Bundle) -> None:
-    with pytest.raises(UsageError, match="onnxruntime"):
-        Session(bundle, device="cuda", runtime=FLOAT32)
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (("onnxruntime", None), Runtime("onnxruntime", "float32")),
-        (("openvino", None), BF16),
-        (("openvino", "float32"), FLOAT32),
-    ],
-)
-def test_each_runtime_has_its_precision(words: Any, expected: Runtime) -> None:
-    assert Runtime.of(*words) == expected
-
-
-def test_onnx_runtime_has_bf16_on_arm_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_runtime_has_its_precision_and_onnx_runtime_bf16_on_arm_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert Runtime.of("onnxruntime", None) == Runtime("onnxruntime", "float32")
+    assert (Runtime.of("openvino", None), Runtime.of("openvino", "float32")) == (BF16, FLOAT32)
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     with pytest.raises(ValueError, match="bf16 needs runtime openvino"):
         Runtime.of("onnxruntime", "bf16")

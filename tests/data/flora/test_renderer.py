@@ -36,11 +36,6 @@ def _nearest(picture: Picture, palette: Sequence[tuple[int, int, int]]) -> NDArr
     return np.where(distance.min(axis=-1) < 48, distance.argmin(axis=-1), -1)
 
 
-def _most_frequent(picture: Picture, palette: Sequence[tuple[int, int, int]]) -> int:
-    result = _nearest(picture, palette)
-    return int(np.bincount(result[result >= 0], minlength=len(palette)).argmax())
-
-
 def _organ(picture: Picture) -> Mask:
     """Pixels unlike the surroundings: far in colour from the picture's border."""
     border = np.concatenate([picture[0], picture[:-6, 0], picture[:-6, -1]]).astype(float)
@@ -77,22 +72,19 @@ def test_the_colour_of_a_flower_or_berries_is_that_of_most_of_their_pixels(form:
     for colour in range(len(palette)):
         flower, fruit = (NONE, colour) if form == NONE else (colour, NONE)
         observed = (form, flower, NONE, NONE, fruit)
-        read = [_most_frequent(_draw(observed, seed), palette) for seed in range(seeds)]
-        assert read == [colour] * seeds
-
-
-def _leaf_counts(picture: Picture) -> tuple[int, int, int]:
-    result = _nearest(picture, [GREEN, CREAM, CRIMSON])
-    green, cream, crimson = (int((result == index).sum()) for index in range(3))
-    return green, cream, crimson
+        for seed in range(seeds):
+            result = _nearest(_draw(observed, seed), palette)
+            assert np.bincount(result[result >= 0]).argmax() == colour
 
 
 @pytest.mark.parametrize("form", range(len(TRAITS["leaf_form"])))
 def test_the_pattern_of_a_leaf_shows_in_its_colours(form: int) -> None:
+    palette = [GREEN, CREAM, CRIMSON]
     for seed in range(25):
+        pictures = (_draw((NONE, NONE, form, pattern, NONE), seed) for pattern in range(4))
         plain, margined, spotted, veined = (
-            _leaf_counts(_draw((NONE, NONE, form, pattern, NONE), seed))
-            for pattern in range(len(TRAITS["leaf"]))
+            np.bincount(1 + _nearest(picture, palette).ravel(), minlength=4)[1:]
+            for picture in pictures
         )
         assert plain[1] == plain[2] == margined[2] == spotted[2] == veined[1] == 0
         assert min(margined[1], spotted[1]) >= 4

@@ -44,6 +44,7 @@ def test_the_archive_gives_classes_labels_and_the_very_pixels(
     dataset = open_dataset(str(_archive(tmp_path, protocol=protocol)))
     assert dataset.classes.ids == tuple(NAMES)
     assert dataset.classes[3].scientific_name == "thing 03"
+    assert open_dataset(str(tmp_path)).classes == dataset.classes  # the folder around it will do
     test = dataset.split("test")
     assert test.labels.tolist() == [row % 100 for row in range(200)]
     pixels = np.random.default_rng(200).integers(0, 256, (200, 3072), dtype=np.uint8)
@@ -52,11 +53,6 @@ def test_the_archive_gives_classes_labels_and_the_very_pixels(
         np.testing.assert_array_equal(
             np.asarray(picture), pixels[17].reshape(3, 32, 32).transpose(1, 2, 0)
         )
-
-
-def test_the_folder_around_the_archive_will_do(tmp_path: Path) -> None:
-    _archive(tmp_path)
-    assert len(open_dataset(str(tmp_path)).classes) == 100
 
 
 def test_a_pickle_that_is_not_there_is_named_and_said_where_to_get(tmp_path: Path) -> None:
@@ -153,6 +149,7 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
 
 
 def test_the_coarse_labels_are_groups_of_classes(tmp_path: Path) -> None:
+    assert not list_source(str(_archive(tmp_path))).groups
     coarse = [row % 100 % 20 for row in range(2000)]
     names = [f"kind_{index}".encode() for index in range(20)]
     source = str(_archive(tmp_path, train__coarse_labels=coarse, meta__coarse_label_names=names))
@@ -161,10 +158,3 @@ def test_the_coarse_labels_are_groups_of_classes(tmp_path: Path) -> None:
     before, after = clean.split("train").labels, noisy.split("train").labels
     assert (before % 20 == after % 20).all()
     assert (before != after).any()
-
-
-def test_an_archive_without_coarse_labels_has_no_groups(tmp_path: Path) -> None:
-    source = str(_archive(tmp_path))
-    assert not list_source(source).groups
-    with pytest.raises(DataError, match="no group is known for 100 classes of 100"):
-        open_dataset(f"{source}:noise=0.5")

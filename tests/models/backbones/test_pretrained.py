@@ -105,7 +105,7 @@ def test_the_size_of_a_download_is_known_before_it(name: str, size: float | None
     assert architecture(name).megabytes == (None if size is None else pytest.approx(size, abs=0.1))
 
 
-def test_an_older_file_is_taken_where_there_is_no_other(
+def test_an_older_file_is_taken_where_there_is_no_other_and_both_are_named_where_none_is(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     file = tmp_path / "pytorch_model.bin"
@@ -115,9 +115,6 @@ def test_an_older_file_is_taken_where_there_is_no_other(
     assert pretrained.path == file
     assert pretrained.source is not None
     assert pretrained.source.endswith("/pytorch_model.bin")
-
-
-def test_a_repository_without_weights_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     _hub(monkeypatch, dict.fromkeys(("model.safetensors", "pytorch_model.bin"), _missing("it")))
     with pytest.raises(BundleError, match=r"r160_in1k holds no model\.safetensors and no pytorch"):
         TimmNetwork(NAME).pretrained()

@@ -10,7 +10,6 @@ from torch import Tensor
 from florilege.errors import BundleError, first
 from florilege.models.backbones import build
 from florilege.models.backbones.weights import (
-    _SHOWN,
     Weights,
     load_into,
     open_weights,
@@ -241,16 +240,13 @@ def test_mnasnet_needs_no_metadata_of_its_state_dict(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["best.safetensors", "weights.safetensors"])
 def test_of_a_run_or_bundle_folder_the_weights_inside_are_taken(tmp_path: Path, name: str) -> None:
+    message = "holds no best.safetensors and no weights.safetensors: name a weights file"
+    with pytest.raises(BundleError, match=message):
+        build("tiny", 3, "linear", str(tmp_path))
     save_file(build("tiny", 3, "linear").state_dict(), tmp_path / name)
     assert open_weights(str(tmp_path), "tiny").origin == str(tmp_path / name)
     save_file(build("tiny", 3, "linear").state_dict(), tmp_path / "best.safetensors")
     assert open_weights(str(tmp_path), "tiny").origin == str(tmp_path / "best.safetensors")
-
-
-def test_a_folder_without_weights_says_what_was_looked_for(tmp_path: Path) -> None:
-    message = "holds no best.safetensors and no weights.safetensors: name a weights file"
-    with pytest.raises(BundleError, match=message):
-        build("tiny", 3, "linear", str(tmp_path))
 
 
 # Classes ------------------------------------------------------------------------------------
@@ -278,52 +274,37 @@ def test_rows_of_the_last_layer_go_by_class_id(head: str) -> None:
             assert torch.equal(value, torch.stack(expected))
 
 
-def test_as_many_other_classes_take_no_row() -> None:
-    source, network = _network("linear", 2, seed=1), _network("linear", 2, seed=2)
-    fresh = network.head.weight.clone()
-    weights = Weights(origin="it", state=source.state_dict(), classes=["oak", "elm"])
-    note = warm_start(network, weights, ["ash", "yew"])
-    assert "the last layer for 0 of 2 classes; the others start from scratch: 'ash', 'yew'" in note
-    assert torch.equal(network.head.weight, fresh)
-
-
-def test_of_many_classes_without_a_match_some_are_named_and_all_counted() -> None:
-    rows, classes = _SHOWN + 1, _SHOWN + 2
-    source, network = _network("linear", rows, seed=1), _network("linear", classes, seed=2)
-    theirs, ours = [f"old{n}" for n in range(rows)], [f"new{n}" for n in range(classes)]
-    weights = Weights(origin="it", state=source.state_dict(), classes=theirs)
-    note = warm_start(network, weights, ours)
-    assert f"start from scratch: {first(ours, _SHOWN)}; classes" in note
-    assert note.endswith(f"left out: {first(theirs, _SHOWN)}")
-
-
-def test_the_same_classes_take_every_row() -> None:
-    source, network = _network("two_head", 2, seed=1), _network("two_head", 2, seed=2)
-    weights = Weights(origin="it", state=source.state_dict(), classes=["oak", "elm"])
-    note = warm_start(network, weights, ["oak", "elm"])
-    assert note == "it: the backbone is loaded, and the last layer for 2 of 2 classes"
-    for key, value in source.state_dict().items():
-        assert torch.equal(network.state_dict()[key], value), key
+OWN, OLD, NEW = ["oak", "elm"], [f"old{n}" for n in range(11)], [f"new{n}" for n in range(12)]
 
 
 @pytest.mark.parametrize(
-    ("rows", "message"),
+    ("rows", "theirs", "ours", "note"),
     [
-        (2, "row by row: no classes.json beside it names its 2 classes, so they are assumed to be"),
-        (3, "the last layer starts from scratch: the file does not name its 3 classes"),
+        (2, OWN, OWN, "and the last layer for 2 of 2 classes"),
+        (2, None, OWN, "and the last layer row by row: no classes.json beside it names its 2 "
+         "classes, so they are assumed to be yours in the same order"),
+        (3, None, OWN, "the last layer starts from scratch: the file does not name its 3 classes"),
+        (2, OLD[:2], OWN, "and the last layer for 0 of 2 classes; the others start from scratch: "
+         "'oak', 'elm'; classes you do not have are left out: 'old0', 'old1'"),
+        (11, OLD, NEW, "and the last layer for 0 of 12 classes; the others start from scratch: "
+         f"{first(NEW, 10)}; classes you do not have are left out: {first(OLD, 10)}"),
     ],
-)
-def test_rows_of_unknown_classes_are_taken_only_as_a_whole(rows: int, message: str) -> None:
-    source, network = _network("linear", rows, seed=1), _network("linear", 2, seed=2)
-    weights = Weights(origin="it", state=source.state_dict(), classes=None)
-    assert message in warm_start(network, weights, ["ash", "yew"])
-    assert torch.equal(network.head.bias, source.head.bias) == (rows == 2)
+)  # fmt: skip
+def test_rows_are_taken_by_class_or_in_order_or_not_at_all_as_the_note_says(
+    rows: int, theirs: list[str] | None, ours: list[str], note: str
+) -> None:
+    source, network = _network("linear", rows, seed=1), _network("linear", len(ours), seed=2)
+    fresh = {key: value.clone() for key, value in network.head.state_dict().items()}
+    weights = Weights(origin="it", state=source.state_dict(), classes=theirs)
+    assert warm_start(network, weights, ours) == f"it: the backbone is loaded, {note}"
+    complete = rows == 2 and theirs != OLD[:2]
+    for key, value in (source.head.state_dict() if complete else fresh).items():
+        assert torch.equal(network.head.state_dict()[key], value), key
 
 
 def test_a_last_layer_of_another_kind_is_said_to_start_fresh() -> None:
     source, network = _network("linear", 2, seed=1), _network("two_head", 2, seed=2)
-    weights = Weights(origin="it", state=source.state_dict(), classes=["ash", "yew"])
-    note = warm_start(network, weights, ["ash", "yew"])
+    note = warm_start(network, Weights(origin="it", state=source.state_dict(), classes=OWN), OWN)
     assert note.endswith("the last layer starts from scratch: the file has none of this kind")
 
 

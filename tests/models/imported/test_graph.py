@@ -83,35 +83,10 @@ def test_an_unknown_operation_is_told_by_the_runtime(tmp_path: Path) -> None:
         _graph(tmp_path, model).run(np.zeros((1, 3, 6, 6), np.float32))
 
 
-@pytest.mark.parametrize(
-    ("ending", "logits", "link"),
-    [
-        ("logits", "y", None),
-        ("Softmax", "raw", "softmax"),
-        ("Sigmoid", "raw", "sigmoid"),
-        ("LogSoftmax", "y", None),
-        ("hidden", "y", None),
-    ],
-)
-def test_logits_are_found_behind_a_softmax_or_sigmoid(
-    tmp_path: Path, ending: str, logits: str, link: str | None
-) -> None:
-    assert _graph(tmp_path, foreign(ending=ending)).logits_behind("y") == (logits, link)
-
-
 def test_a_softmax_over_another_axis_is_none(tmp_path: Path) -> None:
     model = foreign(ending="Softmax")
     model.graph.node[-1].attribute.append(helper.make_attribute("axis", 0))
     assert _graph(tmp_path, model).logits_behind("y") == ("y", None)
-
-
-@pytest.mark.parametrize(
-    ("last", "features"), [("Gemm", "mean"), ("MatMul", "mean"), ("Conv", "square")]
-)
-def test_features_are_what_the_last_linear_layer_is_given(
-    tmp_path: Path, last: str, features: str
-) -> None:
-    assert _graph(tmp_path, foreign(last=last)).features_behind("y") == features
 
 
 def test_without_a_linear_layer_at_the_end_there_are_no_features(tmp_path: Path) -> None:

@@ -111,13 +111,7 @@ def _read(folder: Path, content: Any) -> Description:
     return read_description(path)
 
 
-def test_without_a_file_nothing_is_said() -> None:
-    result = read_description(None)
-    assert result == Description()
-    assert (result.channels, result.resize, result.crop) == ("rgb", "bilinear", 1.0)
-
-
-def test_every_key_of_the_file_is_read(tmp_path: Path) -> None:
+def test_every_key_of_a_file_is_read_and_none_where_no_file_is_named(tmp_path: Path) -> None:
     content = {
         **{"layout": "nhwc", "type": "float32", "channels": "bgr", "size": 192},
         **{"resize": "bicubic", "crop": 0.875, "scale": 1, "mean": [104, 117, 123]},
@@ -125,6 +119,11 @@ def test_every_key_of_the_file_is_read(tmp_path: Path) -> None:
     }
     result = _read(tmp_path, content)
     assert result.model_dump(mode="json") == content
+    result = read_description(None)
+    assert result == Description()
+    assert (result.channels, result.resize, result.crop) == ("rgb", "bilinear", 1.0)
+    with pytest.raises(UsageError, match="No such file"):
+        read_description(tmp_path / "none.json")
 
 
 @pytest.mark.parametrize(
@@ -145,8 +144,3 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, content: Any, message: str
         _read(tmp_path, content)
     assert message in str(caught.value)
     assert str(tmp_path / "preprocess.json") in str(caught.value)
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="No such file"):
-        read_description(tmp_path / "none.json")

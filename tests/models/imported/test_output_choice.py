@@ -29,6 +29,7 @@ def test_logits_are_served_as_they_are(tmp_path: Path) -> None:
     result = _choose(tmp_path, foreign())
     assert result == OutputChoice(output="y", logits="y", link=None, log=False, features="mean")
     assert _choose(tmp_path, foreign(), kind="logits") == result
+    assert _choose(tmp_path, foreign(ending="LogSoftmax")).logits == "y"
 
 
 @pytest.mark.parametrize("ending", ["Softmax", "Sigmoid"])
