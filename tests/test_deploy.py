@@ -17,18 +17,12 @@ from florilege.server.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
+ENDS = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}
 EXPORTED = {
-    sample.name
+    family.name + end
     for family in Metrics().registry.collect()
-    for sample in family.samples
-} | {
-    name + end
-    for family in Metrics().registry.collect()
-    for name in [family.name]
-    for end in {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}.get(
-        family.type, ("",)
-    )
-}  # fmt: skip
+    for end in ENDS.get(family.type, ("",))
+}
 
 
 def expressions() -> list[str]:
@@ -46,10 +40,8 @@ def test_alerts_and_panels_ask_for_metrics_there_are(expression: str) -> None:
 
 
 def test_the_reasons_that_mean_a_busy_server_are_codes() -> None:
-    codes = set(Code)
     text = (DEPLOY / "alerts.yaml").read_text()
-    for word in re.findall(r'reason=~"([^"]+)"', text)[0].split("|"):
-        assert word in codes
+    assert set(re.findall(r'reason=~"([^"]+)"', text)[0].split("|")) <= set(Code)
 
 
 def test_every_file_that_compose_mounts_is_there() -> None:
@@ -116,7 +108,8 @@ def _without_others(schema: Any) -> Any:
     return schema
 
 
-def test_probes_ask_for_paths_there_are_on_the_port_that_is_served() -> None:
+def test_containers_ask_for_paths_and_flags_there_are_and_leave_time_to_drain() -> None:
+    reference = {f"--{name.replace('_', '-')}" for name in Settings.model_fields}
     paths = {route.path for route in operations.routes}  # type: ignore[attr-defined]  # Starlette's
     for each in containers():
         calls = [each[name]["httpGet"] for name in ("livenessProbe", "readinessProbe")]
@@ -125,11 +118,6 @@ def test_probes_ask_for_paths_there_are_on_the_port_that_is_served() -> None:
         assert each["args"][each["args"].index("--port") + 1] == "8000"
         assert each["ports"][0]["containerPort"] == 8000
         assert {get["port"] for get in calls} <= {8000, each["ports"][0].get("name")}
-
-
-def test_containers_ask_for_flags_there_are_and_leave_time_to_drain() -> None:
-    reference = {f"--{name.replace('_', '-')}" for name in Settings.model_fields}
-    for each in containers():
         flags = {word for word in each["args"] if word.startswith("--")}
         assert flags <= reference | {"--host", "--port"}
         security = each["securityContext"]

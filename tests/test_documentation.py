@@ -1,48 +1,61 @@
-"""Nothing that a person can use is left out of the documentation."""
+"""Nothing that a person can use is left out of the documentation, and what it counts on is so."""
 
 import json
 import re
+import tomllib
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from florilege import cli
 from florilege.calibration.rules import RULES
 from florilege.errors import FlorilegeError
+from florilege.settings import fields_of
+from florilege.training.config import TrainConfig
+from florilege.training.losses import LOSSES
 from florilege.training.recipes import RECIPES
+from tests import write_commands
 from tests.server import write_tables
 from tests.test_packaging import FOLDERS
-from tests.write_commands import PAGE, page
 
 ROOT = Path(__file__).parents[1]
-PAGES = "\n".join(
-    page.read_text("utf-8") for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-)
+README = (ROOT / "README.md").read_text("utf-8")
+DOCS = {path.name: path.read_text("utf-8") for path in sorted((ROOT / "docs").glob("*.md"))}
+PAGES = "\n".join([README, *DOCS.values()])
 
 
-def test_the_page_of_commands_is_up_to_date() -> None:
-    """After a wanted change: `python -m tests.write_commands`."""
-    assert PAGE.read_text("utf-8") == page()
+@pytest.mark.parametrize("module", [write_commands, write_tables], ids=lambda each: each.__name__)
+def test_a_page_that_is_written_from_the_code_is_up_to_date(module: Any) -> None:
+    """After a wanted change: `python -m` and the name of the module."""
+    assert module.PAGE.read_text("utf-8") == module.page()
 
 
-def test_the_tables_of_the_http_interface_are_up_to_date() -> None:
-    """After a wanted change: `python -m tests.server.write_tables`."""
-    assert write_tables.PAGE.read_text("utf-8") == write_tables.page()
-
-
-def test_every_rule_and_recipe_is_documented() -> None:
+def test_every_rule_recipe_loss_verb_and_setting_is_documented() -> None:
     assert [name for name in (*RULES, *RECIPES) if f"`{name}`" not in PAGES] == []
+    tables = "".join(DOCS[name] for name in ("training.md", "losses.md", "reference.md"))
+    names = [*LOSSES, *(f"florilege {verb}" for verb in cli.VERBS), *fields_of(TrainConfig)]
+    assert [name for name in names if f"`{name}" not in tables] == []
+
+
+def test_the_first_lines_name_two_make_targets_and_no_other() -> None:
+    head = "\n".join(README.splitlines()[:60])
+    assert set(re.findall(r"make ([a-z][a-z-]*)", head)) == {"demo", "test"}
+
+
+def test_the_examples_of_every_docstring_are_run() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    places = settings["tool"]["pytest"]["ini_options"]["testpaths"]
+    assert set(places) == {"tests", "florilege", "clients/python"}
 
 
 def test_nothing_is_installed_by_a_name_that_no_package_index_has() -> None:
     """Nobody has registered the name: whoever did could run code on our users' machines."""
     by_name = re.compile(r"florilege\[[a-z]|pip3? install [^`#\n]*?\bflorilege\b(?!-)")
-    files = [
-        path for folder in (*FOLDERS, "deploy", "docs") for path in (ROOT / folder).rglob("*.*")
-    ]
-    files += [
-        path for path in ROOT.glob("*.*") if path.name not in ("CHANGELOG.md", "pyproject.toml")
-    ]
-    text = [
-        path for path in files if path.suffix in (".py", ".md", ".js", ".html", ".yaml", ".yml")
-    ]
+    places = [ROOT / folder for folder in (*FOLDERS, "deploy", "docs")]
+    files = [*ROOT.glob("*.*"), *(path for place in places for path in place.rglob("*.*"))]
+    kinds = {".py", ".md", ".js", ".html", ".yaml", ".yml"}
+    text = [path for path in files if path.suffix in kinds and path.name != "CHANGELOG.md"]
     lines = [line for path in text for line in path.read_text("utf-8").splitlines()]
     assert [line for line in lines if by_name.search(line)] == []
 

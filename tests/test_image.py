@@ -111,8 +111,7 @@ def test_whoever_runs_it_is_not_root_and_cannot_change_the_code() -> None:
 @pytest.mark.usefixtures("serves")
 def test_a_bundle_can_be_baked_in(files: Path) -> None:
     baked = "florilege-baked-for-a-test"
-    lines = f"FROM {IMAGE}\nCOPY bundle /bundle\n"
-    (files / "Dockerfile").write_text(lines)
+    (files / "Dockerfile").write_text(f"FROM {IMAGE}\nCOPY bundle /bundle\n")
     ran(docker("build", "--quiet", "--tag", baked, str(files)))
     try:
         with serving(baked) as (_, url):

@@ -1,4 +1,4 @@
-"""The pages of the site: the tutorial runs, and every command, link and block works."""
+"""README and tutorial run as they stand, and every command, link and block of a page works."""
 
 import contextlib
 import json
@@ -74,10 +74,12 @@ class TestEachPage:
                     exec(program, {})
 
     @each_page
-    def test_every_link_leads_to_a_heading_there_is(self, page: Path) -> None:
-        links = re.findall(r"\]\(([^)#:\s]*)#([^)\s]+)\)", page.read_text("utf-8"))
+    def test_every_link_leads_to_a_file_and_a_heading_there_are(self, page: Path) -> None:
+        links = re.findall(r"\]\(([^)#:]*)(?:#([^)\s]+))?\)", page.read_text("utf-8"))
         for target, anchor in links:
-            assert anchor in anchors(page.parent / target if target else page), (target, anchor)
+            place = page.parent / target if target else page
+            assert place.exists(), target
+            assert not anchor or anchor in anchors(place), (target, anchor)
 
 
 def anchors(page: Path) -> set[str]:
@@ -92,6 +94,14 @@ def test_every_page_has_its_place_in_the_site() -> None:
     named = set(re.findall(r": ([\w/-]+\.md)$", text, re.MULTILINE))
     there = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} - {"images/README.md"}
     assert named == there | {"index.md", "contributing.md", "security.md", "changelog.md"}
+
+
+def test_the_marked_commands_of_the_readme_run_one_after_the_other(tmp_path: Path) -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    (block,) = re.findall(r"<!-- tested -->\n```sh\n(.*?)```", text, re.DOTALL)
+    assert all(line.startswith("florilege ") for line in block.splitlines())
+    run(block, tmp_path)
+    assert (tmp_path / "bundles/first/calibration.json").is_file()
 
 
 @pytest.fixture

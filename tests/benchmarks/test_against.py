@@ -98,10 +98,8 @@ def test_what_cannot_be_read_or_found_is_refused(text: str, message: str) -> Non
 def test_a_loss_that_fails_at_a_size_is_named_and_the_others_are_timed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    others = [
-        parse(f"{HERE}:broken_above_two"),
-        parse("torch.nn.functional:cross_entropy(logits, labels)"),
-    ]
+    plain = "torch.nn.functional:cross_entropy(logits, labels)"
+    others = [parse(f"{HERE}:broken_above_two"), parse(plain)]
     cases = list(benchmark.cases_against(20, [2, 3], "cpu", others))
     assert [(case.name, case.k) for case in cases] == [
         ("broken_above_two", 2),

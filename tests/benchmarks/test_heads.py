@@ -96,13 +96,11 @@ def test_what_is_trained_once_is_read_again(bench: Bench, monkeypatch: pytest.Mo
 def test_val_chooses_and_test_does_not(bench: Bench) -> None:
     fits = [bench.fit(PARTNER, decay, 0.0, FIRST_SEED) for decay in (DECAY, 0.1)]
     poor = fits[0]._replace(network=bench.network("linear"))
-    poor.network.load_state_dict(
-        {key: -value for key, value in fits[0].network.state_dict().items()}
-    )
+    weights = fits[0].network.state_dict()
+    poor.network.load_state_dict({key: -value for key, value in weights.items()})
     labels = {name: each.split.labels for name, each in bench.features.items()}
     for part in ("val", "test"):  # a set of photos on which the poor head alone is right
-        logits = bench.logits(poor, part)["linear"]
-        labels[part] = logits.argmax(1)
+        labels[part] = bench.logits(poor, part)["linear"].argmax(1)
 
     def with_labels(part: str) -> Bench:
         split = replace(bench.features[part].split, labels=labels[part])
@@ -116,13 +114,9 @@ def test_val_chooses_and_test_does_not(bench: Bench) -> None:
 def test_a_factor_is_offered_to_every_method_alike(bench: Bench) -> None:
     for method in ("cross_entropy", "cross_entropy+lda", "blend"):
         fits = bench.fits(method, [DECAY], NOISE, FIRST_SEED)
-        result = set[float]()
-        for factor in blend.SHARPNESS:
-            choice, _ = bench.choose(fits, [factor])
-            result.add(choice.sharpness)
-        assert result <= set(blend.SHARPNESS)
-        best = bench.choose(fits, blend.SHARPNESS)[1]
-        assert best == max(bench.choose(fits, [factor])[1] for factor in blend.SHARPNESS)
+        single = [bench.choose(fits, [factor]) for factor in blend.SHARPNESS]
+        assert [choice.sharpness for choice, _ in single] == list(blend.SHARPNESS)
+        assert bench.choose(fits, blend.SHARPNESS)[1] == max(value for _, value in single)
 
 
 def test_the_table_has_a_row_for_each_and_the_tables_their_means(

@@ -38,9 +38,7 @@ def test_the_unit_is_taken_in_the_same_run(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_time_is_that_of_the_clock_asked_for() -> None:
-    ticks = iter(
-        range(1000)
-    )  # a little under half a millisecond each: five steps are timed together
+    ticks = iter(range(1000))  # half a millisecond each: five steps are timed together
     case = benchmark.Case(name="focal", classes=5, k=None, step=lambda: None)
     (row,) = benchmark.measure([case], 3, "cpu", lambda: next(ticks) / 2048)
     assert row.seconds == 1 / 2048

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import typer
 from PIL import Image
-from typer.testing import CliRunner
 
 from benchmarks.figures import photo_sets
 from benchmarks.figures.photo_sets import main, make, manifest, place, unpack
@@ -20,7 +19,9 @@ from benchmarks.figures.published_photos import LISTS, ORIGINALS
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError, UsageError
 from florilege.tables import read_table
+from tests.commands import call
 from tests.data.pictures import png
+from tests.server.garden import encoded
 
 INDEX = [
     ("test/Leek/1.png", 0, 0, "test"),
@@ -54,7 +55,7 @@ def test_the_command_makes_a_manifest_with_groups_and_a_folder_with_the_rest(
     app = typer.Typer()
     app.command()(main)
     folder, out = _handed_on(tmp_path / "given"), tmp_path / "set"
-    result = CliRunner().invoke(app, [str(folder), "--out", str(out)])
+    result = call(app, folder, "--out", out)
     assert result.exit_code == 0, result.output
     assert "train 3, val 1, test 1; 3 classes in 2 groups" in result.stdout
     assert (out / "ood/Milk.png").read_bytes() == png(2)
@@ -98,9 +99,7 @@ GROCERY = [
 
 def _jpeg(seed: int, size: tuple[int, int] = (300, 200)) -> bytes:
     pixels = np.random.default_rng(seed).integers(0, 255, (*size[::-1], 3), dtype=np.uint8)
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, "JPEG")
-    return buffer.getvalue()
+    return encoded(pixels, "JPEG")
 
 
 @pytest.fixture
@@ -164,12 +163,8 @@ def test_caltech_101_is_taken_as_it_is_published(
     assert dataset.split("train").names == CALTECH[:2]
     with Image.open(io.BytesIO(dataset.split("train").read(0))) as photo:
         assert (photo.size, photo.format) == ((96, 96), "JPEG")
-    assert sorted(path.name for path in (tmp_path / "set").iterdir()) == [
-        "photos.csv",
-        "test",
-        "train",
-        "val",
-    ]
+    names = {path.name for path in (tmp_path / "set").iterdir()}
+    assert names == {"photos.csv", "test", "train", "val"}
 
 
 def _grocery(folder: Path) -> Path:
@@ -199,11 +194,9 @@ def test_the_groceries_are_taken_from_a_checkout_or_its_zip(tmp_path: Path, zipp
     assert (out / "LICENSE").read_text() == "MIT"
     assert (out / "ood/val/Milk_001.jpg").read_bytes() == _jpeg(12, (348, 464))
     assert (out / "test/Kiwi/Kiwi_001.jpg").read_bytes() == _jpeg(20, (348, 464))
-    sizes = {}
     for path in ("train/Kiwi/Kiwi_001.jpg", "val/Kiwi/Kiwi_001.jpg"):
         with Image.open(out / path) as photo:
-            sizes[path] = photo.size
-    assert set(sizes.values()) == {(224, 299)}
+            assert photo.size == (224, 299)
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -237,8 +230,8 @@ def test_without_the_original_it_says_where_to_get_it(
 ) -> None:
     app = typer.Typer()
     app.command()(main)
-    for words in ([], [str(tmp_path / "nothing")], [str(tmp_path)]):
-        result = CliRunner().invoke(app, [name, *words, "--out", str(tmp_path / "set")])
+    for words in ([], [tmp_path / "nothing"], [tmp_path]):
+        result = call(app, name, *words, "--out", tmp_path / "set")
         assert result.exit_code == 3
         assert result.stderr.startswith("error: ")
         assert place in result.stderr

@@ -14,10 +14,7 @@ from florilege.training.recipes.cost import cost_of
 FEW = dict.fromkeys(CLASSES, 11)  # K of 10 has to fit
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["cifar100-role-k5", "imagenet-lt-ldam-k1"],
-)
+@pytest.mark.parametrize("name", ["cifar100-role-k5", "imagenet-lt-ldam-k1"])
 def test_a_row_starts_with_its_own_network_and_is_timed(name: str, tmp_path: Path) -> None:
     recipe, data = RECIPES[name], benchmark.Data(tmp_path, FEW, steps=1, photos=4)
     config = benchmark.config_of(name, data.of(recipe), 2, "cpu")
@@ -47,9 +44,8 @@ def test_the_steps_that_are_timed_are_those_asked_for(
 
     monkeypatch.setattr(Run, "train_step", counted)
     name = "cifar100-ce-k5"
-    config = benchmark.config_of(
-        name, benchmark.Data(tmp_path, FEW, steps=1, photos=4).of(RECIPES[name]), 40, "cpu"
-    )
+    data = benchmark.Data(tmp_path, FEW, steps=1, photos=4)
+    config = benchmark.config_of(name, data.of(RECIPES[name]), 40, "cpu")
     small = config.model_copy(update={"backbone": "tiny"})
     timing = benchmark.timed(small, tmp_path / "run", steps=5)
     assert calls == [0, 1, 2, 3, 4, 5]  # a first one, then five, over several epochs

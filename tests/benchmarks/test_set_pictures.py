@@ -65,9 +65,8 @@ def test_a_column_is_as_high_as_the_set_is_large(photos: ScoredPhotos) -> None:
     picture = set_growth.picture(photos, photos.split.names[row])
     sizes = [int(photos.sets(k)[row].sum()) for k in set_growth.KS]
     bars = ElementTree.fromstring(picture).findall(".//*[@fill='var(--green)']")
-    assert [float(bar.get("height", 0)) for bar in bars] == [
-        size * set_growth.LINE - 8 for size in sizes
-    ]
+    heights = [float(bar.get("height", 0)) for bar in bars]
+    assert heights == [size * set_growth.LINE - 8 for size in sizes]
     assert f"It is a {photos.name(int(photos.labels[row]))}. The set has it" in words(picture)
     hits = [photos.sets(k)[np.arange(len(wrong)), photos.labels] for k in set_growth.KS]
     held = next(k for k, hit in zip(set_growth.KS, hits, strict=True) if hit[row])

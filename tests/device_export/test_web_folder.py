@@ -68,7 +68,7 @@ def folder(contents: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory)
     return out
 
 
-Opened = Callable[..., "Page"]
+Opened = Callable[[Path], "Page"]
 
 
 @pytest.fixture
@@ -76,10 +76,9 @@ def opened(chromium: Any) -> Iterator[Opened]:
     """Opens the page of a folder; the host is its ``host``."""
     closing = []
 
-    def open_page(folder: Path, script: str = "") -> "Page":
+    def open_page(folder: Path) -> "Page":
         host, context = StaticHost(folder), chromium.new_context(locale="en-GB")
         closing.extend([context.close, host.close])
-        context.add_init_script(script)
         page: Page = context.new_page()
         page.goto(host.url)
         return page
@@ -178,7 +177,7 @@ def test_answers_without_a_network_are_those_of_the_server(
         if query.get("rule") == "top_k" and count == 2:
             assert result["problem"]["code"] == "not_offered_offline"
             continue
-        theirs = pipeline(photos, IdentifyQuery(**{"lang": "en-GB"} | query), "test").answer
+        theirs = pipeline(photos, IdentifyQuery(**{"lang": "en-GB", **query}), "test").answer
         check_equal(result["answer"], theirs.model_dump(mode="json", by_alias=True))
 
 
@@ -295,13 +294,17 @@ def test_the_page_shows_the_set_of_a_photo_without_a_network(
     wait_until(offline, READY)
 
 
+def changed_by(line: str, folder: Path, out: Path) -> Path:
+    """A copy of the page with this line of JavaScript before all others."""
+    shutil.copytree(folder, out)
+    script = out / "offline" / "downloads.js"
+    script.write_text(f"{line}\n{script.read_text()}")
+    return out
+
+
 @browser
-def test_a_browser_without_simd_is_refused(opened: Opened, folder: Path) -> None:
-    worker = folder.parent / "old"
-    shutil.copytree(folder, worker)
-    script = worker / "offline" / "downloads.js"
-    script.write_text("WebAssembly.validate = () => false;\n" + script.read_text())
-    page = opened(worker)
+def test_a_browser_without_simd_is_refused(opened: Opened, folder: Path, tmp_path: Path) -> None:
+    page = opened(changed_by("WebAssembly.validate = () => false;", folder, tmp_path / "out"))
     wait_until(page, f"{STATUS}?.includes('SIMD')")
     assert ask(page, [BLURRED])["problem"]["code"] == "no_simd"
 
@@ -351,13 +354,11 @@ def test_an_interrupted_download_continues_where_it_stopped(
 
 
 @browser
-def test_a_browser_that_keeps_no_files_says_so_and_answers(opened: Opened, folder: Path) -> None:
-    denied = folder.parent / "denied"
-    shutil.copytree(folder, denied)
-    script = denied / "offline" / "downloads.js"
-    denial = "caches.open = () => Promise.reject(new DOMException('', 'SecurityError'));\n"
-    script.write_text(denial + script.read_text())
-    page = opened(denied)
+def test_a_browser_that_keeps_no_files_says_so_and_answers(
+    opened: Opened, folder: Path, tmp_path: Path
+) -> None:
+    denial = "caches.open = () => Promise.reject(new DOMException('', 'SecurityError'));"
+    page = opened(changed_by(denial, folder, tmp_path / "out"))
     wait_until(page, f"{STATUS}?.includes('keeps no files')")
     assert ask(page, [BLURRED])["answer"]["set"]["size"] > 0
 

@@ -45,21 +45,23 @@ CLASSES = "class_id,scientific_name,genus\nb,Rosa canina,Rosa\na,Acer rubrum,Ace
 _call, _error = partial(call, app), partial(error_of, app)
 
 
+def _words(folder: Path, said: Mapping[str, Any], model: object, *more: object) -> list[object]:
+    classes, preprocess = folder / "classes.csv", folder / "preprocess.json"
+    classes.write_text(CLASSES)
+    preprocess.write_text(json.dumps(said))
+    papers = ("--classes", classes, "--preprocess", preprocess)
+    return [model, *papers, *more, "--out", folder / "bundle"]
+
+
 @pytest.fixture
 def words(tmp_path: Path) -> list[object]:
     """The words of a call that works."""
-    save(foreign(ending="Softmax"), tmp_path / "net.onnx")
-    (tmp_path / "classes.csv").write_text(CLASSES)
-    (tmp_path / "preprocess.json").write_text(json.dumps(SCALED))
-    # fmt: off
-    return [
-        tmp_path / "net.onnx", "--classes", tmp_path / "classes.csv",
-        "--preprocess", tmp_path / "preprocess.json", "--out", tmp_path / "bundle",
-    ]
-    # fmt: on
+    return _words(tmp_path, SCALED, save(foreign(ending="Softmax"), tmp_path / "net.onnx"))
 
 
-def test_a_graph_becomes_a_bundle_that_answers_like_it(words: list[object], tmp_path: Path) -> None:
+def test_a_graph_becomes_a_bundle_that_answers_like_it_and_says_where_it_came_from(
+    words: list[object], tmp_path: Path
+) -> None:
     result = _call(*words)
     assert result.exit_code == 0, result.output
     assert "the softmax of the logits `raw`" in " ".join(result.stdout.split())
@@ -75,11 +77,6 @@ def test_a_graph_becomes_a_bundle_that_answers_like_it(words: list[object], tmp_
     expected = oracle(onnx.load(tmp_path / "net.onnx"), pictures)
     np.testing.assert_allclose(shares, expected, atol=1e-6)
     assert session.dimensions == 4
-
-
-def test_the_papers_say_where_it_came_from(words: list[object], tmp_path: Path) -> None:
-    assert _call(*words).exit_code == 0
-    bundle = open_bundle(tmp_path / "bundle")
     digest = hashlib.sha256((tmp_path / "net.onnx").read_bytes()).hexdigest()
     papers = json.loads(bundle.read("provenance.json"))
     assert papers["imported_from"] == {"net.onnx": digest}
@@ -130,57 +127,43 @@ def test_what_does_not_fit_is_refused_and_nothing_is_written(
     assert not (tmp_path / "bundle").exists()
 
 
-def test_an_older_bundle_is_replaced_and_its_calibration_goes(
+def test_an_older_bundle_loses_its_calibration_and_one_that_another_process_changes_nothing(
     words: list[object], tmp_path: Path
 ) -> None:
     assert _call(*words).exit_code == 0
     bundle = tmp_path / "bundle"
+    with holder(bundle) as other:
+        assert f"process ({other.pid}) is writing to" in str(_error(*words))
     (bundle / "calibration.json").write_text("{}")
     again = _call(*words)
     assert "its calibration was removed: calibrate again" in again.stderr
     assert "calibrate again" not in _call(*words[:-1], tmp_path / "new").stderr
 
 
-def test_a_bundle_that_another_process_changes_is_left_alone(
-    words: list[object], tmp_path: Path
-) -> None:
-    assert _call(*words).exit_code == 0
-    with holder(tmp_path / "bundle") as other:
-        assert f"process ({other.pid}) is writing to" in str(_error(*words))
-
-
 def test_an_imported_bundle_is_calibrated_and_evaluated_like_our_own(tmp_path: Path) -> None:
     """A classifier of colours: its logits are the means of the channels."""
     data = write_photos(tmp_path / "photos", train=2, val=8)
-    model = _colours()
-    save(model, tmp_path / "colours.onnx")
+    model = save(onnx.parser.parse_model(COLOURS), tmp_path / "colours.onnx")
+    said = {"scale": 0.05, "mean": [0, 0, 0], "std": [1, 1, 1], "channels": "bgr", "size": 16}
+    words = _words(tmp_path, said, model, "--photos", data / "val")
     (tmp_path / "classes.csv").write_text("class_id\nblue\ngreen\nred\n")
-    (tmp_path / "p.json").write_text(
-        '{"scale": 0.05, "mean": [0, 0, 0], "std": [1, 1, 1], "channels": "bgr", "size": 16}'
-    )
-    call = (tmp_path / "colours.onnx", "--classes", tmp_path / "classes.csv", "--preprocess")
-    result = _call(*call, tmp_path / "p.json", "--out", tmp_path / "b", "--photos", data / "val")
+    result = _call(*words)
     assert result.exit_code == 0, result.output
-    record = calibrate_bundle(tmp_path / "b", str(data), ks=[1, 1.5])
+    bundle = tmp_path / "bundle"
+    record = calibrate_bundle(bundle, str(data), ks=[1, 1.5])
     assert record.measured.chose_checkpoint is None
     assert record.rejection is not None
     assert record.rejection.method == "generalised_entropy"  # such a network has no features
     rows = {
         (point.rule, result.value): result
-        for point, result, _ in evaluate_bundle(tmp_path / "b", str(data), "val").rules
+        for point, result, _ in evaluate_bundle(bundle, str(data), "val").rules
     }
     assert rows["average_k", 1.5].size == pytest.approx(1.5, abs=0.05)
     assert (rows["average_k", 1.5].hit_rate or 0) > 0.8
 
 
-def _colours() -> onnx.ModelProto:
-    node = onnx.helper.make_node("GlobalAveragePool", ["x"], ["y"])
-    options = onnx.helper.make_tensor_value_info("x", 1, ["n", 3, "h", "w"])
-    result = onnx.helper.make_tensor_value_info("y", 1, ["n", 3, 1, 1])
-    graph = onnx.helper.make_graph([node], "colours", [options], [result])
-    return onnx.helper.make_model(
-        graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8
-    )
+COLOURS = """<ir_version: 8, opset_import: ["": 17]>
+colours (float[n, 3, h, w] x) => (float[n, 3, 1, 1] y) { y = GlobalAveragePool(x) }"""
 
 
 def test_an_onnx_file_is_imported_where_torch_cannot_be(words: list[object]) -> None:
@@ -222,14 +205,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _checkpoint(
     folder: Path, weights: Path, said: Mapping[str, Any], name: str = "timm:test_efficientnet"
 ) -> list[object]:
-    (folder / "classes.csv").write_text(CLASSES)
-    (folder / "p.json").write_text(json.dumps(said))
-    # fmt: off
-    return [
-        name, "--weights", weights, "--classes", folder / "classes.csv",
-        "--preprocess", folder / "p.json", "--out", folder / "bundle",
-    ]
-    # fmt: on
+    return _words(folder, said, name, "--weights", weights)
 
 
 def _check_logits(
@@ -246,8 +222,7 @@ def _check_logits(
 
 def test_a_checkpoint_of_timm_answers_as_in_timm(state: Path, tmp_path: Path) -> None:
     body = {"size": 32, "scale": 0.02, "mean": [1, 2, 3], "std": [2, 1, 0.5], "crop": 0.9}
-    result = _call(*_checkpoint(tmp_path, state, body))
-    assert result.exit_code == 0, result.output
+    assert _call(*_checkpoint(tmp_path, state, body)).exit_code == 0
     bundle = open_bundle(tmp_path / "bundle")
     assert (bundle.preprocess.image_size, bundle.preprocess.crop_fraction) == (32, 0.9)
     assert bundle.manifest.name == "test_efficientnet"
@@ -342,8 +317,8 @@ def test_nothing_in_a_checkpoint_is_run(tmp_path: Path, monkeypatch: pytest.Monk
     torch.save({"state_dict": _Trap()}, weights)
     assert isinstance(_error(*_checkpoint(tmp_path, weights, {"size": 32})), BundleError)
     weights.with_suffix(".onnx").write_bytes(pickle.dumps(_Trap()))
-    words = _checkpoint(tmp_path, weights, {"size": 32})
-    assert isinstance(_error(weights.with_suffix(".onnx"), *words[3:]), BundleError)
+    words = _words(tmp_path, {"size": 32}, weights.with_suffix(".onnx"))
+    assert isinstance(_error(*words), BundleError)
     assert not (tmp_path / "trapped").exists()
 
 

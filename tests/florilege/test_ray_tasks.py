@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,21 +46,8 @@ class Opener:
         return self.notes.read_text().split()
 
 
-@dataclass(frozen=True)
-class Failing:
-    """Work that cannot be opened, or done."""
-
-    error: Exception
-    opens: bool
-
-    def __call__(self) -> Callable[[int], int]:
-        if not self.opens:
-            raise self.error
-
-        def work(item: int) -> int:
-            raise self.error
-
-        return work
+def failing(*_: int) -> Any:
+    raise UsageError("not like this")
 
 
 def test_results_come_in_order_and_each_worker_opens_its_work_once(tmp_path: Path) -> None:
@@ -91,10 +79,10 @@ def test_an_item_that_ends_every_worker_is_named_and_what_came_before_is_kept(
     assert results == list(range(90))
 
 
-@pytest.mark.parametrize("opens", [False, True])
-def test_what_a_worker_raises_is_raised_here(opens: bool) -> None:
+@pytest.mark.parametrize("opener", [failing, lambda: failing], ids=["opening", "work"])
+def test_what_a_worker_raises_is_raised_here(opener: Callable[[], Any]) -> None:
     with pytest.raises(UsageError, match="not like this"):
-        list(spread(Failing(UsageError("not like this"), opens), range(20), TWO))
+        list(spread(opener, range(20), TWO))
 
 
 def test_one_may_stop_early_and_begin_again(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Old names on the command line work like the new ones, and print a hint."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,47 +32,39 @@ def test_each_old_word_leads_to_one_that_is_there(old: str, new: str) -> None:
     assert old.rpartition(" ")[2] not in flags
 
 
-def refusal(
-    *words: str, variables: Mapping[str, str] | None = None
-) -> tuple[Sequence[str], Sequence[str]]:
-    """The warnings and errors of `evaluate` with only a gate."""
-    result = CliRunner().invoke(cli.app, words, env=variables or {})
+def refusal(*words: str, **variables: str) -> tuple[Sequence[str], Sequence[str]]:
+    """The warnings and errors of a command that is used wrongly."""
+    result = CliRunner().invoke(cli.app, words, env=variables)
     assert result.exit_code == 2
     lines = result.stderr.splitlines()
     hints = [line for line in lines if line.startswith("warning: ")]
     return hints, [line for line in lines if line not in hints]
 
 
-EVALUATE = ("evaluate", "B")
 NEEDS_PHOTOS = ["error: --baseline needs photos: name them with --data"]
-STORE = ("--feedback-store", "S")
+EVALUATE = ("evaluate", "B", "--feedback-store", "S")  # only a gate
 
 
 @pytest.mark.parametrize("value", [["--against", "OLD"], ["--against=OLD"]])
 def test_an_old_flag_works_with_one_hint(value: Sequence[str]) -> None:
-    hints, errors = refusal(*EVALUATE, *STORE, *value)
-    assert hints == ["warning: 'evaluate --against' is now called 'evaluate --baseline'"]
-    assert errors == NEEDS_PHOTOS == refusal(*EVALUATE, *STORE, "--baseline", "OLD")[1]
-    assert refusal(*EVALUATE, *STORE, "--baseline", "OLD")[0] == []
+    hints = ["warning: 'evaluate --against' is now called 'evaluate --baseline'"]
+    assert refusal(*EVALUATE, *value) == (hints, NEEDS_PHOTOS)
+    assert refusal(*EVALUATE, "--baseline", "OLD") == ([], NEEDS_PHOTOS)
 
 
 def test_an_old_variable_works_with_one_hint_and_the_new_one_wins() -> None:
     old = {"FLORILEGE_EVALUATE_AGAINST": "OLD"}
-    hints, errors = refusal(*EVALUATE, *STORE, variables=old)
-    assert hints == [
-        "warning: FLORILEGE_EVALUATE_AGAINST is now called FLORILEGE_EVALUATE_BASELINE"
-    ]
-    assert errors == NEEDS_PHOTOS
+    hint = "warning: FLORILEGE_EVALUATE_AGAINST is now called FLORILEGE_EVALUATE_BASELINE"
+    assert refusal(*EVALUATE, **old) == ([hint], NEEDS_PHOTOS)
     both = old | {"FLORILEGE_EVALUATE_BASELINE": "NEW"}
-    assert refusal(*EVALUATE, *STORE, variables=both) == ([], NEEDS_PHOTOS)
+    assert refusal(*EVALUATE, **both) == ([], NEEDS_PHOTOS)
 
 
 def test_an_old_line_of_a_file_works_with_one_hint(tmp_path: Path) -> None:
     file = tmp_path / "evaluate.yaml"
-    file.write_text("against: OLD\nfeedback-store: S\n")
-    hints, errors = refusal(*EVALUATE, "--config", str(file))
-    assert hints == ["warning: against is now called baseline"]
-    assert errors == NEEDS_PHOTOS
+    file.write_text("against: OLD\n")
+    hints = ["warning: against is now called baseline"]
+    assert refusal(*EVALUATE, "--config", str(file)) == (hints, NEEDS_PHOTOS)
 
 
 def test_an_old_command_works_with_one_hint() -> None:

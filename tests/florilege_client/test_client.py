@@ -1,7 +1,6 @@
 """Both clients against a running server, and one that answers as it is told."""
 
 import asyncio
-import functools
 import hashlib
 import io
 import json
@@ -55,13 +54,8 @@ class Awaited:
         self._client = AsyncClient(*args, **options)
 
     def __getattr__(self, name: str) -> Any:
-        method = getattr(self._client, name)
-
-        @functools.wraps(method)
-        def waiting(*args: Any, **options: Any) -> Any:
-            return self._loop.run_until_complete(method(*args, **options))
-
-        return waiting
+        method, wait = getattr(self._client, name), self._loop.run_until_complete
+        return lambda *args, **options: wait(method(*args, **options))
 
     def __enter__(self) -> "Awaited":
         return self
@@ -231,9 +225,8 @@ def test_health_is_asked_once(makes: Makes) -> None:
         assert client.live() is False
         with pytest.raises(Problem, match="404"):
             client.ready()
-    assert [request.url.path for request in stub.asked] == [
-        *("/base/readyz", "/base/livez", "/base/readyz")
-    ]
+    paths = [request.url.path for request in stub.asked]
+    assert paths == ["/base/readyz", "/base/livez", "/base/readyz"]
 
 
 def test_a_try_waits_for_the_network_no_longer_than_asked(makes: Makes) -> None:
