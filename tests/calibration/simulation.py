@@ -20,9 +20,9 @@ class Sample(NamedTuple):
     labels: NDArray[np.int64]
 
 
-def draw(random: np.random.Generator, rows: int) -> Sample:
-    """Draw species by their prior, photos by their Gaussian, and give the exact posterior."""
-    labels = random.choice(CLASSES, rows, p=PRIOR)
+def draw(random: np.random.Generator, rows: int, *, prior: NDArray[np.float64] = PRIOR) -> Sample:
+    """Draw species by a prior, photos by their Gaussian, and give the posterior under ``PRIOR``."""
+    labels = random.choice(CLASSES, rows, p=prior)
     points = MEANS[labels] + random.standard_normal((rows, 4))
     squared = ((points[:, np.newaxis] - MEANS) ** 2).sum(axis=2)
     joint = PRIOR * np.exp(-squared / 2)

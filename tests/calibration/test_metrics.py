@@ -64,11 +64,6 @@ def test_a_single_precision_score_just_below_a_double_threshold_is_out() -> None
     assert metrics.mean_set_size(np.array([[score]]), float(score)) == 1.0
 
 
-def test_the_mean_over_classes_ignores_classes_without_rows() -> None:
-    scores = [[0.9, 0.1, 0.0], [0.9, 0.1, 0.0], [0.9, 0.1, 0.0]]
-    assert metrics.macro_average_k_accuracy(scores, [0, 0, 1], 0.5) == 0.5
-
-
 def test_shot_groups_cut_at_20_and_100_training_images() -> None:
     assert (FEW_BELOW, MANY_ABOVE) == (20, 100)
     groups = metrics.shot_groups([0, FEW_BELOW - 1, FEW_BELOW, MANY_ABOVE, MANY_ABOVE + 1])

@@ -8,25 +8,19 @@ from florilege.calibration.scores import SCORE_KINDS, ScoreKind, scores
 
 @pytest.mark.parametrize("kind", SCORE_KINDS)
 @pytest.mark.parametrize("classes", [1, 2, 7, 85, 1081])
-def test_a_row_scores_alone_as_in_a_batch_bit_for_bit(kind: ScoreKind, classes: int) -> None:
+def test_a_row_scores_alone_as_in_a_batch_of_any_memory_order_bit_for_bit(
+    kind: ScoreKind, classes: int
+) -> None:
     logits = np.random.default_rng(0).normal(0, 5, (37, classes)).astype(np.float32)
     together = scores(logits, kind)
     alone = np.concatenate([scores(row[np.newaxis], kind) for row in logits])
     assert together.tobytes() == alone.tobytes()
+    assert scores(np.asfortranarray(logits), kind).tobytes() == together.tobytes()
 
 
-@pytest.mark.parametrize("kind", SCORE_KINDS)
-def test_the_memory_order_of_logits_does_not_change_a_bit(kind: ScoreKind) -> None:
-    logits = np.random.default_rng(1).normal(0, 5, (37, 85)).astype(np.float32)
-    assert scores(np.asfortranarray(logits), kind).tobytes() == scores(logits, kind).tobytes()
-
-
-def test_softmax_rows_sum_to_one_and_keep_the_ratios() -> None:
+def test_softmax_keeps_the_ratios_and_sigmoid_is_one_half_at_zero_and_symmetric() -> None:
     result = scores([[0.0, np.log(2.0), np.log(5.0)]], "softmax")
     assert result == pytest.approx(np.array([[0.125, 0.25, 0.625]]))
-
-
-def test_sigmoid_is_one_half_at_zero_and_symmetric() -> None:
     result = scores([[0.0, 2.0, -2.0]], "sigmoid")
     assert result[0, 0] == 0.5
     assert result[0, 1] == pytest.approx(1 / (1 + np.exp(-2.0)))

@@ -101,12 +101,11 @@ def test_a_temperature_that_clearly_hits_more_serves_and_its_rate_is_honest(
     assert len(set(kinds)) == len(kinds)
 
 
-def test_temperatures_whose_ties_make_sets_too_large_are_left_out(folder: Path) -> None:
+def test_one_temperature_chooses_nothing_and_one_whose_sets_are_too_large_is_left_out(
+    folder: Path,
+) -> None:
     record = calibrate_bundle(folder / "sharp", str(folder / "d"), temperatures=(1.0, 0.01))
     assert record.temperature == 1
-
-
-def test_one_temperature_chooses_nothing(folder: Path) -> None:
     record = calibrate_bundle(
         folder / "sharp", str(folder / "d"), temperatures=[2], score_kind="softmax"
     )

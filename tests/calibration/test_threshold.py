@@ -18,6 +18,11 @@ from florilege.calibration.threshold import (
 from tests.calibration.oracles import average_k_cut
 from tests.calibration.strategies import Scores, average_ks, score_arrays
 
+ABOVE_ONE = math.nextafter(1.0, 2.0)
+SINGLE = np.float32(0.3)
+ABOVE_SINGLE = np.nextafter(SINGLE, np.float32(1))
+BEFORE_ROW_2 = [[0.5, 0.5], [0.5, 0.5]]
+
 
 @settings(max_examples=200, deadline=None)
 @given(data=st.data(), scores=score_arrays())
@@ -42,20 +47,6 @@ def test_distinct_scores_give_the_asked_mean_size_exactly() -> None:
         assert threshold.ties == 0
 
 
-@settings(max_examples=100, deadline=None)
-@given(scores=score_arrays(classes=4), seed=st.integers(0, 9))
-def test_the_order_of_rows_and_classes_does_not_matter(scores: Scores, seed: int) -> None:
-    random = np.random.default_rng(seed)
-    shuffled = scores[random.permutation(len(scores))][:, random.permutation(4)]
-    assert average_k_threshold(shuffled, 1.7) == average_k_threshold(scores, 1.7)
-
-
-def test_a_larger_k_never_raises_the_threshold() -> None:
-    scores = np.random.default_rng(2).normal(size=(40, 7)).round(1)
-    steps = [average_k_threshold(scores, step / 10).lambda_val for step in range(71)]
-    assert steps == sorted(steps, reverse=True)
-
-
 @pytest.mark.parametrize(
     ("scores", "average_k", "lambda_val", "achieved", "ties"),
     [
@@ -65,34 +56,17 @@ def test_a_larger_k_never_raises_the_threshold() -> None:
         ([[0.25, -np.inf], [-np.inf, -np.inf]], 2, 0.25, 0.5, 0),  # -inf is never kept
         ([[0.5, 0.3], [0.3, 0.3]], 1, 0.3, 2.0, 2),  # ties at the cut are kept and counted
         ([[3, 1], [2, 0]], 1, 1.5, 1.0, 0),  # whole numbers are scores too
+        ([[ABOVE_ONE, 1.0]], 1, ABOVE_ONE, 1.0, 0),  # the midpoint rounds down, to even
+        ([[SINGLE, ABOVE_SINGLE]], 1, (float(SINGLE) + float(ABOVE_SINGLE)) / 2, 1.0, 0),
+        ([[1.75e308, 1.5e308]], 1, 1.625e308, 1.0, 0),  # whose sum overflows
     ],
 )
 def test_the_threshold_at_the_ends_and_at_ties(
     scores: list[list[float]], average_k: float, lambda_val: float, achieved: float, ties: int
 ) -> None:
-    expected = Threshold(lambda_val=lambda_val, achieved=achieved, rows=2, ties=ties)
+    rows = len(scores)
+    expected = Threshold(lambda_val=lambda_val, achieved=achieved, rows=rows, ties=ties)
     assert average_k_threshold(scores, average_k) == expected
-
-
-def test_a_midpoint_that_rounds_down_onto_the_cut_score_becomes_the_kept_one() -> None:
-    low = 1.0
-    high = math.nextafter(low, 2.0)  # the midpoint rounds to even, which is low
-    assert (low + high) / 2 == low
-    threshold = average_k_threshold(np.array([[high, low]]), 1)
-    assert threshold.lambda_val == high
-    assert threshold.achieved == 1.0
-
-
-def test_the_midpoint_of_single_precision_neighbours_lies_between_them() -> None:
-    low = np.float32(0.3)
-    high = np.nextafter(low, np.float32(1))
-    threshold = average_k_threshold(np.array([[low, high]]), 1)
-    assert float(low) < threshold.lambda_val < float(high)
-
-
-def test_the_midpoint_of_huge_scores_does_not_overflow() -> None:
-    threshold = average_k_threshold(np.array([[1.7e308, 1.5e308]]), 1)
-    assert threshold.lambda_val == pytest.approx(1.6e308)
 
 
 @pytest.mark.parametrize(
@@ -104,20 +78,13 @@ def test_the_rank_is_of_the_number_as_written(average_k: RealNumber, rows: int, 
     assert exact_rank(average_k, rows) == rank
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_nan_and_infinity_are_refused_with_their_row(bad: float) -> None:
-    scores = np.full((4, 3), 0.5)
-    scores[2, 1] = bad
-    with pytest.raises(ValueError, match="row 2, class 1"):
-        average_k_threshold(scores, 1)
-
-
 @pytest.mark.parametrize(
     ("scores", "average_k", "message"),
     [
         *((np.zeros(shape), 1, "shape") for shape in ((0, 3), (3, 0), (3,), (2, 2, 2))),
         *((np.zeros((2, 3)), k, r"average_k must be in \[0, 3\]") for k in (-0.1, 3.1, np.nan)),
         (np.array([[np.finfo(np.float64).max]]), 0, "largest float64"),  # no room above
+        *(([*BEFORE_ROW_2, [0.5, bad]], 1, "row 2, class 1") for bad in (np.nan, np.inf)),
     ],
 )
 def test_wrong_arguments_are_named(scores: Scores, average_k: float, message: str) -> None:
@@ -130,3 +97,17 @@ def test_the_input_is_left_alone() -> None:
     before = scores.copy()
     average_k_threshold(scores, 1)
     assert (scores == before).all()
+
+
+@settings(max_examples=100, deadline=None)
+@given(scores=score_arrays(classes=4), seed=st.integers(0, 9))
+def test_the_order_of_rows_and_classes_does_not_matter(scores: Scores, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    shuffled = scores[random.permutation(len(scores))][:, random.permutation(4)]
+    assert average_k_threshold(shuffled, 1.7) == average_k_threshold(scores, 1.7)
+
+
+def test_a_larger_k_never_raises_the_threshold() -> None:
+    scores = np.random.default_rng(2).normal(size=(40, 7)).round(1)
+    steps = [average_k_threshold(scores, step / 10).lambda_val for step in range(71)]
+    assert steps == sorted(steps, reverse=True)

@@ -104,13 +104,6 @@ def test_the_record_survives_the_file_and_bundles_of_before_still_open(calibrate
     assert older.rejection == judged(record).by_logits
 
 
-def test_calibrating_twice_gives_the_same_bytes(bundle: Bundle, data: Path) -> None:
-    calibrate_bundle(bundle.path, str(data))
-    first = open_bundle(bundle.path).read("reference.npy")
-    calibrate_bundle(bundle.path, str(data))
-    assert open_bundle(bundle.path).read("reference.npy") == first
-
-
 def test_a_calibration_without_rejection_removes_the_reference(bundle: Bundle, data: Path) -> None:
     for method in ("auto", None):
         record = calibrate_bundle(bundle.path, str(data), rejection_method=method)

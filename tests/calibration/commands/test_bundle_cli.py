@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from dataclasses import fields
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,74 +12,53 @@ import pytest
 from typer.testing import CliRunner
 
 from florilege.calibration.commands.bundle_cli import app
-from florilege.calibration.distribution import DistributionOf
-from florilege.calibration.record.origin import Origin, Selection
-from florilege.calibration.record.record import CalibrationRecord
+from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.record.schema import Columns, Row, Table
 from florilege.errors import BundleError, DataError
 from florilege.models.bundle import open_bundle, replace_files
 from florilege.models.classes import ClassInfo, ClassTable
+from tests.calibration.record.test_record import fitted
 from tests.models.bundles import HEADS, make_bundle, network
 from tests.models.pictures import encode, scene
 
 NETWORK = network({"logits": 1.0})
 
 
-def row(value: float, lambda_val: float | None, *, labelled: bool) -> Row:
-    rate = 1 - 0.1 / value if labelled else None
-    figures: dict[str, Any] = {
-        "value": value, "lambda_val": lambda_val, "size": value + 0.01, "size_low": value,
-        "size_high": value + 0.02, "size_deviation": 0.1, "hit_rate": rate, "hit_low": rate,
-        "hit_high": rate, "macro_hit_rate": rate, "size_histogram": (0, 80),
-    }  # fmt: skip
-    return Row(**{entry.name: figures.get(entry.name, 0) for entry in fields(Row)})
-
-
 def calibration(factor: float = 1.0, head: str = "linear", *, labelled: bool = True) -> bytes:
     """A calibration.json with tables that do not serve beside those that do."""
+    labels = np.arange(80) % 2
+    record = fitted(
+        {head: np.eye(2, dtype=np.float32)[labels]}, labels, class_counts=np.array([7, 3]),
+        classes=2, ks=(1.0, 2.0), coverages=(0.9,), score_kind="softmax",
+    )  # fmt: skip
+    usual = record.point("average_k")
 
-    def table(
-        rule: str, head: str, values: list[float], images: int = 1, guarantee: Any = None
-    ) -> Table:
-        lambdas = [None if rule == "top_k" else factor / (10 * value) for value in values]
-        rows = [
-            row(value, lambda_val, labelled=labelled)
-            for value, lambda_val in zip(values, lambdas, strict=True)
-        ]
-        return Table(
-            rule=rule, head=head, score_kind="softmax", temperature=1.0, list_name=None,
-            images=images, fusion="mean_score", rows=80,
-            made_from=None if images == 1 else "observations", min_size=1,
-            guarantee=guarantee, delta=None, max_size=None, by_class=None,
-            columns=Columns.of(rows),
+    def row(rule: str, value: float) -> Row:
+        return replace(
+            usual.row, value=value, lambda_val=None if rule == "top_k" else factor / (10 * value),
+            size=value + 0.01, hit_rate=1 - 0.1 / value if labelled else None,
         )  # fmt: skip
 
-    gathered = DistributionOf()
-    gathered.update(np.zeros((1, 2), np.float32), np.full((1, 2), 0.5))
-    measured = Origin(
-        split="val", rows=80, classes_seen=2, data_sha256="d" * 64, chose_checkpoint=False,
-        model_sha256=hashlib.sha256(NETWORK).hexdigest(), chose_head=False,
-    )  # fmt: skip
-    selection = Selection(
-        k=2.0, candidates=1, hit_rate=0.9, honest_hit_rate=0.9, honest_ci95=(0.8, 0.95)
+    def table(rule: str, *values: float, head: str = head, images: int = 1,
+              guarantee: Guarantee | None = None) -> Table:  # fmt: skip
+        return replace(
+            usual.table, rule=rule, head=head, images=images, guarantee=guarantee,
+            made_from=None if images == 1 else "observations",
+            columns=Columns.of([row(rule, value) for value in values]),
+        )  # fmt: skip
+
+    tables = (
+        table("average_k", 1.0, head="sccp"),
+        table("average_k", 1.0, 1.1, 2.0),
+        table("average_k", 1.5, images=2),
+        table("top_k", 1.0),
+        table("coverage", 0.9, guarantee="mean"),
+        table("average_k", 2.0, guarantee="mean"),
+        table("average_k", 2.0, images=2, guarantee="mean"),
     )
-    record = CalibrationRecord(
-        calibration_id="abc", created="2026-01-01T00:00:00+00:00", classes=2, head=head,
-        score_kind="softmax", temperature=1.0, asked_k=(1.0, 2.0), asked_coverage=(0.9,),
-        measured=measured, selection=selection, class_counts=(7, 3), class_counts_from="train",
-        macro_weight=0.5, size_bins=(0, 1, 2), distribution=gathered.result(), rejection=None,
-        shots=(), lists=(),
-        tables=(
-            table("average_k", "sccp", [1.0]),
-            table("average_k", head, [1.0, 1.1, 2.0]),
-            table("average_k", head, [1.5], images=2),
-            table("top_k", head, [1.0]),
-            table("coverage", head, [0.9], guarantee="mean"),
-            table("average_k", head, [2.0], guarantee="mean"),
-            table("average_k", head, [2.0], images=2, guarantee="mean"),
-        ),
-    )  # fmt: skip
-    return record.to_json().encode()
+    model_sha256 = hashlib.sha256(NETWORK).hexdigest()
+    measured = replace(record.measured, model_sha256=model_sha256)
+    return replace(record, measured=measured, tables=tables).to_json().encode()
 
 
 def run(*arguments: str) -> str:
@@ -112,7 +91,7 @@ def calibrated(tmp_path: Path) -> str:
     return str(tmp_path / "b")
 
 
-def test_inspect_gives_the_card_as_one_object(calibrated: str) -> None:
+def test_inspect_gives_the_card_and_the_thresholds_that_serve(calibrated: str) -> None:
     card = run_json("inspect", calibrated)
     assert (card["name"], card["version"], card["heads"]) == ("tiny", "1", HEADS)
     assert card["classes"] == {"count": 2, "genera": 2, "training_images": 10}
@@ -120,22 +99,15 @@ def test_inspect_gives_the_card_as_one_object(calibrated: str) -> None:
     assert card["metrics"]["epochs"] == 3
     assert card["provenance"]["seed"] == 7
     assert len(card["bundle_sha256"]) == 64
-
-
-def test_inspect_shows_the_thresholds_that_serve(calibrated: str) -> None:
-    content = run_json("inspect", calibrated)["calibration"]
+    content = card["calibration"]
     assert (content["split"], content["rows"], content["asked_k"]) == ("val", 80, [1.0, 2.0])
     assert list(content["rules"]) == ["average_k", "top_k", "coverage", "average_k, mean"]
     assert [point["value"] for point in content["rules"]["average_k"]] == [1.0, 1.1, 2.0]
-    assert content["rules"]["average_k"][2] == {
-        "value": 2.0,
-        "lambda_val": 0.05,
-        "size": 2.01,
-        "hit_rate": 0.95,
-    }
+    last = {"value": 2.0, "lambda_val": 0.05, "size": 2.01, "hit_rate": 0.95}
+    assert content["rules"]["average_k"][2] == last
 
 
-def test_inspect_reads_well(calibrated: str) -> None:
+def test_inspect_reads_well_also_where_traffic_gave_no_hit_rates(calibrated: str) -> None:
     lines = words("inspect", calibrated)
     assert lines[0].startswith("model tiny 1, created 20")
     assert "classes 2 in 2 genera" in lines
@@ -148,13 +120,9 @@ def test_inspect_reads_well(calibrated: str) -> None:
     assert "0.9 mean size 0.910 hit rate 0.8889 lambda 0.111111" in lines  # a coverage
     assert "seed 7" in lines
     assert any(line.endswith(" model.onnx") and "7 bytes" in line for line in lines)
-
-
-def test_inspect_reads_well_where_traffic_gave_no_hit_rates(tmp_path: Path) -> None:
-    make_bundle(tmp_path / "b", calibration=calibration(labelled=False))
-    assert "2 mean size 2.010 hit rate not measured lambda 0.05" in words(
-        "inspect", str(tmp_path / "b")
-    )
+    replace_files(calibrated, {"calibration.json": calibration(labelled=False)})
+    unlabelled = "2 mean size 2.010 hit rate not measured lambda 0.05"
+    assert unlabelled in words("inspect", calibrated)
 
 
 def test_inspect_says_how_to_calibrate(tmp_path: Path) -> None:
@@ -177,14 +145,9 @@ def test_a_damaged_json_file_is_named(tmp_path: Path, name: str) -> None:
 
 def test_verify_lists_every_file(calibrated: str) -> None:
     replace_files(calibrated, {"model.onnx": NETWORK})
-    assert run("verify", calibrated).splitlines() == [
-        "ok     model.onnx",
-        "ok     classes.json",
-        "ok     preprocess.json",
-        "ok     calibration.json",
-        "ok     metrics.json",
-        "ok     provenance.json",
-    ]
+    names = ("model.onnx", "classes.json", "preprocess.json", "calibration.json", "metrics.json",
+             "provenance.json")  # fmt: skip
+    assert run("verify", calibrated).splitlines() == [f"ok     {name}" for name in names]
     assert run_json("verify", calibrated)["ok"] is True
 
 
@@ -198,10 +161,8 @@ def test_verify_names_every_wrong_file(calibrated: str) -> None:
     assert "metrics.json does not match" in str(result.exception)
     content = json.loads(result.stdout)
     assert content["ok"] is False
-    assert [name for name, fault in content["files"].items() if fault] == [
-        "model.onnx",
-        "metrics.json",
-    ]
+    faulty = [name for name, fault in content["files"].items() if fault]
+    assert faulty == ["model.onnx", "metrics.json"]
 
 
 @pytest.mark.parametrize(
@@ -212,8 +173,8 @@ def test_verify_names_every_wrong_file(calibrated: str) -> None:
         ("model.onnx", network({"logits": 1.0}, classes=3), "has 3 classes"),
         ("model.onnx", network({"logits": 1.0}, side=8), "must take `image`"),
         ("calibration.json", b"{", "calibration.json is damaged"),
-        ("calibration.json", b'{"schema_version": 1}', "version 1, .*: run `florilege calibrate"),
-        ("calibration.json", b'{"schema_version": 99}', "version 99, .*: update florilege"),
+        ("calibration.json", b'{"schema_version": 5}', "/b: .* version 5, .*: run `florilege cal"),
+        ("calibration.json", b'{"schema_version": 7}', "/b: .* version 7, .*: update florilege"),
         ("model.onnx", network({"logits": 2.0}), "another network .*run `florilege calibrate"),
     ],
 )
@@ -274,9 +235,6 @@ def test_names_says_what_was_merged_and_what_does_not_fit(calibrated: str, names
     assert bundle.sha256 != before.sha256
     assert bundle.read("calibration.json") == before.read("calibration.json")
     assert run_json("verify", calibrated)["ok"] is True
-
-
-def test_names_reads_well(calibrated: str, names_file: str) -> None:
     assert words("set-names", calibrated, names_file)[:6] == [
         f"{calibrated}: 1 of 2 classes named",
         "1 class unchanged, not in the file: '10'",
@@ -332,11 +290,8 @@ def test_diff_names_some_classes(calibrated: str, tmp_path: Path, more: int, end
     names = ["10", "11", *(f"c{index}" for index in range(more))]
     classes = ClassTable(tuple(ClassInfo(id=name, scientific_name=name) for name in names))
     make_bundle(tmp_path / "more", version="2", classes=classes)
-    [line] = [
-        line
-        for line in run("diff", calibrated, str(tmp_path / "more")).splitlines()
-        if line.startswith("classes added")
-    ]
+    lines = run("diff", calibrated, str(tmp_path / "more")).splitlines()
+    [line] = [line for line in lines if line.startswith("classes added")]
     assert line.endswith(f" c18, {ending}")
 
 
@@ -370,9 +325,6 @@ def test_diff_reads_well(calibrated: str, changed: str) -> None:
 def test_diff_tells_when_classes_change_places(tmp_path: Path) -> None:
     one = make_bundle(tmp_path / "a")
     make_bundle(tmp_path / "b", classes=ClassTable(tuple(reversed(one.classes.items))))
-    assert run_json("diff", str(tmp_path / "a"), str(tmp_path / "b"))["classes"] == {
-        "added": [],
-        "removed": [],
-        "reordered": True,
-    }
-    assert "in a different order" in run("diff", str(tmp_path / "a"), str(tmp_path / "b"))
+    command = ("diff", str(tmp_path / "a"), str(tmp_path / "b"))
+    assert run_json(*command)["classes"] == {"added": [], "removed": [], "reordered": True}
+    assert "in a different order" in run(*command)

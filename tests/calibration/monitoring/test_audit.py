@@ -68,22 +68,14 @@ def test_all_intervals_on_the_way_hold_the_truth_as_often_as_promised(p: float) 
     assert naive / RUNS > 0.3  # looking again and again at intervals for one look
 
 
-def test_the_anytime_interval_is_where_the_capital_stays_below_its_limit() -> None:
+@pytest.mark.parametrize("level", [0.8, 0.95])
+def test_the_anytime_interval_is_where_the_capital_stays_below_its_limit(level: float) -> None:
     grid = np.linspace(0, 1, 2_000_001)[1:-1]
     for hits, rows in ((3, 10), (0, 5), (5, 5), (180, 200)):
         spread = np.exp(hits * np.log(grid) + (rows - hits) * np.log1p(-grid))
-        inside = grid[spread > spread.mean() / 20]  # a uniform spread against each p
-        low, high = _anytime_interval(hits, rows)
+        inside = grid[spread > spread.mean() * (1 - level)]  # a uniform spread against each p
+        low, high = _anytime_interval(hits, rows, level=level)
         assert (low, high) == pytest.approx((inside.min(), inside.max()), abs=2e-6)
-
-
-def test_intervals_shrink_with_rows_and_grow_with_the_level() -> None:
-    for interval in (_clopper_pearson, _anytime_interval):
-        widths = [np.diff(interval(9 * n, 10 * n))[0] for n in (1, 10, 100, 1000)]
-        assert (np.diff(widths) < 0).all()
-        assert np.diff(interval(90, 100, level=0.99)) > np.diff(interval(90, 100))
-    fixed, anytime = _clopper_pearson(90, 100), _anytime_interval(90, 100)
-    assert anytime[0] < fixed[0] < fixed[1] < anytime[1]
 
 
 def test_large_samples_are_no_trouble() -> None:
@@ -105,14 +97,6 @@ def test_an_audit_counts_hits_and_requests_without_a_label() -> None:
     assert result.hit_rate == pytest.approx(2 / 3)
     assert result.fixed == _clopper_pearson(2, 3, level=0.9)
     assert result.anytime == _anytime_interval(2, 3, level=0.9)
-
-
-def test_wrong_arguments_are_named() -> None:
-    assert _audit([{"class_id": None, "set": []}]) is None
-    with pytest.raises(ValueError, match="feedback row 1 must have class_id and set"):
-        _audit([{"class_id": "1", "set": []}, {"class_id": "1"}])
-    with pytest.raises(ValueError, match="feedback row 0"):
-        _audit([{"class_id": "1", "set": "1"}])
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5])
@@ -171,7 +155,9 @@ def test_answers_of_another_calibration_are_left_out(tmp_path: Path) -> None:
         (b"", "no request"),
         (b'{"class_id": null, "set": ["a"]}\n', "no request"),
         (b'{"class_id": "a"}\n', "set"),
-        (b'{"set": ["a"]}\n', "row 0 must have class_id"),
+        (b'{"set": ["a"]}\n', "row 0 must have class_id and set"),
+        (b'{"class_id": "a", "set": "a"}\n', "row 0"),
+        (b'{"class_id": "a", "set": []}\n{"class_id": "a"}\n', "row 1"),
         (b'{"set": ["a"]}\n{"class_id": "a", "set": ["a"]}\n', "class_id"),
         (b"[]\n", "no request"),
         (b"\xff\xfe\n", "no request"),

@@ -223,17 +223,6 @@ def test_a_photo_at_the_threshold_is_not_faint_and_one_just_below_is(usual: Usua
         assert ("faint_photos" in {alarm.watched for alarm in monitor.alarms}) == faint
 
 
-def test_an_alarm_is_given_once_with_its_row_and_in_words(usual: Usual) -> None:
-    photos = Photos(np.random.default_rng(8), 1500, blur=2.0)
-    whole = Monitor(usual[0])
-    first = fed(whole, photos, usual[1])
-    assert [alarm.watched for alarm in first] == ["logsumexp"]
-    assert f"photo {first[0].row}" in first[0].message
-    assert whole.alarms == first
-    assert fed(whole, photos, usual[1]) == []
-    assert whole.rows == 3000
-
-
 @pytest.mark.parametrize("blur", [1.3, 2.0])
 def test_an_alarm_stands_while_the_change_lasts_and_ends_soon_after(
     usual: Usual, blur: float
@@ -244,6 +233,7 @@ def test_an_alarm_stands_while_the_change_lasts_and_ends_soon_after(
         assert fed(monitor, Photos(random, 1000), lambda_val) == []
         [begun] = fed(monitor, Photos(random, 8000, blur=blur), lambda_val)
         assert (begun.watched, begun.over, monitor.alarms) == ("logsumexp", False, [begun])
+        assert f"photo {begun.row:,}" in begun.message
         [over] = fed(monitor, Photos(random, 5000), lambda_val)
         assert (over.watched, over.over, monitor.alarms) == ("logsumexp", True, [])
         assert f"over since photo {over.row:,}, noticed at photo {begun.row:,}" in over.message

@@ -17,7 +17,7 @@ from florilege.calibration.rejection.rejection_rule import (
 )
 from florilege.calibration.rules import calibrate
 from florilege.calibration.scores import scores
-from tests.calibration.simulation import CLASSES, MEANS, PRIOR
+from tests.calibration.simulation import PRIOR, draw
 
 Logits = NDArray[np.float32]
 
@@ -25,11 +25,8 @@ Logits = NDArray[np.float32]
 def photos(
     seed: int, rows: int, prior: NDArray[np.float64] = PRIOR
 ) -> tuple[Logits, NDArray[np.int64]]:
-    random = np.random.default_rng(seed)
-    labels = random.choice(CLASSES, rows, p=prior)
-    points = MEANS[labels] + random.standard_normal((rows, 4))
-    logits = np.log(PRIOR) - ((points[:, np.newaxis] - MEANS) ** 2).sum(axis=2) / 2
-    return logits.astype(np.float32), labels
+    sample = draw(np.random.default_rng(seed), rows, prior=prior)
+    return np.log(sample.scores).astype(np.float32), sample.labels
 
 
 def traffic_of(

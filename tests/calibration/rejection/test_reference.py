@@ -139,17 +139,14 @@ def test_what_is_no_reference_is_refused_and_no_pickle_is_read(content: bytes) -
 
 
 @pytest.mark.parametrize("shape", [(3, WIDTH + 1), (WIDTH,), (1, 2, WIDTH)])
-def test_features_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
+def test_features_of_another_shape_or_not_finite_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=f"features must have shape .rows, {WIDTH}"):
         REFERENCE.compare(np.ones(shape))
-
-
-@pytest.mark.parametrize("wrong", [math.nan, math.inf])
-def test_features_that_are_no_numbers_are_refused_with_their_row(wrong: float) -> None:
-    features = ROWS.copy()
-    features[3, 1] = wrong
-    with pytest.raises(ValueError, match="finite, but those of row 3"):
-        REFERENCE.compare(features)
+    for wrong in (math.nan, math.inf):
+        features = ROWS.copy()
+        features[3, 1] = wrong
+        with pytest.raises(ValueError, match="finite, but those of row 3"):
+            REFERENCE.compare(features)
 
 
 def test_the_nearest_of_others_is_that_of_a_reference_without_the_class() -> None:
