@@ -76,7 +76,7 @@ def test_json_is_one_object_on_stdout(photos: Path, tmp_path: Path) -> None:
     assert len(content["bundle_sha256"]) == 64
 
 
-def test_a_second_run_into_the_same_folder_is_refused_and_resume_continues(
+def test_a_second_run_into_the_same_folder_is_refused_and_resume_continues_the_same(
     photos: Path, tmp_path: Path
 ) -> None:
     quick = _quick(photos, tmp_path / "run")
@@ -87,12 +87,8 @@ def test_a_second_run_into_the_same_folder_is_refused_and_resume_continues(
     assert "continuing after 1 epochs" in longer.stderr
     assert "epoch 2/2" in longer.stderr
     assert RunFolder(tmp_path / "run").read_config().epochs == 2
-
-
-def test_resuming_with_other_settings_is_refused(photos: Path, tmp_path: Path) -> None:
-    _train(*_quick(photos, tmp_path / "run"), "--epochs", 0)
-    error = error_of(cli.app, "--out", tmp_path / "run", "--resume", "--seed", 4)
-    assert "seed was 0, now 4" in str(error)
+    other = error_of(cli.app, "--out", tmp_path / "run", "--resume", "--seed", 4)
+    assert "seed was 0, now 4" in str(other)
 
 
 def test_the_settings_of_a_run_are_a_file_for_the_next(photos: Path, tmp_path: Path) -> None:
@@ -108,10 +104,8 @@ def test_the_settings_of_a_run_are_a_file_for_the_next(photos: Path, tmp_path: P
     ("extra", "kind", "message"),
     [
         (["--data", "no/such/folder"], DataError, "no such file or folder"),
-        (["--loss", "hinge"], UsageError, "loss must be one of"),
         (["--backbone", "resnet19"], UsageError, "did you mean resnet18"),
         (["--recipe", "fast"], UsageError, "there is no recipe 'fast'"),
-        (["--set", "loss.beta=1"], UsageError, "has no beta"),
         (["--set", "loss.average_k=99"], UsageError, "average_k must be in [1, 3] for 3 classes"),
         (["--set", "colour=red"], UsageError, "unknown setting colour"),
         (["--epochs", "-1"], UsageError, "epochs must be a whole number >= 0, got -1"),

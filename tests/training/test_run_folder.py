@@ -41,12 +41,6 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
         _begun(tmp_path / "run" / "deeper")
 
 
-def test_settings_and_classes_come_back(tmp_path: Path) -> None:
-    folder = _begun(tmp_path / "new" / "run")
-    assert folder.read_config().to_plain() == small_config("flora").to_plain()
-    assert folder.read_classes() == _classes()
-
-
 def test_the_same_settings_may_resume_for_longer_and_elsewhere(tmp_path: Path) -> None:
     folder = _begun(tmp_path)
     for changes in ({}, {"epochs": 9, "device": "auto", "workers": 3, "cache_mb": 5}):

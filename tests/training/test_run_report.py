@@ -13,17 +13,19 @@ def reports_without_drawings() -> None:
     """Keep the drawings, which these tests check."""
 
 
-PAGE = _report_html(
-    "run <1>",
-    small_config("flora"),
-    [metrics_row(1, 0.5), metrics_row(2, 0.75), metrics_row(3, 0.6)],
-)
+ROWS = [metrics_row(1, 0.5), metrics_row(2, 0.75), metrics_row(3, 0.6)]
+PAGE = _report_html("run <1>", small_config("flora"), ROWS)
 READ = PAGE.replace("&nbsp;", " ")
 
 
-def test_the_page_names_the_run_and_its_best_epoch() -> None:
+def test_the_page_holds_the_run_its_best_epoch_for_every_head_and_k_and_all_settings() -> None:
     assert "Training run run &lt;1&gt;" in PAGE
     assert "Best of 3 epochs: epoch 2, average-2 accuracy on validation 75.0 % with" in READ
+    assert "<th>K = 1</th><th>K = 2</th>" in READ
+    assert "<td>SCCP, softmax</td><td>30.0 %</td><td>75.0 %</td>" in READ
+    assert "<td>multi-label, softmax</td><td>10.0 %</td><td>20.0 %</td>" in READ
+    assert "learning_rate: 0.05" in PAGE
+    assert "name: two_head_average_k" in PAGE
 
 
 def test_a_run_leaves_its_page(tmp_path: Path) -> None:
@@ -31,17 +33,6 @@ def test_a_run_leaves_its_page(tmp_path: Path) -> None:
     train_quietly(config, tmp_path / "run")
     page = (tmp_path / "run" / "report.html").read_text("utf-8")
     assert page.count("<svg") == 5
-
-
-def test_the_table_holds_every_head_and_k_of_the_best_epoch() -> None:
-    assert "<th>K = 1</th><th>K = 2</th>" in READ
-    assert "<td>SCCP, softmax</td><td>30.0 %</td><td>75.0 %</td>" in READ
-    assert "<td>multi-label, softmax</td><td>10.0 %</td><td>20.0 %</td>" in READ
-
-
-def test_the_settings_are_there_in_full() -> None:
-    assert "learning_rate: 0.05" in PAGE
-    assert "name: two_head_average_k" in PAGE
 
 
 def test_the_page_needs_nothing_from_elsewhere() -> None:
@@ -72,8 +63,7 @@ def test_the_classes_taught_are_drawn_if_the_loss_reports_them() -> None:
 
 
 def test_the_same_run_gives_the_same_page() -> None:
-    rows = [metrics_row(1, 0.5), metrics_row(2, 0.75), metrics_row(3, 0.6)]
-    assert _report_html("run <1>", small_config("flora"), rows) == PAGE
+    assert _report_html("run <1>", small_config("flora"), ROWS) == PAGE
 
 
 def test_a_run_without_epochs_has_a_page_too() -> None:

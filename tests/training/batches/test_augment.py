@@ -87,13 +87,6 @@ def test_a_crop_has_the_area_and_shape_it_was_drawn() -> None:
     assert (right, top) == (100, 0)
 
 
-def test_a_fixed_area_is_the_random_crop_of_224_from_256() -> None:
-    config = AugmentConfig(min_area=0.765625, max_area=0.765625, max_stretch=1.0)
-    left, top, right, bottom = _crop_box(400, 256, config, [0.3, 0.9, 0.25, 1.0])
-    assert (right - left, bottom - top) == pytest.approx((224, 224))
-    assert (left, bottom) == pytest.approx((44, 256))
-
-
 def test_a_resized_part_is_that_part() -> None:
     picture = _picture(12, 16)
     np.testing.assert_array_equal(resized(picture, (3.0, 2.0, 11.0, 10.0), 8), picture[2:10, 3:11])

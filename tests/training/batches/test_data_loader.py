@@ -66,11 +66,6 @@ def test_batches_do_not_depend_on_workers_or_memory(photos: Path, changes: dict[
     assert _same(_epoch(small_config(photos)), _epoch(small_config(photos, **changes)))
 
 
-def test_a_resumed_epoch_continues_with_the_remaining_batches(photos: Path) -> None:
-    config = small_config(photos)
-    assert _same(_epoch(config, epoch=3)[2:], _epoch(config, epoch=3, first=2))
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_one_loader_prepares_every_epoch_and_val_with_the_same_workers(
     photos: Path, workers: int

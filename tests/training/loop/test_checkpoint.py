@@ -11,7 +11,6 @@ from torch import nn
 
 from florilege.errors import BundleError
 from florilege.training.loop.checkpoint import Position, TrainingState, load, save, save_weights
-from florilege.training.losses import build as build_loss
 
 
 def _trained(width: int = 3, *, steps: int = 1) -> TrainingState:
@@ -48,20 +47,15 @@ def test_everything_comes_back_exactly(tmp_path: Path) -> None:
     assert torch.equal(one["state"][0]["momentum_buffer"], other["state"][0]["momentum_buffer"])
 
 
-def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_network_is_refused_with_a_few_of_its_weights(
+    tmp_path: Path,
+) -> None:
     save(tmp_path / "last.pt", _trained(3), Position())
     with pytest.raises(BundleError, match=r"last\.pt belongs to .*, 2 weights differ: backbone\."):
         load(tmp_path / "last.pt", _trained(4))
-
-
-def test_many_differing_weights_are_summed_up(tmp_path: Path) -> None:
     deep = nn.Sequential(OrderedDict(backbone=nn.Sequential(*(nn.Linear(2, 2) for _ in range(50)))))
     optimiser = torch.optim.SGD(deep.parameters(), lr=0.1)
-    save(
-        tmp_path / "last.pt",
-        TrainingState(deep, optimiser, build_loss("cross_entropy")),
-        Position(),
-    )
+    save(tmp_path / "last.pt", TrainingState(deep, optimiser, nn.Linear(1, 1)), Position())
     with pytest.raises(BundleError, match=r"102 weights differ: .*; \.\.\.$") as caught:
         load(tmp_path / "last.pt", _trained())
     assert len(str(caught.value)) < 500

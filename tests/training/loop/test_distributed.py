@@ -1,6 +1,5 @@
 """Several processes train one network like a single one, with one writer, and survive a death."""
 
-import csv
 import shutil
 import signal
 import subprocess
@@ -30,6 +29,7 @@ from tests.training.small import (
     checkpoint_of,
     lines_of,
     plain_network,
+    rows_of,
     small_config,
     small_objective,
     sources_of,
@@ -58,10 +58,11 @@ def _codes(several: Path, name: str) -> list[int]:
 
 
 def _metrics(run: Path) -> list[list[float | str]]:
-    with (run / "metrics.csv").open() as file:
-        rows = list(csv.DictReader(file))
     words = ("val_best_head", "val_best_score_kind")
-    return [[v if k in words else float(v) for k, v in r.items() if k != "seconds"] for r in rows]
+    return [
+        [v if k in words else float(v) for k, v in row.items() if k != "seconds"]
+        for row in rows_of(run)
+    ]
 
 
 @pytest.mark.parametrize("loss", LOSSES)

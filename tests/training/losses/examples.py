@@ -61,8 +61,8 @@ PER_EXAMPLE = [
 ]
 
 COUPLED: dict[str, dict[str, Any]] = {
-    "expected_positive": {"average_k": 2.5, "beta": 0.3},
-    "role": {"average_k": 2.5, "rows": 8, "reg_weight": 0.6, "classes": CLASSES},
+    "expected_positive": {"average_k": 2.3, "beta": 0.3},
+    "role": {"average_k": 2.3, "rows": 8, "reg_weight": 0.6, "classes": CLASSES},
     "two_head_average_k": {"average_k": 2.5, "alpha": 0.4},
 }
 

@@ -72,12 +72,6 @@ def calibrated_top_k_hinge(s: Row, y: int, k: int) -> float:
     return max(0.0, 1 + descending(s)[k] - s[y])
 
 
-def scaled_top_k_hinge(s: Row, y: int, k: int) -> float:
-    """[B] eq. 8 and 19: the scores divided by k, the margin not."""
-    others = [value / k + 1 for j, value in enumerate(s) if j != y]
-    return max(0.0, descending(others)[k - 1] - s[y] / k)
-
-
 def smooth_top_k(s: Row, y: int, k: int, tau: float, alpha: float = 1.0) -> float:
     all_sets, with_label = [], []
     for choice in itertools.combinations(range(len(s)), k):
@@ -157,30 +151,39 @@ def role(
     *,
     soft: bool = False,
 ) -> float:
-    classes = len(z[0])
-    total = 0.0
-    for ours, theirs in ((z, theta), (theta, z)):
-        agreement = 0.0
-        for own, taught in zip(ours, theirs, strict=True):
-            for a, b in zip(own, taught, strict=True):
-                p = sigmoid(b)
-                agreement -= p * log_sigmoid(a) + (1 - p) * log_sigmoid(-a)
-        beta = reg_weight / classes
-        total += expected_positive(ours, targets, average_k, beta, weight, soft=soft)
-        total += agreement / len(z)
-    return total / 2
+    rest = (targets, average_k, reg_weight, weight)
+    return role_half(z, theta, *rest, soft=soft) + role_half(theta, z, *rest, soft=soft)
+
+
+def role_half(
+    own: Matrix,
+    other: Matrix,
+    targets: Matrix,
+    average_k: float,
+    reg_weight: float,
+    weight: Row,
+    *,
+    soft: bool = False,
+) -> float:
+    """What one side learns, with the other one held still."""
+    agreement = 0.0
+    for a, b in zip(itertools.chain(*own), itertools.chain(*other), strict=True):
+        p = sigmoid(b)
+        agreement -= p * log_sigmoid(a) + (1 - p) * log_sigmoid(-a)
+    beta = reg_weight / len(own[0])
+    expected = expected_positive(own, targets, average_k, beta, weight, soft=soft)
+    return (expected + agreement / len(own)) / 2
 
 
 def round_half_up(value: float) -> int:
     return math.floor(value + 0.5)
 
 
-def candidates(sccp: Matrix, targets: Matrix, count: int) -> set[tuple[int, int]]:
+def candidates(log_p: Matrix, targets: Matrix, count: int) -> set[tuple[int, int]]:
     """The ``count`` largest log-softmax entries beside the labels, ties by row and class."""
-    entries = []
-    for i, row in enumerate(sccp):
-        total = log_sum_exp(row)
-        entries += [(total - v, i, c) for c, v in enumerate(row) if not targets[i][c]]
+    entries = [
+        (-v, i, c) for i, row in enumerate(log_p) for c, v in enumerate(row) if not targets[i][c]
+    ]
     return {(i, c) for _, i, c in sorted(entries)[:count]}
 
 
@@ -196,7 +199,8 @@ def two_head_average_k(
     chosen: set[tuple[int, int]] | None = None,
 ) -> float:
     if chosen is None:
-        chosen = candidates(sccp, targets, round_half_up((average_k - 1) * len(z)))
+        log_p = [[v - log_sum_exp(row) for v in row] for row in sccp]
+        chosen = candidates(log_p, targets, round_half_up((average_k - 1) * len(z)))
     negatives = [
         (i, c)
         for i, row in enumerate(targets)

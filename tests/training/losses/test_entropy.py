@@ -1,12 +1,9 @@
 """Cross-entropy, focal loss and generalised cross-entropy."""
 
 import math
-from functools import partial
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from florilege.training.losses import (
     cross_entropy,
@@ -14,30 +11,6 @@ from florilege.training.losses import (
     generalised_cross_entropy,
 )
 from tests.training.losses import oracles
-from tests.training.losses.batches import Batch, batches
-
-
-@given(batches(extreme=False), st.sampled_from([0.1, 0.7, 1.0]))
-@settings(max_examples=40, deadline=None)
-def test_a_label_of_probability_p_pulls_p_to_the_q_as_hard_as_in_cross_entropy(
-    batch: Batch, q: float
-) -> None:
-    gradients = []
-    for loss in (partial(generalised_cross_entropy, q=q), cross_entropy):
-        scores = batch.scores.clone().requires_grad_()
-        (slope,) = torch.autograd.grad(loss(scores, batch.labels).sum(), scores)
-        gradients.append(slope)
-    powers = [math.exp(-q * oracles.cross_entropy(s, y)) for s, y in batch.rows]
-    fading = torch.tensor(powers, dtype=torch.float64).unsqueeze(1)
-    torch.testing.assert_close(gradients[0], fading * gradients[1], rtol=1e-10, atol=1e-300)
-
-
-def test_a_small_q_is_cross_entropy_and_q_one_is_the_probability_of_an_error() -> None:
-    scores, labels = torch.randn(6, 4, dtype=torch.float64) * 5, torch.arange(6) % 4
-    entropy = cross_entropy(scores, labels)
-    torch.testing.assert_close(generalised_cross_entropy(scores, labels, q=1e-14), entropy)
-    error = 1 - scores.softmax(1).gather(1, labels.unsqueeze(1)).squeeze(1)
-    torch.testing.assert_close(generalised_cross_entropy(scores, labels, q=1), error)
 
 
 @pytest.mark.parametrize("q", [1e-3, 0.3, 0.7, 1.0])
@@ -66,11 +39,6 @@ def test_a_masked_label_costs_one_over_q_and_pulls_nothing() -> None:
     assert slope.tolist() == [[0.0, 0.0, 0.0]]
 
 
-def test_gamma_zero_is_cross_entropy() -> None:
-    scores, labels = torch.randn(6, 4, dtype=torch.float64), torch.arange(6) % 4
-    torch.testing.assert_close(focal(scores, labels, gamma=0), cross_entropy(scores, labels))
-
-
 @pytest.mark.parametrize("gamma", [0.1, 0.5, 1.0, 2.0])
 def test_the_slope_is_finite_where_the_probability_rounds_to_one(gamma: float) -> None:
     scores = torch.tensor([[50.0, 0.0], [200.0, -200.0]], requires_grad=True)
@@ -82,11 +50,9 @@ def test_a_masked_label_has_an_infinite_loss_as_in_cross_entropy() -> None:
     assert focal(torch.tensor([[0.0, -torch.inf]]), torch.tensor([1])).item() == torch.inf
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.3])
-def test_smoothing_spreads_its_share_over_all_classes(smoothing: float) -> None:
+def test_smoothing_spreads_its_share_over_all_classes() -> None:
     scores, labels = torch.randn(6, 4, dtype=torch.float64), torch.arange(6) % 4
     entropies = -scores.log_softmax(1)  # (batch, classes)
     true = entropies.gather(1, labels.unsqueeze(1)).squeeze(1)
-    expected = (1 - smoothing) * true + smoothing * entropies.mean(1)
-    result = cross_entropy(scores, labels, label_smoothing=smoothing)
-    torch.testing.assert_close(result, expected)
+    result = cross_entropy(scores, labels, label_smoothing=0.3)
+    torch.testing.assert_close(result, 0.7 * true + 0.3 * entropies.mean(1))

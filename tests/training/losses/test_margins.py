@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from florilege.training.losses import Ldam, cross_entropy, ldam
+from florilege.training.losses import Ldam, ldam
 from tests.training.losses import oracles
 from tests.training.losses.batches import Batch, batches
 
@@ -31,12 +31,6 @@ def test_margins_are_as_exact_as_float64_logits() -> None:
     value = loss(torch.zeros(1, 2, dtype=torch.float64), torch.tensor([1]))
     lead = 0.3 / 3**0.25
     assert abs(value.item() - math.log1p(math.exp(lead))) < 1e-15
-
-
-def test_without_margin_and_scale_it_is_cross_entropy() -> None:
-    scores, labels = torch.randn(6, 4).double(), torch.arange(6) % 4
-    value = ldam(scores, labels, class_counts=[1, 2, 3, 4], max_margin=0, scale=1)
-    torch.testing.assert_close(value, cross_entropy(scores, labels))
 
 
 def test_a_masked_class_has_no_effect() -> None:

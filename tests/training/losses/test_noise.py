@@ -14,7 +14,6 @@ from benchmarks.speed.memory import peak_bytes
 from florilege.training.losses import (
     ImbalancedNoisedTopK,
     NoisedTopK,
-    calibrated_top_k_hinge,
     imbalanced_noised_top_k,
     noised_top_k,
 )
@@ -102,14 +101,6 @@ def test_the_gradient_is_that_of_equation_12_and_of_finite_differences(soft: boo
         result = [active * g for g in expected]
         torch.testing.assert_close(gradient[i], torch.tensor(result, dtype=torch.float64))
     assert matches == {True, False}
-
-
-def test_vanishing_noise_is_the_calibrated_hinge() -> None:
-    scores, labels = torch.randn(50, 8, dtype=torch.float64), torch.arange(50) % 8
-    torch.testing.assert_close(
-        noised_top_k(scores, labels, k=3, epsilon=1e-14),
-        calibrated_top_k_hinge(scores, labels, k=3),
-    )
 
 
 def test_the_mean_of_many_samples_is_the_expectation() -> None:

@@ -30,16 +30,3 @@ def test_expected_positive_is_its_formula_with_one_over_the_classes_as_beta(batc
 def test_a_k_above_the_classes_is_refused() -> None:
     with pytest.raises(ValueError, match=r"average_k must be in \[1, 5\], got 5.5"):
         expected_positive(torch.zeros(1, 5), torch.tensor([0]), average_k=5.5)
-
-
-def test_a_fractional_k_keeps_float64_whatever_the_default_type() -> None:
-    scores, targets = torch.randn(4, 5, dtype=torch.float64), [[1.0, 0, 0, 0, 0]] * 4
-    expected = oracles.expected_positive(scores.tolist(), targets, 2.3, 0.5, [1.0] * 5)
-    for default in (torch.float32, torch.bfloat16):
-        torch.set_default_dtype(default)
-        try:
-            labels = torch.zeros(4, dtype=torch.int64)
-            value = expected_positive(scores, labels, average_k=2.3, beta=0.5)
-        finally:
-            torch.set_default_dtype(torch.float32)
-        assert value.item() == pytest.approx(expected, rel=1e-13)

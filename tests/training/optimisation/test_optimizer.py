@@ -13,16 +13,22 @@ from florilege.training.config import OptimiserConfig, ScheduleConfig
 from florilege.training.optimisation.optimizer import make_optimiser, rate_share, restore, set_rate
 
 
-def _settings(config: OptimiserConfig) -> dict[str, tuple[float, float]]:
-    """Weight decay and rate multiplier of each parameter by name."""
-    network = build("tiny", 3, "two_head")
-    optimiser = make_optimiser(network, config)
+def _by_name(
+    network: nn.Module, groups: list[dict[str, Any]], rate: str = "multiplier"
+) -> dict[str, tuple[float, float]]:
+    """Weight decay and rate multiplier of each parameter of ``network``."""
     names = {id(p): name for name, p in network.named_parameters()}
     return {
-        names[id(parameter)]: (group["weight_decay"], group["multiplier"])
-        for group in optimiser.param_groups
+        names[id(parameter)]: (group["weight_decay"], group[rate])
+        for group in groups
         for parameter in group["params"]
+        if id(parameter) in names
     }
+
+
+def _settings(config: OptimiserConfig) -> dict[str, tuple[float, float]]:
+    network = build("tiny", 3, "two_head")
+    return _by_name(network, make_optimiser(network, config).param_groups)
 
 
 def test_every_parameter_is_trained_once() -> None:
@@ -125,32 +131,19 @@ def test_rates_and_decay_are_those_of_timm(name: str) -> None:
     spared = whole.no_weight_decay() if hasattr(whole, "no_weight_decay") else ()
     apart: Any = import_module("timm.optim")  # which mypy does not see
     groups = apart.param_groups_layer_decay(whole, 0.05, spared, layer_decay=0.75)
-    names = {id(parameter): name for name, parameter in whole.named_parameters()}
-    theirs = {
-        names[id(parameter)]: (group["lr_scale"], group["weight_decay"])
-        for group in groups
-        for parameter in group["params"]
-    }
+    theirs = _by_name(whole, groups, "lr_scale")
     with torch.device("meta"):
         network = build(f"timm:{name}", 3, "linear")
     config = OptimiserConfig(layer_decay=0.75, weight_decay=0.05)
-    names = {id(parameter): name for name, parameter in network.backbone.named_parameters()}
-    ours = {
-        names[id(parameter)]: (group["multiplier"], group["weight_decay"])
-        for group in make_optimiser(network, config).param_groups
-        for parameter in group["params"]
-        if id(parameter) in names
-    }
-    assert ours.keys() == set(names.values())
+    ours = _by_name(network.backbone, make_optimiser(network, config).param_groups)
+    assert ours.keys() == {name for name, _ in network.backbone.named_parameters()}
     assert ours == {name: pytest.approx(theirs[name]) for name in ours}
 
 
 def test_what_is_not_trained_is_not_given_to_the_optimiser() -> None:
     network = build("tiny", 3, "linear")
     network.train_only(1)
-    options = make_optimiser(network, OptimiserConfig()).param_groups
-    names = {id(parameter): name for name, parameter in network.named_parameters()}
-    result = {names[id(parameter)] for group in options for parameter in group["params"]}
+    result = _by_name(network, make_optimiser(network, OptimiserConfig()).param_groups)
     assert {name.rpartition(".")[0] for name in result} == {
         "backbone.layers.4.0", "backbone.layers.4.1", "head",
     }  # fmt: skip
