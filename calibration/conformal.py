@@ -32,7 +32,7 @@ def conformal_rank(coverage: RealNumber, rows: int, *, largest_plant: int = 1) -
     Example:
         >>> conformal_rank(0.9, 99), conformal_rank(0.9, 8)
         (10, 0)
-        >>> conformal_rank(0.9, 99, largest_plant=4)
+        >>> conformal_rank(0.9, 97, largest_plant=4)
         7
     """
     _check_coverage(coverage)

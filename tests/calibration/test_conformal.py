@@ -17,6 +17,14 @@ def test_the_rank_leaves_ceil_of_level_times_n_plus_1_rows_above(level: float) -
     assert math.floor((1 - 0.9) * 10) == 0 < conformal_rank(0.9, 9)  # 0.0999... * 10
 
 
+@pytest.mark.parametrize("largest_plant", [1, 2, 4, 9])
+def test_the_rank_allows_for_a_new_plant_all_of_whose_photos_miss(largest_plant: int) -> None:
+    for rows in range(1, 200):
+        bound = Fraction("0.1") * (rows + largest_plant)
+        ranks = [rank for rank in range(1, rows + 1) if rank - 1 + largest_plant <= bound]
+        assert conformal_rank(0.9, rows, largest_plant=largest_plant) == max(ranks, default=0)
+
+
 def test_the_quantile_is_the_score_at_the_rank_from_below() -> None:
     true = np.array([0.5, 0.1, np.inf, 0.3])
     quantiles = [true_score_quantile(true, rank) for rank in range(5)]

@@ -195,7 +195,7 @@ def test_a_smaller_share_is_part_of_a_larger_one_and_a_seed_draws_another() -> N
     assert {1999 - row for row in backwards} == set(sample(fraction=0.5))
 
 
-@pytest.mark.parametrize("imbalance", [10.0, 100.0])
+@pytest.mark.parametrize("imbalance", [1.25, 10.0, 100.0])
 def test_a_long_tail_falls_by_one_factor_in_an_order_drawn_by_the_seed(imbalance: float) -> None:
     counts = sizes(dict.fromkeys(CLASSES, 500), imbalance=imbalance)
     other = sizes(dict.fromkeys(CLASSES, 500), imbalance=imbalance, sample_seed=1)
