@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import numpy as np
 from pydantic import BeforeValidator
 
-from florilege.errors import BundleError
+from florilege.errors import BundleError, repeated
 from florilege.models.json_file import read_json
 
 _OPTIONAL = ("genus", "family", "gbif", "link", "thumbnail")
@@ -70,8 +70,7 @@ class ClassTable(Sequence[ClassInfo]):
     items: tuple[ClassInfo, ...]
 
     def __post_init__(self) -> None:
-        if len(set(self.ids)) != len(self.items):
-            twice = sorted({name for name in self.ids if self.ids.count(name) > 1})
+        if twice := repeated(self.ids):
             raise BundleError(f"class ids must be unique; these appear more than once: {twice[:5]}")
 
     def __len__(self) -> int:

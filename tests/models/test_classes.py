@@ -60,8 +60,8 @@ def test_counts_are_known_only_where_all_are() -> None:
 
 
 def test_an_id_that_stands_there_twice_is_named() -> None:
-    with pytest.raises(BundleError, match="'10'"):
-        ClassTable((ROSE, ClassInfo(id="10", scientific_name="other")))
+    with pytest.raises(BundleError, match=r"more than once: \['10'\]"):
+        ClassTable(tuple(ClassInfo(id=each, scientific_name="a") for each in ("10", "7", "10")))
 
 
 @pytest.mark.parametrize(
