@@ -60,7 +60,7 @@ class PendingRequest(Generic[T]):
     stages: StageTimes = field(default_factory=lambda: StageTimes(float))
 
     def abandon(self) -> None:
-        """Release the photos, without which no work begins or goes on."""
+        """Release the photos; work on a request without photos stops, or never starts."""
         self.photos = ()
 
     def check(self) -> None:

@@ -1,5 +1,6 @@
 """The part of a network before its last layer, known by name: one subclass for each library."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -26,7 +27,7 @@ class Pretrained(NamedTuple):
     classes: Sequence[str] | None = None  # of the last layer; None if unknown
 
 
-class Architecture:
+class Architecture(ABC):
     """A network by the name that ``--backbone`` takes.
 
     Defaults are those of a network without pretrained weights that takes pictures of any size.
@@ -35,9 +36,9 @@ class Architecture:
     def __init__(self, name: str) -> None:
         self.name = name
 
+    @abstractmethod
     def backbone(self, image_size: int | None) -> Backbone:
         """The network without its last layers, with random weights, for pictures of this size."""
-        raise NotImplementedError
 
     def preprocess(self, weights: str | None = None) -> Preprocess:
         """The default preprocessing with weights as ``weights.open_weights`` takes them.
