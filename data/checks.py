@@ -13,11 +13,10 @@ from typing import NamedTuple, TypeVar
 
 from florilege.cores import in_order
 from florilege.data.dataset import SPLITS
-from florilege.data.label_noise import noise_groups
 from florilege.data.options import parse_options
 from florilege.data.records import Listing, Records, count_of, sort_ids
 from florilege.data.sources import list_whole
-from florilege.data.training_split import with_options
+from florilege.data.training_split import noise_groups, with_options
 from florilege.models.images import ImageError, Preprocess, load
 from florilege.progress import progress
 
@@ -221,7 +220,7 @@ def _table_and_class_warnings(
     yield from _listed("one_picture", "classes with a single picture in train", single)
     for name in ("val", "test"):
         absent = [class_id for class_id, each in counts.items() if each.get(name, 1) == 0]
-        message = f"classes without a picture in {name}: it measures nothing for them"
+        message = f"classes without a picture in {name}, so {name} cannot measure them"
         yield from _listed(f"missing_in_{name}", message, absent)
     for name in SPLITS:
         if name not in listing.splits:

@@ -77,7 +77,7 @@ def _split_command(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random split.")] = 0,
     keep: Annotated[
         bool,
-        typer.Option("--keep", help="Keep existing splits; move plants in several to train."),
+        typer.Option("--keep", help="Keep the splits; move plants that are in several to train."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -121,7 +121,7 @@ def _import_occurrences_command(
         return
     typer.echo(
         f"{out}: {count_of(imported.records, 'record', 'records')} of {imported.species:,} species "
-        f"({imported.species_column}) in {imported.regions:,} cells"
+        f"({imported.species_column}) in {count_of(imported.regions, 'cell', 'cells')}"
     )
     for reason, count in imported.left_out.items():
         typer.echo(f"left out: {count:,} {reason}")
@@ -165,7 +165,7 @@ def _refuse_shares(context: typer.Context) -> None:
 
 @contextmanager
 def _manifest(out: Path) -> Iterator[None]:
-    """Refuse another suffix, and errors of writing inside the block."""
+    """Refuse an ``out`` with another suffix; report a failure to write it inside the block."""
     if out.suffix.lower() not in SUFFIXES:
         raise UsageError(f"--out must end in .csv or .parquet, got {out}")
     try:

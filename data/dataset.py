@@ -18,7 +18,7 @@ _OTHER_NAMES = {"training": "train", "valid": "val", "validation": "val", "cal":
 
 
 def split_name(text: str) -> str | None:
-    """The split that a folder name or manifest cell means; None if it means none.
+    """The split that a folder name or a manifest cell stands for, or None.
 
     Example:
         >>> split_name("Validation"), split_name("cal"), split_name("extra")
@@ -32,8 +32,8 @@ def split_name(text: str) -> str | None:
 class Pictures:
     """Pictures read on demand.
 
-    ``read(row)`` returns the bytes of an encoded picture. Workers can unpickle it. It raises
-    ``OSError`` if a file cannot be read.
+    ``read(row)`` returns the bytes of an encoded picture. Worker processes can unpickle it. It
+    raises ``OSError`` if a file cannot be read.
     """
 
     names: Sequence[str]  # the name of each picture in messages, such as its path
@@ -80,7 +80,7 @@ class Split(Pictures):
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """Everything one ``--data`` argument names."""
+    """Everything that one ``--data`` argument names."""
 
     source: str  # the argument itself
     classes: ClassTable  # with training counts if there is a train split
@@ -88,7 +88,7 @@ class Dataset:
     thumbnails: Mapping[str, Path] = field(default_factory=dict)  # picture files by class id
 
     def split(self, name: str) -> Split:
-        """The split called ``name``; the `DataError` about another name lists those that exist."""
+        """The split called ``name``; a `DataError` that lists the splits if there is none."""
         key = split_name(name) or name
         if key not in self.splits:
             names = ", ".join(self.splits) or "none"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from florilege.data.records import count_of, refuse
 from florilege.data.splits import pictures_of
 from florilege.errors import DataError
 from florilege.feedback_store import NOT_LISTED, Row, open_feedback
@@ -97,8 +98,9 @@ def _others(data: str, answer_ids: set[str], out: Path) -> list[dict[str, str]]:
     """The rows of ``data`` except those of an earlier import."""
     table, _ = pictures_of(data, out)
     rows = [dict(zip(table, cells, strict=True)) for cells in zip(*table.values(), strict=True)]
-    if unsplit := sum(not row.get("split") for row in rows):
-        raise DataError(f"{data}: {unsplit:,} pictures without a split; run `florilege data split`")
+    unsplit = [row["path"] for row in rows if not row.get("split")]
+    fault = f"{count_of(len(unsplit), 'picture', 'pictures')} without a split"
+    refuse(data, fault, unsplit, "; run `florilege data split`")
     return [row for row in rows if row.get("observation_id") not in answer_ids]
 
 

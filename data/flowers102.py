@@ -1,14 +1,13 @@
 """Oxford Flowers 102: download and verify the photos, and write a manifest of them.
 
 M.-E. Nilsback and A. Zisserman, "Automated flower classification over a large number of classes",
-ICVGIP 2008. The published splits have ten training and ten validation photos of each species, but
-test photos as the web has them. Sets would then hold another number of species on test photos than
-on val, so the splits are drawn anew.
+ICVGIP 2008. The published train and val hold ten photos of each species, but the published test is
+as unbalanced as the web. Set sizes on val and test would differ, so new splits are drawn.
 """
 
 import hashlib
+import shutil
 import struct
-import tarfile
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,9 +26,9 @@ from florilege.tables import write_table
 HOST: Final = "https://www.robots.ox.ac.uk/~vgg/data/flowers/102"
 MANIFEST: Final = "photos.csv"
 _PHOTOS: Final = "jpg"  # the folder inside the archive
-_SHARE: Final = 0.2  # of the photos for val, and as many for test
+_SHARE: Final = 0.2  # of the photos for val, and the same share for test
 _CHUNK: Final = 2**20
-_SECONDS: Final = 30  # without an answer
+_SECONDS: Final = 30  # to wait for an answer
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,11 @@ def fetch_flowers102(folder: Path, names: Sequence[str]) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         labels = _read_labels(_download(LABELS, folder))
         if not (folder / _PHOTOS).is_dir():
-            _unpack(_download(ARCHIVE, folder), folder)
+            archive = _download(ARCHIVE, folder)
+            with TemporaryDirectory(dir=folder) as partial:  # all photos or none
+                shutil.unpack_archive(archive, partial, filter="data")
+                (Path(partial) / _PHOTOS).rename(folder / _PHOTOS)
+            archive.unlink()
         paths = [f"{_PHOTOS}/image_{number:05}.jpg" for number in range(1, len(labels) + 1)]
         class_ids = [names[label - 1] for label in labels]
         splits = draw_splits(class_ids, paths, val=_SHARE, test=_SHARE, seed=0)
@@ -73,7 +76,7 @@ def fetch_flowers102(folder: Path, names: Sequence[str]) -> Path:
 
 
 def _download(file: _RemoteFile, folder: Path) -> Path:
-    """A file of the host in ``folder``, verified; an interrupted download is continued."""
+    """Download a file into ``folder`` and verify it; an interrupted download is continued."""
     path, part = folder / file.name, folder / f"{file.name}.part"
     address = f"{HOST}/{file.name}"
     if not path.exists():
@@ -97,16 +100,16 @@ def _download(file: _RemoteFile, folder: Path) -> Path:
 
 
 def _receive(address: str, part: Path, file: _RemoteFile) -> None:
-    """Append to ``part`` what it lacks of a remote file."""
+    """Append the missing rest of a remote file to ``part``."""
     start = part.stat().st_size if part.exists() else 0
     if start >= file.size:
         return
     request = Request(address, headers={"Range": f"bytes={start}-"})
     with urlopen(request, timeout=_SECONDS) as response, part.open("ab") as output:
-        if response.status != HTTPStatus.PARTIAL_CONTENT:  # a server without ranges starts again
+        if response.status != HTTPStatus.PARTIAL_CONTENT:  # the server sends all of it
             start = output.truncate(0)
         if response.length != file.size - start:  # such as the sign-in page of a network
-            raise OSError(f"the address has another file than the one of {file.size:,} bytes")
+            raise OSError(f"the server sends another file, not the one of {file.size:,} bytes")
         with progress(-(-response.length // _CHUNK), f"{file.name}, MiB") as advance:
             while chunk := response.read(_CHUNK):
                 output.write(chunk)
@@ -115,18 +118,9 @@ def _receive(address: str, part: Path, file: _RemoteFile) -> None:
         raise OSError("the connection ended early")
 
 
-def _unpack(archive: Path, folder: Path) -> None:
-    """Unpack the photos, all or none, and remove the archive."""
-    with TemporaryDirectory(dir=folder) as partial:
-        with tarfile.open(archive) as tar:
-            tar.extractall(partial, filter="data")
-        (Path(partial) / _PHOTOS).rename(folder / _PHOTOS)
-    archive.unlink()
-
-
 def _read_labels(path: Path) -> list[int]:
     """The label of each photo, from 1: the only array of a compressed MATLAB file, version 5."""
-    element = zlib.decompress(path.read_bytes()[136:])  # after the header, and type and size of it
+    element = zlib.decompress(path.read_bytes()[136:])  # after the header and its type and size
     # Type and size of the element, flags, dimensions and name take 56 bytes; the labels are uint8.
     _, count = struct.unpack_from("<II", element, 56)
     return list(element[64 : 64 + count])

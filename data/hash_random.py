@@ -15,7 +15,7 @@ def fraction(key: str, seed: int) -> float:
 
 
 def shuffled(keys: Iterable[str], seed: int) -> list[str]:
-    """The keys in an order drawn by ``seed``; two keys keep their order whatever the others."""
+    """The keys in an order drawn by ``seed``; other keys do not change the order of two keys."""
     return sorted(keys, key=lambda key: (_digest(key, seed), key))
 
 

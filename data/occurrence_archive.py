@@ -1,4 +1,4 @@
-"""Records of a Darwin Core archive, as GBIF provides it, as a table of occurrences.
+"""Turn a Darwin Core archive, as GBIF provides it, into a table of occurrences.
 
 The table has a line for each region, month and species with its number of records; a region is a
 cell of a grid. ``florilege calibrate --occurrences`` reads it.
@@ -22,7 +22,7 @@ from florilege.progress import progress
 from florilege.tables import write_table
 
 SPECIES = ("speciesKey", "taxonKey", "taxonID", "species", "scientificName")
-"""Columns that may name the species, the best first."""
+"""Columns that may name the species, best first."""
 PLACE = ("decimalLatitude", "decimalLongitude")
 _Lines = tuple[Mapping[int, str], Iterator[list[str]]]  # columns by position, and the cells
 _LONGEST_CELL = 2**24
@@ -74,7 +74,7 @@ def import_occurrences(archive: Path, out: Path, *, degrees: float = 1.0) -> _Im
 def _count_records(
     archive: Path, degrees: float
 ) -> tuple[dict[tuple[str, int, str], int], dict[str, int], str]:
-    """How often `_record` gives each result and each reason, and the column with the species."""
+    """Counts of records, counts of those left out by reason, and the column of the species."""
     results = Counter[tuple[str, int, str] | str]()
     with _table(archive) as (columns, lines), progress(None, f"reading {archive.name}") as advance:
         species = _species_column(archive, columns.values())
@@ -105,14 +105,14 @@ def _record(row: Mapping[str, str], species: str, degrees: float) -> tuple[str, 
 
 
 def _month(row: Mapping[str, str]) -> int:
-    """The month of a record, from its month or date; ``ALL_MONTHS`` where it has none."""
+    """The month of a record, from its month or date; ``ALL_MONTHS`` if it has neither."""
     date = (row.get("eventDate") or "").split("-")
     text = row.get("month") or (date[1] if len(date) > 1 else "")
     return int(text) if text.isdecimal() and 1 <= int(text) <= MONTHS else ALL_MONTHS
 
 
 def _species_column(archive: Path, names: Collection[str]) -> str:
-    """The best column that names the species; a `DataError` without one, or without a place."""
+    """The best column that names the species; a `DataError` if it or the place is missing."""
     if missing := [name for name in PLACE if name not in names]:
         raise DataError(f"{archive}: the records lack the columns {first(missing)}")
     for name in SPECIES:

@@ -13,7 +13,7 @@ from florilege.tables import read_table
 def photo_places(
     source: str, names: Sequence[str], cell_degrees: float | None
 ) -> list[Place | None] | None:
-    """The place of each photo, or None where the data name no places.
+    """The place of each photo, or None if the data name no places.
 
     A manifest names them in the columns ``region``, or ``latitude`` and ``longitude`` if regions
     are cells of a grid with sides of ``cell_degrees``, and ``month`` or ``date`` (``YYYY-MM-DD``).
@@ -38,7 +38,7 @@ def photo_places(
 
 
 def _place(cells: Sequence[str], date: str, cell_degrees: float | None) -> Place | None:
-    """The place that the cells of a row name; None where they are empty."""
+    """The place that the cells of a row name; None if one of them is empty."""
     region, *longitude = map(str.strip, cells)
     if not all((region, *longitude)):
         return None

@@ -165,7 +165,7 @@ def refuse(source: str, fault: str, items: Sequence[str], remedy: str = "") -> N
 
 
 def count_of(number: int, one: str, many: str) -> str:
-    """``1 class``, ``2 classes``."""
+    """A number with its noun: ``1 class``, ``2 classes``."""
     return f"{number:,} {one if number == 1 else many}"
 
 

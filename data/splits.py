@@ -1,4 +1,4 @@
-"""Cut a data set into train, val and test, or repair splits, with photos of one plant together.
+"""Cut a data set into train, val and test, or repair its splits; plants stay in one split.
 
 Each class is cut separately, so that all three splits hold it in the same proportions. If a class
 is too small for that, chance decides, so that val does not lack all rare classes. The draw is a
@@ -22,7 +22,7 @@ from florilege.data.layouts.manifest import (
     observation_ids,
 )
 from florilege.data.options import is_flora, parse_options
-from florilege.data.records import Listing, Records, count_of
+from florilege.data.records import Listing, count_of
 from florilege.data.sources import list_source
 from florilege.errors import DataError
 from florilege.tables import Table, read_table
@@ -118,10 +118,9 @@ def _cut(
 
 
 def pictures_of(source: str, out: Path) -> tuple[Table, Sequence[str]]:
-    """A manifest, to write at ``out``, of every picture, and the group of each picture.
+    """A manifest of every picture, to write at ``out``, and the group of each picture.
 
-    Raises `DataError` if it cannot be listed, the pictures are not files, or ``source`` has
-    options.
+    Raises `DataError` if ``source`` cannot be listed or has options, or its pictures are not files.
     """
     base, _ = parse_options(source)
     if base != source and not is_flora(source):
@@ -143,24 +142,19 @@ def _table(source: str) -> tuple[Table, Path]:
         demand_columns(source, table, ("path", "class_id"))
         return table, path.resolve().parent
     listing = _listing(source, path)
-    parts = [(name, listing.splits[name]) for name in ("", *SPLITS) if name in listing.splits]
-    readers = [part.read for _, part in parts if isinstance(part.read, FileReader)]
-    if len(readers) < len(parts):
-        raise DataError(f"{source} has no picture files that a manifest could list")
-    columns = _columns(parts)
-    return {**columns, **class_columns(listing, columns["class_id"])}, readers[0].root.resolve()
-
-
-def _columns(parts: Sequence[tuple[str, Records]]) -> dict[str, list[str]]:
-    """The pictures of all splits, one split after the other."""
-    columns = defaultdict[str, list[str]](list)
-    for split, part in parts:
+    root, columns = path, {name: list[str]() for name in ("path", "class_id", "split")}
+    for split in ("", *SPLITS):
+        if (part := listing.splits.get(split)) is None:
+            continue
+        if not isinstance(part.read, FileReader):
+            raise DataError(f"{source} has no picture files that a manifest could list")
+        root = part.read.root
         columns["path"] += part.names
         columns["class_id"] += part.class_ids
         columns["split"] += [split] * len(part.names)
         if part.observations:
-            columns["observation_id"] += part.observations
-    return columns
+            columns.setdefault("observation_id", []).extend(part.observations)
+    return {**columns, **class_columns(listing, columns["class_id"])}, root.resolve()
 
 
 def _listing(source: str, path: Path) -> Listing:

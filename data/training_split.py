@@ -3,26 +3,31 @@
 Holding out is for data sets published with train and one other split. The published val becomes
 test, as in Berrada, Zisserman and Kumar, "Smooth loss functions for deep top-k classification",
 ICLR 2018, section 5.2, who hold out 50 pictures of each class of ImageNet.
+
+Noise replaces a label, with a given probability, by a class drawn uniformly from its group, itself
+included, as in section 5.1 of that paper, and in Garcin et al., "Stochastic smoothing of the top-K
+calibrated hinge loss for deep imbalanced classification", ICML 2022, section 4.4.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 
-from florilege.data.hash_random import shuffled
-from florilege.data.label_noise import noisy_ids
+from florilege.data.hash_random import fraction, shuffled
 from florilege.data.options import TrainingOptions
 from florilege.data.records import Listing, Records, count_of, refuse, sort_ids
 from florilege.errors import DataError
 
 _HOLD_OUT_SEED = 0
+_GENUS = re.compile(r"(?P<genus>[A-Z][a-z-]+)[ _](?:[x\u00d7][ _])?\u00d7?[a-z][\w-]+")
 
 
 def with_options(listing: Listing, options: TrainingOptions) -> Listing:
     """Thin out the training split and add noise to its labels, as ``options`` say.
 
-    Errors are those of `florilege.data.label_noise.noise_groups`.
+    Errors are those of `noise_groups`.
     """
     train = listing.splits.get("train")
     if train is None:
@@ -89,9 +94,8 @@ def hold_out(listing: Listing, per_class: int) -> Listing:
     splits = {"test": others[0]} if others else {}
     if train is not None:
         rows = set(_held_out_rows(listing, train, per_class))
-        splits["train"] = train.select_rows(
-            [row for row in range(len(train.names)) if row not in rows]
-        )
+        rest = [row for row in range(len(train.names)) if row not in rows]
+        splits["train"] = train.select_rows(rest)
         splits["val"] = train.select_rows(sorted(rows))
     return replace(listing, splits=splits)
 
@@ -109,3 +113,63 @@ def _held_out_rows(listing: Listing, train: Records, per_class: int) -> list[int
     refuse(listing.source, fault, sort_ids(small), "; hold out fewer")
     samples = ((rows, shuffled(rows, _HOLD_OUT_SEED)[:per_class]) for rows in rows_of.values())
     return [rows[name] for rows, names in samples for name in names]
+
+
+def noisy_ids(listing: Listing, train: Records, *, rate: float, seed: int) -> list[str]:
+    """The class ids of ``train`` with noise, one per picture; groups are those of ``listing``.
+
+    Each label is drawn anew with probability ``rate``. A noisy label depends only on the seed, the
+    picture's name, its class and the classes of its group. A label that is wrong at one rate is the
+    same wrong label at every higher rate. Errors are those of `noise_groups`.
+    """
+    group_of = noise_groups(listing)
+    members = defaultdict[str, list[str]](list)
+    for class_id, group in group_of.items():
+        members[group].append(class_id)
+
+    def noisy_id(class_id: str, name: str) -> str:
+        if fraction(f"noise/{name}", seed) >= rate:
+            return class_id
+        group = members[group_of[class_id]]
+        return group[int(fraction(f"class/{name}", seed) * len(group))]
+
+    return [noisy_id(*row) for row in zip(train.class_ids, train.names, strict=True)]
+
+
+def noise_groups(listing: Listing) -> dict[str, str]:
+    """The group of each class that may become a label: given by the source, or else its genus.
+
+    Raises `DataError` if a class has no group or several, or no group has two classes.
+    """
+    train = listing.splits["train"]
+    ids = sort_ids(set(train.class_ids)) if listing.order is None else listing.order
+    several = [name for name in ids if len(listing.groups.get(name, ())) > 1]
+    remedy = "; keep one in the column 'group'"
+    refuse(listing.source, "classes of several groups, but a class belongs to one", several, remedy)
+    group_of = {name: _group(listing, name) for name in ids}
+    ungrouped = [name for name in ids if not group_of[name]]
+    refuse(
+        listing.source,
+        "noise stays within groups of classes, and no group is known for "
+        f"{count_of(len(ungrouped), 'class', 'classes')} of {len(ids):,}",
+        ungrouped,
+        "; add a column 'group' to the manifest or to a file classes.csv beside the splits, or "
+        "give every class a genus or a scientific name such as 'Rosa canina'",
+    )
+    if len(set(group_of.values())) == len(group_of):
+        raise DataError(
+            f"{listing.source}: every class is alone in its group, so noise changes nothing; "
+            "define groups of several classes"
+        )
+    return group_of
+
+
+def _group(listing: Listing, class_id: str) -> str:
+    """The group; without groups the genus, given or from a name like ``Rosa canina``; or empty."""
+    if listing.groups:
+        return "".join(listing.groups.get(class_id, ()))
+    info = listing.class_infos.get(class_id)
+    if info is not None and info.genus:
+        return info.genus
+    match = _GENUS.match(class_id if info is None else info.scientific_name)
+    return match["genus"] if match else ""

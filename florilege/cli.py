@@ -240,7 +240,7 @@ def _options(
             "--version",
             callback=_show_version,
             is_eager=True,
-            allow_from_autoenv=False,  # an image may well define FLORILEGE_VERSION
+            allow_from_autoenv=False,  # a container image may define FLORILEGE_VERSION
             help="Print the version and exit.",
         ),
     ] = False,

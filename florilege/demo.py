@@ -89,7 +89,7 @@ def _demo_command(
 
 
 def _flowers102(folder: Path, backbone: str, weights: str, *, ask: bool) -> Path:
-    """The manifest of the photos in ``folder``; says what is downloaded, and asks before."""
+    """The manifest of the photos in ``folder``; announces a download and asks before it."""
     if not (folder / flowers102.MANIFEST).is_file():
         size = architecture(backbone).megabytes if weights == _PRETRAINED else None
         network = f", and {size:.0f} MB of weights of {backbone} unless cached" if size else ""
@@ -99,10 +99,10 @@ def _flowers102(folder: Path, backbone: str, weights: str, *, ask: bool) -> Path
             f"twice the space in {folder}. The photos are from the web, for research; see that page"
         )
         if ask and not sys.stdin.isatty():
-            raise UsageError("nothing is downloaded without a yes: add --yes")
+            raise UsageError("the download needs a confirmation: add --yes")
         if ask:
             typer.confirm("Download?", default=True, abort=True, err=True)
-        open_weights(weights, backbone)  # the smaller download fails first
+        open_weights(weights, backbone)  # the smaller download first, in case it fails
     return flowers102.fetch_flowers102(folder, Flowers102.classes)
 
 
@@ -117,7 +117,7 @@ def _demo_bundle(out: Path, settings: Mapping[str, Any]) -> Path:
 
 
 def _flora_table(bundle: Path, data: str) -> None:
-    """Print how the model compares with the best possible on new pictures."""
+    """Print how the model compares with the best possible one on new pictures."""
     evaluation = evaluate_bundle(bundle, data)
     headings = ("K", "best top-K", "best average-K", "this model", "points below", "mean set size")
     table = new_table(headings)

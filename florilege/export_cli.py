@@ -56,7 +56,7 @@ def _export_command(
         _export_run(source, out, as_json=as_json)
         return
     files = read_runtime(runtime) if target == "web" else {}
-    with device_bundle(source, data, split, say) as pipeline:
+    with device_bundle(source, data, split) as pipeline:
         contents = web_files(pipeline, files) if target == "web" else mobile_files(pipeline)
         network = len(pipeline.bundle.read(MODEL))
     _write_folder(out, contents)
@@ -91,7 +91,7 @@ def _write_folder(out: Path, contents: Mapping[str, bytes]) -> None:
 
 def _export_run(run: Path, out: Path, *, as_json: bool) -> None:
     if (run / MANIFEST).exists():
-        raise UsageError(f"{run} is a bundle: name what to make of it, --target web or mobile")
+        raise UsageError(f"{run} is a bundle: choose what to make from it, --target web or mobile")
     try:
         from florilege.training.run_export import export_run
     except ModuleNotFoundError as error:

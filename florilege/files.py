@@ -110,7 +110,7 @@ def new_folder_lock(folder: Path, failure: str, advice: str = "") -> Iterator[No
 def lock_file(file: IO[Any]) -> bool:
     """Lock an open file until it is closed; False if another process has locked it.
 
-    A disk without locks has no protection.
+    On a file system without locks, the result is always True.
     """
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -133,4 +133,4 @@ def _locked(path: Path) -> TextIO:
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(handle.fileno()), path.stat()):
                 return handle
-        handle.close()  # its holder removed the file after it was opened here: open the current one
+        handle.close()  # another process has removed this file meanwhile: open the current one

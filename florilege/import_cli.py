@@ -66,7 +66,7 @@ def _import_command(
         str | None,
         typer.Option(
             metavar="SPLIT",
-            help="Split whose photos chose this checkpoint: val, test, or none. Without it, no "
+            help="Split that this checkpoint was chosen on: val, test, or none. Without it, no "
             "calibration has a guarantee.",
         ),
     ] = None,
@@ -101,8 +101,8 @@ def _import_command(
         say(f"{out}: its calibration was removed: calibrate again")
     if split is None:
         say(
-            "the photos that chose this checkpoint are unknown, so no calibration has a guarantee: "
-            "import it with --chosen-on SPLIT, or --chosen-on none"
+            "the split that this checkpoint was chosen on is unknown, so no calibration has a "
+            "guarantee: import it with --chosen-on SPLIT, or --chosen-on none"
         )
     if as_json:
         result = {

@@ -45,7 +45,7 @@ class FlagSettings(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class Flag:
-    """How a field looks on the command line, if that differs from its own name and type."""
+    """How a field appears on the command line, where this differs from its name and type."""
 
     name: str | None = None  # such as ``--cors-origin``
     short: str | None = None  # such as ``-o``, for a flag with a name

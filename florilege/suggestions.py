@@ -47,7 +47,7 @@ def suggestion(word: str, known_names: Iterable[str]) -> str:
 
 
 def did_you_mean(names: Iterable[str]) -> str:
-    """Like :func:`suggestion`, for names already found to be similar."""
+    """Like :func:`suggestion`, for names that are known to be similar."""
     listed = list(names)
     return f"; did you mean {' or '.join(listed)}?" if listed else ""
 

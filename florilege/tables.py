@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -82,16 +83,13 @@ def _read_csv(path: Path) -> Table:
 
 def _not_utf8(path: Path) -> str:
     """The message about bytes that are not UTF-8: the lines, and the first such byte."""
-    faults: list[tuple[str, int]] = []
-    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
-        try:
-            line.decode()
-        except UnicodeDecodeError as error:
-            faults.append((str(number), line[error.start]))
-    lines = first([number for number, _ in faults])
+    text = path.read_bytes().decode(errors="surrogateescape")
+    invalid = re.compile("[\udc80-\udcff]")  # what an invalid byte becomes, plus 0xdc00
+    lines = [str(number) for number, line in enumerate(text.split("\n"), 1) if invalid.search(line)]
+    byte = ord(invalid.findall(text)[0]) - 0xDC00
     return (
         f"{path} is not a CSV file in UTF-8: these lines hold invalid bytes, the first of which is "
-        f"{faults[0][1]:#04x}: {lines}; save it as UTF-8"
+        f"{byte:#04x}: {first(lines)}; save it as UTF-8"
     )
 
 

@@ -78,7 +78,7 @@ def print_table(table: Table, title: str = "") -> None:
 
 
 def _print(text: Text, *, wrap: bool) -> None:
-    """Print on stderr; ``wrap=False`` leaves wrapping to the terminal, so that it can be copied."""
+    """Print on stderr; ``wrap=False`` leaves wrapping to the terminal, for lines to be copied."""
     console = Console(stderr=True)
     with console.capture() as captured:
         console.print(text, soft_wrap=not (wrap and console.is_terminal))

@@ -98,7 +98,7 @@ def list_flora(options: FloraOptions) -> Listing:
 
 @lru_cache(maxsize=32)
 def _sample(seed: int, split: str, rows: int) -> tuple[NDArray[np.int64], Observed]:
-    """Draw labels and visible traits; row ``i`` uses the ``i``-th ten numbers of its stream."""
+    """Draw labels and visible traits; each row uses ten random numbers of its own."""
     uniform = _rng(seed, split, _LABELS).random((rows, 10))
     traits = species_traits()
     edges = np.cumsum(prior())[:-1]

@@ -88,7 +88,7 @@ def organ_places(visible: Sequence[int], rng: np.random.Generator) -> list[list[
 
 
 def draw_stems(brush: Brush, places: Sequence[Sequence[float]]) -> None:
-    """Draw thin stems from the lower edge to each organ, or a bare twig without organs."""
+    """Draw thin stems from the lower edge to each organ; without organs, a bare twig."""
     rng = brush.chance
     low = SIDE * SCALE
     foot = low * rng.uniform(0.3, 0.7)

@@ -35,7 +35,7 @@ _VAL_SEED = 0
 def find_cifar100(root: Path) -> Path | None:
     """The folder with the three pickles: ``root``, or the folder of the archive inside it.
 
-    Raises `DataError` if a folder with the name of the archive's lacks one of them.
+    Raises `DataError` if a folder named as in the archive lacks one of them.
     """
     for folder in (root, root / FOLDER):
         lacking = [name for name in FILES if not (folder / name).is_file()]

@@ -20,7 +20,7 @@ from florilege.errors import DataError
 from florilege.models.classes import ClassInfo
 from florilege.models.images.sniff import ENDINGS
 
-# The decoder refuses the last four; `data check` then lists these files.
+# The decoder refuses GIF, BMP and TIFF; `data check` lists these files.
 SUFFIXES = ENDINGS | {".gif", ".bmp", ".tif", ".tiff"}
 IMAGENET_PLACE: Final = (
     "the photos of ImageNet (ILSVRC 2012) are at image-net.org, after registration"

@@ -31,8 +31,8 @@ METADATA_2: Final = "plantnet300K_metadata.csv"
 SPECIES_2: Final = "species_metadata.csv"
 _PLACE_2: Final = "Pl@ntNet-300K version 2 is at Zenodo, DOI 10.5281/zenodo.10419064"
 
-# Path and observation (or "") of each photo by name without suffix; of each species by id the name
-# without and with authors, genus and family.
+# Photos by name without suffix: path, and observation or "". Species by id: name without authors,
+# name with authors, genus, family.
 _Tables = tuple[Mapping[str, tuple[str, str]], Mapping[str, Sequence[str]]]
 
 

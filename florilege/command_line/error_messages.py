@@ -19,7 +19,7 @@ REMOVED_FLAGS = {
     "--micro-weight": "use --macro-weight with 1 less its value",
     "--processes": "run several containers behind a proxy, see docs/deploy.md",
     "--quantize": "`florilege calibrate --runtime openvino` halves the cost of a photo",
-    "--small-classes": "--macro-weight sets the room for classes with few photos",
+    "--small-classes": "--macro-weight decides how much classes with few photos count",
 }
 """Alternatives to removed flags."""
 

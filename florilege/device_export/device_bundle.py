@@ -1,7 +1,7 @@
-"""The bundle that an export for devices is made of, with 16-bit weights if these serve."""
+"""Open a bundle to export it for devices, with 16-bit weights if they keep its sets."""
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
@@ -17,19 +17,18 @@ from florilege.models.bundle import Bundle, open_bundle, replace_files
 from florilege.models.bundle.bundle import MODEL, unpacked_bundle
 from florilege.models.session import Session
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
+from florilege.terminal import say
 
 LEAST_EQUAL: Final = 0.99
-"""Least share of the calibration photos whose two sets are equal."""
+"""Share of the calibration photos that must have the same set with 16-bit weights."""
 
 
 @contextmanager
-def device_bundle(
-    path: Path, data: str | None, split: str, say: Callable[[str], None]
-) -> Iterator[Pipeline]:
-    """A bundle, opened as devices run it.
+def device_bundle(path: Path, data: str | None, split: str) -> Iterator[Pipeline]:
+    """Open a bundle as devices run it.
 
-    With ``data``, its weights are stored in 16 bits, with thresholds of their own, if that leaves
-    the sets on these photos as they are. ``say`` is called with a message on how they compare.
+    With ``data``, store its weights in 16 bits and calibrate new thresholds, unless this changes
+    its sets on these photos. A line on stderr compares the sets.
 
     Raises:
         BundleError: The bundle is damaged or not calibrated.
@@ -43,16 +42,14 @@ def device_bundle(
             f"{path} is calibrated for {record.measured.precision}, which devices lack: run "
             f"`florilege calibrate {path} --data DATA --precision float32`"
         )
-    folder = nullcontext(path) if data is None else _halved(bundle, record, data, split, say)
+    folder = nullcontext(path) if data is None else _halved(bundle, record, data, split)
     with folder as opened:
         yield open_pipeline(opened, device="cpu", runtime="onnxruntime")
 
 
 @contextmanager
-def _halved(
-    bundle: Bundle, record: CalibrationRecord, data: str, split: str, say: Callable[[str], None]
-) -> Iterator[Path]:
-    """The folder of a bundle with 16-bit weights; of the given one if its sets differ."""
+def _halved(bundle: Bundle, record: CalibrationRecord, data: str, split: str) -> Iterator[Path]:
+    """The folder of a copy with 16-bit weights, or of the bundle itself if the sets differ."""
     try:
         from florilege.models.onnx_graph import halve_weights
     except ModuleNotFoundError as error:
@@ -88,7 +85,7 @@ def _compared(ours: BundleOutputs, theirs: BundleOutputs) -> tuple[str, list[str
 
 
 def _settings(bundle: Bundle, record: CalibrationRecord, lists: Path) -> dict[str, Any]:
-    """The settings of the calibration that gave a record."""
+    """The settings of the calibration that wrote a record."""
     for each in record.lists:
         ids = "\n".join(bundle.classes.ids[place] for place in each.classes)
         (lists / f"{each.name}.txt").write_text(ids, "utf-8")

@@ -1,4 +1,4 @@
-"""What a device needs to answer as the server does, as plain data for JSON and raw arrays."""
+"""What a device needs to answer as the server does: plain data for JSON, and raw arrays."""
 
 from dataclasses import asdict
 from typing import Any, Final
@@ -8,9 +8,7 @@ import numpy as np
 from florilege.calibration.record.operating_point import OperatingPoint
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.schema import Table
-from florilege.calibration.rejection.reference import Reference
 from florilege.calibration.rules import RULES, usual_guarantee
-from florilege.models.occurrences import Occurrences
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.model_schemas import Point
 
@@ -20,7 +18,7 @@ Binary = tuple[Plain, bytes]
 
 FORMAT: Final = 1
 PACK: Final = "pack.json"
-"""The file of a pack, by which an earlier export is recognised."""
+"""Name of the file; a folder that holds it is an earlier export."""
 
 
 def device_pack(pipeline: Pipeline) -> Plain:
@@ -40,7 +38,6 @@ def device_pack(pipeline: Pipeline) -> Plain:
 
 
 def _calibration(record: CalibrationRecord) -> Plain:
-    tables = [_table(record, table) for table in record.served.values()]
     prior = record.place_prior
     return {
         "head": record.head,
@@ -59,7 +56,7 @@ def _calibration(record: CalibrationRecord) -> Plain:
         ],
         "place_strength": 0.0 if prior is None else prior.strength,
         "rejection": None if record.rejection is None else asdict(record.rejection),
-        "tables": tables,
+        "tables": [_table(record, table) for table in record.served.values()],
     }
 
 
@@ -110,35 +107,30 @@ def _weights(record: CalibrationRecord, list_name: str | None) -> list[float] | 
 
 
 def device_arrays(pipeline: Pipeline) -> dict[str, Binary]:
-    """The arrays that the pipeline has, by name: the ``reference`` and the ``occurrences``."""
-    arrays = {}
-    if pipeline.reference is not None:
-        arrays["reference"] = _packed_reference(pipeline.reference)
-    if pipeline.places.occurrences is not None:
-        arrays["occurrences"] = _packed_occurrences(pipeline.places.occurrences)
+    """The arrays that the pipeline has, by name.
+
+    ``reference``, the features that familiarity compares with, is float32 axes, then float16
+    directions. ``occurrences``, the table of places, is float64 weights, int32 bounds and classes,
+    int8 months.
+    """
+    arrays: dict[str, Binary] = {}
+    if (reference := pipeline.reference) is not None:
+        shapes = {"axes": list(reference.axes.shape), "photos": len(reference.directions)}
+        parts = reference.axes.astype("<f4"), reference.directions.astype("<f2")
+        arrays["reference"] = shapes, b"".join(part.tobytes() for part in parts)
+    if (occurrences := pipeline.places.occurrences) is not None:
+        bounds = np.searchsorted(occurrences.region, np.arange(len(occurrences.regions) + 1))
+        columns = (
+            occurrences.weight.astype("<f8"),
+            bounds.astype("<i4"),
+            occurrences.class_index.astype("<i4"),
+            occurrences.month.astype("<i1"),
+        )
+        description = {
+            "regions": list(occurrences.regions),
+            "classes": occurrences.classes,
+            "entries": len(occurrences.weight),
+            "cell_degrees": occurrences.cell_degrees,
+        }
+        arrays["occurrences"] = description, b"".join(column.tobytes() for column in columns)
     return arrays
-
-
-def _packed_reference(reference: Reference) -> Binary:
-    """The features that familiarity compares with: float32 axes, then float16 directions."""
-    arrays = reference.axes.astype("<f4"), reference.directions.astype("<f2")
-    shapes = {"axes": list(reference.axes.shape), "photos": len(reference.directions)}
-    return shapes, b"".join(array.tobytes() for array in arrays)
-
-
-def _packed_occurrences(occurrences: Occurrences) -> Binary:
-    """The table of places: float64 weights, int32 bounds and classes, int8 months."""
-    bounds = np.searchsorted(occurrences.region, np.arange(len(occurrences.regions) + 1))
-    content = (
-        occurrences.weight.astype("<f8").tobytes(),
-        bounds.astype("<i4").tobytes(),
-        occurrences.class_index.astype("<i4").tobytes(),
-        occurrences.month.astype("<i1").tobytes(),
-    )
-    description = {
-        "regions": list(occurrences.regions),
-        "classes": occurrences.classes,
-        "entries": len(occurrences.weight),
-        "cell_degrees": occurrences.cell_degrees,
-    }
-    return description, b"".join(content)

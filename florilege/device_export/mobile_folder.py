@@ -26,14 +26,14 @@ def mobile_files(pipeline: Pipeline) -> dict[str, bytes]:
 
 
 def _check_picture(side: int) -> NDArray[np.uint8]:
-    """The picture of ``check.json``, ``(side, side, 3)``, from a formula that any language has."""
+    """The picture of ``check.json``, ``(side, side, 3)``: a formula that works in any language."""
     rows, columns, channels = np.indices((side, side, 3))
     picture: NDArray[np.uint8] = ((7 * columns + 13 * rows + 59 * channels) % 256).astype(np.uint8)
     return picture
 
 
 def _check(pipeline: Pipeline) -> dict[str, Any]:
-    """The logits and the set of a picture, for one photo and for two of the same."""
+    """The logits of a picture, and the sets for one such photo and for two."""
     picture = _check_picture(pipeline.bundle.preprocess.image_size)
     outputs = Session(pipeline.bundle, device="cpu").outputs(picture[np.newaxis])
     answers = {

@@ -1,4 +1,4 @@
-"""The web page as a folder for any static host, which answers without a server or a network."""
+"""The web page as a folder for any static host; it answers without a server or a network."""
 
 import gzip
 import hashlib
@@ -17,16 +17,16 @@ from florilege.server.http.bundle_info import model_card
 from florilege.server.settings import Settings
 
 LARGEST_MODEL: Final = 1_000_000_000
-"""Bytes of a network; browsers have 4 GB for it, its copies and its activations, phones less."""
+"""Bytes of a network; a browser has 4 GB for it, its copies and activations, a phone less."""
 MOST_KEPT: Final = 10_000_000
-"""Bytes that a browser fetches at the first visit besides the network; thumbnails may be more."""
+"""Bytes to fetch at the first visit besides the network; thumbnails beyond it are left out."""
 MOST_PHOTO_BYTES: Final = 500_000_000
-"""Of one plant; they stay on the device."""
+"""For the photos of one plant; they stay on the device."""
 DOWNLOAD_DEADLINE_S: Final = 600.0
-"""For the first photo, which waits until the network is there."""
+"""For the first photo, which waits until the network is downloaded."""
 THUMBNAILS: Final = "thumbnails/"
-LARGE: Final = ("network", "runtime", "reference", "occurrences")  # the page keeps these itself
-_NOT_FETCHED: Final = (".onnx", ".wasm", "HOSTING.md")  # of the runtime, the .wasm.gz is
+LARGE: Final = ("network", "runtime", "reference", "occurrences")  # the page stores these itself
+_NOT_FETCHED: Final = (".onnx", ".wasm", "HOSTING.md")  # the .wasm.gz is fetched instead
 _SERVER_LINK: Final = re.compile(rb' ?<a href="(v1/|openapi)[^>]*></a>')
 
 
@@ -79,7 +79,7 @@ def _card(pipeline: Pipeline) -> dict[str, Any]:
 
 
 def _page_files() -> dict[str, bytes]:
-    """The pages of the server, with the module that asks the server replaced, and our files."""
+    """The pages of the server, with another module in place of its client, and our own files."""
     web, own = files("florilege.server") / "web", files("florilege.device_export") / "web"
     contents = {
         file.name: file.read_bytes() for file in (*web.iterdir(), *own.iterdir()) if file.is_file()
@@ -96,7 +96,7 @@ def _page_files() -> dict[str, bytes]:
 
 
 def _named(contents: dict[str, bytes], content: bytes, kind: str) -> dict[str, Any]:
-    """Add a file named after its hash; its path, size and hash."""
+    """Add a file named after its hash, and return its path, size and hash."""
     digest = hashlib.sha256(content).hexdigest()
     path = f"{digest[:12]}.{kind}"
     contents[path] = content
@@ -104,7 +104,7 @@ def _named(contents: dict[str, bytes], content: bytes, kind: str) -> dict[str, A
 
 
 def _service_worker(contents: Mapping[str, bytes], large: list[str]) -> bytes:
-    """The service worker with what to keep: short hashes by path, and paths of large files."""
+    """The service worker, with the files to keep: short hashes by path, and the large files."""
     hashes = {
         path: hashlib.sha256(content).hexdigest()[:12]
         for path, content in _fetched(contents).items()
@@ -121,7 +121,7 @@ def transfer_bytes(contents: Mapping[str, bytes]) -> int:
 
 
 def _fetched(contents: Mapping[str, bytes]) -> dict[str, bytes]:
-    """What a browser fetches at the first visit besides the network, with thumbnails if small."""
+    """Files to fetch at the first visit besides the network; thumbnails only if all is small."""
     files = {path: each for path, each in contents.items() if not path.endswith(_NOT_FETCHED)}
     if sum(map(len, files.values())) <= MOST_KEPT:
         return files

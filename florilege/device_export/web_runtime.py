@@ -1,6 +1,6 @@
-"""The runtime of the web page: two files of the npm package ``onnxruntime-web``, by their hashes.
+"""The runtime of the web page: two files of the npm package ``onnxruntime-web``, with known hashes.
 
-It is not part of Florilege, because it has 14 MB. Users pass the file that ``npm pack`` writes, or
+It is not part of Florilege because it takes 14 MB. Users pass the file that ``npm pack`` writes, or
 the folder of an installed package.
 """
 
@@ -44,8 +44,8 @@ def read_runtime(path: Path | None) -> dict[str, bytes]:
     for name, content in files.items():
         if hashlib.sha256(content).hexdigest() != SHA256[name]:
             raise UsageError(
-                f"--runtime {path}: {name} is not that of {PACKAGE} {VERSION}, with which sets "
-                f"were compared: {ADVICE}"
+                f"--runtime {path}: {name} is not the file of {PACKAGE} {VERSION}, the version "
+                f"that the sets were checked with: {ADVICE}"
             )
     return files
 

@@ -214,7 +214,7 @@ def test_a_store_without_anything_to_train_on_is_refused_and_nothing_is_written(
     bare = tmp_path / "bare.csv"
     bare.write_text("path,class_id,split\nx.png,a,train\ny.png,a,\n")
     good = write_store(tmp_path / "good", (R1, "a", 1))
-    with pytest.raises(DataError, match="1 pictures without a split"):
+    with pytest.raises(DataError, match=r"1 picture without a split: 'y\.png'; run"):
         import_feedback(good, out, str(bare))
     bare.write_text("path,class_id\nx.png,a\ny.png,a\n")
     with pytest.raises(DataError, match="2 pictures without a split"):

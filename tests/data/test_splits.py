@@ -127,10 +127,13 @@ def test_a_manifest_keeps_its_other_columns_and_its_observations_together(tmp_pa
 
 def test_what_is_not_made_of_files_cannot_be_listed(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "lists/train.json").write_text('{"images": [], "categories": []}')
     for source, message in (
         ("flora:train=5,val=5,test=5", "no picture files"),
         (str(tmp_path / "no"), "no such file"),
         (str(tmp_path / "empty"), "folder"),
+        (str(tmp_path / "lists"), "lists no pictures"),  # the list has no annotations
     ):
         with pytest.raises(DataError, match=message):
             split_source(source, tmp_path / "m.csv", val=0.1, test=0.1, seed=0)
