@@ -137,7 +137,7 @@ def _ended(process: subprocess.Popen[bytes], begun: float) -> Cost:
 
 
 def _figures(cost: Cost) -> str:
-    return f"{cost.seconds:.0f} | {cost.cpu:.0f} | {cost.peak:,.0f}"
+    return f"{cost.seconds:.1f} | {cost.cpu:.1f} | {cost.peak:,.0f}"
 
 
 def _serve(bundle: Path, photos: list[Path]) -> tuple[Cost, list[float]]:
