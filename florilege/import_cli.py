@@ -23,7 +23,7 @@ from florilege.models.imported.imported_model import (
     import_onnx,
     write_imported,
 )
-from florilege.models.imported.input_format import Description, read_description
+from florilege.models.imported.signature import Description, read_description
 from florilege.models.thumbnails import pack, read_thumbnails
 from florilege.terminal import say
 

@@ -55,7 +55,7 @@ def _read_list(name: str, path: Path, classes: "ClassTable") -> RegionList:
 
 
 def read_lists(words: Iterable[str], classes: "ClassTable") -> tuple[RegionList, ...]:
-    """Read the lists of some of ``classes`` that `list_files` finds for each of ``words``.
+    """Read the lists that `list_files` finds for each of ``words``, of a model with ``classes``.
 
     Raises:
         DataError: As `list_files`; or a file is unreadable, is not UTF-8, or holds no id, a
@@ -71,8 +71,8 @@ def read_lists(words: Iterable[str], classes: "ClassTable") -> tuple[RegionList,
 def list_files(word: str) -> list[tuple[str, Path]]:
     """The list files that ``[NAME=]FILE`` or a folder names, each with its name.
 
-    A list without a name is called like its file without the suffix. Hidden files are skipped; a
-    `DataError` if a folder is unreadable or holds no file.
+    A list without a name is named after its file, without the suffix. Hidden files are skipped.
+    Raises `DataError` if a folder is unreadable or holds no file.
     """
     name, separator, path = word.partition("=")
     if separator:

@@ -51,9 +51,9 @@ class ClassInfo:
         return {language.lower(): names for language, names in self.common_names.items()}
 
     def updated(self, newer: "ClassInfo") -> "ClassInfo":
-        """This class updated with the known values of ``newer``; its other values stay.
+        """This class with the known values of ``newer``; its other values stay.
 
-        New names in a language replace all old names in it.
+        New names in a language replace all old names in that language.
         """
         languages = {language.lower() for language in newer.common_names}
         others = {k: names for k, names in self.common_names.items() if k.lower() not in languages}

@@ -1,4 +1,4 @@
-"""Code of other people by name, such as the loss ``my_losses:Focal``."""
+"""Code of users by name, such as the loss ``my_losses:Focal``."""
 
 import importlib
 import sys
@@ -10,7 +10,7 @@ from florilege.suggestions import suggestion
 
 
 def is_extension(name: str) -> bool:
-    """Whether a name is that of somebody's code: ``package.module:Name``.
+    """Whether a name is that of a user's code: ``package.module:Name``.
 
     Example:
         >>> is_extension("my_losses:Focal"), is_extension("focal"), is_extension("timm:resnet18")
@@ -23,7 +23,7 @@ def is_extension(name: str) -> bool:
 def load_extension(name: str) -> Any:
     """Import the object with the name ``package.module:Name``; a `UsageError` if that fails.
 
-    Modules of the working directory are found first, as with ``python -m``.
+    Modules in the working directory come first, as with ``python -m``.
     """
     module_name, _, attribute = name.partition(":")
     if (here := str(Path.cwd())) not in sys.path:

@@ -59,8 +59,8 @@ class TwoHead(nn.Module):
     def start_multi_label_at(self, average_k: float) -> None:
         r"""Initialise every class at probability ``average_k / classes``.
 
-        The bias becomes :math:`\log(K / (L - K))`. With a bias of zero, every class starts at one
-        half, and a short training spends most of its time lowering them all.
+        The bias becomes :math:`\log(K / (L - K))`. With a bias of zero, every probability starts at
+        one half, and a short training spends most of its time lowering them.
 
         Raises:
             ValueError: ``average_k`` is not between 0 and the number of classes.

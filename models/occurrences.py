@@ -1,9 +1,8 @@
 """Where and when each class was recorded: a prior for photos whose place and month are known.
 
-Scores of a network know nothing of the place. :meth:`Occurrences.log_lift` says how much more
-common each class is in a region and month than overall; the logits plus this, times a strength,
-are the logits of the photo at that place. Nothing is excluded: a class that was never recorded
-there is only less likely.
+The scores of a network ignore the place. :meth:`Occurrences.log_lift` says how much more common
+each class is in a region and month than overall. Added to the logits, times a strength, it gives
+the logits of a photo from there. No class is excluded: one never recorded there is less likely.
 """
 
 import hashlib
@@ -22,8 +21,8 @@ Floats = NDArray[np.float64]
 MONTHS = 12
 ALL_MONTHS = 0  # the month of records without a month
 COLUMNS = ("region", "month", "class_id", "weight")  # of a table of occurrences as a file
-PSEUDO_RECORDS = 20.0  # weight of all regions for one region, and of all months for one month
-NEIGHBOUR = 0.5  # of the month before and after: seasons do not end on the last day of a month
+PSEUDO_RECORDS = 20.0  # weight of the overall shares in a region, and of its shares in a month
+NEIGHBOUR = 0.5  # weight of the months before and after: seasons do not end with a month
 PlaceKind = Literal["region", "region_and_month"]  # what is known of the place of a photo
 _ARRAYS = ("region", "month", "class_index", "weight")  # of the file, in order
 _CELL = re.compile(r"cell([\d.]+)_(-?[\d.]+)_(-?[\d.]+)")
@@ -135,8 +134,8 @@ class Occurrences:
     def counts(self, region: str, month: int = ALL_MONTHS) -> Floats:
         """Weight of each class in a region, ``(classes,)``; 0 where nothing was recorded.
 
-        With a month, records of the months beside it count half, and those without a month as if
-        they were spread evenly over the year.
+        With a month, records of the months before and after it count half, and records without a
+        month count as if they were spread evenly over the year.
         """
         place = self._place_of.get(region)
         rows = slice(0, 0)
@@ -154,8 +153,9 @@ class Occurrences:
     def log_lift(self, place: Place) -> Floats:
         """Logarithm of how much more common each class is there than overall, ``(classes,)``.
 
-        The shares of a month lean on those of the region, and these on all records, so that few
-        records move little. 0 for a class without any record, and everywhere for an unknown region.
+        The shares of a month are pulled towards those of the region, and these towards the overall
+        shares, so a few records change little. A class without any record, and every class in an
+        unknown region, gets 0.
         """
         overall = self._totals + 1.0
         share = overall = overall / overall.sum()
@@ -177,7 +177,7 @@ class Occurrences:
         ]
 
     def draw(self, labels: NDArray[np.int64], *, seed: int = 0) -> list[Place]:
-        """A place for each photo, drawn from the records of its class; of any class without some.
+        """Draw a place for each photo from the records of its class, or from all if it has none.
 
         ``labels`` holds the class of each photo, ``(rows,)``.
         """

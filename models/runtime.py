@@ -1,11 +1,12 @@
-"""Choose what runs a network: ONNX Runtime or OpenVINO, the precision and the device."""
+"""What runs a network: ONNX Runtime or OpenVINO, its precision and its device."""
 
 import os
 import platform
 import sys
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
-from typing import Final, Literal, NamedTuple, cast, get_args
+from typing import Any, Final, Literal, NamedTuple, cast
 
 from florilege.cores import cores
 from florilege.errors import UsageError, install_hint
@@ -46,9 +47,6 @@ class Runtime(NamedTuple):
     def concurrency(self) -> int:
         """Threads that keep it busy; OpenVINO also runs the network in its own threads."""
         return cores() * (2 if self.name == OPENVINO else 1)
-
-
-RUNTIMES: Final = get_args(RuntimeName)
 
 
 def installed_wheels() -> dict[str, str]:
@@ -102,3 +100,31 @@ def import_runtime() -> ModuleType:
             f" NVIDIA card: {install_hint('cpu')}"
         ) from error
     return onnxruntime  # type: ignore[no-any-return]  # the wheel ships no types
+
+
+def open_graph(
+    content: bytes,
+    *,
+    providers: Sequence[str] = (CPU,),
+    quiet: bool = False,
+    replayed: bool = False,
+    bf16: bool = False,
+) -> Any:
+    """Open a graph in ONNX Runtime with one thread per call; ``quiet`` disables its log.
+
+    With ``bf16`` an ARM processor multiplies matrices in bf16 if it supports that. A GPU computes
+    in full float32, not TF32, whose 10-bit mantissa would move scores past thresholds calibrated
+    elsewhere. ``replayed`` is for `florilege.models.session.FixedBatch`.
+    """
+    runtime = import_runtime()
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.execution_mode = runtime.ExecutionMode.ORT_SEQUENTIAL
+    if quiet:
+        options.log_severity_level = 4  # errors are still raised
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    options.add_session_config_entry("mlas.enable_gemm_fastmath_arm64_bfloat16", str(int(bf16)))
+    cuda = {"use_tf32": "0", "enable_cuda_graph": str(int(replayed))}
+    configured = [(CUDA, cuda) if name == CUDA else name for name in providers]
+    return runtime.InferenceSession(content, options, providers=configured)

@@ -1,6 +1,9 @@
 """Run the network of a bundle."""
 
+import ctypes
+import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from time import perf_counter
 from types import ModuleType
 from typing import Any, Final, NamedTuple
@@ -13,7 +16,15 @@ from florilege.errors import BundleError, UsageError, install_hint
 from florilege.models.bundle.bundle import MODEL, Bundle
 from florilege.models.images import MAX_PIXELS, Header, load
 from florilege.models.openvino_graph import open_in_openvino
-from florilege.models.runtime import CPU, CUDA, DEVICES, OPENVINO, Runtime, import_runtime
+from florilege.models.runtime import (
+    CPU,
+    CUDA,
+    DEVICES,
+    OPENVINO,
+    Runtime,
+    import_runtime,
+    open_graph,
+)
 
 INPUT: Final = "image"
 FEATURES: Final = "features"  # input of the last layer, (batch, dimensions); may be absent
@@ -128,32 +139,45 @@ class Session:
         return Outputs(logits, arrays[FEATURES] if features else None)
 
 
-def open_graph(
-    content: bytes,
-    *,
-    providers: Sequence[str] = (CPU,),
-    quiet: bool = False,
-    replayed: bool = False,
-    bf16: bool = False,
-) -> Any:
-    """Open a graph in ONNX Runtime with one thread per call; ``quiet`` disables its log.
+class FixedBatch:
+    """Runs up to ``size`` pictures at once in fixed buffers, always from the same thread.
 
-    With ``bf16`` an ARM processor multiplies matrices in bf16 if it supports that. A GPU computes
-    in full float32, not TF32, whose 10-bit mantissa would move scores past thresholds calibrated
-    elsewhere. ``replayed`` is for `florilege.models.fixed_batch`.
+    So a GPU can replay a CUDA graph: it launches all kernels at once, but only with the addresses
+    and shapes of its capture. For small batches, launching them one by one takes longer than
+    computing them. ``graph`` is the network of ``session``, opened for this object only.
     """
-    runtime = import_runtime()
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.execution_mode = runtime.ExecutionMode.ORT_SEQUENTIAL
-    if quiet:
-        options.log_severity_level = 4  # errors are still raised
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.add_session_config_entry("session.inter_op.allow_spinning", "0")
-    options.add_session_config_entry("mlas.enable_gemm_fastmath_arm64_bfloat16", str(int(bf16)))
-    cuda = {"use_tf32": "0", "enable_cuda_graph": str(int(replayed))}
-    configured = [(CUDA, cuda) if name == CUDA else name for name in providers]
-    return runtime.InferenceSession(content, options, providers=configured)
+
+    def __init__(self, session: Session, graph: Any, size: int) -> None:
+        runtime, side = import_runtime(), session.bundle.preprocess.image_size
+        device = "cuda" if graph.get_providers()[0] == CUDA else "cpu"
+        self.size = size
+        self._graph, self._binding = graph, graph.io_binding()
+        self._pixels = np.zeros((size, side, side, 3), np.uint8)
+        if device == "cuda":
+            _lock_pages(self._pixels, runtime.cuda_version)
+        new = runtime.OrtValue.ortvalue_from_shape_and_type
+        self._input = new(self._pixels.shape, np.uint8, device)
+        self._binding.bind_ortvalue_input(INPUT, self._input)
+        self._outputs = {
+            name: new((size, width), np.float32, device) for name, width in session.widths.items()
+        }
+        for name, value in self._outputs.items():
+            self._binding.bind_ortvalue_output(name, value)
+        self._options = runtime.RunOptions()
+        self._options.add_run_config_entry("gpu_graph_id", str(size))
+
+    def run(self, pictures: Sequence[npt.NDArray[np.uint8]]) -> dict[str, Floats]:
+        """All outputs by name, (pictures, width), with features if the graph has them.
+
+        ``pictures`` are one to ``size``, each uint8 ``(image_size, image_size, 3)``.
+        """
+        for row, picture in enumerate(pictures):
+            self._pixels[row] = picture
+        self._input.update_inplace(self._pixels)
+        self._graph.run_with_iobinding(self._binding, self._options)
+        return {
+            name: value.numpy()[: len(pictures)].copy() for name, value in self._outputs.items()
+        }
 
 
 def _load(bundle: Bundle, runtime: Runtime, device: str) -> Any:
@@ -230,3 +254,13 @@ def _vector_length(node: Any) -> int | None:
     if node is None or (node.type, len(node.shape)) != ("tensor(float)", 2):
         return None
     return node.shape[1] if isinstance(node.shape[1], int) else None
+
+
+def _lock_pages(array: npt.NDArray[np.uint8], cuda_version: str) -> None:
+    """Pin the memory of an array while it exists, if CUDA can: a GPU then copies it faster."""
+    address = ctypes.c_void_p(array.ctypes.data)
+    with suppress(OSError, AttributeError):
+        runtime = ctypes.CDLL(f"libcudart.so.{cuda_version.partition('.')[0]}")
+        size, flags = ctypes.c_size_t(array.nbytes), ctypes.c_uint(0)
+        if not runtime.cudaHostRegister(address, size, flags):
+            weakref.finalize(array, runtime.cudaHostUnregister, address)  # before it is freed

@@ -13,14 +13,14 @@ from florilege.models.classes import ClassTable
 from florilege.models.images import plain_jpeg
 from florilege.progress import progress
 
-SIDE: Final = 192  # most pixels of the longer side
+SIDE: Final = 192  # maximum pixels of the longer side
 QUALITY: Final = 60  # 6.4 KiB per photo at 192 pixels; 256 pixels at quality 80 take twice as much
 
 
 def read_thumbnails(source: str, files: Mapping[str, Path]) -> dict[str, bytes]:
     """The thumbnails of picture files, by class id: upright JPEGs without metadata.
 
-    The `DataError` about unusable files lists each; ``source`` is the file that names them.
+    Raises `DataError`, which lists all unusable files; ``source`` is the file that names them.
     """
     pictures: dict[str, bytes] = {}
     faults: list[str] = []
@@ -41,7 +41,6 @@ def read_thumbnails(source: str, files: Mapping[str, Path]) -> dict[str, bytes]:
 
 
 def _thumbnail_or_fault(path: Path) -> bytes | str:
-    """The thumbnail, or a message about the fault of the file."""
     try:
         return plain_jpeg(path.read_bytes(), side=SIDE, quality=QUALITY)
     except (OSError, ValueError) as error:  # ValueError: no picture, or a null byte in the name

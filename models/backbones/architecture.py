@@ -15,7 +15,7 @@ from florilege.terminal import say
 PRETRAINED: Final = "pretrained"  # the value of `--weights` for the network's own
 
 Backbone = tuple[nn.Module, int, tuple[str, ...]]
-"""The module, its number of features, and the names of the layers that it lacks."""
+"""The module, its number of features, and the names of the last layers removed from it."""
 
 
 class Pretrained(NamedTuple):
@@ -72,7 +72,7 @@ class Architecture(ABC):
         )
 
     def _download(self, url: str, *, check_hash: bool = False) -> Path:
-        """The file of an address in torch's cache; its name may end in the start of its hash."""
+        """Download a file into torch's cache, once; its name may end in digits of its hash."""
         name = url.rpartition("/")[2]
         path = Path(torch.hub.get_dir()) / "checkpoints" / name
         digest = torch.hub.HASH_REGEX.search(name) if check_hash else None

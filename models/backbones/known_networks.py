@@ -1,4 +1,4 @@
-"""Find a network by name: ours, torchvision's, timm's, or somebody's function."""
+"""Find a network by name: ours, torchvision's, timm's, or a user's function."""
 
 from contextlib import suppress
 
@@ -61,7 +61,7 @@ class _SmallNetwork(Architecture):
 
 
 class _Extension(Architecture):
-    """Somebody's function; its number of features is that of one black picture."""
+    """A user's function; one black picture shows its number of features."""
 
     def backbone(self, image_size: int | None) -> Backbone:
         side = image_size or 224

@@ -76,8 +76,8 @@ def build(
 
     Args:
         name: One of :func:`available`; ``timm:`` followed by a name for ``timm.create_model``; or
-            ``package.module:function``, somebody's function without arguments that returns a
-            module from pictures to features ``(batch, features)``.
+            ``package.module:function``, a user's function without arguments that returns a module
+            from pictures to features ``(batch, features)``.
         classes: Number of classes.
         head: ``linear``, ``cosine`` or ``two_head``, see ``florilege.models.heads``.
         weights: None, or weights as ``weights.open_weights`` takes them. The last layer is loaded

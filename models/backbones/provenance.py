@@ -29,8 +29,8 @@ def provenance_of(
 ) -> Provenance:
     """The provenance of a file.
 
-    The licence of a file without a known one is the first line of a ``LICENSE`` beside it. In a run
-    folder or a bundle, it may also be the licence of the weights that the file started from.
+    An unknown licence is read from the first line of a ``LICENSE`` beside the file. In a run folder
+    or a bundle, it may also be the licence of the weights that the file started from.
     """
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()

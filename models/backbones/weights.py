@@ -32,7 +32,7 @@ _OLD_NAMES: Final = (
 )
 _AUXILIARY_HEADS: Final = ("backbone.aux1.", "backbone.aux2.", "backbone.AuxLogits.")
 _POSITIONS: Final = "encoder.pos_embedding"
-_SHOWN: Final = 10  # most names in a message
+_SHOWN: Final = 10  # maximum number of names in a message
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,7 +203,7 @@ def _with_prefix(key: str, last_layers: Sequence[str]) -> str:
 def _last_layer(
     expected: State, state: State, theirs: Sequence[str] | None, ours: Sequence[str] | None
 ) -> tuple[dict[str, Tensor], str]:
-    """The head of ``expected`` with the matching rows of ``state``, and a note for the user."""
+    """The head of ``expected`` with the rows of ``state`` that match, and a note for the user."""
     head = {key: value.clone() for key, value in _head_of(expected).items()}
     layers = {key: value for key, value in head.items() if value.ndim}  # a scale has no rows
     source, name = _head_of(state), next(iter(layers))

@@ -31,9 +31,9 @@ MODEL: Final = "model.onnx"
 CLASSES: Final = "classes.json"
 PREPROCESS: Final = "preprocess.json"
 CALIBRATION: Final = "calibration.json"
-REFERENCE: Final = "reference.npy"  # reference for features, if the calibration needs one
-OCCURRENCES: Final = "occurrences.npy"  # records by region and month, if it was given some
-OPENVINO_CALIBRATION: Final = "calibration-openvino.json"  # for OpenVINO, which then serves
+REFERENCE: Final = "reference.npy"  # for features, if the calibration needs a reference
+OCCURRENCES: Final = "occurrences.npy"  # by region and month, if the calibration has them
+OPENVINO_CALIBRATION: Final = "calibration-openvino.json"  # with it, OpenVINO serves
 OPENVINO_REFERENCE: Final = "reference-openvino.npy"
 THUMBNAILS: Final = "thumbnails.zip"  # reference pictures of the classes that have one
 _REQUIRED: Final = (MODEL, CLASSES, PREPROCESS)
@@ -237,7 +237,7 @@ def name_classes(
     """Merge class information into a bundle, whose calibration stays valid.
 
     ``infos`` is by class id; ids that the bundle lacks are ignored. ``pictures`` holds the picture
-    file of each of these classes with a `Thumbnail`. Messages name ``source``, where they are from.
+    file of each of these classes with a `Thumbnail`. Messages name ``source``, their origin.
 
     Raises:
         DataError: The bundle has none of the ids, or some pictures, all listed, are unusable.

@@ -17,13 +17,13 @@ _TAGS: Final = ["prediction-sets", "conformal-prediction", "onnx", "florilege"]
 
 
 def local_bundle(bundle: str) -> Path:
-    """The folder of a bundle; one on the Hub is first downloaded into the Hub's own cache.
+    """The folder of a bundle; a bundle on the Hub is first downloaded into the Hub's cache.
 
     An interrupted download resumes, and files that the cache has are not downloaded again.
 
     Raises:
-        UsageError: Not the name of a repository, or the extra `hub` is missing.
-        BundleError: There is no such repository, it is no bundle, or it cannot be reached.
+        UsageError: The name of the repository is invalid, or the extra `hub` is missing.
+        BundleError: There is no such repository, it is not a bundle, or it cannot be reached.
     """
     address = _ADDRESS.fullmatch(bundle)
     if address is None:
@@ -45,11 +45,9 @@ def push_bundle(
 ) -> str:
     """Upload a bundle to the Hub in one commit, with the model card that the Hub expects.
 
-    The ``repository``, ``ORG/NAME``, is made if it does not exist; ``public`` says whether
-    everybody sees a new one. ``licence`` is an identifier of the Hub, such as ``cc-by-4.0``.
-
-    Returns the address of the commit. Errors are those of `local_bundle`
-    and `open_bundle`, or the Hub refuses the upload.
+    The ``repository``, ``ORG/NAME``, is created if it does not exist; it is then private unless
+    ``public``. ``licence`` is an identifier of the Hub, such as ``cc-by-4.0``. Returns the address
+    of the commit. Raises as `local_bundle` and `open_bundle` do, or if the Hub refuses the upload.
     """
     opened, hub = open_bundle(bundle), _hub()
     contents: dict[str, Any] = {name: opened.path_of(name) for name in opened.manifest.files}
@@ -95,12 +93,12 @@ def _hub() -> Any:
 
 @contextmanager
 def _readable_errors(hub: Any, repository: str) -> Iterator[None]:
-    """Say of each error what to do; the most special class comes first."""
+    """Turn errors of the Hub into messages that say what to do; subclasses come first."""
     errors, place = hub.errors, f"{repository} on the Hugging Face Hub"
     try:
         yield
     except errors.HFValidationError as error:
-        raise UsageError(f"{repository!r} is no repository: write ORG/NAME") from error
+        raise UsageError(f"{repository!r} is not a repository: write ORG/NAME") from error
     except errors.RepositoryNotFoundError as error:
         raise BundleError(
             f"there is no {place}, or your account may not see it: check the name, or log in with "
@@ -111,7 +109,7 @@ def _readable_errors(hub: Any, repository: str) -> Iterator[None]:
     except errors.LocalEntryNotFoundError as error:
         raise BundleError(f"{place} cannot be reached, and the cache lacks it: {error}") from error
     except errors.EntryNotFoundError as error:
-        raise BundleError(f"{place} is no bundle: it has no {MANIFEST}") from error
+        raise BundleError(f"{place} is not a bundle: it has no {MANIFEST}") from error
     except errors.HfHubHTTPError.__bases__ as error:  # OSError, and that of its HTTP client
         reason = str(error).partition("\n")[0]
         raise BundleError(f"{place}: {reason}; `hf auth whoami` shows your account") from error

@@ -89,7 +89,7 @@ def load(
     Args:
         data: An encoded JPEG, PNG, WebP, HEIC or AVIF picture, or its header; or a decoded picture.
         preprocess: Size and crop.
-        max_pixels: Most pixels allowed, checked against the header before decoding.
+        max_pixels: Maximum number of pixels, checked in the header before decoding.
 
     Returns:
         RGB values, uint8, shape ``(image_size, image_size, 3)``. A picture of this size is
@@ -112,8 +112,8 @@ def decode(data: bytes | Header, *, target: int, max_pixels: int = MAX_PIXELS) -
     """Decode a whole picture, upright and in RGB, large enough to be resized to ``target``.
 
     If its short side is more than four times ``target``, the picture is shrunk by a whole factor to
-    at least twice ``target``, a JPEG during decoding. Other arguments and errors are those of
-    :func:`load`.
+    at least twice ``target``; a JPEG is shrunk during decoding. Other arguments and errors are
+    those of :func:`load`.
     """
     picture = _open(data, 2 * target, max_pixels)
     return _oriented(picture.image, picture.orientation)

@@ -13,7 +13,7 @@ from onnx import external_data_helper
 
 from florilege.errors import BundleError
 from florilege.models.bundle.staging import sha256_of
-from florilege.models.session import open_graph
+from florilege.models.runtime import open_graph
 
 _OLDEST_OPSET: Final = 7  # oldest in ONNX Runtime, and the first whose arithmetic broadcasts
 _OLDEST_IR: Final = 4  # the first that allows constants that are not inputs
@@ -30,7 +30,7 @@ _SAME_NUMBERS: Final = (
 
 @dataclass(frozen=True)
 class Graph:
-    """An ONNX file with one input and embedded constants; ``files`` holds hashes by file name."""
+    """An ONNX graph with one input and embedded constants; ``files`` holds hashes by file name."""
 
     model: onnx.ModelProto
     files: Mapping[str, str]
@@ -55,7 +55,7 @@ class Graph:
 
     @property
     def batch(self) -> int:
-        """The number of pictures that the graph takes at once; 1 if it takes any number."""
+        """The number of pictures that the graph takes at once; 1 if any number fits."""
         return (self.shape or [None])[0] or 1
 
     @property
@@ -79,7 +79,7 @@ class Graph:
             raise BundleError(f"ONNX Runtime cannot run this graph: {error}") from error
 
     def run(self, batch: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
-        """The outputs of the unchanged graph that are arrays, for a prepared input.
+        """The outputs that are arrays with at least one axis, by name, for a prepared input.
 
         Raises `BundleError` if the graph does not load, or does not take this input.
         """
@@ -93,7 +93,12 @@ class Graph:
             ) from error
         names = [output.name for output in self.model.graph.output]
         pairs = zip(names, values, strict=True)
-        return {name: value for name, value in pairs if isinstance(value, np.ndarray)}
+        return {name: each for name, each in pairs if isinstance(each, np.ndarray) and each.ndim}
+
+    def run_all(self, batches: Iterable[npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+        """The outputs of :meth:`run` for all batches, joined."""
+        results = [self.run(batch) for batch in batches]
+        return {name: np.concatenate([each[name] for each in results]) for name in results[0]}
 
     @cached_property
     def _producers(self) -> dict[str, onnx.NodeProto]:

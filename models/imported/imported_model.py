@@ -1,7 +1,7 @@
 """A classifier trained elsewhere: read from an ONNX file, and written as a bundle."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -9,23 +9,31 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from florilege.errors import DataError
 from florilege.models.bundle import Bundle, write_bundle
 from florilege.models.bundle.bundle import THUMBNAILS
 from florilege.models.classes import ClassTable
-from florilege.models.images import Preprocess
+from florilege.models.images import ImageError, Preprocess, load
+from florilege.models.images.sniff import ENDINGS
 from florilege.models.imported.graph import Graph, read_graph
-from florilege.models.imported.input_format import Description, InputFormat, infer_input_format
-from florilege.models.imported.output_choice import OutputChoice, choose_output
-from florilege.models.imported.parity import (
+from florilege.models.imported.signature import (
+    Description,
+    InputFormat,
+    OutputChoice,
+    choose_output,
+    infer_input_format,
+)
+from florilege.models.imported.wrapper import (
     OutputComparison,
+    Pictures,
     WrappedModel,
-    comparison_pictures,
     original_outputs,
     wrap_and_compare,
 )
 from florilege.models.onnx_graph import without_origins
 from florilege.models.runtime import installed
 
+MOST_PHOTOS: Final = 32  # to compare; of more, a sample spread evenly over the sorted list
 NO_SPLIT: Final = "none"  # of ``--chosen-on``, if no photo of the data chose the checkpoint
 _LIBRARIES: Final = ("florilege", "torch", "torchvision", "timm", "onnx", "onnxruntime", "numpy")
 
@@ -179,3 +187,52 @@ Ask its authors how and on which data it was trained, and for its licence.
 - Compare scores only with the threshold calibrated for them; they guarantee nothing about a single
   photo.
 """
+
+
+def comparison_pictures(
+    photos: Sequence[Path], preprocess: Preprocess
+) -> tuple[list[str], Pictures]:
+    """Decode photos, given as files or folders, as the server does; without any, make up pictures.
+
+    Returns their names, and RGB pixels, uint8, shape ``(pictures, size, size, 3)``. Raises
+    `DataError` if a folder holds no photo, or a photo cannot be read.
+    """
+    if not photos:
+        pictures = dict(_synthetic_pictures(preprocess.image_size))
+        return list(pictures), np.stack(list(pictures.values()))
+    paths = [path for photo_or_folder in photos for path in _photos_of(photo_or_folder)]
+    rows = np.linspace(0, len(paths) - 1, min(len(paths), MOST_PHOTOS)).astype(int)
+    pixels = []
+    for row in rows:
+        try:
+            pixels.append(load(paths[row].read_bytes(), preprocess))
+        except OSError as error:
+            raise DataError(f"--photos {paths[row]} cannot be read: {error.strerror}") from error
+        except ImageError as error:
+            raise DataError(f"--photos {paths[row]}: {error}") from error
+    return [str(paths[row]) for row in rows], np.stack(pixels)
+
+
+def _photos_of(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    photos = sorted(file for file in path.rglob("*") if file.suffix.lower() in ENDINGS)
+    if not photos:
+        raise DataError(f"--photos {path} holds no photo: {', '.join(sorted(ENDINGS))}")
+    return photos
+
+
+def _synthetic_pictures(side: int) -> Iterator[tuple[str, npt.NDArray[np.uint8]]]:
+    """Very different pictures that reveal swapped channels or axes."""
+    random = np.random.default_rng(0)
+    shape = (side, side, 3)
+    yield "noise", random.integers(0, 256, shape, dtype=np.uint8)
+    rows, columns = np.mgrid[0:side, 0:side] * (255 / max(side - 1, 1))
+    slope = np.stack([rows, columns, 255 - rows], axis=2)
+    yield "slopes", slope.astype(np.uint8)
+    for number in range(4):
+        patches = random.integers(0, 256, (4, 4, 3), dtype=np.uint8)
+        steps = np.arange(side) * 4 // side
+        yield f"patches {number + 1}", patches[steps][:, steps]
+    yield "black", np.zeros(shape, np.uint8)
+    yield "white", np.full(shape, 255, np.uint8)

@@ -15,17 +15,17 @@ from florilege.models.backbones.weights import Weights, open_weights, warm_start
 from florilege.models.classes import SPECIES_NAME, ClassInfo, ClassTable
 from florilege.models.export import export_onnx
 from florilege.models.images import Preprocess
-from florilege.models.imported.imported_model import ImportedModel
-from florilege.models.imported.input_format import Description, InputFormat
-from florilege.models.imported.parity import (
+from florilege.models.imported.imported_model import ImportedModel, comparison_pictures
+from florilege.models.imported.signature import Description, InputFormat
+from florilege.models.imported.wrapper import (
     TOLERANCE,
     Numbers,
     OutputComparison,
     Pictures,
     compare_outputs,
-    comparison_pictures,
 )
-from florilege.models.session import INPUT, open_graph
+from florilege.models.runtime import open_graph
+from florilege.models.session import INPUT
 
 _FIXED_KEYS = ("layout", "type", "channels", "output", "kind")  # the same for all these networks
 
@@ -37,8 +37,8 @@ def own_classes(name: str) -> ClassTable:
     or the names of other labels.
 
     Raises:
-        UsageError: It names none, or ``name`` is another network.
-        BundleError: A repository cannot be read, or two classes have one name.
+        UsageError: It does not name its classes, or ``name`` is not a network of timm.
+        BundleError: A repository cannot be read, or two classes have the same name.
     """
     try:
         own = TimmNetwork(name).configuration if name.startswith(PREFIX) else {}

@@ -1,19 +1,21 @@
-"""Wrap an imported graph in our nodes: raw pictures in, logits and features out.
+"""Wrap an imported graph in our nodes, and compare its outputs with the original's.
 
 ``image`` uint8 ``(batch, size, size, 3)`` -> float -> channel order -> normalise -> layout and
 type -> original graph -> ``logits``, and ``features`` if its last layer is linear.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from florilege.errors import BundleError
 from florilege.models.imported.graph import Graph, subgraphs, tensors_read
-from florilege.models.imported.input_format import InputFormat
-from florilege.models.imported.output_choice import OutputChoice
+from florilege.models.imported.signature import InputFormat, OutputChoice
 from florilege.models.session import FEATURES, INPUT
 
 LOGITS: Final = "logits"
@@ -101,9 +103,9 @@ def _rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:
 
 
 def _free_batch(graph: onnx.GraphProto, batch: int) -> None:
-    """Let reshapes to a fixed batch size keep the batch size of their input: a 0 in the shape.
+    """Make reshapes to a fixed batch size keep the batch size of their input: a 0 in the shape.
 
-    ``parity`` runs batches to check that this was the meaning of each reshape.
+    `wrap_and_compare` runs batches to check that each reshape meant this.
     """
     weights, constants = {tensor.name for tensor in graph.initializer}, _constants(graph)
     for node in graph.node:
@@ -141,3 +143,129 @@ def _replace(field: Any, values: Sequence[Any]) -> None:
     copies = list(values)
     del field[:]
     field.extend(copies)
+
+
+Numbers = npt.NDArray[np.float64]
+Pictures = npt.NDArray[np.uint8]
+
+TOLERANCE: Final = 1e-4  # plus this share of the largest output
+_FEW_BITS_TOLERANCE: Final = 1e-2  # the same, for graphs in half precision or eight bits
+BATCH: Final = 4  # size of the batch that is compared with single pictures
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputComparison:
+    """Differences between the original and the bundle's graph on the same pictures."""
+
+    max_difference: float  # largest absolute difference between outputs
+    tolerance: float  # largest difference allowed
+    same_best_class: int  # pictures with the same best class
+    pictures: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether the difference is within the tolerance and every best class is the same."""
+        return self.same_best_class == self.pictures and self.max_difference <= self.tolerance
+
+
+class WrappedModel(NamedTuple):
+    """A wrapped graph that agrees with the original."""
+
+    model: onnx.ModelProto
+    batch: bool  # whether it takes several pictures at once
+    comparison: OutputComparison
+    logits: Numbers  # of the compared pictures
+    dimensions: int | None  # of the features; None if there are none
+
+
+def compare_outputs(original: Numbers, ours: Numbers, *, relative: float) -> OutputComparison:
+    """Compare outputs ``(pictures, classes)``.
+
+    If the original's two best outputs are closer than the tolerance, either counts as its best
+    class. The tolerance is ``relative`` times one plus the largest absolute output.
+    """
+    difference = float(np.abs(original - ours).max())
+    tolerance = relative * (1 + float(np.abs(original).max()))
+    at_our_best = np.take_along_axis(original, ours.argmax(axis=1)[:, np.newaxis], axis=1)[:, 0]
+    return OutputComparison(
+        max_difference=difference if np.isfinite(difference) else float("inf"),
+        tolerance=tolerance,
+        same_best_class=int((at_our_best >= original.max(axis=1) - tolerance).sum()),
+        pictures=len(original),
+    )
+
+
+def original_outputs(
+    graph: Graph, input_format: InputFormat, pictures: Pictures
+) -> dict[str, npt.NDArray[Any]]:
+    """The outputs of the original, in batches of its size, with input prepared in plain NumPy."""
+    starts = range(0, len(pictures), graph.batch)
+    rows = (np.arange(start, start + graph.batch) % len(pictures) for start in starts)
+    outputs = graph.run_all(input_format.prepare(pictures[each]) for each in rows)
+    return {name: values[: len(pictures)] for name, values in outputs.items()}
+
+
+def wrap_and_compare(
+    graph: Graph,
+    input_format: InputFormat,
+    choice: OutputChoice,
+    pictures: Pictures,
+    original: Numbers,
+) -> WrappedModel:
+    """Wrap the graph for any number of pictures, or for one at a time if batches fail or differ.
+
+    ``original`` holds its output for ``pictures``, ``(pictures, classes)``. Raises `BundleError`
+    if the wrapped graph differs from it.
+    """
+    try:
+        return _wrap_and_compare(graph, input_format, choice, pictures, original, batch=True)
+    except BundleError:
+        return _wrap_and_compare(graph, input_format, choice, pictures, original, batch=False)
+
+
+def _wrap_and_compare(
+    graph: Graph,
+    input_format: InputFormat,
+    choice: OutputChoice,
+    pictures: Pictures,
+    original: Numbers,
+    *,
+    batch: bool,
+) -> WrappedModel:
+    count, classes = original.shape
+    model = wrap_graph(graph, input_format, choice, classes=classes, batch=batch)
+    singles = [picture[np.newaxis] for picture in pictures]
+    outputs = Graph(model, files={}).run_all([*singles, pictures[:BATCH]] if batch else singles)
+    logits = outputs[LOGITS].astype(np.float64)
+    ours = _apply_link(logits, choice.link)
+    if choice.log:  # in few bits, probabilities do not sum exactly to one
+        original = original / original.sum(axis=1, keepdims=True)
+    relative = _FEW_BITS_TOLERANCE if graph.few_bits else TOLERANCE
+    comparison = compare_outputs(original, ours[:count], relative=relative)
+    if batch:
+        others = compare_outputs(original[:BATCH], ours[count:], relative=relative)
+        largest = max(comparison.max_difference, others.max_difference)
+        comparison = replace(comparison, max_difference=largest)
+    if not comparison.holds:
+        raise BundleError(
+            f"the bundle's graph and the original differ by {comparison.max_difference:.3g} "
+            f"(allowed {comparison.tolerance:.3g}), with the same best class for "
+            f"{comparison.same_best_class} of {comparison.pictures} pictures; nothing was written"
+        )
+    dimensions = outputs[FEATURES].shape[1] if FEATURES in outputs else None
+    if dimensions is not None:  # a session needs it
+        model.graph.output[1].type.tensor_type.shape.dim[1].dim_value = dimensions
+    return WrappedModel(model, batch, comparison, logits[:count], dimensions)
+
+
+def _apply_link(logits: Numbers, link: str | None) -> Numbers:
+    """The original's output, computed from logits."""
+    if link is None:
+        return logits
+    if link == "sigmoid":
+        with np.errstate(over="ignore"):
+            probabilities: Numbers = 1 / (1 + np.exp(-logits))
+        return probabilities
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    shares: Numbers = powers / powers.sum(axis=1, keepdims=True)
+    return shares

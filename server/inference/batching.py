@@ -19,10 +19,9 @@ from PIL.Image import Image
 from florilege.cores import cores
 from florilege.errors import FlorilegeError
 from florilege.models.bundle.bundle import MODEL
-from florilege.models.fixed_batch import FixedBatch
 from florilege.models.images import Header, load
-from florilege.models.runtime import CPU, CUDA
-from florilege.models.session import Floats, Outputs, Session, open_graph
+from florilege.models.runtime import CPU, CUDA, open_graph
+from florilege.models.session import FixedBatch, Floats, Outputs, Session
 
 log = logging.getLogger("florilege.server")
 

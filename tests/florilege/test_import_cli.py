@@ -23,7 +23,7 @@ from florilege.errors import BundleError, DataError, UsageError
 from florilege.import_cli import app
 from florilege.models.bundle import Bundle, open_bundle
 from florilege.models.images import Preprocess
-from florilege.models.imported.input_format import Description
+from florilege.models.imported.signature import Description
 from florilege.models.imported.torch_checkpoint import _input_format
 from florilege.models.session import Session
 from tests.commands import call, error_of

@@ -24,8 +24,8 @@ from florilege.models.heads import CosineHead
 from florilege.models.images import Preprocess, load
 from florilege.models.openvino_graph import open_in_openvino
 from florilege.models.photo_hashes import photo_hash
-from florilege.models.runtime import OPENVINO, Runtime
-from florilege.models.session import FEATURES, INPUT, open_graph
+from florilege.models.runtime import OPENVINO, Runtime, open_graph
+from florilege.models.session import FEATURES, INPUT
 from florilege.progress import progress
 from florilege.training.batches.data_loader import PictureBatches
 from florilege.training.batches.decoded_pictures import Pictures, loader_of, read_all, unreadable

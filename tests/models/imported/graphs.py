@@ -13,7 +13,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from timm.models import save_for_hf
 
-from florilege.models.imported.input_format import Description
+from florilege.models.imported.signature import Description
 
 SIDE = 6
 CLASSES = 3

@@ -18,10 +18,9 @@ import pytest
 from florilege.cores import cores
 from florilege.errors import BundleError
 from florilege.models.bundle import open_bundle
-from florilege.models.fixed_batch import FixedBatch
 from florilege.models.images import DamagedImage, load, read_header
-from florilege.models.runtime import CPU, installed_wheels
-from florilege.models.session import Session, open_graph
+from florilege.models.runtime import CPU, installed_wheels, open_graph
+from florilege.models.session import FixedBatch, Session
 from florilege.server.answers import pipeline as pipelines
 from florilege.server.answers.pipeline import open_pipeline
 from florilege.server.answers.query import IdentifyQuery

@@ -9,17 +9,13 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from florilege.errors import BundleError, DataError
-from florilege.models.images import Preprocess, load
-from florilege.models.imported import parity, wrapper
+from florilege.errors import BundleError
+from florilege.models.imported import wrapper
 from florilege.models.imported.graph import read_graph
-from florilege.models.imported.input_format import Description, infer_input_format
-from florilege.models.imported.output_choice import choose_output
-from florilege.models.imported.parity import (
-    MOST_PHOTOS,
+from florilege.models.imported.signature import Description, choose_output, infer_input_format
+from florilege.models.imported.wrapper import (
     WrappedModel,
     compare_outputs,
-    comparison_pictures,
     original_outputs,
     wrap_and_compare,
 )
@@ -31,7 +27,6 @@ from tests.models.imported.graphs import (
     save,
     scaled_description,
 )
-from tests.models.pictures import encode, noise
 
 PICTURES = random_pictures(6)
 
@@ -228,7 +223,7 @@ def test_a_difference_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             graph, input_format.model_copy(update={"mean": (0.5, 1.0, 1.6)}), choice, **more
         )
 
-    monkeypatch.setattr(parity, "wrap_graph", wrong)
+    monkeypatch.setattr(wrapper, "wrap_graph", wrong)
     with pytest.raises(BundleError, match="nothing"):
         _prove(tmp_path, foreign())
 
@@ -286,56 +281,4 @@ def test_a_quantised_softmax_is_served_by_the_logits_behind_it(tmp_path: Path) -
 
 
 def test_original_and_batch_are_compared_on_few_pictures_together() -> None:
-    assert len(PICTURES) > parity.BATCH > 1
-
-
-PREPROCESS = Preprocess(image_size=8, crop_fraction=0.5)
-
-
-def _photos(folder: Path, count: int) -> list[Path]:
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{number:03}.png" for number in range(count)]
-    for number, path in enumerate(paths):
-        path.write_bytes(encode(noise(20, 16, seed=number), "png"))
-    return paths
-
-
-def test_photos_are_decoded_as_the_server_does(tmp_path: Path) -> None:
-    paths = _photos(tmp_path / "deep" / "er", 2)
-    (tmp_path / "deep" / "notes.txt").write_text("not a photo")
-    names, pixels = comparison_pictures([tmp_path / "deep", paths[0]], PREPROCESS)
-    assert names == [str(path) for path in (*paths, paths[0])]
-    expected = [load(path.read_bytes(), PREPROCESS) for path in (*paths, paths[0])]
-    np.testing.assert_array_equal(pixels, expected)
-
-
-@pytest.mark.parametrize("count", [1, MOST_PHOTOS, MOST_PHOTOS + 7])
-def test_of_many_photos_some_spread_over_all_are_taken(tmp_path: Path, count: int) -> None:
-    paths = _photos(tmp_path, count)
-    result, _ = comparison_pictures([tmp_path], PREPROCESS)
-    assert len(result) == len(set(result)) == min(count, MOST_PHOTOS)
-    assert result[0] == str(paths[0])
-    assert result[-1] == str(paths[-1])
-
-
-def test_without_photos_the_made_up_pictures_differ_in_everything() -> None:
-    for side in (1, 7, 32):
-        names, pixels = comparison_pictures([], Preprocess(image_size=side))
-        assert pixels.shape == (len(names), side, side, 3)
-        assert pixels.dtype == np.uint8
-    for picture in pixels[:6]:
-        assert not np.array_equal(picture, picture[..., ::-1])  # colours
-        assert not np.array_equal(picture, picture.swapaxes(0, 1))  # rows and columns
-    assert len(np.unique(pixels, axis=0)) == len(names)
-
-
-def test_what_is_no_photo_is_named(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
-    for path, message in (
-        (tmp_path / "empty", "holds no photo"),
-        (tmp_path / "broken.png", "broken.png"),
-        (tmp_path / "none.png", "cannot be read: No such file"),
-    ):
-        with pytest.raises(DataError, match=message):
-            comparison_pictures([path], PREPROCESS)
+    assert len(PICTURES) > wrapper.BATCH > 1
