@@ -8,17 +8,15 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from florilege.models.runtime import installed
-from florilege.server.background.factory import open_feedback_service
+from florilege.server.background.feedback import open_feedback_service
 from florilege.server.engine import Engine
 from florilege.server.http.api_keys import ApiKeys, RateCounter
-from florilege.server.http.body import UploadBudget
-from florilege.server.http.bundle_info import BundleInfo
-from florilege.server.http.cached_response import page_router
-from florilege.server.http.error_handlers import HANDLED, send_problem
-from florilege.server.http.middleware import RequestMiddleware
+from florilege.server.http.cached_responses import BundleInfo, page_router
+from florilege.server.http.middleware import HANDLED, RequestMiddleware, send_problem
 from florilege.server.http.openapi import openapi_document
 from florilege.server.http.photo_routes import router as photo_router
 from florilege.server.http.plantnet import plantnet_router, status_router
+from florilege.server.http.request import UploadBudget
 from florilege.server.http.tracing import open_traces
 from florilege.server.prometheus import Metrics
 from florilege.server.reload import Reloader, pipeline_of

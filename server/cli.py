@@ -22,9 +22,8 @@ from florilege.server.predict.batch_run import check_outputs, predict_batch
 from florilege.server.predict.batch_settings import BatchSettings
 from florilege.server.predict.photos import display_path, find_photos
 from florilege.server.predict.prediction import BatchQuery
-from florilege.server.process import log_to_stderr, tune_malloc
 from florilege.server.reload import ignore_hangups
-from florilege.server.serve import bind, make_server
+from florilege.server.serve import bind, log_to_stderr, make_server, tune_malloc
 from florilege.server.settings import Settings
 from florilege.settings import flags_of
 from florilege.terminal import conclude, say

@@ -25,8 +25,7 @@ from florilege.cores import cores
 from florilege.models.session import Outputs
 from florilege.server.answers.pipeline import Outcome, Pipeline, StageTimes
 from florilege.server.answers.query import IdentifyQuery
-from florilege.server.background.factory import open_listeners
-from florilege.server.background.publisher import Publisher
+from florilege.server.background.publisher import Publisher, open_listeners
 from florilege.server.problems import Code, Problem
 from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
@@ -262,7 +261,7 @@ def _sample_photo() -> bytes:
 class _OutputCache:
     """The outputs for the last ``limit`` photos, the least recent dropped first. Thread-safe.
 
-    Sets are drawn anew from them, so a query, a list or a threshold never meets another's answer.
+    Sets are drawn anew from them, so no answer depends on an earlier query, list or threshold.
     """
 
     def __init__(self, limit: int, metrics: Metrics) -> None:
@@ -271,7 +270,7 @@ class _OutputCache:
         self._lock = threading.Lock()
 
     def outputs(self, owner: tuple[str, ...], photo: bytes, run: Callable[[], Outputs]) -> Outputs:
-        """What ``run`` returns for a photo, or returned for the same ``owner`` before."""
+        """The outputs for a photo: those cached for this ``owner``, or else those of ``run``."""
         if not self.limit:
             return run()
         name = (*owner, sha256(photo).hexdigest())

@@ -1,6 +1,6 @@
 """The errors of the HTTP interface: one small family, one shape (RFC 9457).
 
-Inner code raises them without knowing HTTP; `florilege.server.http.error_handlers` renders them.
+Inner code raises them without knowing HTTP; `florilege.server.http.middleware` renders them.
 The values of ``code`` are stable and listed in ``docs/http.md``.
 """
 

@@ -17,7 +17,7 @@ from florilege.models.class_lists import list_files
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
 from florilege.server.engine import Engine, warm_up
 from florilege.server.http.api_keys import ApiKeys
-from florilege.server.http.bundle_info import BundleInfo
+from florilege.server.http.cached_responses import BundleInfo
 from florilege.server.settings import Settings
 
 log = logging.getLogger("florilege.server")

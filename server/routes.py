@@ -11,17 +11,14 @@ from limits import parse
 from pydantic import Field, ValidationError
 from pydantic.json_schema import SkipJsonSchema
 
-from florilege.server.answers.common_names import accepted_languages, fallback_chain
-from florilege.server.answers.query import Language
+from florilege.server.answers.query import Language, accepted_languages, fallback_chain
 from florilege.server.background.feedback import Feedback, FeedbackBody, FeedbackReceipt
 from florilege.server.engine import Engine
 from florilege.server.http.api_keys import client_of
-from florilege.server.http.body import read_body
-from florilege.server.http.bundle_info import BundleInfo
-from florilege.server.http.cached_response import CachedResponse
+from florilege.server.http.cached_responses import BundleInfo, CachedResponse
+from florilege.server.http.model_card import ModelCard
 from florilege.server.http.openapi import COMMON_PROBLEMS, PHOTO, body_of, problem_responses
-from florilege.server.http.parameters import GUARDS
-from florilege.server.model_schemas import ModelCard
+from florilege.server.http.request import GUARDS, read_body
 from florilege.server.problems import Code, Problem
 from florilege.server.schemas import ClassEntry, ClassList, Health, RequestModel
 
@@ -153,9 +150,7 @@ def _chain(request: Request, lang: str | None) -> list[str]:
     ),
 )
 async def feedback(
-    request: Request,
-    query: Annotated[_NoQuery, Query()],
-    idempotency_key: _IdempotencyKey = None,
+    request: Request, query: Annotated[_NoQuery, Query()], idempotency_key: _IdempotencyKey = None
 ) -> FeedbackReceipt:
     """Report what a photo really shows, for one of the last 10,000 answers to the same key.
 

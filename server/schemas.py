@@ -99,8 +99,8 @@ class SetInfo(ResponseModel):
     size: int = Field(description="Classes in this set.")
     none_of_these: bool | None = Field(
         description="Only with none=true: whether the set also holds the answer that the photo "
-        "shows none of the classes. Sets of photos of unknown classes do with the requested "
-        "`coverage`, by default the first calibrated. Null where this is not calibrated."
+        "shows none of the classes. For photos of unknown classes it does with the requested "
+        "`coverage`, by default the first calibrated one. Null where this is not calibrated."
     )
     calibrated: bool = Field(description="Whether the figures below hold for this request.")
     truncated: bool = Field(
@@ -109,8 +109,8 @@ class SetInfo(ResponseModel):
     expected_size: Measured | None = Field(description="Mean set size of this rule.")
     hit_rate: Measured | None = Field(description="Share of sets that held the true class.")
     least_coverage: float | None = Field(
-        description="The least share of new sets that hold the true class, with 90 % confidence "
-        "for every k at once, so also for one chosen after looking. Null where nothing is promised."
+        description="The least share of new sets that hold the true class. With 90 % confidence it "
+        "holds for every k at once, even for a k chosen by these shares. Null if none is promised."
     )
     statement: str | None = Field(
         description="These figures in a sentence or two, in the first requested language of en, "

@@ -1,11 +1,13 @@
 """The settings of a server: its bundle and its limits."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from florilege import settings
+from florilege.errors import UsageError
 from florilege.models.images.decoding import MAX_PIXELS
 from florilege.models.runtime import RuntimeName
 from florilege.server.inference.decoding_budget import MAX_DECODING_PIXELS
@@ -37,7 +39,7 @@ class Settings(settings.FlagSettings):
     device: Device = "auto"
     """cpu or cuda; auto uses a GPU if one works."""
     runtime: RuntimeName | None = None
-    """onnxruntime or openvino; by default as the bundle is calibrated, openvino if for both."""
+    """onnxruntime or openvino; by default what the bundle is calibrated for, openvino if both."""
     threads: int | None = Field(default=None, ge=1)
     """Photos processed at once; by default one per core, with OpenVINO two, on a GPU 32 more."""
     max_body_bytes: Count = 32 * MEBIBYTE
@@ -94,7 +96,6 @@ class Settings(settings.FlagSettings):
     """Compare photos with the validation photos to detect drift."""
     watch_state: Path | None = None
     """File that keeps the state of the drift watch across restarts."""
-
     reload_every_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """Seconds between checks whether BUNDLE, a list or the keys changed; 0: only on SIGHUP."""
     keys_file: Path | None = None
@@ -113,3 +114,14 @@ class Settings(settings.FlagSettings):
         if self.feedback_photos and self.feedback_store is None:
             raise ValueError("feedback_photos needs feedback_store: the folder to keep them in")
         return self
+
+
+def writable_folder(folder: Path, flag: str) -> Path:
+    """The folder that ``flag`` names; if missing, it is created for its owner alone."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{flag}: {folder} cannot be created: {error.strerror}") from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"{flag}: {folder} cannot be written by this user")
+    return folder

@@ -37,8 +37,8 @@ RAISED = {  # by what users got since: lines of its commits, some trimmed since;
     "class coverage and revoked keys": 117,
 }
 LINES = {  # now, by folder; florilege: what all folders share
-    "training": 7_570,
-    "server": 7_450,
+    "training": 7_480,
+    "server": 7_360,
     "calibration": 9_910,
     "models": 5_250,
     "data": 3_880,

@@ -50,7 +50,7 @@ CLIP_NORM: Final = 1.0
 
 
 class OptimiserConfig(_SettingsGroup):
-    """The optimiser; see ``florilege.training.optimisation.optimizer``."""
+    """The optimiser; see ``florilege.training.optimisation``."""
 
     name: Literal["sgd", "adamw"] = "sgd"
     """Stochastic gradient descent, or Adam with decoupled weight decay."""
@@ -92,7 +92,7 @@ class OptimiserConfig(_SettingsGroup):
 
 
 class _AverageConfig(_SettingsGroup):
-    """Moving average of the weights; see ``florilege.training.optimisation.weight_average``."""
+    """Moving average of the weights; see ``florilege.training.optimisation``."""
 
     decay: float | None = Field(default=None, gt=0, lt=1)
     """Share of the average that each step keeps, such as 0.999; the averaged weights are then
@@ -100,7 +100,7 @@ class _AverageConfig(_SettingsGroup):
 
 
 class ScheduleConfig(_SettingsGroup):
-    """The learning rate over time; see ``florilege.training.optimisation.optimizer``."""
+    """The learning rate over time; see ``florilege.training.optimisation``."""
 
     name: Literal["cosine", "step", "constant"] = "cosine"
     """Shape of the curve after the warm-up."""

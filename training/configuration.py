@@ -56,7 +56,7 @@ def resolve(
     if "loss" in settings:
         settings["loss"] = {"name": settings["loss"]}
     explicit = merge(read_yaml(config) if config else {}, settings)
-    # names first: set after its parameters, a name would drop them
+    # names first, because a name drops the parameters that were set before it
     for override in sorted(overrides, key=lambda text: not text.startswith(_NAMES)):
         explicit = merge(explicit, _override(override))
     name = str(explicit.get("recipe", "frozen" if explicit.get("freeze") else "default"))

@@ -123,7 +123,7 @@ def _fit_to_run(
             notes.append(f"loss {name}: {key} is {classes - 1}, the largest for {classes} classes")
     if loss_class.head == "cosine" != head and "scale" not in config.loss:
         defaults["scale"] = 1.0
-        notes.append(f"loss {name}: scale is 1, its default is for the cosines of a cosine head")
+        notes.append(f"loss {name}: scale is 1, because its default is for a cosine head")
     if recent and "recent_batches" in unset:
         defaults["recent_batches"] = recent
         notes.append(

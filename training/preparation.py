@@ -118,10 +118,7 @@ def frozen_backbone(
 
 
 def photos_of(
-    dataset: Dataset,
-    config: TrainConfig,
-    sources: Sources | None,
-    weights: Weights | None,
+    dataset: Dataset, config: TrainConfig, sources: Sources | None, weights: Weights | None
 ) -> PhotoHashes:
     """The photos that train the network and choose its checkpoint.
 

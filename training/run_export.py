@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 
@@ -49,18 +49,14 @@ def export_run(run: Path, out: Path) -> Bundle:
     if not folder.best.is_file():
         raise BundleError(f"{run} has no best.safetensors: train it, or continue with --resume")
     load_into(network, read_weights(folder.best), origin=str(folder.best))
-    preprocess, started_from = config.preprocess, folder.read_provenance()
-    row, blend_note = best_row(folder), note_of(folder.best)
+    preprocess, row = config.preprocess, best_row(folder)
+    facts = _RunFacts(config, classes, row, folder.read_provenance(), note_of(folder.best))
     with reserved(out):
         model, parity = export_onnx(network, preprocess)
         files: dict[str, bytes | Path] = {
             "metrics.json": _json(row),
-            "MODEL_CARD.md": _model_card(
-                run.name, config, classes, row, started_from, blend_note
-            ).encode(),
-            "provenance.json": _json(
-                _provenance(config, classes, row, parity, started_from, blend_note)
-            ),
+            "MODEL_CARD.md": _model_card(run.name, facts).encode(),
+            "provenance.json": _json(_provenance(facts, parity)),
             "config.yaml": to_yaml(config).encode(),
             "weights.safetensors": folder.best,
         }
@@ -79,14 +75,18 @@ def export_run(run: Path, out: Path) -> Bundle:
         )
 
 
-def _provenance(
-    config: TrainConfig,
-    classes: ClassTable,
-    row: dict[str, Any],
-    parity: dict[str, Any],
-    started_from: Provenance | None,
-    blend_note: str | None,
-) -> dict[str, Any]:
+class _RunFacts(NamedTuple):
+    """What a bundle tells about the run that it comes from."""
+
+    config: TrainConfig
+    classes: ClassTable
+    row: Mapping[str, Any]  # figures of the exported epoch; empty if none was trained
+    started_from: Provenance | None  # the weights that the run started from
+    blend_note: str | None
+
+
+def _provenance(run: _RunFacts, parity: dict[str, Any]) -> dict[str, Any]:
+    config, classes, row, started_from, blend_note = run
     counts = classes.counts
     return {
         "data": config.data,
@@ -110,15 +110,9 @@ def _json(content: object) -> bytes:
     return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def _model_card(
-    name: str,
-    config: TrainConfig,
-    classes: ClassTable,
-    row: Mapping[str, Any],
-    started_from: Provenance | None,
-    blend_note: str | None,
-) -> str:
-    """The card in Markdown; ``row`` holds the figures of the exported epoch, if one was trained."""
+def _model_card(name: str, run: _RunFacts) -> str:
+    """The card in Markdown."""
+    config, classes, row, started_from, blend_note = run
     counts, preprocess, size = classes.counts, config.preprocess, config.preprocess.image_size
     pictures = "" if counts is None else f" on {int(counts.sum())} pictures"
     spread = "" if counts is None else f", {counts.min()} to {counts.max()} training pictures each"

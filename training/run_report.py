@@ -9,17 +9,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from florilege.calibration.report.html_page import (
-    Markup,
-    drawing,
-    page,
-    percent,
-    preformatted,
-    section,
-    side_by_side,
-    table,
-    words,
-)
+from florilege.calibration.report import html_page as html
 from florilege.calibration.report.plot_style import BLUE, GREEN, OCHRE, RUST, STYLE, panel
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import to_yaml
@@ -39,33 +29,33 @@ def write_report(folder: RunFolder, config: TrainConfig, history: Sequence[Row])
 
 
 def _report_html(name: str, config: TrainConfig, history: Sequence[Row]) -> str:
-    sections = [section("Settings", preformatted(to_yaml(config)))]
+    sections = [html.section("Settings", html.preformatted(to_yaml(config)))]
     if history:
         sections = [
-            section("In short", *_summary(history)),
-            section("Average-K accuracy at the best epoch", _table(_best(history))),
-            section("Epoch by epoch", side_by_side(*_curves(history))),
+            html.section("In short", *_summary(history)),
+            html.section("Average-K accuracy at the best epoch", _table(_best(history))),
+            html.section("Epoch by epoch", html.side_by_side(*_curves(history))),
             *sections,
         ]
     else:
-        sections.insert(0, words("No epoch was trained."))
-    return page(f"Training run {name}", sections)
+        sections.insert(0, html.words("No epoch was trained."))
+    return html.page(f"Training run {name}", sections)
 
 
 def _best(history: Sequence[Row]) -> Row:
     return max(history, key=lambda row: float(row["val_score"]))
 
 
-def _summary(history: Sequence[Row]) -> Iterator[Markup]:
+def _summary(history: Sequence[Row]) -> Iterator[html.Markup]:
     best = _best(history)
     minutes, seconds = divmod(round(float(history[-1]["seconds"])), 60)
-    yield words(
+    yield html.words(
         f"Best of {len(history)} epochs: epoch {best['epoch']}, {metric_of(best)} "
-        f"on validation {percent(float(best['val_score']))} with the "
+        f"on validation {html.percent(float(best['val_score']))} with the "
         f"{_words(best['val_best_head'])} head and {best['val_best_score_kind']} scores. Trained "
         f"for {minutes} min {seconds} s."
     )
-    yield words(
+    yield html.words(
         "The thresholds were set on the same validation pictures. For a fair figure run florilege "
         "evaluate on the test split; with --report it writes a page like this one."
     )
@@ -78,21 +68,21 @@ def _choice(column: str) -> str:
     return ", ".join(filter(None, (_words(head), kind)))
 
 
-def _table(row: Row) -> Markup:
+def _table(row: Row) -> html.Markup:
     columns = dict[str, dict[float, str]]()  # of average-K accuracy, by head and score, then by K
     for match in filter(None, map(_ACCURACY.fullmatch, row)):
         columns.setdefault(_choice(match["choice"]), {})[float(match["k"])] = match[0]
     sizes = sorted({k for by_k in columns.values() for k in by_k})
-    return table(
+    return html.table(
         ("head, score", *(f"K = {k:g}" for k in sizes)),
         (
-            (choice, *(percent(float(row[by_k[k]])) for k in sizes))
+            (choice, *(html.percent(float(row[by_k[k]])) for k in sizes))
             for choice, by_k in columns.items()
         ),
     )
 
 
-def _curves(history: Sequence[Row]) -> Iterator[Markup]:
+def _curves(history: Sequence[Row]) -> Iterator[html.Markup]:
     def column(name: str) -> list[float]:
         return [float(row.get(name, "nan")) for row in history]
 
@@ -111,9 +101,9 @@ def _curves(history: Sequence[Row]) -> Iterator[Markup]:
         ("log-loss", log_loss, "On validation: minus the log of the true class's softmax."),
         ("learning rate", {"": column("learning_rate")}, "At the end of each epoch."),
     ):
-        yield drawing(_drawn(y_label, epochs, curves), caption)
+        yield html.drawing(_drawn(y_label, epochs, curves), caption)
     if any("train_set_size" in row for row in history):
-        yield drawing(
+        yield html.drawing(
             _drawn("classes taught per picture", epochs, {"": column("train_set_size")}),
             "The label and its pseudo-labels, mean over the pictures of each epoch.",
         )

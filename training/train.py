@@ -22,7 +22,7 @@ from florilege.training.loop.checkpoint import Position, TrainingState, load, sa
 from florilege.training.loop.distributed import Ranks, together
 from florilege.training.loop.training_loop import Run, Say
 from florilege.training.network import seeded, start, unfreeze
-from florilege.training.optimisation.optimizer import rate_share
+from florilege.training.optimisation import rate_share
 from florilege.training.preparation import (
     facts,
     frozen_backbone,
@@ -241,6 +241,6 @@ def _notes_on_resuming(
     if now > before:
         yield (
             f"epochs was {planned_epochs} and is {config.epochs} now: the learning rate rises from "
-            f"{before:.2g} to {now:.2g} of its peak. To train on at a low rate, start another run: "
+            f"{before:.2g} to {now:.2g} of its peak. To continue at a low rate, start another run: "
             "--weights with this run folder, another --out and a small optimiser.learning_rate"
         )

@@ -13,7 +13,7 @@ what a step of it costs.
 for each network and size of batch. `s a step` is by the clock and has the loader in it, `processor
 s` is what this process and its threads computed; on a CPU pictures are prepared in the same
 process. `hours of the row` are those of the whole row at this pace, validation included
-(`training/recipes/cost.py`): by the clock on a GPU, processor hours on a CPU.
+(`training/recipes/recipe.py`): by the clock on a GPU, processor hours on a CPU.
 """
 
 import argparse
@@ -37,7 +37,7 @@ from florilege.training.configuration import resolve
 from florilege.training.loop import history
 from florilege.training.loop.training_loop import Run
 from florilege.training.recipes import RECIPES, Recipe
-from florilege.training.recipes.cost import cost_of
+from florilege.training.recipes.recipe import cost_of
 
 PUBLISHED = {name: recipe for name, recipe in RECIPES.items() if recipe.source}
 WIDTH, HEIGHT = 500, 375  # of most photos of ImageNet

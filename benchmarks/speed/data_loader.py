@@ -19,8 +19,11 @@ from PIL import Image
 from torchvision.transforms import v2
 
 from florilege.training.batches.augment import DRAWS, augment
-from florilege.training.batches.decoded_pictures import decode_for_training, training_side
-from florilege.training.batches.picture_cache import PictureCache
+from florilege.training.batches.decoded_pictures import (
+    PictureCache,
+    decode_for_training,
+    training_side,
+)
 from florilege.training.config import AugmentConfig
 
 SIZES = ((500, 375), (800, 600), (4000, 3000))

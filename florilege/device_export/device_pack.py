@@ -10,7 +10,7 @@ from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.schema import Table
 from florilege.calibration.rules import RULES, usual_guarantee
 from florilege.server.answers.pipeline import Pipeline
-from florilege.server.model_schemas import Point
+from florilege.server.http.model_card import Point
 
 Plain = dict[str, Any]
 Binary = tuple[Plain, bytes]

@@ -13,7 +13,7 @@ from florilege.device_export.device_pack import PACK, device_arrays, device_pack
 from florilege.errors import UsageError
 from florilege.models.bundle.bundle import MODEL
 from florilege.server.answers.pipeline import Pipeline
-from florilege.server.http.bundle_info import model_card
+from florilege.server.http.model_card import model_card
 from florilege.server.settings import Settings
 
 LARGEST_MODEL: Final = 1_000_000_000

@@ -18,9 +18,8 @@ from florilege.models.classes import ClassInfo
 from florilege.models.occurrences import PlaceKind
 from florilege.server import schemas
 from florilege.server.answers.class_list import TaxonTable
-from florilege.server.answers.common_names import fallback_chain
 from florilege.server.answers.place import PLACE_UNKNOWN, PlaceEffect
-from florilege.server.answers.query import IdentifyQuery
+from florilege.server.answers.query import IdentifyQuery, fallback_chain
 from florilege.server.answers.restriction import Restriction
 from florilege.server.problems import Code, Problem
 
@@ -198,7 +197,7 @@ def _listed(
     scores: Floats,
     always: Collection[str],
 ) -> list[tuple[int, int]]:
-    """Rank and index of each class to report of the ``ranked`` ones, the first ``size`` the set."""
+    """Rank and index of each class to report; the first ``size`` of ``ranked`` are the set."""
     ranks = list(enumerate(ranked, start=1))
     listed = ranks if "scores" in query.include else ranks[:size]
     if query.min_score is not None:
@@ -289,7 +288,7 @@ def _check_combination(query: IdentifyQuery) -> None:
 def _marginals(
     point: OperatingPoint, query: IdentifyQuery, logits: NDArray[np.float32], size: int
 ) -> Sequence[float | None]:
-    """Mean over the photos, if requested; k is the requested set size, rounded."""
+    """Mean probability over the photos to be among the k best; k is the requested size, rounded."""
     if "marginals" not in query.include:
         return [None] * logits.shape[1]
     k = min(max(1, math.floor((point.k or size) + 0.5)), LARGEST_K, logits.shape[1])

@@ -31,11 +31,11 @@ class TaxonTable:
         return class_id in self.classes.index_of
 
     def taxon(self, item: ClassInfo, languages: Sequence[str]) -> Taxon:
-        """The taxon of a class, named in the first possible of ``languages``."""
+        """The taxon of a class, with names in the first of ``languages`` that has any."""
         return self._taxon(item.id, _language_of(item, languages))
 
     def entry(self, class_id: str, languages: Sequence[str]) -> bytes:
-        """The `ClassEntry` of a class, named in the first possible of ``languages``."""
+        """The `ClassEntry` of a class, with names as in `taxon`."""
         return self._entry(class_id, _language_of(self._info(class_id), languages))
 
     def find(self, languages: Sequence[str], q: str | None, limit: int | None) -> bytes:

@@ -70,19 +70,9 @@ class Pipeline:
     max_pixels: int = images.MAX_PIXELS  # of a photo
     budget: PixelBudget = field(default_factory=PixelBudget)  # limits what is decoded at once
 
-    def __call__(
-        self,
-        photos: Sequence[bytes],
-        query: IdentifyQuery,
-        answer_id: str,
-        *,
-        stages: StageTimes | None = None,
-        check: Callable[[], None] = lambda: None,
-        recall: Recall = lambda _, run: run(),
-    ) -> Outcome:
+    def __call__(self, photos: Sequence[bytes], query: IdentifyQuery, answer_id: str) -> Outcome:
         """The prediction set of one organism, from its encoded pictures, at least one."""
-        rows = self.all_outputs(photos, stages=stages, check=check, recall=recall)
-        return self.decide(rows, query, answer_id, stages=stages)
+        return self.decide(self.all_outputs(photos), query, answer_id)
 
     def all_outputs(
         self,
@@ -96,7 +86,7 @@ class Pipeline:
         """The `outputs` of each picture.
 
         ``stages`` gets the time of each stage. ``check`` is called before each photo and while one
-        waits to be decoded; it may raise to stop the work.
+        waits to be decoded; it may raise to stop the work. ``recall`` may know the outputs already.
         """
         rows = []
         for number, photo in enumerate(photos, start=1):

@@ -53,7 +53,7 @@ class PlaceWeights:
     strength: float
 
     def effect(self, query: IdentifyQuery) -> PlaceEffect:
-        """What the place of a query changes. Raises a `Problem` if it names none that is known."""
+        """What the place of a query changes. Raises a `Problem` if it cannot be used."""
         if (query.region, query.latitude, query.longitude) == (None, None, None):
             if query.month is not None or query.date is not None:
                 raise _invalid("month and date need a region, or latitude and longitude")
@@ -75,13 +75,12 @@ class PlaceWeights:
         if not self.occurrences.knows(place.region):
             why = f"nothing was recorded in the region {place.region[:80]!r}"
             return effect._replace(why_unused=why)
-        return effect._replace(
-            kind=place.kind, lift=self.strength * self.occurrences.log_lift(place)
-        )
+        lift = self.strength * self.occurrences.log_lift(place)
+        return effect._replace(kind=place.kind, lift=lift)
 
 
 def _region(query: IdentifyQuery, occurrences: Occurrences) -> str:
-    """The region that a query names; Problem if it names none, or two."""
+    """The region that a query names; a `Problem` if it names no place or two."""
     corner = (query.latitude, query.longitude)
     if query.region is not None and corner == (None, None):
         return query.region
@@ -95,7 +94,7 @@ def _region(query: IdentifyQuery, occurrences: Occurrences) -> str:
 
 
 def _month(query: IdentifyQuery) -> int:
-    """The month that a query names, or ALL_MONTHS; Problem if it is none."""
+    """The month that a query names, or ALL_MONTHS; a `Problem` if its date is invalid."""
     if query.date is None:
         return query.month or ALL_MONTHS
     if query.month is not None:

@@ -11,25 +11,16 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import SkipJsonSchema
 
 from florilege.models.classes import ClassInfo, without_author
+from florilege.server import schemas
 from florilege.server.answers.class_list import TaxonTable
-from florilege.server.answers.common_names import fallback_chain
-from florilege.server.schemas import (
-    Answer,
-    Model,
-    Rejection,
-    ResponseModel,
-    Result,
-    SetInfo,
-    ThumbnailInfo,
-    Warned,
-)
+from florilege.server.answers.query import fallback_chain
 
 EVERYTHING: Final = "all"  # the project that means every species
 UNDETECTED: Final = "auto"  # the organ of a photo for which none was given
 UNLIMITED: Final = 2**31 - 1  # remaining requests without a limit: apps expect an integer
 
 
-class _PlantNetModel(ResponseModel):
+class _PlantNetModel(schemas.ResponseModel):
     """Base of these schemas: names as in Pl@ntNet's API."""
 
     model_config = ConfigDict(
@@ -116,10 +107,10 @@ class PlantNetExtension(_PlantNetModel):
     """What `POST /v1/identify` returns beyond this format; it describes the fields."""
 
     id: str
-    model: Model
-    set: SetInfo
-    rejection: Rejection
-    warnings: list[Warned]
+    model: schemas.Model
+    set: schemas.SetInfo
+    rejection: schemas.Rejection
+    warnings: list[schemas.Warned]
 
 
 class PlantNetAnswer(_PlantNetModel):
@@ -194,7 +185,9 @@ class PlantNetError(_PlantNetModel):
     code: str = Field(description="Extension: stable identifier for programs.")
 
 
-def plantnet_answer(answer: Answer, query: PlantNetQuery, *, root: str, remaining: int) -> str:
+def plantnet_answer(
+    answer: schemas.Answer, query: PlantNetQuery, *, root: str, remaining: int
+) -> str:
     """An answer in the format of the Pl@ntNet API, as JSON.
 
     A warning is added if no list has the name of the project. ``root`` is the address of the
@@ -204,7 +197,7 @@ def plantnet_answer(answer: Answer, query: PlantNetQuery, *, root: str, remainin
     warnings = answer.warnings
     if query.project != list_name:
         detail = f"there is no list named {query.project[:80]!r}: all species were scored"
-        warnings = [Warned(code="project_unknown", detail=detail), *warnings]
+        warnings = [schemas.Warned(code="project_unknown", detail=detail), *warnings]
     return PlantNetAnswer(
         query=query,
         language=answer.query.lang,
@@ -217,7 +210,7 @@ def plantnet_answer(answer: Answer, query: PlantNetQuery, *, root: str, remainin
     ).model_dump_json(by_alias=True)
 
 
-def _result(result: Result, root: str, with_images: bool) -> PlantNetResult:
+def _result(result: schemas.Result, root: str, with_images: bool) -> PlantNetResult:
     taxon, gbif = result.taxon, result.taxon.ids["gbif"]
     return PlantNetResult(
         score=result.score,
@@ -233,7 +226,7 @@ def _result(result: Result, root: str, with_images: bool) -> PlantNetResult:
     )
 
 
-def _images(picture: ThumbnailInfo | None, root: str) -> list[PlantNetImage]:
+def _images(picture: schemas.ThumbnailInfo | None, root: str) -> list[PlantNetImage]:
     if picture is None:
         return []
     image = PlantNetImage(

@@ -124,8 +124,8 @@ def _results(answers: Iterable[tuple[Box, schemas.Answer]]) -> list[schemas.Surv
 def _warnings(plot: Plot, tile: schemas.SetInfo, used: int) -> list[schemas.Warned]:
     """What does not hold for the list of a plot, and tiles that are smaller than requested."""
     detail = (
-        "no figure of the model holds for the list of a whole plot: species that are not there add "
-        "up over the tiles, so trust those in many tiles"
+        "no figure of the model holds for the list of a whole plot: wrong species add up over the "
+        "tiles, so trust those in many tiles"
     )
     if tile.expected_size is not None and tile.hit_rate is not None:
         wrong = used * (tile.expected_size.value - tile.hit_rate.value)

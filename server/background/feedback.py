@@ -1,4 +1,4 @@
-"""Feedback from people: which species it really was, and the photos that they consent to keep.
+"""Feedback from people: which species a photo really shows, and photos they consent to keep.
 
 It records whether the confirmed class was in the set, so that accuracy can be measured after
 deployment (`florilege.calibration.monitoring.audit`). Photos wait in memory for consent; without
@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from florilege.feedback_store import NOT_AN_ORGANISM, NOT_LISTED, FeedbackStore, Row
+from florilege.errors import UsageError
+from florilege.feedback_store import FILE, NOT_AN_ORGANISM, NOT_LISTED, FeedbackStore, Row
 from florilege.models.classes import ClassTable
 from florilege.models.images import ImageError, plain_jpeg, read_header
 from florilege.server.answers.pipeline import Outcome, Pipeline
@@ -28,7 +29,7 @@ from florilege.server.inference.decoding_budget import pixels_to_hold
 from florilege.server.problems import Code, Problem
 from florilege.server.prometheus import Metrics
 from florilege.server.schemas import RequestModel, ResponseModel
-from florilege.server.settings import Settings
+from florilege.server.settings import Settings, writable_folder
 
 log = logging.getLogger("florilege.server")
 T = TypeVar("T")
@@ -252,3 +253,15 @@ class Feedback:
 
 def _receipt(row: Row) -> FeedbackReceipt:
     return FeedbackReceipt(request_id=row["answer_id"], in_set=row["in_set"], photos=row["photos"])
+
+
+def open_feedback_service(settings: Settings, metrics: Metrics) -> Feedback | None:
+    """Open the feedback store; None without one."""
+    if settings.feedback_store is None:
+        return None
+    folder = writable_folder(settings.feedback_store, "--feedback-store")
+    try:
+        store = FeedbackStore(folder, max_bytes=settings.feedback_max_bytes)
+    except (OSError, sqlite3.Error) as error:
+        raise UsageError(f"--feedback-store: {folder / FILE} cannot be opened: {error}") from error
+    return Feedback(store, settings, metrics)

@@ -14,7 +14,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from florilege.calibration.monitoring.score_log import ScoreLogWriter, Scorer
+from florilege.errors import UsageError
+from florilege.server.answers.pipeline import Pipeline
+from florilege.server.background.drift_watch import DriftWatch
 from florilege.server.prometheus import Metrics
+from florilege.server.settings import Settings, writable_folder
 
 log = logging.getLogger("florilege.server")
 
@@ -57,11 +62,11 @@ class Publisher:
             self._dropped.labels(listener.name).inc()
 
     def replace_listeners(self, open_listeners: Callable[[], Sequence[Listener]]) -> None:
-        """Close the listeners after the requests published so far, and open others."""
+        """Close the listeners once the requests so far are processed, and open others."""
         self._thread.submit(self._replace, open_listeners)
 
     def close(self) -> None:
-        """Close the listeners after all published requests, and wait for it."""
+        """Close the listeners once all published requests are processed, and wait until then."""
         with suppress(RuntimeError):  # it is closed already
             self._thread.submit(self._close_listeners)
         self._thread.shutdown()
@@ -89,3 +94,45 @@ class Publisher:
             except Exception:  # whatever fails, the other listeners and the server continue
                 log.exception("%s failed after an answer", listener.name)
                 self._dropped.labels(listener.name).inc(lost)
+
+
+def open_listeners(settings: Settings, pipeline: Pipeline, metrics: Metrics) -> list[Listener]:
+    """Open all listeners for the answers of a bundle."""
+    listeners: list[Listener] = []
+    if settings.score_log is not None:
+        folder = writable_folder(settings.score_log, "--score-log")
+        scorer = Scorer.of(pipeline.bundle, pipeline.record)
+        writer = ScoreLogWriter(folder, scorer, max_bytes=settings.score_log_max_bytes)
+        listeners.append(_ScoreLogListener(writer, metrics))
+    if settings.watch:
+        if settings.watch_state is not None:
+            writable_folder(settings.watch_state.parent, "--watch-state")
+            if settings.watch_state.is_dir():
+                raise UsageError(f"--watch-state {settings.watch_state} is a folder; name a file")
+        listeners.append(DriftWatch(pipeline.record, metrics, settings.watch_state))
+    return listeners
+
+
+class _ScoreLogListener:
+    """Passes logits to a `ScoreLogWriter`; a full disk loses rows, never an answer."""
+
+    name = "score_log"
+
+    def __init__(self, writer: ScoreLogWriter, metrics: Metrics) -> None:
+        self._writer = writer
+        self._photos = metrics.score_log_photos
+        self._failing = False
+
+    def on_answer(self, logits: NDArray[np.float32], *, restricted: bool) -> None:
+        failed = False
+        try:
+            self._writer.append(logits)
+        except OSError as error:
+            failed = True
+            if not self._failing:
+                log.warning("the score log cannot be written: %s", error)
+        self._failing = failed
+        self._photos.labels("failed" if failed else "written").inc(len(logits))
+
+    def close(self) -> None:
+        self._writer.close()

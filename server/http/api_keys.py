@@ -24,7 +24,7 @@ SITE_BITS: Final = 64  # of an IPv6 address; one client has all addresses of thi
 
 
 class RateCounter:
-    """Counts the requests of each client, a ``what``, in a moving window of this process."""
+    """Counts requests to this process in a moving window; messages call a client a ``what``."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -68,7 +68,7 @@ class ApiKeys:
         self._by_hash = _read(path)
 
     def read(self) -> int:
-        """Read the file again; the number of keys. If that fails, they stay. Counts are kept."""
+        """Read the file again; returns the number of keys. If it fails, the current keys stay."""
         self._by_hash = _read(self._path)
         return len(self._by_hash)
 
@@ -146,7 +146,7 @@ async def check_key(request: Request) -> None:
 
 
 def client_of(request: Request) -> str:
-    """The client: its key if keys are required, else its address, of IPv6 the network."""
+    """The client: its key if keys are required, else its IPv4 address or IPv6 network."""
     if request.state.key is not None:
         return f"key {request.state.key}"
     host = "" if request.client is None else request.client.host

@@ -14,8 +14,7 @@ import h11
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from florilege.server.http.error_handlers import problem_response
-from florilege.server.http.middleware import LINGER_S, SAFETY
+from florilege.server.http.middleware import LINGER_S, SAFETY, problem_response
 from florilege.server.problems import Code, Problem
 
 MAX_HEAD_BYTES: Final = 64 * 1024
@@ -28,7 +27,7 @@ and the event loop reads up to 256 KiB at once."""
 
 
 class Connection(H11Protocol):
-    """A connection of uvicorn with limits, see the module."""
+    """A connection of uvicorn with limits; the docstring of the module says which."""
 
     is_refused = False
 

@@ -8,16 +8,21 @@ import asyncio
 import logging
 import re
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic, perf_counter
 
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from florilege.server.http.error_handlers import problem_response
+from florilege.server.engine import Engine
 from florilege.server.http.tracing import RequestTracer
-from florilege.server.problems import Code, Problem
+from florilege.server.problems import MEDIA_TYPE, Code, Problem
 from florilege.server.prometheus import Metrics
 
 log = logging.getLogger("florilege.server")
@@ -27,8 +32,8 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 REFUSED_EARLY = frozenset({401, 403, 408, 413, 429, 503})
 LINGER_S = 2.0
 LINGER_BYTES = 512 * 2**20
-
-
+HANDLED = (Problem, HTTPException, RequestValidationError)
+"""Our own errors, and what the framework refuses: unknown routes, methods and parameters."""
 SAFETY = {
     "Cache-Control": "no-store",  # unless a route says otherwise
     "X-Content-Type-Options": "nosniff",
@@ -169,3 +174,63 @@ def _path_of(target: str) -> str:
     """The path of a request target, which may be a whole URL (RFC 9112, section 3.2.2)."""
     scheme, _, rest = target.partition("://")
     return "/" + rest.partition("/")[2] if scheme in ("http", "https") else target
+
+
+async def send_problem(request: Request, error: Exception) -> Response:
+    """Answer an exception that is `HANDLED`, count it, and pass its code to the log.
+
+    A route that renders problems differently sets ``request.state.render_problem``.
+    """
+    if isinstance(error, RequestValidationError):
+        error = _problem_of_validation(error)
+    elif isinstance(error, HTTPException):
+        error = _problem_of_route(request, error)
+    assert isinstance(error, Problem)
+    engine: Engine = request.app.state.engine
+    engine.metrics.rejected.labels(error.code).inc()
+    request.state.code = error.code
+    render: Callable[[Problem, str], Response]
+    render = getattr(request.state, "render_problem", problem_response)
+    return render(error, request.state.request_id)
+
+
+def problem_response(problem: Problem, request_id: str) -> JSONResponse:
+    """Render one problem; ``limit`` and ``allowed`` appear only if they are set."""
+    code = problem.code
+    document = {
+        "type": f"/problems/{code}",
+        "title": code.summary,
+        "status": code.status,
+        "detail": problem.detail,
+        "instance": request_id,
+        "code": code,
+        "retryable": code.retryable,
+        "limit": problem.limit,
+        "allowed": problem.allowed,
+    }
+    document = {name: each for name, each in document.items() if each is not None}
+    return JSONResponse(document, code.status, problem.headers, media_type=MEDIA_TYPE)
+
+
+def _problem_of_route(request: Request, error: HTTPException) -> Problem:
+    headers = error.headers or {}
+    if error.status_code == 404:
+        detail = "this address does not exist; /openapi.json lists those that do"
+        return Problem(Code.NOT_FOUND, detail)
+    if error.status_code == 405:
+        allowed = headers.get("Allow", "")
+        message = f"{request.method[:20]} is not allowed here; use {allowed}"
+        return Problem(Code.METHOD_NOT_ALLOWED, message, headers=headers)
+    return Problem(Code.MALFORMED_REQUEST, str(error.detail), headers=headers)
+
+
+def _problem_of_validation(error: RequestValidationError) -> Problem:
+    first = error.errors()[0]
+    part, *path = first["loc"]
+    what, name = "field" if part == "body" else "parameter", ".".join(map(str, path))[:80]
+    if first["type"] == "extra_forbidden":
+        detail = f"there is no {what} `{name}` here; /openapi.json lists those that exist"
+        return Problem(Code.UNKNOWN_PARAMETER, detail)
+    if not path:
+        return Problem(Code.MALFORMED_REQUEST, f"the {part} is not a JSON object: {first['msg']}")
+    return Problem(Code.INVALID_PARAMETER, f"{what} `{name}`: {first['msg']}")

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from fastapi.encoders import jsonable_encoder
 from fastapi.openapi.utils import get_openapi
 
-from florilege.server.http.body import FIELD
+from florilege.server.http.request import FIELD
 from florilege.server.problems import MEDIA_TYPE, Code, ProblemDocument
 from florilege.server.settings import MAX_IMAGES
 

@@ -19,9 +19,14 @@ from florilege.server.answers.plot import Box, Plot
 from florilege.server.answers.query import IdentifyQuery, SurveyQuery
 from florilege.server.background.feedback import Feedback
 from florilege.server.engine import Engine, PendingRequest
-from florilege.server.http.body import FindPhotos, UploadBudget, images_of_form, read_images
 from florilege.server.http.openapi import COMMON_PROBLEMS, PHOTOS, problem_responses
-from florilege.server.http.parameters import GUARDS
+from florilege.server.http.request import (
+    GUARDS,
+    FindPhotos,
+    UploadBudget,
+    images_of_form,
+    read_images,
+)
 from florilege.server.problems import Code, Problem
 from florilege.server.schemas import Answer, Embeddings, RequestModel, SurveyAnswer
 
@@ -73,14 +78,9 @@ async def answer_request(
 
     def work(pipeline: Pipeline, photos: Sequence[bytes], job: PendingRequest[Outcome]) -> Outcome:
         owner = (pipeline.model.bundle_sha256, request.state.key or "")
-        return pipeline(
-            photos,
-            query,
-            request.state.id,
-            stages=job.stages,
-            check=job.check,
-            recall=partial(engine.cache.outputs, owner),
-        )
+        recall = partial(engine.cache.outputs, owner)
+        rows = pipeline.all_outputs(photos, stages=job.stages, check=job.check, recall=recall)
+        return pipeline.decide(rows, query, request.state.id, stages=job.stages)
 
     outcome, photos = await _process_photos(request, engine, work, find)
     feedback: Feedback | None = request.app.state.feedback
@@ -234,12 +234,10 @@ async def _until_disconnect(receive: Receive) -> None:
         pass
 
 
-def _to_json(answer: Answer) -> str:
-    return answer.model_dump_json(by_alias=True)
-
-
 async def render(
-    request: Request, answer: Answer, to_json: Callable[[Answer], str] = _to_json
+    request: Request,
+    answer: Answer,
+    to_json: Callable[[Answer], str] = lambda answer: answer.model_dump_json(by_alias=True),
 ) -> Response:
     """Serialise an answer; a long one outside the event loop."""
     engine: Engine = request.app.state.engine

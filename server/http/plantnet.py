@@ -16,7 +16,6 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field, TypeAdapter
 
-from florilege.server.answers.common_names import FALLBACK
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.plantnet_schema import (
     EVERYTHING,
@@ -31,13 +30,13 @@ from florilege.server.answers.plantnet_schema import (
     PlantNetQuota,
     plantnet_answer,
 )
-from florilege.server.answers.query import IdentifyQuery, Language
+from florilege.server.answers.query import FALLBACK, IdentifyQuery, Language
 from florilege.server.engine import Engine
 from florilege.server.http.api_keys import check_key
-from florilege.server.http.body import FIELD, parts_of_form
-from florilege.server.http.cached_response import CachedResponse
+from florilege.server.http.cached_responses import CachedResponse
 from florilege.server.http.openapi import body_of, form_of_photos
 from florilege.server.http.photo_routes import answer_request, render
+from florilege.server.http.request import FIELD, parts_of_form
 from florilege.server.problems import Code, Problem
 
 MAX_ORGAN_LENGTH = 40
@@ -79,7 +78,7 @@ class _SpeciesParameters(BaseModel):
 
 
 async def _render_problems(request: Request) -> None:
-    """Let all problems of a route be rendered in the format of that API."""
+    """Render all problems of a route in the format of that API."""
     request.state.render_problem = _refusal
 
 

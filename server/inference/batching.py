@@ -43,7 +43,7 @@ class BatchingSession:
     """Runs the network on batches of the photos that are ready; any thread may call it.
 
     If ``replayed``, each batch size is captured once and replayed, as a CUDA graph. Opening fails
-    if the runtime or the GPU does, or if batches give other logits than single photos.
+    if the runtime or the GPU fails, or if the logits of batches differ from those of single photos.
     """
 
     def __init__(self, session: Session, *, replayed: bool) -> None:
@@ -100,7 +100,7 @@ def _fail(group: list[_DecodedPhoto], error: Exception) -> None:
 
 
 def in_batches(session: Session) -> Session | BatchingSession:
-    """The same with batches, replayed if possible; the session itself if batches fail."""
+    """A session that runs batches, replayed if possible; ``session`` itself if batches fail."""
     for replayed in (True, False):
         try:
             return BatchingSession(session, replayed=replayed)

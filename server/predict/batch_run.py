@@ -16,12 +16,7 @@ from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import SurveyQuery
 from florilege.server.predict import formats
 from florilege.server.predict.batch_settings import BatchSettings
-from florilege.server.predict.embeddings import WriteRows, features_file
-from florilege.server.predict.exchange import (
-    read_deployments,
-    write_camtrap,
-    write_darwin_core,
-)
+from florilege.server.predict.exchange import read_deployments, write_camtrap, write_darwin_core
 from florilege.server.predict.photos import Observation, count_photos, display_path
 from florilege.server.predict.prediction import (
     PHOTO_FAILED,
@@ -30,7 +25,14 @@ from florilege.server.predict.prediction import (
     Prediction,
     predict_all,
 )
-from florilege.server.predict.resumable_output import Convert, Options, ResumableOutput, Tally
+from florilege.server.predict.resumable_output import (
+    Convert,
+    Options,
+    ResumableOutput,
+    Tally,
+    WriteRows,
+    features_file,
+)
 from florilege.server.problems import Problem
 from florilege.terminal import say
 
@@ -61,10 +63,7 @@ def check_outputs(batch: BatchSettings) -> None:
 
 
 def predict_batch(
-    pipeline: Pipeline,
-    observations: Sequence[Observation],
-    query: BatchQuery,
-    batch: BatchSettings,
+    pipeline: Pipeline, observations: Sequence[Observation], query: BatchQuery, batch: BatchSettings
 ) -> None:
     """Answer all observations, and print a summary to stderr.
 
@@ -107,7 +106,7 @@ def predict_batch(
 
 
 def _converter(batch: BatchSettings, observations: Sequence[Observation]) -> Convert | None:
-    """What writes lines in the format of a file; None if they are the file."""
+    """The function that converts lines to the output; None if the lines are the output."""
     if batch.deployments is not None:
         deployments = read_deployments(batch.deployments, observations)
         return partial(write_camtrap, deployments=deployments)
@@ -131,10 +130,7 @@ def _check_possible(pipeline: Pipeline, query: BatchQuery, batch: BatchSettings)
 
 
 def _options(
-    pipeline: Pipeline,
-    observations: Sequence[Observation],
-    query: BatchQuery,
-    batch: BatchSettings,
+    pipeline: Pipeline, observations: Sequence[Observation], query: BatchQuery, batch: BatchSettings
 ) -> Options:
     """Everything that determines the content of the files."""
     photos = hashlib.sha256()

@@ -31,7 +31,7 @@ class BatchSettings(FlagSettings):
     group_by: Annotated[str | None, Flag(metavar="folder|COLUMN")] = None
     """Photos of one plant: in the same folder, or with the same value in this manifest column."""
     deployments: Path | None = None
-    """With --format camtrap: the deployments.csv of the cameras, as Camtrap DP has it."""
+    """With --format camtrap: the deployments.csv of the cameras, as Camtrap DP defines it."""
     tiles: bool = False
     """Answer overlapping tiles of each photo, as POST /v1/survey does for a plot."""
     tile_size: int | None = None
@@ -43,7 +43,7 @@ class BatchSettings(FlagSettings):
     device: Device = "auto"
     """Where the network runs."""
     runtime: RuntimeName | None = None
-    """onnxruntime or openvino; by default as the bundle is calibrated, openvino if for both."""
+    """onnxruntime or openvino; by default what the bundle is calibrated for, openvino if both."""
     threads: int | None = Field(default=None, ge=1)
     """Photos processed at once; default: as serve, with --ray one for each worker."""
     ray: bool = False

@@ -18,9 +18,8 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from florilege.errors import DataError, first
 from florilege.models.runtime import installed
-from florilege.server.predict.exif import read_capture
 from florilege.server.predict.formats import Row, write_csv
-from florilege.server.predict.photos import Observation
+from florilege.server.predict.photos import Observation, read_capture
 from florilege.server.predict.prediction import Line
 from florilege.tables import Table, read_table
 
@@ -46,7 +45,7 @@ _OBSERVATIONS: Final = (
 
 
 def write_darwin_core(lines: Iterable[Line], file: BinaryIO) -> None:
-    """As `write_csv`. A photo that failed or has an empty set is no occurrence, and has no row."""
+    """As `write_csv`. A photo that failed or has an empty set is no occurrence and gets no row."""
     write_csv(lines, file, _TERMS, _occurrences)
 
 
@@ -73,7 +72,7 @@ def _remarks(line: Line, result: Row) -> str:
     if rate is None:
         return f"{text} Not calibrated for this photo."
     share, split = f"{rate['value']:.1%}", rate["split"]
-    return f"{text} {share} of sets drawn so hold the right species (split {split})."
+    return f"{text} {share} of sets drawn in this way hold the right species (split {split})."
 
 
 def _identified_by(line: Line) -> str:
@@ -130,7 +129,7 @@ class Deployments(NamedTuple):
     folder: Path  # all photos are below it
 
     def of(self, photo: Path) -> Mapping[str, str]:
-        """The deployment of a photo: that named like its folder, or the only one."""
+        """The deployment of a photo: the one named like its folder, or the only one."""
         only = next(iter(self.rows.values())) if len(self.rows) == 1 else {}
         return self.rows.get(photo.parent.name, only)
 

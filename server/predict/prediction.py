@@ -36,8 +36,8 @@ from florilege.server.settings import MAX_IMAGES
 PORTION: Final = 16
 """Observations whose photos a thread runs through the network before it draws the first set.
 
-Decoding a picture evicts the code and data of the rest from the CPU caches: one by one, drawing a
-set takes twice as long.
+Decoding a picture evicts the code and data of everything else from the CPU caches. If each set were
+drawn right after its photo, drawing it would take twice as long.
 """
 PHOTO_FAILED: Final = "photo_failed"
 """Code of the warning that a photo of the plant cannot be used."""
@@ -56,10 +56,7 @@ class Prediction:
 
 
 def predict_all(
-    pipeline: Pipeline,
-    observations: Sequence[Observation],
-    query: BatchQuery,
-    batch: BatchSettings,
+    pipeline: Pipeline, observations: Sequence[Observation], query: BatchQuery, batch: BatchSettings
 ) -> Generator[Prediction]:
     """Answer each observation as the server would, in the order given, showing progress.
 

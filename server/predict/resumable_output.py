@@ -1,4 +1,4 @@
-"""An output that a later run can continue.
+"""Outputs that a later run can continue: the answers, and the features of the photos.
 
 During a run, ``sets.csv.part`` gets a line of JSON for each finished observation, whatever the
 format, and ``sets.csv.run`` holds the options of the run. After the last line, the totals are added
@@ -6,21 +6,29 @@ to ``sets.csv.run`` and the lines become the output ``sets.csv``. So while ``set
 the output is not complete.
 """
 
+import io
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
+from numpy.typing import NDArray
+
 from florilege.errors import UsageError
 from florilege.files import atomic_writer, lock_file
 from florilege.server.predict.formats import SUSPECT, json_text
+from florilege.server.predict.photos import Observation, count_photos, display_path
 from florilege.server.predict.prediction import PHOTO_FAILED, Line
 from florilege.server.settings import MAX_IMAGES
+from florilege.tables import Table, write_table
 
 Options = Mapping[str, Any]  # what must not change: plain JSON values by name
 Convert = Callable[[Iterator[Line], BinaryIO], None]
+WriteRows = Callable[[NDArray[np.float32]], None]  # of the next observation, (photos, dimensions)
 
 
 @dataclass
@@ -98,7 +106,7 @@ class ResumableOutput:
 
     def add(self, line: Line) -> None:
         assert self._lines is not None
-        write_all(self._lines, json_text(line).encode())
+        _write_all(self._lines, json_text(line).encode())
 
     def finish(self) -> None:
         assert self._lines is not None
@@ -137,7 +145,7 @@ class ResumableOutput:
         return before, counts
 
     def _append(self, line: Options) -> None:
-        write_all(self._journal, f"{json.dumps(line, ensure_ascii=False)}\n".encode())
+        _write_all(self._journal, f"{json.dumps(line, ensure_ascii=False)}\n".encode())
         os.fsync(self._journal.fileno())
 
     def _read_part(self) -> int:
@@ -192,7 +200,62 @@ class ResumableOutput:
             )
 
 
-def write_all(file: BinaryIO, content: bytes) -> None:
+@contextmanager
+def features_file(
+    output: Path,
+    observations: Sequence[Observation],
+    dimensions: int,
+    tally: Tally,
+    *,
+    resumable: bool,
+) -> Iterator[WriteRows]:
+    """Write a ``.npy`` file while the block runs: little-endian float32, ``(photos, dimensions)``.
+
+    Its header has the final shape from the start. The file grows as ``NAME.part`` and gets its name
+    when it is complete, with ``NAME.paths.csv``, which names the photo of each row. An earlier run
+    has written the observations that ``tally`` counts. At the end ``tally.failed`` is the number of
+    photos whose row is NaN.
+    """
+    part = output.with_name(f"{output.name}.part")
+    photos, rows = count_photos(observations), count_photos(observations[: tally.finished])
+    buffer = io.BytesIO()
+    header = {"descr": "<f4", "fortran_order": False, "shape": (photos, dimensions)}
+    np.lib.format.write_array_header_1_0(buffer, header)
+    head = buffer.getvalue()
+    size = len(head) + 4 * dimensions * rows
+    if rows == photos and output.exists() and not part.exists():
+        output.replace(part)  # the earlier run was stopped after it had completed this file
+    if rows and not (part.exists() and part.stat().st_size >= size):
+        raise UsageError(
+            f"{output} cannot be resumed: {part.name} is missing or too short; delete the .part of "
+            "the answers too, and start again without --resume"
+        )
+    try:
+        if not rows:
+            part.write_bytes(head)
+        with part.open("ab", buffering=0) as file:
+            file.truncate(size)
+            yield lambda features: _write_all(file, features.astype("<f4").tobytes())
+            os.fsync(file.fileno())
+        tally.failed = int(np.isnan(np.load(part, mmap_mode="r")[:, 0]).sum())
+        write_table(output.with_name(f"{output.name}.paths.csv"), _paths(observations))
+        part.replace(output)
+    finally:
+        if not (resumable and tally.finished):
+            part.unlink(missing_ok=True)
+
+
+def _paths(observations: Sequence[Observation]) -> Table:
+    """The photo of each row."""
+    photos = [(each.name or "", path) for each in observations for path in each.photos]
+    return {
+        "row": [str(row) for row in range(len(photos))],
+        "path": [display_path(path) for _, path in photos],
+        "observation": [name for name, _ in photos],
+    }
+
+
+def _write_all(file: BinaryIO, content: bytes) -> None:
     """Write to an unbuffered file, which may take a part at a time."""
     rest = memoryview(content)
     while rest:

@@ -9,7 +9,7 @@ from benchmarks.papers.synthetic_layouts import CLASSES, COPIES
 from florilege.data.sources import open_dataset
 from florilege.training.loop.training_loop import Run
 from florilege.training.recipes import RECIPES
-from florilege.training.recipes.cost import cost_of
+from florilege.training.recipes.recipe import cost_of
 
 FEW = dict.fromkeys(CLASSES, 11)  # K of 10 has to fit
 

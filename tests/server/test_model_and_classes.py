@@ -18,7 +18,7 @@ from florilege.models.classes import ClassTable, Thumbnail
 from florilege.models.thumbnails import pack
 from florilege.server.answers.class_list import TaxonTable
 from florilege.server.app import create_app
-from florilege.server.http.bundle_info import LISTS_KEPT
+from florilege.server.http.cached_responses import LISTS_KEPT
 from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.http_client import identify, open_client

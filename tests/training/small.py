@@ -161,7 +161,9 @@ def last_weights(run: Path) -> dict[str, Tensor]:
 def leave_out_drawings(patch: pytest.MonkeyPatch) -> None:
     """Replace the drawings in the reports of runs with nothing, keeping captions."""
     patch.setattr("florilege.training.run_report._drawn", lambda *_curves: None)
-    patch.setattr("florilege.training.run_report.drawing", lambda _none, caption: words(caption))
+    patch.setattr(
+        "florilege.training.run_report.html.drawing", lambda _none, caption: words(caption)
+    )
 
 
 def metrics_row(epoch: int, score: float) -> Row:

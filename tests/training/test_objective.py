@@ -145,9 +145,7 @@ def test_a_margin_loss_on_a_linear_head_has_scale_1_with_a_note(loss: str) -> No
     counts = [2, 1, 1, 1, 1, 1]
     linear = small_objective(loss, {}, head="linear", class_counts=counts)
     assert linear.scale == 1.0
-    assert linear.notes == (
-        f"loss {loss}: scale is 1, its default is for the cosines of a cosine head",
-    )
+    assert linear.notes == (f"loss {loss}: scale is 1, because its default is for a cosine head",)
     options = small_objective(loss, {"scale": 5.0}, head="linear", class_counts=counts)
     assert (options.scale, options.notes) == (5.0, ())
     cosine = small_objective(loss, {}, class_counts=counts)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from florilege.training.recipes import RECIPES, Recipe
 from florilege.training.recipes.cli import hours_of
-from florilege.training.recipes.cost import Cost, cost_of
+from florilege.training.recipes.recipe import Cost, cost_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
 COST_COLUMNS = (

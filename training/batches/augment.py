@@ -1,15 +1,18 @@
-"""Random augmentation of one training picture: crop, flips, shift, rotation, colour.
+"""Random augmentation: crop, flips, shift, rotation and colour of a picture; mixup of a batch.
 
-Each step is a pure function of the picture and uniform numbers in [0, 1).
+Each step on a picture is a pure function of the picture and uniform numbers in [0, 1).
 """
 
 import math
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageEnhance
+from torch import Tensor
+from torch.nn import functional as F
 
 from florilege.training.config import AugmentConfig, Border
 
@@ -107,3 +110,36 @@ def _recoloured(picture: Picture, factors: Sequence[float]) -> Picture:
     image = ImageEnhance.Contrast(image).enhance(factors[1])
     image = ImageEnhance.Color(image).enhance(factors[2])
     return np.array(image)
+
+
+class Mixture(NamedTuple):
+    """Mixup of one batch: each picture and its label are mixed with those of a partner."""
+
+    share: float  # of each picture itself
+    partners: Tensor  # positions in the batch, int64, (batch,)
+
+    @classmethod
+    def draw(cls, seed: int, epoch: int, batch: int, *, alpha: float, size: int) -> Self:
+        """One share for the batch from Beta(``alpha``, ``alpha``), and a permutation as partners.
+
+        References:
+            Zhang et al., "mixup: Beyond empirical risk minimization", ICLR 2018.
+        """
+        random = np.random.default_rng((seed, epoch, batch))
+        share = float(random.beta(alpha, alpha))
+        return cls(share, torch.from_numpy(random.permutation(size)))
+
+    def mix(self, values: Tensor) -> Tensor:
+        """Mixtures of ``values`` ``(batch, ...)`` of any number type, float32."""
+        values = values.float()
+        return self.share * values + (1 - self.share) * values[self.partners]
+
+    def targets(self, labels: Tensor, *, classes: int) -> Tensor:
+        """Soft targets of the mixtures, float32 ``(batch, classes)``, of labels int64 ``(batch,)``.
+
+        Example:
+            >>> Mixture(0.5, torch.tensor([1, 0])).targets(torch.tensor([0, 2]), classes=3)
+            tensor([[0.5000, 0.0000, 0.5000],
+                    [0.5000, 0.0000, 0.5000]])
+        """
+        return self.mix(F.one_hot(labels, classes))

@@ -20,6 +20,7 @@ from florilege.data.dataset import Dataset
 from florilege.models.images import load
 from florilege.training.batches.augment import DRAWS, augment
 from florilege.training.batches.decoded_pictures import (
+    PictureCache,
     Pictures,
     decode_for_training,
     hash_photos,
@@ -29,7 +30,6 @@ from florilege.training.batches.decoded_pictures import (
     training_side,
     unreadable,
 )
-from florilege.training.batches.picture_cache import PictureCache
 from florilege.training.config import TrainConfig
 from florilege.training.frozen.feature_store import Features
 from florilege.training.loop.distributed import ALONE, Ranks
@@ -102,8 +102,8 @@ def open_sources(
 ) -> Sources:
     """Prepare `train` and `val`; what fits into ``cache_mb`` is decoded now and kept in memory.
 
-    Each process keeps its own copy and uses its share of the cores. Workers also augment pictures
-    in memory if a GPU would wait for that.
+    Each process keeps its own copy and uses its share of the cores. For a GPU, workers augment
+    pictures even if these are in memory, so that the GPU does not wait.
 
     Raises:
         DataError: Some pictures cannot be read; the message names them.
@@ -214,7 +214,7 @@ class BatchLoader:
 
 
 def _split_batches(rows: Rows, batch_size: int, fewest: int = 1) -> list[Rows]:
-    """Split ``rows`` into batches; a rest of fewer than ``fewest`` rows joins the last batch.
+    """Split ``rows`` into batches; a last one of fewer than ``fewest`` rows joins the one before.
 
     Batch normalisation cannot train on a single picture, in any of the processes.
     """
@@ -225,7 +225,7 @@ def _split_batches(rows: Rows, batch_size: int, fewest: int = 1) -> list[Rows]:
 
 
 def _uniforms(seed: int, epoch: int, rows: Rows, count: int) -> NDArray[np.float64]:
-    """Uniform numbers in [0, 1), shape ``(len(rows), count)``, of seed, epoch and row alone.
+    """Uniform numbers in [0, 1), ``(len(rows), count)``; they depend on seed, epoch and row alone.
 
     So no state has to be saved. A counter-based generator: three rounds of SplitMix64 hash (seed,
     epoch, row) to a stream, and a fourth hashes each count of that stream, all rows at once.

@@ -1,15 +1,19 @@
-"""Decoded pictures of a split, read on demand or kept in memory from the start."""
+"""Decoded pictures of a split: read on demand, kept in memory, or cached on disk."""
 
 import math
+import shutil
 import signal
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from statistics import median_high
 from typing import Any, Final
 
 import numpy as np
+import PIL
 import torch
 from numpy.typing import NDArray
 from PIL import Image
@@ -17,16 +21,20 @@ from torch.utils.data import DataLoader, Dataset
 
 from florilege.data.dataset import Split
 from florilege.data.records import count_of
-from florilege.errors import DataError
+from florilege.errors import DataError, UsageError
+from florilege.files import atomic_writer
 from florilege.models.images import ImageError, decode, read_header
 from florilege.models.photo_hashes import photo_hash
 from florilege.progress import progress
-from florilege.training.batches.picture_cache import PictureCache
 
 Picture = NDArray[np.uint8]
 CHUNK: Final = 64
 _SHOWN: Final = 10
 _LOOKED_AT: Final = 9
+TAG: Final = "CACHEDIR.TAG"
+_SIGNATURE: Final = "Signature: 8a477f597d28d172789f06886806bc55"  # bford.info/cachedir
+_TEXT: Final = f"{_SIGNATURE}\n# Pictures of `florilege train`; remove the folder at any time.\n"
+_FREE_SHARE: Final = 0.1  # of a disk that stays free
 
 
 def decode_for_training(data: bytes, *, side: int) -> Image.Image:
@@ -47,7 +55,7 @@ def decode_for_training(data: bytes, *, side: int) -> Image.Image:
 def training_side(image_size: int, min_area: float) -> int:
     """Short side below which training pictures are not shrunk, at most 1.5 times ``image_size``.
 
-    Up to there, the smallest crop need not be enlarged.
+    Then the smallest crop need not be enlarged, unless the limit applies.
     """
     return math.ceil(image_size * min(1.5, 1 / math.sqrt(min_area)))
 
@@ -62,6 +70,53 @@ def short_side(split: Split) -> int | None:
             continue
         sides.append(min(header.width, header.height))
     return median_high(sides) if sides else None
+
+
+class PictureCache:
+    """Decoded training pictures on disk, shared by runs and processes.
+
+    The file of a picture is named by the hash of its photo. So any data set, split or order finds
+    it, and a changed photo does not. A cached picture equals the decoded one bit for bit; it is not
+    shrunk below a short side of ``side`` pixels.
+
+    Raises:
+        UsageError: The folder holds other files or cannot be written.
+    """
+
+    def __init__(self, folder: Path, side: int) -> None:
+        self._root = folder
+        self._folder = folder / f"{side}px-pillow-{PIL.__version__}"
+        advice = "give picture_cache a folder of its own"
+        try:
+            if folder.is_dir() and any(folder.iterdir()) and not (folder / TAG).is_file():
+                raise UsageError(f"{folder} holds files other than decoded pictures; {advice}")
+            self._folder.mkdir(parents=True, exist_ok=True)
+            (folder / TAG).write_text(_TEXT)
+        except OSError as error:
+            raise UsageError(f"{folder}: {error.strerror or error}; {advice}") from error
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more than a tenth of the disk is free."""
+        disk = shutil.disk_usage(self._root)
+        return disk.free > _FREE_SHARE * disk.total
+
+    def read(self, photo: bytes, decode: Callable[[], Any]) -> Any:
+        """The picture of a photo by its `photo_hash`; the result of ``decode`` if it is missing.
+
+        Text, which says why a photo cannot be read, is not cached.
+        """
+        path = self._folder / photo.hex()[:2] / f"{photo.hex()}.npy"
+        try:
+            return np.load(path)
+        except (OSError, EOFError, ValueError):  # missing or cut off
+            picture = decode()
+        if not isinstance(picture, str) and self.has_room:
+            with suppress(OSError):  # the disk is full: it is decoded again next time
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with atomic_writer(path) as file:
+                    np.save(file, picture)
+        return picture
 
 
 @dataclass(frozen=True)

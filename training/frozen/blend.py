@@ -1,8 +1,8 @@
 """Blend two linear heads with the discriminant of the features they were trained on.
 
 Heads trained with different losses err on different photos, so their average is right more often.
-Wrong labels, which a trained head fits too, hardly change class means and one covariance, all that
-the discriminant depends on. The blend is one linear layer.
+The discriminant depends only on the class means and one covariance, which wrong labels hardly
+change; a trained head fits wrong labels too. The blend is one linear layer.
 """
 
 from collections.abc import Iterator, Mapping

@@ -19,8 +19,7 @@ from florilege.models.backbones.weights import load_into
 from florilege.training.config import TrainConfig
 from florilege.training.device import Compute
 from florilege.training.loop.distributed import ALONE, Ranks
-from florilege.training.optimisation.optimizer import make_optimiser, restore
-from florilege.training.optimisation.weight_average import WeightAverage
+from florilege.training.optimisation import WeightAverage, make_optimiser, restore
 
 FORMAT: Final = 1
 

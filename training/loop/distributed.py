@@ -60,7 +60,7 @@ class Ranks:
         return np.array_split(rows, self.count)[self.rank]
 
     def all(self, value: Value) -> list[Value]:
-        """The values of all processes, by rank; ``typer.Exit`` if another failed and says why."""
+        """The values of all processes, by rank; ``typer.Exit`` if another one failed."""
         return self._exchange(value, None)
 
     def gather(self, value: Value) -> list[Value]:

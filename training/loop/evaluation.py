@@ -124,8 +124,8 @@ class _Sets:
     def accuracy(self, average_k: float, mean: Mean) -> float:
         """Accuracy at a mean set size of exactly K, so that epochs and heads can be compared.
 
-        Of the scores tied at the threshold only the share that fits counts. Otherwise a network
-        that has hardly learned, whose scores are equal, would get larger sets and more hits.
+        Of the scores that tie at the threshold, only the share that fits counts. Otherwise equal
+        scores, those of a network that has hardly learned, would give larger sets and more hits.
         """
         threshold, true = self._top.threshold(average_k), np.concatenate(self._true)
         lambda_val = threshold.lambda_val

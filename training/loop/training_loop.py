@@ -18,6 +18,7 @@ from florilege.models.backbones import Network
 from florilege.models.export import PictureNetwork
 from florilege.models.heads import by_head
 from florilege.progress import Advance, progress
+from florilege.training.batches.augment import Mixture
 from florilege.training.batches.data_loader import Batch, BatchLoader, Sources
 from florilege.training.config import TrainConfig
 from florilege.training.device import Compute, compiling
@@ -28,8 +29,7 @@ from florilege.training.loop.distributed import ALONE, Ranks, SharedFlags
 from florilege.training.loop.evaluation import Validation, ValidationMeter
 from florilege.training.loop.signals import Interruption, interruptible
 from florilege.training.objective import Objective
-from florilege.training.optimisation.mixup import Mixture
-from florilege.training.optimisation.optimizer import rate_share, set_rate
+from florilege.training.optimisation import rate_share, set_rate
 from florilege.training.run_folder import RunFolder
 
 Say = Callable[[str], None]

@@ -21,7 +21,7 @@ from torch import nn
 from florilege.errors import UsageError
 from florilege.models.extensions import is_extension, load_extension
 from florilege.suggestions import suggestion
-from florilege.training.losses.base import Head, Loss
+from florilege.training.losses.base import Head, Loss, adapted
 from florilege.training.losses.entropy import (
     CrossEntropy,
     Focal,
@@ -30,13 +30,14 @@ from florilege.training.losses.entropy import (
     focal,
     generalised_cross_entropy,
 )
-from florilege.training.losses.extension import adapted
 from florilege.training.losses.hinges import (
     CalibratedTopKHinge,
     ConvexTopKHinge,
+    SmoothTopK,
     TopKHinge,
     calibrated_top_k_hinge,
     convex_top_k_hinge,
+    smooth_top_k,
     top_k_hinge,
 )
 from florilege.training.losses.margins import Ldam, ldam
@@ -55,7 +56,6 @@ from florilege.training.losses.single_positive import (
     expected_positive,
     positive_bce,
 )
-from florilege.training.losses.smooth_hinges import SmoothTopK, smooth_top_k
 from florilege.training.losses.two_heads import TwoHeadAverageK, two_head_average_k
 
 LOSSES: Mapping[str, type[Loss]] = {

@@ -21,7 +21,7 @@ def working(logits: Tensor) -> Tensor:
 
 
 def on_host(values: Tensor) -> bool:
-    """Whether values can be read: on a GPU that would wait for it, and compiled code cannot."""
+    """Whether values can be read at once: a GPU would stall, and compiled code cannot read."""
     return values.device.type == "cpu" and not torch.compiler.is_compiling()
 
 

@@ -1,8 +1,8 @@
-"""What losses share: parameters, reduction, class weights, ignored labels, sums over processes."""
+"""What losses share: modules, reduction, class weights, ignored labels, sums over processes."""
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, cast
 
 import numpy as np
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn import functional as F
 
+from florilege.errors import UsageError
 from florilege.training.losses.arguments import (
     check_parameters,
     class_weights,
@@ -27,6 +28,9 @@ Weight: TypeAlias = Tensor | Sequence[float] | np.ndarray | None
 
 _CALL_KEYWORDS = ("noise", "estimates", "weight", "ignore_index")
 """Keywords of a function that are not parameters of its module."""
+_STARRED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_FACTS = ("head", "coupled", "takes_rows")
+_ATTRIBUTES = ("reduction", "ignore_index", "weight", "k", "average_k", "scale")
 
 
 def _keywords(function: Callable[..., Any], without: Sequence[str] = ()) -> inspect.Signature:
@@ -166,6 +170,37 @@ def module_of(function: Callable[..., Tensor], *, head: Head = "linear") -> type
     about = f"Module of :func:`{function.__name__}`."
     members = {"__module__": function.__module__, "__doc__": about, "head": head}
     return type(name, (ExampleLoss,), members, function=function)
+
+
+def adapted(kind: type[nn.Module]) -> type[Loss]:
+    """A loss whose parameters are those of a torch module, and whose value is the module's.
+
+    A module is called as ``module(logits, labels)`` and returns the mean loss of the batch. It may
+    have the attributes of :class:`Loss` that a run reads, such as ``head = "two_head"``.
+    """
+
+    def initialise(self: Any, **parameters: Any) -> None:
+        Loss.__init__(self)
+        weight = parameters.get("weight")
+        if weight is not None:
+            parameters["weight"] = torch.as_tensor(weight, dtype=torch.float32)
+        self.module = kind(**parameters)
+        for name in _ATTRIBUTES:
+            setattr(self, name, getattr(self.module, name, getattr(self, name)))
+
+    def forward(self: Any, *arguments: Tensor, **options: Tensor) -> Tensor:
+        value: Any = self.module(*arguments, **options)
+        if not isinstance(value, Tensor) or value.dim():
+            got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            raise UsageError(f"{kind.__name__} must return one number for the batch, got {got}")
+        return value
+
+    facts = {name: getattr(kind, name) for name in _FACTS if hasattr(kind, name)}
+    members = {"__init__": initialise, "forward": forward, "__doc__": kind.__doc__, **facts}
+    result: Any = type(kind.__name__, (Loss,), members)
+    named = [p for p in inspect.signature(kind).parameters.values() if p.kind not in _STARRED]
+    result.__signature__ = inspect.Signature(named)
+    return cast(type[Loss], result)
 
 
 def _divide(total: Tensor, count: Tensor) -> Tensor:

@@ -56,7 +56,7 @@ def focal(logits: Tensor, labels: Tensor, *, gamma: float = 2.0) -> Tensor:
     classes for a margin instead.
 
     Args:
-        gamma: How strongly sure examples are down-weighted, at least 0; 0 is cross-entropy.
+        gamma: How strongly easy examples are down-weighted, at least 0; 0 is cross-entropy.
 
     References:
         Lin et al., "Focal loss for dense object detection", ICCV 2017. The row of [N] table 1

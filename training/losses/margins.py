@@ -9,11 +9,12 @@ from florilege.training.losses.base import mix, module_of, softplus, with_gradie
 FLOOR = -70.0  # a class this far below the best adds less than 1e-30 to any sum
 
 
-def class_margins(counts: Tensor, max_margin: float, scores: Tensor) -> Tensor:
+def class_margins(class_counts: ClassCounts, max_margin: float, scores: Tensor) -> Tensor:
     r"""Margins :math:`m_y = C / n_y^{1/4}`, ``max_margin`` for the rarest class, ``(classes,)``.
 
     They have the precision of ``scores``, which is why losses keep counts and not margins.
     """
+    counts = count_classes(class_counts)
     if counts.shape != scores.shape[-1:]:
         raise ValueError(
             f"class_counts must have one entry for each of {scores.shape[-1]} classes, "
@@ -58,7 +59,7 @@ def ldam(
         tensor([0.9741])
     """
     scores, labels = checked(logits, labels, max_margin=max_margin, scale=scale)
-    margins = class_margins(count_classes(class_counts), max_margin, scores)
+    margins = class_margins(class_counts, max_margin, scores)
     if labels.is_floating_point():
         return _mixture(scores * scale, labels.to(scores.dtype), margins * scale)
     entropy, gradient = _margin_entropy(scores, labels, margins[labels].unsqueeze(1), scale)

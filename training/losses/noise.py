@@ -5,13 +5,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import torch
 from torch import Generator, Tensor
 
-from florilege.training.losses.arguments import (
-    ClassCounts,
-    check_parameters,
-    checked,
-    count_classes,
-    on_host,
-)
+from florilege.training.losses.arguments import ClassCounts, check_parameters, checked, on_host
 from florilege.training.losses.base import module_of, refuse_second_derivative
 from florilege.training.losses.hinges import hinge
 from florilege.training.losses.margins import class_margins
@@ -125,7 +119,7 @@ def imbalanced_noised_top_k(
         tensor([12.])
     """
     scores, labels = checked(logits, labels, k=k, max_margin=max_margin, scale=scale)
-    margins = class_margins(count_classes(class_counts), max_margin, scores)
+    margins = class_margins(class_counts, max_margin, scores)
     rank = _Rank(k + 1, epsilon, noise_samples, sharing, generator, noise)
     return scale * _noised_hinge(scores, labels, rank, margins)
 

@@ -185,8 +185,8 @@ class Role(Loss, function=role):
         classes: Number of classes; None takes it from the first batch.
         theta_lr: Step of an estimate along its own image's gradient, at least 0; it does not
             depend on batch size, loss scaling or the rate of the network. [A] and Cole et al. tie
-            it to the optimiser of the network; an image is seen once an epoch, so its estimates
-            then hardly move.
+            it to the optimiser of the network. Estimates then hardly move, because an image is
+            seen once an epoch.
     """
 
     coupled: ClassVar[bool] = True
@@ -197,12 +197,7 @@ class Role(Loss, function=role):
     rows: int
 
     def __init__(
-        self,
-        *,
-        rows: int,
-        classes: int | None = None,
-        theta_lr: float = 1.0,
-        **parameters: Any,
+        self, *, rows: int, classes: int | None = None, theta_lr: float = 1.0, **parameters: Any
     ) -> None:
         super().__init__(**parameters)
         check_parameters(rows=rows, theta_lr=theta_lr, classes=1 if classes is None else classes)

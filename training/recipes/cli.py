@@ -11,7 +11,7 @@ from rich.text import Text
 
 from florilege.terminal import conclude, new_table, print_result, print_table
 from florilege.training.recipes import RECIPES, Recipe
-from florilege.training.recipes.cost import cost_of
+from florilege.training.recipes.recipe import cost_of
 
 app = typer.Typer(add_completion=False, help="List the recipes.")
 

@@ -1,6 +1,7 @@
-"""A recipe: named settings, and the figures that a paper publishes for them.
+"""A recipe: named settings, the figures that a paper publishes for them, and the cost of a run.
 
-``recipes.yaml`` holds our recipes as they are, and the tables of the papers row by row.
+``recipes.yaml`` holds our recipes as they are, and the tables of the papers row by row;
+``costs.yaml`` holds what the costs are counted from.
 """
 
 import re
@@ -13,6 +14,7 @@ from typing import Any, Final
 import yaml
 
 from florilege.data.layouts import cifar100, folder, image_lists, plantnet_300k
+from florilege.data.options import parse_options
 from florilege.training.validation_metric import Metric, MetricName
 
 _PLACES: Final[Mapping[str, str]] = {
@@ -24,6 +26,23 @@ _PLACES: Final[Mapping[str, str]] = {
 _FIGURE: Final = re.compile(r"(?P<percent>[\d.]+)( ± (?P<interval>.+)| \(sd (?P<deviation>.+)\))?")
 
 Plain = Mapping[str, Any]
+
+
+def read_yaml(name: str) -> dict[str, Any]:
+    """Read a YAML file of this folder."""
+    text = Path(__file__).with_name(name).read_text("utf-8")
+    content: dict[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return content
+
+
+COSTS: Final = read_yaml("costs.yaml")
+_IMAGENET_CLASSES: Final = 1000
+SUSTAINED: Final = 5e12
+"""Operations per second that the estimates assume of a GPU in float32.
+
+The published times amount to 3.4e12 (65 s per epoch of DenseNet 40-40, [N] 4.3) and 6.2e12 (a day
+and a half of ResNet-18 on two cards, [B] 5.2), by the same count; current GPUs are faster.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +80,7 @@ class Recipe:
     source: str = ""  # paper, table and row, such as "[A] table 1, row AVG-5"
     printed: tuple[PublishedFigure, ...] = ()
     departures: tuple[str, ...] = ()  # from the paper, and our choices where it is silent
-    gpu_hours: float | None = None  # of a run, as published; `recipes.cost` estimates others
+    gpu_hours: float | None = None  # of a run, as published; `cost_of` estimates others
     cost: str = ""  # source of the GPU hours, or the cost of a run without a GPU
 
     @property
@@ -97,13 +116,6 @@ class Recipe:
             owner = f" {paper}" if len(papers) > 1 else ""
             values.setdefault(figure.name, []).append(figure.value + owner)
         return "; ".join(f"{name} {', '.join(each)}" for name, each in values.items())
-
-
-def read_yaml(name: str) -> dict[str, Any]:
-    """Read a YAML file of this folder."""
-    text = Path(__file__).with_name(name).read_text("utf-8")
-    content: dict[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    return content
 
 
 def read_recipes() -> dict[str, Recipe]:
@@ -187,3 +199,42 @@ def _filled(plain: Any, values: Plain) -> Any:
             return [_filled(value, values) for value in plain]
         case _:
             return plain
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """The cost of a whole run."""
+
+    steps: int  # of the optimiser, one per batch
+    pictures: int  # seen in training
+    operations: float  # of the network, validation after each epoch included
+    passes: float  # the work of the whole run, in training passes of one picture
+    batch: int  # pictures per step
+    step_seconds: float | None  # processor seconds per step, measured on a CPU
+
+    @property
+    def gpu_hours(self) -> float:
+        """An estimate: the operations at the rate of :data:`SUSTAINED`."""
+        return self.operations / SUSTAINED / 3600
+
+
+def cost_of(recipe: Recipe) -> Cost | None:
+    """The cost of a run of a recipe; None for a recipe for your own data."""
+    if recipe.data not in COSTS["photos"]:
+        return None
+    settings = recipe.settings
+    train, val = COSTS["photos"][recipe.data]
+    _, options = parse_options(recipe.example)
+    if options.per_class:
+        train = options.per_class * _IMAGENET_CLASSES
+    network, batch, epochs = (settings[name] for name in ("backbone", "batch_size", "epochs"))
+    forward, forward_backward = COSTS["gigaflops"][network]
+    passes = epochs * (train + val * forward / forward_backward)
+    return Cost(
+        steps=epochs * -(-train // batch),
+        pictures=epochs * train,
+        operations=passes * forward_backward * 1e9,
+        passes=passes,
+        batch=batch,
+        step_seconds=COSTS["step_seconds"][network].get(batch),
+    )

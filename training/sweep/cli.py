@@ -2,24 +2,28 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
 
-from florilege.errors import UsageError
+from florilege.errors import UsageError, repeated
 from florilege.settings import FlagSettings, flags_of
 from florilege.terminal import conclude, new_table, print_table, warn
 from florilege.training.cli import FLAGS, flags_for
 from florilege.training.config import TrainConfig
-from florilege.training.configuration import resolve
-from florilege.training.sweep.grid import Changes, overrides_of, points_of, words_of
+from florilege.training.configuration import parse_yaml, resolve
 from florilege.training.sweep.sweep import PICTURE, sweep
-from florilege.training.sweep.sweep_record import FILE, Mean, Record
+from florilege.training.sweep.sweep_record import FILE, Changes, Mean, Record, value_text, words_of
 
 app = typer.Typer(add_completion=False, help="Train a recipe over a grid of settings and seeds.")
 _SweepFlags = flags_for(*(name for name in FLAGS if name != "recipe"))
+_NOT_SWEPT: Final = {
+    "seed": "use --seeds N, the number of seeds of each setting",
+    "data": "use --data; figures on different photos cannot be compared",
+}
 
 
 @app.command("sweep")
@@ -60,10 +64,10 @@ def _sweep_command(
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UsageError("start a sweep without torchrun: it already trains a run on each GPU")
     flags = settings.model_dump()
-    first, points = flags.get("seed") or 0, points_of(over or [])
+    first, points = flags.get("seed") or 0, _points_of(over or [])
 
     def config_of(changes: Changes, seed: int) -> TrainConfig:
-        words = [*(overrides or []), *overrides_of(changes)]
+        words = [*(overrides or []), *_overrides_of(changes)]
         config = resolve({**flags, "recipe": recipe, "seed": seed}, overrides=words)
         folder = config.features or str(out / "features")  # one for all runs
         return config.model_copy(update={"features": folder}) if config.freeze else config
@@ -109,3 +113,42 @@ def _print_test(tested: Mapping[str, Mapping[float, Mapping[str, Mean]]], over: 
             *((str(top["hit_rate"]), str(top["macro_hit_rate"])) if top else ("", "")),
         )
     print_table(table, f"on test, %, {over}")
+
+
+def _points_of(over: Sequence[str]) -> list[Changes]:
+    """Every combination of ``NAME=V1,V2`` texts; without texts a single one, without changes.
+
+    Raises:
+        UsageError: A text of another form, a name or value given twice, or a name that a sweep
+            cannot vary.
+
+    Example:
+        >>> _points_of(["loss.alpha=0.1,1", "epochs=3"])
+        [{'loss.alpha': 0.1, 'epochs': 3}, {'loss.alpha': 1, 'epochs': 3}]
+    """
+    axes = [_axis(text) for text in over]
+    names = [name for name, _ in axes]
+    if twice := repeated(names):
+        raise UsageError(f"--over {twice[0]} is given twice: put all its values into one --over")
+    return [
+        dict(zip(names, values, strict=True)) for values in product(*(values for _, values in axes))
+    ]
+
+
+def _axis(text: str) -> tuple[str, list[Any]]:
+    name, separator, listed = text.partition("=")
+    name = name.strip()
+    if not (name and separator and listed.strip()):
+        raise UsageError(f"--over takes NAME=V1,V2 such as loss.epsilon=0.1,0.2, got {text!r}")
+    if name in _NOT_SWEPT:
+        raise UsageError(f"--over {name} cannot be swept: {_NOT_SWEPT[name]}")
+    values = parse_yaml(f"[{listed}]", f"--over {text!r}: the list of values")
+    twice = [value for index, value in enumerate(values) if value in values[:index]]
+    if twice:
+        raise UsageError(f"--over {text!r}: {value_text(twice[0])} is given twice")
+    return name, values
+
+
+def _overrides_of(changes: Mapping[str, Any]) -> list[str]:
+    """Changes as ``--set`` takes them."""
+    return [f"{name}={json.dumps(value)}" for name, value in changes.items()]

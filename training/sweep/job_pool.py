@@ -68,7 +68,7 @@ def _note(run: RunRecord, outcome: TrainResult | str) -> None:
 
 
 def _devices(device: str) -> list[str]:
-    """The numbers of several GPUs; else, or for ``cpu``, one empty name."""
+    """The numbers of the GPUs if there are several; otherwise, and for ``cpu``, one empty name."""
     if not choose(device, "fp32").on_gpu or torch.cuda.device_count() == 1:
         return [""]
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")

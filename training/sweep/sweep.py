@@ -16,9 +16,8 @@ from florilege.training.network import objective_of
 from florilege.training.preparation import open_data
 from florilege.training.run_export import export_run
 from florilege.training.run_folder import RunFolder
-from florilege.training.sweep.grid import Changes, words_of
 from florilege.training.sweep.job_pool import train_runs
-from florilege.training.sweep.sweep_record import FIGURES, Record, RunRecord
+from florilege.training.sweep.sweep_record import FIGURES, Changes, Record, RunRecord, words_of
 
 PICTURE: Final = "curves.png"
 

@@ -19,11 +19,24 @@ from florilege.errors import BundleError, SomeInputsFailed, UsageError
 from florilege.files import write_atomic
 from florilege.training.config import TrainConfig
 from florilege.training.run_folder import MAY_CHANGE
-from florilege.training.sweep.grid import Changes, words_of
 
 FILE: Final = "results.json"
 FIGURES: Final = ("hit_rate", "macro_hit_rate", "mean_set_size")
 _PER_RUN: Final = {"seed", *MAY_CHANGE} - {"epochs"}  # settings that are not part of the request
+
+
+Changes = dict[str, Any]
+"""One setting of the grid: values by the dotted names of what changes."""
+
+
+def words_of(changes: Mapping[str, Any]) -> str:
+    """Changes in words, such as ``loss.epsilon=0.1, epochs=3``."""
+    return ", ".join(f"{name}={value_text(value)}" for name, value in changes.items()) or "as it is"
+
+
+def value_text(value: Any) -> str:
+    """A value as people write it: text without quotes, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 class RunRecord(BaseModel):

@@ -208,8 +208,8 @@ class SetInfo:
     """Classes in this set."""
     none_of_these: bool | None
     """Only with none=true: whether the set also holds the answer that the photo shows none of the
-    classes. Sets of photos of unknown classes do with the requested `coverage`, by default the
-    first calibrated. Null where this is not calibrated.
+    classes. For photos of unknown classes it does with the requested `coverage`, by default the
+    first calibrated one. Null where this is not calibrated.
     """
     calibrated: bool
     """Whether the figures below hold for this request."""
@@ -220,8 +220,8 @@ class SetInfo:
     hit_rate: Measured | None
     """Share of sets that held the true class."""
     least_coverage: float | None
-    """The least share of new sets that hold the true class, with 90 % confidence for every k at
-    once, so also for one chosen after looking. Null where nothing is promised.
+    """The least share of new sets that hold the true class. With 90 % confidence it holds for every
+    k at once, even for a k chosen by these shares. Null if none is promised.
     """
     statement: str | None
     """These figures in a sentence or two, in the first requested language of en, fr, de and es,

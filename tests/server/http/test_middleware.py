@@ -8,8 +8,7 @@ from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
 from florilege.server.http import middleware as module
-from florilege.server.http.error_handlers import problem_response
-from florilege.server.http.middleware import RequestMiddleware
+from florilege.server.http.middleware import RequestMiddleware, problem_response
 from florilege.server.problems import Code, Problem
 from florilege.server.prometheus import Metrics
 

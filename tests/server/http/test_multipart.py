@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from florilege.server.http.body import MAX_PARTS, images_of_form
+from florilege.server.http.request import MAX_PARTS, images_of_form
 from florilege.server.problems import Code, Problem
 from tests.server.raised_problem import raises_problem
 

@@ -15,7 +15,7 @@ from PIL import ExifTags, Image
 
 from florilege.errors import DataError, UsageError
 from florilege.server.predict.exchange import _remarks
-from florilege.server.predict.exif import read_capture
+from florilege.server.predict.photos import read_capture
 from tests.server import garden
 from tests.server.predict.predict_command import interrupted, predicted, run
 

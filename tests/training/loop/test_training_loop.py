@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from florilege.errors import UsageError
 from florilege.models.backbones import Network
 from florilege.models.export import PictureNetwork
+from florilege.training.batches.augment import Mixture
 from florilege.training.batches.data_loader import Batch, BatchLoader
 from florilege.training.config import TrainConfig
 from florilege.training.device import Compute
@@ -28,7 +29,6 @@ from florilege.training.loop.signals import interruptible
 from florilege.training.loop.training_loop import Run
 from florilege.training.losses import LOSSES
 from florilege.training.network import build_network
-from florilege.training.optimisation.mixup import Mixture
 from florilege.training.train import train_run
 from tests.training.small import (
     checkpoint_of,

@@ -56,7 +56,7 @@ def test_soft_targets_cost_the_same_however_many_are_evaluated_together(
     targets = torch.rand(rows, classes, generator=torch.Generator().manual_seed(1))
     targets[targets < 0.3] = 0.0
     whole = _value_and_slope(scores, targets, 3)
-    monkeypatch.setattr("florilege.training.losses.smooth_hinges.MIXTURE_ROWS", pairs)
+    monkeypatch.setattr("florilege.training.losses.hinges.MIXTURE_ROWS", pairs)
     parts = _value_and_slope(scores, targets, 3)
     torch.testing.assert_close(parts, whole, rtol=1e-12, atol=1e-14)
 

@@ -1,3 +1,4 @@
+import math
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -5,17 +6,22 @@ from typing import Any
 import pytest
 import torch
 import torchvision
+from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.papers.synthetic_layouts import COPIES, pool
 from florilege.errors import UsageError
-from florilege.models.backbones import available
+from florilege.models.backbones import available, build
 from florilege.training.configuration import resolve, to_yaml
-from florilege.training.losses import LOSSES, build
+from florilege.training.losses import LOSSES
+from florilege.training.losses import build as build_loss
 from florilege.training.recipes import RECIPES, PublishedFigure, Recipe
+from florilege.training.recipes.recipe import COSTS, SUSTAINED, cost_of
 from tests.training.small import train_quietly, write_photos
-from tests.training.write_recipes import PAGE, page
+from tests.training.write_recipes import PAGE, page, processor_hours
 
 PUBLISHED = {name: recipe for name, recipe in RECIPES.items() if recipe.source}
+CLASSES_OF_SIDE = {32: 100, 224: 1000}
+SIDES = dict.fromkeys(COSTS["gigaflops"], 224) | {"densenet40_40": 32}
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -28,7 +34,7 @@ def test_a_recipe_names_what_exists(recipe: str) -> None:
         "imbalanced_noised_top_k": {"class_counts": [1] * 11},
         "role": {"rows": 11},
     }
-    build(config.loss_name, **needed.get(config.loss_name, {}), **config.loss_parameters)
+    build_loss(config.loss_name, **needed.get(config.loss_name, {}), **config.loss_parameters)
 
 
 def test_the_page_of_recipes_is_up_to_date() -> None:
@@ -184,3 +190,59 @@ def test_a_recipe_of_ours_starts_on_few_photos(name: str, tmp_path: Path) -> Non
     config = resolve(options, overrides=["workers=0", "image_size=48"])
     result = train_quietly(config, tmp_path / "run")
     assert (result.epochs, result.accuracy is None) == (1, False)
+
+
+@pytest.mark.parametrize(("network", "side"), SIDES.items())
+def test_operations_are_those_that_torch_counts(network: str, side: int) -> None:
+    with torch.device("meta"):
+        model = build(network, CLASSES_OF_SIDE[side], "linear", image_size=side).train()
+        pictures = torch.empty(2, 3, side, side)
+        with FlopCounterMode(display=False) as counter:
+            logits = model(pictures)
+            forward = counter.get_total_flops()
+            torch.autograd.backward(logits.sum())
+    counted = [total / 2e9 for total in (forward, counter.get_total_flops())]
+    assert counted == pytest.approx(COSTS["gigaflops"][network], rel=1e-3)
+
+
+def test_a_row_is_counted_picture_by_picture() -> None:
+    cost = cost_of(RECIPES["cifar100-ce-k5"])
+    assert cost is not None
+    assert cost.steps == 300 * 704  # 703 batches of 64 and one of 8
+    assert cost.pictures == 300 * 45_000
+    by_hand = 300 * (45_000 * 4.789e9 + 5_000 * 1.598e9)
+    assert cost.operations == pytest.approx(by_hand)
+    assert cost.passes * 4.789e9 == pytest.approx(by_hand)
+    assert cost.gpu_hours == pytest.approx(by_hand / SUSTAINED / 3600)
+    assert cost.step_seconds is not None
+    steps = 300 * (45_000 + 5_000 * 1.598 / 4.789) / 64
+    assert processor_hours(cost) == pytest.approx(steps * cost.step_seconds / 3600)
+
+
+def test_a_subset_of_imagenet_costs_its_share() -> None:
+    part, whole = (cost_of(RECIPES[f"imagenet-{share}-ce-k5"]) for share in ("5pct", "all"))
+    assert part is not None
+    assert whole is not None
+    assert part.pictures == 120 * 64 * 1000
+    assert part.steps == 120 * 250
+    assert whole.pictures == 120 * COSTS["photos"]["imagenet"][0]
+
+
+def test_every_row_has_a_cost_and_ours_none() -> None:
+    for name, recipe in RECIPES.items():
+        cost = cost_of(recipe)
+        assert (cost is None) == (not recipe.source), name
+        assert cost is None or recipe.settings["image_size"] == SIDES[recipe.settings["backbone"]]
+        assert cost is None or math.isfinite(cost.gpu_hours)
+        assert cost is None or processor_hours(cost), f"time a step of {name} on a CPU"
+
+
+def test_the_rate_of_the_estimates_is_between_the_published_ones() -> None:
+    rates = []
+    for recipe in (RECIPES["cifar100-noise0-ce-k5"], RECIPES["imagenet-all-ce-k5"]):
+        cost = cost_of(recipe)
+        assert cost is not None
+        assert recipe.gpu_hours is not None
+        rates.append(cost.operations / recipe.gpu_hours / 3600)
+    assert rates == pytest.approx([0.344e13, 0.62e13], rel=0.01)
+    assert rates[0] < SUSTAINED < rates[1]

@@ -12,9 +12,9 @@ from florilege.training.configuration import resolve
 from florilege.training.run_folder import RunFolder
 from florilege.training.sweep import job_pool
 from florilege.training.sweep import sweep as module
-from florilege.training.sweep.grid import Changes, overrides_of, points_of
+from florilege.training.sweep.cli import _overrides_of, _points_of
 from florilege.training.sweep.sweep import PICTURE, ConfigOf, sweep
-from florilege.training.sweep.sweep_record import FIGURES, Record, RunRecord
+from florilege.training.sweep.sweep_record import FIGURES, Changes, Record, RunRecord
 from florilege.training.train import TrainResult
 from tests.data.pictures import write_folder
 from tests.florilege.test_files import holder
@@ -72,9 +72,9 @@ def _plan(
     settings = {"recipe": "demo", "data": DATA, "device": "cpu", **flags}
 
     def config_of(changes: Changes, seed: int) -> TrainConfig:
-        return resolve({**settings, "seed": seed}, overrides=overrides_of(changes))
+        return resolve({**settings, "seed": seed}, overrides=_overrides_of(changes))
 
-    return config_of, points_of([over]), range(seeds)
+    return config_of, _points_of([over]), range(seeds)
 
 
 def test_val_chooses_and_test_is_touched_by_the_seeds_of_that_setting_alone(

@@ -1,9 +1,16 @@
-"""Responses that stay the same, such as the web pages: sent once, then revalidated by ETag."""
+"""Responses that stay the same, revalidated by ETag: web pages, model card, classes, pictures."""
 
 import hashlib
+from collections.abc import Sequence
+from functools import lru_cache
 from importlib.resources import files
+from typing import Final
 
 from fastapi import APIRouter, Request, Response
+
+from florilege.server.answers.pipeline import Pipeline
+from florilege.server.http.model_card import model_card
+from florilege.server.settings import Settings
 
 MEDIA_TYPES = {
     "html": "text/html; charset=utf-8",
@@ -11,6 +18,8 @@ MEDIA_TYPES = {
     "css": "text/css; charset=utf-8",
     "svg": "image/svg+xml",
 }
+LISTS_KEPT: Final = 4  # a list of 10,000 classes has 3 MB
+MAX_AGE: Final = "max-age=3600"  # of a picture; pages show the same few again and again
 
 
 class CachedResponse:
@@ -34,7 +43,7 @@ class CachedResponse:
         return Response(self._body, headers=headers, media_type=self._media_type)
 
     async def send(self, request: Request) -> Response:
-        """As `answer`, as the function of a route."""
+        """The function of a route: as `answer`."""
         return self.answer(request)
 
 
@@ -48,3 +57,24 @@ def page_router() -> APIRouter:
             path = "/" if file.name == "index.html" else f"/{file.name}"
             router.add_api_route(path, page.send, methods=["GET", "HEAD"], response_class=Response)
     return router
+
+
+class BundleInfo:
+    """All cached responses of one bundle; ``thumbnails`` are pictures by class id."""
+
+    def __init__(self, pipeline: Pipeline, settings: Settings) -> None:
+        card = model_card(pipeline, settings).model_dump_json(by_alias=True)
+        self.card = CachedResponse(card.encode())
+        self.classes = classes = pipeline.taxa
+        self._list = lru_cache(LISTS_KEPT)(lambda *query: CachedResponse(classes.find(*query)))
+        self.thumbnails = {
+            name: CachedResponse(picture, "image/jpeg", MAX_AGE)
+            for name, picture in pipeline.bundle.read_thumbnails().items()
+        }
+
+    def list_of_classes(
+        self, languages: Sequence[str], q: str | None, limit: int | None
+    ) -> CachedResponse:
+        """As `TaxonTable.find`; the last few lists are cached."""
+        available = tuple(each for each in languages if each in self.classes.languages)
+        return self._list(available, q, limit)

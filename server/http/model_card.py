@@ -1,12 +1,21 @@
 """What ``GET /v1/model`` returns: the rules, lists and places of the model, and the limits."""
 
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, get_args
+
 from pydantic import Field
 
 from florilege.calibration.guarantees import Guarantee
+from florilege.calibration.record.operating_point import OperatingPoint
 from florilege.calibration.record.origin import Selection
-from florilege.calibration.rules import RuleName
+from florilege.calibration.record.record import CalibrationRecord
+from florilege.calibration.rules import RULES, RuleName
+from florilege.models.images import ACCEPTED
 from florilege.models.occurrences import PlaceKind
+from florilege.server.answers.pipeline import Pipeline
 from florilege.server.schemas import Measured, Model, ResponseModel
+from florilege.server.settings import Settings
 
 
 class Point(ResponseModel):
@@ -140,3 +149,88 @@ class ModelCard(ResponseModel):
         description="Licence that `consent` gives these photos; null if none are kept."
     )
     limits: Limits
+
+
+def model_card(pipeline: Pipeline, settings: Settings) -> ModelCard:
+    """What `/v1/model` returns."""
+    bundle, record, lists = pipeline.bundle, pipeline.record, sorted(pipeline.lists.by_name.items())
+    calibrated_lists = {name: each.calibrated_as for name, each in lists if each.calibrated_as}
+    return ModelCard.of(
+        record,
+        model=pipeline.model,
+        created=bundle.manifest.created,
+        classes=len(bundle.classes),
+        image_size=bundle.preprocess.image_size,
+        provider=pipeline.session.provider,
+        default_rule="average_k",
+        rules=[
+            _rule(record, rule, settings.max_images, calibrated_lists)
+            for rule in get_args(RuleName)
+            if rule in record.rules
+        ],
+        lists=[
+            OfferedList(name=name, classes=len(each.infos), calibrated=bool(each.calibrated_as))
+            for name, each in lists
+        ],
+        places=_places(pipeline),
+        languages=sorted({language for item in bundle.classes for language in item.common_names}),
+        feedback=settings.feedback_store is not None,
+        feedback_photos=settings.feedback_photos,
+        feedback_licence=settings.feedback_licence if settings.feedback_photos else None,
+        limits=Limits.of(settings, media_types=list(ACCEPTED)),
+    )
+
+
+def _places(pipeline: Pipeline) -> PlacesInfo | None:
+    occurrences, prior = pipeline.places.occurrences, pipeline.record.place_prior
+    if occurrences is None or prior is None:
+        return None
+    degrees = occurrences.cell_degrees
+    return PlacesInfo.of(
+        prior,
+        regions=list(occurrences.regions) if degrees is None else None,
+        cell_degrees=degrees,
+        calibrated=[
+            kind for kind in get_args(PlaceKind) if pipeline.record.ks("average_k", place=kind)
+        ],
+    )
+
+
+def _rule(
+    record: CalibrationRecord, rule: RuleName, max_images: int, lists: Mapping[str, str]
+) -> RuleInfo:
+    """A rule; ``lists`` maps the name of each calibrated list to its name in the record."""
+    points_of = partial(_points, record, rule)
+    points = points_of()
+    promises = [points_of(guarantee=each) for name, each in record.promises if name == rule]
+    return RuleInfo.of(
+        points[0],
+        points=_described(points),
+        promised=[Promised.of(each[0], points=_described(each)) for each in promises],
+        several=[
+            SeveralPhotos.of(fused[0].table, points=_described(fused))
+            for images in range(2, max_images + 1)
+            if (fused := points_of(images=images))
+        ],
+        lists=[
+            ListedClasses(list=name, points=_described(listed))
+            for name, calibrated_as in lists.items()
+            if (listed := points_of(list_name=calibrated_as))
+        ],
+        places=[
+            KnownPlace(place=kind, points=_described(placed))
+            for kind in get_args(PlaceKind)
+            if (placed := points_of(place=kind))
+        ],
+    )
+
+
+def _points(record: CalibrationRecord, rule: RuleName, **conditions: Any) -> list[OperatingPoint]:
+    """All calibrated points of a rule under the conditions that `CalibrationRecord.ks` takes."""
+    asks = RULES[rule].asks
+    values = record.ks(rule, **conditions)
+    return [record.point(rule, **conditions, **dict[str, Any]({asks: value})) for value in values]
+
+
+def _described(points: list[OperatingPoint]) -> list[Point]:
+    return [Point.of(point, **point.estimates) for point in points]

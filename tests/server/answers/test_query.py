@@ -4,7 +4,7 @@ import pytest
 
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.server.answers.class_list import TaxonTable
-from florilege.server.answers.common_names import (
+from florilege.server.answers.query import (
     MAX_LANGUAGES,
     MAX_TAG_LENGTH,
     accepted_languages,

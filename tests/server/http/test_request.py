@@ -1,4 +1,4 @@
-"""Reading a body: every limit from below, at it, and above."""
+"""Reading a request: its parameters, and its body with every limit from below, at it, and above."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive
 
-from florilege.server.http import body as module
-from florilege.server.http.body import (
+from florilege.server.answers.query import IdentifyQuery
+from florilege.server.http import request as module
+from florilege.server.http.request import (
     MAX_DIGITS,
+    MAX_PARAMETERS,
     FindPhotos,
     InThread,
     UploadBudget,
@@ -21,6 +24,7 @@ from florilege.server.http.body import (
 from florilege.server.problems import Code
 from florilege.server.settings import Settings
 from tests.server.http.test_multipart import TYPE, form
+from tests.server.http_client import open_client
 from tests.server.raised_problem import raises_problem
 
 
@@ -152,3 +156,20 @@ def test_a_client_that_left_is_told_apart_from_an_empty_body() -> None:
     with pytest.raises(ClientDisconnect):
         asyncio.run(read_body(upload(gone), limit=10, deadline_s=9))
     assert asyncio.run(read_body(upload(arriving(b"")), limit=10, deadline_s=9)) == b""
+
+
+def test_a_query_with_thousands_of_mistakes_is_refused_for_one() -> None:
+    with pytest.raises(ValidationError) as refused:
+        IdentifyQuery.model_validate({"include": [",".join(["x"] * 9)]})
+    assert refused.value.error_count() == 1
+
+
+def test_a_query_has_no_more_names_than_there_are_parameters(bundle: Path) -> None:
+    names = [f"x{number}=1" for number in range(MAX_PARAMETERS + 1)]
+    with open_client(bundle, plantnet=True) as client:
+        for method, path in (("POST", "/v1/identify"), ("GET", "/v1/classes")):
+            few = client.request(method, f"{path}?{'&'.join(names[:-1])}")
+            many = client.request(method, f"{path}?{'&'.join(names)}")
+            assert few.json()["code"] == "unknown_parameter"
+            assert many.json()["code"] == "invalid_parameter"
+            assert f"more than {MAX_PARAMETERS}" in many.json()["detail"]

@@ -1,4 +1,4 @@
-"""Read a request body within its limits, and find the photos in it.
+"""Read a request within its limits: its parameters, its body, and the photos in it.
 
 Nothing is trusted: the declared length is checked before the first byte is read, the bytes are
 counted while they arrive, and they must arrive before a deadline.
@@ -8,25 +8,46 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from fastapi import Request
+from fastapi import Depends, Request
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
+from florilege.server.http.api_keys import check_key
 from florilege.server.problems import Code, Problem
 from florilege.server.settings import Settings
 
+REPEATED: Final = frozenset({"include", "only", "always"})
+"""Parameters that may be repeated; for any other, all but one value would be ignored."""
+MAX_PARAMETERS: Final = 30
+"""Different parameters in a query; each unknown one would take an error to describe."""
 PARSED_ON_THE_LOOP = 256 * 1024
 """Larger forms are parsed in a thread: 4 MB take about a millisecond, too long for the loop."""
-
 MAX_DIGITS = 18
-
 FIELD = "images"
 MAX_PARTS = 100
 
 FindPhotos = Callable[[bytes, str], list[bytes]]  # given a form and its Content-Type
 InThread = Callable[[FindPhotos, bytes, str], Awaitable[list[bytes]]]  # calls one elsewhere
+
+
+# Asynchronous: FastAPI runs plain functions in a thread, which costs more than they do.
+async def _refuse_repeated(request: Request) -> None:
+    """Raise a `Problem` if a parameter that is not in `REPEATED` is repeated, or at too many."""
+    names: set[str] = set()
+    for name, _ in request.query_params.multi_items():
+        if name in names and name not in REPEATED:
+            detail = f"parameter `{name[:80]}`: it is given more than once"
+            raise Problem(Code.INVALID_PARAMETER, detail)
+        names.add(name)
+        if len(names) > MAX_PARAMETERS:
+            detail = f"more than {MAX_PARAMETERS} parameters; /openapi.json lists them"
+            raise Problem(Code.INVALID_PARAMETER, detail)
+
+
+GUARDS: Final = (Depends(check_key), Depends(_refuse_repeated))
+"""What every route checks before any other work: the key, and the names of the parameters."""
 
 
 @dataclass
@@ -38,7 +59,7 @@ class UploadBudget:
 
     @contextmanager
     def hold(self) -> Iterator[Callable[[int], None]]:
-        """Yield a function that counts bytes until the block ends; a `Problem` of too many."""
+        """Yield a function that counts bytes until the block ends; it refuses too many."""
         total = 0
 
         def count(size: int) -> None:
@@ -101,7 +122,7 @@ class _Parts:
 
 
 def images_of_form(body: bytes, content_type: str) -> list[bytes]:
-    """The contents of the parts named ``images``, in order; a `Problem` if others are there."""
+    """The contents of the parts named ``images``, in order; a `Problem` if there are others."""
     parts = parts_of_form(body, content_type)
     others = sorted({name for name, _ in parts if name != FIELD})
     quoted = ", ".join(f"`{name[:40]}`" for name in others[:5])

@@ -7,10 +7,17 @@ import pytest
 import timm
 import torch
 from torch import nn
+from torch.optim.swa_utils import AveragedModel
 
 from florilege.models.backbones import build
 from florilege.training.config import OptimiserConfig, ScheduleConfig
-from florilege.training.optimisation.optimizer import make_optimiser, rate_share, restore, set_rate
+from florilege.training.optimisation import (
+    WeightAverage,
+    make_optimiser,
+    rate_share,
+    restore,
+    set_rate,
+)
 
 
 def _by_name(
@@ -188,3 +195,31 @@ def test_a_checkpoint_of_a_gpu_is_resumed_on_a_cpu_by_the_code_for_that() -> Non
     restore(resumed, state)
     assert [group["fused"] for group in resumed.param_groups] == [None] * 2
     assert torch.equal(resumed.state_dict()["state"][0]["exp_avg"], state["state"][0]["exp_avg"])
+
+
+def _network() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+
+
+def test_it_has_the_bits_and_the_state_of_torchs_own() -> None:
+    network, decay = _network(), 0.5
+    average = WeightAverage(network, decay)
+
+    def update(ours: list[torch.Tensor], theirs: list[torch.Tensor], steps: torch.Tensor) -> None:
+        if ours[0].is_floating_point():
+            torch._foreach_lerp_(ours, theirs, 1 - min(decay, (1 + int(steps)) / (10 + int(steps))))
+        else:
+            torch._foreach_copy_(ours, theirs)
+
+    torchs = AveragedModel(network, multi_avg_fn=update, use_buffers=True)  # type: ignore[arg-type]  # lists alone
+    for _ in range(20):
+        network(torch.randn(8, 3)).sum().backward()
+        with torch.no_grad():
+            for value in network.parameters():
+                value.add_(torch.randn(value.shape))
+        average.update_parameters(network)
+        torchs.update_parameters(network)
+    assert list(average.state_dict()) == list(torchs.state_dict())  # checkpoints hold either
+    for key, value in torchs.state_dict().items():
+        assert torch.equal(average.state_dict()[key], value), key

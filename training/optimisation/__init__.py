@@ -1,1 +1,0 @@
-"""The optimiser and its learning rate, weight averaging, mixup."""
