@@ -9,7 +9,6 @@ import typer
 
 from florilege.calibration.calibrate.calibrate import calibrate_bundle, cautions
 from florilege.calibration.calibrate.calibration_settings import CalibrationSettings
-from florilege.calibration.calibrate.card_section import selection_note
 from florilege.calibration.calibrate.evaluate import Evaluation
 from florilege.calibration.calibrate.gate import Gate, check_comparable
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, bundle_outputs
@@ -24,7 +23,7 @@ from florilege.calibration.commands.console import (
 )
 from florilege.calibration.monitoring.audit import AuditReport, audit_file
 from florilege.calibration.monitoring.recalibration import recalibrate_bundle
-from florilege.calibration.record.record_file import read_record
+from florilege.calibration.record.record_file import read_record, selection_note
 from florilege.data.dataset import split_name
 from florilege.data.sources import list_source
 from florilege.data.split_parts import Part

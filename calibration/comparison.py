@@ -39,9 +39,9 @@ class Comparison:
 class ThresholdOrigin:
     """How a threshold was chosen: other photos would have given another threshold.
 
-    The threshold gives the requested mean, of sizes or of hits, on the photos that chose it. Where
-    this mean happens to be high on them, new photos get as much less, and the other mean changes
-    with it by ``hits_per_class``.
+    The threshold gives the requested mean, of sizes or of hits, on the photos that chose it. If
+    they happen to have large sets or many hits, new photos have fewer by as much. The other mean
+    changes with it by ``hits_per_class``.
     """
 
     data_sha256: str  # hash of the photos that chose it
@@ -119,7 +119,7 @@ def compare(
 
 
 def _shifts(origin: ThresholdOrigin, hits: Floats, sizes: Floats) -> tuple[Floats, Floats]:
-    """Hits and classes that new photos lose for those of each photo that chose the threshold."""
+    """The hits and classes that new photos lose because of each photo that chose the threshold."""
     slope = origin.hits_per_class
     if origin.fixes == "sizes":
         return slope * sizes, sizes

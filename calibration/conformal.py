@@ -92,7 +92,7 @@ def class_quantiles(
 
     ``true_scores`` are those of each row's true class, ``+inf`` where it is always in the set. Both
     they and ``labels`` have the shape ``(rows,)``. A threshold is ``-inf`` for fewer than
-    ``1/(1 - coverage) - 1`` rows, which guarantee the coverage of no set but that of all.
+    ``1/(1 - coverage) - 1`` rows: then only the set of all classes has the guarantee.
     """
 
     def quantile(of_rows: Floats) -> float:

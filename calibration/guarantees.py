@@ -19,13 +19,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.calibration.threshold import (
-    Largest,
-    RealNumber,
-    as_fraction,
-    exact_rank,
-    next_above,
-)
+from florilege.calibration.threshold import Largest, RealNumber, as_fraction, exact_rank, next_above
 from florilege.calibration.validation import FloatArray, row_blocks
 
 Guarantee = Literal["mean", "probability"]
@@ -51,7 +45,7 @@ class BestOfRows:
     Args:
         rows: Number of rows to come.
         max_average_k: The largest mean set size to be requested.
-        max_size: ``B``, at least that: sets keep at most their ``B`` best classes.
+        max_size: ``B``, at least ``max_average_k``: sets keep at most their ``B`` best classes.
         min_size: How many classes are in each set whatever their score.
     """
 

@@ -187,11 +187,7 @@ def _t975(freedom: float) -> float:
 
 
 def _critical_value(rows: int, delta: float) -> float:
-    """The entry of ``BAND_CRITICAL`` for the next larger number of rows and next smaller delta.
-
-    Raises:
-        ValueError: ``delta`` outside [0.001, 1), or more than a million rows.
-    """
+    """The entry of ``BAND_CRITICAL`` for the next larger number of rows and next smaller delta."""
     if not BAND_DELTAS[-1] <= delta < 1:
         raise ValueError(f"delta must be in [{BAND_DELTAS[-1]}, 1), got {delta}")
     if rows > BAND_ROWS[-1]:

@@ -64,8 +64,7 @@ def _weights(logits: Floats, k: int, *, first_row: int) -> Floats:
             f"logits must have no NaN, no +inf and {k} finite values or more in each row; "
             f"row {first_row + int(np.flatnonzero(bad)[0])} does not"
         )
-    weights: Floats = np.exp(np.minimum(logits - kth, CLAMP))
-    return weights
+    return np.exp(np.minimum(logits - kth, CLAMP))
 
 
 def _marginals(weights: Floats, k: int) -> Floats:

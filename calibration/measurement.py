@@ -1,12 +1,13 @@
 """Measure sizes and hits of sets over a data set, batch by batch, for many rules at once."""
 
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
 
-from florilege.calibration.intervals import effective_number
-from florilege.calibration.metrics import true_class_ranks
+from florilege.calibration.intervals import effective_number, effective_rows, mean_interval, wilson
+from florilege.calibration.metrics import shot_groups, true_class_ranks
 from florilege.calibration.sets import SetRule, best_class
 from florilege.calibration.validation import Bools, FloatArray, Floats, Ints, row_blocks
 
@@ -216,3 +217,62 @@ def _measure_group(
             ranks = true_class_ranks(first.rank_by(scores), labels)
             hits = hits & (ranks < first.max_size)[:, np.newaxis]
     return np.minimum(sizes, first.max_size or values.shape[1]), hits
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShotGroup:
+    """Set size and hit rate on photos of one group of species.
+
+    Attributes:
+        name: ``few``, ``medium`` or ``many``.
+        classes: Number of species in the group that have a photo.
+        rows: Number of their photos.
+        mean_size: Mean set size, and ``size_ci95`` its interval.
+        hit_rate: Share of sets with the true species, over all photos, and ``hit_ci95`` its
+            interval.
+    """
+
+    name: str
+    classes: int
+    rows: int
+    mean_size: float
+    size_ci95: tuple[float, float]
+    hit_rate: float
+    hit_ci95: tuple[float, float]
+
+
+def measure_by_shots(
+    sizes: Ints,
+    hits: Bools,
+    labels: Ints,
+    class_counts: Ints,
+    *,
+    largest: int | None = None,
+    plants: Ints | None = None,
+) -> tuple[ShotGroup, ...]:
+    """Measure the groups ``few``, ``medium`` and ``many``, without those that have no photo.
+
+    ``sizes``, ``hits``, ``labels`` and ``plants`` have the shape ``(rows,)``, ``class_counts``, the
+    training images per class, ``(classes,)``. A set can hold ``largest`` classes, by default all.
+    """
+    groups, most = list[ShotGroup](), largest or class_counts.size
+    for name, classes in shot_groups(class_counts).items():
+        rows = np.flatnonzero(classes[labels])
+        if not rows.size:
+            continue
+        clusters = None if plants is None else plants[rows]
+        mean, deviation, hit_count = sizes[rows].mean(), sizes[rows].std(), int(hits[rows].sum())
+        size_rows, hit_rows = (effective_rows(each[rows], clusters) for each in (sizes, hits))
+        size_ci95 = mean_interval(float(mean), float(deviation), size_rows, lowest=0, highest=most)
+        groups.append(
+            ShotGroup(
+                name=name,
+                classes=np.unique(labels[rows]).size,
+                rows=rows.size,
+                mean_size=float(mean),
+                size_ci95=size_ci95,
+                hit_rate=hit_count / rows.size,
+                hit_ci95=wilson(hit_count, rows.size, effective=hit_rows),
+            )
+        )
+    return tuple(groups)

@@ -107,8 +107,7 @@ def _set_sizes(scores: ArrayLike, lambda_val: float) -> NDArray[np.int64]:
 def _threshold_hits(scores: ArrayLike, labels: ArrayLike, lambda_val: float) -> NDArray[np.bool_]:
     array = as_scores(scores)
     true = as_labels(labels, rows=array.shape[0], classes=array.shape[1])
-    hits: NDArray[np.bool_] = array[np.arange(len(true)), true] >= _threshold(lambda_val)
-    return hits
+    return array[np.arange(len(true)), true] >= _threshold(lambda_val)
 
 
 def _threshold(lambda_val: float) -> np.float64:

@@ -40,8 +40,7 @@ class SetRule:
         if self.class_thresholds is None:
             return values
         _check_classes(values, self.class_thresholds.size)
-        above: NDArray[np.float64] = values - self.class_thresholds  # its sign is exact
-        return above
+        return values - self.class_thresholds  # its sign is exact
 
     def rank_by(self, scores: ArrayLike) -> NDArray[np.float64]:
         """Weighted scores, which rank the classes: float64 ``(..., classes)``."""
@@ -49,8 +48,7 @@ class SetRule:
         if self.class_weights is None:
             return values
         _check_classes(values, self.class_weights.size)
-        weighted: NDArray[np.float64] = values * self.class_weights
-        return weighted
+        return values * self.class_weights
 
     def sets(self, scores: ArrayLike) -> NDArray[np.bool_]:
         """The prediction sets, in the shape of the scores: True for a class in the set.

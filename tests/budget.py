@@ -38,13 +38,13 @@ RAISED = {  # by what users got since: lines of its commits, some trimmed since;
 }
 LINES = {  # now, by folder; florilege: what all folders share
     "training": 7_480,
-    "server": 7_360,
-    "calibration": 9_910,
+    "server": 7_350,
+    "calibration": 9_740,
     "models": 5_250,
-    "data": 3_880,
-    "florilege": 2_800,
+    "data": 3_860,
+    "florilege": 2_780,
 }
-PUBLIC_NAMES = 786
+PUBLIC_NAMES = 785
 JAVASCRIPT_LINES = 3_500  # of the page, with and without a server
 WRITTEN_WORDS = 30_000  # of the documentation, without what commands generate
 GENERATED_PAGE = "docs/commands.md"

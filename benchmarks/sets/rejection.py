@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from benchmarks.sets.auroc import auroc_difference, compare_methods
 from benchmarks.sets.unknown_organs import STRANGERS, stranger
-from florilege.calibration.calibrate.training_features import TRAIN, balanced_rows
+from florilege.calibration.calibrate.training_photos import TRAIN, balanced_rows
 from florilege.calibration.distribution import logsumexp
 from florilege.calibration.intervals import wilson
 from florilege.calibration.record.inspection import PROVENANCE

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from benchmarks.sets.auroc import auroc
 from benchmarks.sets.head_methods import PARTS, Bench, backbone_of
 from benchmarks.sets.heads import append
-from florilege.calibration.calibrate.training_features import MOST_PHOTOS, balanced_rows
+from florilege.calibration.calibrate.training_photos import MOST_PHOTOS, balanced_rows
 from florilege.calibration.distribution import logsumexp
 from florilege.calibration.rejection.reference import Reference
 from florilege.calibration.rejection.rejection_rule import (

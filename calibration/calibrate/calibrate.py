@@ -11,18 +11,25 @@ from florilege.calibration.calibrate.calibration_settings import (
     CalibrationPlan,
     CalibrationSettings,
 )
-from florilege.calibration.calibrate.card_section import read_card_files, updated_files
 from florilege.calibration.calibrate.fit import SIZE_TOLERANCE, fit_record
 from florilege.calibration.calibrate.gate import compare_runtimes
-from florilege.calibration.calibrate.occurrence_file import read_occurrences
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, outputs_of, photos_for
-from florilege.calibration.calibrate.photo_overlap import PhotoOverlap, overlap_warnings
-from florilege.calibration.calibrate.place_thresholds import PhotoPlaces
-from florilege.calibration.calibrate.training_features import training_photos, training_reference
+from florilege.calibration.calibrate.place_thresholds import PhotoPlaces, read_occurrences
+from florilege.calibration.calibrate.training_photos import (
+    PhotoOverlap,
+    training_photos,
+    training_reference,
+)
 from florilege.calibration.conformal import fewest_rows
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.origin import PlacePrior
-from florilege.calibration.record.record_file import CALIBRATIONS, REFERENCES, open_occurrences
+from florilege.calibration.record.record_file import (
+    CALIBRATIONS,
+    REFERENCES,
+    open_occurrences,
+    read_card_files,
+    updated_files,
+)
 from florilege.calibration.record.schema import CalibratedList
 from florilege.calibration.rejection.reference import Reference
 from florilege.data.dataset import Split, split_name
@@ -67,7 +74,7 @@ def calibrate_bundle(
         say: Called with a message about the comparison of the runtimes.
         settings: The fields of :class:`.calibration_settings.CalibrationSettings`, such as
             ``ks=[1, 3]``. If ``head`` and ``score_kind`` are given, the photos choose nothing, and
-            coverage can be a guarantee.
+            coverage can be guaranteed.
 
     Returns:
         The record that the bundle now holds.
@@ -116,7 +123,7 @@ def _calibrated(
     workers: Workers | None,
     stack: ExitStack,
 ) -> tuple[BundleOutputs, Reference | None]:
-    """The outputs of a runtime with the calibration on them, and the reference of its rejection."""
+    """The outputs of a runtime, its calibration, and the reference that its rejection needs."""
     bundle, reference = session.bundle, None
     outputs = outputs_of(session, photos, features=training is not None, workers=workers)
     stack.enter_context(closing(outputs))
@@ -136,7 +143,7 @@ def _calibrated(
 def _places(
     bundle: Bundle, data: str, photos: Split, file: str | None, say: Callable[[str], None]
 ) -> PhotoPlaces | None:
-    """The table of occurrences, of ``file`` or else of the bundle, and the places of the photos."""
+    """The table of occurrences, from ``file`` or the bundle, and the places of the photos."""
     occurrences = None
     if file is None:
         occurrences = open_occurrences(bundle)
@@ -180,8 +187,9 @@ def cautions(record: CalibrationRecord) -> list[str]:
 def _photo_cautions(record: CalibrationRecord) -> Iterator[str]:
     """Warnings about photos that the network has seen, and about too few photos."""
     measured = record.measured
-    for overlap in overlap_warnings(measured, measured.rows):
-        yield f"{overlap}, and no guarantee holds"
+    overlap = (measured.train_photos, measured.selection_photos, measured.chose_checkpoint)
+    for warning in PhotoOverlap(*overlap).warnings(measured.rows):
+        yield f"{warning}, and no guarantee holds"
     if measured.chose_checkpoint is None:
         yield (
             "it is unknown which photos trained and chose the network, so no guarantee holds: "

@@ -50,7 +50,7 @@ class CalibrationSettings(FlagSettings):
     )
     """Coverages to calibrate."""
     min_size: int = Field(default=1, ge=0, le=1)
-    """1: every set holds its best class; 0: not."""
+    """1: every set holds its best class; 0: sets may be empty."""
     macro_weight: float = Field(default=MACRO_WEIGHT, ge=0, le=1)
     """For the balanced rules and class_coverage: 0 counts photos, 1 counts classes."""
     head: str | None = None
@@ -65,7 +65,7 @@ class CalibrationSettings(FlagSettings):
         )
     )
     rejection_method: Annotated[_Method, Flag(type=str)] = "auto"
-    """How to detect photos of something else: auto, by features where there are any; or none."""
+    """How to detect photos of something else: auto (by features, if there are any) or none."""
     suspect_share: float = Field(default=DEFAULT_SHARE, ge=0, lt=1)
     """Share of these photos to treat as suspect."""
     delta: float = Field(default=DEFAULT_DELTA, gt=0, lt=1)
@@ -138,8 +138,8 @@ class CalibrationPlan(CalibrationSettings):
     def candidates(self, heads: Sequence[str]) -> list[tuple[str, ScoreKind, float]]:
         """Heads and kinds of score to compare, each at the temperature nearest to 1.
 
-        For ``sigmoid`` this is 1, since others do not change a set of ``average_k``. ValueError if
-        there is no head of the requested name.
+        For ``sigmoid`` this is 1: other temperatures do not change the sets of ``average_k``.
+        ValueError if there is no head with the requested name.
         """
         if self.head not in (None, *heads):
             near = suggestion(str(self.head), heads)
@@ -154,7 +154,8 @@ class CalibrationPlan(CalibrationSettings):
     def temperatures_for(self, candidates: int) -> tuple[float, ...]:
         """Temperatures to compare for so many candidates, the nearest to 1 first.
 
-        Where there is one, nothing is chosen on the photos, and guarantees hold: 1 alone.
+        For a single candidate the default is 1 alone: the photos choose nothing, so that
+        guarantees hold.
         """
         default = TEMPERATURES if candidates > 1 else (1.0,)
         temperatures = default if self.temperatures is None else self.temperatures
@@ -162,7 +163,7 @@ class CalibrationPlan(CalibrationSettings):
 
     @property
     def default_k(self) -> float:
-        """3 where there are as many classes, else the first requested K."""
+        """3 if there are so many classes, else the first requested K."""
         return PREFERRED_K if self.classes >= PREFERRED_K else self.ks[0]
 
     @property

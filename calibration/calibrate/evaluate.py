@@ -6,12 +6,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, bundle_outputs
-from florilege.calibration.calibrate.photo_overlap import (
-    PhotoOverlap,
-    overlap_warnings,
-)
 from florilege.calibration.calibrate.score_sources import Source
 from florilege.calibration.calibrate.threshold_tables import measure, row_of
+from florilege.calibration.calibrate.training_photos import PhotoOverlap
 from florilege.calibration.metrics import shot_groups
 from florilege.calibration.photo_groups import count_plants
 from florilege.calibration.record.operating_point import OperatingPoint
@@ -106,7 +103,7 @@ class Evaluation:
             "guaranteed": [each.to_plain("evaluate", self.rows) for each in self.guaranteed],
             "train_photos": self.overlap.train_photos,
             "selection_photos": self.overlap.selection_photos,
-            "warnings": overlap_warnings(self.overlap, self.rows),
+            "warnings": self.overlap.warnings(self.rows),
         }
 
 

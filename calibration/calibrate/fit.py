@@ -7,7 +7,6 @@ import numpy as np
 
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
-from florilege.calibration.calibrate.photo_overlap import PhotoOverlap
 from florilege.calibration.calibrate.place_thresholds import PhotoPlaces, place_tables
 from florilege.calibration.calibrate.score_sources import Source
 from florilege.calibration.calibrate.threshold_tables import (
@@ -17,15 +16,15 @@ from florilege.calibration.calibrate.threshold_tables import (
     tabulate,
     top_k_tables,
 )
+from florilege.calibration.calibrate.training_photos import PhotoOverlap
 from florilege.calibration.distribution import Distribution, DistributionOf
 from florilege.calibration.marginals import LARGEST_K
-from florilege.calibration.measurement import size_bins
+from florilege.calibration.measurement import measure_by_shots, size_bins
 from florilege.calibration.nested_cross_validation import choose, choose_simplest, interval_of_best
 from florilege.calibration.photo_groups import FEWEST_GROUPS, count_plants, groups_of
 from florilege.calibration.record.origin import Origin, Selection
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.schema import CalibratedList, Table
-from florilege.calibration.record.shot_groups import measure_by_shots
 from florilege.calibration.rejection.reference import Reference
 from florilege.calibration.rejection.rejection_rule import (
     RejectionRule,
@@ -39,7 +38,6 @@ from florilege.calibration.rules import class_weights
 from florilege.calibration.scores import scores
 from florilege.calibration.sets import largest_set
 from florilege.calibration.validation import Bools, Floats, Ints
-from florilege.models.class_lists import RegionList
 from florilege.models.session import FEATURES
 from florilege.progress import Advance, progress
 
@@ -47,8 +45,8 @@ SIZE_TOLERANCE = 1.05
 """Sets larger than this times K hit more because of their size, not because of their scores.
 
 Where many scores are equal, as in a barely trained network, ties at the cut enlarge the sets."""
-TEMPERATURE_ROWS = 5000  # choose the temperature; more would only cost time
-MARGINAL_GROUPS = 2000  # measure ``top_k``: its marginals are slow, and it needs no threshold
+TEMPERATURE_ROWS = 5000  # photos that choose the temperature; more would only cost time
+MARGINAL_GROUPS = 2000  # groups that measure ``top_k``: its marginals are slow
 
 
 def fit_record(
@@ -82,7 +80,10 @@ def fit_record(
             tables += _group_tables(outputs, plan, served, images, weights)
             advance()
         for region in plan.lists:
-            tables += _list_tables(outputs, plan, served, region, counts)
+            listed = served.of_list(outputs, region)
+            if listed.rows:  # without further guarantees
+                own_weights = class_weights(counts[list(region.classes)], plan.macro_weight)
+                tables += tabulate(listed, plan, plan.compared, weights=own_weights).tables
             advance()
         tables += other_tables
         if places is not None:
@@ -154,7 +155,7 @@ def _choose_source(
 ) -> tuple[Source, int, float, list[Table]]:
     """Choose head and kind of score by their hits, then the temperature.
 
-    With the scores to serve come the number of candidates, the hit rate of such a choice on other
+    Returns the scores to serve, the number of candidates, the hit rate of such a choice on other
     photos, and the tables of the candidates that do not serve.
     """
     results = list[Tabulated]()
@@ -174,7 +175,7 @@ def _choose_source(
 
 
 def _eligible(results: Sequence[Tabulated], k: float) -> list[Tabulated]:
-    """The candidates whose sets are as large as requested; the smallest where ties enlarge all."""
+    """The candidates with sets of the requested size; the smallest sets if ties enlarge all."""
     sizes = np.array([each.sizes.mean() for each in results])
     rows = np.flatnonzero(sizes <= SIZE_TOLERANCE * k).tolist() or [int(sizes.argmin())]
     return [results[row] for row in rows]
@@ -189,8 +190,8 @@ def _choose_temperature(
 ) -> tuple[Source, float]:
     """Softmax scores at a temperature that clearly hits more than ``base``, or else ``base``.
 
-    With them comes the gain in the hit rate at the default K. Scores whose ties enlarge sets are
-    left out.
+    The second value is the gain in the hit rate at the default K. Scores whose ties enlarge sets
+    are left out.
     """
     step = -(-base.rows // TEMPERATURE_ROWS)
     candidates = [(base.head, base.score_kind, base.temperature)]
@@ -211,8 +212,8 @@ def _group_tables(
 ) -> list[Table]:
     """Tables of every rule for groups of photos, at the requested K and coverages.
 
-    Groups show one plant where the data name plants, else one species. There are no tables of fewer
-    than 100 groups.
+    Groups show one plant where the data name plants, else one species. Fewer than 100 groups get
+    no tables.
     """
     groups = groups_of(outputs.labels, size=images, observations=outputs.observations)
     if len(groups.rows) < FEWEST_GROUPS:
@@ -225,21 +226,6 @@ def _group_tables(
     ks = (int(k) for k in plan.compared if 1 <= k == int(k) <= LARGEST_K)
     marginals = {k: single.of_groups(outputs, few, k=k) for k in ks}
     return tables + top_k_tables(marginals, plan)
-
-
-def _list_tables(
-    outputs: SplitOutputs,
-    plan: CalibrationPlan,
-    single: Source,
-    region: RegionList,
-    class_counts: Ints,
-) -> list[Table]:
-    """Tables of every rule for single photos of a list, without further guarantees."""
-    source = single.of_list(outputs, region)
-    if not source.rows:
-        return []
-    weights = class_weights(class_counts[list(region.classes)], plan.macro_weight)
-    return tabulate(source, plan, plan.compared, weights=weights).tables
 
 
 def _fit_familiarity(

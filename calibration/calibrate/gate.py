@@ -129,9 +129,9 @@ def check_comparable(
 def compare_outputs(new: BundleOutputs, old: BundleOutputs) -> list[Comparison]:
     """Compare the sets of two calibrated bundles on the same photos.
 
-    There is one for each rule and value that both are calibrated for: first ``average_k`` at the
-    new bundle's default K, which a gate compares, if the old one has it; then the values last
-    requested of the new one.
+    There is one comparison for each rule and value that both are calibrated for. The first is
+    ``average_k`` at the new bundle's default K, which a gate uses, if the old bundle has it. The
+    others are at the values last requested of the new bundle.
 
     Raises:
         DataError: The outputs are of different photos.
@@ -158,7 +158,7 @@ def compare_outputs(new: BundleOutputs, old: BundleOutputs) -> list[Comparison]:
 def _common_points(
     record: CalibrationRecord, older: CalibrationRecord
 ) -> dict[str, tuple[OperatingPoint, OperatingPoint]]:
-    """By name, the points last requested of ``record`` that ``older`` has too, in pairs."""
+    """Pairs of points, by name: those last requested of ``record``, and the same of ``older``."""
     pairs = dict[str, tuple[OperatingPoint, OperatingPoint]]()
     for point in (record.point("average_k"), *record.requested_points()):
         with suppress(NotCalibrated):
@@ -218,7 +218,7 @@ def _hits_per_class(measurement: Measurement, lower: int, higher: int) -> float:
 def compare_runtimes(new: BundleOutputs, old: BundleOutputs) -> tuple[str, list[str]]:
     """How the sets of two runtimes compare on the same photos, in one sentence.
 
-    With it come the differences that are too large for ``new`` to replace ``old``.
+    The second value lists the differences that are too large for ``new`` to replace ``old``.
     """
     change, (equal, nested) = compare_outputs(new, old)[0], agreement(new, old)
     reasons = differences(change, nested)

@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from florilege.calibration.photo_groups import plants_of
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
-from florilege.calibration.validation import Bools, Ints
+from florilege.calibration.validation import Bools, Ints, Singles
 from florilege.cores import in_order
 from florilege.data.dataset import Split
 from florilege.data.sources import open_dataset
@@ -34,9 +33,8 @@ from florilege.models.session import FEATURES, Session
 from florilege.progress import progress
 from florilege.ray_tasks import Workers, spread
 
-FloatRows = NDArray[np.float32]
-_PhotoInference = tuple[bytes, Mapping[str, FloatRows]]
-"""SHA-256 of a photo, and its outputs by head, and `FEATURES` on request, ``(1, columns)``."""
+_PhotoInference = tuple[bytes, Mapping[str, Singles]]
+"""SHA-256 of a photo, and its outputs ``(1, columns)`` by head; on request also `FEATURES`."""
 
 ROWS_AT_ONCE = 512
 NUMBERS_AT_ONCE = 1 << 19  # fewer rows if they have many columns: readers make several copies
@@ -48,10 +46,7 @@ def _storage_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        try:
-            folder = tempfile.gettempdir()
-        except OSError:
-            folder = "a temporary folder"
+        folder = tempfile.tempdir or "a temporary folder"
         raise DataError(
             f"scores cannot be stored in {folder} ({error.strerror or error}): free space there, "
             "or set the environment variable TMPDIR to another folder"
@@ -105,7 +100,7 @@ class SplitOutputs:
         """Names of the heads."""
         return tuple(name for name in self.columns if name != FEATURES)
 
-    def append(self, outputs: Mapping[str, FloatRows]) -> None:
+    def append(self, outputs: Mapping[str, Singles]) -> None:
         """Append rows, ``(batch, columns)`` of each output."""
         with _storage_errors():
             for name, file in self._files.items():
@@ -113,7 +108,7 @@ class SplitOutputs:
 
     def blocks(
         self, *names: str, among: Bools | None = None
-    ) -> Iterator[tuple[tuple[FloatRows, ...], Ints]]:
+    ) -> Iterator[tuple[tuple[Singles, ...], Ints]]:
         """Blocks of rows in order: the named outputs, ``(batch, columns)``, and the labels.
 
         ``among`` is a mask of the rows, shape ``(rows,)``; all by default.
@@ -131,14 +126,14 @@ class SplitOutputs:
         columns = max(self.columns[name] for name in names)
         return min(ROWS_AT_ONCE, max(1, NUMBERS_AT_ONCE // columns))
 
-    def rows(self, name: str, rows: Ints) -> FloatRows:
+    def rows(self, name: str, rows: Ints) -> Singles:
         """Some rows of an output, in the given order, ``(rows, columns)``."""
         values = np.empty((len(rows), self.columns[name]), dtype=np.float32)
         for index, row in enumerate(rows.tolist()):
             values[index] = self._read(name, row, 1)
         return values
 
-    def _read(self, name: str, first: int, count: int) -> FloatRows:
+    def _read(self, name: str, first: int, count: int) -> Singles:
         file, width = self._files[name], self.columns[name]
         file.seek(first * width * 4)
         return np.frombuffer(file.read(count * width * 4), np.float32).reshape(count, width)

@@ -1,13 +1,15 @@
 """Thresholds for photos whose place, or place and month, is known.
 
-Their logits are those of the network plus a strength times how much more common each class is
-there (:meth:`florilege.models.occurrences.Occurrences.log_lift`). The photos choose the strength,
-and each kind of place has thresholds of its own, since the scores have other sizes.
+A table of occurrences says how much more common each class is there
+(:meth:`florilege.models.occurrences.Occurrences.log_lift`). This is multiplied by a strength and
+added to the logits of the network. The photos choose the strength. Each kind of place has its own
+thresholds, since its scores are distributed differently.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import compress, islice
+from pathlib import Path
 from typing import NamedTuple, get_args
 
 import numpy as np
@@ -21,11 +23,60 @@ from florilege.calibration.record.origin import PlacePrior
 from florilege.calibration.record.schema import Table
 from florilege.calibration.scores import scale_logits, scores
 from florilege.calibration.validation import Floats, Ints
-from florilege.models.occurrences import Occurrences, Place, PlaceKind
+from florilege.data.layouts.manifest import demand_columns
+from florilege.errors import DataError, first
+from florilege.models.classes import ClassTable
+from florilege.models.occurrences import COLUMNS, Occurrences, Place, PlaceKind, month_of
+from florilege.tables import read_table
 
 STRENGTHS = (0.0, 0.25, 0.5, 0.75, 1.0)  # 1 is Bayes' rule, if observers were everywhere
 FEWEST_PLACES = 100
-NOWHERE = Place("")
+
+
+def read_occurrences(path: Path, classes: ClassTable, say: Callable[[str], None]) -> Occurrences:
+    """Read ``region,month,class_id,weight``; ``say`` is called about species the model lacks.
+
+    A species is named by its class id, GBIF key or scientific name.
+
+    Raises:
+        DataError: The file is unreadable, a month or weight is invalid, or no species is a class.
+    """
+    table = read_table(path)
+    demand_columns(str(path), table, COLUMNS)
+    index_of = _index_of(classes)
+    unknown = [name for name in dict.fromkeys(table["class_id"]) if name not in index_of]
+    rows = []
+    for number, cells in enumerate(zip(*(table[name] for name in COLUMNS), strict=True), 2):
+        try:
+            place, weight = _checked(cells)
+        except ValueError as error:
+            raise DataError(f"{path}, row {number}: {error}") from error
+        if cells[2] in index_of:
+            rows.append((*place, index_of[cells[2]], weight))
+    if not rows:
+        raise DataError(
+            f"{path}: none of its species is a class of the model, by id, GBIF key or scientific "
+            f"name: {first(unknown) or 'it has no rows'}"
+        )
+    if unknown:
+        say(f"{len(unknown):,} species of {path} are not among the classes of the model")
+    return Occurrences.of(*zip(*rows, strict=True), classes=len(classes))
+
+
+def _index_of(classes: ClassTable) -> dict[str, int]:
+    """Output indices by every name of a class."""
+    by_name = {info.scientific_name: at for at, info in enumerate(classes)}
+    by_key = {info.gbif: at for at, info in enumerate(classes) if info.gbif}
+    return by_name | by_key | dict(classes.index_of)
+
+
+def _checked(cells: Sequence[str]) -> tuple[Place, float]:
+    region, month, _, weight = (cell.strip() for cell in cells)
+    if not region:
+        raise ValueError("the region is empty")
+    if not 0 < float(weight) < np.inf:
+        raise ValueError(f"the weight must be above 0, got {weight}")
+    return Place(region, month_of(month)) if month else Place(region), float(weight)
 
 
 class PhotoPlaces(NamedTuple):
@@ -85,7 +136,7 @@ def _source(
     outputs: SplitOutputs, single: Source, photos: PhotoPlaces, kind: PlaceKind, strength: float
 ) -> Source:
     """The scores of the photos of which this much is known."""
-    places = [each or NOWHERE for each in photos.places]
+    places = [each or Place("") for each in photos.places]
     if kind == "region":
         places = [Place(each.region) for each in places]
     mask = np.array([(each.kind, bool(each.region)) == (kind, True) for each in places])

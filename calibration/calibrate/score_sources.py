@@ -1,8 +1,8 @@
 """Scores that thresholds are chosen and measured on: of single photos, of plants, of a list.
 
-Leaving the classes outside a list out after scoring would lose their share of the scores, and sets
-of the same threshold would shrink. So scores are computed among the classes of the list, and a
-threshold of its own brings the mean size back to K.
+If the classes outside a list were removed after scoring, their share of the scores would be lost,
+and sets at the same threshold would shrink. So scores are computed among the classes of the list.
+Its own threshold brings the mean size back to K.
 """
 
 from collections.abc import Callable, Iterator

@@ -25,12 +25,9 @@ NO_SCORE = next_above(1.0)  # no softmax or sigmoid score reaches it: sets hold 
 
 
 class _RuleGroup(NamedTuple):
-    """The rules of one table."""
-
     rules: Sequence[SetRule]
     values: Sequence[float]  # the K or coverage of each
     guarantee: Guarantee | None = None  # None for the usual one of the rule
-    by_class: ByClass | None = None
 
 
 class Tabulated(NamedTuple):
@@ -60,16 +57,14 @@ def _tabulate(
 ) -> Tabulated:
     """The balanced rules if there are weights, else the others."""
     balanced = weights is not None
-    reachable = [min(k, source.classes) for k in ks]
-    evidence = _evidence(source, plan, reachable[-1], class_weights=weights)
-    groups = [
-        _RuleGroup([spec.choose(evidence, value) for value in possible], values)
-        for spec in RULES.values()
-        if spec.choose is not None and spec.balanced == balanced
-        for values, possible in [
-            (ks, reachable) if spec.asks == "k" else (plan.coverages, plan.coverages)
-        ]
-    ]  # average_k or its balanced form, which is watched, comes first
+    evidence = _evidence(source, plan, min(ks[-1], source.classes), class_weights=weights)
+    groups = list[_RuleGroup]()  # average_k or its balanced form, which is watched, comes first
+    for name, spec in RULES.items():
+        if spec.choose is not None and spec.balanced == balanced:
+            values = ks if spec.asks == "k" else plan.coverages
+            possible = [min(value, source.classes) for value in values]  # a list may have few
+            rules = [spec.choose(evidence, value, rule=name) for value in possible]
+            groups.append(_RuleGroup(rules, values))
     del evidence  # frees memory before the measurement
     if source.images == 1 and not balanced:
         groups.append(_top_k_rules(source, ks))
@@ -91,7 +86,24 @@ def promised_tables(source: Source, plan: CalibrationPlan, weights: Floats) -> l
     photos, and measured on all photos. Memory grows by two bytes for each of the ``max_size`` best
     scores of a row.
     """
-    return _measure_groups(source, plan, _guaranteed_rules(source, plan, weights)).tables
+    mask = None if source.plants is None else one_of_each(source.plants)
+    ks, levels = plan.compared, sorted(plan.coverages)
+    evidence = _evidence(source, plan, ks[-1], max_size=plan.largest_set, mask=mask)
+    groups = list[_RuleGroup]()
+    for guarantee in ("mean", "probability"):
+        rules = [evidence.guaranteed_average_k(k, guarantee, delta=plan.delta) for k in ks]
+        rules = [replace(rule, lambda_val=min(rule.lambda_val or 0.0, NO_SCORE)) for rule in rules]
+        groups.append(_RuleGroup(rules, ks, guarantee))
+    if levels:
+        rules = [evidence.coverage(level, delta=plan.delta) for level in levels]
+        groups.append(_RuleGroup(rules, levels, "probability"))
+        if source.images == 1:
+            weight = plan.macro_weight
+            evidence = _evidence(source, plan, plan.min_size, class_weights=weights, mask=mask)
+            rules = [evidence.class_coverage(level, macro_weight=weight) for level in levels]
+            groups.append(_RuleGroup(rules, levels))
+    del evidence  # frees memory before the measurement
+    return _measure_groups(source, plan, groups).tables
 
 
 def top_k_tables(sources: Mapping[int, Source], plan: CalibrationPlan) -> list[Table]:
@@ -130,6 +142,8 @@ def _table_of(
 ) -> Table:
     """A table of the record from the measured rows of a group of rules."""
     rule = group.rules[0]
+    arrays = [each.class_thresholds for each in group.rules if each.class_thresholds is not None]
+    by_class = ByClass(thresholds=tuple(tuple(each.tolist()) for each in arrays))
     return Table(
         rule=rule.rule,
         head=source.head,
@@ -145,7 +159,7 @@ def _table_of(
         guarantee=group.guarantee or RULES[rule.rule].guarantee,
         delta=plan.delta if group.guarantee == "probability" else None,
         max_size=rule.max_size,
-        by_class=group.by_class,
+        by_class=by_class if arrays else None,
         columns=Columns.of(sorted(rows, key=lambda row: row.value)),
     )
 
@@ -192,32 +206,6 @@ def _measure_groups(
         tables += [_table_of(source, plan, group, rows)] if rows else []
     sizes, hits = measurement.row_by_row()
     return Tabulated(source, tables, sizes.reshape(-1), hits.reshape(-1))
-
-
-def _guaranteed_rules(source: Source, plan: CalibrationPlan, weights: Floats) -> list[_RuleGroup]:
-    """The rules with a guarantee; the evidence for them is freed on return."""
-    mask = None if source.plants is None else one_of_each(source.plants)
-    ks, levels = plan.compared, sorted(plan.coverages)
-    evidence = _evidence(source, plan, ks[-1], max_size=plan.largest_set, mask=mask)
-    groups = list[_RuleGroup]()
-    for guarantee in ("mean", "probability"):
-        rules = [evidence.guaranteed_average_k(k, guarantee, delta=plan.delta) for k in ks]
-        rules = [replace(rule, lambda_val=min(rule.lambda_val or 0.0, NO_SCORE)) for rule in rules]
-        groups.append(_RuleGroup(rules, ks, guarantee))
-    if levels:
-        rules = [evidence.coverage(level, delta=plan.delta) for level in levels]
-        groups.append(_RuleGroup(rules, levels, "probability"))
-        if source.images == 1:
-            evidence = _evidence(source, plan, plan.min_size, class_weights=weights, mask=mask)
-            groups.append(_class_rules(evidence, levels, plan.macro_weight))
-    return groups
-
-
-def _class_rules(evidence: Evidence, levels: Sequence[float], macro_weight: float) -> _RuleGroup:
-    rules = [evidence.class_coverage(level, macro_weight=macro_weight) for level in levels]
-    arrays = (rule.class_thresholds for rule in rules)
-    thresholds = tuple(tuple(each.tolist()) for each in arrays if each is not None)
-    return _RuleGroup(rules, levels, "mean", ByClass(thresholds=thresholds))
 
 
 def _evidence(

@@ -19,7 +19,7 @@ from florilege.calibration.calibrate.calibrate import cautions
 from florilege.calibration.calibrate.evaluate import Evaluated, Evaluation
 from florilege.calibration.calibrate.gate import Gate, compare_outputs
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs
-from florilege.calibration.comparison import Change, Comparison
+from florilege.calibration.comparison import Comparison
 from florilege.calibration.monitoring.audit import AuditReport
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.operating_point import OperatingPoint
@@ -153,7 +153,6 @@ class EvaluationOutput:
 
 
 def _evaluation_tables(content: Plain, *, all_rules: bool) -> list[Titled]:
-    """Tables of the output of ``evaluate --json``."""
     entries: list[Plain] = [*content["rules"], *content["guaranteed"]]
     first = entries[0]
     empty = ["empty"] if any(entry["empty_rate"] for entry in entries) else []
@@ -186,19 +185,18 @@ def _lists_tables(content: Plain) -> list[Titled]:
 def _comparison_table(
     comparisons: Sequence[Comparison], against: Path, *, all_rules: bool
 ) -> Titled:
-    """Two bundles side by side."""
     table = new_table(("rule", "size", "hits", "change", "95 %"), words=("rule",))
     for each in comparisons:
         if all_rules or each.rule.startswith(f"{FIRST} "):
             low, high = each.hit_rate.ci95
             change = f"{each.hit_rate.difference:+.3f}"
-            pairs = _pair(each.size, _size), _pair(each.hit_rate, _share)
-            table.add_row(_brief(each.rule), *pairs, change, f"{low:+.3f} to {high:+.3f}")
+            sizes = f"{_size(each.size.old)} -> {_size(each.size.new)}"
+            hits = f"{_share(each.hit_rate.old)} -> {_share(each.hit_rate.new)}"
+            table.add_row(_brief(each.rule), sizes, hits, change, f"{low:+.3f} to {high:+.3f}")
     return f"against {against}, the same photos: old -> new, and the change of hits", table
 
 
 def _audit_table(report: AuditReport) -> Titled:
-    """Hit rates of labelled requests."""
     headings = ("rule", "requests", "unlabelled", "hits", "95 %", "95 %, any time")
     table = new_table(headings, words=("rule", "list"))
     table.columns[0].no_wrap, table.columns[0].max_width = False, 27
@@ -238,10 +236,6 @@ def print_json(content: object) -> None:
 def _brief(name: str) -> str:
     """``average_k k=3`` as ``average_k 3``."""
     return re.sub(r" (k|coverage)=", " ", name).replace(" guarantee=", ", ")
-
-
-def _pair(change: Change, text_of: Callable[[float], str]) -> str:
-    return f"{text_of(change.old)} -> {text_of(change.new)}"
 
 
 def _size(value: float) -> str:

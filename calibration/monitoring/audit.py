@@ -90,14 +90,9 @@ def audit_file(path: str | Path, *, calibration_id: str | None = None) -> AuditR
 
 
 def _audit(feedback: Sequence[Row], *, level: float = 0.95) -> Audit | None:
-    """Measure the hit rate on labelled requests; None if no request is labelled.
+    """The hit rate of some requests; None if none of them is labelled.
 
-    Args:
-        feedback: One mapping per request, with ``class_id``, None if unknown, and ``set``.
-        level: Confidence, in (0, 1).
-
-    Raises:
-        ValueError: A row lacks ``class_id`` or ``set``.
+    ValueError if a row lacks ``class_id`` or ``set``.
     """
     if all(row.get("class_id", "missing") is None for row in feedback):
         return None

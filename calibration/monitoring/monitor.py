@@ -209,7 +209,6 @@ class Monitor:
                     yield self._switch(name, self.rows + start, over=over)
 
     def _switch(self, name: str, row: int, *, over: bool) -> Alarm:
-        """Start or end an alarm."""
         if over:
             first = self._active.pop(name).row
             message = f"over since photo {row:,}, noticed at photo {first:,}: {WATCHED[name]}"

@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.calibration_settings import DEFAULT_DELTA, CalibrationPlan
-from florilege.calibration.calibrate.card_section import read_card_files, updated_files
 from florilege.calibration.calibrate.score_sources import Source
 from florilege.calibration.calibrate.threshold_tables import promised_tables, tabulate
 from florilege.calibration.distribution import DistributionOf
@@ -31,7 +30,7 @@ from florilege.calibration.fusion import fuse
 from florilege.calibration.monitoring.score_log import ScoreLog, Scorer, open_score_log
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.origin import TRAFFIC, Origin
-from florilege.calibration.record.record_file import read_record
+from florilege.calibration.record.record_file import read_card_files, read_record, updated_files
 from florilege.calibration.record.schema import Table
 from florilege.calibration.rejection.rejection_rule import RejectionRule
 from florilege.calibration.rules import class_weights
@@ -57,8 +56,6 @@ NOT_RESTORED = (
 
 @dataclass(frozen=True, kw_only=True)
 class _NewThreshold:
-    """An old and a new threshold."""
-
     k: float  # requested mean size
     old_lambda: float
     old_size: float  # mean set size on the traffic
@@ -145,7 +142,7 @@ class Traffic:
         """Choose new thresholds of ``average_k`` on requests with one photo.
 
         Promise: on the photos used, mean sizes are exactly those requested, up to ties. On new
-        photos like these they are so up to a standard error of ``sd(size) / sqrt(rows)``. Photos of
+        photos like these they have a standard error of ``sd(size) / sqrt(rows)``. Photos of
         something else that ``judge`` accepts count in the mean. By default ``ks`` are those last
         requested.
 
@@ -167,22 +164,19 @@ class Traffic:
         for scores in self.scores():
             old_sizes += [point.sets(scores).sum() for point in points]
             evidence.update(scores)
-        thresholds = list[_NewThreshold]()
-        for k, point, old_size in zip(requested_ks, points, old_sizes, strict=True):
-            rule = evidence.average_k(k)
-            new = _NewThreshold(
+        rules = map(evidence.average_k, requested_ks)
+        changes = tuple(
+            _NewThreshold(
                 k=float(k),
                 old_lambda=point.lambda_val or 0.0,
                 old_size=float(old_size) / rows,
                 new_lambda=rule.lambda_val or 0.0,
                 new_size=rule.achieved or 0.0,
             )
-            thresholds.append(new)
+            for k, point, old_size, rule in zip(requested_ks, points, old_sizes, rules, strict=True)
+        )
         return TrafficThresholds(
-            calibration_id=record.calibration_id,
-            rows=rows,
-            left_out=left_out,
-            thresholds=tuple(thresholds),
+            calibration_id=record.calibration_id, rows=rows, left_out=left_out, thresholds=changes
         )
 
     def _familiar(self, logits: NDArray[Any]) -> NDArray[np.bool_]:
@@ -212,7 +206,7 @@ def recalibrate_bundle(
                 thresholds = traffic[1].thresholds()
             except ValueError as error:
                 raise DataError(f"the score log in {log}: {error}") from error
-            new = _record_from(traffic, thresholds) if approve else None
+            new = _record_from(traffic, thresholds.rows) if approve else None
         if new is not None:
             replace_files(path, updated_files(*read_card_files(bundle), new))
     notes = tuple(_notes(opened, record))
@@ -232,20 +226,17 @@ def _notes(log: ScoreLog, record: CalibrationRecord) -> Iterator[str]:
 
 
 def _traffic(log: ScoreLog, record: CalibrationRecord) -> dict[int, Traffic]:
-    """Traffic by number of photos in a request: 1, and up to the most calibrated, where logged."""
+    """Traffic by number of photos in a request: 1, and further calibrated numbers in the log."""
     rejection = record.rejection and record.rejection.from_logits  # the log holds only logits
-    served = range(2, max(record.images, default=1) + 1)
     return {
         photos: Traffic(requests=partial(log.blocks, photos=photos), record=record, judge=rejection)
-        for photos in (1, *served)
+        for photos in range(1, max(record.images, default=1) + 1)
         if photos == 1 or photos in log.requests
     }
 
 
-def _record_from(
-    traffic: Mapping[int, Traffic], thresholds: TrafficThresholds
-) -> CalibrationRecord:
-    """The new record; a number of several photos, a key of ``traffic``, needs 500 requests."""
+def _record_from(traffic: Mapping[int, Traffic], rows: int) -> CalibrationRecord:
+    """The new record, on ``rows`` single photos; other numbers of photos need 500 requests."""
     record = traffic[1].record
     guaranteed = record.point("average_k", guarantee="probability")
     settings = CalibrationPlan(
@@ -259,9 +250,9 @@ def _record_from(
     )
     tables = list[Table]()
     for images, requests in sorted(traffic.items()):
-        rows, _ = requests.count()
-        if rows >= FEWEST_REQUESTS:
-            tables += _tables(requests, rows, images, settings)
+        count, _ = requests.count()
+        if count >= FEWEST_REQUESTS:
+            tables += _tables(requests, count, images, settings)
     distribution, digest = DistributionOf(), hashlib.sha256()
     for logits in (requests[:, 0] for requests in traffic[1].logits()):
         distribution.update(logits, record.scores(logits))
@@ -272,7 +263,7 @@ def _record_from(
         asked_coverage=(),
         measured=Origin(
             split=TRAFFIC,
-            rows=thresholds.rows,
+            rows=rows,
             classes_seen=None,
             data_sha256=digest.hexdigest(),
             model_sha256=record.measured.model_sha256,

@@ -142,7 +142,7 @@ class ScoreLog:
 
     def __init__(self, scorer: Scorer, files: ExitStack) -> None:
         self.scorer, self.requests = scorer, Counter[int]()  # requests by their number of photos
-        self.repeated = self.others = self.damaged = 0  # left out: of other networks, torn lines
+        self.repeated = self.others = self.damaged = 0  # requests that are left out
         self._copies: dict[int, IO[bytes]] = {}
         self._files, self._seen = files, set[bytes]()
 

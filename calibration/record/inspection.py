@@ -6,6 +6,7 @@ from typing import Any
 
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.record_file import (
+    METRICS,
     calibrated_runtimes,
     open_reference,
     parse_record,
@@ -16,7 +17,6 @@ from florilege.models.bundle.bundle import CALIBRATION, Bundle, open_bundle
 from florilege.models.bundle.staging import BundleFolder
 from florilege.models.session import Session
 
-METRICS = "metrics.json"
 PROVENANCE = "provenance.json"
 SERVED = ("calibration_id", "created", "head", "score_kind", "temperature")
 MEASURED = ("runtime", "precision", "split", "rows")
@@ -153,7 +153,6 @@ def _changes(key: str, one: Mapping[Any, Any], other: Mapping[Any, Any]) -> list
 
 
 def _average_k(bundle: Bundle) -> dict[float, float | None]:
-    """The thresholds of ``average_k`` by K."""
     if not bundle.has(CALIBRATION):
         return {}
     record = parse_record(bundle)

@@ -87,7 +87,7 @@ class OperatingPoint(SetRule):
 
     @cached_property
     def estimates(self) -> dict[str, Estimate | None]:
-        """The figures of an answer by their names there; None for those not measured."""
+        """The figures of an answer by name; None for those not measured."""
         row, measured = self.row, self.measured
         figures: dict[str, tuple[Any, Any, Any]] = {
             "expected_size": (row.size, row.size_low, row.size_high),
@@ -128,7 +128,7 @@ class OperatingPoint(SetRule):
         return statement(self)
 
     def among(self, classes: NDArray[np.intp]) -> "OperatingPoint":
-        """The same threshold, not calibrated for them, for the scores of some ascending classes."""
+        """The same threshold for the scores of some classes, ascending; not calibrated for them."""
         arrays = (self.class_weights, self.class_thresholds)
         weights, thresholds = (None if each is None else each[classes] for each in arrays)
         return replace(self, class_weights=weights, class_thresholds=thresholds)

@@ -4,6 +4,7 @@ Floats are written with all digits, so that reading the file gives exactly the c
 """
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -14,11 +15,10 @@ from numpy.typing import ArrayLike
 
 from florilege.calibration.distribution import Distribution
 from florilege.calibration.guarantees import Guarantee
+from florilege.calibration.measurement import ShotGroup
 from florilege.calibration.record.operating_point import NotCalibrated, OperatingPoint
 from florilege.calibration.record.origin import TRAFFIC, Origin, PlacePrior, Selection
-from florilege.calibration.record.record_json import SCHEMA_VERSION, dump, parse
-from florilege.calibration.record.schema import CalibratedList, Table
-from florilege.calibration.record.shot_groups import ShotGroup
+from florilege.calibration.record.schema import SCHEMA_VERSION, CalibratedList, Table, dump, parse
 from florilege.calibration.rejection.rejection_rule import RejectionRule
 from florilege.calibration.rules import RULES, class_weights, usual_guarantee
 from florilege.calibration.scores import ScoreKind, scores
@@ -137,11 +137,8 @@ class CalibrationRecord:
     @property
     def rules(self) -> tuple[str, ...]:
         """The rules that are calibrated for one photo."""
-        return tuple(
-            key.rule
-            for key in self.served
-            if key.usual and key.guarantee == usual_guarantee(key.rule)
-        )
+        keys = (key for key in self.served if key.usual)
+        return tuple(key.rule for key in keys if key.guarantee == usual_guarantee(key.rule))
 
     @property
     def promises(self) -> tuple[tuple[str, Guarantee], ...]:
@@ -217,17 +214,12 @@ class CalibrationRecord:
         return point
 
     def requested_points(self, list_name: str | None = None) -> list[OperatingPoint]:
-        """The thresholds, also of a list, at the values last given to ``--k`` and ``--coverage``.
-
-        They are those of :attr:`rules`, ascending.
-        """
-        keys = [_key(rule, None, 1, list_name) for rule in self.rules]
-        return [point for key in keys for point in self._requested(key)]
+        """The thresholds of :attr:`rules`, also for a list, at the values last requested."""
+        return self._requested(_key(rule, None, 1, list_name) for rule in self.rules)
 
     def promised_points(self) -> list[OperatingPoint]:
         """The same for :attr:`promises`."""
-        keys = [_key(rule, guarantee) for rule, guarantee in self.promises]
-        return [point for key in keys for point in self._requested(key)]
+        return self._requested(_key(rule, guarantee) for rule, guarantee in self.promises)
 
     def scores(self, logits: ArrayLike) -> Floats:
         """Scores of single photos from the logits of the served head, ``(rows, classes)``."""
@@ -247,7 +239,7 @@ class CalibrationRecord:
 
     def to_json(self) -> str:
         """The content of ``calibration.json``; reading it gives an equal record."""
-        return dump(self)
+        return dump(self) + "\n"
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "CalibrationRecord":
@@ -291,10 +283,10 @@ class CalibrationRecord:
                 points.setdefault((key, value), self._point(table, index, weights))
         return points
 
-    def _requested(self, key: _TableKey) -> list[OperatingPoint]:
-        by_size = RULES[key.rule].asks == "k"
-        values = sorted(self.asked_k if by_size else self.asked_coverage)
-        return [self._points[key, value] for value in values if (key, value) in self._points]
+    def _requested(self, keys: Iterable[_TableKey]) -> list[OperatingPoint]:
+        values = {"k": sorted(self.asked_k), "coverage": sorted(self.asked_coverage)}
+        requested = ((key, value) for key in keys for value in values[RULES[key.rule].asks])
+        return [self._points[each] for each in requested if each in self._points]
 
     def _point(self, table: Table, index: int, weights: Floats) -> OperatingPoint:
         spec, row, by_class = RULES[table.rule], table.columns.row(index), table.by_class

@@ -1,18 +1,22 @@
-"""Tables of thresholds as ``calibration.json`` holds them."""
+"""Tables of thresholds as ``calibration.json`` holds them, and how the file is written and read."""
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, make_dataclass
+from dataclasses import dataclass, fields, is_dataclass, make_dataclass
+from functools import cache
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any, Literal, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 from florilege.calibration.fusion import Fusion
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.photo_groups import MadeFrom
 from florilege.calibration.rules import RULES
 from florilege.calibration.scores import ScoreKind, check_temperature
+from florilege.errors import BundleError
 from florilege.models.class_lists import RegionList
 from florilege.models.occurrences import PlaceKind
 
+SCHEMA_VERSION = 6
 Verb = Literal["calibrate", "evaluate"]
 
 
@@ -63,10 +67,6 @@ _Columns: Any = make_dataclass(
 
 class Columns(_Columns):  # type: ignore[misc]  # its fields are those of Row
     """Rows stored by column: each field of :class:`Row` as a tuple of values."""
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> tuple[Any, ...]: ...
 
     def __post_init__(self) -> None:
         rows = len(self.value)
@@ -157,9 +157,74 @@ class Table:
             raise ValueError(f"guarantee {self.guarantee!r} conflicts with delta {self.delta}")
         if (self.by_class is not None) != (self.rule in RULES and RULES[self.rule].by_class):
             raise ValueError(f"rule {self.rule!r} conflicts with by_class {self.by_class}")
-        levels = 0 if self.by_class is None else len(self.by_class.thresholds)
-        if self.by_class is not None and levels != len(self.columns.value):
+        if self.by_class is not None and len(self.by_class.thresholds) != len(self.columns.value):
+            levels = len(self.by_class.thresholds)
             raise ValueError(f"{levels} thresholds by class for {self.columns.value}")
         check_temperature(self.temperature)
         if (self.made_from is None) != (self.images == 1):
             raise ValueError(f"images {self.images} conflicts with made_from {self.made_from!r}")
+
+
+def dump(content: Any, margin: str = "") -> str:
+    """JSON text of a dataclass, with one line for each list of plain values.
+
+    Equal content gives equal text, and floats have all digits. ``margin`` precedes nested lines.
+    """
+    deeper = margin + " "
+    if is_dataclass(content):
+        entries = [
+            f"{json.dumps(entry.name)}: {dump(getattr(content, entry.name), deeper)}"
+            for entry in fields(content)
+        ]
+        opening, closing = "{", "}"
+    elif isinstance(content, tuple) and content and is_dataclass(content[0]):
+        entries = [dump(entry, deeper) for entry in content]
+        opening, closing = "[", "]"
+    else:
+        return json.dumps(content, allow_nan=False, separators=(",", ":"))
+    inside = f",\n{deeper}".join(entries)
+    return f"{opening}\n{deeper}{inside}\n{margin}{closing}"
+
+
+def parse(text: str | bytes, kind: Any) -> Any:
+    """Read a record of the type ``kind``, a dataclass.
+
+    Raises:
+        BundleError: The text is damaged, incomplete, or of another schema version.
+    """
+    from pydantic_core import from_json  # here, so that the library needs only NumPy
+
+    try:
+        version = from_json(text)["schema_version"]
+        if version != SCHEMA_VERSION:
+            older = isinstance(version, int) and version < SCHEMA_VERSION
+            raise BundleError(
+                f"calibration.json has schema version {version}, this version reads "
+                f"{SCHEMA_VERSION}: "
+                + ("run `florilege calibrate BUNDLE --data DATA`" if older else "update florilege")
+            )
+        return _reader(kind).validate_json(text)
+    except (ValueError, TypeError, KeyError) as error:
+        raise BundleError(
+            f"calibration.json is damaged ({_fault(error)}): calibrate the bundle again"
+        ) from error
+
+
+@cache
+def _reader(kind: Any) -> Any:
+    """A strict reader of records: every entry must have exactly its declared type."""
+    from pydantic import ConfigDict, TypeAdapter
+
+    strict = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+    optional: Any = kind | None  # pydantic takes no configuration for a plain dataclass
+    return TypeAdapter(optional, config=strict)
+
+
+def _fault(error: Exception) -> str:
+    """The first fault and its place."""
+    from pydantic import ValidationError
+
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors(include_url=False)[0]
+    return ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))

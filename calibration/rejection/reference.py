@@ -9,11 +9,9 @@ import io
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from florilege.calibration.validation import Floats, Ints
-
-Singles = NDArray[np.float32]
+from florilege.calibration.validation import Floats, Ints, Singles
 
 MOST_AXES = 128  # there are at most half as many axes as features
 MOST_FOR_AXES = 1000  # photos that the axes are computed from; more change little and take long
@@ -83,21 +81,21 @@ class Reference:
         values = self._checked(features)
         along = _project(self.axes, values)
         rows = _directions(along).astype(np.float32)
-        nearest = np.array([_products(self.directions, row).max() for row in rows], np.float64)
+        nearest = np.array([np.vecdot(self.directions, row).max() for row in rows], np.float64)
         squares = np.vecdot(values, values) - np.vecdot(along, along)
         return nearest, -np.sqrt(np.maximum(squares, 0))
 
     def nearest_of_others(self, features: ArrayLike, labels: Ints) -> Floats | None:
-        """The first number of :meth:`compare`, had training not had the photo's own class.
+        """The first number of :meth:`compare`, without reference photos of the photo's own class.
 
         ``features`` have shape ``(rows, dimensions)``, ``labels`` and the result ``(rows,)``. None
-        if the photos of the reference are not of two known classes.
+        if the reference does not have labels of two classes.
         """
         if self.labels is None or np.unique(self.labels).size < 2:
             return None
         rows = _directions(_project(self.axes, self._checked(features))).astype(np.float32)
         cosines = (
-            _products(self.directions, row)[self.labels != label].max()
+            np.vecdot(self.directions, row)[self.labels != label].max()
             for row, label in zip(rows, labels, strict=True)
         )
         return np.fromiter(cosines, np.float64, len(rows))
@@ -123,14 +121,12 @@ class Reference:
         """
         file = io.BytesIO(content)
         try:
-            axes, directions = (
-                np.load(file, allow_pickle=False).astype(np.float32) for _ in range(2)
-            )
+            arrays = [np.load(file, allow_pickle=False).astype(np.float32) for _ in range(2)]
         except (EOFError, OSError, ValueError) as error:
             raise ValueError(f"not a reference ({error})") from error
         if file.read(1):
             raise ValueError("not a reference (extra bytes at the end)")
-        return cls(axes=axes, directions=directions)
+        return cls(axes=arrays[0], directions=arrays[1])
 
     def _checked(self, features: ArrayLike) -> Floats:
         values = np.asarray(features, dtype=np.float64)
@@ -161,7 +157,7 @@ def _project(axes: Singles, values: Floats) -> Floats:
     rows = values.astype(np.float32)
     projected = np.empty((len(rows), len(axes)))
     for place, row in enumerate(rows):
-        projected[place] = _products(axes, row)
+        projected[place] = np.vecdot(axes, row)
     return projected
 
 
@@ -169,9 +165,3 @@ def _directions(values: Floats) -> Floats:
     lengths = np.linalg.norm(values, axis=1, keepdims=True)
     directions: Floats = values / np.where(lengths > 0, lengths, 1.0)
     return directions
-
-
-def _products(rows: Singles, vector: Singles) -> Singles:
-    """``rows @ vector``, row by row."""
-    products: Singles = np.vecdot(rows, vector)
-    return products

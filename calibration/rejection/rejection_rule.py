@@ -93,14 +93,9 @@ class RejectionRule:
             raise ValueError(f"{self.method} needs {parts} centres and {parts} scales above 0")
 
     @property
-    def needs_features(self) -> bool:
-        """Whether the rule needs features besides logits."""
-        return self.method == COMBINED
-
-    @property
     def from_logits(self) -> "RejectionRule | None":
         """The rule to use where only logits are available."""
-        return self.by_logits if self.needs_features else self
+        return self.by_logits if self.method == COMBINED else self
 
     def familiarity(
         self,
@@ -119,7 +114,7 @@ class RejectionRule:
         Raises:
             ValueError: A wrong shape, logits that are NaN or +inf, or missing features.
         """
-        if not self.needs_features:
+        if self.method == LOGITS_METHOD:
             return generalised_entropy(logits, self.score_kind)
         if features is None or reference is None:
             raise ValueError(f"{self.method} needs features and a reference")
@@ -155,9 +150,9 @@ class RejectionRule:
         """Whether the set of a request contains "none of these".
 
         Promise: for a class that is exchangeable with those of the calibration, but unknown to the
-        network, it does so with a probability of at least ``coverage``, one of :attr:`unseen` or by
-        default the first, up to the one class more that such a photo is compared with. The least
-        familiar of several photos counts. None where it is not calibrated.
+        network, it does so with a probability of at least ``coverage``, except that such a photo
+        is compared with one class more. ``coverage`` is one of :attr:`unseen`, by default the
+        first. The least familiar of several photos counts. None where it is not calibrated.
         """
         thresholds = [each for each in self.unseen if coverage in (None, each.coverage)]
         if not thresholds or features is None or reference is None:

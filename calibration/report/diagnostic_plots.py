@@ -31,10 +31,8 @@ _LINES: Final = ((RUST, "o", "-"), (BLUE, "s", "--"), (GREEN, "^", "-."))
 
 
 class _Bars(NamedTuple):
-    """Bars of set sizes: the bar of each set, and the labels of the bars."""
-
-    places: Ints  # bar of each set, (rows,)
-    names: tuple[str, ...]
+    places: Ints  # the bar of each set, (rows,)
+    names: tuple[str, ...]  # the label of each bar
 
 
 @mpl.rc_context(STYLE)
@@ -134,7 +132,7 @@ def reliability(best: Reliability, every: Reliability) -> Figure:
     width = 1 / len(best.counts)
     axes.bar(np.arange(len(best.counts)) * width, best.counts / best.counts.sum(), 0.9 * width,
              align="edge", color=GRID, label="share of photos")  # fmt: skip
-    axes.plot([0, 1], [0, 1], color=GREY, linestyle=":", label="as sure as they are right")
+    axes.plot([0, 1], [0, 1], color=GREY, linestyle=":", label="perfectly calibrated")
     filled = every.counts > 0
     axes.plot(every.mean_scores[filled], every.hits[filled] / every.counts[filled], color=BLUE,
               linestyle="none", marker="s", fillstyle="none", markersize=8,

@@ -44,10 +44,8 @@ class Reliability:
 
 @dataclass(frozen=True, kw_only=True)
 class _Pair:
-    """Two classes and the sets that hold both of them."""
-
     classes: tuple[int, int]
-    sets: int
+    sets: int  # how many sets hold both classes
     true: tuple[int, int]  # how many of the sets are of photos of each class
 
 
@@ -81,10 +79,9 @@ def diagnose(record: CalibrationRecord, outputs: SplitOutputs) -> Diagnostics:
     """Measure every photo in one pass over blocks; memory does not grow with rows times classes."""
     rules = [(rule, k) for rule in ("average_k", "top_k") for k in record.ks(rule)]
     points = [record.point(rule, k=k) for rule, k in rules]
-    point, ks = record.point("average_k"), record.ks("average_k")
-    assert point.k is not None  # average_k has a K
-    plants = outputs.plants
-    measurement = Measurement(points, record.classes, watched=[ks.index(point.k)], plants=plants)
+    point, ks, plants = record.point("average_k"), record.ks("average_k"), outputs.plants
+    watched = [ks.index(point.row.value)]
+    measurement = Measurement(points, record.classes, watched=watched, plants=plants)
     binned, best_scores, best_true = np.zeros((3, SCORE_BINS)), list[Floats](), list[Bools]()
     pairs, labels_of_pairs = list[Ints](), list[Ints]()
     with progress(len(outputs.labels), "computing diagnostics") as advance:
@@ -110,7 +107,7 @@ def diagnose(record: CalibrationRecord, outputs: SplitOutputs) -> Diagnostics:
     return Diagnostics(
         average_k=tuple(figures[: len(ks)]),
         top_k=tuple(figures[len(ks) :]),
-        k=point.k,
+        k=point.row.value,
         sizes=sizes[:, 0],
         hits=hits[:, 0],
         best_scores=_reliability(_binned(best_score, is_true), effective),

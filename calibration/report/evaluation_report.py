@@ -12,10 +12,10 @@ from PIL import Image
 
 from florilege.calibration.calibrate.evaluate import Evaluation
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs
+from florilege.calibration.measurement import measure_by_shots
 from florilege.calibration.metrics import shot_groups
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.schema import Row
-from florilege.calibration.record.shot_groups import measure_by_shots
 from florilege.calibration.report import diagnostic_plots as charts
 from florilege.calibration.report.diagnostics import Diagnostics, LargeSet, diagnose
 from florilege.calibration.report.html_page import (
@@ -38,8 +38,6 @@ PHOTO_SIDE: Final = 128  # pixels of a small photo
 
 
 class _ReportContent(NamedTuple):
-    """The content of all sections of the page."""
-
     measured: BundleOutputs
     record: CalibrationRecord
     labels: Ints  # true class indices, (rows,)

@@ -37,12 +37,11 @@ STYLE: Final[dict[Any, Any]] = {
     "xtick.color": GREY,
     "ytick.color": GREY,
 }
-_PANEL: Final = (4.7, 3.2)  # inches: the width of a phone, so that text stays legible there
 
 
 def panel(xlabel: str, ylabel: str) -> tuple[Figure, Axes]:
     """An empty plot for a page; call it, and draw into it, under :data:`STYLE`."""
-    figure = Figure(figsize=_PANEL, layout="constrained")
+    figure = Figure(figsize=(4.7, 3.2), layout="constrained")  # inches: legible on a phone
     axes = figure.subplots()
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)

@@ -223,15 +223,10 @@ class BalancedCoverage(_SetEstimator):
     min_size: int = 1
 
 
-@dataclass(eq=False)
-class ClassCoverage(_SetEstimator):
+class ClassCoverage(BalancedCoverage):
     """Coverage with a threshold for each class, see :func:`.rules.class_coverage`."""
 
     _rule = "class_coverage"
-    coverage: RealNumber = 0.9
-    macro_weight: float = MACRO_WEIGHT
-    class_counts: ArrayLike | None = None
-    min_size: int = 1
 
 
 def _plain(value: Any) -> Any:

@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
-from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -26,14 +24,16 @@ RuleName = Literal[
 class RuleSpec:
     """The properties of a rule.
 
-    ``choose`` is None for a rule without a threshold, or one with a threshold for each class. With
-    several photos ``top_k`` uses their marginals, the others their scores: this does best on
+    ``choose`` takes the evidence, the requested value, and ``rule``, the name of the rule. It is
+    None for a rule without a threshold, or with a threshold for each class.
+
+    With several photos ``top_k`` uses their marginals, the others their scores: this does best on
     simulated plants, with clean photos, noisy photos, and photos of other things. The marginals of
     a row sum to ``k``, which flattens the differences in ambiguity that a threshold depends on.
     """
 
     calibrate: Callable[..., SetRule]  # chooses the threshold on an array of scores
-    choose: Callable[[Evidence, RealNumber], SetRule] | None = None  # chooses it on evidence
+    choose: Callable[..., SetRule] | None = None  # chooses it on evidence
     takes: Literal["average_k", "k", "coverage"]  # the argument of `calibrate` that it needs
     balanced: bool = False  # whether scores are weighted in favour of rare classes
     by_class: bool = False  # whether each class has its own threshold
@@ -50,39 +50,26 @@ class RuleSpec:
         return "mean" if self.asks == "coverage" else None
 
 
-RULES: Mapping[str, RuleSpec] = MappingProxyType(
-    {
-        "average_k": RuleSpec(
-            calibrate=rules.average_k,
-            choose=Evidence.average_k,
-            takes="average_k",
-        ),
-        "top_k": RuleSpec(calibrate=rules.top_k, takes="k", fusion="mean_marginal"),
-        "coverage": RuleSpec(
-            calibrate=rules.coverage,
-            choose=Evidence.coverage,
-            takes="coverage",
-        ),
-        "balanced_average_k": RuleSpec(
-            calibrate=rules.balanced_average_k,
-            choose=partial(Evidence.average_k, rule="balanced_average_k"),
-            takes="average_k",
-            balanced=True,
-        ),
-        "balanced_coverage": RuleSpec(
-            calibrate=rules.balanced_coverage,
-            choose=partial(Evidence.coverage, rule="balanced_coverage"),
-            takes="coverage",
-            balanced=True,
-        ),
-        "class_coverage": RuleSpec(
-            calibrate=rules.class_coverage,
-            takes="coverage",
-            balanced=True,
-            by_class=True,
-        ),
-    }
-)
+RULES: Mapping[str, RuleSpec] = {
+    "average_k": RuleSpec(calibrate=rules.average_k, choose=Evidence.average_k, takes="average_k"),
+    "top_k": RuleSpec(calibrate=rules.top_k, takes="k", fusion="mean_marginal"),
+    "coverage": RuleSpec(calibrate=rules.coverage, choose=Evidence.coverage, takes="coverage"),
+    "balanced_average_k": RuleSpec(
+        calibrate=rules.balanced_average_k,
+        choose=Evidence.average_k,
+        takes="average_k",
+        balanced=True,
+    ),
+    "balanced_coverage": RuleSpec(
+        calibrate=rules.balanced_coverage,
+        choose=Evidence.coverage,
+        takes="coverage",
+        balanced=True,
+    ),
+    "class_coverage": RuleSpec(
+        calibrate=rules.class_coverage, takes="coverage", balanced=True, by_class=True
+    ),
+}
 """Every rule by its name, a :data:`RuleName`. To add one, write its function in
 :mod:`florilege.calibration.rules.rules` and add an entry here."""
 

@@ -15,12 +15,7 @@ from florilege.calibration.conformal import (
 from florilege.calibration.guarantees import BestOfRows, Guarantee
 from florilege.calibration.selection import TopScores
 from florilege.calibration.sets import SetRule, best_class
-from florilege.calibration.threshold import (
-    RealNumber,
-    as_fraction,
-    check_average_k,
-    next_above,
-)
+from florilege.calibration.threshold import RealNumber, as_fraction, check_average_k, next_above
 from florilege.calibration.validation import FloatArray, as_labels, as_scores, row_blocks
 
 LOWEST = float(np.finfo(np.float64).min)

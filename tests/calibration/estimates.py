@@ -1,6 +1,6 @@
 """Figures that a test knows to be there."""
 
-from florilege.calibration.calibrate.photo_overlap import PhotoOverlap
+from florilege.calibration.calibrate.training_photos import PhotoOverlap
 from florilege.calibration.record.operating_point import Estimate, OperatingPoint
 
 

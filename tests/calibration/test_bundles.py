@@ -13,7 +13,7 @@ import pytest
 from florilege.calibration.calibrate import calibrate as calibration
 from florilege.calibration.calibrate.calibrate import calibrate_bundle, cautions
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
-from florilege.calibration.calibrate.photo_overlap import PhotoOverlap
+from florilege.calibration.calibrate.training_photos import PhotoOverlap
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
 from florilege.calibration.rules import RULES

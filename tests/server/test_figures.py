@@ -8,7 +8,7 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from florilege.calibration.calibrate.evaluate import Evaluated, Evaluation
-from florilege.calibration.calibrate.photo_overlap import PhotoOverlap
+from florilege.calibration.calibrate.training_photos import PhotoOverlap
 from florilege.calibration.commands.console import summary
 from florilege.calibration.record.operating_point import OperatingPoint
 from florilege.calibration.record.record import CalibrationRecord
@@ -19,7 +19,7 @@ from tests.server.http_client import identify
 
 OF_THE_RECORD = {"value", "lambda_val", "size_deviation", "size_histogram"}  # columns of it alone
 INTERVALS = {"size_low", "size_high", "hit_low", "hit_high"}
-PRINTED: dict[Verb, dict[str, str]] = {  # the column of each figure by its name
+COLUMN_OF_FIGURE: dict[Verb, dict[str, str]] = {  # the column of each figure by its name
     "calibrate": {"mean_set_size": "size", "hit_rate": "hit_rate", "empty_rate": "empty_rate",
                   "ties": "ties"},
     "evaluate": {"mean_set_size": "size", "hit_rate": "hit_rate", "empty_rate": "empty_rate",
@@ -30,7 +30,7 @@ PRINTED: dict[Verb, dict[str, str]] = {  # the column of each figure by its name
 def printed(point: OperatingPoint, verb: Verb) -> dict[str, Any]:
     """What a command prints about a threshold, besides its value."""
     row = point.row
-    return {name: getattr(row, column) for name, column in PRINTED[verb].items()} | {
+    return {name: getattr(row, column) for name, column in COLUMN_OF_FIGURE[verb].items()} | {
         "mean_set_size_ci95": (row.size_low, row.size_high),
         "hit_rate_ci95": (row.hit_low, row.hit_high),
     }
@@ -52,7 +52,7 @@ def answered(point: OperatingPoint) -> dict[str, Any]:
 
 
 def test_each_column_is_printed_or_the_end_of_an_interval_or_for_the_record_alone() -> None:
-    columns = {column for names in PRINTED.values() for column in names.values()}
+    columns = {column for names in COLUMN_OF_FIGURE.values() for column in names.values()}
     assert columns | INTERVALS | OF_THE_RECORD == {entry.name for entry in fields(Row)}
 
 

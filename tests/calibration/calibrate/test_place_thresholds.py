@@ -1,6 +1,7 @@
 """Thresholds for photos of known places: the table that is read, the strength, the sizes."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,8 +9,10 @@ from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.fit import fit_record
-from florilege.calibration.calibrate.place_thresholds import PhotoPlaces
+from florilege.calibration.calibrate.place_thresholds import PhotoPlaces, read_occurrences
 from florilege.calibration.record import CalibrationRecord
+from florilege.errors import DataError
+from florilege.models.classes import ClassInfo, ClassTable
 from florilege.models.occurrences import Occurrences, Place
 from tests.calibration.record.test_record import scoring_of
 from tests.calibration.simulation import CLASSES, draw
@@ -17,6 +20,15 @@ from tests.calibration.simulation import CLASSES, draw
 ROWS = 900
 REGIONS = 4
 KS = (1.0, 2.0, 3.0)
+
+INFOS = ClassTable(
+    (
+        ClassInfo(id="7", scientific_name="Iris lutescens", gbif="100"),
+        ClassInfo(id="8", scientific_name="Iris foetidissima"),
+    )
+)
+
+HEADER = "region,month,class_id,weight"
 
 
 def sample() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -117,3 +129,38 @@ def test_places_are_drawn_where_too_few_are_known(known: int) -> None:
     assert photos.simulated == (known < 100)
     assert sum(place is not None for place in photos.places) == (ROWS if known < 100 else known)
     assert Place("elsewhere") not in photos.places
+
+
+def test_species_are_named_by_id_key_or_name(tmp_path: Path) -> None:
+    path = tmp_path / "occurrences.csv"
+    path.write_text(f"{HEADER}\na,,8,1\na,6,100,2\nb,6,Iris lutescens,3\nb,12,7,4.5\nb,1,900,9\n")
+    warnings = list[str]()
+    occurrences = read_occurrences(path, INFOS, warnings.append)
+    assert occurrences.counts("a").tolist() == [2.0, 1.0]
+    assert occurrences.counts("b").tolist() == [7.5, 0.0]
+    assert occurrences.counts("b", 6).tolist() == [3.0, 0.0]
+    assert warnings == [f"1 species of {path} are not among the classes of the model"]
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "message"),
+    [
+        (HEADER, "a,13,7,1", "row 2: a month must be 1 to 12"),
+        (HEADER, "a,June,7,1", "row 2: a month must be"),
+        (HEADER, "a,6,7,0", "row 2: the weight must be above 0"),
+        (HEADER, "a,6,7,-1", "the weight must be above 0"),
+        (HEADER, "a,6,7,nan", "the weight must be above 0"),
+        (HEADER, "a,6,7,many", "row 2: could not convert"),
+        (HEADER, ",6,7,1", "row 2: the region is empty"),
+        (HEADER, "a,6,900,1", "none of its species is a class of the model.*'900'"),
+        (HEADER, "", "it has no rows"),
+        ("region,class_id,weight", "a,7,1", "column"),
+    ],
+)
+def test_a_row_that_cannot_be_used_is_named(
+    tmp_path: Path, header: str, row: str, message: str
+) -> None:
+    path = tmp_path / "occurrences.csv"
+    path.write_text(f"{header}\n{row}\n")
+    with pytest.raises(DataError, match=message):
+        read_occurrences(path, INFOS, print)

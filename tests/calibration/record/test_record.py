@@ -13,11 +13,6 @@ import pytest
 from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
-from florilege.calibration.calibrate.card_section import (
-    CARD,
-    selection_note,
-    updated_files,
-)
 from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.guarantees import Guarantee
@@ -26,13 +21,16 @@ from florilege.calibration.nested_cross_validation import choose, interval_of_be
 from florilege.calibration.record.operating_point import NotCalibrated
 from florilege.calibration.record.origin import TRAFFIC
 from florilege.calibration.record.record import CalibrationRecord
+from florilege.calibration.record.record_file import (
+    CARD,
+    selection_note,
+    updated_files,
+)
 from florilege.calibration.record.schema import ByClass, Columns, Row
 from florilege.calibration.record.statement import PHRASES, statement
 from florilege.calibration.rules import RULES, RuleSpec, calibrate
 from florilege.calibration.rules.score_summary import Evidence
 from florilege.calibration.scores import SCORE_KINDS, scores
-from florilege.calibration.sets import SetRule
-from florilege.calibration.threshold import RealNumber
 from florilege.errors import BundleError
 from tests.calibration.estimates import UNMET, hits_of
 from tests.calibration.simulation import CLASSES, draw
@@ -546,10 +544,7 @@ def test_columns_and_printed_figures_follow_the_fields_of_a_row(record: Calibrat
 
 
 def test_an_added_rule_is_calibrated_recorded_and_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    def choose(evidence: Evidence, k: RealNumber) -> SetRule:
-        return evidence.average_k(k, rule="rule_to_come")
-
-    added = RuleSpec(calibrate=calibrate, choose=choose, takes="average_k")
+    added = RuleSpec(calibrate=calibrate, choose=Evidence.average_k, takes="average_k")
     for module in list(sys.modules.values()):  # looking may import
         if getattr(module, "RULES", None) is RULES and not module.__name__.startswith("tests."):
             monkeypatch.setattr(module, "RULES", {**RULES, "rule_to_come": added})

@@ -1,27 +1,71 @@
-"""Features of the training photos that a bundle compares new photos with."""
+"""Photos that trained a network: their features as a reference, their overlap with other photos."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from itertools import count
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs, outputs_of
+from florilege.calibration.record.inspection import PROVENANCE
+from florilege.calibration.record.record_file import parse_file
 from florilege.calibration.rejection.reference import Reference
 from florilege.data.dataset import Split, split_name
 from florilege.data.sources import open_dataset
 from florilege.data.split_parts import Part
 from florilege.errors import DataError
+from florilege.models.bundle import Bundle
+from florilege.models.photo_hashes import PHOTOS, PhotoHashes
 from florilege.models.session import FEATURES, Session
 from florilege.ray_tasks import Workers
 
 TRAIN = "train"
+CHOSEN_ON = "checkpoint_chosen_on"  # in ``provenance.json``: the split that did, or null
 MOST_PHOTOS = 1000
 """The most training photos to compare with; one per class, if there are more classes. With 2,000 or
 4,000 photos the area under the ROC curve grows by .002 or .006 on average over eight networks; the
 work of a server, 0.1 ms per photo with 1,000, grows in proportion."""
+
+
+class PhotoOverlap(NamedTuple):
+    """How many photos for measuring a network also trained it or chose its checkpoint."""
+
+    train_photos: int | None = None  # how many trained it; None where the bundle has no hashes
+    selection_photos: int | None = None  # how many chose its checkpoint
+    chose_checkpoint: bool | None = None  # whether any did either; None where unknown
+
+    @classmethod
+    def of(cls, bundle: Bundle, split: str, photos: Iterable[bytes]) -> "PhotoOverlap":
+        """Count the photos, given by their SHA-256, that trained the network or chose it.
+
+        A bundle without hashes was imported, possibly with the name of the split that chose the
+        checkpoint, or exported by an older version. BundleError if a file is damaged.
+        """
+        if not bundle.has(PHOTOS):
+            provenance, chose = bundle.read_object(PROVENANCE), None
+            if CHOSEN_ON in provenance and "data" not in provenance:  # else a run without hashes
+                chose = split_name(Part.parse(split).name) in ("train", provenance[CHOSEN_ON])
+            return cls(chose_checkpoint=chose)
+        remedy = "copy or export the bundle again"
+        hashes = parse_file(bundle, PHOTOS, PhotoHashes.from_bytes, remedy)
+        train, selection = hashes.overlap(photos)
+        overlaps = train > 0 or selection > 0
+        return cls(train, selection, overlaps if overlaps or hashes.complete else None)
+
+    def warnings(self, rows: int) -> list[str]:
+        """Warnings about figures on these ``rows`` photos, one sentence each."""
+        train, selection = self.train_photos, self.selection_photos
+        if self.chose_checkpoint and train is None:  # declared at the import
+            selection = rows
+        uses = {
+            "trained the network: figures on them are too optimistic": train,
+            "chose the checkpoint: hit rates on them are a little too optimistic": selection,
+        }
+        among = f"of the {rows:,} photos also"
+        return [f"{photos:,} {among} {what}" for what, photos in uses.items() if photos]
 
 
 def training_photos(session: Session, data: str, part: Part) -> Split | None:

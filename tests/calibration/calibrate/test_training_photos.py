@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import florilege.calibration.calibrate.training_features as module
+import florilege.calibration.calibrate.training_photos as module
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.photo_outputs import photos_for
-from florilege.calibration.calibrate.training_features import balanced_rows
+from florilege.calibration.calibrate.training_photos import balanced_rows
 from florilege.calibration.monitoring.recalibration import recalibrate_bundle
 from florilege.calibration.monitoring.score_log import Scorer
 from florilege.calibration.record import CalibrationRecord
