@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -287,6 +288,31 @@ def test_a_run_folder_that_is_not_trained_is_a_clear_error(tmp_path: Path) -> No
     result = run("predict", str(tmp_path), "photo.png")
     assert result.exit_code == 4
     assert f"cannot read {tmp_path}" in result.output
+
+
+def test_a_run_folder_is_exported_again_only_after_further_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = list[tuple[object, ...]]()
+    run, bundle, now = tmp_path / "run", tmp_path / "run" / "bundle", time.time()
+    bundle.mkdir(parents=True)
+    (run / "config.yaml").write_text("data: photos\n")
+    (run / "best.safetensors").touch()
+
+    def export(*arguments: object) -> None:
+        calls.append(arguments)
+        (bundle / "bundle.json").touch()
+
+    def opened(trained_at: float) -> list[tuple[object, ...]]:
+        os.utime(run / "best.safetensors", (trained_at, trained_at))
+        assert cli._bundle_of(str(run)) == bundle
+        return list(calls)
+
+    calibrate = "florilege.calibration.calibrate.calibrate.calibrate_bundle"
+    monkeypatch.setattr(calibrate, lambda *arguments: calls.append(arguments))
+    monkeypatch.setattr("florilege.training.run_export.export_run", export)
+    once: list[tuple[object, ...]] = [(run, bundle), (bundle, "photos", "val")]
+    assert [opened(at) for at in (now - 60, now - 60, now + 60)] == [once, once, 2 * once]
 
 
 def test_a_variable_is_named_after_its_flag_and_the_version_has_none() -> None:

@@ -75,10 +75,18 @@ def test_a_temperature_that_clearly_hits_more_serves_and_its_rate_is_honest(
     outputs.append({"a": logits, "worse": np.roll(logits, 1, axis=0)})
     plan = CalibrationPlan(classes=20, ks=(2.0, 3.0, 5.0), temperatures=TEMPERATURES,
                            score_kind="softmax", images=(), rejection_method=None)  # fmt: skip
+    plants_of_rows = list[list[int]]()
+
+    def recorded(hits: np.ndarray, plants: np.ndarray) -> tuple[int, np.ndarray]:
+        plants_of_rows.append(plants.tolist())
+        return choose_simplest(hits, plants=plants)
+
+    monkeypatch.setattr(fit, "choose_simplest", recorded)
     record = fit.fit_record(outputs, plan, class_counts=None)
     assert record.temperature == expected
     step, order = len(labels) // rows_at_most or 1, plan.temperatures_for(1)
     few = slice(None, None, step)
+    assert plants_of_rows == [[int(name) for name in names[few]]]
     hits = [
         np.stack([hits_of(logits[few], labels[few], t, k) for k in plan.ks], axis=1) for t in order
     ]

@@ -46,7 +46,8 @@ def read(path: Path) -> list[tuple[str, ...]]:
 def test_each_photo_is_a_row_for_train_and_those_of_an_answer_one_observation(
     tmp_path: Path,
 ) -> None:
-    store = write_store(tmp_path / "kept", (R1, "a", 1, 2), (R2, "b", 3))
+    numbers = sorted((1, 2), key=png, reverse=True)  # not in the order of their bytes
+    store = write_store(tmp_path / "kept", (R1, "a", *numbers), (R2, "b", 3))
     out = tmp_path / "lists" / "m.csv"
     result = RUNNER.invoke(app, ["import-feedback", str(store), "--out", str(out)])
     assert (result.exit_code, result.stdout) == (0, f"{out}: 3 photos of 2 answers\n")
@@ -57,7 +58,7 @@ def test_each_photo_is_a_row_for_train_and_those_of_an_answer_one_observation(
         (f"m-feedback/{R2}-1.jpg", "b", "train", R2, "CC-BY-4.0"),
     ]
     train = open_dataset(str(out)).splits["train"]
-    assert train.read(2) == png(3)
+    assert [train.read(row) for row in range(3)] == list(map(png, [*numbers, 3]))
 
 
 def test_the_last_word_on_an_answer_counts(tmp_path: Path) -> None:

@@ -162,7 +162,9 @@ def sample(**options: Any) -> list[int]:
 def sizes(counts: dict[str, int], **options: Any) -> Counter[str]:
     """How many of each class are kept."""
     ids = list(Counter(counts).elements())
-    rows = _sample_rows(ids, list(map(str, range(len(ids)))), TrainingOptions(**options))
+    requested = TrainingOptions(**options)
+    assert requested.thins
+    rows = _sample_rows(ids, list(map(str, range(len(ids)))), requested)
     return Counter(ids[row] for row in rows)
 
 

@@ -79,4 +79,5 @@ def test_what_has_not_begun_when_the_caller_stops_is_left_undone(
     results = in_order(work, range(9), threads=1)
     next(results)
     results.close()
+    assert stopped.is_set()
     assert len(begun) <= 2

@@ -2,16 +2,19 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
 from florilege.models.bundle import open_bundle
+from florilege.models.bundle.hub import local_bundle
 from tests.server import garden
 from tests.server.hub import Hub
 
@@ -80,6 +83,22 @@ def test_a_pushed_bundle_answers_for_others_and_without_a_network(
     assert not hub.sent
     local = florilege(environment, "predict", bundle, *words[2:])
     assert json.loads(first.stdout)["results"] == json.loads(local.stdout)["results"]
+
+
+def test_all_files_are_of_the_commit_of_the_manifest(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, revisions = tmp_path / "1a2b3c", list[str]()
+    commit.mkdir()
+    shutil.copy(bundle / "bundle.json", commit)
+    client = SimpleNamespace(
+        errors=None,
+        hf_hub_download=lambda *_, **__: commit / "bundle.json",
+        snapshot_download=lambda *_, revision, **__: revisions.append(revision),
+    )
+    monkeypatch.setattr("florilege.models.bundle.hub._hub", lambda: client)
+    assert local_bundle("hf://org/garden@main") == commit
+    assert revisions == ["1a2b3c"]
 
 
 def test_what_cannot_be_had_says_what_to_do(

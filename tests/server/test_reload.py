@@ -17,6 +17,7 @@ import pytest
 from florilege.calibration.record.record_file import read_record
 from florilege.models.bundle import open_bundle, replace_files
 from florilege.models.classes import ClassTable
+from florilege.server.answers.pipeline import Pipeline
 from tests.server import garden
 from tests.server.background.feedback_rows import words
 from tests.server.gate import Gate
@@ -204,9 +205,14 @@ def test_changed_keys_and_lists_are_noticed_by_polling(served: Path, tmp_path: P
 
 
 def test_sighup_reads_a_changed_list_again_although_the_bundle_is_the_same(
-    served: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    served: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     caplog.set_level(logging.INFO)
+    closed = list[Pipeline]()
+    monkeypatch.setattr(Pipeline, "close", lambda pipeline: closed.append(pipeline))
     listed = tmp_path / "here"
     listed.write_text("1001\n1002\n")
     with Running(served, lists=(str(listed),)) as running:
@@ -214,6 +220,7 @@ def test_sighup_reads_a_changed_list_again_although_the_bundle_is_the_same(
         reload(running)
         assert outcomes(running)["unchanged"] == 1
         assert running.engine.pipeline is pipeline
+        assert [each is pipeline for each in closed] == [False]
         listed.write_text("1003\n")
         reload(running)
         assert outcomes(running)["swapped"] == 1

@@ -156,6 +156,15 @@ def test_another_shape_is_refused(record: CalibrationRecord, shape: tuple[int, .
         point.sets(point.fused_scores(np.zeros(shape))[np.newaxis])
 
 
+def test_the_interval_of_the_choice_reaches_down_to_its_hit_rate_on_other_photos(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fit, "choose", lambda _hits, *, plants: (0, 0.1))
+    selection = fitted_plants().selection
+    assert selection.honest_ci95[0] == selection.honest_hit_rate < selection.hit_rate
+    assert selection.honest_hit_rate < 0.2
+
+
 def test_heads_whose_ties_enlarge_their_sets_are_compared_by_size_not_by_hits() -> None:
     logits, labels = sample_logits()
     coarse = np.where(logits > np.median(logits), 1, 0).astype(np.float32)

@@ -43,13 +43,13 @@ def fitted(photos: PhotoPlaces) -> CalibrationRecord:
     return fit_record(outputs, plan, class_counts=None, places=photos)
 
 
-def table_of(*, informative: bool) -> Occurrences:
-    """Class c lives in region ``c % 4``, in month ``1 + c % 12``; or anywhere at any time."""
+def table_of(*, informative: bool, everywhere: bool = False) -> Occurrences:
+    """Class c lives in region ``c % 4``, in month ``1 + c % 12``; or anywhere or at any time."""
     classes = np.repeat(np.arange(CLASSES), 48)
     region, month = np.tile(np.arange(48) // 12, CLASSES), np.tile(np.arange(48) % 12, CLASSES)
     weight = np.ones(classes.size)
     if informative:
-        weight += 200.0 * ((region == classes % REGIONS) & (month == classes % 12))
+        weight += 200.0 * (((region == classes % REGIONS) | everywhere) & (month == classes % 12))
     names = [f"r{index}" for index in region]
     return Occurrences.of(names, month + 1, classes, weight, classes=CLASSES)
 
@@ -59,9 +59,10 @@ def places_of(labels: NDArray[np.int64], *, with_month: bool = True) -> Sequence
     return [Place(f"r{c % REGIONS}", int(m)) for c, m in zip(labels, months, strict=True)]
 
 
-def test_the_place_raises_the_hit_rate_at_the_same_mean_size() -> None:
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_the_place_raises_the_hit_rate_at_the_same_mean_size(everywhere: bool) -> None:
     _, labels = sample()
-    occurrences = table_of(informative=True)
+    occurrences = table_of(informative=True, everywhere=everywhere)
     photos = PhotoPlaces.of(occurrences, places_of(labels), labels)
     record = fitted(photos)
     prior = record.place_prior

@@ -190,6 +190,18 @@ def test_other_frequencies_of_species_are_noticed_even_after_a_quiet_time(
     assert 0 < result["best_score"] < most
 
 
+def test_each_alarm_comes_with_evidence_for_its_share_of_alpha(usual: Usual) -> None:
+    expected, lambda_val = usual
+    photos = Photos(np.random.default_rng(4), 2000, prior=PRIOR[::-1])
+    sizes = photos.sizes(lambda_val).astype(np.float64)
+    values = {"set_size": sizes, "best_score": photos.best, "logsumexp": photos.energy}
+    alarms, tests = alarms_on(usual, photos), Monitor(expected).tests
+    assert values.keys() & alarms.keys()
+    for name in values.keys() & alarms.keys():
+        enough = tests[name].update(values[name]) >= np.log(len(tests) / ALPHA)
+        assert alarms[name] == int(enough.argmax()) + 1
+
+
 def test_blur_that_leaves_the_size_and_costs_the_accuracy_is_noticed_by_the_logits(
     usual: Usual,
 ) -> None:

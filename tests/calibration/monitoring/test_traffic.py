@@ -98,8 +98,10 @@ def test_few_photos_and_a_k_without_a_threshold_are_refused(record: CalibrationR
 
 
 def test_the_lines_to_approve_say_what_changes(record: CalibrationRecord) -> None:
-    lines = traffic_of(photos(8, 800)[0], record).thresholds(ks=[3]).lines()
+    lines = traffic_of(photos(8, 800)[0], record).thresholds(ks=[5, 3]).lines()
     assert lines[0] == "800 photos of traffic, 0 more left out as unfamiliar"
     assert lines[1].startswith("K = 3: lambda 0.0")
     assert lines[1].endswith("-> 3.00")
+    assert lines[2].startswith("K = 5: ")
+    assert lines[2].endswith("-> 5.00")
     assert lines[-1].startswith("nothing was changed")

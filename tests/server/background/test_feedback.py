@@ -1,6 +1,7 @@
 """`POST /v1/feedback`: what it takes, stores and remembers, and that audits can read it."""
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -148,6 +149,20 @@ def test_the_last_feedback_on_an_answer_counts(client: TestClient, store: Path) 
     report = audit_file(store, calibration_id=answer["model"]["calibration_id"])
     (result,) = report.audits.values()
     assert (result.rows, result.hits, report.damaged, len(words(store))) == (1, 0, 0, 4)
+
+
+def test_feedback_is_taken_one_at_a_time_and_ends_before_the_store_closes(
+    bundle: Path, store: Path
+) -> None:
+    ended = threading.Event()
+    with open_client(bundle, feedback_store=store) as client:
+        feedback = client.app.state.feedback  # type: ignore[attr-defined]  # a FastAPI
+        feedback.thread.submit(ended.wait, 2)
+        count = feedback.thread.submit(feedback.store.count_photos, "a")
+        with pytest.raises(TimeoutError):
+            count.result(0.05)
+        threading.Timer(0.3, ended.set).start()
+    assert count.result() == 0
 
 
 def test_a_repeated_key_stores_nothing_twice_and_goes_with_one_content(

@@ -101,14 +101,15 @@ def test_a_photo_is_computed_once_whatever_its_name_split_or_run(
     for index in (3, 4):
         os.link(source / f"{index}.png", twin / "train" / "other" / f"{9 - index}.png")
         os.link(source / f"{index}.png", twin / "train" / "more" / f"{index}.png")
-    (twin / "train" / "more" / "new.png").write_bytes((photos / "val/red/0.png").read_bytes())
+    for name in ("new", "same"):
+        os.link(photos / "val/red/0.png", twin / "train" / "more" / f"{name}.png")
     again = frozen.features(open_dataset(str(twin), splits=["train"]).split("train"))
     assert len(lines) == 2
     assert "features of 1 train pictures" in lines[1]
     number = {Path(name).name: row for row, name in enumerate(split.names) if "blue" in name}
     three, four = (first.rows[number[f"{index}.png"]] for index in (3, 4))
-    # more/3, more/4, more/new, other/5, other/6
-    assert again.rows.tolist() == [three, four, 42, four, three]
+    # more/3, more/4, more/new, more/same, other/5, other/6
+    assert again.rows.tolist() == [three, four, 42, 42, four, three]
 
 
 @pytest.mark.parametrize("way", ["_by_graph", "_by_torch"])

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from florilege.data.sources import open_dataset
 from florilege.models.backbones import build
 from florilege.models.images import Preprocess
+from florilege.training.batches import decoded_pictures
 from florilege.training.batches.data_loader import Batch
 from florilege.training.configuration import to_yaml
 from florilege.training.device import Compute
@@ -103,6 +104,23 @@ def test_batches_are_pinned(photos: Path, tmp_path: Path, monkeypatch: pytest.Mo
     _train(tmp_path / "run", photos, device="cuda")
     assert pinned
     assert all(pinned)
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_batches_for_a_gpu_are_requested_in_pinned_memory(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_gpu: bool
+) -> None:
+    pinned = set[bool]()
+
+    class WithoutGpu(torch.utils.data.DataLoader[Any]):
+        def __init__(self, *args: Any, pin_memory: bool, **options: Any) -> None:
+            pinned.add(pin_memory)
+            super().__init__(*args, **options)
+
+    monkeypatch.setattr(decoded_pictures, "DataLoader", WithoutGpu)
+    monkeypatch.setattr(Compute, "on_gpu", on_gpu)
+    _train(tmp_path / "run", photos, device="cpu")
+    assert max(pinned) is on_gpu
 
 
 @EVERYWHERE
