@@ -84,7 +84,7 @@ def _read_csv(path: Path) -> Table:
 def _not_utf8(path: Path) -> str:
     """The message about bytes that are not UTF-8: the lines, and the first such byte."""
     text = path.read_bytes().decode(errors="surrogateescape")
-    invalid = re.compile("[\udc80-\udcff]")  # what an invalid byte becomes, plus 0xdc00
+    invalid = re.compile("[\udc80-\udcff]")  # an invalid byte becomes its value plus 0xdc00
     lines = [str(number) for number, line in enumerate(text.split("\n"), 1) if invalid.search(line)]
     byte = ord(invalid.findall(text)[0]) - 0xDC00
     return (

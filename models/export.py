@@ -33,7 +33,7 @@ MOST_BYTES: Final = 2**31 - 2**24  # of weights in one protobuf file; the graph 
 _PARITY_BATCHES: Final = (1, 2, 5)
 RELATIVE_TOLERANCE: Final = 1e-4
 ABSOLUTE_TOLERANCE: Final = 1e-4
-_ROUNDINGS: Final = 4  # times torch's own error is added for ill-conditioned networks
+_ROUNDINGS: Final = 4  # times torch's own error is added if a network is ill-conditioned
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Code of users by name, such as the loss ``my_losses:Focal``."""
+"""Import the code of users by name, such as the loss ``my_losses:Focal``."""
 
 import importlib
 import sys

@@ -24,7 +24,7 @@ SITE_BITS: Final = 64  # of an IPv6 address; one client has all addresses of thi
 
 
 class RateCounter:
-    """Counts requests to this process in a moving window; messages call a client a ``what``."""
+    """Counts requests by client in a moving window; messages call such a client ``what``."""
 
     def __init__(self, what: str) -> None:
         self._what = what

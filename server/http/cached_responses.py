@@ -43,7 +43,7 @@ class CachedResponse:
         return Response(self._body, headers=headers, media_type=self._media_type)
 
     async def send(self, request: Request) -> Response:
-        """The function of a route: as `answer`."""
+        """Answer a request as `answer` does; this is the function of a route."""
         return self.answer(request)
 
 

@@ -34,7 +34,7 @@ InThread = Callable[[FindPhotos, bytes, str], Awaitable[list[bytes]]]  # calls o
 
 # Asynchronous: FastAPI runs plain functions in a thread, which costs more than they do.
 async def _refuse_repeated(request: Request) -> None:
-    """Raise a `Problem` if a parameter that is not in `REPEATED` is repeated, or at too many."""
+    """Raise a `Problem` if a parameter outside `REPEATED` is repeated, or if there are too many."""
     names: set[str] = set()
     for name, _ in request.query_params.multi_items():
         if name in names and name not in REPEATED:
