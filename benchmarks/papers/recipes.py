@@ -31,7 +31,7 @@ from torch import Tensor
 import florilege.training.train
 from benchmarks.papers.synthetic_layouts import CLASSES, COPIES, pool
 from florilege.training.batches.data_loader import Batch, BatchLoader, Sources
-from florilege.training.batches.decoded_pictures import Pictures
+from florilege.training.batches.decoded_pictures import PictureDataset
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve
 from florilege.training.loop import history
@@ -176,7 +176,7 @@ class Clock:
 
 def first(pictures: Any, count: int) -> Any:
     """The first of some pictures; features stay as they are."""
-    if not isinstance(pictures, Pictures):
+    if not isinstance(pictures, PictureDataset):
         return pictures
     split, remaining = pictures.split, pictures.in_memory
     few = replace(split, labels=split.labels[:count], names=split.names[:count], observations=None)

@@ -21,7 +21,7 @@ from florilege.models.images import load
 from florilege.training.batches.augment import DRAWS, augment
 from florilege.training.batches.decoded_pictures import (
     PictureCache,
-    Pictures,
+    PictureDataset,
     decode_for_training,
     hash_photos,
     keep_all,
@@ -53,7 +53,7 @@ class Batch(NamedTuple):
 class PictureBatches(TorchDataset[Batch]):
     """Batches of a split by their rows, without augmentation, read on demand."""
 
-    def __init__(self, pictures: Pictures | Features) -> None:
+    def __init__(self, pictures: PictureDataset | Features) -> None:
         self.pictures = pictures
 
     def __getitem__(self, rows: Rows) -> Batch:
@@ -61,7 +61,7 @@ class PictureBatches(TorchDataset[Batch]):
 
 
 def _read_batch(
-    pictures: Pictures | Features,
+    pictures: PictureDataset | Features,
     rows: Rows,
     whole: Rows,
     views: Callable[[Rows, list[Any]], list[Any]] = lambda _rows, pictures: pictures,
@@ -86,8 +86,8 @@ def _read_batch(
 class Sources:
     """Where batches come from during a run."""
 
-    training: Pictures | Features  # pictures at the size random crops need
-    validation: Pictures | Features  # pictures preprocessed as on the server
+    training: PictureDataset | Features  # pictures at the size random crops need
+    validation: PictureDataset | Features  # pictures preprocessed as on the server
     workers: int  # processes that prepare batches; 0 prepares them in the loop
 
     def blank(self, image_size: int) -> Tensor:
@@ -112,8 +112,8 @@ def open_sources(
     train, val = dataset.split("train"), dataset.split("val")
     preprocess = config.preprocess
     side = training_side(preprocess.image_size, config.augment.min_area)
-    training = Pictures(train, partial(decode_for_training, side=side))
-    validation = Pictures(val, partial(load, preprocess=preprocess))
+    training = PictureDataset(train, partial(decode_for_training, side=side))
+    validation = PictureDataset(val, partial(load, preprocess=preprocess))
     readers = ranks.cores if config.workers is None else config.workers
     free_bytes = config.cache_mb * 2**20 - len(val) * 3 * preprocess.image_size**2
     if free_bytes >= 0:
@@ -204,7 +204,7 @@ class BatchLoader:
         return self._prepared(keys, self.sources.validation)
 
     def _prepared(
-        self, keys: Sequence[_BatchKey], pictures: Pictures | Features
+        self, keys: Sequence[_BatchKey], pictures: PictureDataset | Features
     ) -> Iterator[Batch]:
         self._keys[:] = keys
         for batch in self._loader:

@@ -120,7 +120,7 @@ class PictureCache:
 
 
 @dataclass(frozen=True)
-class Pictures(Dataset[Any]):
+class PictureDataset(Dataset[Any]):
     """Pictures of a split by row, uint8 ``(height, width, 3)``.
 
     ``decoder`` turns the bytes of a file into a picture. Pictures come from ``in_memory`` if given,
@@ -162,7 +162,7 @@ def unreadable(problems: Sequence[str], split: str) -> DataError:
     )
 
 
-def keep_all(pictures: Pictures, *, workers: int) -> Pictures:
+def keep_all(pictures: PictureDataset, *, workers: int) -> PictureDataset:
     """Decode every picture once and keep it in memory; errors as in `read_all`.
 
     An array takes three bytes per pixel, a Pillow image four.
@@ -176,10 +176,10 @@ def keep_all(pictures: Pictures, *, workers: int) -> Pictures:
 
 def hash_photos(split: Split, *, workers: int) -> list[bytes]:
     """`photo_hash` of every picture of a split, each read once; errors as in `read_all`."""
-    return read_all(Pictures(split, photo_hash), "identifying", workers)
+    return read_all(PictureDataset(split, photo_hash), "identifying", workers)
 
 
-def read_all(pictures: Pictures, activity: str, workers: int) -> list[Any]:
+def read_all(pictures: PictureDataset, activity: str, workers: int) -> list[Any]:
     """The result of the decoder for each file; a ``DataError`` names those that are unreadable."""
     items: list[Any] = []
     problems: list[str] = []

@@ -28,7 +28,12 @@ from florilege.models.runtime import OPENVINO, Runtime, open_graph
 from florilege.models.session import FEATURES, INPUT
 from florilege.progress import progress
 from florilege.training.batches.data_loader import PictureBatches
-from florilege.training.batches.decoded_pictures import Pictures, loader_of, read_all, unreadable
+from florilege.training.batches.decoded_pictures import (
+    PictureDataset,
+    loader_of,
+    read_all,
+    unreadable,
+)
 from florilege.training.device import Compute
 from florilege.training.frozen.feature_store import Features, FeatureStore, photo_id
 
@@ -63,7 +68,7 @@ class FrozenBackbone:
             BundleError: Features cannot be written, or the exported graph differs from torch.
             UsageError: Another process uses the folder, or it cannot be created.
         """
-        photos = Pictures(split, lambda content: (photo_id(content), photo_hash(content)))
+        photos = PictureDataset(split, lambda content: (photo_id(content), photo_hash(content)))
         pairs = read_all(photos, "looking up", workers=0)
         ids, hashes = ([pair[part] for pair in pairs] for part in (0, 1))
         store = FeatureStore(self.folder, next(self.network.head.parameters()).shape[1])
@@ -78,7 +83,7 @@ class FrozenBackbone:
     def _add(self, store: FeatureStore, split: Split, ids: list[bytes]) -> None:
         first_row = dict(zip(reversed(ids), reversed(range(len(ids))), strict=True))
         rows = sorted(first_row[photo] for photo in first_row.keys() - store.row_of.keys())
-        pictures = Pictures(split, partial(load, preprocess=self.preprocess))
+        pictures = PictureDataset(split, partial(load, preprocess=self.preprocess))
         compute = self._by_torch if self.compute.on_gpu else self._by_graph
         start, problems = time.monotonic(), list[str]()
         with (
@@ -109,7 +114,7 @@ class FrozenBackbone:
                 self.say(f"ONNX Runtime computes the features, because OpenVINO cannot: {reason}")
         return open_graph(content)
 
-    def _by_graph(self, pictures: Pictures, rows: list[int]) -> Generator[RowFeatures]:
+    def _by_graph(self, pictures: PictureDataset, rows: list[int]) -> Generator[RowFeatures]:
         """One picture at a time, in as many threads as cores, as the server and `calibrate` do."""
         graph = self._graph
 
@@ -123,7 +128,7 @@ class FrozenBackbone:
         return in_order(features, rows, threads=self.runtime.concurrency)
 
     @torch.inference_mode()
-    def _by_torch(self, pictures: Pictures, rows: list[int]) -> Generator[RowFeatures]:
+    def _by_torch(self, pictures: PictureDataset, rows: list[int]) -> Generator[RowFeatures]:
         """In batches, always in float32."""
         backbone, device = self.network.backbone, self.compute.device
         network = PictureNetwork(backbone, self.preprocess.mean, self.preprocess.std)

@@ -14,7 +14,7 @@ from florilege.training.batches.data_loader import (
     _split_batches,
     _uniforms,
 )
-from florilege.training.batches.decoded_pictures import Pictures
+from florilege.training.batches.decoded_pictures import PictureDataset
 from florilege.training.config import TrainConfig
 from tests.training.small import small_config, sources_of, write_photos
 
@@ -124,8 +124,8 @@ def test_what_fits_is_kept_and_what_does_not_is_read_again(
 ) -> None:
     # 9 of 300 x 300 take 2.3 MB; 21 of 425 x 567, as large as they may get, 14.5 MB more
     sources = sources_of(small_config(photos, image_size=300, cache_mb=cache_mb))
-    assert isinstance(sources.training, Pictures)
-    assert isinstance(sources.validation, Pictures)
+    assert isinstance(sources.training, PictureDataset)
+    assert isinstance(sources.validation, PictureDataset)
     assert (sources.training.in_memory is not None) == training
     assert (sources.validation.in_memory is not None) == validation
 

@@ -18,7 +18,7 @@ from florilege.training.batches.decoded_pictures import (
     _SHOWN,
     TAG,
     PictureCache,
-    Pictures,
+    PictureDataset,
     decode_for_training,
     keep_all,
     short_side,
@@ -100,7 +100,7 @@ def test_a_training_picture_is_resized_once(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_kept_picture_gives_the_same_view_to_the_last_bit(width: int, height: int) -> None:
     data, draws = _png(width, height), np.random.default_rng(1).random(DRAWS).tolist()
     read = augment(decode_for_training(data, side=60), 40, AugmentConfig(), draws)
-    lazy = Pictures(_split({0: data}, 1), partial(decode_for_training, side=60))
+    lazy = PictureDataset(_split({0: data}, 1), partial(decode_for_training, side=60))
     remaining = augment(keep_all(lazy, workers=0)[0], 40, AugmentConfig(), draws)
     np.testing.assert_array_equal(read, remaining)
 
@@ -136,7 +136,7 @@ def test_keeping_all_gives_the_same_pictures_in_order(
 ) -> None:
     monkeypatch.setattr("florilege.training.batches.decoded_pictures.CHUNK", chunk)
     content = {row: _png(8 + row % 3, 8, seed=row) for row in range(9)}
-    lazy = Pictures(_split(content, 9), DECODER)
+    lazy = PictureDataset(_split(content, 9), DECODER)
     remaining = keep_all(lazy, workers=workers)
     assert remaining.in_memory is not None
     assert [type(picture) for picture in remaining.in_memory] == [np.ndarray] * 9
@@ -146,7 +146,7 @@ def test_keeping_all_gives_the_same_pictures_in_order(
 
 def test_every_unreadable_picture_is_named_with_its_reason() -> None:
     content = {0: _png(8, 8), 1: b"text", 3: _png(8, 8)[:60]}
-    pictures = Pictures(_split(content, 4), DECODER)
+    pictures = PictureDataset(_split(content, 4), DECODER)
     with pytest.raises(DataError) as caught:
         keep_all(pictures, workers=0)
     message = str(caught.value)
@@ -158,7 +158,7 @@ def test_every_unreadable_picture_is_named_with_its_reason() -> None:
 
 
 def test_a_single_unreadable_picture_is_named_on_demand() -> None:
-    assert Pictures(_split({}, 2), DECODER)[1] == "photo1.png: No such file or directory"
+    assert PictureDataset(_split({}, 2), DECODER)[1] == "photo1.png: No such file or directory"
 
 
 @pytest.mark.parametrize("more", [-1, 0, 1, 3])
@@ -202,7 +202,7 @@ def test_another_run_reads_no_photo_again(
     config = small_config(photos, cache_mb=0, workers=0, picture_cache=str(tmp_path))
     expected = _images(config)
     sources = sources_of(config.model_copy(update={"seed": 1}))
-    assert isinstance(sources.training, Pictures)
+    assert isinstance(sources.training, PictureDataset)
 
     def refuse(data: bytes) -> None:
         raise AssertionError("decoded again")
