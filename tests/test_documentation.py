@@ -43,6 +43,11 @@ def test_the_first_lines_name_two_make_targets_and_no_other() -> None:
     assert set(re.findall(r"make ([a-z][a-z-]*)", head)) == {"demo", "test"}
 
 
+def test_the_tests_that_make_targets_name_exist() -> None:
+    paths = re.findall(r"\btests/[\w/.]+", (ROOT / "Makefile").read_text("utf-8"))
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
 def test_the_examples_of_every_docstring_are_run() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     places = settings["tool"]["pytest"]["ini_options"]["testpaths"]
