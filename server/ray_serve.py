@@ -11,7 +11,7 @@ from florilege.errors import UsageError
 from florilege.ray_tasks import demand_ray
 from florilege.server.app import create_app
 from florilege.server.engine import MAX_QUEUE
-from florilege.server.serve import log_to_stderr
+from florilege.server.process import log_to_stderr
 from florilege.server.settings import Settings
 
 SINGLE_WRITER: Final = ("feedback_store", "watch_state")  # paths that only one process may write

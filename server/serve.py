@@ -1,18 +1,10 @@
-"""Run the application, and stop it without losing an answer; its log, and what malloc keeps.
-
-The log and malloc belong to the whole process, so only a program should set them, not a library.
-"""
+"""Run the application until it has to stop, and stop it without losing an answer."""
 
 import asyncio
-import ctypes
-import json
 import logging
 import math
 import signal
 import socket
-import sys
-from contextlib import suppress
-from datetime import UTC, datetime
 from types import FrameType
 
 import uvicorn
@@ -21,14 +13,8 @@ from fastapi import FastAPI
 from florilege.errors import UsageError
 from florilege.server.engine import Engine
 from florilege.server.http.connection import Connection
-from florilege.server.settings import LogFormat, LogLevel
 
 log = logging.getLogger("florilege.server")
-
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-LARGE_BYTES = 4 * 2**20
-"""Blocks of every large picture are larger; those of a phone's JPEG are smaller."""
-KEPT_BYTES = 16 * 2**20  # free, at the end of the heap of each thread; a photo takes about half
 
 
 class _Server(uvicorn.Server):
@@ -116,51 +102,3 @@ def make_server(app: FastAPI) -> uvicorn.Server:
         timeout_graceful_shutdown=math.ceil(engine.settings.drain_s),
     )
     return _Server(config, engine)
-
-
-class _LineFormatter(logging.Formatter):
-    """``TIME LEVEL message name=value ...``, or one JSON object; the names are ``fields``.
-
-    Lines about a request contain its id, route, method, status and time, but no address, file name,
-    query or key.
-    """
-
-    def __init__(self, form: LogFormat) -> None:
-        super().__init__()
-        self._form = form
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The line of a record; as text, a traceback adds lines."""
-        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        level, message = record.levelname, record.getMessage()
-        fields: dict[str, object] = getattr(record, "fields", {})
-        trace = self.formatException(record.exc_info) if record.exc_info else None
-        if self._form == "json":
-            entry = {"time": time, "level": level.lower(), "message": message, **fields}
-            return json.dumps(entry | ({"exception": trace} if trace else {}), ensure_ascii=False)
-        words = [time, level, message, *(f"{name}={value}" for name, value in fields.items())]
-        return " ".join(words) + (f"\n{trace}" if trace else "")
-
-
-def log_to_stderr(form: LogFormat, level: LogLevel) -> None:
-    """Log this level and above to stderr; of uvicorn, only warnings and errors."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_LineFormatter(form))
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
-
-
-def tune_malloc() -> None:
-    """Return freed blocks of 4 MiB and more to the system, and keep smaller ones.
-
-    Whenever glibc frees a block that it returns to the system, it raises the size from which it
-    does so, up to 32 MiB. After a few large pictures every thread keeps its peak memory: four
-    threads that decoded one 50-megapixel PNG each, one after the other, held 1.26 GB, not 0.49.
-    An explicit size stays fixed. But then glibc also returns the end of a heap as soon as 128 KiB
-    of it are free, and each photo gets its memory page by page: 575 pages for a photo of 250 KB,
-    2,200 for one of 12 megapixels, 3 and 5 % of its total time.
-    """
-    with suppress(OSError, AttributeError):  # only glibc has these settings
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
-        mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)

@@ -38,7 +38,7 @@ RAISED = {  # by what users got since: lines of its commits, some trimmed since;
 }
 LINES = {  # now, by folder; florilege: what all folders share
     "training": 7_480,
-    "server": 7_350,
+    "server": 7_360,
     "calibration": 9_740,
     "models": 5_250,
     "data": 3_860,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from florilege.server.serve import _LineFormatter
+from florilege.server.process import _LineFormatter
 from tests.server import garden
 from tests.server.http_client import open_client
 from tests.server.server_process import ServeProcess

@@ -1,6 +1,5 @@
 """Start and stop `florilege serve` as people do."""
 
-import ctypes
 import http.client
 import json
 import signal
@@ -22,7 +21,7 @@ from florilege.calibration.record.record_file import read_record
 from florilege.errors import BundleError, UsageError
 from florilege.models.bundle import open_bundle, replace_files
 from florilege.server.app import create_app
-from florilege.server.serve import bind, make_server, tune_malloc
+from florilege.server.serve import bind, make_server
 from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.server_process import ROOT, ServeProcess
@@ -174,71 +173,3 @@ app()
         status, document = ask(served.port)
         assert status == 200
         assert document["set"]["size"] >= 1
-
-
-on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="settings of Linux")
-
-
-def run(program: str, *words: str) -> str:
-    """What a program of its own prints to stdout and stderr."""
-    command = [sys.executable, "-c", program, *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout + done.stderr
-
-
-BLOCKS = """
-import ctypes, sys
-from florilege.server.serve import LARGE_BYTES, tune_malloc
-libc = ctypes.CDLL(None)
-libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
-libc.free.argtypes = [ctypes.c_void_p]
-class Info(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_size_t) for name in "a o s mapped mapped_bytes u f x y k".split()]
-libc.mallinfo2.restype = Info
-if sys.argv[1] == "set":
-    tune_malloc()
-libc.free(libc.malloc(16 << 20))  # from now on, unless told otherwise, glibc keeps such blocks
-before = libc.mallinfo2().mapped_bytes
-kept = libc.malloc(16 << 20)
-exact, small = libc.malloc(LARGE_BYTES), libc.malloc(LARGE_BYTES - 1024)
-print((libc.mallinfo2().mapped_bytes - before) >> 20)
-"""
-
-
-@on_linux
-@pytest.mark.parametrize(("word", "returned"), [("set", "20"), ("leave", "0")])
-def test_a_large_block_is_a_mapping_of_its_own_where_that_is_set(word: str, returned: str) -> None:
-    output = run(BLOCKS, word)
-    if "mallinfo2" in output:
-        pytest.skip("this C library cannot tell")
-    assert output.strip() == returned
-
-
-PAGES = """
-import ctypes, resource
-from florilege.server.serve import KEPT_BYTES, LARGE_BYTES, tune_malloc
-libc = ctypes.CDLL(None)
-libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
-tune_malloc()
-size = LARGE_BYTES - 1024
-def take():
-    blocks = [libc.malloc(size) for _ in range(KEPT_BYTES // LARGE_BYTES - 1)]
-    for block in blocks:
-        ctypes.memset(block, 1, size)
-    for block in blocks:
-        libc.free(block)
-take()
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-take()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-"""
-
-
-@on_linux
-def test_memory_of_one_photo_is_there_for_the_next() -> None:
-    assert int(run(PAGES)) < 100  # of 3,072 pages
-
-
-def test_systems_without_these_settings_do_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ctypes, "CDLL", lambda _: object())  # no mallopt
-    tune_malloc()
