@@ -69,6 +69,11 @@ def cell_name(latitude: float, longitude: float, degrees: float) -> str:
     return f"cell{degrees:g}_" + "_".join(f"{value:g}" for value in corner)
 
 
+def is_null_island(latitude: float, longitude: float) -> bool:
+    """Whether a place is 0, 0: what devices without a fix write, in the sea far from any record."""
+    return latitude == 0 == longitude
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Occurrences:
     """How often each class was recorded, by region and month; arrays have shape ``(entries,)``.

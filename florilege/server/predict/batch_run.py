@@ -16,7 +16,9 @@ from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import SurveyQuery
 from florilege.server.predict import formats
 from florilege.server.predict.batch_settings import BatchSettings
-from florilege.server.predict.exchange import read_deployments, write_camtrap, write_darwin_core
+from florilege.server.predict.camtrap import write_camtrap
+from florilege.server.predict.deployments import read_deployments
+from florilege.server.predict.exchange import write_darwin_core
 from florilege.server.predict.photos import Observation, count_photos, display_path
 from florilege.server.predict.prediction import (
     PHOTO_FAILED,
