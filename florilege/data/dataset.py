@@ -1,5 +1,6 @@
 """A data set as other packages see it: class table, labels, and pictures read on demand."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,17 +15,23 @@ from florilege.models.classes import ClassTable
 from florilege.suggestions import suggestion
 
 SPLITS = ("train", "val", "test")
-_OTHER_NAMES = {"training": "train", "valid": "val", "validation": "val", "cal": "val"}
+_OTHER_NAMES = {
+    **dict.fromkeys(("training", "trn"), "train"),
+    **dict.fromkeys(("valid", "validation", "validate", "cal", "calibration", "dev"), "val"),
+    **dict.fromkeys(("testing", "tst"), "test"),
+}
+_SET = re.compile(r"[\s_-]*(set|split)$")  # the end of `Test set`, `train_set`, `valset`
 
 
 def split_name(text: str) -> str | None:
     """The split that a folder name or a manifest cell stands for, or None.
 
     Example:
-        >>> split_name("Validation"), split_name("cal"), split_name("extra")
-        ('val', 'val', None)
+        >>> split_name("Validation"), split_name("test_set"), split_name("extra")
+        ('val', 'test', None)
     """
     name = text.strip().lower()
+    name = _SET.sub("", name)
     return name if name in SPLITS else _OTHER_NAMES.get(name)
 
 

@@ -11,6 +11,7 @@ from florilege.data.splits import pictures_of
 from florilege.errors import DataError
 from florilege.feedback_store import NOT_LISTED, Row, open_feedback
 from florilege.files import write_atomic
+from florilege.models.classes import plain_id
 from florilege.tables import Table, write_table
 
 _PHOTO_NAME = re.compile(r"[0-9a-f]{32}-[0-9]+\.jpg")
@@ -66,7 +67,7 @@ def _usable_rows(
             left_out["without a class"] += 1
         elif not row["photos"]:
             left_out["without photos"] += 1
-        elif classes is not None and row["class_id"] not in classes:
+        elif classes is not None and plain_id(row["class_id"]) not in classes:
             left_out["of classes that the data set lacks"] += 1
         else:
             yield row

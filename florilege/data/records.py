@@ -186,10 +186,11 @@ def _split_names(listing: Listing, splits: Sequence[str] | None) -> list[str]:
 
 def _split(listing: Listing, name: str, table: ClassTable, where: str) -> Split:
     records = listing.splits[name]
-    unknown = sort_ids(set(records.class_ids) - set(table.ids))
+    id_of = table.ids_of({*records.class_ids, *records.taught_ids})
+    unknown = sort_ids(set(records.class_ids) - id_of.keys())
     fault = f"{count_of(len(unknown), 'class id', 'class ids')} of {name} missing from {where}"
     refuse(listing.source, f"{fault} ({len(table)} classes)", unknown)
-    labels = [table.index_of[class_id] for class_id in records.taught_ids]
+    labels = [table.index_of[id_of[class_id]] for class_id in records.taught_ids]
     return Split(
         name=name,
         labels=np.array(labels, dtype=np.int64),

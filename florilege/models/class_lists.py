@@ -44,14 +44,16 @@ def _read_list(name: str, path: Path, classes: "ClassTable") -> RegionList:
     ids = _ids(path)
     if not ids:
         raise DataError(f"{path} holds no class id: write one per line")
-    if twice := repeated(ids):
+    id_of = classes.ids_of(ids)
+    if twice := repeated(id_of.get(name, name) for name in ids):
         raise DataError(f"{path}: these class ids appear twice: {', '.join(twice)}")
-    if unknown := [id_ for id_ in ids if id_ not in classes.index_of]:
+    if unknown := [name for name in ids if name not in id_of]:
         raise DataError(
             f"{path}: {len(unknown)} of {len(ids)} class ids are not among the {len(classes):,} of "
             f"the model; correct or remove them:{_with_near_names(unknown, classes)}"
         )
-    return RegionList(name=name, classes=tuple(sorted(classes.index_of[id_] for id_ in ids)))
+    indices = sorted(classes.index_of[id_] for id_ in id_of.values())
+    return RegionList(name=name, classes=tuple(indices))
 
 
 def read_lists(words: Iterable[str], classes: "ClassTable") -> tuple[RegionList, ...]:

@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, Final
@@ -18,6 +19,19 @@ _OPTIONAL = ("genus", "family", "gbif", "link", "thumbnail")
 SPECIES_NAME: Final = re.compile(
     r"[A-Z][\w-]+(?: [x\u00d7])?(?: \u00d7?[a-z][\w-]+)(?: (?:subsp\.|var\.|f\.) [a-z][\w-]+)?"
 )
+
+
+def plain_id(text: str) -> str:
+    """The class id that a folder or a cell means: what people read, whatever its bytes.
+
+    A Mac writes an accent as a character of its own (NFD), other systems do not (NFC), and nobody
+    sees a blank at the end. Two classes that look the same would be one mistake.
+
+    Example:
+        >>> plain_id("Rosa  canina "), plain_id("e\u0301pine") == "\u00e9pine"
+        ('Rosa canina', True)
+    """
+    return unicodedata.normalize("NFC", " ".join(text.split()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +103,17 @@ class ClassTable(Sequence[ClassInfo]):
     @cached_property
     def index_of(self) -> Mapping[str, int]:
         return {name: index for index, name in enumerate(self.ids)}
+
+    @cached_property
+    def _id_of_plain(self) -> Mapping[str, str]:
+        return {plain_id(name): name for name in self.ids}
+
+    def ids_of(self, texts: Iterable[str]) -> dict[str, str]:
+        """The id that each text is, or else looks like (`plain_id`); unknown texts are left out."""
+        ids = ((text, self._id_of_plain.get(plain_id(text))) for text in texts)
+        return {
+            text: text if text in self.index_of else id_ for text, id_ in ids if id_ is not None
+        }
 
     @property
     def counts(self) -> np.ndarray[tuple[int], np.dtype[np.int64]] | None:

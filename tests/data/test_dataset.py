@@ -22,9 +22,16 @@ def _split(rows: int = 2, names: int = 2, observations: int | None = None) -> Sp
 
 
 def test_the_names_of_splits_are_normalised() -> None:
-    texts = ("val", "VALID", "validation", "cal", " Train ", "training", "test", "holdout", "")
-    names = ["val"] * 4 + ["train"] * 2 + ["test", None, None]
-    assert [split_name(text) for text in texts] == names
+    names = {
+        "train": " Train |training|TRN|train_set|Training Set|trainset",
+        "val": "val|VALID|validation|validate|cal|Calibration|dev|val-set|validation split",
+        "test": "test|Testing|tst|test set|TestSet",
+        None: "holdout||set|extra|dataset|trained|tests2|latest",
+    }
+    for name, texts in names.items():
+        assert {text: split_name(text) for text in texts.split("|")} == dict.fromkeys(
+            texts.split("|"), name
+        )
 
 
 def test_a_split_refuses_columns_of_other_lengths() -> None:

@@ -32,6 +32,15 @@ def test_a_file_is_named_after_itself_and_holds_its_classes_in_their_order(tmp_p
     assert given.name == "Alps"
 
 
+def test_an_id_that_looks_like_one_of_the_model_means_it(tmp_path: Path) -> None:
+    classes = ClassTable((ClassInfo(id="bellis"), ClassInfo(id="e\u0301pine")))
+    path = written(tmp_path / "a.txt", "\u00e9pine\n")
+    assert read_lists([str(path)], classes) == (RegionList(name="a", classes=(1,)),)
+    written(path, "\u00e9pine\ne\u0301pine\n")
+    with pytest.raises(DataError, match="appear twice"):
+        read_lists([str(path)], classes)
+
+
 def test_each_unknown_id_is_named_with_ids_that_look_alike(tmp_path: Path) -> None:
     message = refusal(written(tmp_path / "a", "7\nrosa Canin\nPoa anua\n99999\n"))
     assert "3 of 4 class ids are not among the 4 of the model" in message

@@ -113,15 +113,17 @@ def _print(
 
 def _names_report(bundle: Bundle, class_file: ClassFile) -> dict[str, Any]:
     """Which rows of a class table were used, and which classes it lacks."""
-    indices = bundle.classes.index_of
+    classes = bundle.classes
+    id_of = classes.ids_of(class_file.classes)
+    named = set(id_of.values())
     pictures = bundle.read_thumbnails()
     return {
         "bundle": str(bundle.path),
         "bundle_sha256": bundle.sha256,
-        "classes": len(indices),
-        "named": len(indices.keys() & class_file.classes.keys()),
-        "missing": [name for name in indices if name not in class_file.classes],
-        "unknown": [name for name in class_file.classes if name not in indices],
+        "classes": len(classes),
+        "named": len(named),
+        "missing": [name for name in classes.ids if name not in named],
+        "unknown": [name for name in class_file.classes if name not in id_of],
         "ignored_columns": class_file.ignored,
         "languages": sorted({lang for item in bundle.classes for lang in item.common_names}),
         "thumbnails": len(pictures),

@@ -22,7 +22,7 @@ from florilege.data.layouts.manifest import (
 )
 from florilege.data.records import Listing
 from florilege.errors import DataError, repeated
-from florilege.models.classes import ClassInfo, Thumbnail
+from florilege.models.classes import ClassInfo, Thumbnail, plain_id
 from florilege.tables import Table, read_table
 
 NAME: Final = "classes.csv"
@@ -80,7 +80,7 @@ def read_classes(path: Path) -> ClassFile:
 
 
 def _read(path: Path, table: Table) -> ClassFile:
-    ids = list(map(str.strip, table["class_id"]))
+    ids = list(map(plain_id, table["class_id"]))
     columns = {_as_in_manifest(name): cells for name, cells in table.items()}
     links, paths, authors, licences = (_cells(table, name, ids) for name in _LINK_COLUMNS)
     _refuse_faults(path, ids, links)

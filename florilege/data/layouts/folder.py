@@ -17,7 +17,7 @@ from florilege.data.dataset import FileReader, split_name
 from florilege.data.layouts.class_file import update_class_infos, with_class_file
 from florilege.data.records import Listing, Records, read_lines
 from florilege.errors import DataError
-from florilege.models.classes import ClassInfo
+from florilege.models.classes import ClassInfo, plain_id
 from florilege.models.images.sniff import ENDINGS
 
 # The decoder refuses GIF, BMP and TIFF; `data check` lists these files.
@@ -66,7 +66,8 @@ def list_images(root: Path, source: str) -> Listing | None:
 def list_folder(root: Path, source: str) -> Listing:
     """List an ImageFolder without opening a picture.
 
-    The name of a folder inside a split is the class id; photos may be in its subfolders. Hidden
+    The name of a folder inside a split is the class id (`plain_id`); photos may be in its
+    subfolders. Hidden
     entries are skipped. Files without a picture suffix are listed in ``ignored``. Messages call
     the folder ``source``. ``classes.csv`` beside the splits describes the classes.
 
@@ -106,7 +107,7 @@ def list_classes(folder: Path, root: Path, ignored: list[str]) -> Records:
         if not pictures:
             ignored.append(os.path.relpath(entry.path, root) + os.sep)
         paths += pictures
-        class_ids += [entry.name] * len(pictures)
+        class_ids += [plain_id(entry.name)] * len(pictures)
     return Records(class_ids=class_ids, names=paths, read=FileReader(root, paths))
 
 

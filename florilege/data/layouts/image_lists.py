@@ -23,6 +23,7 @@ from florilege.data.layouts.folder import (
 )
 from florilege.data.records import Listing, Records, demand_photos, read_lines, refuse
 from florilege.errors import DataError, first
+from florilege.models.classes import plain_id
 
 LISTS: Final = (
     f"{IMAGENET_PLACE}, the lists of ImageNet-LT in github.com/zhmiao/OpenLongTailRecognition-OLTR"
@@ -123,11 +124,11 @@ def _class_ids(
     train: Sequence[tuple[str, str]], all_rows: Sequence[tuple[str, str]]
 ) -> dict[str, str]:
     """The class id of each label: its folder in train if no photo contradicts, else the label."""
-    train_pairs = {(label, Path(path).parent.name) for path, label in train}
+    train_pairs = {(label, plain_id(Path(path).parent.name)) for path, label in train}
     folder_of, labels = dict(train_pairs), {label for _, label in all_rows}
     folders = set(folder_of.values())
     if len(folders) == len(folder_of) == len(train_pairs) == len(labels):
-        pairs = {(label, Path(path).parent.name) for path, label in all_rows}
+        pairs = {(label, plain_id(Path(path).parent.name)) for path, label in all_rows}
         if all(folder_of[label] == folder for label, folder in pairs if folder in folders):
             return folder_of
     return {label: label for label in labels}

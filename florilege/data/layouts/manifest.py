@@ -15,7 +15,7 @@ from typing import Any
 from florilege.data.dataset import SPLITS, FileReader, split_name
 from florilege.data.records import Listing, Records, demand_photos, refuse
 from florilege.errors import DataError, first, repeated
-from florilege.models.classes import ClassInfo
+from florilege.models.classes import ClassInfo, plain_id
 from florilege.suggestions import suggestion
 from florilege.tables import SUFFIXES, Table, read_table
 
@@ -80,7 +80,7 @@ def demand_pictures(source: str, table: Table) -> tuple[list[str], list[str]]:
     Raises `DataError` if a cell is empty, or a path is repeated or holds a null character.
     """
     paths = list(map(str.strip, table["path"]))
-    class_ids = list(map(str.strip, table["class_id"]))
+    class_ids = list(map(plain_id, table["class_id"]))
     if not paths:
         raise DataError(f"{source} lists no pictures")
     refuse(source, "paths with a null character", [path for path in paths if "\0" in path])

@@ -246,16 +246,17 @@ def name_classes(
     """
     with reserved(path):
         bundle = open_bundle(path)
-        named = bundle.classes.index_of.keys() & infos.keys()
+        id_of = bundle.classes.ids_of(infos)
+        named = {id_: infos[name] for name, id_ in id_of.items()}
         if not named:
             raise DataError(
                 f"{source}: none of its class ids, such as {next(iter(infos))!r}, is in {path}, "
                 f"which has ids such as {bundle.classes.ids[0]!r}"
             )
-        pictures = {name: picture for name, picture in pictures.items() if name in named}
+        pictures = {id_of[name]: file for name, file in pictures.items() if name in id_of}
         thumbnails = read_thumbnails(source, pictures)
         items = (
-            item.updated(infos[item.id]) if item.id in named else item for item in bundle.classes
+            item.updated(named[item.id]) if item.id in named else item for item in bundle.classes
         )
         classes = ClassTable(tuple(items))
         files = {CLASSES: classes.to_json().encode()}

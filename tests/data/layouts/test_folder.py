@@ -5,8 +5,10 @@ import pytest
 from florilege.data.layouts.folder import NAME_TABLES, list_folder
 from florilege.data.sources import list_source, open_dataset
 from florilege.errors import DataError
+from florilege.models.classes import ClassInfo, ClassTable
 from tests.data.pictures import png, write_folder
 
+NFC, NFD = "\u00e9pine", "e\u0301pine"
 COUNTS = {"train": {"rosa": 3, "acer": 2}, "validation": {"acer": 1}, "test": {"rosa": 2}}
 
 
@@ -116,3 +118,44 @@ def test_other_folders_are_none_of_imagenet(tmp_path: Path) -> None:
     (root / NAME_TABLES[0]).write_text(TABLE)
     listing = list_source(str(root))
     assert (listing.published, listing.class_infos, listing.ignored) == (None, {}, [NAME_TABLES[0]])
+
+
+@pytest.mark.parametrize("other", [NFD, "Rosa  canina", "Rosa canina ", "Rosa\u00a0canina"])
+def test_folders_whose_names_look_the_same_are_one_class(tmp_path: Path, other: str) -> None:
+    plain = NFC if other == NFD else "Rosa canina"
+    for split, name in (("train", plain), ("train", "bellis"), ("val", other), ("val", "bellis")):
+        (tmp_path / split / name).mkdir(parents=True)
+        (tmp_path / split / name / "a.png").write_bytes(png(1))
+    dataset = open_dataset(str(tmp_path))
+    assert set(dataset.classes.ids) == {plain, "bellis"}
+    val = dataset.splits["val"]
+    row = val.names.index(f"val/{other}/a.png")  # the file keeps its own name
+    assert dataset.classes.ids[val.labels[row]] == plain
+    assert val.read(row) == png(1)
+
+
+def test_two_such_folders_in_one_split_are_one_class(tmp_path: Path) -> None:
+    for number, name in enumerate((NFC, NFD, "bellis")):
+        (tmp_path / "train" / name).mkdir(parents=True)
+        (tmp_path / "train" / name / "a.png").write_bytes(png(number))
+    dataset = open_dataset(str(tmp_path))
+    assert dataset.classes.ids == ("bellis", NFC)
+    assert sorted(dataset.splits["train"].labels.tolist()) == [0, 1, 1]
+
+
+def test_a_model_that_knows_a_class_by_the_other_bytes_knows_its_photos(tmp_path: Path) -> None:
+    (tmp_path / "val" / NFC).mkdir(parents=True)
+    (tmp_path / "val" / NFC / "a.png").write_bytes(png(1))
+    table = ClassTable((ClassInfo(id="bellis"), ClassInfo(id=NFD)))
+    dataset = open_dataset(str(tmp_path), classes=table)
+    assert dataset.splits["val"].labels.tolist() == [1]
+
+
+def test_testing_beside_training_and_validation_is_the_test_split(tmp_path: Path) -> None:
+    for split in ("training", "Validation", "testing"):
+        for name in ("rosa", "bellis"):
+            (tmp_path / split / name).mkdir(parents=True)
+            (tmp_path / split / name / "a.png").write_bytes(png(1))
+    listing = list_source(str(tmp_path))
+    assert list(listing.splits) == ["val", "test", "train"]
+    assert listing.ignored == []

@@ -19,7 +19,7 @@ import pytest
 
 from florilege.errors import BundleError, DataError, UsageError
 from florilege.models.bundle import Bundle, name_classes, open_bundle, replace_files, write_bundle
-from florilege.models.classes import ClassInfo, Thumbnail
+from florilege.models.classes import ClassInfo, ClassTable, Thumbnail
 from tests.florilege.test_files import holder
 from tests.models.bundles import CLASSES, FILES, HEADS, PREPROCESS, make_bundle
 from tests.models.pictures import encode, scene, thumbnail
@@ -497,6 +497,17 @@ def picture(folder: Path, width: int) -> tuple[Path, bytes]:
     content = encode(scene(width, 20), "png")
     (folder / f"{width}.png").write_bytes(content)
     return folder / f"{width}.png", thumbnail(content)
+
+
+def test_names_reach_a_class_whose_id_looks_the_same(tmp_path: Path) -> None:
+    stored = (ClassInfo(id="bellis"), ClassInfo(id="e\u0301pine"))
+    bundle = make_bundle(tmp_path / "bundle", classes=ClassTable(stored))
+    thorn = ClassInfo(id="\u00e9pine", scientific_name="Crataegus", thumbnail=Thumbnail())
+    file, small = picture(tmp_path, 30)
+    named = name_classes(bundle.path, {thorn.id: thorn}, {thorn.id: file}, source="c.csv")
+    assert named.classes[1].id == "e\u0301pine"
+    assert named.classes[1].scientific_name == "Crataegus"
+    assert named.read_thumbnails() == {"e\u0301pine": small}
 
 
 def test_what_is_told_is_merged_by_class_id_and_all_else_stays(bundle: Bundle) -> None:
