@@ -1,6 +1,6 @@
 // Show an answer: the set as equal cards, how often such sets are right, and the details.
 import { called, speciesCard } from "./cards.js";
-import { button, by, counted, element, fixed, number, percent, range, readable, words } from "./page.js";
+import { button, by, counted, element, fixed, list, number, percent, range, readable, words } from "./page.js";
 import { place, rollUp } from "./sets.js";
 
 const MOST_CARDS = 8;
@@ -8,10 +8,11 @@ const MOST_BELOW = 4;
 const TICKS = [0, 0.01, 0.1, 0.5, 1];
 const MOST_GENERA = 3;
 const MOST_FAMILIES = 2;
+const MOST_NAMES_SAID = 5;
 
 /** Show the parts that do not depend on the setting. */
 export function showAbout(answer) {
-  by("unfamiliar").hidden = answer.rejection.verdict !== "suspect";
+  by("result").classList.toggle("unfamiliar", isUnfamiliar(answer));
   by("warnings").replaceChildren(...answer.warnings.map((warning) => {
     const text = words.warnings[warning.code]?.(answer.query.images);
     const item = element("li", "", text ?? warning.detail);
@@ -19,6 +20,9 @@ export function showAbout(answer) {
     return item;
   }));
 }
+
+/** Whether the photo looks like nothing that the model knows: no figure holds for it. */
+const isUnfamiliar = (answer) => ["suspect", "rejected"].includes(answer.rejection.verdict);
 
 /**
  * Show the set at one setting.
@@ -30,42 +34,57 @@ export function showSet(answer, results, point, action) {
   const members = results.filter((result) => result.in_set);
   by("result").dataset.k = String(point.k);
   by("result").dataset.size = String(members.length);
-  const { calibrated } = answer.set;
-  showHeading(members.length, calibrated ? point : null, answer.query.images);
+  showHeading(answer, members, point);
   by("rollup").replaceChildren(...groups(results).map(chip));
   showMembers(members, action);
   showDetails(answer, results, members.length, point);
 }
 
-function showHeading(size, point, images) {
+function showHeading(answer, members, point) {
+  const [size, unfamiliar] = [members.length, isUnfamiliar(answer)];
   const heading = size === 0 ? words.none : size === 1 ? words.one : words.several(number(size));
-  by("answer-title").textContent = heading;
-  by("odds").textContent = size === 0 ? words.oddsEmpty : odds(point?.hit_rate, point?.least_coverage);
-  by("basis").hidden = size === 0 || !point?.hit_rate;
-  if (point?.hit_rate) {
-    const use = words.photoUse[point.hit_rate.selection_split];
-    by("basis").textContent = words.basis(counted(point.hit_rate, images), use);
+  by("answer-title").textContent = unfamiliar ? words.unfamiliar : heading;
+  const rate = unfamiliar || size === 0 ? null : hitRate(answer, size, point);
+  by("odds").textContent = unfamiliar ? words.unfamiliarText : size === 0 ? words.oddsEmpty : odds(rate);
+  by("similar").hidden = !unfamiliar || size === 0;
+  by("basis").hidden = !rate;
+  if (rate) {
+    const use = words.photoUse[rate.figure.selection_split];
+    by("basis").textContent = words.basis(counted(rate.figure, answer.query.images), use);
   }
-  announce(`${heading}. ${by("odds").textContent}`);
+  announce(members);
 }
 
-/** Announce the set to screen readers, with all warnings about it. */
-function announce(text) {
-  const unfamiliar = by("unfamiliar").hidden ? [] : [by("unfamiliar").textContent];
+/** Announce the set to screen readers: its species, and all warnings about it. */
+function announce(members) {
+  const names = members.slice(0, MOST_NAMES_SAID).map((member) => called(member.taxon));
+  if (members.length > names.length) names.push(words.further(members.length - names.length));
   const warnings = [...by("warnings").children].map((item) => item.textContent);
-  by("said").textContent = [...unfamiliar, text, ...warnings].join(" ");
+  const named = (heading) => `${[heading, ...(names.length ? [list(names)] : [])].join(": ")}.`;
+  const [title, text] = [by("answer-title").textContent, by("odds").textContent];
+  const set = by("similar").hidden ? [named(title), text] : [`${title}.`, text, named(by("similar").textContent)];
+  by("said").textContent = [...set, ...warnings].join(" ");
 }
 
-/** The hit rate in words, of all sets drawn this way; `bound` holds for all of the slider. */
-function odds(rate, bound) {
+/**
+ * How often such sets held the right species: those of this size if that was measured, else those
+ * of all sizes, with the share that is promised; null if neither is known.
+ */
+function hitRate({ set }, size, point) {
+  const own = set.size === size && set.k === point.k && set.hit_rate_at_size;
+  if (own) return { figure: own, size };
+  return set.calibrated && point.hit_rate ? { figure: point.hit_rate, promised: point.least_coverage } : null;
+}
+
+/** A hit rate in words. Only `promised` is said of new photos: an interval promises nothing. */
+function odds(rate) {
   if (!rate) return words.oddsUnknown;
-  const share = rate.value;
-  const lower = bound ?? rate.ci95?.[0];
-  const least = lower == null ? null : number(Math.floor(100 * lower));
-  const about = number(Math.round(100 * share));
-  if (share > 0.995 && least) return words.oddsMost(least);
-  if (share < 0.005) return words.oddsFew;
-  return least ? words.oddsLeast(about, least) : words.odds(about);
+  const share = rate.figure.value;
+  const amount = share >= 0.995 ? words.over(number(99)) : share < 0.005 ? words.under(number(1))
+    : words.about(number(Math.round(100 * share)));
+  if (rate.size) return words.oddsOfSize(amount, rate.size);
+  const promised = rate.promised == null ? [] : [words.promise(number(Math.floor(100 * rate.promised)))];
+  return [words.odds(amount), ...promised].join(" ");
 }
 
 function groups(results) {
@@ -80,8 +99,7 @@ function chip(group) {
   name.lang = "la";
   item.append(element("span", "rank", words[group.rank]), name);
   const all = group.rank === "genus" ? words.allOfGenus : words.allOfFamily;
-  const share = words.share(percent(group.score));
-  item.title = group.covers_set ? `${all}; ${share}` : share;
+  if (group.covers_set) item.title = all;
   return item;
 }
 
@@ -108,7 +126,7 @@ function showDetails(answer, results, size, point) {
   by("bars").replaceChildren(...results.slice(0, size + MOST_BELOW).map(bar));
   showThreshold(point.lambda);
   const figures = [[words.threshold, number(point.lambda, { maximumSignificantDigits: 6 })]];
-  if (answer.set.calibrated) {
+  if (answer.set.calibrated && !isUnfamiliar(answer)) {
     const [{ expected_size: mean, hit_rate: hits }, images] = [point, answer.query.images];
     figures.push([words.meanSize, withInterval(mean, (value) => fixed(value, 2))]);
     if (hits) figures.push([words.hitRate, withInterval(hits, percent)]);

@@ -1,10 +1,19 @@
 // Feedback on what the photo shows, with one tap. The last feedback on an answer counts.
 import { called } from "./cards.js";
 import { button, by, words } from "./page.js";
+import { problemTexts } from "./problems.js";
 import { sendFeedback } from "./service.js";
 
 const NOT_LISTED = "not_listed";
 const NOT_AN_ORGANISM = "not_an_organism";
+
+/** What the person said that the photo of an answer shows, by the id of that class. */
+export function confirmedName(answer, classId) {
+  if (classId === NOT_LISTED) return words.noneOfThese;
+  if (classId === NOT_AN_ORGANISM) return words.notAnOrganism;
+  const result = answer.results.find((one) => one.class_id === classId);
+  return result ? called(result.taxon) : classId;
+}
 
 /**
  * Offer feedback on an answer; returns a function that creates the button of a member's card.
@@ -12,13 +21,16 @@ const NOT_AN_ORGANISM = "not_an_organism";
  * `licence` is the licence of donated photos, null if the server keeps none. The consent box is
  * never ticked beforehand, and may be changed after the feedback too. `widen` shows the whole set
  * of the answer, to which "none of these" refers, or returns false if it is already shown.
- * `redraw` redraws the cards.
+ * `redraw` redraws the cards, `onKept` is called with the class that the server keeps.
  */
-export function offerFeedback(answer, licence, widen, redraw) {
+export function offerFeedback(answer, licence, { widen, redraw, onKept }) {
   let last = null;
   const tell = async ({ target }, ...choice) => {
     const kept = await send(answer, target, ...choice);
-    if (kept) last = [{ target }, ...choice];
+    if (kept) {
+      last = [{ target }, ...choice];
+      onKept(choice[0]);
+    }
     return kept;
   };
   const offer = () => {
@@ -63,7 +75,8 @@ async function send(answer, clicked, classId, name) {
     return true;
   } catch (problem) {
     setBusy(false);
-    say(problem.code === "answer_not_found" ? words.forgotten : words.notStored);
+    const known = ["answer_not_found", "rate_limited"].includes(problem.code);
+    say(problemTexts(known ? problem.code : "feedback_not_stored").join(". "));
     by("feedback").scrollIntoView({ block: "nearest" });
     return false;
   } finally {

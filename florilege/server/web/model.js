@@ -17,7 +17,7 @@ async function load() {
 
 function show(card) {
   const { model, classes, default_k: k, lists = [] } = card;
-  by("model").textContent = words.modelLine(model.name, model.version, number(classes));
+  by("model").textContent = words.modelLine(model.name, model.version, classes);
   const rule = averageK(card);
   const parts = [...sets(rule.points)];
   if (rule.several.length) parts.push(...several(rule, k));
@@ -42,7 +42,7 @@ function several(rule, k) {
   if (!rows.length) return [];
   return [
     element("h2", "", words.severalTitle),
-    element("p", "", words.severalText(number(k))),
+    element("p", "", words.severalText(k)),
     table([words.photoCount, words.meanSize, words.hitRate, words.confidence], rows),
   ];
 }
@@ -64,7 +64,7 @@ function places(lists) {
 
 function limits({ max_images: photos, max_body_bytes: bytes, max_pixels: pixels }) {
   const round = { maximumFractionDigits: 1 };
-  const text = words.limits(number(photos), number(bytes / 2 ** 20, round), number(pixels / 1e6, round));
+  const text = words.limits(photos, number(bytes / 2 ** 20, round), number(pixels / 1e6, round));
   return [element("h2", "", words.limitsTitle), element("p", "", text)];
 }
 

@@ -1,11 +1,11 @@
 // Shared by all pages: their language, their numbers, and elements that contain only text.
+import { language, number, spoken } from "./language.js";
 import { STRINGS } from "./strings.js";
 
-const base = (tag) => tag.toLowerCase().split("-")[0];
-const spoken = navigator.languages.find((tag) => base(tag) in STRINGS) ?? "en";
+export { number, spoken };
 
 /** The texts in the first available language of the browser, else in English. */
-export const words = STRINGS[base(spoken)];
+export const words = STRINGS[language];
 
 export const english = words === STRINGS.en;
 
@@ -13,7 +13,7 @@ export const by = (id) => document.getElementById(id);
 
 /** Fill in the document: its language, texts and names of controls. */
 export function speak() {
-  document.documentElement.lang = base(spoken);
+  document.documentElement.lang = language;
   for (const one of document.querySelectorAll("[data-say]")) one.textContent = words[one.dataset.say];
   for (const one of document.querySelectorAll("[data-name]")) {
     one.setAttribute("aria-label", words[one.dataset.name]);
@@ -34,14 +34,14 @@ export function button(className, text, onClick) {
   return node;
 }
 
-/** A number as people of this language write it. */
-export const number = (value, options) => new Intl.NumberFormat(spoken, options).format(value);
-
 export const fixed = (value, digits) =>
   number(value, { minimumFractionDigits: digits, maximumFractionDigits: digits });
 
 export const percent = (share) =>
   number(share, { style: "percent", minimumFractionDigits: 1, maximumFractionDigits: 1 });
+
+/** Several things in one sentence: a, b and c. */
+export const list = (items) => new Intl.ListFormat(spoken).format(items);
 
 /** An interval; `format` writes each end. */
 export const range = (ends, format) => ends.map(format).join("–");
@@ -61,4 +61,4 @@ export function readable(score) {
 
 /** What was counted, as photos or as groups of photos of one plant. */
 export const counted = ({ rows }, images = 1) =>
-  images > 1 ? words.groups(number(rows), images) : words.photos(number(rows));
+  images > 1 ? words.groups(rows, images) : words.photos(rows);

@@ -7,6 +7,9 @@ let changed = () => {};
 
 export const files = () => photos.map((photo) => photo.file);
 
+/** Whether they were taken on this page just now, not chosen among earlier ones. */
+export const areJustTaken = () => photos.length > 0 && photos.every((photo) => photo.isNew);
+
 /** Connect the controls; `onChange` is called after every change. */
 export function wirePhotos(onChange) {
   changed = onChange;
@@ -15,7 +18,7 @@ export function wirePhotos(onChange) {
   }
   for (const input of ["file", "files", "camera"]) {
     by(input).addEventListener("change", () => {
-      take(by(input).files, { add: input === "files" });
+      take(by(input).files, { add: input === "files", isNew: input === "camera" });
       by(input).value = "";
     });
   }
@@ -42,13 +45,13 @@ function wireDrop(zone) {
   zone.addEventListener("drop", (event) => take(event.dataTransfer.files));
 }
 
-function take(chosen, { add = false } = {}) {
+function take(chosen, { add = false, isNew = false } = {}) {
   if (chosen.length === 0) return;
-  const all = [...(add ? files() : []), ...chosen];
+  const all = [...(add ? photos : []), ...[...chosen].map((file) => ({ file, isNew }))];
   photos.forEach((photo) => URL.revokeObjectURL(photo.url));
-  photos = all.slice(0, most).map((file) => ({ file, url: URL.createObjectURL(file) }));
+  photos = all.slice(0, most).map((photo) => ({ ...photo, url: URL.createObjectURL(photo.file) }));
   by("too-many").hidden = all.length <= most;
-  by("too-many").textContent = words.tooMany(number(most), number(all.length));
+  by("too-many").textContent = words.tooMany(most, number(all.length));
   show();
   changed();
 }

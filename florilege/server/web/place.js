@@ -1,54 +1,106 @@
-// Where and when a photo was taken, if the person says so: a region, or the device's location.
-import { by, element, words } from "./page.js";
+// Where and when a photo was taken: what the photo itself says, and what the person says instead.
+import { cameraData, positionOf } from "./exif.js";
+import { by, element, fixed, spoken, words } from "./page.js";
 
-let position = null; // latitude and longitude, after consent
-let places = null;
+const DEGREES = "([-+]?\\d+(?:[.,]\\d+)?)";
+const POSITION = new RegExp(`^\\s*${DEGREES}(?:\\s*[,;]\\s*|\\s+)${DEGREES}\\s*$`);
+let places = null; // what the model can use
+let onChange = () => {};
+let photosRead = [];
+let isHere = false; // whether they were taken on this page just now
 
-/** Offer what the model can use; `onChange` is called when the place changes. */
-export function offerPlace(offered, onChange) {
-  places = offered;
-  by("places").hidden = !offered || offered.calibrated.length === 0;
-  by("region").hidden = by("region-label").hidden = !offered?.regions;
-  by("here-label").hidden = !offered || Boolean(offered.regions);
-  by("region").replaceChildren(...["", ...(offered?.regions ?? [])].map((name) => {
-    const option = element("option", "", name || words.regionUnknown);
-    option.value = name;
+/** Offer what the model can use; `changed` is called when the place or month changes. */
+export function offerPlace(offered, changed) {
+  const { regions = null, calibrated = [] } = offered ?? {};
+  places = calibrated.length ? offered : null;
+  onChange = changed;
+  by("places").hidden = !places;
+  by("region-line").hidden = !regions;
+  by("here-label").hidden = Boolean(regions);
+  by("month-line").hidden = !calibrated.includes("region_and_month");
+  offer("region", [["", words.regionUnknown], ...(regions ?? []).map((name) => [name, name])]);
+  const name = new Intl.DateTimeFormat(spoken, { month: "long", timeZone: "UTC" });
+  const months = Array.from({ length: 12 }, (_, at) => [at + 1, name.format(Date.UTC(2026, at))]);
+  offer("month", [["", words.monthUnknown], ...months]);
+  by("region").onchange = () => { unfold(); onChange(); };
+  by("here").onchange = () => {
+    unfold();
+    if (isHere && by("here").checked && !by("spot").value) locate();
+    else onChange();
+  };
+  by("month").onchange = onChange;
+  by("spot").onchange = () => { sayPosition(); onChange(); };
+  by("locate").onclick = () => locate();
+  unfold();
+}
+
+function offer(id, options) {
+  const before = by(id).value;
+  by(id).replaceChildren(...options.map(([value, text]) => {
+    const option = element("option", "", text);
+    option.value = value;
     return option;
   }));
-  by("region").onchange = onChange;
-  by("here").onchange = () => (by("here").checked ? locate(onChange) : forget(onChange));
+  by(id).value = options.some(([value]) => String(value) === before) ? before : "";
 }
 
-/** Parameters of the request; photos are taken to be of this month. */
+/** Show the month, and the position on a grid, once there is a place to use. */
+function unfold() {
+  by("where").hidden = places?.regions ? !by("region").value : !by("here").checked;
+  by("spot-line").hidden = by("locate").hidden = Boolean(places?.regions);
+  if (!places?.regions) sayPosition();
+}
+
+/**
+ * Fill in where and when the photos of a plant were taken, as they say themselves.
+ *
+ * `justTaken` says that they were taken on this page, here and now. Further photos of the plant
+ * change nothing that is already filled in.
+ */
+export async function readPlace(photos, justTaken) {
+  if (!places || !photos.length) return;
+  isHere = justTaken;
+  if (photos[0] !== photosRead[0]) by("month").value = by("spot").value = "";
+  photosRead = photos;
+  const data = await Promise.all(photos.map(cameraData));
+  if (photos !== photosRead) return; // others were chosen meanwhile
+  const month = data.find((one) => one.month)?.month ?? (isHere ? new Date().getMonth() + 1 : "");
+  by("month").value ||= month;
+  const position = data.find((one) => one.position)?.position;
+  if (position && !by("spot").value) showPosition(position);
+  sayPosition();
+  if (isHere && by("here").checked && !by("spot").value) locate();
+}
+
+/** Parameters of the request. */
 export function placeQuery() {
-  const month = new Date().getMonth() + 1;
-  if (places?.regions && by("region").value) return { region: by("region").value, month };
-  return position ? { ...position, month } : {};
+  const month = by("month-line").hidden ? "" : by("month").value;
+  if (places?.regions) return by("region").value ? { region: by("region").value, month } : {};
+  const position = by("here").checked && writtenPosition();
+  if (!places || !position) return {};
+  // half a cell is precise enough, and says less of the person
+  const step = places.cell_degrees / 2;
+  const round = (degrees) => (Math.floor(degrees / step) + 0.5) * step;
+  return { latitude: round(position.latitude), longitude: round(position.longitude), month };
 }
 
-function locate(onChange) {
+function writtenPosition() {
+  const [, ...ends] = POSITION.exec(by("spot").value) ?? [];
+  return ends.length ? positionOf(...ends.map((end) => Number(end.replace(",", ".")))) : null;
+}
+
+function showPosition({ latitude, longitude }) {
+  by("spot").value = [latitude, longitude].map((degrees) => fixed(degrees, 2)).join("; ");
+}
+
+function sayPosition() {
+  by("here-said").textContent = writtenPosition() ? words.located
+    : by("spot").value ? words.placeUnreadable : words.placeMissing;
+}
+
+function locate() {
+  const fail = () => { by("here-said").textContent = words.notLocated; };
   if (!navigator.geolocation) return fail();
-  navigator.geolocation.getCurrentPosition(
-    ({ coords }) => {
-      // half a cell is precise enough, and says less of the person
-      const step = places.cell_degrees / 2;
-      const round = (degrees) => (Math.floor(degrees / step) + 0.5) * step;
-      position = { latitude: round(coords.latitude), longitude: round(coords.longitude) };
-      by("here-said").textContent = words.located;
-      onChange();
-    },
-    fail,
-    { maximumAge: 3.6e6, timeout: 2e4 },
-  );
-}
-
-function fail() {
-  by("here").checked = false;
-  by("here-said").textContent = words.notLocated;
-}
-
-function forget(onChange) {
-  position = null;
-  by("here-said").textContent = "";
-  onChange();
+  const place = ({ coords }) => { showPosition(coords); sayPosition(); onChange(); };
+  navigator.geolocation.getCurrentPosition(place, fail, { maximumAge: 3.6e6, timeout: 2e4 });
 }

@@ -1,13 +1,26 @@
 // Problems: objects with a `code`, shown on the page.
 import { by, english, words } from "./page.js";
 
-const SAME = { queue_timeout: "overloaded" };
+const MISMATCH = [ // what only a page of another version asks for
+  "malformed_request", "unknown_parameter", "invalid_parameter", "not_found", "class_not_found",
+  "thumbnail_not_found", "method_not_allowed", "unknown_class", "idempotency_key_reused",
+  "headers_too_large",
+];
+const NOT_OFFERED = ["no_features", "too_many_tiles", "not_offered_offline"];
+const SAME = {
+  queue_timeout: "overloaded",
+  ...Object.fromEntries(MISMATCH.map((code) => [code, "mismatch"])),
+  ...Object.fromEntries(NOT_OFFERED.map((code) => [code, "not_offered"])),
+};
+
+/** What to say of a problem: a heading and an advice; undefined if it has no words. */
+export const problemTexts = (code) => words.problems[SAME[code] ?? code];
 
 /** Show a problem on the page; `again` is called to retry, if that may help; `note` is added. */
 export function showProblem(problem, again, note = "") {
   if (typeof problem?.code !== "string") console.error(problem);
   const { code = "unknown", title, detail, instance, retryable = true, status } = problem ?? {};
-  const texts = words.problems[SAME[code] ?? code];
+  const texts = problemTexts(code);
   const [heading, advice] = texts ?? [title ?? words.problems.unknown[0], detail ?? ""];
   by("problem-title").textContent = heading;
   by("problem-advice").textContent = note || advice;

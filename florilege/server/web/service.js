@@ -79,7 +79,7 @@ async function json(response) {
 
 function byStatus(status) {
   if (status === 413) return "body_too_large";
-  if (status === 429) return "too_many";
+  if (status === 429) return "rate_limited";
   if (status === 401 || status === 403 || status === 407) return "forbidden";
   return status >= 500 ? "gateway" : "not_ours";
 }

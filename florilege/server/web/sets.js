@@ -18,6 +18,13 @@ export function pointsFor(rule, answer) {
   return (tables.find(drawn) ?? rule).points;
 }
 
+/** The lowest threshold that the slider may use for an answer to a query. */
+export function lowestThreshold(rule, query) {
+  const lists = (rule.lists ?? []).filter((one) => one.list === query.list);
+  const tables = [rule, ...lists, ...rule.several, ...(rule.places ?? [])];
+  return Math.min(...tables.flatMap(({ points }) => points.map((point) => point.lambda)));
+}
+
 /** Position of the point whose K is nearest to `k`. */
 export function nearestPoint(points, k) {
   let best = 0;

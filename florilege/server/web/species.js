@@ -1,6 +1,6 @@
 // The species the model knows. The server searches and counts; the page shows the first ones.
 import { speciesCard } from "./cards.js";
-import { by, element, number, speak, words } from "./page.js";
+import { by, element, speak, words } from "./page.js";
 import { showProblem } from "./problems.js";
 import { listClasses } from "./service.js";
 
@@ -22,8 +22,7 @@ async function load() {
 }
 
 function show({ total, classes }) {
-  by("found").textContent = total === 0 ? words.foundNone
-    : total === 1 ? words.foundOne : words.found(number(total));
+  by("found").textContent = total === 0 ? words.foundNone : words.found(total);
   const pictured = classes.some((one) => one.taxon.thumbnail);
   by("list").classList.toggle("pictured", pictured);
   by("list").replaceChildren(...classes.map((one) => entry(one, pictured)));
@@ -36,10 +35,7 @@ function entry(one, pictured) {
   const facts = [];
   const ranks = one.taxon.scientific_name.startsWith(`${genus} `) ? [family] : [genus, family];
   if (ranks.some(Boolean)) facts.push(ranks.filter(Boolean).join(", "));
-  if (one.training_count !== null) {
-    const count = one.training_count;
-    facts.push(count === 1 ? words.trainingOne : words.training(number(count)));
-  }
+  if (one.training_count !== null) facts.push(words.training(one.training_count));
   card.querySelector(".names").append(...facts.map((fact) => element("p", "fact", fact)));
   return card;
 }

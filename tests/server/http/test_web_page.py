@@ -8,6 +8,8 @@ import io
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from datetime import date
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,7 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
+from florilege.server.problems import OTHER_INTERFACES, Code
 from tests.server import garden
 from tests.server.background.feedback_rows import photos, words
 from tests.server.http.test_multipart import TYPE, form
@@ -190,15 +193,13 @@ def check_agrees(page: "Page", found: dict[str, Any]) -> None:
     assert names == genera[:3] + families[:2]
     covers = page.eval_on_selector_all("#rollup .covers em", "all => all.map(e => e.textContent)")
     assert covers == [group["name"] for group in found["rollup"] if group["covers_set"]]
-    hits = found["set"]["hit_rate"]
+    hits, promised = found["set"]["hit_rate"], found["set"]["least_coverage"]
     assert ("not measured" in page.inner_text("#odds")) == (hits is None)
-    if hits is not None and hits["value"] <= 0.995:
-        assert f"About {round(100 * hits['value'])} of 100 sets" in page.inner_text("#odds")
-        bound = found["set"]["least_coverage"] or hits["ci95"][0]
-        assert page.inner_text("#odds").endswith(f"at least {int(100 * bound)}.")
-    if hits is not None and hits["value"] > 0.995:
-        least = int(100 * (found["set"]["least_coverage"] or hits["ci95"][0]))
-        assert f"At least {least} of 100 sets" in page.inner_text("#odds")
+    if hits is not None:
+        about = f"about {round(100 * hits['value'])}"
+        amount = "more than 99" if hits["value"] >= 0.995 else about
+        assert f"in {amount} of 100 sets made this way, small and" in page.inner_text("#odds")
+    assert ("at least" in page.inner_text("#odds")) == (promised is not None)
 
 
 @browser
@@ -211,7 +212,7 @@ def test_a_dropped_photo_shows_the_set_that_http_answers(page: "Page", running: 
     assert len(shown(page)[1]) == 4
     hits = outcome["set"]["hit_rate"]
     use = PHOTO_USE[hits["selection_split"]]
-    assert f"Measured on {hits['rows']} photos{use}, over sets" in page.inner_text("#basis")
+    assert f"Measured on {hits['rows']} photos{use}: an average" in page.inner_text("#basis")
     names = page.eval_on_selector_all(
         "#members .card",
         "all => all.map(e => [...e.querySelectorAll('p')].map(p => p.textContent))",
@@ -345,17 +346,115 @@ def test_of_ten_photos_five_are_averaged_and_the_page_tells_both(
 @browser
 def test_a_suspect_photo_says_so_first_and_keeps_its_set(page: "Page", running: Running) -> None:
     show(page, garden.DULL)
-    assert "unlike those the model" in page.inner_text("#unfamiliar")
-    assert page.inner_text("#result").startswith("This photo looks unlike")
+    assert page.inner_text("#result").startswith("Probably none of the species I know")
     size, heard = len(shown(page)[0]), page.evaluate(HEARD)
     assert size > 1
-    assert heard.startswith("This photo looks unlike those the model was trained on.")
-    assert f"It may be one of these {size} species" in heard
+    assert heard.startswith("Probably none of the species I know. The photo looks unlike")
+    assert "The most similar species: " in heard
+    assert not re.search(r"\d", page.inner_text(".verdict"))  # no rate, and no number of species
+    page.click("summary")
+    assert "%" not in page.inner_text("#figures")
+    page.click("#presets button[data-k='1']")
+    assert page.inner_text("#answer-title") == "Probably none of the species I know"
+    page.click("#presets button[data-k='3']")
     drop(page, PHOTO)
-    page.wait_for_selector("#unfamiliar", state="hidden")
-    page.wait_for_selector("#result:not([hidden])")
+    page.wait_for_selector("#result:not(.unfamiliar):not([hidden])")
     check_agrees(page, ask(running, 3.0))
     assert page.evaluate(HEARD).startswith("It may be one of these")
+
+
+NONE_KNOWN = {
+    "en": "Probably none of the species I know",
+    "fr": "Probablement aucune des espèces que je connais",
+    "de": "Wahrscheinlich keine der Arten, die ich kenne",
+    "es": "Probablemente ninguna de las especies que conozco",
+}
+
+
+@browser
+@pytest.mark.parametrize("verdict", ["suspect", "rejected"])
+@pytest.mark.parametrize("language", NONE_KNOWN)
+def test_every_language_says_first_that_a_photo_shows_nothing_known(
+    opened: Opened, language: str, verdict: str
+) -> None:
+    def judge(found: dict[str, Any]) -> None:
+        found["rejection"]["verdict"] = verdict
+        if verdict == "rejected":
+            found["results"], found["set"]["size"] = [], 0
+
+    page = opened(locale=language)
+    change_json(page, "/v1/identify", judge)
+    show(page)
+    assert page.inner_text("#answer-title") == NONE_KNOWN[language]
+    assert "100" not in page.inner_text(".verdict")
+    assert page.is_visible("#similar") == (verdict == "suspect")
+
+
+OWN_RATE = {
+    ("en", 1): "in about 98 of 100 sets of a single species.",
+    ("en", 3): "in about 98 of 100 sets of 3 species.",
+    ("fr", 1): "Sur 100 sélections d\u2019une seule espèce",
+    ("de", 1): "in etwa 98 von 100 Auswahlen mit nur einer Art.",
+    ("es", 1): "en unas 98 de cada 100 selecciones de una sola especie.",
+}
+
+
+@browser
+@pytest.mark.parametrize(("language", "size"), OWN_RATE)
+def test_the_rate_of_sets_of_this_size_is_shown_where_it_is_known(
+    opened: Opened, language: str, size: int
+) -> None:
+    def measure(found: dict[str, Any]) -> None:
+        own = {"value": 0.979, "ci95": [0.9, 0.999], "split": "val", "rows": 77}
+        found["set"].update(hit_rate_at_size={**own, "selection_split": False}, min_size=size)
+        found["set"].update(least_coverage=0.9, size=size, calibrated=True)
+        for result in found["results"]:
+            result["score"] /= 1e6
+
+    page = opened(locale=language)
+    change_json(page, "/v1/identify", measure)
+    show(page)
+    assert OWN_RATE[language, size] in page.inner_text("#odds")
+    assert "77" in page.inner_text("#basis")
+    if language == "en":
+        page.click("#presets button[data-k='1']")  # of other sets, that rate is not known
+        assert "small and large ones together" in page.inner_text("#odds")
+
+
+@browser
+def test_nothing_is_promised_without_a_least_coverage(page: "Page", running: Running) -> None:
+    point = ask(running, 3.0)["set"]
+    measured: dict[str, Any] = {}
+
+    def change(card: dict[str, Any]) -> None:
+        for one in card["rules"][0]["points"]:
+            one["least_coverage"] = measured["least"]
+            rate = {"value": measured["value"], "ci95": [0.938, 0.999]}
+            one["hit_rate"] = {**point["hit_rate"], **rate}
+
+    change_json(page, "/v1/model", change)
+    for value, least, wanted in (
+        (0.98, None, "in about 98 of 100 sets made this way, small and large ones together."),
+        (0.999, None, "in more than 99 of 100 sets made this way, small and large ones together."),
+        (0.001, None, "in fewer than 1 of 100 sets made this way, small and large ones together."),
+        (0.98, 0.919, "together. New sets should hold it in at least 91 of 100 cases (90% conf"),
+    ):
+        measured.update(value=value, least=least)
+        page.reload()
+        show(page)
+        assert wanted in page.inner_text("#odds")
+        if least is None:
+            assert "least" not in page.inner_text(".verdict")
+
+
+@browser
+def test_the_announcement_names_the_species(page: "Page") -> None:
+    show(page)
+    assert ": sweet violet, heartsease" in page.evaluate(HEARD)
+    page.focus("#k")
+    page.keyboard.press("End")
+    assert page.evaluate(HEARD).count(",") >= 4
+    assert " and 7 more." in page.evaluate(HEARD)
 
 
 PHOTO_USE: dict[bool | None, str] = {
@@ -380,7 +479,7 @@ def test_both_pages_say_whether_the_counted_photos_also_chose_the_model(
     change_json(page, "/v1/model", used)
     page.reload()
     show(page)
-    assert f"photos{PHOTO_USE[use]}, over sets of every size" in page.inner_text("#basis")
+    assert f"photos{PHOTO_USE[use]}: an average" in page.inner_text("#basis")
     page.goto(page.url + "model.html")
     page.wait_for_selector("#card table")
     assert f"){PHOTO_USE[use]}. Larger sets" in page.inner_text("#card p")
@@ -709,7 +808,9 @@ def test_every_word_is_there_in_every_language(page: "Page") -> None:
     shapes: dict[str, Any] = page.evaluate(
         """async () => {
             const { STRINGS } = await import("./strings.js");
-            const shape = (value) => typeof value === "function" ? value.length
+            const numbers = [12, 23, 34]; // arguments, that each text must contain
+            const shape = (value) => typeof value === "function"
+                ? numbers.filter((one) => value(...numbers).includes(one)).join()
                 : Array.isArray(value) ? value.length
                 : typeof value === "string" ? 0
                 : Object.fromEntries(Object.entries(value).map(([k, v]) => [k, shape(v)]));
@@ -728,6 +829,73 @@ def test_every_word_is_there_in_every_language(page: "Page") -> None:
     assert english.keys() <= answer
     warned = re.findall(r'details\["(\w+)"\]', (ANSWERS / "answer.py").read_text())
     assert english["warnings"].keys() == set(warned)
+
+
+COUNTED = {
+    "photos": ("1 photo", "1 photo", "1 Foto", "1 foto"),
+    "dialText": ("1 species on", "1 espèce en", "1 Art im", "1 especie de"),
+    "found": ("1 species", "1 espèce", "1 Art", "1 especie"),
+    "training": ("1 training photo", "1 photo d", "1 Trainingsfoto", "1 foto de"),
+    "further": ("1 more", "1 autre", "1 weitere", "1 más"),
+    "onePlant": ("One photo of", "Une photo", "Ein Foto einer", "Una foto de"),
+    "waits": ("A photo waits", "Une photo attend", "Ein Foto wartet", "Una foto espera"),
+}
+
+
+@browser
+def test_one_thing_is_never_said_to_be_many(page: "Page") -> None:
+    script = """async ([key, n]) => {
+        const { STRINGS } = await import("./strings.js");
+        return ["en", "fr", "de", "es"].map((language) => STRINGS[language][key](n));
+    }"""
+    for key, wanted in COUNTED.items():
+        texts, more = page.evaluate(script, [key, 1]), page.evaluate(script, [key, 2])
+        for text, start, several in zip(texts, wanted, more, strict=True):
+            assert (text + " ").startswith((f"{start} ", start)), text
+            assert "2" in several
+        plural = [a.replace("1", "2") == b for a, b in zip(texts, more, strict=True)]
+        assert plural[1:3] != [True, True], key
+    assert page.evaluate(script, ["dialText", 1.5])[1] == "1.5 espèce en moyenne"
+
+
+@browser
+@pytest.mark.parametrize("language", ["en", "fr", "de", "es"])
+def test_every_problem_has_words_in_every_language(opened: Opened, language: str) -> None:
+    page = opened(locale=language)
+    texts: dict[str, list[str]] = page.evaluate(
+        """async (codes) => {
+            const { problemTexts } = await import("./problems.js");
+            return Object.fromEntries(codes.map((code) => [code, problemTexts(code) ?? []]));
+        }""",
+        [*PROBLEM_CODES],
+    )
+    assert [code for code, parts in texts.items() if len(parts) != 2] == []
+
+
+def _problem_codes() -> set[str]:
+    """Codes of the table in docs/http.md, and those that the pages themselves give a problem."""
+    scripts = "".join(path.read_text() for path in WEB.rglob("*.js"))
+    own = re.findall(r'(?:code: |refused\()"(\w+)"|return "(\w+)";', scripts)
+    return {*set(Code).difference(OTHER_INTERFACES), *(a for a, _ in own if a)}
+
+
+PROBLEM_CODES = sorted(_problem_codes())
+
+
+@browser
+def test_the_page_has_words_for_what_a_proxy_answers(page: "Page") -> None:
+    statuses = (401, 403, 407, 404, 413, 429, 500, 502, 504)
+
+    def refuse(status: int, route: "Route") -> None:
+        route.fulfill(status=status, body=HTML, content_type="text/html")
+
+    show(page)
+    for status in statuses:
+        page.route(ASKED, partial(refuse, status))
+        choose(page, PHOTO)
+        page.wait_for_selector("#problem:not([hidden])")
+        assert page.inner_text("#problem-title") not in ("", "This did not work")
+        page.unroute(ASKED)
 
 
 @browser
@@ -932,6 +1100,59 @@ def test_photos_wait_for_a_network_and_the_history_stays_on_the_device(page: "Pa
 
 
 @browser
+def test_a_photo_that_failed_is_sent_again_while_the_page_stays_open(page: "Page") -> None:
+    page.clock.install()
+    page.route(ASKED, lambda route: route.abort("connectionreset"))
+    choose(page, PHOTO)
+    page.wait_for_selector("text=The server cannot be reached")
+    page.clock.run_for(11_000)  # in vain
+    wait_until(page, "document.querySelector('.entry:disabled') !== null")
+    page.unroute(ASKED)
+    page.clock.run_for(21_000)
+    page.wait_for_selector("#result:not([hidden])")  # in place of the problem
+    assert page.is_hidden("#problem")
+    assert len(page.query_selector_all(".entry:not(:disabled)")) == 1
+
+
+@browser
+def test_a_sent_photo_leaves_the_answer_to_another_one_alone(page: "Page") -> None:
+    page.context.set_offline(True)
+    choose(page, garden.photo(1))
+    page.wait_for_selector("text=This device is offline")
+    page.context.set_offline(False)
+    page.wait_for_selector("#result:not([hidden])")
+    assert page.is_hidden("#problem")
+    page.context.set_offline(True)
+    choose(page, garden.photo(2))
+    page.wait_for_selector("text=This device is offline")
+    page.click(".entry:not(:disabled)")  # an earlier answer
+    page.wait_for_selector("#result:not([hidden])")
+    inside = shown(page)[0]
+    page.context.set_offline(False)
+    wait_until(page, "document.querySelectorAll('.entry:disabled').length === 0")
+    assert shown(page)[0] == inside
+
+
+@browser
+def test_the_history_keeps_what_the_person_said(opened: Opened, listening: Running) -> None:
+    page = opened(url=listening.url, locale="fr")
+    show(page)
+    second, other = shown(page)[0][1], "#others button >> nth=1"
+    page.click(f"[data-class-id='{second}'] .this")
+    page.wait_for_selector(".entry:has-text('✓ pensée')")
+    page.reload()
+    page.click(".entry")
+    page.wait_for_selector("#confirmed:not([hidden])")
+    assert page.inner_text("#confirmed") == "Vous avez dit : pensée"
+    assert "C\u2019est elle" in page.inner_text(f"[data-class-id='{second}']")
+    assert page.locator("#members strong").count() == 1
+    show(page)
+    assert page.is_hidden("#confirmed")
+    page.click(other)
+    page.wait_for_selector(".entry:has-text('✓ Ni plante ni autre organisme')")
+
+
+@browser
 def test_a_photo_that_the_server_refuses_does_not_hold_up_the_others(page: "Page") -> None:
     page.context.set_offline(True)
     for content in (b"no photo", garden.photo(1)):
@@ -984,33 +1205,154 @@ def test_without_storage_the_history_lasts_as_long_as_the_page(opened: Opened) -
     assert page.is_hidden("#history")
 
 
-@browser
-def test_with_consent_the_place_and_the_month_are_used(opened: Opened) -> None:
-    here = {"latitude": 43.61, "longitude": 3.88}
-    page = opened(geolocation=here, permissions=["geolocation"])
-    calls: list[str] = []
-    places = {"regions": None, "cell_degrees": 5.0, "calibrated": ["region_and_month"]}
+def photographed(
+    month: int | None = 6, place: tuple[float, float] | None = (-43.61, 3.88), kind: str = "JPEG"
+) -> bytes:
+    """A photo with what a camera writes."""
+    exif = Image.Exif()
+    if month is not None:
+        exif.get_ifd(ExifTags.IFD.Exif)[ExifTags.Base.DateTimeOriginal] = f"2026:{month:02}:30 1:2"
+    if place is not None:
+        directory = exif.get_ifd(ExifTags.IFD.GPSInfo)
+        for tag, letters, degrees in ((1, "NS", place[0]), (3, "EW", place[1])):
+            minutes = round(60 * abs(degrees), 6)
+            directory[tag] = letters[degrees < 0]
+            directory[tag + 1] = (int(minutes // 60), int(minutes % 60), 60 * (minutes % 1))
+    buffer = io.BytesIO()
+    Image.fromarray(garden.pixels(garden.COLOURS[5], side=90)).save(buffer, kind, exif=exif)
+    return buffer.getvalue()
 
-    def identify(route: "Route") -> None:
-        calls.append(route.request.url)
-        response = route.fetch(url=route.request.url.partition("&latitude")[0])
-        content = response.json()
-        content["results"][0]["in_range"] = False
-        route.fulfill(response=response, json=content)
 
-    change_json(page, "/v1/model", lambda card: card.update(places=places))
-    page.route(ASKED, identify)
-    page.reload()
-    show(page)
-    assert "latitude" not in calls[0]
-    page.check("#here")
-    wait_for(lambda: page.evaluate("1") and len(calls) == 2)
-    assert "&latitude=43.75&longitude=3.75&month=" in calls[1]
-    page.wait_for_selector("text=Not recorded there")
-    page.uncheck("#here")
-    wait_for(lambda: page.evaluate("1") and len(calls) == 3)
-    assert "latitude" not in calls[2]
+@pytest.fixture
+def placed(opened: Opened) -> Callable[..., tuple["Page", list[str]]]:
+    """Opens the page of a model that uses places, and the addresses that it asks."""
+
+    def open_page(regions: list[str] | None = None, **options: Any) -> tuple["Page", list[str]]:
+        here = {"latitude": 10.0, "longitude": 20.0}
+        page = opened(geolocation=here, permissions=["geolocation"], **options)
+        places = {"regions": regions, "cell_degrees": 5.0, "calibrated": ["region_and_month"]}
+        calls: list[str] = []
+
+        def identify(route: "Route") -> None:
+            calls.append(route.request.url)
+            url = re.sub("&(latitude|longitude|month|region)=[^&]*", "", route.request.url)
+            response = route.fetch(url=url)
+            content = response.json()
+            content["results"][0]["in_range"] = False
+            route.fulfill(response=response, json=content)
+
+        change_json(page, "/v1/model", lambda card: card.update(places=places))
+        page.route(ASKED, identify)
+        page.reload()
+        return page, calls
+
+    return open_page
+
+
+Placed = Callable[..., tuple["Page", list[str]]]
+
+
+def asked(page: "Page", calls: list[str], number: int) -> str:
+    """The address of request ``number``, once it is answered."""
+    wait_for(lambda: page.evaluate("1") and len(calls) == number)
     wait_until(page, "document.querySelector('#busy').hidden")
+    return calls[-1]
+
+
+@browser
+@pytest.mark.parametrize("kind", ["JPEG", "WEBP"])
+def test_a_photo_says_itself_where_and_when_it_was_taken(placed: Placed, kind: str) -> None:
+    page, calls = placed()
+    show(page, photographed(kind=kind))
+    assert "latitude" not in calls[0]  # without consent
+    page.check("#here")
+    assert "&latitude=-43.75&longitude=3.75&month=6" in asked(page, calls, 2)
+    assert page.input_value("#spot") == "-43.61; 3.88"
+    page.wait_for_selector("text=Not recorded there")
+    page.select_option("#month", "7")
+    assert "&month=7" in asked(page, calls, 3)
+    page.fill("#spot", "51,5, -0,1")
+    page.press("#spot", "Enter")
+    assert "&latitude=51.25&longitude=-1.25&month=7" in asked(page, calls, 4)
+    choose(page, photographed(2, (0.0, 0.0), kind))  # another plant, without a fix
+    assert "latitude" not in asked(page, calls, 5)
+    assert page.input_value("#month") == "2"
+    assert page.input_value("#spot") == ""
+    assert "does not say where" in page.inner_text("#here-said")
+    page.click("#locate")
+    assert "&latitude=11.25&longitude=21.25&month=2" in asked(page, calls, 6)
+    page.fill("#spot", "somewhere")
+    page.press("#spot", "Enter")
+    assert "latitude" not in asked(page, calls, 7)
+    assert "no position" in page.inner_text("#here-said")
+    page.uncheck("#here")
+    asked(page, calls, 8)
+    assert page.is_hidden("#where")
+
+
+@browser
+def test_a_photo_without_a_date_has_no_month_and_one_taken_now_has_this_one(
+    placed: Placed,
+) -> None:
+    page, calls = placed()
+    page.check("#here")
+    choose(page, photographed(None, None))
+    url = asked(page, calls, 1)
+    assert "month" not in url
+    assert "latitude" not in url
+    page.set_input_files("#camera", [FILE])
+    wait_for(lambda: page.evaluate("1") and "latitude=11.25" in calls[-1])
+    assert f"&month={date.today().month}" in calls[-1]
+    asked(page, calls, len(calls))
+
+
+@browser
+def test_a_region_is_chosen_and_the_month_is_that_of_the_photo(placed: Placed) -> None:
+    page, calls = placed(["north", "south"])
+    show(page, photographed(6))
+    assert page.is_hidden("#here-label")
+    assert page.is_hidden("#month")
+    page.select_option("#region", "south")
+    assert "&region=south&month=6" in asked(page, calls, 2)
+    assert page.is_hidden("#spot")
+
+
+CAMERA = """async (text) => {
+    const { cameraData } = await import("./exif.js");
+    return cameraData(new Blob([Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0))]));
+}"""
+
+
+@browser
+def test_what_cameras_write_is_read_or_left_out(page: "Page") -> None:
+    def data(photo: bytes) -> tuple[int | None, tuple[float, float] | None]:
+        found = page.evaluate(CAMERA, base64.b64encode(photo).decode())
+        place = found["position"]
+        return found["month"], place and (place["latitude"], place["longitude"])
+
+    assert data(photographed(12, (43.5, -3.25))) == (12, (43.5, -3.25))
+    assert data(photographed(1, (0.0, 3.5))) == (1, (0.0, 3.5))  # on the equator
+    assert data(photographed(13, None)) == (None, None)
+    assert data(photographed(0, (0.0, 0.0))) == (None, None)
+    assert data(photographed(5, (91.0, 3.0))) == (5, None)
+    assert data(PHOTO) == data(b"") == (None, None)
+    whole = photographed(8, (1.5, 2.5))
+    for wrong in (b"II", b"MM"):  # damaged: the other order of bytes
+        damaged = whole.replace(b"MM\0*", wrong + b"\0*").replace(b"II*\0", wrong + b"\0*")
+        assert data(damaged) in ((None, None), data(whole))
+    tiff = whole[whole.index(b"MM\0*") :]
+    for before in (b"....ftypheic...\0\0\0\0", b"\x89PNG\r\n\x1a\n...eXIf", b"RIFF....EXIF1234"):
+        assert data(before + tiff) == (8, (1.5, 2.5))
+    start = whole.index(b"Exif")
+    assert all(data(whole[:end])[1] in (None, (1.5, 2.5)) for end in range(start, start + 300, 7))
+    for written, month in (
+        (b"2026-08-30 10:1", 8),
+        (b"    2026:08:30 ", 8),
+        (b"0000:08:30 10:1", None),
+    ):
+        changed = whole.replace(b"2026:08:30 1:2\0", written)
+        assert changed != whole
+        assert data(changed)[0] == month
 
 
 @browser
@@ -1022,6 +1364,60 @@ def test_on_a_phone_the_results_come_before_the_slider(opened: Opened) -> None:
     for page, first in ((phone, True), (desktop, False)):
         show(page)
         assert page.evaluate(order) is first
+
+
+@browser
+@pytest.mark.parametrize("outcome", [200, 502])
+def test_on_a_phone_the_answer_lands_at_the_top(opened: Opened, outcome: int) -> None:
+    page = opened(**PHONE)
+    if outcome != 200:
+        page.route(ASKED, lambda route: route.fulfill(status=outcome, **PROXY))
+    choose(page, PHOTO)
+    page.wait_for_selector("#result:not([hidden]), #problem:not([hidden])")
+    page.wait_for_timeout(100)  # scroll anchoring would move it now
+    box = page.evaluate("""() => {
+        const { top, bottom } = document.querySelector("#answer").getBoundingClientRect();
+        return [top, bottom - window.innerHeight];
+    }""")
+    if outcome == 200:
+        assert box[0] == pytest.approx(16, abs=2)  # scroll-margin-top of .answer
+    else:
+        assert page.locator("#problem-title").bounding_box()["y"] < 660  # type: ignore[index]
+
+
+@browser
+@pytest.mark.parametrize("locale", ["en", "fr", "de", "es"])
+def test_no_hint_is_cut_off_on_a_narrow_phone(opened: Opened, locale: str) -> None:
+    page = opened(locale=locale, **{**PHONE, "viewport": {"width": 320, "height": 640}})
+    cut = page.evaluate("""() => [...document.querySelectorAll("main *, footer *")].filter((one) =>
+        one.scrollHeight > one.clientHeight + 1 && one.clientHeight > 0 && one.offsetParent
+        && getComputedStyle(one).overflowY !== "visible" && !one.classList.contains("hidden"))
+        .map((one) => one.outerHTML.slice(0, 80))""")
+    assert cut == []
+
+
+@browser
+def test_the_page_asks_for_what_its_slider_can_show(page: "Page", running: Running) -> None:
+    calls: list[str] = []
+    most = "https?://[^/]*/app.js"
+    page.route(
+        re.compile(most),
+        lambda route: route.fulfill(
+            response=(response := route.fetch()),
+            body=response.text().replace("MOST_RESULTS = 100", "MOST_RESULTS = 2"),
+        ),
+    )
+    page.reload()
+    page.on("request", lambda request: calls.append(request.url))
+    show(page)  # sets of more than two
+    identify = [url for url in calls if "/identify" in url]
+    assert "max_results=2" in identify[0]
+    assert "min_score=" in identify[1]
+    assert "max_results" not in identify[1]
+    check_agrees(page, ask(running, 3.0))
+    page.focus("#k")
+    page.keyboard.press("End")
+    check_agrees(page, ask(running, 12.0))
 
 
 @browser
