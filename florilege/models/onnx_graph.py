@@ -7,6 +7,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from florilege.models.onnx_files import refuse_files
+
 SMALL: Final = 2**15  # numbers; smaller tensors, a tenth of all weights, stay as they are
 
 
@@ -25,8 +27,10 @@ def without_origins(model: onnx.ModelProto) -> bytes:
 def halve_weights(model: bytes) -> bytes:
     """The same graph with large weights as int16, a scale for each row, and nodes to widen them.
 
-    Logits of an EfficientNet-Lite0 change by a sixth of what float16 changes.
+    Logits of an EfficientNet-Lite0 change by a sixth of what float16 changes. Raises
+    `BundleError` if the graph names files, which the package `onnx` would read.
     """
+    refuse_files(model)
     proto = onnx.load_from_string(model)
     graph, nodes = proto.graph, list[onnx.NodeProto]()
     inputs = {value.name for value in graph.input}  # defaults of inputs, in old graphs

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from florilege.cores import cores
 from florilege.errors import UsageError, install_hint
+from florilege.models.onnx_files import refuse_files
 from florilege.models.runtime import silence_telemetry
 
 _TYPES: Final = {"u8": "tensor(uint8)", "f32": "tensor(float)"}
@@ -32,8 +33,10 @@ def open_in_openvino(content: bytes, side: int, *, bf16: bool) -> "_OpenVinoGrap
 
     Raises:
         UsageError: OpenVINO is missing, or the processor does not support bf16.
+        BundleError: The graph names files, which OpenVINO would read from anywhere, or is none.
         Exception: OpenVINO cannot read or run the graph.
     """
+    refuse_files(content)
     silence_telemetry()
     try:
         import openvino

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, NamedTuple, cast
 
 from florilege.cores import cores
 from florilege.errors import UsageError, install_hint
+from florilege.models.onnx_files import refuse_files
 
 CPU: Final = "CPUExecutionProvider"
 CUDA: Final = "CUDAExecutionProvider"
@@ -17,6 +18,7 @@ DEVICES: Final = ("auto", "cpu", "cuda")
 OPENVINO: Final = "openvino"
 RuntimeName = Literal["onnxruntime", "openvino"]
 Precision = Literal["float32", "bf16"]
+_WEIGHTS_FOLDER: Final = "session.model_external_initializers_file_folder_path"
 _WHEELS: Final = ("onnxruntime", "onnxruntime-gpu")
 
 
@@ -115,7 +117,13 @@ def open_graph(
     With ``bf16`` an ARM processor multiplies matrices in bf16 if it supports that. A GPU computes
     in full float32, not TF32, whose 10-bit mantissa would move scores past thresholds calibrated
     elsewhere. ``replayed`` is for `florilege.models.session.FixedBatch`.
+
+    Raises:
+        UsageError: As `import_runtime`.
+        BundleError: The graph names files, or is none.
+        Exception: ONNX Runtime cannot read or run the graph.
     """
+    refuse_files(content)
     runtime = import_runtime()
     options = runtime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -125,6 +133,10 @@ def open_graph(
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
     options.add_session_config_entry("mlas.enable_gemm_fastmath_arm64_bfloat16", str(int(bf16)))
+    # A second lock beside `refuse_files`: weights in other files are looked for where none can be,
+    # and the compact format of ONNX Runtime, which that check does not read, is not recognised.
+    options.add_session_config_entry(_WEIGHTS_FOLDER, os.devnull)
+    options.add_session_config_entry("session.load_model_format", "ONNX")
     cuda = {"use_tf32": "0", "enable_cuda_graph": str(int(replayed))}
     configured = [(CUDA, cuda) if name == CUDA else name for name in providers]
     return runtime.InferenceSession(content, options, providers=configured)

@@ -101,7 +101,7 @@ class Session:
 
         Raises:
             ValueError: The dtype or shape is wrong, or there are no images or no features.
-            BundleError: The network returns NaN or infinite numbers.
+            BundleError: The network fails, or returns NaN or infinite numbers.
         """
         side = self.bundle.preprocess.image_size
         if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1:] != (side, side, 3):
@@ -114,7 +114,13 @@ class Session:
         if features and self.dimensions is None:
             raise ValueError("features must be False: this graph has none")
         names = [*self.heads.values(), *([FEATURES] if features else [])]
-        values = self._graph.run(names, {INPUT: np.ascontiguousarray(images)})
+        try:
+            values = self._graph.run(names, {INPUT: np.ascontiguousarray(images)})
+        except Exception as error:  # the runtime raises a different class for each cause
+            raise BundleError(
+                f"{MODEL} cannot be run ({' '.join(str(error).split())}): export the model again, "
+                "or free some memory"
+            ) from error
         outputs = dict(zip(names, values, strict=True))
         return self.check_outputs(outputs, len(images), features=features)
 

@@ -348,7 +348,7 @@ def test_a_gpu_computes_in_float32_and_captures_where_it_is_to_be_replayed(
     monkeypatch.setattr(
         onnxruntime, "InferenceSession", lambda *_, providers: requests.extend(providers)
     )
-    open_graph(b"", providers=[runtime.CUDA, runtime.CPU], replayed=replayed)
+    open_graph(network({"logits": 1.0}), providers=[runtime.CUDA, runtime.CPU], replayed=replayed)
     graph = "1" if replayed else "0"
     assert requests == [(runtime.CUDA, {"use_tf32": "0", "enable_cuda_graph": graph}), runtime.CPU]
 

@@ -13,6 +13,7 @@ from onnx import external_data_helper
 
 from florilege.errors import BundleError
 from florilege.models.bundle.staging import sha256_of
+from florilege.models.onnx_files import outside_tensors
 from florilege.models.runtime import open_graph
 
 _OLDEST_OPSET: Final = 7  # oldest in ONNX Runtime, and the first whose arithmetic broadcasts
@@ -52,6 +53,13 @@ class Graph:
         if not tensor.HasField("shape"):
             return None
         return [dim.dim_value if dim.dim_value > 0 else None for dim in tensor.shape.dim]
+
+    @property
+    def mappings(self) -> list[str]:
+        """Names of the outputs that are no arrays: sequences or maps, as `ZipMap` makes them."""
+        outputs = self.model.graph.output
+        kinds = {each.name: each.type.WhichOneof("value") for each in outputs}
+        return [name for name, kind in kinds.items() if kind in ("sequence_type", "map_type")]
 
     @property
     def batch(self) -> int:
@@ -179,7 +187,7 @@ def read_graph(path: Path) -> Graph:
     try:
         content = path.read_bytes()
         model = _parsed(content)
-        hashes = {path.name: sha256_of(content)} | _beside(model, path.parent)
+        hashes = {path.name: sha256_of(content)} | _beside(content, path.parent)
         external_data_helper.load_external_data_for_model(model, str(path.parent))
     except (onnx.checker.ValidationError, ValueError) as error:
         raise BundleError(f"{path} is damaged or not an ONNX file: {error}") from error
@@ -193,6 +201,7 @@ def read_graph(path: Path) -> Graph:
             "export it again, or convert it with onnx.version_converter"
         )
     model.ir_version = max(model.ir_version, _OLDEST_IR)
+    del model.metadata_props[:]  # notes of the exporter, perhaps options of ONNX Runtime
     _drop_constant_inputs(path, model.graph)
     return Graph(model, hashes)
 
@@ -207,15 +216,16 @@ def _parsed(content: bytes) -> onnx.ModelProto:
     return model
 
 
-def _beside(model: onnx.ModelProto, folder: Path) -> dict[str, str]:
-    """Hashes of the weight files, which must be in the model's folder."""
+def _beside(content: bytes, folder: Path) -> dict[str, str]:
+    """Hashes of the weight files, which must be in the model's folder and not be hidden."""
     hashes = {}
-    external = filter(external_data_helper.uses_external_data, model.graph.initializer)
-    locations = {external_data_helper.ExternalDataInfo(tensor).location for tensor in external}
-    for name in sorted(locations):
+    for name in sorted({tensor.file for tensor in outside_tensors(content)}):
         path = folder / name
         if not path.resolve().is_relative_to(folder.resolve()):
             raise ValueError(f"its weight file {name} is outside its folder")
+        # Exporters write none, but `.env` and its like hold what nobody wants in a bundle.
+        if any(part.startswith(".") for part in Path(name).parts):
+            raise ValueError(f"its weight file {name} is hidden")
         hashes[name] = sha256_of(path)
     return hashes
 

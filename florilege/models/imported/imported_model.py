@@ -105,8 +105,9 @@ def _onnx_facts(
         output += ", served as logarithms"
     elif choice.logits != choice.output:
         output += f", the {choice.link} of the logits `{choice.logits}`, which are served"
-    dimensions = wrapped_model.dimensions
+    dimensions, weights = wrapped_model.dimensions, list(graph.files)[1:]
     return {
+        **({"weights": f"from {', '.join(f'`{name}`' for name in weights)}"} if weights else {}),
         "input": f"`{graph.input.name}`, {input_format.type}, {input_format.layout}, "
         f"{input_format.channels}, {size}",
         **input_format.facts,

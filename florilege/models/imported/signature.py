@@ -245,10 +245,10 @@ def choose_output(
 
 
 def _output_name(graph: Graph, outputs: Arrays, name: str | None, classes: int) -> str:
-    numbers = _candidates(outputs, name)
+    numbers = _candidates(graph, outputs, name)
     fits = [name for name, value in numbers.items() if _columns(value) == classes]
     if not fits:
-        raise UsageError(_no_fit(numbers or outputs, classes))
+        raise _no_fit(graph, numbers or outputs, classes)
     logits = {tensor for each in fits if (tensor := graph.logits_behind(each)[0]) != each}
     logits &= set(fits)
     if len(logits) == 1:  # served instead of their softmax, which is an output too
@@ -262,8 +262,10 @@ def _output_name(graph: Graph, outputs: Arrays, name: str | None, classes: int) 
     return fits[0]
 
 
-def _candidates(outputs: Arrays, name: str | None) -> Arrays:
+def _candidates(graph: Graph, outputs: Arrays, name: str | None) -> Arrays:
     """The floating-point outputs, or only the one named ``name``."""
+    if name in graph.mappings:
+        raise _no_array(name)
     numbers = {key: row for key, row in outputs.items() if np.issubdtype(row.dtype, np.floating)}
     if name is None:
         return numbers
@@ -278,7 +280,17 @@ def _columns(value: npt.NDArray[Any]) -> int | None:
     return int(np.prod(sides)) if value.ndim > 1 and len(sides) <= 1 else None
 
 
-def _no_fit(outputs: Arrays, classes: int) -> str:
+def _no_array(output: str) -> UsageError:
+    return UsageError(
+        f"the output `{output}` holds a mapping or list for the pictures, not an array with a "
+        "number for each class: export the model again with `zipmap=False` (skl2onnx: "
+        "`options={'zipmap': False}`)"
+    )
+
+
+def _no_fit(graph: Graph, outputs: Arrays, classes: int) -> UsageError:
+    if graph.mappings:
+        return _no_array(graph.mappings[0])
     message = (
         f"classes.csv must have one row for each number of the output, in its order; it has "
         f"{classes:,} rows, but the graph has {_listed(outputs)}"
@@ -288,7 +300,7 @@ def _no_fit(outputs: Arrays, classes: int) -> str:
             ": one more, perhaps a background class, which comes first in TensorFlow networks. "
             "Add a row for it in its place"
         )
-    return message
+    return UsageError(message)
 
 
 def _listed(outputs: Arrays) -> str:

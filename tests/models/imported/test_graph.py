@@ -9,6 +9,7 @@ from onnx import helper
 
 from florilege.errors import BundleError
 from florilege.models.imported.graph import Graph, read_graph
+from tests.models.files_in_graphs import SECRET, leaking
 from tests.models.imported.graphs import foreign, save
 
 
@@ -74,6 +75,34 @@ def test_weights_outside_of_the_folder_are_not_read(tmp_path: Path) -> None:
     save(model, path)
     with pytest.raises(BundleError, match="outside its folder"):
         read_graph(path)
+
+
+def test_a_hidden_file_is_no_weight_file(tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    onnx.save(foreign(), path, save_as_external_data=True, location=".env", size_threshold=0)
+    with pytest.raises(BundleError, match=r"\.env is hidden"):
+        read_graph(path)
+
+
+@pytest.mark.parametrize("place", ["constant", "branches", "function"])
+def test_weights_are_hashed_wherever_the_graph_names_them(tmp_path: Path, place: str) -> None:
+    (tmp_path / "w.bin").write_bytes(SECRET)
+    assert set(_graph(tmp_path, leaking(place, "w.bin")).files) == {"net.onnx", "w.bin"}
+    with pytest.raises(BundleError, match="outside its folder"):
+        _graph(tmp_path, leaking(place, "../w.bin"))
+
+
+def test_weights_where_onnx_does_not_read_them_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "w.bin").write_bytes(SECRET)
+    model = leaking("sparse initializer", "w.bin")
+    with pytest.raises(BundleError, match="stored in the file"):
+        _graph(tmp_path, model).run(np.zeros((1, 4, 4, 3), np.uint8))
+
+
+def test_options_for_a_runtime_are_left_out(tmp_path: Path) -> None:
+    model = foreign()
+    helper.set_model_props(model, {"ort_config": "{}"})
+    assert _graph(tmp_path, model).run(np.zeros((1, 3, 6, 6), np.float32))["y"].shape == (1, 3)
 
 
 def test_an_unknown_operation_is_told_by_the_runtime(tmp_path: Path) -> None:

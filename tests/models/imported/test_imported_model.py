@@ -1,11 +1,13 @@
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from florilege.errors import DataError
 from florilege.models.images import Preprocess, load
-from florilege.models.imported.imported_model import MOST_PHOTOS, comparison_pictures
+from florilege.models.imported.imported_model import MOST_PHOTOS, comparison_pictures, import_onnx
+from tests.models.imported.graphs import CLASSES, foreign, save, scaled_description
 from tests.models.pictures import encode, noise
 
 PREPROCESS = Preprocess(image_size=8, crop_fraction=0.5)
@@ -46,6 +48,15 @@ def test_without_photos_the_made_up_pictures_differ_in_everything() -> None:
         assert not np.array_equal(picture, picture[..., ::-1])  # colours
         assert not np.array_equal(picture, picture.swapaxes(0, 1))  # rows and columns
     assert len(np.unique(pixels, axis=0)) == len(names)
+
+
+def test_the_files_that_weights_come_from_are_facts(tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    onnx.save(foreign(), path, save_as_external_data=True, location="net.data", size_threshold=0)
+    for expected in ("from `net.data`", None):
+        imported = import_onnx(path, scaled_description(), classes=CLASSES, photos=[])
+        assert imported.facts.get("weights") == expected
+        save(foreign(), path)
 
 
 def test_what_is_no_photo_is_named(tmp_path: Path) -> None:

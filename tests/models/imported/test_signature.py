@@ -227,6 +227,32 @@ def test_the_rows_of_the_class_table_are_counted(tmp_path: Path) -> None:
         _choose(tmp_path, foreign(more_outputs=["mean"]), classes=5, output="mean")
 
 
+@pytest.mark.parametrize("output", [{}, {"output": "table"}])
+def test_a_sequence_of_maps_is_named_with_the_remedy(tmp_path: Path, output: Any) -> None:
+    """As scikit-learn's converters write it, with the label beside it."""
+    model = foreign(ending="Softmax")
+    model.graph.node.extend(
+        [
+            helper.make_node("ArgMax", ["y"], ["label"], axis=1, keepdims=0),
+            helper.make_node(
+                *("ZipMap", ["y"], ["table"]), domain="ai.onnx.ml", classlabels_int64s=[0, 1, 2]
+            ),
+        ]
+    )
+    model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+    number = helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, [])
+    rows = helper.make_sequence_type_proto(
+        helper.make_map_type_proto(onnx.TensorProto.INT64, number)
+    )
+    del model.graph.output[:]
+    label = helper.make_tensor_value_info("label", onnx.TensorProto.INT64, ["n"])
+    model.graph.output.extend([label, helper.make_value_info("table", rows)])
+    with pytest.raises(UsageError, match=r"^the output `table` holds a mapping.*zipmap=False"):
+        _choose(tmp_path, model, **output)
+    with pytest.raises(UsageError, match="no output 'label' of numbers"):
+        _choose(tmp_path, model, output="label")
+
+
 def test_an_output_with_axes_of_length_one_fits(tmp_path: Path) -> None:
     assert _choose(tmp_path, foreign(last="Conv")).features == "square"
     with pytest.raises(UsageError, match="has `maps`"):  # 4 x 2 x 2 numbers
