@@ -9,6 +9,13 @@ from typing import Final
 from fastapi import APIRouter, Request, Response
 
 from florilege.server.answers.pipeline import Pipeline
+from florilege.server.http.compression import (
+    LEAST_BYTES,
+    ONCE,
+    accepts_gzip,
+    compress,
+    encoding,
+)
 from florilege.server.http.model_card import model_card
 from florilege.server.settings import Settings
 
@@ -18,6 +25,7 @@ MEDIA_TYPES = {
     "css": "text/css; charset=utf-8",
     "svg": "image/svg+xml",
 }
+COMPRESSED: Final = ("text/", "application/json", "image/svg+xml")
 LISTS_KEPT: Final = 4  # a list of 10,000 classes has 3 MB
 MAX_AGE: Final = "max-age=3600"  # of a picture; pages show the same few again and again
 
@@ -29,18 +37,26 @@ class CachedResponse:
         self, body: bytes, media_type: str = "application/json", control: str = "no-cache"
     ) -> None:
         self._body, self._media_type, self._control = body, media_type, control
-        self._tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+        self._hash = hashlib.sha256(body).hexdigest()[:32]
+        zips = media_type.startswith(COMPRESSED) and len(body) >= LEAST_BYTES
+        self._zipped = compress(body, ONCE) if zips else None
 
     def answer(self, request: Request, *, vary: str | None = None) -> Response:
         """The body, or 304 if ``If-None-Match`` names it; with a key, for private caches only."""
         private = "" if request.state.key is None else "private, "
-        headers = {"ETag": self._tag, "Cache-Control": private + self._control}
+        zipped = self._zipped if accepts_gzip(request) else None
+        tag = f'"{self._hash}"' if zipped is None else f'"{self._hash}-gzip"'  # other bytes
+        headers = {"ETag": tag, "Cache-Control": private + self._control}
+        if self._zipped is not None:
+            headers |= encoding(zipped is not None)
         if vary is not None:
-            headers["Vary"] = vary
+            headers["Vary"] = ", ".join(filter(None, (vary, headers.get("Vary"))))
         tags = request.headers.get("if-none-match", "").strip()
-        if self._tag in tags or tags == "*":
+        if tag in tags or tags == "*":
+            headers.pop("Content-Encoding", None)
             return Response(status_code=304, headers=headers)
-        return Response(self._body, headers=headers, media_type=self._media_type)
+        body = self._body if zipped is None else zipped
+        return Response(body, headers=headers, media_type=self._media_type)
 
     async def send(self, request: Request) -> Response:
         """Answer a request as `answer` does; this is the function of a route."""

@@ -19,6 +19,7 @@ from florilege.server.answers.plot import Box, Plot
 from florilege.server.answers.query import IdentifyQuery, SurveyQuery
 from florilege.server.background.feedback import Feedback
 from florilege.server.engine import Engine, PendingRequest
+from florilege.server.http.compression import LEAST_BYTES, accepts_gzip, compress, encoding
 from florilege.server.http.openapi import COMMON_PROBLEMS, PHOTOS, problem_responses
 from florilege.server.http.request import (
     GUARDS,
@@ -176,7 +177,7 @@ async def embeddings(request: Request, query: Annotated[_EmbeddingsQuery, Query(
         ).model_dump_json()
 
     body, _ = await _process_photos(request, engine, work)
-    return _json_response(request, body)
+    return _json_response(request, _encoded(body, accepts_gzip(request)))
 
 
 def _demand_features(pipeline: Pipeline) -> None:
@@ -241,14 +242,30 @@ async def render(
 ) -> Response:
     """Serialise an answer; a long one outside the event loop."""
     engine: Engine = request.app.state.engine
+    zips = accepts_gzip(request)
+
+    def encode() -> _Encoded:
+        return _encoded(to_json(answer), zips)
+
     if len(answer.results) <= RENDERED_ON_THE_LOOP:
-        body = to_json(answer)
+        encoded = encode()
     else:
-        body = await engine.in_side_thread(to_json, answer)
-    return _json_response(request, body)
+        encoded = await engine.in_side_thread(encode)
+    return _json_response(request, encoded)
 
 
-def _json_response(request: Request, body: str) -> Response:
+_Encoded = tuple[bytes, bool]  # a body, and whether it is compressed
+
+
+def _encoded(text: str, zips: bool) -> _Encoded:
+    body = text.encode()
+    zipped = zips and len(body) >= LEAST_BYTES
+    return (compress(body) if zipped else body), zipped
+
+
+def _json_response(request: Request, encoded: _Encoded) -> Response:
     """An answer with the time of each stage since the upload."""
+    body, zipped = encoded
     timing = ", ".join(f"{s};dur={1000 * t:.2f}" for s, t in request.state.stages.items())
-    return Response(body, headers={"Server-Timing": timing}, media_type="application/json")
+    headers = {"Server-Timing": timing, **encoding(zipped)}
+    return Response(body, headers=headers, media_type="application/json")
