@@ -17,6 +17,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from florilege.command_line.error_messages import error_message, usage_exit
 from florilege.command_line.renames import current_keys, current_words, variables
+from florilege.cores import wait_without_spinning
 from florilege.errors import FlorilegeError, UsageError, install_hint
 from florilege.models.runtime import silence_telemetry
 from florilege.suggestions import suggestion
@@ -254,4 +255,5 @@ def _options(
 def main() -> None:
     """Run the command line."""
     silence_telemetry()
+    wait_without_spinning()
     app(prog_name="florilege")

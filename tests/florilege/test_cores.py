@@ -1,5 +1,8 @@
 """Cores follow the container's limit, and results come in order, computed a few ahead."""
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -81,3 +84,29 @@ def test_what_has_not_begun_when_the_caller_stops_is_left_undone(
     results.close()
     assert stopped.is_set()
     assert len(begun) <= 2
+
+
+_COMMAND_LINE = """
+import os, sys
+from florilege import cli
+cli.app = lambda **_: print(os.environ.get("OMP_WAIT_POLICY"), "torch" in sys.modules)
+cli.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("variables", "policy"),
+    [
+        ({}, "PASSIVE"),
+        ({"OMP_WAIT_POLICY": "active"}, "active"),
+        ({"GOMP_SPINCOUNT": "5000"}, "None"),
+        ({"KMP_BLOCKTIME": "200"}, "None"),
+    ],
+)
+def test_threads_that_wait_sleep_unless_the_user_chose_otherwise_before_torch_is_loaded(
+    variables: dict[str, str], policy: str
+) -> None:
+    env = {name: value for name, value in os.environ.items() if name not in module._WAITING}
+    command = [sys.executable, "-c", _COMMAND_LINE]
+    output = subprocess.check_output(command, env=env | variables, text=True)
+    assert output.split() == [policy, "False"]
