@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from florilege.device_export.device_pack import PACK, device_pack
 from florilege.models.bundle.bundle import MODEL
 from florilege.models.session import Session
+from florilege.server.answers.answer import judge
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import IdentifyQuery
 
@@ -33,7 +34,10 @@ def _check_picture(side: int) -> NDArray[np.uint8]:
 
 
 def _check(pipeline: Pipeline) -> dict[str, Any]:
-    """The logits of a picture, and the sets for one such photo and for two."""
+    """The logits of a picture, the sets for one such photo and two, and whether it is unfamiliar.
+
+    By its logits alone, since the files for an app hold no features to compare with.
+    """
     picture = _check_picture(pipeline.bundle.preprocess.image_size)
     outputs = Session(pipeline.bundle, device="cpu").outputs(picture[np.newaxis])
     answers = {
@@ -41,4 +45,7 @@ def _check(pipeline: Pipeline) -> dict[str, Any]:
         for count in (1, 2)
     }
     sets = {name: [each.class_id for each in one.results] for name, one in answers.items()}
-    return {"logits": outputs.logits[pipeline.record.head][0].tolist(), **sets}
+    verdict = judge(outputs.logits, IdentifyQuery(), pipeline.record).verdict
+    unfamiliar = None if verdict == "not_judged" else verdict == "suspect"
+    logits = outputs.logits[pipeline.record.head][0].tolist()
+    return {"logits": logits, **sets, "unfamiliar": unfamiliar}

@@ -1,6 +1,7 @@
 """The arithmetic of the snippets, transcribed line by line, on outputs of the network."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 from numpy.typing import NDArray
 
 from florilege.device_export.mobile_folder import _check_picture, mobile_files
+from florilege.server.answers.answer import judge
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import IdentifyQuery
+from tests.server import garden
 
 Rows = NDArray[np.float32]
 
@@ -25,7 +28,9 @@ class Snippet:
     def predict(self, photos: Rows, k: float) -> tuple[list[str], bool, float | None]:
         own = self.calibrated(len(photos), k)
         table, point = own or self.calibrated(1, k) or ({}, {})
-        scores = np.sort(np.stack([self.scores(row) for row in photos]), axis=0).mean(axis=0)
+        kind, temperature = self.calibration["score_kind"], self.calibration["temperature"]
+        rows = [self.scores(row, kind, temperature) for row in photos]
+        scores = np.sort(np.stack(rows), axis=0).mean(axis=0)
         order = sorted(range(len(scores)), key=lambda place: -scores[place])
         size = max(table["min_size"], sum(score >= point["lambda"] for score in scores))
         rate = point["hit_rate"]["value"] if own else None
@@ -37,9 +42,23 @@ class Snippet:
         points = [(t, p) for t in tables[:1] for p in t["points"] if p["k"] == k]
         return points[0] if points else None
 
-    def scores(self, logits: Rows) -> NDArray[np.float64]:
-        scaled = logits.astype(np.float64) / self.calibration["temperature"]
-        if self.calibration["score_kind"] == "sigmoid":
+    def is_unfamiliar(self, photos: Rows) -> bool | None:
+        whole = self.calibration["rejection"]
+        rule = whole and (whole["by_logits"] if whole["method"] == "combined" else whole)
+        if rule is None:
+            return None
+        rows = [self.scores(row, rule["score_kind"], 1.0) for row in photos]
+        return all(self.familiarity(row) < rule["threshold"] for row in rows)
+
+    @staticmethod
+    def familiarity(scores: NDArray[np.float64]) -> float:
+        best = -np.sort(-scores)[:100]
+        return -float(((best * (1 - best)) ** 0.1).sum())
+
+    @staticmethod
+    def scores(logits: Rows, kind: str, temperature: float) -> NDArray[np.float64]:
+        scaled = logits.astype(np.float64) / temperature
+        if kind == "sigmoid":
             return np.asarray(1 / (1 + np.exp(-scaled)))
         powers = np.exp(scaled - scaled.max())
         scores: NDArray[np.float64] = powers / powers.sum()
@@ -63,6 +82,35 @@ def test_the_snippets_give_the_sets_of_the_server(
             assert snippet.predict(logits, k) == (ids, answer.set.calibrated, rate)
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_snippets_tell_unfamiliar_photos_as_the_server_does_by_logits(
+    pipeline: Pipeline, count: int
+) -> None:
+    snippet, verdicts = Snippet(mobile_files(pipeline)["pack.json"]), set[str]()
+    for photo in (garden.photo(1), garden.DULL, garden.photo(5, blur=0.5, other=6)):
+        outputs = [pipeline.outputs(each) for each in [garden.DULL, photo][-count:]]
+        logits = {
+            head: np.concatenate([each.logits[head] for each in outputs])
+            for head in outputs[0].logits
+        }
+        verdict = judge(logits, IdentifyQuery(), pipeline.record).verdict
+        assert snippet.is_unfamiliar(logits[pipeline.record.head]) == (verdict == "suspect")
+        verdicts.add(verdict)
+    assert verdicts == {"accepted", "suspect"}
+
+
+def test_both_snippets_refuse_no_photos_and_read_the_rule_for_unfamiliar_ones(
+    pipeline: Pipeline,
+) -> None:
+    files = mobile_files(pipeline)
+    kotlin, swift = files["Florilege.kt"].decode(), files["Florilege.swift"].decode()
+    assert "require(photos.isNotEmpty())" in kotlin
+    assert "guard !photos.isEmpty else { throw" in swift
+    for key in ("rejection", "by_logits", "threshold", "score_kind", "method"):
+        assert f'"{key}"' in kotlin
+        assert re.sub("_(.)", lambda letter: letter[1].upper(), key) in swift
+
+
 def test_the_usual_table_of_a_rule_is_marked(pipeline: Pipeline) -> None:
     pack = json.loads(mobile_files(pipeline)["pack.json"])
     tables = [each for each in pack["calibration"]["tables"] if each["images"] == 1]
@@ -82,5 +130,6 @@ def test_a_picture_from_a_formula_checks_an_app(pipeline: Pipeline) -> None:
     for count in (1, 2):
         ids, _, _ = snippet.predict(np.repeat(logits, count, axis=0), pipeline.record.default_k)
         assert ids == check[f"set_of_{count}"]
+    assert snippet.is_unfamiliar(logits) is check["unfamiliar"]
     assert files["model.onnx"] == pipeline.bundle.read("model.onnx")
     assert {"Florilege.kt", "Florilege.swift", "README.md"} <= files.keys()

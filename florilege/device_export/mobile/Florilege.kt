@@ -3,6 +3,7 @@
 import org.json.JSONArray
 import org.json.JSONObject
 import kotlin.math.exp
+import kotlin.math.pow
 
 /** A prediction set: indices of classes, best first, and what was measured of sets like it. */
 data class PredictionSet(
@@ -11,7 +12,11 @@ data class PredictionSet(
     val lambda: Double, // a class is in the set if its score is at least this
     val calibrated: Boolean, // whether lambda was chosen for this number of photos
     val hitRate: Double?, // share of sets that held the right class; null if unknown
-)
+    val unfamiliar: Boolean?, // whether the photos look unlike those of the training; null if unknown
+) {
+    /** The share to show: none holds for photos that look unlike those of the training. */
+    val shownHitRate get() = if (unfamiliar == true) null else hitRate
+}
 
 /** The content of pack.json. */
 class Florilege(pack: String) {
@@ -23,17 +28,38 @@ class Florilege(pack: String) {
 
     val classIds: List<String> = json.getJSONArray("classes").objects().map { it.getString("id") }
 
-    /** The set for the photos of one plant: their logits, and a calibrated mean set size. */
+    /**
+     * The set for the photos of one plant: their logits, and a calibrated mean set size.
+     *
+     * Throws IllegalArgumentException without photos, if logits are not those of all classes, or if
+     * k is not calibrated.
+     */
     fun predict(photos: List<FloatArray>, k: Double = calibration.getDouble("default_k")): PredictionSet {
+        require(photos.isNotEmpty()) { "there is no photo" }
+        require(photos.all { it.size == classIds.size }) { "a photo has ${classIds.size} logits" }
         val own = calibrated(photos.size, k)
         val (table, point) = own ?: requireNotNull(calibrated(1, k)) { "k = $k is not calibrated" }
-        val scores = fuse(photos.map { scoresOf(it) })
+        val (kind, temperature) = calibration.getString("score_kind") to calibration.getDouble("temperature")
+        val scores = fuse(photos.map { scoresOf(it, kind, temperature) })
         val lambda = point.getDouble("lambda")
         val order = scores.indices.sortedByDescending { scores[it] } // stable: ties keep their order
         val size = order.count { scores[it] >= lambda }.coerceAtLeast(table.getInt("min_size"))
         val rate = if (own == null) null else point.optJSONObject("hit_rate")
-        return PredictionSet(order.take(size), scores, lambda, own != null, rate?.getDouble("value"))
+        return PredictionSet(order.take(size), scores, lambda, own != null, rate?.getDouble("value"), isUnfamiliar(photos))
     }
+
+    /** Whether all photos are less familiar than the threshold; features would need more files. */
+    private fun isUnfamiliar(photos: List<FloatArray>): Boolean? {
+        val whole = calibration.optJSONObject("rejection") ?: return null
+        val rule = if (whole.getString("method") == "combined") whole.optJSONObject("by_logits") else whole
+        if (rule == null) return null
+        val kind = rule.getString("score_kind")
+        return photos.all { familiarity(scoresOf(it, kind, 1.0)) < rule.getDouble("threshold") }
+    }
+
+    /** Minus the generalised entropy of the best 100 scores. */
+    private fun familiarity(scores: DoubleArray) =
+        -scores.sortedDescending().take(100).sumOf { (it * (1 - it)).pow(0.1) }
 
     private fun calibrated(images: Int, k: Double): Pair<JSONObject, JSONObject>? {
         val table = calibration.getJSONArray("tables").objects().firstOrNull {
@@ -45,10 +71,9 @@ class Florilege(pack: String) {
     }
 
     /** Scores of one photo, in double precision. */
-    private fun scoresOf(logits: FloatArray): DoubleArray {
-        val temperature = calibration.getDouble("temperature")
+    private fun scoresOf(logits: FloatArray, kind: String, temperature: Double): DoubleArray {
         val scaled = DoubleArray(logits.size) { logits[it] / temperature }
-        if (calibration.getString("score_kind") == "sigmoid") {
+        if (kind == "sigmoid") {
             return DoubleArray(scaled.size) {
                 if (scaled[it] >= 0) 1 / (1 + exp(-scaled[it])) else exp(scaled[it]) / (1 + exp(scaled[it]))
             }

@@ -9,9 +9,17 @@ struct PredictionSet {
     let lambda: Double  // a class is in the set if its score is at least this
     let calibrated: Bool  // whether lambda was chosen for this number of photos
     let hitRate: Double?  // share of sets that held the right class; nil if unknown
+    let unfamiliar: Bool?  // whether the photos look unlike those of the training; nil if unknown
+
+    /// The share to show: none holds for photos that look unlike those of the training.
+    var shownHitRate: Double? { unfamiliar == true ? nil : hitRate }
 }
 
-struct NotCalibrated: Error {}
+enum PredictionError: Error {
+    case noPhoto
+    case wrongNumberOfLogits
+    case notCalibrated
+}
 
 /// The content of pack.json.
 struct Florilege: Decodable {
@@ -22,8 +30,13 @@ struct Florilege: Decodable {
         let rule: String, usual: Bool, images: Int, list: String?, place: String?, minSize: Int
         let points: [Point]
     }
+    struct LogitsRule: Decodable { let threshold: Double, scoreKind: String }
+    struct Rejection: Decodable {
+        let method: String, threshold: Double, scoreKind: String, byLogits: LogitsRule?
+    }
     struct Calibration: Decodable {
         let scoreKind: String, temperature: Double, defaultK: Double, tables: [Table]
+        let rejection: Rejection?
     }
 
     let output: String  // the output of the network to pass to `predict`
@@ -37,18 +50,40 @@ struct Florilege: Decodable {
     }
 
     /// The set for the photos of one plant: their logits, and a calibrated mean set size.
+    ///
+    /// Throws a `PredictionError` without photos, if logits are not those of all classes, or if k is
+    /// not calibrated.
     func predict(_ photos: [[Float]], k wanted: Double? = nil) throws -> PredictionSet {
+        guard !photos.isEmpty else { throw PredictionError.noPhoto }
+        guard photos.allSatisfy({ $0.count == classes.count })
+        else { throw PredictionError.wrongNumberOfLogits }
         let k = wanted ?? calibration.defaultK
         let own = calibrated(photos.count, k)
         guard let (table, point) = own ?? calibrated(1, k), let lambda = point.lambda
-        else { throw NotCalibrated() }
-        let scores = Self.fuse(photos.map(self.scores))
+        else { throw PredictionError.notCalibrated }
+        let (kind, temperature) = (calibration.scoreKind, calibration.temperature)
+        let scores = Self.fuse(photos.map { Self.scores($0, kind, temperature) })
         let order = scores.indices.sorted { (scores[$1], $0) < (scores[$0], $1) }  // ties keep their order
         let size = max(table.minSize, order.filter { scores[$0] >= lambda }.count)
         let hitRate = own == nil ? nil : point.hitRate?.value
         return PredictionSet(
             classes: Array(order.prefix(size)), scores: scores, lambda: lambda,
-            calibrated: own != nil, hitRate: hitRate)
+            calibrated: own != nil, hitRate: hitRate, unfamiliar: isUnfamiliar(photos))
+    }
+
+    /// Whether all photos are less familiar than the threshold; features would need more files.
+    private func isUnfamiliar(_ photos: [[Float]]) -> Bool? {
+        guard let whole = calibration.rejection else { return nil }
+        let own = LogitsRule(threshold: whole.threshold, scoreKind: whole.scoreKind)
+        guard let rule = whole.method == "combined" ? whole.byLogits : own else { return nil }
+        return photos.allSatisfy {
+            Self.familiarity(Self.scores($0, rule.scoreKind, 1)) < rule.threshold
+        }
+    }
+
+    /// Minus the generalised entropy of the best 100 scores.
+    private static func familiarity(_ scores: [Double]) -> Double {
+        -scores.sorted(by: >).prefix(100).reduce(0) { $0 + pow($1 * (1 - $1), 0.1) }
     }
 
     private func calibrated(_ images: Int, _ k: Double) -> (Table, Point)? {
@@ -60,9 +95,11 @@ struct Florilege: Decodable {
     }
 
     /// Scores of one photo, in double precision.
-    private func scores(_ logits: [Float]) -> [Double] {
-        let scaled = logits.map { Double($0) / calibration.temperature }
-        if calibration.scoreKind == "sigmoid" {
+    private static func scores(
+        _ logits: [Float], _ kind: String, _ temperature: Double
+    ) -> [Double] {
+        let scaled = logits.map { Double($0) / temperature }
+        if kind == "sigmoid" {
             return scaled.map { $0 >= 0 ? 1 / (1 + exp(-$0)) : exp($0) / (1 + exp($0)) }
         }
         let best = scaled.max() ?? 0
