@@ -6,14 +6,18 @@ trust a second header.
 """
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 import numpy as np
 
+from florilege.models.images.boxes import read_items
+from florilege.models.images.item_sizes import largest_size
+from florilege.models.images.parts import PartCounter
 from florilege.models.images.sniff import DamagedImage, Kind, OversizedImage, sniff
+from florilege.models.images.tracks import read_tracks
 
 MAX_BYTES: Final = 100_000_000
 
@@ -43,23 +47,11 @@ def read_header(data: bytes) -> Header:
     kind = sniff(data)
     try:
         header = _READERS[kind](data)
-    except struct.error as error:
+    except (struct.error, IndexError) as error:
         raise DamagedImage(f"the {kind} header is cut short") from error
     if header.width < 1 or header.height < 1:
         raise DamagedImage(f"the {kind} header says {header.width} x {header.height} pixels")
     return header
-
-
-_Part = TypeVar("_Part")
-MOST_PARTS: Final = 100_000  # reading this many takes a tenth of a second
-
-
-def _counted(parts: Iterable[_Part]) -> Iterator[_Part]:
-    """The parts of a file; refuses a hostile file with millions of parts."""
-    for number, part in enumerate(parts):
-        if number >= MOST_PARTS:
-            raise DamagedImage(f"the file has more than {MOST_PARTS} parts")
-        yield part
 
 
 # EXIF orientation ------------------------------------------------------------------------------
@@ -107,7 +99,7 @@ MOST_SCANS: Final = 100  # photos have up to about 20; each scan costs a pass ov
 
 def _read_jpeg(data: bytes) -> Header:
     parts, turn, size, shrinks, scan = [b"\xff\xd8"], 1, None, False, 0
-    for marker, start, end in _counted(_segments(data)):
+    for marker, start, end in PartCounter()(_segments(data)):
         if marker in _FRAMES:
             if size is not None:
                 raise DamagedImage("the jpeg has two frame headers")
@@ -166,7 +158,7 @@ def _read_png(data: bytes) -> Header:
     if name != b"IHDR" or length != 13:
         raise DamagedImage("the png does not start with its header")
     parts, turn = [data[:33]], 1
-    for name, start, end in _counted(_chunks(data, 33)):
+    for name, start, end in PartCounter()(_chunks(data, 33)):
         # Pillow truncates 16-bit colours to 8 bits before it compares them with this key.
         colour_key = name == b"tRNS" and colour == _TRUE_COLOUR and depth == 16
         if name == b"IHDR":
@@ -196,7 +188,7 @@ def _chunks(data: bytes, at: int) -> Iterator[tuple[bytes, int, int]]:
 def _read_webp(data: bytes) -> Header:
     width, height = _webp_size(data)
     turn = 1
-    for name, start, end in _counted(_riff_chunks(data)):
+    for name, start, end in PartCounter()(_riff_chunks(data)):
         if name == b"EXIF":
             turn = orientation(data[start:end])
     return Header(kind="webp", width=width, height=height, orientation=turn, pixels=data)
@@ -225,61 +217,28 @@ def _riff_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
         at += 8 + length + length % 2
 
 
-# HEIC and AVIF: boxes of ISO/IEC 14496-12 ------------------------------------------------------
-
-_CONTAINERS: Final = {b"meta": 4, b"iprp": 0, b"ipco": 0, b"moov": 0, b"trak": 0}  # bytes to skip
-_DEEPEST: Final = 6
+# HEIC and AVIF ---------------------------------------------------------------------------------
 
 
-def _read_boxes(data: bytes, kind: Kind) -> Header:
+def _read_items(data: bytes, kind: Kind) -> Header:
     """Read the size of the largest picture; rename EXIF items so that they cannot rotate it."""
-    sizes, pixels = [], bytearray(data)
-    for name, start, end in _counted(_boxes(data, 0, len(data))):
-        if name == b"ispe":
-            sizes.append(struct.unpack_from(">II", data, start + 4))
-        elif name == b"tkhd" and end - start >= 8:
-            width, height = struct.unpack_from(">II", data, end - 8)  # 16.16 fixed point
-            sizes.append((width >> 16, height >> 16))
-        elif name == b"iinf":
-            _rename_exif_items(pixels, start, end)
-    if not sizes:
-        raise DamagedImage(f"the {kind} file has no picture size")
-    width, height = max(sizes, key=lambda size: size[0] * size[1])
+    count = PartCounter()
+    items = read_items(data, count)
+    width, height = largest_size(items, count)
+    if kind == "avif":  # the decoder of HEIC shows items alone
+        first_pictures = dict(enumerate(read_tracks(data, count)))
+        sizes = (width, height), largest_size(first_pictures, count)
+        width, height = max(sizes, key=lambda size: size[0] * size[1])
+    pixels = bytearray(data)
+    for at in (item.type_at for item in items.values() if item.type == b"Exif"):
+        pixels[at : at + 4] = b"skip"
     return Header(kind=kind, width=width, height=height, orientation=None, pixels=bytes(pixels))
-
-
-def _boxes(
-    data: bytes | bytearray, at: int, end: int, depth: int = 0
-) -> Iterator[tuple[bytes, int, int]]:
-    """Name, start and end of the content of each box, including those inside containers."""
-    while at + 8 <= end:
-        size, name = struct.unpack_from(">I4s", data, at)
-        start = at + 8
-        if size == 1:
-            (size,) = struct.unpack_from(">Q", data, start)
-            start += 8
-        stop = end if size == 0 else min(at + size, end)
-        if stop < start:
-            return
-        yield name, start, stop
-        if name in _CONTAINERS and depth < _DEEPEST:
-            yield from _boxes(data, start + _CONTAINERS[name], stop, depth + 1)
-        at = stop
-
-
-def _rename_exif_items(data: bytearray, start: int, end: int) -> None:
-    skipped = 6 if data[start : start + 1] == b"\0" else 8  # version, flags and the item count
-    for name, at, _stop in _counted(_boxes(data, start + skipped, end)):
-        if name == b"infe":
-            item_type = at + (8 if data[at : at + 1] == b"\x02" else 10)
-            if data[item_type : item_type + 4] == b"Exif":
-                data[item_type : item_type + 4] = b"skip"
 
 
 _READERS: Final[dict[Kind, Callable[[bytes], Header]]] = {
     "jpeg": _read_jpeg,
     "png": _read_png,
     "webp": _read_webp,
-    "heic": partial(_read_boxes, kind="heic"),
-    "avif": partial(_read_boxes, kind="avif"),
+    "heic": partial(_read_items, kind="heic"),
+    "avif": partial(_read_items, kind="avif"),
 }
