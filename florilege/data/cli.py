@@ -20,10 +20,10 @@ from florilege.data.occurrence_archive import import_occurrences
 from florilege.data.options import is_flora
 from florilege.data.records import count_of
 from florilege.data.sources import own_pictures
-from florilege.data.splits import mend_source, split_source
+from florilege.data.splits import mend_source, split_source, unknown_plants
 from florilege.errors import DataError, UsageError
 from florilege.tables import SUFFIXES, Table, write_table
-from florilege.terminal import conclude, new_table, print_table
+from florilege.terminal import conclude, new_table, print_table, warn
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Check data sets and cut them into splits."
@@ -96,6 +96,8 @@ def _split_command(
             table = split_source(source, out, val=val, test=test, seed=seed)
         out.parent.mkdir(parents=True, exist_ok=True)
         write_table(out, table)
+    if warning := unknown_plants(table):
+        warn(warning)
     counts = _counts(table)
     listed = ", ".join(f"{name} {count:,}" for name, count in counts.items())
     _conclude(out, counts, [f"{out}: {listed}"], {} if as_json else None)

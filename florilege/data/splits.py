@@ -56,6 +56,21 @@ def mend_source(source: str, out: Path) -> Table:
     return {**table, "split": _keep_groups_together(splits, groups)}
 
 
+def unknown_plants(table: Table) -> str | None:
+    """A warning if a manifest does not say which photos show the same plant; None if it does.
+
+    ``table`` is the result of `split_source` or `mend_source`.
+    """
+    if any(cell.strip() for cell in table.get("observation_id", ())):
+        return None
+    return (
+        "nothing says which photos show the same plant, so photos of one plant may be in several "
+        "splits, and results on val and test too good. If you know the plants, add a column "
+        "observation_id to the manifest, with the same text for all photos of a plant, and split "
+        "the manifest again"
+    )
+
+
 def _keep_groups_together(splits: Sequence[str], groups: Sequence[str]) -> list[str]:
     """The split of each picture, or ``train`` if its group is in several splits.
 

@@ -79,7 +79,9 @@ def test_data_that_can_be_trained_on_end_with_how(
     )
     (tmp_path / "runs/first").mkdir(parents=True)
     cut = RUNNER.invoke(app, ["split", "my photos", "--out", "m.csv", "--val", "0.3"])
-    assert cut.stderr == f"next: florilege train --data m.csv {pretrained} --out runs/2\n"
+    warning, step = cut.stderr.splitlines()
+    assert warning.startswith("warning: ")
+    assert step == f"next: florilege train --data m.csv {pretrained} --out runs/2"
     for source in ("flora:train=20,val=5,test=5", "flora:train=20,val=0,test=5"):
         text = RUNNER.invoke(app, ["check", source]).stderr
         assert text == (
@@ -113,6 +115,29 @@ def test_split_writes_a_manifest_and_says_how_many(tmp_path: Path) -> None:
     assert len(out.read_text().splitlines()) == 41
     again = RUNNER.invoke(app, ["split", str(source), "--out", str(out)])
     assert again.stdout.strip().endswith("m.csv: train 32, val 4, test 4")
+
+
+@pytest.mark.parametrize(
+    ("header", "plants", "warns"),
+    [
+        ("path,class_id", ("", ""), True),
+        ("path,class_id,observation_id", (",", ", "), True),
+        ("path,class_id,observation_id", (",", ",x"), False),
+    ],
+)
+def test_split_warns_once_if_nothing_tells_plants_apart(
+    tmp_path: Path, header: str, plants: tuple[str, str], warns: bool
+) -> None:
+    rows = [f"{row},{'ab'[row % 2]}{plants[row % 2]}" for row in range(8)]
+    (tmp_path / "in.csv").write_text("\n".join((header, *rows)))
+    words = ["split", str(tmp_path / "in.csv"), "--out", str(tmp_path / "out.csv")]
+    for flags in ([], ["--json"]):
+        result = RUNNER.invoke(app, [*words, *flags])
+        assert result.exit_code == 0, result.output
+        assert (
+            result.stderr.count("warning: nothing says which photos show the same plant") == warns
+        )
+        assert ("observation_id" in result.stderr) == warns
 
 
 @pytest.mark.parametrize(
