@@ -14,10 +14,23 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+_processes = 1  # that share the cores of this one; set by `share_cores`
+
+
 def cores() -> int:
-    """Cores that this process may use: its affinity, limited by a container's CPU quota."""
+    """Cores for this process: its affinity, limited by a container's CPU quota and shared."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, min(allowed or 1, _quota(Path("/sys/fs/cgroup/cpu.max"))))
+    return max(1, min(allowed or 1, _quota(Path("/sys/fs/cgroup/cpu.max"))) // _processes)
+
+
+def share_cores(processes: int) -> None:
+    """Count for this process only its part of the cores, beside others that do the same.
+
+    ``processes`` is the number of all. They are not bound to cores of their own: one that works
+    alone in the end may still use all of them.
+    """
+    global _processes  # a fact about the process, which its pool states at its start
+    _processes = processes
 
 
 def _quota(path: Path) -> int:

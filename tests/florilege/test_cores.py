@@ -24,6 +24,16 @@ def test_a_cpu_quota_is_rounded_up_and_max_means_none(tmp_path: Path) -> None:
     assert cores() >= 1
 
 
+@pytest.mark.parametrize(("processes", "share"), [(1, 6), (2, 3), (4, 1), (9, 1)])
+def test_processes_that_share_the_cores_count_their_part(
+    monkeypatch: pytest.MonkeyPatch, processes: int, share: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: set(range(6)))
+    monkeypatch.setattr(module, "_processes", 1)
+    module.share_cores(processes)
+    assert cores() == share
+
+
 @pytest.mark.parametrize("threads", [1, 3, None])
 @pytest.mark.parametrize("count", [0, 1, AHEAD, AHEAD + 1, 60])
 def test_results_come_in_order(threads: int | None, count: int) -> None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import torch
 
+from florilege.cores import cores, share_cores
 from florilege.errors import FlorilegeError
 from florilege.terminal import say
 from florilege.training.config import TrainConfig
@@ -87,7 +88,8 @@ def _outcomes(
     for device in devices:
         free.put(device)
     waiting, running = deque(jobs), dict[Future[TrainResult | str], RunRecord]()
-    with ProcessPoolExecutor(len(devices), context, _take_device, (free,)) as pool:
+    count = max(1, min(len(devices), len(jobs)))
+    with ProcessPoolExecutor(count, context, _take_device, (free, count)) as pool:
         while waiting or running:
             while waiting and len(running) < len(devices):  # queued jobs would outlive a Ctrl-C
                 job = waiting.popleft()
@@ -102,9 +104,11 @@ def _outcomes(
                     ) from error
 
 
-def _take_device(free: "Queue[str]") -> None:
-    """Make only one GPU visible to this process."""
+def _take_device(free: "Queue[str]", processes: int) -> None:
+    """Make only one GPU visible to this process, with its part of the cores."""
     os.environ["CUDA_VISIBLE_DEVICES"] = free.get()
+    share_cores(processes)
+    torch.set_num_threads(cores())
 
 
 def _outcome(job: _Job) -> TrainResult | str:

@@ -1,11 +1,13 @@
 """What a sweep trains, resumes, chooses and measures; the runs are simulated."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from florilege.cores import cores
 from florilege.errors import DataError, SomeInputsFailed, UsageError
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve
@@ -226,3 +228,27 @@ def test_a_run_of_a_gpu_is_measured_where_onnx_runtime_has_none(tmp_path: Path) 
     rows = module.tested(run, tmp_path)
     assert {row["rule"] for row in rows} == {"average_k", "top_k"}
     assert {row["k"] for row in rows} == {1.0, 1.5, 2.0, 3.0, 5.0, 10.0}
+
+
+@pytest.mark.parametrize(("jobs", "share"), [(3, 4), (2, 4), (1, 8)])
+def test_runs_on_several_gpus_share_the_cores(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, jobs: int, share: int
+) -> None:
+    """The pool prepares this process as it does its own; nothing is started."""
+    counts = list[int]()
+
+    def pool(count: int, _context: object, prepare: Callable[..., None], given: Any) -> Any:
+        prepare(*given)
+        counts.extend((count, cores()))
+        raise KeyboardInterrupt
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr("os.sched_getaffinity", lambda _process: set(range(8)))
+    monkeypatch.setattr("florilege.cores._processes", 1)
+    monkeypatch.setattr("torch.set_num_threads", counts.append)
+    monkeypatch.setattr(job_pool, "ProcessPoolExecutor", pool)
+    run = RunRecord(changes={}, seed=0, run="runs/1")
+    job = job_pool._Job(run, "", small_config(tmp_path), tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        list(job_pool._outcomes([job] * jobs, ["0", "1"]))
+    assert counts == [share, min(jobs, 2), share]
