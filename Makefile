@@ -7,7 +7,7 @@ DEMO_ARGS ?=
 BUNDLE ?= demo/bundle
 IMAGE ?= florilege
 LOCK ?= serve
-.PHONY: demo speedrun test pytest test-fast test-end-to-end lint fix bench bench-losses bench-calibration bench-learning bench-server bench-training bench-recipes gpu-day fuzz soak test-clients docs serve dist test-wheel lint-image test-image sbom audit lock clean
+.PHONY: demo speedrun test pytest test-fast test-end-to-end lint fix bench bench-losses bench-calibration bench-learning bench-server bench-training bench-recipes gpu-day fuzz soak test-clients docs serve dist test-wheel test-ranges lint-image test-image sbom audit lock clean
 .DEFAULT_GOAL := help
 # The working tree alone: a PYTHONPATH of the caller would hide what is missing here.
 unexport PYTHONPATH
@@ -18,7 +18,7 @@ help:
 	@echo "make demo   train, calibrate and serve a small model, then open http://127.0.0.1:8000/"
 	@echo "make test   everything CI runs: format, lint, types, import contracts, tests"
 	@echo "also: speedrun test-fast test-end-to-end lint fix bench bench-losses bench-calibration bench-learning bench-server bench-training bench-recipes gpu-day fuzz soak test-clients docs serve lock clean"
-	@echo "to ship: dist test-wheel lint-image test-image sbom audit"
+	@echo "to ship: dist test-wheel test-ranges lint-image test-image sbom audit"
 
 .venv/made:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 15))' || \
@@ -126,6 +126,26 @@ dist: .venv/ship
 # The wheel in an empty environment, without the checkout: commands, verbs, server.
 test-wheel: .venv/ship
 	$(BIN)/python -m pytest tests/test_wheel.py -m wheel $(TEST_ARGS)
+
+# The lowest and the newest packages that the ranges of pyproject.toml allow, each in an environment of
+# its own; RANGE names one of them. What warns there is not ours to correct.
+RANGE ?= lowest-direct highest
+RANGES := --extra cpu --extra openvino --extra report --extra import --extra hub --extra otel
+RANGE_TOOLS := httpx httpx2 hypothesis jsonschema pandas pytest pytest-timeout pytest-xdist scikit-learn
+RANGE_TESTS := tests/test_florilege.py $(addprefix tests/,florilege data server models calibration)
+NEED_TORCH := $(addprefix --ignore tests/,florilege/test_demo.py florilege/test_import_cli.py \
+	florilege/test_suggestions.py data/test_flowers102.py server/test_description.py \
+	models/backbones models/imported models/test_export.py models/test_heads.py \
+	models/test_openvino_graph.py calibration/test_benchmarks.py)
+test-ranges: .venv/ship
+	@set -e; for range in $(RANGE); do \
+	  rm -rf build/ranges/$$range; $(BIN)/uv venv --quiet --python $(BIN)/python build/ranges/$$range; \
+	  $(BIN)/uv pip compile pyproject.toml --quiet $(RANGES) --resolution $$range --python $(BIN)/python \
+	    --no-annotate --no-header --output-file build/ranges/$$range/packages.txt; \
+	  $(BIN)/uv pip install --quiet --python build/ranges/$$range/bin/python \
+	    --requirement build/ranges/$$range/packages.txt --editable . $(RANGE_TOOLS); \
+	  build/ranges/$$range/bin/python -m pytest --numprocesses $(WORKERS) --quiet -m "not browser" \
+	    --override-ini filterwarnings=default $(RANGE_TESTS) $(NEED_TORCH) $(TEST_ARGS); done
 
 lint-image: .venv/ship
 	$(BIN)/hadolint Dockerfile

@@ -14,21 +14,28 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from florilege import calibration
-    from florilege.server.predictor import Predictor, load
+    __version__: str
+    from florilege import calibration, errors
+    from florilege.run_bundle import load
+    from florilege.server.predictor import Predictor
     from florilege.training import losses
 
-__all__ = ["Predictor", "calibration", "load", "losses"]
+__all__ = ["Predictor", "calibration", "errors", "load", "losses"]
 
 _MODULES = {
     "Predictor": "florilege.server.predictor",
     "calibration": "florilege.calibration",
-    "load": "florilege.server.predictor",
+    "errors": "florilege.errors",
+    "load": "florilege.run_bundle",
     "losses": "florilege.training.losses",
 }
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from florilege.version import own_version
+
+        return own_version()
     if name not in _MODULES:
         raise AttributeError(f"module 'florilege' has no attribute {name!r}")
     module = importlib.import_module(_MODULES[name])
@@ -37,4 +44,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return [*__all__, "__all__", "__doc__", "__file__", "__name__", "__path__", "__version__"]

@@ -5,8 +5,8 @@ Each verb is in the `cli.py` of its package and is imported when it is called, s
 """
 
 import importlib
-import importlib.metadata
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -21,6 +21,7 @@ from florilege.cores import wait_without_spinning
 from florilege.errors import FlorilegeError, UsageError, install_hint
 from florilege.models.runtime import silence_telemetry
 from florilege.suggestions import suggestion
+from florilege.version import own_version
 
 # verb: (the module of ours whose `app` holds it, its line in `florilege --help`)
 VERBS = {
@@ -52,7 +53,7 @@ VERBS = {
     ),
 }
 OURS = "florilege"
-_OPEN_RUNS = ("predict", "serve")  # verbs that accept a run folder in place of a bundle
+_OPEN_RUNS = ("evaluate", "predict", "serve")  # verbs that accept a run folder in place of a bundle
 _EXTRAS = {"onnxruntime": "cpu", "onnx": "import", "matplotlib": "report", "pyarrow": "report"}
 _STOPPED = {  # the message after Ctrl-C
     **dict.fromkeys(("evaluate", "bundle", "doctor"), "stopped; nothing was changed\n"),
@@ -62,8 +63,11 @@ _STOPPED = {  # the message after Ctrl-C
     "train": "",  # it reports by itself how to continue
     "sweep": "stopped; repeat the command with --resume to continue\n",
 }
-# Newer versions of typer contain their own copy of click.
-ClickException = cast(type[Exception], typer.BadParameter.mro()[2])
+# Newer versions of typer contain their own click, where the base of its errors has no public name.
+ClickException = cast(
+    type[Exception],
+    [base for base in typer.BadParameter.mro() if "format_message" in vars(base)][-1],
+)
 
 
 class _LazyVerbs(TyperGroup):
@@ -129,10 +133,16 @@ def _load(verb: str, module: str) -> Any:
     _prepare_flags(command, verb)
     if verb in _OPEN_RUNS:  # they take a run folder, which is first exported and calibrated
         run = command.callback
-        command.callback = lambda **arguments: run(
-            **arguments | {"bundle": _bundle_of(str(arguments["bundle"]))}
-        )
+        command.callback = lambda **arguments: run(**arguments | _opened(arguments))
     return command
+
+
+def _opened(arguments: Mapping[str, Any]) -> dict[str, Path]:
+    """The bundles among the values of a verb; that of a run folder is made first."""
+    from florilege.run_bundle import bundle_folder
+
+    folders = {name: arguments.get(name) for name in ("bundle", "baseline")}
+    return {name: bundle_folder(str(path)) for name, path in folders.items() if path is not None}
 
 
 def _prepare_flags(command: Any, name: str) -> None:
@@ -141,32 +151,6 @@ def _prepare_flags(command: Any, name: str) -> None:
         if isinstance(parameter, TyperOption) and parameter.name not in ("help", None):
             parameter.envvar = variables(name, max(parameter.opts, key=len))
             parameter.show_envvar = False  # it follows from the flag; help has 80 columns
-
-
-def _bundle_of(name: str) -> Path:
-    """The bundle to open: itself, one downloaded, or ``RUN/bundle`` made from a run folder."""
-    from florilege.models.bundle.hub import local_bundle
-
-    path = local_bundle(name)
-    if (path / "bundle.json").exists() or not (path / "config.yaml").exists():
-        return path
-    try:
-        from florilege.training.run_export import export_run
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"{path} is a run folder; export it on another machine: florilege export {path} --out "
-            f"BUNDLE, or install the extra `train`: {install_hint('train')}"
-        ) from error
-    from florilege.calibration.calibrate.calibrate import calibrate_bundle
-
-    bundle = path / "bundle"
-    sources = (path / "best.safetensors", path / "config.yaml")
-    newest = max(file.stat().st_mtime for file in sources if file.exists())
-    if not (bundle / "bundle.json").exists() or (bundle / "bundle.json").stat().st_mtime < newest:
-        export_run(path, bundle)
-        data = yaml.safe_load((path / "config.yaml").read_text("utf-8"))["data"]
-        calibrate_bundle(bundle, data, "val")
-    return bundle
 
 
 def _read_config(ctx: typer.Context, path: Path | None) -> None:
@@ -218,7 +202,7 @@ def _config_option(
 
 def _show_version(requested: bool) -> None:
     if requested:
-        typer.echo(f"florilege {importlib.metadata.version('florilege')}")
+        typer.echo(f"florilege {own_version()}")
         raise typer.Exit
 
 

@@ -6,8 +6,9 @@ path or a bug, has exit code 1.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from importlib.metadata import version
 from typing import ClassVar
+
+from florilege.version import own_version
 
 
 class FlorilegeError(Exception):
@@ -74,5 +75,5 @@ def install_hint(extra: str) -> str:
         >>> install_hint("report").partition(",")[0]
         "in a checkout pip install '.[report]'"
     """
-    wheel = f"florilege-{version('florilege')}-py3-none-any.whl"
+    wheel = f"florilege-{own_version()}-py3-none-any.whl"
     return f"in a checkout pip install '.[{extra}]', from the wheel pip install '{wheel}[{extra}]'"

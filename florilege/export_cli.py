@@ -35,11 +35,14 @@ def _export_command(
     ] = "bundle",
     runtime: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="For web: the npm package onnxruntime-web, as .tgz."),
+        typer.Option(
+            "--runtime", metavar="FILE", help="For web: the npm package onnxruntime-web, as .tgz."
+        ),
     ] = None,
     data: Annotated[
         str | None,
         typer.Option(
+            "--data",
             metavar="DATA",
             help="For web and mobile: photos to calibrate 16-bit weights on; without them, weights "
             "keep 32 bits and the network is twice as large.",

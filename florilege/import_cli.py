@@ -57,6 +57,7 @@ def _import_command(
     weights: Annotated[
         str | None,
         typer.Option(
+            "--weights",
             metavar="FILE",
             help="Checkpoint of the network, .safetensors or .pt; by default its pretrained "
             "weights, downloaded once.",
@@ -65,6 +66,7 @@ def _import_command(
     chosen_on: Annotated[
         str | None,
         typer.Option(
+            "--chosen-on",
             metavar="SPLIT",
             help="Split that this checkpoint was chosen on: val, test, or none. Without it, no "
             "calibration has a guarantee.",
@@ -73,6 +75,7 @@ def _import_command(
     photos: Annotated[
         list[Path] | None,
         typer.Option(
+            "--photos",
             metavar="PATH",
             help="Photos, or a folder of them, for comparing the bundle with the original; may be "
             "repeated. The default is made-up pictures.",

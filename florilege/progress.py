@@ -47,6 +47,10 @@ class _Bar(Progress):
         return _Narrower(super().get_renderable())
 
 
+def _no_bar(steps: int = 1, note: str = "") -> None:
+    """Show nothing."""
+
+
 @contextmanager
 def progress(total: int | None, description: str) -> Iterator[Advance]:
     """Show a bar of ``total`` steps, None if unknown, on stderr while the block runs.
@@ -58,7 +62,9 @@ def progress(total: int | None, description: str) -> Iterator[Advance]:
     """
     console = Console(stderr=True)
     visible = console.is_terminal and sys.stderr.isatty()  # FORCE_COLOR alone is not a terminal
-    visible = visible and os.environ.get("RANK", "0") == "0"
+    if not visible or os.environ.get("RANK", "0") != "0":
+        yield _no_bar  # a disabled bar of rich before 14.3 ends with an empty line
+        return
     times = TimeElapsedColumn(), "left", TimeRemainingColumn()
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), *times)
     with _Bar(
@@ -67,7 +73,6 @@ def progress(total: int | None, description: str) -> Iterator[Advance]:
         console=console,
         transient=True,
         redirect_stdout=sys.stdout.isatty(),  # redirected results must not go to the bar's stream
-        disable=not visible,
     ) as bar:
         task = bar.add_task(description, total=total, note="")
 

@@ -99,17 +99,24 @@ def _parameters(model: type[BaseModel]) -> Iterator[tuple[str, inspect.Parameter
     """Each field with the parameter that Typer turns into its flag."""
     for name, field in model.model_fields.items():
         flag = next((part for part in field.metadata if isinstance(part, Flag)), Flag())
-        declare = typer.Argument if flag.argument else typer.Option
-        declaration = declare(
-            *filter(None, (flag.name, flag.short)),  # by default the name of the field
-            help=flag.help or field.description,
-            metavar=flag.metavar,
-            show_default=flag.default or True,
-        )
         own = (flag.name or name).lstrip("-").replace("-", "_")
         default = inspect.Parameter.empty if field.is_required() else _default(field)
-        kind: Any = Annotated[flag.type or field.annotation, declaration]
+        kind: Any = Annotated[flag.type or field.annotation, _declaration(own, flag, field)]
         yield name, inspect.Parameter(own, _KEYWORD, default=default, annotation=kind)
+
+
+def _declaration(own: str, flag: Flag, field: FieldInfo) -> Any:
+    """What Typer needs to know of a flag or argument besides its type and default."""
+    about: dict[str, Any] = {
+        "help": flag.help or field.description,
+        "metavar": flag.metavar,
+        "show_default": flag.default or True,
+    }
+    if flag.argument:
+        return typer.Argument(**about)
+    # A placeholder without a name would become the name itself in typer 0.27.
+    spelled = flag.name or (flag.metavar and f"--{own.replace('_', '-')}")
+    return typer.Option(*filter(None, (spelled, flag.short)), **about)
 
 
 def _default(field: FieldInfo) -> Any:

@@ -4,13 +4,13 @@ import os
 import platform
 import sys
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 from typing import Any, Final, Literal, NamedTuple, cast
 
 from florilege.cores import cores
 from florilege.errors import UsageError, install_hint
 from florilege.models.onnx_files import refuse_files
+from florilege.version import installed
 
 CPU: Final = "CPUExecutionProvider"
 CUDA: Final = "CUDAExecutionProvider"
@@ -54,14 +54,6 @@ class Runtime(NamedTuple):
 def installed_wheels() -> dict[str, str]:
     """Versions of the installed ONNX Runtime wheels by name."""
     return {name: number for name in _WHEELS if (number := installed(name))}
-
-
-def installed(name: str) -> str | None:
-    """The version of a distribution; None if it is not installed, as in a bare checkout."""
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
 
 
 def fastest_float32() -> Runtime:

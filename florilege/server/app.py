@@ -7,7 +7,6 @@ from functools import cache, partial
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
-from florilege.models.runtime import installed
 from florilege.server.background.feedback import open_feedback_service
 from florilege.server.engine import Engine
 from florilege.server.http.api_keys import ApiKeys, RateCounter
@@ -22,6 +21,7 @@ from florilege.server.prometheus import Metrics
 from florilege.server.reload import Reloader, pipeline_of
 from florilege.server.routes import feedback_router, operations, router
 from florilege.server.settings import Settings
+from florilege.version import own_version
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -47,7 +47,7 @@ def create_app(settings: Settings) -> FastAPI:
 
     app = FastAPI(
         title="Florilege",
-        version=installed("florilege") or "0",
+        version=own_version(),
         summary="Sets of candidate species for a photo, K on average.",
         docs_url=None,  # FastAPI's pages load scripts from a CDN
         redoc_url=None,

@@ -19,8 +19,9 @@ from florilege.cores import cores
 from florilege.errors import UsageError
 from florilege.models.bundle import open_bundle
 from florilege.models.images import ACCEPTED
-from florilege.models.runtime import OPENVINO, Runtime, import_runtime, installed, installed_wheels
+from florilege.models.runtime import OPENVINO, Runtime, import_runtime, installed_wheels
 from florilege.models.session import Session
+from florilege.version import installed
 
 PACKAGES = ("florilege", "numpy", "pillow", "pillow-heif", "fastapi", "uvicorn", "pydantic")
 EXTRAS = {

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +26,7 @@ from florilege.training.frozen.feature_store import folder_name
 from florilege.training.frozen.features import FrozenBackbone
 from florilege.training.recipes import RECIPES
 from florilege.training.run_folder import RunFolder
+from florilege.version import own_version
 
 MACHINE_SETTINGS: Final = ("workers", "cache_mb", "picture_cache", "features")
 """Settings that may differ between the processes that train one network."""
@@ -51,7 +51,7 @@ def facts(config: TrainConfig, dataset: Dataset, resumed: RunFolder | None) -> d
     state = "new" if resumed is None else "without checkpoint"
     if resumed is not None and resumed.last.is_file():
         state = f"of {resumed.last.stat().st_size} bytes"
-    versions = {"florilege": version("florilege"), "torch": torch.__version__}
+    versions = {"florilege": own_version(), "torch": torch.__version__}
     return {**settings, **pictures, **versions, "run folder": state}
 
 

@@ -16,7 +16,6 @@ from florilege.models.classes import ClassTable
 from florilege.models.export import export_onnx
 from florilege.models.heads import output_names
 from florilege.models.photo_hashes import PHOTOS
-from florilege.models.runtime import installed
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import to_yaml
 from florilege.training.frozen.blend import note_of
@@ -25,6 +24,7 @@ from florilege.training.network import build_network
 from florilege.training.objective import head_of
 from florilege.training.run_folder import RunFolder
 from florilege.training.validation_metric import metric_of
+from florilege.version import installed
 
 _LIBRARIES: Final = (
     *("florilege", "torch", "torchvision", "timm"),

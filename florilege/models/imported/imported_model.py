@@ -31,7 +31,7 @@ from florilege.models.imported.wrapper import (
     wrap_and_compare,
 )
 from florilege.models.onnx_graph import without_origins
-from florilege.models.runtime import installed
+from florilege.version import installed
 
 MOST_PHOTOS: Final = 32  # to compare; of more, a sample spread evenly over the sorted list
 NO_SPLIT: Final = "none"  # of ``--chosen-on``, if no photo of the data chose the checkpoint

@@ -10,7 +10,6 @@ from typing import Final
 
 from florilege.errors import BundleError, FlorilegeError, SomeInputsFailed, UsageError
 from florilege.files import check_writable, write_atomic
-from florilege.models.runtime import installed
 from florilege.ray_tasks import demand_ray
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import SurveyQuery
@@ -37,6 +36,7 @@ from florilege.server.predict.resumable_output import (
 )
 from florilege.server.problems import Problem
 from florilege.terminal import say
+from florilege.version import own_version
 
 WRITERS: Final[dict[str, Convert]] = {
     "csv": formats.write_csv,
@@ -142,7 +142,7 @@ def _options(
     restriction = pipeline.lists.restriction(query)
     class_ids = "\n".join(each.id for each in restriction.infos) if restriction else None
     return {
-        "florilege": installed("florilege"),
+        "florilege": own_version(),
         "bundle_sha256": pipeline.model.bundle_sha256,
         "calibration_id": pipeline.model.calibration_id,
         "provider": pipeline.session.provider,

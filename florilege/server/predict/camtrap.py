@@ -17,13 +17,13 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from florilege.errors import first
 from florilege.models.images.sniff import ImageError, sniff
-from florilege.models.runtime import installed
 from florilege.server.predict.capture import read_capture
 from florilege.server.predict.deployments import COLUMNS, Deployments, absolute, time_of, time_text
 from florilege.server.predict.exchange import candidates, identified_by, remarks, taxon_terms
 from florilege.server.predict.formats import Row
 from florilege.server.predict.prediction import Line
 from florilege.terminal import warn
+from florilege.version import own_version
 
 _STANDARD: Final = "https://raw.githubusercontent.com/tdwg/camtrap-dp/1.0/"
 _MEDIA: Final = (
@@ -170,7 +170,7 @@ def _package(deployments: Deployments, taxa: Sequence[Row]) -> Row:
     return {
         "profile": f"{_STANDARD}camtrap-dp-profile.json",
         "created": time_text(datetime.now(UTC)),
-        "contributors": [{"title": f"Florilege {installed('florilege')}", "role": "contributor"}],
+        "contributors": [{"title": f"Florilege {own_version()}", "role": "contributor"}],
         "resources": [
             {
                 **resource,
