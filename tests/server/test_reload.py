@@ -1,5 +1,6 @@
 """Reload the bundle and keys while requests are being answered."""
 
+import gc
 import http.client
 import json
 import logging
@@ -7,6 +8,7 @@ import shutil
 import signal
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -17,14 +19,20 @@ import pytest
 from florilege.calibration.record.record_file import read_record
 from florilege.models.bundle import open_bundle, replace_files
 from florilege.models.classes import ClassTable
+from florilege.models.occurrences import Occurrences
+from florilege.server.answers.class_list import TaxonTable
 from florilege.server.answers.pipeline import Pipeline
+from florilege.server.answers.place import PlaceWeights
+from florilege.server.answers.query import IdentifyQuery
 from tests.server import garden
+from tests.server.answers import answer_by_hand
 from tests.server.background.feedback_rows import words
 from tests.server.gate import Gate
 from tests.server.http.test_api_keys import bearer, line
 from tests.server.metric_values import value
 from tests.server.server_process import ServeProcess
 from tests.server.server_thread import Running, wait_for
+from tests.server.test_places import grown
 from tests.server.test_serve import ask, metrics
 
 PHOTO = garden.photo(0)
@@ -150,6 +158,40 @@ def test_a_bundle_of_other_classes_is_served_and_the_log_says_so(
         reload(running)
         assert "classes: 1 added, 1 removed" in caplog.text
         assert ask(running.port, "/v1/classes/other", None)[0] == 200
+
+
+def test_a_replaced_bundle_leaves_no_part_of_it_behind(tmp_path: Path) -> None:
+    served = grown(tmp_path)
+    with Running(served) as running:
+        old = list[weakref.ref[Any]]()
+        for number in range(3):
+            pipeline = running.engine.pipeline
+            assert identify(running, "?region=north&month=6&lang=de")[0] == 200
+            assert ask(running.port, "/v1/classes", None)[0] == 200
+            point = pipeline.record.point("average_k")
+            parts = (pipeline.places.occurrences, pipeline.taxa, pipeline.session, point, pipeline)
+            old += map(weakref.ref, (*parts, pipeline.record, pipeline.bundle.classes))
+            del pipeline, parts, point
+            recalibrated(served, f"number {number}")
+            reload(running)
+        gc.collect()  # of errors and tasks, in cycles
+        wait_for(lambda: not [each() for each in old if each() is not None])
+
+
+def test_caches_of_a_bundle_are_in_no_cycle() -> None:
+    """Else those of the first bundle, which a server freezes, would stay for ever."""
+    gc.disable()
+    try:
+        table = TaxonTable(answer_by_hand.TABLE)
+        table.entry(answer_by_hand.TABLE.ids[0], ["en"])
+        occurrences = Occurrences.of(["north"], [6], [0], [1.0], classes=2)
+        places = PlaceWeights(occurrences=occurrences, strength=1.0)
+        places.effect(IdentifyQuery(region="north", month=6))
+        caches = [weakref.ref(each) for each in (table, places, occurrences)]
+        del table, places, occurrences
+        assert [each() for each in caches] == [None] * 3
+    finally:
+        gc.enable()
 
 
 def test_a_changed_path_is_noticed_by_polling(served: Path, tmp_path: Path) -> None:

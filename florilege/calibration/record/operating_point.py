@@ -122,6 +122,14 @@ class OperatingPoint(SetRule):
             return None
         return least_coverage(round(rate * self.rows), self.rows, candidates=self.candidates)
 
+    @cached_property
+    def sentences(self) -> dict[str, str]:
+        """The sentences of `statement` by language code, as far as they were asked for.
+
+        They go with the point: a cache of the module would hold the tables of replaced records.
+        """
+        return {}
+
     @property
     def statement(self) -> str:
         """The figures in one plain sentence."""

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,11 +31,12 @@ def statement(
     """
     bases = (tag.lower().partition("-")[0] for tag in languages)
     language = next((base for base in bases if base in PHRASES), "en")
-    sentences = _sentences(point, language)
+    sentences = point.sentences.get(language)
+    if sentences is None:
+        sentences = point.sentences[language] = _sentences(point, language)
     return f"{sentences} {PHRASES[language]['empty']}" if empty else sentences
 
 
-@lru_cache(maxsize=256)  # a server repeats few sentences
 def _sentences(point: "OperatingPoint", language: str) -> str:
     words = PHRASES[language]
     measured = words["whole"].format(

@@ -1,7 +1,7 @@
 """The classes that a model knows: their taxa in answers, and lists to show and to search."""
 
-from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Sequence
+from functools import cached_property, lru_cache, partial
 from typing import Final
 from urllib.parse import quote
 
@@ -25,7 +25,10 @@ class TaxonTable:
     def __init__(self, classes: ClassTable) -> None:
         self.classes = classes
         cached = lru_cache(maxsize=LANGUAGES_KEPT * len(classes))
-        self._taxon, self._entry = cached(self._make_taxon), cached(self._make_entry)
+        # Not of methods: they would hold this table in a cycle, and no cycle of the first bundle
+        # is collected, because a server freezes it.
+        self._taxon = cached(partial(_taxon_of, classes))
+        self._entry = cached(partial(_entry_of, classes, self._taxon))
 
     def __contains__(self, class_id: str) -> bool:
         return class_id in self.classes.index_of
@@ -36,7 +39,8 @@ class TaxonTable:
 
     def entry(self, class_id: str, languages: Sequence[str]) -> bytes:
         """The `ClassEntry` of a class, with names as in `taxon`."""
-        return self._entry(class_id, _language_of(self._info(class_id), languages))
+        item = self.classes.items[self.classes.index_of[class_id]]
+        return self._entry(class_id, _language_of(item, languages))
 
     def find(self, languages: Sequence[str], q: str | None, limit: int | None) -> bytes:
         """A `ClassList` of the classes whose id or any name, in any language, contains ``q``."""
@@ -63,31 +67,33 @@ class TaxonTable:
             texts.append(SEPARATOR.join(names).casefold())
         return texts
 
-    def _info(self, class_id: str) -> ClassInfo:
-        return self.classes.items[self.classes.index_of[class_id]]
 
-    def _make_entry(self, class_id: str, language: str) -> bytes:
-        taxon, count = self._taxon(class_id, language), self._info(class_id).training_count
-        return _ENTRY.dump_json(ClassEntry(class_id=class_id, taxon=taxon, training_count=count))
+def _entry_of(
+    classes: ClassTable, taxon_of: Callable[[str, str], Taxon], class_id: str, language: str
+) -> bytes:
+    count = classes.items[classes.index_of[class_id]].training_count
+    entry = ClassEntry(class_id=class_id, taxon=taxon_of(class_id, language), training_count=count)
+    return _ENTRY.dump_json(entry)
 
-    def _make_taxon(self, class_id: str, language: str) -> Taxon:
-        item, thumbnail = self._info(class_id), None
-        if item.thumbnail is not None:
-            thumbnail = ThumbnailInfo(
-                url=f"v1/thumbnails?class_id={quote(class_id, safe='')}",
-                author=item.thumbnail.author,
-                licence=item.thumbnail.licence,
-            )
-        names = item.by_language.get(language, ())
-        return Taxon(
-            scientific_name=item.scientific_name,
-            genus=item.genus,
-            family=item.family,
-            ids={"gbif": item.gbif},
-            common_names=[CommonName(name=name, lang=language) for name in names],
-            link=item.link,
-            thumbnail=thumbnail,
+
+def _taxon_of(classes: ClassTable, class_id: str, language: str) -> Taxon:
+    item, thumbnail = classes.items[classes.index_of[class_id]], None
+    if item.thumbnail is not None:
+        thumbnail = ThumbnailInfo(
+            url=f"v1/thumbnails?class_id={quote(class_id, safe='')}",
+            author=item.thumbnail.author,
+            licence=item.thumbnail.licence,
         )
+    names = item.by_language.get(language, ())
+    return Taxon(
+        scientific_name=item.scientific_name,
+        genus=item.genus,
+        family=item.family,
+        ids={"gbif": item.gbif},
+        common_names=[CommonName(name=name, lang=language) for name in names],
+        link=item.link,
+        thumbnail=thumbnail,
+    )
 
 
 def _language_of(item: ClassInfo, languages: Sequence[str]) -> str:

@@ -1,9 +1,9 @@
 """Where and when a photo was taken, as a request says it, and what that changes in an answer."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import NamedTuple
+from functools import cached_property, lru_cache, partial
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ from florilege.models.occurrences import (
 )
 from florilege.server.answers.query import IdentifyQuery
 from florilege.server.problems import Code, Problem
+
+PLACES_KEPT: Final = 512
 
 
 class PlaceEffect(NamedTuple):
@@ -65,18 +67,23 @@ class PlaceWeights:
             )
         return self._effect(Place(_region(query, self.occurrences), _month(query)))
 
-    @lru_cache(512)  # noqa: B019  # a server has one or two tables
-    def _effect(self, place: Place) -> PlaceEffect:
+    @cached_property
+    def _effect(self) -> Callable[[Place], PlaceEffect]:
+        """`_effect_of` with a cache, which goes when a reload replaces this object: a cache of the
+        class would hold the tables of all bundles that were ever served."""
         assert self.occurrences is not None  # `effect` refuses a query without it
-        in_range = self.occurrences.in_range(place)
-        effect = PlaceEffect(place.region, place.month or None, in_range=in_range)
-        if not self.strength:
-            return effect._replace(why_unused="it gained no hits when the model was calibrated")
-        if not self.occurrences.knows(place.region):
-            why = f"nothing was recorded in the region {place.region[:80]!r}"
-            return effect._replace(why_unused=why)
-        lift = self.strength * self.occurrences.log_lift(place)
-        return effect._replace(kind=place.kind, lift=lift)
+        return lru_cache(PLACES_KEPT)(partial(_effect_of, self.occurrences, self.strength))
+
+
+def _effect_of(occurrences: Occurrences, strength: float, place: Place) -> PlaceEffect:
+    in_range = occurrences.in_range(place)
+    effect = PlaceEffect(place.region, place.month or None, in_range=in_range)
+    if not strength:
+        return effect._replace(why_unused="it gained no hits when the model was calibrated")
+    if not occurrences.knows(place.region):
+        why = f"nothing was recorded in the region {place.region[:80]!r}"
+        return effect._replace(why_unused=why)
+    return effect._replace(kind=place.kind, lift=strength * occurrences.log_lift(place))
 
 
 def _region(query: IdentifyQuery, occurrences: Occurrences) -> str:
