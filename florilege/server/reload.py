@@ -4,15 +4,15 @@ import asyncio
 import logging
 import signal
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 from starlette.datastructures import State
 
-from florilege.errors import FlorilegeError
-from florilege.models.bundle.staging import MANIFEST
+from florilege.errors import BundleError, DataError, FlorilegeError
+from florilege.models.bundle.staging import MANIFEST, BundleFolder
 from florilege.models.class_lists import list_files
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
 from florilege.server.engine import Engine, warm_up
@@ -22,14 +22,16 @@ from florilege.server.settings import Settings
 
 log = logging.getLogger("florilege.server")
 
-Fingerprint = tuple[int, int, int] | None
+Fingerprint = tuple[int | str, ...] | None
+"""Tells a file or a folder from a changed one; None if there is none."""
+Fingerprints = dict[Path, Fingerprint]
 
 
 class Reloader:
     """Reloads bundle, lists and keys: on SIGHUP, or when one of their files has changed.
 
     Reloads run one after the other. If the bundle or a list cannot be served, or the keys cannot
-    be read, the current ones stay in use.
+    be read, the current ones stay in use, until one of the files changes again.
     """
 
     def __init__(self, state: State) -> None:
@@ -38,11 +40,7 @@ class Reloader:
         self.keys: ApiKeys | None = state.keys
         self._requested = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        settings = self.engine.settings
-        keys = [] if settings.keys_file is None else [settings.keys_file]
-        lists = [file for word in settings.lists for _, file in list_files(word)]
-        self._files = [settings.bundle / MANIFEST, *keys, *lists]
-        self._fingerprints = self._read_fingerprints()
+        self._watched = WatchedFiles(self.engine.settings)
 
     def request_reload(self) -> None:
         """Request a reload, from any thread; ignored before the server is ready."""
@@ -72,17 +70,12 @@ class Reloader:
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._requested.wait(), poll_s)
-            if not self._requested.is_set():
-                now = zip(self._read_fingerprints(), self._fingerprints, strict=True)
-                if all(new in (None, old) for new, old in now):
-                    continue
+            if not self._requested.is_set() and not self._watched.have_changed():
+                continue
             self._requested.clear()
-            self._fingerprints = self._read_fingerprints()
+            self._watched.remember()  # before they are read: a later change is one more
             self._read_keys()
             await self._open_bundle()
-
-    def _read_fingerprints(self) -> list[Fingerprint]:
-        return [_fingerprint(path) for path in self._files]
 
     def _read_keys(self) -> None:
         if self.keys is None:
@@ -149,8 +142,59 @@ def _reload_message(old: Pipeline, new: Pipeline, *, same_lists: bool) -> str:
     return f"{name} is now served; classes: {added} added, {removed} removed"
 
 
+class WatchedFiles:
+    """The files of the bundle, lists and keys of a server, and whether they have changed."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._bundle, self._lists = BundleFolder(settings.bundle), settings.lists
+        self._keys = [] if settings.keys_file is None else [settings.keys_file]
+        self._manifest: Fingerprint = None  # of the `bundle.json` that names
+        self._names: Sequence[str] = ()  # these files
+        self._known: Fingerprints = {}  # of what is served, or was refused
+        self._latest: Fingerprints = {}  # when they were last looked at
+        self.remember()
+
+    def remember(self) -> None:
+        """Take the files as they are now for known."""
+        self._known = self._latest = self._read()
+
+    def have_changed(self) -> bool:
+        """Whether a file is new or changed, and none has changed since the last call.
+
+        So files that are being copied are left alone. One that is missing is no change, because it
+        may be about to be replaced.
+        """
+        before, self._latest = self._latest, self._read()
+        if self._latest != before:
+            return False
+        return any(
+            mark is not None and mark != self._known.get(path)
+            for path, mark in self._latest.items()
+        )
+
+    def _read(self) -> Fingerprints:
+        files = [*self._bundle_files(), *self._keys]
+        folders: Fingerprints = {}
+        for word in self._lists:
+            with suppress(DataError, OSError):  # it is missing, or an empty folder
+                lists = [path for _, path in list_files(word)]
+                files += lists
+                if "=" not in word and Path(word).is_dir():  # so a list that goes is a change
+                    folders[Path(word)] = tuple(path.name for path in lists)
+        return folders | {path: _fingerprint(path) for path in files}
+
+    def _bundle_files(self) -> list[Path]:
+        """All files of the bundle: while it is copied, `bundle.json` may come before the others."""
+        manifest = self._bundle.path / MANIFEST
+        mark = _fingerprint(manifest)
+        if mark not in (None, self._manifest):
+            with suppress(BundleError, OSError):  # it is being written
+                self._names = list(self._bundle.read_manifest().files)
+                self._manifest = mark
+        return [manifest, *(self._bundle.path / name for name in self._names)]
+
+
 def _fingerprint(path: Path) -> Fingerprint:
-    """Inode, time and size of a file, which tell it from a newer one; None if there is none."""
     try:
         status = path.stat()
     except OSError:

@@ -24,6 +24,8 @@ from florilege.server.answers.class_list import TaxonTable
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.place import PlaceWeights
 from florilege.server.answers.query import IdentifyQuery
+from florilege.server.reload import WatchedFiles
+from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.answers import answer_by_hand
 from tests.server.background.feedback_rows import words
@@ -208,6 +210,80 @@ def test_a_changed_path_is_noticed_by_polling(served: Path, tmp_path: Path) -> N
         current.unlink()  # a moment without a bundle is no reason to complain
         time.sleep(0.2)
         assert outcomes(running) == {"swapped": 1.0, "unchanged": 0.0, "refused": 0.0}
+
+
+def test_a_bundle_that_is_being_copied_is_served_when_it_is_complete(
+    served: Path, tmp_path: Path
+) -> None:
+    other = Path(shutil.copytree(served, tmp_path / "other"))
+    recalibrated(other, "second")
+    replace_files(other, {"MODEL_CARD.md": b"new"})
+    with Running(served, reload_every_s=0.05) as running:
+        shutil.copy(other / "bundle.json", served)  # the copy stops for a while after this file
+        wait_for(lambda: outcomes(running)["refused"] == 1)
+        time.sleep(0.3)
+        assert outcomes(running)["refused"] == 1  # not once for every look
+        shutil.copy(other / "MODEL_CARD.md", served)
+        wait_for(lambda: outcomes(running)["refused"] == 2)
+        shutil.copy(other / "calibration.json", served)
+        wait_for(lambda: running.engine.pipeline.model.calibration_id == "second")
+        assert outcomes(running) == {"swapped": 1.0, "unchanged": 0.0, "refused": 2.0}
+
+
+def test_files_that_still_change_are_left_alone(served: Path) -> None:
+    watched = WatchedFiles(Settings(bundle=served))
+    assert not watched.have_changed()
+    for size in range(3):  # a copy under way
+        (served / "model.onnx").write_bytes(bytes(size))
+        assert not watched.have_changed()
+    assert watched.have_changed()
+    assert watched.have_changed()  # until it is read
+    watched.remember()
+    assert not watched.have_changed()
+    manifest = (served / "bundle.json").read_bytes()
+    (served / "bundle.json").write_bytes(manifest[:40])
+    (served / "model.onnx").unlink()
+    assert [watched.have_changed() for _ in range(2)] == [False, True]
+    watched.remember()
+    (served / "model.onnx").write_bytes(b"")  # watched although `bundle.json` is damaged
+    assert [watched.have_changed() for _ in range(2)] == [False, True]
+
+
+def test_a_missing_file_is_no_change(served: Path, tmp_path: Path) -> None:
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "lists" / "here").write_text("1001")
+    (tmp_path / "keys").write_text("")
+    settings = Settings(
+        bundle=served,
+        keys_file=tmp_path / "keys",
+        lists=(str(tmp_path / "lists"), f"x={tmp_path / 'lists' / 'here'}"),
+    )
+    watched = WatchedFiles(settings)
+    names = (served / "bundle.json", tmp_path / "keys", tmp_path / "lists" / "here")
+    for path in (*names, tmp_path / "lists", served):
+        path.rename(tmp_path / "away")
+        assert [watched.have_changed() for _ in range(2)] == [False, False]
+        (tmp_path / "away").rename(path)
+        assert [watched.have_changed() for _ in range(2)] == [False, False]
+
+
+def test_a_list_that_comes_to_a_folder_or_goes_is_noticed_by_polling(
+    served: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "lists"
+    folder.mkdir()
+    (folder / "here").write_text("1001\n1002\n")
+    with Running(served, lists=(str(folder),), reload_every_s=0.05) as running:
+
+        def lists() -> list[str]:
+            return [each["name"] for each in ask(running.port, "/v1/model", None)[1]["lists"]]
+
+        assert lists() == ["here"]
+        (folder / "there").write_text("1003\n")
+        wait_for(lambda: lists() == ["here", "there"])
+        (folder / "here").unlink()
+        wait_for(lambda: lists() == ["there"])
+        assert outcomes(running) == {"swapped": 2.0, "unchanged": 0.0, "refused": 0.0}
 
 
 def test_sighup_reads_the_keys_again_and_a_bad_file_leaves_the_old_ones(
