@@ -91,12 +91,13 @@ class _OpenVinoGraph:
         return [self._provider]
 
     def get_inputs(self) -> list[_Node]:
-        return [_node(port) for port in self._compiled.inputs]
+        return [_node(port, port.get_node().get_friendly_name()) for port in self._compiled.inputs]
 
     def get_outputs(self) -> list[_Node]:
-        return [_node(port) for port in self._compiled.outputs]
+        """One for each name: OpenVINO gives a tensor also the names of those that equal it."""
+        return [_node(port, name) for port in self._compiled.outputs for name in port.get_names()]
 
 
-def _node(port: Any) -> _Node:
+def _node(port: Any, name: str) -> _Node:
     element = port.get_element_type().to_string()
-    return _Node(port.get_any_name(), _TYPES.get(element, element), list(port.get_shape()))
+    return _Node(name, _TYPES.get(element, element), list(port.get_shape()))

@@ -1,13 +1,30 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
 from florilege.errors import DataError
+from florilege.models.classes import ClassInfo, ClassTable
 from florilege.models.images import Preprocess, load
-from florilege.models.imported.imported_model import MOST_PHOTOS, comparison_pictures, import_onnx
-from tests.models.imported.graphs import CLASSES, foreign, save, scaled_description
+from florilege.models.imported.imported_model import (
+    MOST_PHOTOS,
+    comparison_pictures,
+    import_onnx,
+    write_imported,
+)
+from florilege.models.imported.signature import Description
+from florilege.models.runtime import Runtime
+from florilege.models.session import Session
+from tests.models.imported.graphs import (
+    CLASSES,
+    SIDE,
+    foreign,
+    random_pictures,
+    save,
+    scaled_description,
+)
 from tests.models.pictures import encode, noise
 
 PREPROCESS = Preprocess(image_size=8, crop_fraction=0.5)
@@ -57,6 +74,35 @@ def test_the_files_that_weights_come_from_are_facts(tmp_path: Path) -> None:
         imported = import_onnx(path, scaled_description(), classes=CLASSES, photos=[])
         assert imported.facts.get("weights") == expected
         save(foreign(), path)
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        {},
+        {"ending": "Softmax", "last": "MatMul"},
+        {"ending": "hidden"},  # without features
+        {"kind": "uint8", "layout": "nhwc"},  # whose first node gives the input a second name
+        {"shape": [1, 3, SIDE, SIDE], "last": "Conv"},
+    ],
+)
+def test_openvino_finds_inputs_and_outputs_by_name(tmp_path: Path, graph: dict[str, Any]) -> None:
+    """Our nodes rename tensors, and OpenVINO merges the names of equal tensors."""
+    path = save(foreign(**graph), tmp_path / "net.onnx")
+    described = Description() if graph.get("kind") == "uint8" else scaled_description()
+    imported = import_onnx(path, described, classes=CLASSES, photos=[])
+    table = ClassTable(tuple(ClassInfo(id=str(number)) for number in range(CLASSES)))
+    bundle = write_imported(imported, table, b"", tmp_path / "b")
+    expected, ours = Session(bundle), Session(bundle, runtime=Runtime("openvino", "float32"))
+    assert ours.widths == expected.widths
+    assert ours.widths.keys() == {"logits"} | ({"features"} if ours.dimensions else set())
+    pictures, features = random_pictures(1), ours.dimensions is not None
+    results, same = (each.outputs(pictures, features=features) for each in (ours, expected))
+    np.testing.assert_allclose(results.logits["linear"], same.logits["linear"], 1e-4, 1e-5)
+    if features:
+        assert results.features is not None
+        assert same.features is not None
+        np.testing.assert_allclose(results.features, same.features, 1e-4, 1e-5)
 
 
 def test_what_is_no_photo_is_named(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from florilege.models.classes import ClassTable
+from florilege.server.answers import class_list
 from florilege.server.answers.class_list import LANGUAGES_KEPT, TaxonTable
 from florilege.server.schemas import Taxon
 from tests.server import garden
@@ -16,13 +17,13 @@ TABLE = garden.classes()
 @pytest.fixture
 def languages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The languages in which taxa were created, one entry per call."""
-    make, languages = TaxonTable._make_taxon, list[str]()
+    make, languages = class_list._taxon_of, list[str]()
 
-    def noted(table: TaxonTable, class_id: str, language: str) -> Taxon:
+    def noted(classes: ClassTable, class_id: str, language: str) -> Taxon:
         languages.append(language)
-        return make(table, class_id, language)
+        return make(classes, class_id, language)
 
-    monkeypatch.setattr(TaxonTable, "_make_taxon", noted)
+    monkeypatch.setattr(class_list, "_taxon_of", noted)
     return languages
 
 
