@@ -5,7 +5,7 @@ from torch import Tensor
 
 from florilege.training.losses.arguments import checked
 from florilege.training.losses.base import module_of, softplus, with_gradient
-from florilege.training.losses.symmetric_polynomials import subsets
+from florilege.training.losses.symmetric_polynomials import LARGEST_K, subsets
 
 MIXTURE_ROWS = 1024  # (row, class) pairs of soft targets evaluated together
 
@@ -155,7 +155,7 @@ def smooth_top_k(
     Args:
         logits: ``-inf`` masks a class; a row with fewer than k finite others gives 0.
         labels: Soft targets cost one evaluation per positive target and receive no gradient.
-        k: Size of the set, ``1 <= k < classes``.
+        k: Size of the set, ``1 <= k < classes``, at most 600. Memory grows with its square.
         tau: Temperature, positive. [B] uses 1.0 on CIFAR-100 and 0.1 on ImageNet.
         margin: :math:`\alpha`, at least 0; k = 1, tau = 1, margin = 0 is cross-entropy.
 
@@ -171,6 +171,8 @@ def smooth_top_k(
         tensor([0.7500])
     """
     scores, labels = checked(logits, labels, k=k, tau=tau, margin=margin)
+    if k > LARGEST_K:
+        raise ValueError(f"k must be at most {LARGEST_K} here, got {k}; noised_top_k takes any k")
     evaluate = _smooth_mixture if labels.is_floating_point() else _smooth_value_and_gradient
     values, gradient = evaluate(scores, labels, k, tau, margin)
     return with_gradient(scores, values, gradient)

@@ -5,9 +5,16 @@ With :math:`e_j = \exp(\mathrm{rate} \cdot s_j)`, the elementary symmetric polyn
 :math:`\prod_j (1 + e_j t)`. Written out it overflows, and its logarithm by divide and conquer
 (Berrada et al.) loses the gradient. Here the k largest scores are factored out instead: with
 :math:`e` measured from the k-th largest score, each of those becomes :math:`u + t`,
-:math:`u = 1/e \le 1`, and every other class stays :math:`1 + e t`, :math:`e \le 1`. Nothing
-overflows at any temperature, underflow does not matter, and a masked class (``-inf``)
-vanishes. Then :math:`\sigma_k = c_k \prod_{j \le k} e_j`, and :math:`c_k, c_{k-1} \ge 1`.
+:math:`u = 1/e \le 1`, and every other class stays :math:`1 + e t`, :math:`e \le 1`. Then
+:math:`\sigma_k = c_k \prod_{j \le k} e_j` at any temperature, underflow does not matter, and a
+masked class (``-inf``) vanishes.
+
+What is left is the number of subsets: 10^340 for k = 100 of 100,000 classes that tie. So :math:`t`
+becomes :math:`x t` and every factor is divided by its sum: a class is in the subset with
+probability :math:`e x / (1 + e x)`, independently of the others, and the coefficients are the
+probabilities of i classes. With :math:`x` such that about k are expected, those of k and k - 1 are
+at least :math:`e^{-k}`, well within the range of float64 up to ``LARGEST_K``. Whatever is smaller
+by as much as that range is no part of any sum that matters.
 
 The 2k largest scores (the head) are multiplied out one by one in float64. All others (the tail)
 enter through their power sums and Newton's identities; the cancellation there is harmless,
@@ -22,18 +29,20 @@ from torch import Tensor
 from florilege.training.losses.arguments import on_host
 
 BLOCK_BYTES = 1 << 19  # blocks of rows that stay in a core's cache are twice as fast
+LARGEST_K = 600  # e^-600 = 10^-261
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Subsets:
     """Coefficients of the generating polynomial, and what inclusion probabilities need.
 
-    ``anchor``: the k-th largest score, ``(rows,)``. ``coefficients``: :math:`c_0 ... c_k`,
-    float64 ``(rows, k + 1)``.
+    ``anchor``: the k-th largest score, ``(rows,)``. ``coefficients``: :math:`c_i x^i` for i from 0
+    to k, float64 ``(rows, k + 1)``, up to a factor for each row.
     """
 
     anchor: Tensor
     coefficients: Tensor
+    tilts: Tensor  # powers 1 to k of x, float64 (rows, k)
     tail: Tensor  # e of the tail, 0 at the head, (rows, classes)
     head: Tensor  # positions of the 2k largest, int64 (rows, head)
     included: Tensor  # factor of t of each head class, float64 (head, rows)
@@ -42,7 +51,7 @@ class _Subsets:
 
     def log_ratio(self) -> Tensor:
         """``log c_k - log c_(k-1)``, float64 ``(rows,)``."""
-        return self.coefficients[:, -1].log() - self.coefficients[:, -2].log()
+        return (self.coefficients[:, -1] / (self.coefficients[:, -2] * self.tilts[:, 0])).log()
 
     def inclusion_less(self) -> Tensor:
         """``p^(k) - p^(k-1)`` for every class, ``(rows, classes)``.
@@ -65,12 +74,14 @@ class _Subsets:
         1/2, so each division shrinks the error of the one before.
         """
         lower = self.coefficients[:, :-1]
-        signs = torch.ones_like(lower[:1])
-        signs[:, 1::2] = -1
+        powers = self.tilts.clone()
+        powers[:, 1::2] *= -1
         of_k = lower.flip(1) * scale[:, :1]  # c_(k-1) ... c_0
         of_fewer = torch.zeros_like(of_k)
         of_fewer[:, :-1] = lower[:, :-1].flip(1) * scale[:, 1:]  # c_(k-2) ... c_0, 0
-        return _horner((signs * (of_k + of_fewer)).to(self.tail.dtype), self.tail)
+        terms = powers * (of_k + of_fewer)
+        # beyond 1e30, e to the power of the term is below 1e-30, but 0 times infinity would be NaN
+        return _horner(terms.clamp_(-1e30, 1e30).to(self.tail.dtype), self.tail)
 
 
 def subsets(scores: Tensor, k: int, rate: float) -> _Subsets:
@@ -83,15 +94,25 @@ def subsets(scores: Tensor, k: int, rate: float) -> _Subsets:
     anchor = top[:, k - 1]
     centre = anchor.where(anchor > -torch.inf, 0.0)
     gaps = (top.double() - centre.unsqueeze(1).double()) * rate
-    left_out, included = torch.ones_like(gaps), torch.ones_like(gaps)
-    left_out[:, :k] = (-gaps[:, :k].clamp_min(0)).exp()
-    included[:, k:] = gaps[:, k:].clamp_max(0).exp()
+    left_out = gaps.neg().clamp_max_(0).exp_()
+    included = gaps.clamp_max_(0).exp_()
+    included[:, :k] = 1  # also where the k-th largest is -inf
     tail = (scores - centre.unsqueeze(1)).mul_(rate).scatter_(1, head, -torch.inf).exp_()
-    start = _newton(_power_sums(tail, k))
+    power_sums = _power_sums(tail, k)
+    rest = included[:, k:].sum(1, keepdim=True) + power_sums[:, :1]  # of e, without the k largest
+    # k classes are expected if all tie, or if the k largest are far above the rest or the others
+    tilt = ((k - 0.5) / (rest + 0.5)).clamp_max_(1.0)
+    tilts = tilt.expand(-1, k).cumprod(1)
+    included *= tilt
+    total = left_out + included
+    left_out /= total
+    included /= total
+    start = _newton(power_sums * tilts)
     before, after = _expand(start, left_out.T.contiguous(), included.T.contiguous())
     return _Subsets(
         anchor=anchor,
         coefficients=before[-1],
+        tilts=tilts,
         tail=tail,
         head=head,
         included=included.T,

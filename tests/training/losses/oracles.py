@@ -7,6 +7,8 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 Row = Sequence[float]
 Matrix = Sequence[Row]
 
@@ -80,6 +82,34 @@ def smooth_top_k(s: Row, y: int, k: int, tau: float, alpha: float = 1.0) -> floa
         if y in choice:
             with_label.append(mean / tau)
     return tau * (log_sum_exp(all_sets) - log_sum_exp(with_label))
+
+
+def log_subset_sums(s: Row, k: int, rate: float) -> Sequence[float]:
+    """Logarithms of the sums over all subsets of 0 to k classes, class by class."""
+    logs = np.array([0.0] + [-math.inf] * k)
+    for value in s:
+        logs[1:] = np.logaddexp(logs[1:], rate * value + logs[:-1])
+    return logs.tolist()
+
+
+def smooth_top_k_of_many(s: Row, y: int, k: int, tau: float) -> float:
+    """`smooth_top_k` for any number of classes, with a margin of 1."""
+    logs = log_subset_sums([*s[:y], *s[y + 1 :]], k, 1 / (k * tau))
+    lead = (1 - s[y] / k) / tau + logs[k] - logs[k - 1]
+    return -tau * log_sigmoid(-lead)
+
+
+def smooth_top_k_gradient(s: Row, y: int, k: int, tau: float, j: int) -> float:
+    """The derivative by the score of class ``j``, not the label."""
+    rate, others = 1 / (k * tau), [*s[:y], *s[y + 1 :]]
+    without = [value for i, value in enumerate(s) if i not in (y, j)]
+    logs, logs_without = log_subset_sums(others, k, rate), log_subset_sums(without, k, rate)
+    of_k, of_fewer = (
+        math.exp(rate * s[j] + logs_without[size - 1] - logs[size]) if size else 0.0
+        for size in (k, k - 1)
+    )
+    lead = (1 - s[y] / k) / tau + logs[k] - logs[k - 1]
+    return sigmoid(lead) / k * (of_k - of_fewer)
 
 
 def noised_kth_largest(s: Row, k: int, epsilon: float, noise: Matrix) -> float:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Generator, Tensor
 
 from florilege.training.losses import smooth_top_k
+from florilege.training.losses.symmetric_polynomials import LARGEST_K
 from tests.training.losses import oracles
 from tests.training.losses.batches import Batch, batches
 
@@ -87,6 +88,39 @@ def test_a_hundred_thousand_classes_keep_that_precision(kind: str) -> None:
     for k, tau in ((1, 1.0), (5, 0.1), (20, 10.0), (20, 1e-4)):
         error = gradient(scores, labels, k, tau) - gradient(scores.double(), labels, k, tau)
         assert error.abs().max() < 1e-6 / k
+
+
+@pytest.mark.parametrize(
+    ("k", "classes"), [(5, 10_000), (100, 1000), (200, 10_000), (LARGEST_K, 2000)]
+)
+@pytest.mark.parametrize("ahead", [None, 0, -1, 1])
+def test_a_large_k_is_as_exact(k: int, classes: int, ahead: int | None) -> None:
+    """All classes tie, or about k of them are far ahead; C(10,000, 200) is 10^424."""
+    scores = torch.randn(1, classes, generator=Generator().manual_seed(k))
+    if ahead is not None:
+        scores = torch.zeros(1, classes)
+        scores[0, : k + ahead if ahead else 0] = 1000.0
+    label, row = torch.tensor([classes - 1]), scores[0].double().tolist()
+    for tau in (10.0, 0.01):
+        value = smooth_top_k(scores, label, k=k, tau=tau).item()
+        exact = oracles.smooth_top_k_of_many(row, classes - 1, k, tau)
+        assert value == pytest.approx(exact, rel=1e-6, abs=1e-6 * tau)
+        assert gradient(scores, label, k, tau).isfinite().all()
+
+
+@pytest.mark.parametrize(("k", "classes"), [(5, 10_000), (100, 3000), (200, 3000)])
+def test_a_large_k_has_as_exact_a_gradient(k: int, classes: int) -> None:
+    scores = torch.randn(1, classes, generator=Generator().manual_seed(k))
+    row, order = scores[0].double().tolist(), scores[0, :-1].argsort(descending=True).tolist()
+    slope = gradient(scores, torch.tensor([classes - 1]), k, 1.0)[0]
+    for rank in (0, k - 1, 2 * k, classes - 2):
+        exact = oracles.smooth_top_k_gradient(row, classes - 1, k, 1.0, order[rank])
+        assert slope[order[rank]].item() == pytest.approx(exact, rel=1e-4, abs=1e-12)
+
+
+def test_a_k_beyond_the_range_of_float64_is_refused() -> None:
+    with pytest.raises(ValueError, match="k must be at most 600 here, got 601; noised_top_k"):
+        smooth_top_k(torch.zeros(1, 2000), torch.tensor([0]), k=LARGEST_K + 1)
 
 
 def test_the_gradient_of_a_class_surely_in_the_set_does_not_blow_up() -> None:
