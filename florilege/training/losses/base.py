@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn import functional as F
 
-from florilege.errors import UsageError
+from florilege.errors import FlorilegeError, UsageError
+from florilege.training.device import out_of_memory
 from florilege.training.losses.arguments import (
     check_parameters,
     class_weights,
@@ -189,7 +190,15 @@ def adapted(kind: type[nn.Module]) -> type[Loss]:
             setattr(self, name, getattr(self.module, name, getattr(self, name)))
 
     def forward(self: Any, *arguments: Tensor, **options: Tensor) -> Tensor:
-        value: Any = self.module(*arguments, **options)
+        try:
+            value: Any = self.module(*arguments, **options)
+        except Exception as error:
+            if isinstance(error, FlorilegeError) or out_of_memory(error):
+                raise
+            raise UsageError(
+                f"loss {kind.__name__} fails for {len(arguments) - 1} logits and labels: "
+                f"{type(error).__name__}: {error}; florilege.testing.check_loss says what to change"
+            ) from error
         if not isinstance(value, Tensor) or value.dim():
             got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
             raise UsageError(f"{kind.__name__} must return one number for the batch, got {got}")

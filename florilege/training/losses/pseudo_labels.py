@@ -7,7 +7,6 @@ of the batch: a mask marks the chosen entries, and no step waits for a GPU.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import TypeVar
 
 import torch
@@ -16,6 +15,7 @@ from torch import distributed as dist
 
 from florilege.training.losses.arguments import on_host
 
+MILLION = 1_000_000
 Rows = TypeVar("Rows", int, Tensor)
 
 
@@ -30,15 +30,15 @@ class Candidates:
 
 
 def candidate_count(average_k: float, rows: Rows) -> Rows:
-    """``(K - 1) * rows`` rounded half up, in exact decimal arithmetic.
+    """``(K - 1) * rows`` rounded half up, exact for a K of six decimals.
 
     Example:
         >>> candidate_count(2.3, 5), (2.3 - 1) * 5
         (7, 6.499999999999999)
     """
-    beside = Fraction(str(average_k)) - 1
-    # whole numbers only: compiled for any batch, ``rows`` is a symbol that no fraction takes
-    return (2 * beside.numerator * rows + beside.denominator) // (2 * beside.denominator)
+    # whole numbers only: compiled for any batch, K and ``rows`` are symbols, which no fraction takes
+    beside = int((average_k - 1) * MILLION + 0.5)
+    return (2 * beside * rows + MILLION) // (2 * MILLION)
 
 
 def select(

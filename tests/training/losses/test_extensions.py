@@ -66,6 +66,11 @@ class OneHead(nn.CrossEntropyLoss):
         return super().forward(first, labels)
 
 
+class Full(nn.Module):
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+
 class Drifts(nn.CrossEntropyLoss):
     calls = 0
 
@@ -115,6 +120,14 @@ def test_a_module_of_torch_is_a_loss_with_its_parameters() -> None:
     assert two.head == "two_head"
     with pytest.raises(UsageError, match="one number"):
         build(f"{__name__}:PerExample")(logits, labels)
+    message = "loss OneHead fails for 1 logits and labels: TypeError: .*florilege.testing.check_l"
+    with pytest.raises(UsageError, match=message):
+        build(f"{__name__}:OneHead")(logits, labels)
+
+
+def test_a_loss_that_runs_out_of_memory_is_not_blamed() -> None:
+    with pytest.raises(torch.OutOfMemoryError):
+        build(f"{__name__}:Full")(torch.zeros(2, 3), torch.tensor([0, 1]))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ import inspect
 import io
 import math
 import pickle
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,8 @@ from tests.training.losses import examples, oracles
 from tests.training.losses.batches import Batch, batches
 from tests.training.losses.examples import CLASSES, COUNTS, COUPLED, PER_EXAMPLE, call
 
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "losses.md").read_text()
 PARAMETERS = {e.key: e.parameters for e in PER_EXAMPLE} | COUPLED
 MANY = list(range(1, 301))  # pictures of 300 classes
 DIVERGED: dict[str, dict[str, Any]] = {
@@ -216,11 +220,14 @@ def test_a_loss_compiles_as_one_graph_with_the_same_value_and_gradient(key: str)
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # torch looks at it itself
-@pytest.mark.parametrize("key", sorted({*LOSSES} - {*COMPILED, "expected_positive"}))
-def test_a_loss_of_a_whole_batch_compiles_for_any_batch(key: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "dynamic"),
+    [("role", None), ("two_head_average_k", None), ("two_head_average_k", True)],
+)
+def test_a_loss_of_a_whole_batch_compiles_for_any_batch(key: str, dynamic: bool | None) -> None:
     torch.compiler.reset()
     plain, other = (build(key, **PARAMETERS[key]) for _ in range(2))
-    compiled = torch.compile(other, backend="aot_eager", fullgraph=key != "role")
+    compiled = torch.compile(other, backend="aot_eager", fullgraph=key != "role", dynamic=dynamic)
     for rows in (8, 5, 3):
         results = []
         for run in (plain, compiled):
@@ -229,6 +236,30 @@ def test_a_loss_of_a_whole_batch_compiles_for_any_batch(key: str) -> None:
             value.backward()
             results.append((value.detach(), z.grad))
         torch.testing.assert_close(results[0], results[1], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("key", LOSSES)
+def test_torch_func_takes_the_losses_that_the_page_does_not_exclude(key: str) -> None:
+    excluded = next(line for line in PAGE.split("\n- ") if line.startswith("**`torch.func`**"))
+    loss, logits, labels = build(key, **PARAMETERS[key]), examples.scores(), examples.labels()
+
+    def slope() -> torch.Tensor:
+        result: torch.Tensor = torch.func.grad(lambda z: call(key, loss, z, labels))(logits)
+        return result
+
+    if f"`{key}`" in excluded:
+        with pytest.raises(RuntimeError, match="functorch"):
+            slope()
+    else:
+        leaf = logits.clone().requires_grad_()
+        call(key, loss, leaf, labels).backward()
+        torch.testing.assert_close(slope(), leaf.grad)
+
+
+@pytest.mark.parametrize("word", sorted(set(re.findall(r"`(\w+)=[^`\n]*`", PAGE))))
+def test_an_option_that_the_page_names_exists(word: str) -> None:
+    options = {name for loss in LOSSES.values() for name in inspect.signature(loss).parameters}
+    assert word in options | {*inspect.signature(torch.compile).parameters, "create_graph"}
 
 
 NAN = math.nan
