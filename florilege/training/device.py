@@ -91,12 +91,6 @@ def tuned(compute: Compute) -> Iterator[None]:
         cudnn.benchmark = before
 
 
-def out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out, of a GPU or of the machine."""
-    full = isinstance(error, MemoryError | torch.OutOfMemoryError)
-    return full or "can't allocate memory" in str(error)
-
-
 @contextmanager
 def exhausted() -> Iterator[None]:
     """If a run ends because memory runs out, raise a ``FlorilegeError`` saying what to change."""
@@ -104,7 +98,8 @@ def exhausted() -> Iterator[None]:
         yield
     except (MemoryError, RuntimeError) as error:
         reason = str(error)
-        if out_of_memory(error):
+        full = isinstance(error, MemoryError | torch.OutOfMemoryError)
+        if full or "can't allocate memory" in reason:
             what = "there is not enough memory"
         elif "DataLoader worker" in reason:
             what = "a process that prepares pictures was killed, perhaps because memory ran out"

@@ -11,7 +11,6 @@ from torch import distributed as dist
 from torch.nn import functional as F
 
 from florilege.errors import FlorilegeError, UsageError
-from florilege.training.device import out_of_memory
 from florilege.training.losses.arguments import (
     check_parameters,
     class_weights,
@@ -190,19 +189,7 @@ def adapted(kind: type[nn.Module]) -> type[Loss]:
             setattr(self, name, getattr(self.module, name, getattr(self, name)))
 
     def forward(self: Any, *arguments: Tensor, **options: Tensor) -> Tensor:
-        try:
-            value: Any = self.module(*arguments, **options)
-        except Exception as error:
-            if isinstance(error, FlorilegeError) or out_of_memory(error):
-                raise
-            raise UsageError(
-                f"loss {kind.__name__} fails for {len(arguments) - 1} logits and labels: "
-                f"{type(error).__name__}: {error}; florilege.testing.check_loss says what to change"
-            ) from error
-        if not isinstance(value, Tensor) or value.dim():
-            got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-            raise UsageError(f"{kind.__name__} must return one number for the batch, got {got}")
-        return value
+        return _value_of(self.module, arguments, options)
 
     facts = {name: getattr(kind, name) for name in _FACTS if hasattr(kind, name)}
     members = {"__init__": initialise, "forward": forward, "__doc__": kind.__doc__, **facts}
@@ -210,6 +197,25 @@ def adapted(kind: type[nn.Module]) -> type[Loss]:
     named = [p for p in inspect.signature(kind).parameters.values() if p.kind not in _STARRED]
     result.__signature__ = inspect.Signature(named)
     return cast(type[Loss], result)
+
+
+def _value_of(module: nn.Module, logits_and_labels: Sequence[Tensor], options: Any) -> Tensor:
+    """The loss of somebody's module, a scalar; a ``UsageError`` if it fails."""
+    name = type(module).__name__
+    try:
+        value: Any = module(*logits_and_labels, **options)
+    except Exception as error:
+        full = isinstance(error, MemoryError) or "memory" in str(error)  # torch has many types
+        if full or isinstance(error, FlorilegeError):
+            raise
+        raise UsageError(
+            f"loss {name} fails for {len(logits_and_labels) - 1} logits and labels: "
+            f"{type(error).__name__}: {error}; florilege.testing.check_loss says what to change"
+        ) from error
+    if not isinstance(value, Tensor) or value.dim():
+        got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise UsageError(f"{name} must return one number for the batch, got {got}")
+    return value
 
 
 def _divide(total: Tensor, count: Tensor) -> Tensor:

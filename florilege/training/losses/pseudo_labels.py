@@ -36,7 +36,7 @@ def candidate_count(average_k: float, rows: Rows) -> Rows:
         >>> candidate_count(2.3, 5), (2.3 - 1) * 5
         (7, 6.499999999999999)
     """
-    # whole numbers only: compiled for any batch, K and ``rows`` are symbols, which no fraction takes
+    # whole numbers: compiled for any batch, K and ``rows`` are symbols, which no Fraction takes
     beside = int((average_k - 1) * MILLION + 0.5)
     return (2 * beside * rows + MILLION) // (2 * MILLION)
 

@@ -89,7 +89,7 @@ def log_subset_sums(s: Row, k: int, rate: float) -> Sequence[float]:
     logs = np.array([0.0] + [-math.inf] * k)
     for value in s:
         logs[1:] = np.logaddexp(logs[1:], rate * value + logs[:-1])
-    return logs.tolist()
+    return [float(value) for value in logs]
 
 
 def smooth_top_k_of_many(s: Row, y: int, k: int, tau: float) -> float:
