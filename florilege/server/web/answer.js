@@ -22,7 +22,7 @@ export function showAbout(answer) {
 }
 
 /** Whether the photo looks like nothing that the model knows: no figure holds for it. */
-const isUnfamiliar = (answer) => ["suspect", "rejected"].includes(answer.rejection.verdict);
+export const isUnfamiliar = (answer) => ["suspect", "rejected"].includes(answer.rejection.verdict);
 
 /**
  * Show the set at one setting.

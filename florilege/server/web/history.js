@@ -1,4 +1,5 @@
 // Past answers, and photos that wait for a network; both on this device only.
+import { isUnfamiliar } from "./answer.js";
 import { called } from "./cards.js";
 import { confirmedName } from "./feedback.js";
 import { button, by, element, list, minute, words } from "./page.js";
@@ -122,6 +123,7 @@ function item(entry, index) {
 function nameOf({ answer, confirmed }) {
   if (confirmed) return `✓ ${confirmedName(answer, confirmed)}`;
   const [first, ...others] = answer.results.filter((result) => result.in_set);
+  if (isUnfamiliar(answer)) return words.unfamiliar;
   if (!first) return words.none;
   return list([called(first.taxon), ...(others.length ? [words.further(others.length)] : [])]);
 }

@@ -47,8 +47,8 @@ function offer(id, options) {
 /** Show the month, and the position on a grid, once there is a place to use. */
 function unfold() {
   by("where").hidden = places?.regions ? !by("region").value : !by("here").checked;
-  by("spot-line").hidden = by("locate").hidden = Boolean(places?.regions);
-  if (!places?.regions) sayPosition();
+  for (const id of ["spot-line", "here-said", "locate"]) by(id).hidden = Boolean(places?.regions);
+  sayPosition();
 }
 
 /**

@@ -388,6 +388,7 @@ def test_every_language_says_first_that_a_photo_shows_nothing_known(
     assert page.inner_text("#answer-title") == NONE_KNOWN[language]
     assert "100" not in page.inner_text(".verdict")
     assert page.is_visible("#similar") == (verdict == "suspect")
+    assert page.inner_text(".entry span") == NONE_KNOWN[language]
 
 
 OWN_RATE = {
@@ -1315,6 +1316,7 @@ def test_a_region_is_chosen_and_the_month_is_that_of_the_photo(placed: Placed) -
     page.select_option("#region", "south")
     assert "&region=south&month=6" in asked(page, calls, 2)
     assert page.is_hidden("#spot")
+    assert page.is_hidden("#here-said")
 
 
 CAMERA = """async (text) => {
