@@ -19,7 +19,7 @@ LINES = {  # of code, by folder of the package; florilege: what all folders shar
     "training": 5_460,
     "server": 6_100,
     "calibration": 7_040,
-    "models": 4_120,  # headers of five formats, down to the frames of two codecs
+    "models": 4_280,  # headers of five formats, down to the frames of two codecs
     "data": 2_910,
     "florilege": 2_170,
 }

@@ -15,6 +15,8 @@ from starlette.testclient import TestClient
 
 from florilege.models.session import Session
 from florilege.server.answers.plot import Box, Plot
+from florilege.server.http.request import UploadBudget
+from florilege.server.problems import Problem
 from tests.server import garden
 from tests.server.http_client import identify, open_client
 from tests.server.server_thread import Running, wait_for
@@ -184,6 +186,7 @@ class Slow:
 
 
 PLOT = garden.encoded(mosaic(1, 2, 3, 4))  # 7 tiles
+NEEDED = 4 * (4 * SIDE * SIDE) + len(PLOT)  # bytes in memory while it is decoded
 
 
 def test_a_photo_waits_for_one_tile_not_for_a_survey(
@@ -212,8 +215,9 @@ def test_a_survey_ends_early(
     bundle: Path, monkeypatch: pytest.MonkeyPatch, event: str, code: str | None
 ) -> None:
     slow = Slow(monkeypatch)
-    held = 4 * SIDE * 4 * SIDE - (event == "full memory")
-    with Running(bundle, threads=1, max_held_bytes=held) as running:
+    with Running(bundle, threads=1, max_held_bytes=NEEDED) as running:
+        if event == "full memory":
+            running.app.state.upload_budget.now += 1
         connection = running.connection()
         connection.request("POST", TILES, PLOT)
         if event != "full memory":
@@ -229,5 +233,30 @@ def test_a_survey_ends_early(
             response = connection.getresponse()
             assert (response.status, json.loads(response.read())["code"]) == (503, code)
             connection.close()
-        wait_for(lambda: running.app.state.upload_budget.now == running.engine.depth == 0)
-        assert slow.begun < 3
+        left = int(event == "full memory")
+        wait_for(lambda: running.app.state.upload_budget.now == left and running.engine.depth == 0)
+        assert slow.begun < (1 if event == "full memory" else 3)
+
+
+def test_a_photo_that_never_fits_is_refused_before_it_is_decoded(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("florilege.server.answers.plot.decode", None)  # would be a 500
+    with Running(bundle, threads=1, max_held_bytes=NEEDED - 4) as running:
+        status, _, document = running.ask("POST", TILES, PLOT)
+        assert (status, document["code"], document["retryable"]) == (413, "image_too_large", False)
+        assert document["limit"] == 4 * SIDE * SIDE - 1
+        assert running.app.state.upload_budget.now == 0
+        running.app.state.upload_budget.limit = NEEDED
+        running.app.state.upload_budget.now = 1
+        status, _, document = running.ask("POST", TILES, PLOT)
+        assert (status, document["retryable"]) == (503, True)
+
+
+def test_what_a_thread_counts_after_the_request_has_ended_is_not_held() -> None:
+    budget = UploadBudget(100)
+    with budget.hold() as count:
+        count(60)
+    with pytest.raises(Problem):
+        count(1)
+    assert budget.now == 0

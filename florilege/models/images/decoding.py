@@ -24,6 +24,9 @@ from florilege.models.images.sniff import DamagedImage, ImageError, Kind, Oversi
 from florilege.models.json_file import read_json
 
 MAX_PIXELS: Final = 50_000_000
+_END_OF_JPEG: Final = b"\xff\xd9"
+_RESTARTS: Final = [b"\xff" + bytes([marker]) for marker in range(0xD0, 0xD8)]
+_Draft = tuple[str, tuple[int, int, float, float]] | None  # mode and box
 STRIP: Final = 64  # rows of the shrunk picture per step; all at once takes far more memory
 
 _RESAMPLE: Final = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
@@ -165,14 +168,43 @@ def _check_pixels(width: int, height: int, max_pixels: int) -> None:
 
 
 def _decoded(header: Header, least: int, max_pixels: int) -> _Picture:
-    image = _PLUGINS[header.kind](io.BytesIO(header.pixels))
+    if not header.endless:
+        image, drafted = _loaded(header, header.pixels, least, max_pixels)
+    else:
+        quiet, noisy = _ended(header.pixels)
+        image, drafted = _loaded(header, quiet, least, max_pixels)
+        if image != _loaded(header, noisy, least, max_pixels)[0]:
+            raise DamagedImage("the jpeg ends before its last row")
+    width, height = drafted[1][2:] if drafted else image.size
+    exif_orientation = header.orientation or orientation(image.info.get("exif") or b"")
+    return _shrunk_picture(image, least, width, height, exif_orientation)
+
+
+def _ended(pixels: bytes) -> tuple[bytes, bytes]:
+    """A JPEG that lacks its end marker with two ends; it lacks more if they look different.
+
+    What follows the last row changes no pixel. A missing row is grey with the first end, and full
+    of noise with the second, which begins with what is left of a part between restart markers and
+    goes on with the next one.
+    """
+    pixels = pixels.rstrip(b"\xff")  # half a marker would end the row before the noise does
+    scan = pixels.rfind(b"\xff\xda")
+    places = [pixels.rfind(marker, scan) for marker in _RESTARTS]
+    last = -1 if max(places) < 0 else places.index(max(places))
+    noise = b"\xaa" * 256 + _RESTARTS[(last + 1) % 8] + b"\x55" * 256
+    return pixels + _END_OF_JPEG, pixels + noise + _END_OF_JPEG
+
+
+def _loaded(
+    header: Header, pixels: bytes, least: int, max_pixels: int
+) -> tuple[ImageFile.ImageFile, _Draft]:
+    """A decoded picture, and the draft of a JPEG that was shrunk."""
+    image = _PLUGINS[header.kind](io.BytesIO(pixels))
     _check_pixels(*image.size, max_pixels)  # the decoder may read the header differently
     drafted = image.draft(None, (least, least)) if header.kind == "jpeg" else None
     image.load()
     _check_pixels(*image.size, max_pixels)
-    width, height = drafted[1][2:] if drafted else image.size
-    exif_orientation = header.orientation or orientation(image.info.get("exif") or b"")
-    return _shrunk_picture(image, least, width, height, exif_orientation)
+    return image, drafted
 
 
 def _shrunk_picture(

@@ -32,6 +32,7 @@ class Header:
     orientation: int | None  # EXIF's, 1 to 8; None if only the decoder can tell (HEIC, AVIF)
     pixels: bytes  # input of the decoder
     shrinks: bool = False  # a non-progressive JPEG, which shrinks while it is decoded
+    endless: bool = False  # a JPEG without its end marker, which may lack rows, too
 
 
 def read_header(data: bytes) -> Header:
@@ -92,9 +93,12 @@ _SEQUENTIAL: Final = (0xC0, 0xC1)
 _NO_LENGTH: Final = frozenset((0x00, 0x01, *range(0xD0, 0xD9), 0xFF))  # markers without a length
 _START_OF_SCAN: Final = 0xDA
 _END: Final = 0xD9
+_END_MARKER: Final = b"\xff\xd9"
 _EXIF: Final = 0xE1
 _DROPPED: Final = frozenset((*range(0xE1, 0xEE), 0xEF, 0xFE))  # APPn except JFIF, Adobe; comments
-MOST_SCANS: Final = 100  # photos have up to about 20; each scan costs a pass over all pixels
+MOST_SCANS: Final = 100  # photos have up to about 20
+MOST_SCANNED_PIXELS: Final = 1_000_000_000
+"""Of all scans together: each costs a pass over all pixels, empty ones about a nanosecond each."""
 
 
 def _read_jpeg(data: bytes) -> Header:
@@ -111,13 +115,26 @@ def _read_jpeg(data: bytes) -> Header:
         scan = end
     if size is None:
         raise DamagedImage("the jpeg has no frame header")
-    if _scans(data, scan) > MOST_SCANS:
-        raise DamagedImage(f"the jpeg has more than {MOST_SCANS} scans")
     height, width = size
+    _check_scans(data, scan, width * height)
     pixels = b"".join((*parts, memoryview(data)[scan:]))
+    # A picture that was cut ends anywhere; most others end with the marker, or hold it near there.
+    endless = not pixels.endswith(_END_MARKER) and data.rfind(_END_MARKER, scan) < 0
     return Header(
-        kind="jpeg", width=width, height=height, orientation=turn, pixels=pixels, shrinks=shrinks
+        kind="jpeg",
+        width=width,
+        height=height,
+        orientation=turn,
+        pixels=pixels,
+        shrinks=shrinks and not endless,  # it is decoded twice then
+        endless=endless,
     )
+
+
+def _check_scans(data: bytes, start: int, pixels: int) -> None:
+    most = min(MOST_SCANS, MOST_SCANNED_PIXELS // max(1, pixels))
+    if _scans(data, start) > max(1, most):
+        raise DamagedImage(f"the jpeg has more than {most} scans: save it again")
 
 
 def _scans(data: bytes, start: int) -> int:

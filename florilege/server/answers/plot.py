@@ -35,10 +35,13 @@ class Plot:
         *,
         max_tiles: int | None = None,
         check: Callable[[], None] = lambda: None,
+        reserve: Callable[[int], None] = lambda pixels: None,
     ) -> "Plot":
         """Decode a photo and lay the tiles that cover it, at most as large as its short side.
 
-        Raises a `Problem` if it cannot be used or has more than ``max_tiles`` tiles.
+        ``check`` is called while the photo waits to be decoded, and ``reserve`` before that with
+        its pixels; both may raise. Raises a `Problem` if the photo cannot be used or has more than
+        ``max_tiles`` tiles.
         """
         try:
             header = read_header(photo)
@@ -56,10 +59,13 @@ class Plot:
                     "smaller photo",
                     limit=max_tiles,
                 )
-            with pipeline.budget.hold(pixels if fits else 0, check):
+            decoded_pixels = pixels if fits else 0
+            reserve(decoded_pixels)
+            with pipeline.budget.hold(decoded_pixels, check):
                 image = decode(header, target=10**9, max_pixels=pipeline.max_pixels)
         except ImageError as error:
             raise problem_of(error) from error
+        size = min(size, *image.size)  # a HEIC may hold a larger picture than the one that shows
         boxes = [
             (left, top, left + size, top + size)
             for top in _starts(image.height, size, stride)

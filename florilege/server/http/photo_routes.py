@@ -91,6 +91,9 @@ async def answer_request(
     return outcome.answer
 
 
+_BYTES_A_PIXEL: Final = 4  # of a decoded picture in memory
+
+
 @router.post(
     "/v1/survey",
     response_model=SurveyAnswer,
@@ -108,19 +111,34 @@ async def survey(request: Request, query: Annotated[SurveyQuery, Query()]) -> Re
     query = query.accepting(request.headers.get("accept-language", ""))
     await _check_query(engine, query.of_tile())
 
-    def decode(pipeline: Pipeline, photos: Sequence[bytes], job: PendingRequest[Plot]) -> Plot:
-        if len(photos) != 1:
-            detail = f"send one photo of a plot, got {len(photos)}"
-            raise Problem(Code.WRONG_NUMBER_OF_IMAGES, detail, limit=1)
-        most = engine.settings.max_tiles
-        return Plot.open(pipeline, photos[0], query, max_tiles=most, check=job.check)
-
-    plot, photos = await _process_photos(request, engine, decode)
-    del photos  # their bytes are no longer counted
     upload_budget: UploadBudget = request.app.state.upload_budget
-    answers = list[Answer]()
     with upload_budget.hold() as count:
-        count(4 * plot.image.width * plot.image.height)  # bytes of the decoded picture
+
+        def decode(pipeline: Pipeline, photos: Sequence[bytes], job: PendingRequest[Plot]) -> Plot:
+            if len(photos) != 1:
+                detail = f"send one photo of a plot, got {len(photos)}"
+                raise Problem(Code.WRONG_NUMBER_OF_IMAGES, detail, limit=1)
+            room = upload_budget.limit - len(photos[0])
+
+            def reserve(pixels: int) -> None:
+                """Count a picture before it is decoded, which takes seconds."""
+                if _BYTES_A_PIXEL * pixels > room:  # with nothing else in memory, too
+                    raise Problem(
+                        Code.IMAGE_TOO_LARGE,
+                        f"{pixels} pixels; this server has room for {room // _BYTES_A_PIXEL} of "
+                        "a plot: send a smaller photo, or parts of it",
+                        limit=room // _BYTES_A_PIXEL,
+                    )
+                count(_BYTES_A_PIXEL * pixels)
+
+            most = engine.settings.max_tiles
+            return Plot.open(
+                pipeline, photos[0], query, max_tiles=most, check=job.check, reserve=reserve
+            )
+
+        plot, photos = await _process_photos(request, engine, decode)
+        del photos  # their bytes are no longer counted
+        answers = list[Answer]()
         at_once = min(engine.threads, engine.queue_limit)
         for start in range(0, len(plot.boxes), at_once):
             if await request.is_disconnected():

@@ -5,9 +5,10 @@ counted while they arrive, and they must arrive before a deadline.
 """
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fastapi import Depends, Request
@@ -56,27 +57,33 @@ class UploadBudget:
 
     limit: int
     now: int = 0
+    _changing: threading.Lock = field(default_factory=threading.Lock)  # a survey counts in a thread
 
     @contextmanager
     def hold(self) -> Iterator[Callable[[int], None]]:
         """Yield a function that counts bytes until the block ends; it refuses too many."""
-        total = 0
+        total, open_ = 0, True
 
         def count(size: int) -> None:
             nonlocal total
-            if self.now + size > self.limit:
-                raise Problem(
-                    Code.OVERLOADED,
-                    f"uploads fill the {self.limit} bytes set aside for them; try again shortly",
-                    retry_after=1,
-                )
-            self.now += size
-            total += size
+            with self._changing:
+                # Nobody would release what a thread counts after its client has left.
+                if not open_ or self.now + size > self.limit:
+                    raise Problem(
+                        Code.OVERLOADED,
+                        f"uploads fill the {self.limit} bytes set aside for them; try again "
+                        "shortly",
+                        retry_after=1,
+                    )
+                self.now += size
+                total += size
 
         try:
             yield count
         finally:
-            self.now -= total
+            with self._changing:
+                open_ = False
+                self.now -= total
 
 
 class _Parts:

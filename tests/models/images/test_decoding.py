@@ -563,6 +563,18 @@ def test_a_second_header_and_endless_parts_are_refused(data: bytes, message: str
         load(data, SMALL)
 
 
+def test_the_larger_a_jpeg_is_the_fewer_scans_it_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    scans = PROGRESSIVE.count(b"\xff\xda")
+    name = "florilege.models.images.headers.MOST_SCANNED_PIXELS"
+    monkeypatch.setattr(name, scans * 64 * 48)
+    assert load(PROGRESSIVE, SMALL).shape == (32, 32, 3)
+    monkeypatch.setattr(name, scans * 64 * 48 - 1)
+    with pytest.raises(DamagedImage, match=f"more than {scans - 1} scans"):
+        load(PROGRESSIVE, SMALL)
+    monkeypatch.setattr(name, 1)
+    assert load(ENCODED["jpeg"], SMALL).shape == (32, 32, 3)  # every picture has one
+
+
 def test_scans_are_counted_wherever_they_begin() -> None:
     generator = np.random.default_rng(0)
     for length in (1, 2, 3, 4, 257, 258):
@@ -610,6 +622,47 @@ def test_pillows_own_limit_does_not_leak() -> None:
             load(with_size("webp", 16383, 16383), SMALL, max_pixels=10**9)
         with pytest.raises(DamagedImage):
             load(with_size("webp", 10_000, 10_000), SMALL, max_pixels=10**9)
+
+
+# JPEGs without an end --------------------------------------------------------------------------
+
+ENDLESS = {
+    "plain": {},
+    "optimised": {"optimize": True, "quality": 50},
+    "progressive": {"progressive": True},
+    "full colours": {"subsampling": 0, "quality": 97},
+    "restarts": {"restart_marker_rows": 1},
+    "many restarts": {"restart_marker_blocks": 2, "quality": 30},
+}
+
+
+@pytest.mark.parametrize("options", ENDLESS.values(), ids=ENDLESS)
+@pytest.mark.parametrize("picture", [scene(100, 70), noise(70, 60), scene(90, 50).convert("L")])
+def test_a_jpeg_without_its_end_marker_is_read_and_one_without_a_row_is_not(
+    picture: Image.Image, options: dict[str, Any]
+) -> None:
+    data = encode(picture, "jpeg", **options)
+    whole = load(data, SMALL)
+    assert data.endswith(b"\xff\xd9")
+    for missing in (1, 2):
+        header = read_header(data[:-missing])
+        assert (header.endless, header.shrinks) == (True, False)
+        assert np.array_equal(load(header, SMALL), whole)
+    header = read_header(data + b"what a phone appends")
+    assert not header.endless
+    assert np.array_equal(load(header, SMALL), whole)
+    for missing in range(3, len(data) - data.rindex(b"\xff\xda"), 7):
+        try:
+            assert np.array_equal(load(data[:-missing], SMALL), whole)  # the last byte was padding
+        except DamagedImage:
+            continue
+
+
+def test_a_jpeg_that_lacks_its_last_rows_is_damage() -> None:
+    data = encode(noise(64, 64), "jpeg")
+    for missing in (40, 400, 1000):
+        with pytest.raises(DamagedImage, match="before its last row"):
+            load(data[:-missing], SMALL)
 
 
 # Hostile bytes ---------------------------------------------------------------------------------
