@@ -29,17 +29,24 @@ class RegionList:
     classes: tuple[int, ...]  # output indices of its classes, ascending, at least one
 
     def __post_init__(self) -> None:
+        if not _is_plain(self.name):
+            raise ValueError(f"{self.name[:LONGEST_NAME]!r} cannot be the name of a list")
         ascending = list(self.classes) == sorted(set(self.classes))
         if not self.classes or self.classes[0] < 0 or not ascending:
             raise ValueError(f"list {self.name!r} must hold distinct classes in ascending order")
 
 
+def _is_plain(name: str) -> bool:
+    """Whether a list may have this name, which becomes that of a file when a bundle is exported."""
+    printable = name.isprintable() and name == name.strip() and 1 <= len(name) <= LONGEST_NAME
+    return printable and "/" not in name and not name.startswith(".")
+
+
 def _read_list(name: str, path: Path, classes: "ClassTable") -> RegionList:
-    plain = name.isprintable() and name == name.strip()
-    if not plain or not 1 <= len(name) <= LONGEST_NAME:
+    if not _is_plain(name):
         raise DataError(
             f"{path}: a list cannot be named {name[:LONGEST_NAME]!r}: use 1 to {LONGEST_NAME} "
-            "printable characters without leading or trailing spaces"
+            "printable characters without a slash, a leading dot, or spaces around them"
         )
     ids = _ids(path)
     if not ids:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,6 +26,7 @@ PSEUDO_RECORDS = 20.0  # weight of the overall shares in a region, and of its sh
 NEIGHBOUR = 0.5  # weight of the months before and after: seasons do not end with a month
 PlaceKind = Literal["region", "region_and_month"]  # what is known of the place of a photo
 _ARRAYS = ("region", "month", "class_index", "weight")  # of the file, in order
+_TYPES = ["<i8", "<i4", "|i1", "<i4", "<f8"]  # of the number of classes and of these
 _CELL = re.compile(r"cell([\d.]+)_(-?[\d.]+)_(-?[\d.]+)")
 
 
@@ -215,8 +217,13 @@ class Occurrences:
         file = io.BytesIO(content)
         try:
             names, size, *columns = (np.load(file, allow_pickle=False) for _ in range(6))
-        except (EOFError, OSError, ValueError) as error:
+        # BadZipFile: bytes that look like a zip; MemoryError: a shape of more than fits
+        except (EOFError, OSError, ValueError, BadZipFile, MemoryError) as error:
             raise ValueError(f"not a table of occurrences ({error})") from error
+        types = [array.dtype.str for array in (size, *columns)]
+        shapes = [array.ndim for array in (names, size, *columns)]
+        if types != _TYPES or names.dtype.kind != "U" or shapes != [1, 0, 1, 1, 1, 1]:
+            raise ValueError(f"not a table of occurrences (arrays of {', '.join(types)})")
         arrays: dict[str, Any] = dict(zip(_ARRAYS, columns, strict=True))
         return cls(regions=tuple(names.tolist()), classes=int(size), **arrays)
 

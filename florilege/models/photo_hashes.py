@@ -7,6 +7,7 @@ identified by its bytes: a copy is recognised, a cropped or re-encoded version i
 import hashlib
 import io
 import zipfile
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -16,6 +17,10 @@ from numpy.typing import NDArray
 
 PHOTOS: Final = "photos.npz"  # in a run folder and in a bundle
 _HASH_BYTES: Final = 8
+_DAMAGED: Final = (
+    *(OSError, KeyError, EOFError, ValueError, TypeError, zipfile.BadZipFile, zlib.error),
+    *(MemoryError, RuntimeError),  # a shape of more than fits; a password
+)
 
 
 def photo_hash(content: bytes) -> bytes:
@@ -66,12 +71,14 @@ class PhotoHashes:
         try:
             with np.load(io.BytesIO(content), allow_pickle=False) as file:
                 names = ("train", "selection", "complete")
-                train, selection, complete = (file[name] for name in names)
-        except (OSError, KeyError, EOFError, ValueError, TypeError, zipfile.BadZipFile) as error:
+                train, selection, complete = (np.asarray(file[name]) for name in names)
+        except _DAMAGED as error:
             raise ValueError(f"not a list of photos: {error}") from error
         for hashes in (train, selection):
             if hashes.dtype != np.uint64 or hashes.ndim != 1:
                 raise ValueError(f"hashes must be a row of uint64, got {hashes.dtype}")
+        if complete.dtype != np.bool_ or complete.ndim:
+            raise ValueError(f"complete must be true or false, got {complete.dtype}")
         return cls(train=train, selection=selection, complete=bool(complete))
 
 

@@ -16,6 +16,8 @@ from florilege.progress import progress
 SIDE: Final = 192  # maximum pixels of the longer side
 QUALITY: Final = 60  # 6.4 KiB per photo at 192 pixels; 256 pixels at quality 80 take twice as much
 
+_STORED: Final = zipfile.ZIP_STORED
+
 
 def read_thumbnails(source: str, files: Mapping[str, Path]) -> dict[str, bytes]:
     """The thumbnails of picture files, by class id: upright JPEGs without metadata.
@@ -53,7 +55,7 @@ def pack(classes: ClassTable, pictures: Mapping[str, bytes]) -> bytes:
     The zip names ``pictures``, given by class id, by position: ``0.jpg``. It is deterministic.
     """
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+    with zipfile.ZipFile(buffer, "w", _STORED) as archive:
         for position, item in enumerate(classes):
             if item.thumbnail is not None:
                 archive.writestr(zipfile.ZipInfo(f"{position}.jpg"), pictures[item.id])
@@ -67,10 +69,13 @@ def unpack(classes: ClassTable, content: bytes) -> dict[str, bytes]:
     """
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            # A compressed picture may be a bomb, and `pack` compresses none.
+            if packed := [i.filename for i in archive.infolist() if i.compress_type != _STORED]:
+                raise zipfile.BadZipFile(f"{packed[0]} is compressed")
             return {
                 item.id: archive.read(f"{position}.jpg")
                 for position, item in enumerate(classes)
                 if item.thumbnail is not None
             }
-    except (zipfile.BadZipFile, KeyError) as error:
+    except (zipfile.BadZipFile, KeyError, EOFError, RuntimeError) as error:  # last: a password
         raise BundleError(f"thumbnails.zip is damaged: {error}") from error

@@ -1,4 +1,5 @@
 import json
+import shutil
 from functools import partial
 from pathlib import Path
 
@@ -55,6 +56,20 @@ def test_weights_are_halved_and_calibrated_anew_if_the_sets_agree(
 
 def types(network: bytes) -> set[int]:
     return {each.data_type for each in onnx.load_from_string(network).graph.initializer}
+
+
+@pytest.mark.parametrize("name", ["../stolen", "/tmp/stolen"])
+def test_a_list_of_a_strangers_bundle_names_no_file(
+    bundle: Path, photos: Path, tmp_path: Path, name: str
+) -> None:
+    """Its name would be that of a file, and its ids the lines."""
+    copy = Path(shutil.copytree(bundle, tmp_path / "copy"))
+    calibration = (
+        open_bundle(copy).read("calibration.json").replace(b'"heath"', f'"{name}"'.encode())
+    )
+    replace_files(copy, {"calibration.json": calibration})
+    words = (copy, "--target", "mobile", "--data", photos, "--out", tmp_path / "out")
+    assert "cannot be the name of a list" in str(refusal(*words))
 
 
 def test_halving_rounds_large_tensors_by_rows_and_leaves_the_others(

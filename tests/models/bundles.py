@@ -1,5 +1,6 @@
 """Small bundles and ONNX graphs for the tests of this folder."""
 
+import io
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -60,6 +61,14 @@ def network(
         model.graph.initializer.append(tensor)
     onnx.checker.check_model(model, full_check=True)
     return bytes(model.SerializeToString())
+
+
+def npy_of_shape(*shape: int) -> bytes:
+    """The start of a file of float64 numbers, which holds none of them."""
+    file = io.BytesIO()
+    header = {"descr": "<f8", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
+    return file.getvalue()
 
 
 def make_bundle(

@@ -78,9 +78,11 @@ def test_a_file_that_is_not_there_and_a_name_that_cannot_be_are_refused(tmp_path
     assert "cannot be read: No such file" in refusal(tmp_path / "nowhere.txt")
     assert "cannot be read: Is a directory" in refusal(tmp_path)
     file = written(tmp_path / "a", "3")
-    for name in ("", " a", "a\n", "x" * (LONGEST_NAME + 1)):
+    for name in ("", " a", "a\n", "../a", "a/b", "/a", ".a", "x" * (LONGEST_NAME + 1)):
         with pytest.raises(DataError, match="cannot be named"):
             read_lists([f"{name}={file}"], CLASSES)
+        with pytest.raises(ValueError, match="cannot be the name of a list"):
+            RegionList(name=name, classes=(1,))
     (longest,) = read_lists([f"{'x' * LONGEST_NAME}={file}"], CLASSES)
     assert longest.classes == (1,)
 

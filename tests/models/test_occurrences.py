@@ -1,10 +1,13 @@
 """Occurrences: shares by region and month against a slow loop, and what a request may ask."""
 
+import io
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from florilege.models.occurrences import (
     NEIGHBOUR,
@@ -14,6 +17,7 @@ from florilege.models.occurrences import (
     cell_name,
     month_of,
 )
+from tests.models.bundles import npy_of_shape
 
 ROWS = [  # region, month, class, weight
     ("south", 6, 0, 30.0),
@@ -99,9 +103,40 @@ def test_a_table_survives_its_bytes() -> None:
     copy = Occurrences.of_bytes(table().to_bytes())
     assert copy.regions == ("north", "south")
     assert copy.to_bytes() == table().to_bytes() == table(ROWS[::-1]).to_bytes()
-    for damaged in (b"", table().to_bytes()[:300], b"x" * 500):
-        with pytest.raises(ValueError, match="occurrences"):
-            Occurrences.of_bytes(damaged)
+
+
+def _saved(*arrays: NDArray[Any]) -> bytes:
+    file = io.BytesIO()
+    for array in arrays:
+        np.save(file, array, allow_pickle=True)
+    return file.getvalue()
+
+
+ONE = np.array([0])
+GOOD: list[NDArray[Any]] = [
+    *(np.array(["north"]), np.array(2), ONE.astype(np.int32), ONE.astype(np.int8)),
+    *(ONE.astype(np.int32), np.array([1.0])),
+]
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        *(b"", table().to_bytes()[:300], b"x" * 500, b"PK\x03\x04" + bytes(50)),
+        *(npy_of_shape(*shape) for shape in ((2**44,), (2**62, 4), (-1,), (2**33,))),
+        _saved(np.array([{}]), *GOOD[1:]),  # a pickle
+        _saved(np.array([1.0]), *GOOD[1:]),
+        _saved(np.array("north"), *GOOD[1:]),
+        _saved(GOOD[0], np.array([2]), *GOOD[2:]),
+        _saved(*GOOD[:4], np.array([0.5]), GOOD[5]),
+        _saved(*GOOD[:5], np.array([1j])),
+        _saved(*GOOD[:5], np.zeros(1, [("a", "<f8")])),
+    ],
+)
+def test_what_is_no_table_is_refused(damaged: bytes) -> None:
+    assert Occurrences.of_bytes(_saved(*GOOD)).regions == ("north",)
+    with pytest.raises(ValueError, match="not a table of occurrences"):
+        Occurrences.of_bytes(damaged)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,16 @@
 """Hashes of photos that travel with a network."""
 
 import hashlib
+import io
+import zipfile
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from florilege.models.photo_hashes import PhotoHashes, photo_hash
+from tests.models.bundles import npy_of_shape
 
 PHOTOS = [bytes([number]) * 100 for number in range(20)]
 HASHES = [photo_hash(photo) for photo in PHOTOS]
@@ -42,9 +47,35 @@ def test_three_hundred_thousand_photos_take_two_and_a_half_megabytes() -> None:
     assert len(many.to_bytes()) < 2_420_000
 
 
-@pytest.mark.parametrize("damage", [b"", b"PK\x03\x04", b"not a zip file"])
+def _archive(kind: int = zipfile.ZIP_STORED, **members: bytes) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", kind) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return file.getvalue()
+
+
+def _saved(**changes: NDArray[Any]) -> bytes:
+    file = io.BytesIO()
+    arrays = {name: np.zeros(1, np.uint64) for name in ("train", "selection")}
+    np.savez(file, **{**arrays, "complete": np.array(True), **changes})  # type: ignore[arg-type]
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *(b"", b"PK\x03\x04", b"not a zip file"),
+        _archive(train=b"\x80\x04K\x01.", selection=b"", complete=b""),  # a pickle, no array
+        _saved(train=np.array([{}])),
+        _saved(complete=np.zeros(3, bool)),
+        _saved(complete=np.array("yes")),
+        _archive(train=npy_of_shape(2**44), selection=b"", complete=b""),
+    ],
+)
 def test_a_damaged_file_is_refused(damage: bytes) -> None:
-    with pytest.raises(ValueError, match="list"):
+    assert len(PhotoHashes.from_bytes(_saved()).train) == 1
+    with pytest.raises(ValueError, match=r"not a list|must be"):
         PhotoHashes.from_bytes(damage)
     content = PhotoHashes.of(HASHES).to_bytes()
     with pytest.raises(ValueError, match="list"):

@@ -94,8 +94,30 @@ def test_pictures_are_packed_into_the_same_bytes_by_the_position_of_their_class(
     assert pack(CLASSES, {"x": b"of x", "y": b"of y"}) == content
 
 
+def _archive(kind: int, *, flags: int = 0, method: int | None = None) -> bytes:
+    """A complete archive, of which one entry says something else of itself."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", kind) as archive:
+        for name in ("0.jpg", "2.jpg"):
+            archive.writestr(name, bytes(1000))
+    content = bytearray(file.getvalue())
+    entry = content.index(b"PK\x01\x02")
+    for start in (6, entry + 8):  # of the flags and the method
+        content[start] |= flags
+        content[start + 2] = content[start + 2] if method is None else method
+    return bytes(content)
+
+
 @pytest.mark.parametrize(
-    "content", [b"", b"no archive", pack(ClassTable(CLASSES.items[:2]), {"x": b""})]
+    "content",
+    [
+        b"",
+        b"no archive",
+        pack(ClassTable(CLASSES.items[:2]), {"x": b""}),
+        _archive(zipfile.ZIP_DEFLATED),  # a bomb may be no larger than this
+        _archive(zipfile.ZIP_STORED, flags=1),  # encrypted
+        _archive(zipfile.ZIP_STORED, method=99),
+    ],
 )
 def test_a_file_that_does_not_fit_the_classes_is_damage(content: bytes) -> None:
     with pytest.raises(BundleError, match=r"thumbnails\.zip is damaged"):

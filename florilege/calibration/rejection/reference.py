@@ -7,6 +7,7 @@ the residual. This gives the two numbers of :meth:`Reference.compare`.
 import hashlib
 import io
 from dataclasses import dataclass, field
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -121,12 +122,16 @@ class Reference:
         """
         file = io.BytesIO(content)
         try:
-            arrays = [np.load(file, allow_pickle=False).astype(np.float32) for _ in range(2)]
-        except (EOFError, OSError, ValueError) as error:
+            arrays = [np.load(file, allow_pickle=False) for _ in range(2)]
+        # BadZipFile: bytes that look like a zip; MemoryError: a shape of more than fits
+        except (EOFError, OSError, ValueError, BadZipFile, MemoryError) as error:
             raise ValueError(f"not a reference ({error})") from error
         if file.read(1):
             raise ValueError("not a reference (extra bytes at the end)")
-        return cls(axes=arrays[0], directions=arrays[1])
+        if {(array.dtype.kind, array.ndim) for array in arrays} != {("f", 2)}:
+            raise ValueError("not a reference (its arrays are not rows of real numbers)")
+        axes, directions = (array.astype(np.float32) for array in arrays)
+        return cls(axes=axes, directions=directions)
 
     def _checked(self, features: ArrayLike) -> Floats:
         values = np.asarray(features, dtype=np.float64)

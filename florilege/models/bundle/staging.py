@@ -12,6 +12,7 @@ import io
 import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -43,7 +44,7 @@ def _plain_name(name: str) -> str:
 _Text = Annotated[str, Field(min_length=1)]
 _HeadName = Annotated[str, Field(pattern="^(linear|cosine|multi_label|sccp)$")]
 _FileName = Annotated[str, AfterValidator(_plain_name)]
-_Digest = Annotated[str, Field(min_length=64, max_length=64)]
+_Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +89,7 @@ class BundleFolder:
     def read_manifest(self) -> Manifest:
         """Read ``bundle.json``; a :class:`BundleError` if it is missing, damaged or newer."""
         file = self.path / MANIFEST
+        _refuse_devices(file)
         try:
             return read_json(Manifest, file.read_bytes(), file)
         except (FileNotFoundError, NotADirectoryError) as error:
@@ -106,6 +108,7 @@ class BundleFolder:
         """
         own = self.path / name
         for candidate in (own, self._staged(name, digest)):
+            _refuse_devices(candidate)
             try:
                 if sha256_of(candidate) == digest:
                     return candidate
@@ -216,6 +219,14 @@ class BundleFolder:
 
     def _staged(self, name: str, digest: str) -> Path:
         return self.path / f"{name}{_STAGED}{digest[:8]}"
+
+
+def _refuse_devices(path: Path) -> None:
+    """Refuse a link to a pipe or a device, which would never end; a missing file passes."""
+    with suppress(OSError):
+        mode = path.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise BundleError(f"{path} is not a regular file: copy or export the bundle again")
 
 
 def _holds(path: Path, digest: str) -> bool:

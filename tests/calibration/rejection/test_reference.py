@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 import florilege.calibration.rejection.reference
 from florilege.calibration.rejection.reference import Reference
+from tests.models.bundles import npy_of_shape
 
 RANDOM = np.random.default_rng(3)
 WIDTH = 9
@@ -130,6 +131,12 @@ GOOD: list[NDArray[Any]] = [np.eye(4, dtype=np.float32)[:3], np.ones((2, 3), np.
         saved(GOOD[0], GOOD[1] * np.float16("nan")),
         saved(np.array([{}]), GOOD[1], allow_pickle=True),
         saved(np.full((3, 4), "a"), GOOD[1]),
+        saved(GOOD[0], GOOD[1] * 1j),
+        saved(GOOD[0], np.zeros((2, 3), [("a", "<f2")])),
+        saved(GOOD[0], np.array(1, np.float16)),
+        saved(GOOD[0], GOOD[1].astype(bool)),
+        npy_of_shape(2**44, 3),
+        b"PK\x03\x04" + bytes(50),
     ],
 )
 def test_what_is_no_reference_is_refused_and_no_pickle_is_read(content: bytes) -> None:

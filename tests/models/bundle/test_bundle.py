@@ -149,6 +149,8 @@ def test_what_is_no_bundle_says_how_to_make_one(tmp_path: Path, place: str) -> N
         {"files": {"model.onnx": "short"}},
         {"files": {"../model.onnx": "0" * 64}},
         {"files": {"/etc/passwd": "0" * 64}},
+        {"files": {"a": "/../.env" + "0" * 56}},  # the first eight end the name of a staged file
+        {"files": {"a": "A" * 64}},
     ],
 )
 def test_a_damaged_or_senseless_bundle_json_is_named(
@@ -173,6 +175,33 @@ def test_a_file_that_is_a_folder_is_refused(bundle: Bundle) -> None:
     (bundle.path / "model.onnx").mkdir()
     with pytest.raises(BundleError, match="model"):
         open_bundle(bundle.path)
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("name", ["bundle.json", "classes.json", "model.onnx"])
+def test_a_link_to_what_never_ends_is_refused(bundle: Bundle, name: str) -> None:
+    path = bundle.path / name
+    path.unlink()
+    os.mkfifo(bundle.path / "pipe")
+    for endless in (Path("/dev/zero"), bundle.path / "pipe"):
+        path.symlink_to(endless)
+        with pytest.raises(BundleError, match=f"{name} is not a regular file"):
+            open_bundle(bundle.path)
+        path.unlink()
+
+
+def test_a_link_to_a_regular_file_is_followed_if_its_content_is_named(
+    bundle: Bundle, tmp_path: Path
+) -> None:
+    """The cache of the Hub holds such links; one to any other file reveals nothing of it."""
+    path = bundle.path / "model.onnx"
+    path.rename(tmp_path / "blob")
+    path.symlink_to(tmp_path / "blob")
+    assert open_bundle(bundle.path).read("model.onnx") == b"a model"
+    (tmp_path / "blob").write_bytes(b"a secret")
+    with pytest.raises(BundleError, match="does not match") as refused:
+        open_bundle(bundle.path)
+    assert "secret" not in str(refused.value)
 
 
 def test_a_file_changed_after_opening_or_its_hash_is_not_handed_out(
