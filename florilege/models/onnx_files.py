@@ -13,27 +13,19 @@ from typing import Final, NamedTuple
 
 from florilege.errors import BundleError
 
+_TENSOR, _SPARSE, _GRAPH, _NODE = "TensorProto", "SparseTensorProto", "GraphProto", "NodeProto"
 # The fields that hold tensors, directly or inside, with the message in each of them.
 _HOLDERS: Final[Mapping[str, Mapping[int, str]]] = {
-    "ModelProto": {7: "GraphProto", 20: "TrainingInfoProto", 25: "FunctionProto"},
-    "GraphProto": {1: "NodeProto", 5: "TensorProto", 15: "SparseTensorProto"},
-    "NodeProto": {5: "AttributeProto"},
-    "AttributeProto": {
-        5: "TensorProto",
-        6: "GraphProto",
-        10: "TensorProto",
-        11: "GraphProto",
-        22: "SparseTensorProto",
-        23: "SparseTensorProto",
-    },
-    "SparseTensorProto": {1: "TensorProto", 2: "TensorProto"},
-    "TrainingInfoProto": {1: "GraphProto", 2: "GraphProto"},
-    "FunctionProto": {7: "NodeProto", 11: "AttributeProto"},
-    "TensorProto": {},
+    "ModelProto": {7: _GRAPH, 20: "TrainingInfoProto", 25: "FunctionProto"},
+    _GRAPH: {1: _NODE, 5: _TENSOR, 15: _SPARSE},
+    _NODE: {5: "AttributeProto"},
+    "AttributeProto": {5: _TENSOR, 6: _GRAPH, 10: _TENSOR, 11: _GRAPH, 22: _SPARSE, 23: _SPARSE},
+    _SPARSE: {1: _TENSOR, 2: _TENSOR},
+    "TrainingInfoProto": {1: _GRAPH, 2: _GRAPH},
+    "FunctionProto": {7: _NODE, 11: "AttributeProto"},
+    _TENSOR: {},
 }
-_GRAPH: Final = 7  # of a model
 _METADATA: Final = 14  # of a model: entries of a key and a value
-_NAME: Final = 8  # of a tensor
 _EXTERNAL_DATA: Final = 13  # of a tensor: entries of a key and a value
 _DATA_LOCATION: Final = 14  # of a tensor: 0 inside the graph, 1 outside
 _SESSION_OPTIONS: Final = b"ort_config"
@@ -51,58 +43,47 @@ class _Field(NamedTuple):
     end: int
 
 
-class OutsideTensor(NamedTuple):
-    """A tensor of a graph that is stored in a file."""
-
-    name: str
-    file: str  # as the graph names it: a path, perhaps absolute; empty if it names none
-
-
 def refuse_files(content: bytes) -> None:
     """Refuse an ONNX graph that names a file, or brings options of ONNX Runtime.
 
     Raises:
         BundleError: It does, or the bytes are not an ONNX graph.
     """
-    for name, file in outside_tensors(content):
+    for file in weight_files(content):
         raise BundleError(
-            f"its tensor {name[:100]!r} is stored in the file {file[:100]!r}, but a bundle's graph "
-            "must hold all its weights, or a stranger's bundle could read files of this machine; "
+            f"some of its weights are stored in the file {file[:100]!r}, but a bundle's graph must "
+            "hold all of them, or a stranger's bundle could read files of this machine; "
             "`florilege import` takes weights from the folder of an ONNX file"
         )
     metadata = (each for each in _fields(content, 0, len(content)) if each.number == _METADATA)
     if any(_entry(content, field).get(1) == _SESSION_OPTIONS for field in metadata):
-        raise BundleError(
-            "its metadata holds options of ONNX Runtime (ort_config), which only a server may set: "
-            "remove them"
-        )
+        raise BundleError("its metadata sets options of ONNX Runtime (ort_config): remove them")
 
 
-def outside_tensors(content: bytes) -> Iterator[OutsideTensor]:
-    """The tensors of a serialised ONNX graph, at any depth, that are stored in files.
+def weight_files(content: bytes) -> Iterator[str]:
+    """The file of each tensor of a serialised ONNX graph, at any depth, that is stored in one.
 
-    The weights are skipped, so it takes milliseconds. Unknown fields are skipped too, so graphs of
-    newer versions of ONNX pass.
+    It is a path as the graph names it, perhaps absolute, or empty. The weights are skipped, so it
+    takes milliseconds. Unknown fields are skipped too, so graphs of newer versions of ONNX pass.
 
     Raises:
         BundleError: The bytes are not an ONNX graph.
     """
-    pending, has_graph = [("ModelProto", 0, len(content))], False
+    pending, messages = [("ModelProto", 0, len(content))], set[str]()
     while pending:
         message, start, end = pending.pop()
+        messages.add(message)
         fields = list(_fields(content, start, end))
-        if message == "ModelProto":
-            has_graph = any(field.number == _GRAPH for field in fields)
-        if message == "TensorProto" and any(map(_is_outside, fields)):
-            yield _outside_tensor(content, fields)
+        if message == _TENSOR and any(map(_is_outside, fields)):
+            yield _weight_file(content, fields)
         for field in fields:
             inner = _HOLDERS[message].get(field.number)
             if inner is not None:
                 if field.wire_type != _BYTES:
                     raise _no_graph(field.start)
                 pending.append((inner, field.start, field.end))
-    if not has_graph:
-        raise BundleError("the file is not an ONNX graph: it holds none")
+    if _GRAPH not in messages:
+        raise _no_graph(len(content))
 
 
 def _is_outside(field: _Field) -> bool:
@@ -111,17 +92,11 @@ def _is_outside(field: _Field) -> bool:
     return field.number == _EXTERNAL_DATA or (field.number == _DATA_LOCATION and not inside)
 
 
-def _outside_tensor(content: bytes, fields: list[_Field]) -> OutsideTensor:
-    names = [content[field.start : field.end] for field in fields if field.number == _NAME]
-    files = [
-        entry[2]
-        for field in fields
-        if field.number == _EXTERNAL_DATA
-        and (entry := _entry(content, field)).get(1) == b"location"
-        and 2 in entry
-    ]
-    name, file = (b"".join(values[-1:]).decode(errors="replace") for values in (names, files))
-    return OutsideTensor(name, file)
+def _weight_file(content: bytes, fields: list[_Field]) -> str:
+    """The last location of a tensor, which is the one that counts."""
+    entries = [_entry(content, field) for field in fields if field.number == _EXTERNAL_DATA]
+    files = [entry.get(2, b"") for entry in entries if entry.get(1) == b"location"]
+    return b"".join(files[-1:]).decode(errors="replace")
 
 
 def _entry(content: bytes, field: _Field) -> dict[int, bytes]:
@@ -162,4 +137,4 @@ def _varint(content: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def _no_graph(at: int) -> BundleError:
-    return BundleError(f"the file is not an ONNX graph, or is damaged at byte {at:,}")
+    return BundleError(f"the file is not an ONNX graph, or damaged at byte {at:,}")

@@ -1,6 +1,7 @@
 """A graph cannot name a file of the machine that opens it, wherever it hides the name."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from florilege.errors import BundleError
 from florilege.models import onnx_files, runtime
 from florilege.models.classes import ClassInfo, ClassTable
-from florilege.models.onnx_files import OutsideTensor, outside_tensors, refuse_files
+from florilege.models.onnx_files import refuse_files, weight_files
 from florilege.models.onnx_graph import halve_weights
 from florilege.models.openvino_graph import open_in_openvino
 from florilege.models.runtime import Runtime, open_graph
@@ -40,10 +41,10 @@ def test_no_place_for_a_tensor_leads_to_a_file(secret: Path, place: str) -> None
     picture = {"image": np.zeros((1, 4, 4, 3), np.uint8)}
     leak = onnxruntime.InferenceSession(content).run(["logits"], picture)[0]
     assert leak.tolist() == [NUMBERS]  # so ONNX Runtime itself is no protection
-    assert set(outside_tensors(content)) == {OutsideTensor("secret", ".env")}
+    assert set(weight_files(content)) == {".env"}
     bundle = make_bundle(secret.parent / "b", content, classes=CLASSES)
     for name in ("onnxruntime", "openvino"):
-        with pytest.raises(BundleError, match=r"b/model.onnx .* 'secret' is stored in .*'\.env'"):
+        with pytest.raises(BundleError, match=r"b/model.onnx .* stored in .*'\.env'"):
             Session(bundle, device="cpu", runtime=Runtime(name, "float32"))
     with pytest.raises(BundleError, match=r"\.env"):
         halve_weights(content)
@@ -60,7 +61,7 @@ def test_onnx_runtime_looks_for_weights_where_none_can_be(
 
 def test_openvino_would_read_any_file(secret: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = leaking("initializer", str(secret)).SerializeToString()
-    with pytest.raises(BundleError, match="secret"):
+    with pytest.raises(BundleError, match=r"\.env"):
         open_in_openvino(content, 4, bf16=False)
     monkeypatch.setattr("florilege.models.openvino_graph.refuse_files", lambda content: None)
     graph = open_in_openvino(content, 4, bf16=False)
@@ -84,12 +85,8 @@ def test_tensors_of_a_training_and_lists_of_tensors_and_graphs_count_too() -> No
     graphs.add().initializer.append(outside("c"))
     sparse = node.attribute.add(name="z", type=onnx.AttributeProto.SPARSE_TENSORS).sparse_tensors
     sparse.add().indices.CopyFrom(outside("d"))
-    names = [sorted(each.file for each in _outside(model)) for model in (training, listed)]
-    assert names == [["a"], ["b", "c", "d"]]
-
-
-def _outside(model: ModelProto) -> list[OutsideTensor]:
-    return list(outside_tensors(model.SerializeToString()))
+    contents = [model.SerializeToString() for model in (training, listed)]
+    assert [sorted(weight_files(each)) for each in contents] == [["a"], ["b", "c", "d"]]
 
 
 def test_every_message_of_onnx_that_can_hold_a_tensor_is_looked_into() -> None:
@@ -110,11 +107,8 @@ def test_every_message_of_onnx_that_can_hold_a_tensor_is_looked_into() -> None:
     }
     assert expected == onnx_files._HOLDERS
     numbers = TensorProto.DESCRIPTOR.fields_by_name
-    assert [numbers[each].number for each in ("name", "external_data", "data_location")] == [
-        onnx_files._NAME,
-        onnx_files._EXTERNAL_DATA,
-        onnx_files._DATA_LOCATION,
-    ]
+    own = (onnx_files._EXTERNAL_DATA, onnx_files._DATA_LOCATION)
+    assert own == tuple(numbers[each].number for each in ("external_data", "data_location"))
 
 
 # How a tensor may say it ------------------------------------------------------------------------
@@ -178,11 +172,25 @@ def test_what_is_no_graph_is_refused(content: bytes) -> None:
 @given(st.binary(max_size=40))
 def test_any_bytes_are_read_or_refused(content: bytes) -> None:
     for each in (content, _model(content), network({"logits": 1.0}) + content):
-        try:
+        with suppress(BundleError):
             refuse_files(each)
-        except BundleError:
-            continue
-        onnx.load_from_string(each)  # is not stricter
+
+
+LEAKING = leaking("initializer", ".env").SerializeToString()
+
+
+@given(st.integers(0, len(LEAKING) - 1), st.binary(max_size=3), st.integers(0, 3))
+def test_damage_hides_no_file_that_the_parser_of_onnx_sees(
+    at: int, new: bytes, removed: int
+) -> None:
+    content = LEAKING[:at] + new + LEAKING[at + removed :]
+    try:
+        tensors = onnx.load_from_string(content).graph.initializer
+    except Exception:  # protobuf's classes differ by version
+        return
+    if any(tensor.data_location == TensorProto.EXTERNAL for tensor in tensors):
+        with pytest.raises(BundleError):
+            refuse_files(content)
 
 
 # Other ways to a file ----------------------------------------------------------------------------

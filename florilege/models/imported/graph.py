@@ -13,7 +13,7 @@ from onnx import external_data_helper
 
 from florilege.errors import BundleError
 from florilege.models.bundle.staging import sha256_of
-from florilege.models.onnx_files import outside_tensors
+from florilege.models.onnx_files import weight_files
 from florilege.models.runtime import open_graph
 
 _OLDEST_OPSET: Final = 7  # oldest in ONNX Runtime, and the first whose arithmetic broadcasts
@@ -219,7 +219,7 @@ def _parsed(content: bytes) -> onnx.ModelProto:
 def _beside(content: bytes, folder: Path) -> dict[str, str]:
     """Hashes of the weight files, which must be in the model's folder and not be hidden."""
     hashes = {}
-    for name in sorted({tensor.file for tensor in outside_tensors(content)}):
+    for name in sorted(set(weight_files(content))):
         path = folder / name
         if not path.resolve().is_relative_to(folder.resolve()):
             raise ValueError(f"its weight file {name} is outside its folder")
