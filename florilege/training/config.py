@@ -208,7 +208,8 @@ class TrainConfig(_SettingsGroup):
     the run folder."""
     blend: bool = False
     """With `freeze`, average a linear head with one trained with `assume_negative` and with the
-    linear discriminant of the features; the sharpness is the best for the sets on `val`."""
+    linear discriminant of the features; the sharpness is the best for the sets on `val`. The recipe
+    `frozen` does unless a loss is named."""
     unfreeze: Annotated[Literal["all"] | Count | None, _DIGITS] = None
     """Train only the head and this many of the last blocks of the backbone; `all`, or null, trains
     everything."""

@@ -18,7 +18,7 @@ from florilege.models.heads import output_names
 from florilege.models.photo_hashes import PHOTOS
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import to_yaml
-from florilege.training.frozen.blend import note_of
+from florilege.training.frozen.blend import note_of, note_without
 from florilege.training.loop.history import best_row
 from florilege.training.network import build_network
 from florilege.training.objective import head_of
@@ -50,7 +50,8 @@ def export_run(run: Path, out: Path) -> Bundle:
         raise BundleError(f"{run} has no best.safetensors: train it, or continue with --resume")
     load_into(network, read_weights(folder.best), origin=str(folder.best))
     preprocess, row = config.preprocess, best_row(folder)
-    facts = _RunFacts(config, classes, row, folder.read_provenance(), note_of(folder.best))
+    notes = note_of(folder.best), note_without(config, head)
+    facts = _RunFacts(config, classes, row, folder.read_provenance(), *notes)
     with reserved(out):
         model, parity = export_onnx(network, preprocess)
         files: dict[str, bytes | Path] = {
@@ -83,10 +84,11 @@ class _RunFacts(NamedTuple):
     row: Mapping[str, Any]  # figures of the exported epoch; empty if none was trained
     started_from: Provenance | None  # the weights that the run started from
     blend_note: str | None
+    alone_note: str | None  # why the head on frozen features is not blended
 
 
 def _provenance(run: _RunFacts, parity: dict[str, Any]) -> dict[str, Any]:
-    config, classes, row, started_from, blend_note = run
+    config, classes, row, started_from, *_ = run
     counts = classes.counts
     return {
         "data": config.data,
@@ -101,7 +103,8 @@ def _provenance(run: _RunFacts, parity: dict[str, Any]) -> dict[str, Any]:
         "loss": dict(config.loss),
         "seed": config.seed,
         "parity": {**parity, "between": f"torch {torch.__version__} and ONNX Runtime, on the CPU"},
-        "blend": blend_note,
+        "blend": run.blend_note,
+        "head": run.blend_note or run.alone_note,
         "libraries": {name: installed(name) for name in _LIBRARIES},
     }
 
@@ -112,11 +115,11 @@ def _json(content: object) -> bytes:
 
 def _model_card(name: str, run: _RunFacts) -> str:
     """The card in Markdown."""
-    config, classes, row, started_from, blend_note = run
+    config, classes, row, started_from, *_ = run
     counts, preprocess, size = classes.counts, config.preprocess, config.preprocess.image_size
     pictures = "" if counts is None else f" on {int(counts.sum())} pictures"
     spread = "" if counts is None else f", {counts.min()} to {counts.max()} training pictures each"
-    head = f"\n- Head: {blend_note}." if blend_note else ""
+    head = f"\n- Head: {run.blend_note or run.alone_note}." if config.freeze else ""
     mean, deviation = _numbers(preprocess.mean), _numbers(preprocess.std)
     return f"""# {name}
 

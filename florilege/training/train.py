@@ -15,7 +15,7 @@ from florilege.terminal import say
 from florilege.training.batches.data_loader import Sources, open_sources
 from florilege.training.config import TrainConfig
 from florilege.training.device import Compute, choose, exhausted, tuned
-from florilege.training.frozen.blend import blend
+from florilege.training.frozen.blend import blend, note_without
 from florilege.training.frozen.feature_store import Features
 from florilege.training.frozen.features import HeadOnFeatures, threads_for
 from florilege.training.loop.checkpoint import Position, TrainingState, load, save_weights, write
@@ -129,6 +129,7 @@ class _TrainingProcess:
             self.objective, network = seeded(config, self.dataset, ranks)
             notes += [*self.objective.notes, *unfreeze(network, config)]
             notes += notes_on_validation(config, self.dataset)
+            notes += filter(None, [note_without(config, self.objective.head)])
         self.weights: Weights | None = None  # that the network starts from
         if self.fresh and config.weights is not None:
             self.weights = ranks.in_turn(partial(open_weights, config.weights, config.backbone))

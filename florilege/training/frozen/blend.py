@@ -23,7 +23,7 @@ from florilege.models.heads import build_head
 from florilege.training.batches.data_loader import Sources
 from florilege.training.config import TrainConfig
 from florilege.training.device import choose
-from florilege.training.frozen.feature_store import Features
+from florilege.training.frozen.feature_store import CONSTANT, Features
 from florilege.training.frozen.features import HeadOnFeatures, threads_for
 from florilege.training.loop.checkpoint import Position, TrainingState, save_weights
 from florilege.training.loop.evaluation import REPORTED_K, ScoreChoice, ValidationMeter
@@ -88,7 +88,12 @@ def discriminant(features: Features, classes: int, shrinkage: float) -> Linear:
     overall = sums.sum(0) / len(features)
     means = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], overall)
     covariance = (squares - (means * counts[:, None]).T @ means) / len(features)
-    variances = np.maximum(np.diag(covariance), 1e-12)
+    # The variance of a dimension that never varies is a rounding error, perhaps negative, whose
+    # inverse would outweigh all others; its scale in place of it leaves the logits in range.
+    scale = np.diag(squares) / len(features)
+    constant = np.diag(covariance) <= CONSTANT**2 * scale
+    covariance[constant] = covariance[:, constant] = 0
+    variances = np.where(constant, np.where(scale > 0, scale, 1), np.diag(covariance))
     shrunk = (1 - shrinkage) * covariance + shrinkage * np.diag(variances)
     weight = np.linalg.solve(shrunk, means.T).T  # (classes, dimensions)
     log_prior = np.log(np.maximum(counts, 0.5) / len(features))
@@ -109,7 +114,8 @@ def candidates(own: Linear, other: Linear, train: Features) -> Iterator[tuple[Li
     """
     third = discriminant(train, len(own.bias), SHRINKAGE)
     level = (_spread(own, train) + _spread(other, train)) / 2
-    scaled = third.times(SHARE * level / _spread(third, train))
+    spread = _spread(third, train)  # 0 if no feature varies: then it adds nothing
+    scaled = third.times(SHARE * level / spread if spread else 0.0)
     heads = own.times((1 - SHARE) / 2).plus(other, (1 - SHARE) / 2)
     for sharpness in SHARPNESS:
         yield heads.plus(scaled, 1.0).times(sharpness), sharpness
@@ -135,6 +141,15 @@ def blend(weights: Path, train: Features, val: Features, config: TrainConfig) ->
     state |= {"head.weight": best.weight, "head.bias": best.bias}
     save_weights(weights, state, {NOTE: note})
     return note
+
+
+def note_without(config: TrainConfig, head: str) -> str | None:
+    """Why the head on frozen features is not blended; None if it is, or none is trained so."""
+    if not config.freeze or (config.blend and head == "linear"):
+        return None
+    if config.blend:
+        return f"a {head} head is not blended; the head is that of {config.loss_name} alone"
+    return f"the head is that of {config.loss_name} alone; --set blend=true averages it with others"
 
 
 def note_of(weights: Path) -> str | None:

@@ -22,6 +22,8 @@ from florilege.models.images import Preprocess
 
 ID_BYTES: Final = 16
 ROWS_AT_ONCE: Final = 4096
+CONSTANT: Final = 1e-6
+"""A dimension whose deviation is at most this share of its scale is constant, but for rounding."""
 
 
 def photo_id(content: bytes) -> bytes:
@@ -124,5 +126,5 @@ class Features:
         mean = sums / len(self)
         squares = sum(np.square(values - mean).sum(0) for values, _ in self.blocks())
         deviation = np.sqrt(squares / len(self))
-        deviation[deviation < 1e-6] = 1.0
+        deviation[deviation <= CONSTANT * np.sqrt(np.square(mean) + squares / len(self))] = 1.0
         return torch.tensor(mean).float(), torch.tensor(deviation).float()

@@ -90,6 +90,32 @@ def test_features_that_never_vary_do_no_harm() -> None:
     assert np.isfinite(logits).all()
 
 
+@pytest.mark.parametrize("scale", [1e-7, 1.0, 1e5])
+def test_half_of_the_features_constant_at_any_scale_leaves_the_others_their_say(
+    scale: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pixels fixed at 128, as in photos on a grey background."""
+    monkeypatch.setattr(feature_store, "ROWS_AT_ONCE", 7)
+    varying, rows = classes_of(200, seed=1), 200
+    values = np.concatenate([varying.values, np.full((rows, 6), 128.1)], axis=1) * scale
+    train = features_of(values, varying.split.labels)
+    logits = discriminant(train, 4, 0.4).logits(torch.from_numpy(train.values))
+    alone = discriminant(varying, 4, 0.4).logits(torch.from_numpy(varying.values))
+    apart = (logits - logits.mean(1)[:, None]) - (alone - alone.mean(1)[:, None])
+    np.testing.assert_allclose(apart, 0, atol=1e-2)
+    _, deviation = train.spread()
+    assert (deviation[6:] == 1).all()
+    assert (deviation[:6] < 10 * scale).all()
+
+
+def test_features_of_which_none_varies_are_no_part_of_the_blend() -> None:
+    labels = np.arange(40) % 4
+    heads = [
+        head for head, _ in candidates(_head(1), _head(2), features_of(np.ones((40, 6)), labels))
+    ]
+    assert all(head.weight.isfinite().all() and head.bias.isfinite().all() for head in heads)
+
+
 def _head(seed: int) -> Linear:
     random = torch.manual_seed(seed)
     return Linear(torch.randn(4, 6, generator=random), torch.randn(4, generator=random))
@@ -170,19 +196,30 @@ def test_its_partner_learns_the_classes(tmp_path: Path) -> None:
     assert torch.equal(result.bias, again.bias)
 
 
-def test_the_run_and_its_bundle_describe_the_blend(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("blend", "head", "words"),
+    [
+        (True, "auto", "is averaged with one of assume_negative"),
+        (False, "auto", "that of cross_entropy alone; --set blend=true averages"),
+        (True, "cosine", "a cosine head is not blended"),
+    ],
+)
+def test_the_run_and_its_bundle_describe_the_head(
+    blend: bool, head: str, words: str, tmp_path: Path
+) -> None:
     photos = write_photos(tmp_path / "photos", train=14, val=8)
     train_quietly(small_config(photos, epochs=0), tmp_path / "start")
     config = small_config(
         photos,
         weights=str(tmp_path / "start"),
         freeze="backbone",
-        blend=True,
+        blend=blend,
+        head=head,
         loss={"name": "cross_entropy"},
         optimiser={"learning_rate": 1e-6},
     )
     lines = lines_of(config, tmp_path / "run")
-    (result,) = [line for line in lines if "averaged with" in line]
+    (result,) = [line for line in lines if words in line]
     bundle = export_run(tmp_path / "run", tmp_path / "bundle")
-    assert json.loads(bundle.read("provenance.json"))["blend"] == result
+    assert json.loads(bundle.read("provenance.json"))["head"] == result
     assert result in bundle.read("MODEL_CARD.md").decode()
