@@ -22,6 +22,7 @@ from florilege.data.records import count_of
 from florilege.data.sources import own_pictures
 from florilege.data.splits import mend_source, split_source, unknown_plants
 from florilege.errors import DataError, UsageError
+from florilege.models.bundle import open_bundle
 from florilege.tables import SUFFIXES, Table, write_table
 from florilege.terminal import conclude, new_table, print_table, warn
 
@@ -106,10 +107,14 @@ def _split_command(
 @app.command("import-occurrences")
 def _import_occurrences_command(
     archive: Annotated[
-        Path, typer.Argument(metavar="ARCHIVE", help="Darwin Core archive, as GBIF provides it.")
+        Path, typer.Argument(metavar="ARCHIVE", help="Darwin Core archive or table of records.")
     ],
     out: Annotated[Path, typer.Option(help="Table to write, .csv or .parquet.")],
     cell: Annotated[float, typer.Option(help="Side of a grid cell in degrees.")] = 1.0,
+    bundle: Annotated[
+        Path | None,
+        typer.Option(help="Take the column of species that names most classes of this bundle."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Count the records of an archive by grid cell, month and species.
@@ -117,7 +122,8 @@ def _import_occurrences_command(
     ``florilege calibrate --occurrences`` takes the table.
     """
     with _manifest(out):
-        imported = import_occurrences(archive, out, degrees=cell)
+        classes = None if bundle is None else open_bundle(bundle).classes
+        imported = import_occurrences(archive, out, degrees=cell, classes=classes)
     if as_json:
         typer.echo(json.dumps({"occurrences": str(out), **asdict(imported)}))
         return

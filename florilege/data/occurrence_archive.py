@@ -4,29 +4,28 @@ The table has a line for each region, month and species with its number of recor
 cell of a grid. ``florilege calibrate --occurrences`` reads it.
 """
 
-import csv
-import io
-import zipfile
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import IO
-from xml.etree import ElementTree
+from typing import Final
 
+from florilege.data.darwin_core import Record, Records, open_records
 from florilege.errors import DataError, first
-from florilege.models.occurrences import ALL_MONTHS, COLUMNS, MONTHS, cell_name
+from florilege.models.classes import ClassTable
+from florilege.models.occurrences import ALL_MONTHS, COLUMNS, MONTHS, cell_name, is_null_island
+from florilege.models.species_names import SpeciesNames
 from florilege.progress import progress
 from florilege.tables import write_table
 
-SPECIES = ("speciesKey", "taxonKey", "taxonID", "species", "scientificName")
-"""Columns that may name the species, best first."""
-PLACE = ("decimalLatitude", "decimalLongitude")
-_Lines = tuple[Mapping[int, str], Iterator[list[str]]]  # columns by position, and the cells
-_LONGEST_CELL = 2**24
-_ROWS_AT_ONCE = 10_000
+SPECIES: Final = ("speciesKey", "taxonKey", "species", "scientificName", "taxonID")
+"""Columns that may name the species, best first. ``taxonID`` may be a number of somebody's own."""
+PLACE: Final = ("decimalLatitude", "decimalLongitude")
+_STATUS: Final = ("occurrenceStatus", "individualCount")
+_TERMS: Final = (*SPECIES, *PLACE, *_STATUS, "eventDate", "month")
+_ABSENT: Final = ("absent", "absence", "none", "no", "0")
+_ROWS_AT_ONCE: Final = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,13 +37,18 @@ class _ImportedOccurrences:
     species_column: str  # what names them
 
 
-def import_occurrences(archive: Path, out: Path, *, degrees: float = 1.0) -> _ImportedOccurrences:
+def import_occurrences(
+    archive: Path, out: Path, *, degrees: float = 1.0, classes: ClassTable | None = None
+) -> _ImportedOccurrences:
     """Count the records of an archive by grid cell, month and species, and write them to ``out``.
 
-    ``archive`` is a Darwin Core archive (a zip with ``meta.xml``), or a zip or text file of one
-    table separated by tabs whose first line names the columns, as GBIF's simple download. ``out``,
+    ``archive`` is a Darwin Core archive (a zip or folder with ``meta.xml``), or a zip, gz or text
+    file of one table whose first line names the columns, as GBIF's simple download. ``out``,
     ``.csv`` or ``.parquet``, has the columns ``region,month,class_id,weight``; the month is empty
     for records without one. A cell has sides of ``degrees``.
+
+    The first 10,000 records choose the column that names the species: the one that names most of
+    ``classes``, or without them the best of `SPECIES` that at least half of the records fill.
 
     Raises:
         DataError: The archive is unreadable, lacks a column, or has no usable record.
@@ -52,7 +56,7 @@ def import_occurrences(archive: Path, out: Path, *, degrees: float = 1.0) -> _Im
     """
     if not 0.01 <= degrees <= 90:
         raise DataError(f"a grid cell must have 0.01 to 90 degrees, got {degrees:g}")
-    counts, left_out, species = _count_records(archive, degrees)
+    counts, left_out, species = _count_records(archive, degrees, classes)
     if not counts:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items())
         raise DataError(f"{archive} holds no usable record; left out: {reasons or 'nothing'}")
@@ -72,16 +76,19 @@ def import_occurrences(archive: Path, out: Path, *, degrees: float = 1.0) -> _Im
 
 
 def _count_records(
-    archive: Path, degrees: float
+    archive: Path, degrees: float, classes: ClassTable | None
 ) -> tuple[dict[tuple[str, int, str], int], dict[str, int], str]:
     """Counts of records, counts of those left out by reason, and the column of the species."""
     results = Counter[tuple[str, int, str] | str]()
-    with _table(archive) as (columns, lines), progress(None, f"reading {archive.name}") as advance:
-        species = _species_column(archive, columns.values())
-        rows = (
-            {name: line[at].strip() for at, name in columns.items() if at < len(line)}
-            for line in lines
-        )
+    names = None if classes is None else SpeciesNames(classes)
+    with (
+        open_records(archive, _TERMS) as records,
+        progress(None, f"reading {archive.name}") as advance,
+    ):
+        _demand_columns(archive, records)
+        sample = list(islice(records.rows, _ROWS_AT_ONCE))
+        species = _species_column(sample, names)
+        rows = chain(sample, records.rows)
         while part := [_record(row, species, degrees) for row in islice(rows, _ROWS_AT_ONCE)]:
             results.update(part)
             advance(len(part))
@@ -90,86 +97,66 @@ def _count_records(
     return counts, left_out, species
 
 
-def _record(row: Mapping[str, str], species: str, degrees: float) -> tuple[str, int, str] | str:
+def _demand_columns(archive: Path, records: Records) -> None:
+    """Refuse records that lack the place or the species; the message names what they have."""
+    has = f"they have {first(records.columns, 20)}" if records.columns else "they have no columns"
+    columns = {name.rpartition(":")[2].lower() for name in records.columns}
+    if missing := [name for name in PLACE if name.lower() not in columns]:
+        raise DataError(f"{archive}: the records lack the columns {first(missing)}; {has}")
+    if not any(name.lower() in columns for name in SPECIES):
+        raise DataError(
+            f"{archive}: the records lack a column for the species, one of {first(SPECIES)}; {has}"
+        )
+
+
+def _species_column(sample: Sequence[Record], names: SpeciesNames | None) -> str:
+    """The column that names the species of most records of a sample."""
+
+    def count(column: str) -> int:
+        cells = (row[column] for row in sample if column in row)
+        return sum(names is None or names.index(cell) is not None for cell in cells)
+
+    counts = {column: count(column) for column in SPECIES}
+    if names is None:
+        half = sum(any(column in row for column in SPECIES) for row in sample) / 2
+        counts = {column: int(filled >= max(half, 1)) for column, filled in counts.items()}
+    return max(SPECIES, key=lambda column: counts[column])  # the first of equals
+
+
+def _record(row: Record, species: str, degrees: float) -> tuple[str, int, str] | str:
     """Region, month and species of a record, or why it is left out."""
-    name = row.get(species) or ""
+    name = row.get(species)
     if not name:
         return "without a species"
-    if row.get("occurrenceStatus", "").upper() == "ABSENT":
+    if _is_absence(row):
         return "of an absence"
     try:
-        latitude, longitude = (float(row.get(column) or "nan") for column in PLACE)
-        return cell_name(latitude, longitude, degrees), _month(row), name
+        # Tables of many countries write 43,6; a coordinate has no thousands.
+        latitude, longitude = (float(row.get(name, "nan").replace(",", ".")) for name in PLACE)
+        region = cell_name(latitude, longitude, degrees)
     except ValueError:
         return "without a usable place"
+    if is_null_island(latitude, longitude):
+        return "at latitude 0, longitude 0, which devices without a position write"
+    return region, _month(row), name
 
 
-def _month(row: Mapping[str, str]) -> int:
-    """The month of a record, from its month or date; ``ALL_MONTHS`` if it has neither."""
-    date = (row.get("eventDate") or "").split("-")
-    text = row.get("month") or (date[1] if len(date) > 1 else "")
+def _is_absence(row: Record) -> bool:
+    """Whether a record says that the species was not there, by its status or else its count."""
+    if status := row.get("occurrenceStatus"):
+        return status.lower() in _ABSENT
+    return row.get("individualCount") == "0"
+
+
+def _month(row: Record) -> int:
+    """The month of a record, from its month or date; ``ALL_MONTHS`` if it has not just one."""
+    if month := row.get("month"):
+        return _number_of_month(month)
+    begin, _, end = (date.split("-") for date in row.get("eventDate", "").partition("/"))
+    # The end of an interval may be a day alone, as in 2026-06-03/05.
+    one_month = len(end) == 1 or begin[:2] == end[:2]
+    return _number_of_month("".join(begin[1:2])) if one_month else ALL_MONTHS
+
+
+def _number_of_month(text: str) -> int:
     return int(text) if text.isdecimal() and 1 <= int(text) <= MONTHS else ALL_MONTHS
-
-
-def _species_column(archive: Path, names: Collection[str]) -> str:
-    """The best column that names the species; a `DataError` if it or the place is missing."""
-    if missing := [name for name in PLACE if name not in names]:
-        raise DataError(f"{archive}: the records lack the columns {first(missing)}")
-    for name in SPECIES:
-        if name in names:
-            return name
-    raise DataError(
-        f"{archive}: the records lack a column for the species, one of {first(SPECIES)}"
-    )
-
-
-@contextmanager
-def _table(path: Path) -> Iterator[_Lines]:
-    """The records of an archive; a `DataError` if it cannot be read."""
-    limit = csv.field_size_limit(_LONGEST_CELL)
-    try:
-        if not zipfile.is_zipfile(path):
-            with path.open("rb") as file:
-                yield _text_table(file)
-            return
-        with zipfile.ZipFile(path) as archive:
-            if "meta.xml" in archive.namelist():
-                yield _core_table(archive)
-            else:
-                (name,) = (n for n in archive.namelist() if n.lower().endswith((".csv", ".txt")))
-                yield _text_table(archive.open(name))
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
-    except (zipfile.BadZipFile, ElementTree.ParseError, ValueError, KeyError, csv.Error) as error:
-        raise DataError(
-            f"{path} is not a Darwin Core archive or a table of records separated by tabs ({error})"
-        ) from error
-    finally:
-        csv.field_size_limit(limit)
-
-
-def _text_table(file: IO[bytes]) -> _Lines:
-    """Lines separated by tabs, the first with the names of the columns."""
-    text = io.TextIOWrapper(file, "utf-8-sig", newline="")
-    lines = csv.reader(text, delimiter="\t", quoting=csv.QUOTE_NONE)
-    return dict(enumerate(next(lines, []))), lines
-
-
-def _core_table(archive: zipfile.ZipFile) -> _Lines:
-    """The core table that ``meta.xml`` describes."""
-    core = ElementTree.fromstring(archive.read("meta.xml")).find("{*}core")
-    if core is None:
-        raise ValueError("meta.xml names no core table")
-    location = core.findtext("{*}files/{*}location", "")
-    columns = {
-        int(each.attrib["index"]): each.attrib["term"].rpartition("/")[2]
-        for each in core.iterfind("{*}field[@index]")
-    }
-    delimiter = core.get("fieldsTerminatedBy", ",").encode().decode("unicode_escape")
-    quote = core.get("fieldsEnclosedBy", '"')
-    text = io.TextIOWrapper(archive.open(location), core.get("encoding", "utf-8"), newline="")
-    style = {"quotechar": quote} if quote else {"quoting": csv.QUOTE_NONE}
-    lines = csv.reader(text, delimiter=delimiter, **style)
-    for _ in range(int(core.get("ignoreHeaderLines", "0"))):
-        next(lines, None)
-    return columns, lines

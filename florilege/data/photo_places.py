@@ -6,7 +6,7 @@ from pathlib import Path
 from florilege.data.layouts.manifest import is_manifest
 from florilege.data.options import parse_options
 from florilege.errors import DataError
-from florilege.models.occurrences import ALL_MONTHS, Place, cell_name, month_of
+from florilege.models.occurrences import ALL_MONTHS, Place, cell_name, is_null_island, month_of
 from florilege.tables import read_table
 
 
@@ -17,8 +17,8 @@ def photo_places(
 
     A manifest names them in the columns ``region``, or ``latitude`` and ``longitude`` if regions
     are cells of a grid with sides of ``cell_degrees``, and ``month`` or ``date`` (``YYYY-MM-DD``).
-    Cells may be empty. ``source`` is the value of ``--data``, ``names`` are paths in the manifest.
-    Raises `DataError` if a cell holds no month, date or place.
+    Cells may be empty; 0, 0 is no place. ``source`` is the value of ``--data``, ``names`` are paths
+    in the manifest. Raises `DataError` if a cell holds no month, date or place.
     """
     path = Path(parse_options(source)[0])
     table = read_table(path) if is_manifest(path) else {}
@@ -38,10 +38,13 @@ def photo_places(
 
 
 def _place(cells: Sequence[str], date: str, cell_degrees: float | None) -> Place | None:
-    """The place that the cells of a row name; None if one of them is empty."""
+    """The place that the cells of a row name; None if one is empty or the place is 0, 0."""
     region, *longitude = map(str.strip, cells)
     if not all((region, *longitude)):
         return None
     if longitude:
-        region = cell_name(float(region), float(longitude[0]), cell_degrees or 1.0)
+        degrees = float(region), float(longitude[0])
+        if is_null_island(*degrees):
+            return None
+        region = cell_name(*degrees, cell_degrees or 1.0)
     return Place(region, month_of(date) if date else ALL_MONTHS)

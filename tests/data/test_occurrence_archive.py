@@ -4,11 +4,13 @@ import csv
 import io
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from florilege.data.occurrence_archive import import_occurrences
 from florilege.errors import DataError
+from florilege.models.classes import ClassInfo, ClassTable
 from florilege.tables import read_table
 
 META = """<archive xmlns="http://rs.tdwg.org/dwc/text/" metadata="eml.xml">
@@ -101,10 +103,10 @@ def test_a_larger_cell_joins_regions(tmp_path: Path) -> None:
         (b"", "lack the columns 'decimalLatitude'"),
         (b"decimalLatitude\tdecimalLongitude\n1\t2\n", "lack a column for the species"),
         (b"decimalLatitude\tdecimalLongitude\tspecies\n\t\tIris\n", "1 without a usable place"),
-        (b"\xff\xfe\x00", "not a Darwin Core archive"),
-        (zipped("meta.xml", "<archive>"), "not a Darwin Core archive"),
-        (zipped("meta.xml", META.format(delimiter=",", quote="")), "not a Darwin Core archive"),
-        (zipped("photo.jpg", ""), "not a Darwin Core archive"),
+        (b"a,b\n1,2\n", "they have 'a', 'b'"),
+        (b"\xff\xfe\x00", "the records are not in utf-16"),
+        (zipped("meta.xml", "<archive>"), "cannot be read as a Darwin Core archive"),
+        (zipped("photo.jpg", ""), "cannot be read as a Darwin Core archive"),
     ],
 )
 def test_what_is_no_archive_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
@@ -120,3 +122,88 @@ def test_missing_files_and_cells_without_size_are_refused(tmp_path: Path) -> Non
         import_occurrences(tmp_path / "nothing.zip", tmp_path / "out.csv")
     with pytest.raises(DataError, match="to 90 degrees"):
         import_occurrences(archive(tmp_path, "tabs"), tmp_path / "out.csv", degrees=0)
+
+
+HEAD = "decimalLatitude,decimalLongitude,eventDate,scientificName,taxonID,occurrenceStatus"
+CLASSES = ClassTable(
+    (ClassInfo(id="77", scientific_name="Bellis perennis"), ClassInfo(id="Iris lutescens"))
+)
+
+
+def imported(folder: Path, *rows: str, head: str = HEAD, **options: Any) -> tuple[Any, Any]:
+    """What an import says, and the rows of its table."""
+    (folder / "a.csv").write_text("\n".join([head, *rows]) + "\n")
+    result = import_occurrences(folder / "a.csv", folder / "out.csv", **options)
+    return result, list(zip(*read_table(folder / "out.csv").values(), strict=True))
+
+
+@pytest.mark.parametrize("own_id", ["", "urn:lsid:local:77", "77", "5231190"])
+def test_a_number_of_somebody_s_own_does_not_name_the_species(tmp_path: Path, own_id: str) -> None:
+    row = f"43.0,3.0,2026-06-10,Bellis perennis L.,{own_id},"
+    result, table = imported(tmp_path, row, row)
+    assert (result.species_column, table[0][2]) == ("scientificName", "Bellis perennis L.")
+
+
+def test_a_column_that_few_records_fill_does_not_name_the_species(tmp_path: Path) -> None:
+    head = HEAD.replace("taxonID", "speciesKey")
+    rows = ["43.0,3.0,2026-06-10,Bellis perennis,,"] * 3
+    result, _ = imported(tmp_path, *rows, "43.0,3.0,,Iris,9,", head=head)
+    assert result.species_column == "scientificName"
+    result, _ = imported(tmp_path, *rows, *["43.0,3.0,,Iris,9,"] * 3, head=head)
+    assert result.species_column == "speciesKey"
+
+
+def test_the_column_that_names_most_classes_is_taken(tmp_path: Path) -> None:
+    rows = ["43.0,3.0,2026-06-10,Unknown,77,", "43.0,3.0,2026-06-10,IRIS LUTESCENS Lam.,x,"]
+    result, _ = imported(tmp_path, *rows, rows[0], classes=CLASSES)
+    assert result.species_column == "taxonID"
+    result, _ = imported(tmp_path, *rows, rows[1], classes=CLASSES)
+    assert result.species_column == "scientificName"
+
+
+def test_latitude_0_longitude_0_is_no_place(tmp_path: Path) -> None:
+    rows = ["0,0,,Iris,,", "0.0,-0,,Iris,,", "0,3,,Iris,,"]
+    result, table = imported(tmp_path, *rows)
+    assert [row[0] for row in table] == ["cell1_0_3"]
+    assert list(result.left_out.values()) == [2]
+    assert "latitude 0, longitude 0" in next(iter(result.left_out))
+
+
+@pytest.mark.parametrize(
+    ("status", "count", "left_out"),
+    [
+        ("absent", "", 1), ("ABSENT", "3", 1), ("Absence", "", 1), ("none", "", 1), ("0", "", 1),
+        ("present", "0", 0), ("", "0", 1), ("", "3", 0), ("", "", 0), ("doubtful", "", 0),
+    ],
+)  # fmt: skip
+def test_absences_are_no_records(tmp_path: Path, status: str, count: str, left_out: int) -> None:
+    head = f"{HEAD},individualCount"
+    rows = [f"43,3,,Iris,,{status},{count}", "43,3,,Iris,,,"]
+    result, _ = imported(tmp_path, *rows, head=head)
+    assert result.left_out.get("of an absence", 0) == left_out
+
+
+@pytest.mark.parametrize(
+    ("date", "month"),
+    [
+        ("2024-06-03", "6"), ("2024-06", "6"), ("2024-06-03T10:00Z", "6"), ("2024", ""),
+        ("2024-06-03/2024-06-09", "6"), ("2024-06-03/09", "6"), ("2024-06/2024-06", "6"),
+        ("2024-06-30/2024-07-02", ""), ("2024-06-01/2025-06-01", ""), ("2023/2024", ""),
+        ("2024-155", ""), ("2024-W23-1", ""), ("June 2024", ""), ("", ""), ("2024-00-01", ""),
+    ],
+)  # fmt: skip
+def test_a_month_is_that_of_the_date(tmp_path: Path, date: str, month: str) -> None:
+    _, table = imported(tmp_path, f"43,3,{date},Iris,,")
+    assert [row[1] for row in table] == [month]
+
+
+def test_a_month_of_its_own_comes_before_the_date(tmp_path: Path) -> None:
+    head = f"{HEAD},month"
+    for cell, month in (("5", "5"), ("05", "5"), ("", "6"), ("13", ""), ("May", "")):
+        _, table = imported(tmp_path, f"43,3,2024-06-03,Iris,,,{cell}", head=head)
+        assert [row[1] for row in table] == [month]
+
+
+def test_decimal_commas_are_read(tmp_path: Path) -> None:
+    _, table = imported(tmp_path, "43,6;3,9;;Iris;;", head=HEAD.replace(",", ";"))
+    assert [row[0] for row in table] == ["cell1_43_3"]

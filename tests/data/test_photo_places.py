@@ -30,6 +30,8 @@ def manifest(folder: Path, header: str, *rows: str) -> str:
         ("region,month", ",6", None, None),
         ("latitude,longitude,month", "43.6,3.9,6", 1.0, Place("cell1_43_3", 6)),
         ("latitude,longitude", "43.6,", 1.0, None),
+        ("latitude,longitude", "0,0.0", 1.0, None),  # what a device without a fix writes
+        ("latitude,longitude", "0,3.9", 1.0, Place("cell1_0_3")),
         ("region,latitude,longitude", "cell1_0_0,43.6,3.9", 1.0, Place("cell1_0_0")),
     ],
 )

@@ -27,6 +27,7 @@ from florilege.data.layouts.manifest import demand_columns
 from florilege.errors import DataError, first
 from florilege.models.classes import ClassTable
 from florilege.models.occurrences import COLUMNS, Occurrences, Place, PlaceKind, month_of
+from florilege.models.species_names import SpeciesNames
 from florilege.tables import read_table
 
 STRENGTHS = (0.0, 0.25, 0.5, 0.75, 1.0)  # 1 is Bayes' rule, if observers were everywhere
@@ -36,23 +37,23 @@ FEWEST_PLACES = 100
 def read_occurrences(path: Path, classes: ClassTable, say: Callable[[str], None]) -> Occurrences:
     """Read ``region,month,class_id,weight``; ``say`` is called about species the model lacks.
 
-    A species is named by its class id, GBIF key or scientific name.
+    A species is named by its class id, GBIF key or scientific name, as `SpeciesNames` reads them.
 
     Raises:
         DataError: The file is unreadable, a month or weight is invalid, or no species is a class.
     """
     table = read_table(path)
     demand_columns(str(path), table, COLUMNS)
-    index_of = _index_of(classes)
-    unknown = [name for name in dict.fromkeys(table["class_id"]) if name not in index_of]
+    names = SpeciesNames(classes)
+    unknown = [name for name in dict.fromkeys(table["class_id"]) if names.index(name) is None]
     rows = []
     for number, cells in enumerate(zip(*(table[name] for name in COLUMNS), strict=True), 2):
         try:
             place, weight = _checked(cells)
         except ValueError as error:
             raise DataError(f"{path}, row {number}: {error}") from error
-        if cells[2] in index_of:
-            rows.append((*place, index_of[cells[2]], weight))
+        if (class_index := names.index(cells[2])) is not None:
+            rows.append((*place, class_index, weight))
     if not rows:
         raise DataError(
             f"{path}: none of its species is a class of the model, by id, GBIF key or scientific "
@@ -61,13 +62,6 @@ def read_occurrences(path: Path, classes: ClassTable, say: Callable[[str], None]
     if unknown:
         say(f"{len(unknown):,} species of {path} are not among the classes of the model")
     return Occurrences.of(*zip(*rows, strict=True), classes=len(classes))
-
-
-def _index_of(classes: ClassTable) -> dict[str, int]:
-    """Output indices by every name of a class."""
-    by_name = {info.scientific_name: at for at, info in enumerate(classes)}
-    by_key = {info.gbif: at for at, info in enumerate(classes) if info.gbif}
-    return by_name | by_key | dict(classes.index_of)
 
 
 def _checked(cells: Sequence[str]) -> tuple[Place, float]:

@@ -134,7 +134,9 @@ def test_places_are_drawn_where_too_few_are_known(known: int) -> None:
 
 def test_species_are_named_by_id_key_or_name(tmp_path: Path) -> None:
     path = tmp_path / "occurrences.csv"
-    path.write_text(f"{HEADER}\na,,8,1\na,6,100,2\nb,6,Iris lutescens,3\nb,12,7,4.5\nb,1,900,9\n")
+    path.write_text(
+        f"{HEADER}\na,,8,1\na,6,100,2\nb,6,IRIS lutescens Lam.,3\nb,12,7,4.5\nb,1,900,9\n"
+    )
     warnings = list[str]()
     occurrences = read_occurrences(path, INFOS, warnings.append)
     assert occurrences.counts("a").tolist() == [2.0, 1.0]
