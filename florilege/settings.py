@@ -176,6 +176,10 @@ def _allowed(kind: Mapping[str, Any]) -> str:
     words = f"one of {', '.join(kind['enum'])}" if "enum" in kind else _TYPES[kind["type"]]
     if "maxItems" in kind:
         words = f"a list of {kind['maxItems']} numbers"
+    if choices := kind.get("items", {}).get("enum"):
+        words = f"a list of any of {', '.join(choices)}"
+    if "pattern" in kind:
+        words = f"text that matches {kind['pattern']}"
     low, high = kind.get("minimum"), kind.get("maximum")
     above, below = kind.get("exclusiveMinimum", low), kind.get("exclusiveMaximum", high)
     if below is not None:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +16,12 @@ from florilege.models.bundle.hub import local_bundle
 from florilege.models.runtime import RuntimeName, silence_telemetry
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
 from florilege.server.answers.query import IdentifyQuery
-from florilege.server.problems import Problem
+from florilege.server.problems import Code, Problem
 from florilege.server.schemas import Answer
 from florilege.server.settings import MAX_IMAGES
+from florilege.settings import complaint
 
+_OF_PHOTOS: Final = (Code.IMAGE_TOO_LARGE, Code.IMAGE_UNREADABLE, Code.UNSUPPORTED_IMAGE_TYPE)
 Photo = bytes | str | os.PathLike[str] | NDArray[np.uint8] | Image.Image
 
 
@@ -40,23 +42,25 @@ class Predictor:
                 or ``region="north", month=6``; docs/http.md has all.
 
         Raises:
-            UsageError: A parameter is unknown, or its value is not allowed.
-            DataError: A photo cannot be read, or the bundle is not calibrated for the query.
+            UsageError: A parameter is unknown, its value is not allowed, or the bundle is not
+                calibrated for it; the message lists what is.
+            DataError: A photo cannot be read.
         """
         try:
             checked_query = IdentifyQuery.model_validate(query)
         except ValidationError as error:
-            first = error.errors()[0]
-            raise UsageError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+            raise UsageError(complaint(error, IdentifyQuery, {})) from error
         inputs: list[Any] = [photos]
         if isinstance(photos, Iterable) and not isinstance(photos, bytes | str | np.ndarray):
             inputs = list(photos)
         if not 1 <= len(inputs) <= MAX_IMAGES:
             raise UsageError(f"give 1 to {MAX_IMAGES} photos of one organism, got {len(inputs)}")
         try:
+            self._pipeline.check_query(checked_query)
             outcome = self._pipeline([_read(photo) for photo in inputs], checked_query, "")
         except Problem as problem:
-            raise DataError(problem.detail) from problem
+            kind = DataError if problem.code in _OF_PHOTOS else UsageError
+            raise kind(problem.advice) from problem
         return outcome.answer
 
     def close(self) -> None:

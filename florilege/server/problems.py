@@ -117,3 +117,11 @@ class Problem(Exception):  # the word of RFC 9457
 
     def __str__(self) -> str:
         return self.detail
+
+    @property
+    def advice(self) -> str:
+        """The detail, and the accepted values where they can be listed."""
+        values = [v if isinstance(v, str) else f"{v:g}" for v in self.allowed or ()]
+        if len(values) > 12:
+            values = [*values[:5], "...", *values[-3:]]
+        return f"{self.detail}; possible values: {', '.join(values)}" if values else self.detail

@@ -65,7 +65,18 @@ def test_several_photos_are_of_one_plant(predictor: Any, client: TestClient) -> 
         (b"no picture", {}, DataError, "image"),
         (garden.photo(1), {"k": "many"}, UsageError, "k"),
         (garden.photo(1), {"size": 3}, UsageError, "size"),
-        (garden.photo(1), {"k": 2.55}, DataError, "calibrated"),
+        (garden.photo(1), {"k": 2.55}, UsageError, r"not calibrated .*; possible values: 1, 1.1,"),
+        (garden.photo(1), {"k": 0}, UsageError, "possible values: 1, "),
+        (garden.photo(1), {"coverage": 95}, UsageError, "takes k, not coverage"),
+        (garden.photo(1), {"rule": "coverage", "coverage": 95}, UsageError, "values: 0.9, 0.95"),
+        (garden.photo(1), {"rule": "top"}, UsageError, "did you mean top_k"),
+        (garden.photo(1), {"list": "alps"}, UsageError, "no list is named 'alps'"),
+        (garden.photo(1), {"region": "north"}, UsageError, "no table of occurrences"),
+        (garden.photo(1), {"month": 13}, UsageError, r"in \[1, 12\]"),
+        (garden.photo(1), {"month": 6}, UsageError, "need a region"),
+        (garden.photo(1), {"include": "all"}, UsageError, "any of scores, marginals, rollup"),
+        (garden.photo(1), {"lang": "?"}, UsageError, "text that matches"),
+        (b"no picture", {"k": 0}, UsageError, "k = 0"),  # before any photo is read
     ],
 )
 def test_unusable_input_is_refused(

@@ -124,11 +124,7 @@ def _check_possible(pipeline: Pipeline, query: BatchQuery, batch: BatchSettings)
     try:
         pipeline.check_query(query.of_tile() if isinstance(query, SurveyQuery) else query)
     except Problem as error:
-        values = [v if isinstance(v, str) else f"{v:g}" for v in error.allowed or ()]
-        if len(values) > 12:
-            values = [*values[:5], "...", *values[-3:]]
-        possible = f"; possible values: {', '.join(values)}" if values else ""
-        raise UsageError(f"{error.detail}{possible}") from error
+        raise UsageError(error.advice) from error
 
 
 def _options(
