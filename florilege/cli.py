@@ -7,8 +7,9 @@ Each verb is in the `cli.py` of its package and is imported when it is called, s
 import importlib
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, cast, get_type_hints
 
 import typer
 import typer.main
@@ -16,6 +17,7 @@ import yaml
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from florilege.command_line.error_messages import error_message, usage_exit
+from florilege.command_line.help_text import write_help
 from florilege.command_line.renames import current_keys, current_words, variables
 from florilege.cores import wait_without_spinning
 from florilege.errors import FlorilegeError, UsageError, install_hint
@@ -146,7 +148,9 @@ def _opened(arguments: Mapping[str, Any]) -> dict[str, Path]:
 
 
 def _prepare_flags(command: Any, name: str) -> None:
-    """Name the environment variables of each flag after the flag."""
+    """Name the environment variables of each flag after the flag, and write the help ourselves."""
+    kinds = get_type_hints(command.callback, include_extras=True)
+    command.format_help = partial(write_help, kinds | {"config": Path})
     for parameter in command.params:
         if isinstance(parameter, TyperOption) and parameter.name not in ("help", None):
             parameter.envvar = variables(name, max(parameter.opts, key=len))

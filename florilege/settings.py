@@ -18,6 +18,7 @@ from pydantic.fields import FieldInfo
 from florilege.errors import UsageError
 from florilege.suggestions import did_you_mean, nearest, suggestion
 
+_NO_PANELS: Final[Mapping[str, Sequence[str]]] = {}
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 Verb = TypeVar("Verb", bound=Callable[..., None])
 
@@ -56,8 +57,12 @@ class Flag:
     default: str | None = None  # shown in the help if None means "not given"
 
 
-def flags_of(model: type[BaseModel]) -> Callable[[Verb], Verb]:
+def flags_of(
+    model: type[BaseModel], panels: Mapping[str, Sequence[str]] = _NO_PANELS
+) -> Callable[[Verb], Verb]:
     """Turn a verb's parameter of type ``model``, or of a base of it, into one flag per field.
+
+    ``panels`` are headings of the help, each with its fields.
 
     Example:
         >>> from pydantic import Field
@@ -71,7 +76,7 @@ def flags_of(model: type[BaseModel]) -> Callable[[Verb], Verb]:
     """
 
     def decorate(verb: Verb) -> Verb:
-        signature, fields = inspect.signature(verb), dict(_parameters(model))
+        signature, fields = inspect.signature(verb), dict(_parameters(model, panels))
         others = dict(signature.parameters)
         target = next(name for name, each in others.items() if each.annotation in model.__mro__)
         del others[target]
@@ -95,22 +100,26 @@ def flags_of(model: type[BaseModel]) -> Callable[[Verb], Verb]:
     return decorate
 
 
-def _parameters(model: type[BaseModel]) -> Iterator[tuple[str, inspect.Parameter]]:
+def _parameters(
+    model: type[BaseModel], panels: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[str, inspect.Parameter]]:
     """Each field with the parameter that Typer turns into its flag."""
     for name, field in model.model_fields.items():
         flag = next((part for part in field.metadata if isinstance(part, Flag)), Flag())
         own = (flag.name or name).lstrip("-").replace("-", "_")
+        panel = next((title for title, names in panels.items() if name in names), None)
         default = inspect.Parameter.empty if field.is_required() else _default(field)
-        kind: Any = Annotated[flag.type or field.annotation, _declaration(own, flag, field)]
+        kind: Any = Annotated[flag.type or field.annotation, _declaration(own, flag, field, panel)]
         yield name, inspect.Parameter(own, _KEYWORD, default=default, annotation=kind)
 
 
-def _declaration(own: str, flag: Flag, field: FieldInfo) -> Any:
+def _declaration(own: str, flag: Flag, field: FieldInfo, panel: str | None) -> Any:
     """What Typer needs to know of a flag or argument besides its type and default."""
     about: dict[str, Any] = {
         "help": flag.help or field.description,
         "metavar": flag.metavar,
         "show_default": flag.default or True,
+        "rich_help_panel": panel,
     }
     if flag.argument:
         return typer.Argument(**about)
@@ -173,19 +182,24 @@ _TYPES: Final = {
 def _allowed(kind: Mapping[str, Any]) -> str:
     if "const" in kind:
         return str(kind["const"])
-    words = f"one of {', '.join(kind['enum'])}" if "enum" in kind else _TYPES[kind["type"]]
-    if "maxItems" in kind:
-        words = f"a list of {kind['maxItems']} numbers"
-    if choices := kind.get("items", {}).get("enum"):
-        words = f"a list of any of {', '.join(choices)}"
-    if "pattern" in kind:
-        words = f"text that matches {kind['pattern']}"
+    words = _kind_in_words(kind)
     low, high = kind.get("minimum"), kind.get("maximum")
     above, below = kind.get("exclusiveMinimum", low), kind.get("exclusiveMaximum", high)
     if below is not None:
         opening, closing = "(" if low is None else "[", ")" if high is None else "]"
         return f"{words} in {opening}{above}, {below}{closing}"
     return words if above is None else f"{words} {'>' if low is None else '>='} {above}"
+
+
+def _kind_in_words(kind: Mapping[str, Any]) -> str:
+    """The type of a value, without its bounds."""
+    if "enum" in kind:
+        return f"one of {', '.join(kind['enum'])}"
+    if "maxItems" in kind:
+        return f"a list of {kind['maxItems']} numbers"
+    if choices := kind.get("items", {}).get("enum"):
+        return f"a list of any of {', '.join(choices)}"
+    return f"text that matches {kind['pattern']}" if "pattern" in kind else _TYPES[kind["type"]]
 
 
 def complaint(

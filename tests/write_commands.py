@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import typer
 
 from florilege import cli
@@ -25,7 +24,7 @@ def verbs(command: Any, name: str = "florilege") -> Iterator[tuple[str, Any]]:
     if not hasattr(command, "list_commands"):
         yield name, command
         return
-    context = click.Context(command)
+    context = typer.Context(command)
     for inner in command.list_commands(context):
         if not (result := command.resolve_command(context, [inner])[1]).hidden:
             yield from verbs(result, f"{name} {inner}")

@@ -117,7 +117,13 @@ def calibrate(
 
 @app.command()
 def evaluate(
-    bundle: BundlePath,
+    bundle: Annotated[
+        Path,
+        typer.Argument(
+            metavar="BUNDLE",
+            help="Folder of the bundle, or of a run, which is first exported and calibrated.",
+        ),
+    ],
     data: Data = None,
     split: Annotated[
         str, typer.Option(help="Split to measure on, or part of one: test:0.3-1.")

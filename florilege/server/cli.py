@@ -6,7 +6,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from pydantic import ValidationError
@@ -28,9 +28,29 @@ from florilege.terminal import conclude, say
 
 app = typer.Typer()
 
+_BUNDLE_HELP: Final = (
+    "Folder of a calibrated bundle, or of a run, which is first exported and calibrated."
+)
+_PANELS: Final = {
+    "Network": ("device", "runtime", "threads"),
+    "Limits of a request": (
+        *("max_body_bytes", "max_pixels", "max_decoding_pixels", "max_images", "max_tiles"),
+        *("upload_deadline_s", "max_held_bytes", "queue_limit", "queue_timeout_s"),
+    ),
+    "Access and answers": ("keys_file", "cors_origins", "lists", "plantnet", "cache_answers"),
+    "Feedback": (
+        *("feedback_store", "feedback_max_bytes", "feedback_rate", "feedback_photos"),
+        *("feedback_licence", "feedback_photos_held_bytes"),
+    ),
+    "After deployment": ("score_log", "score_log_max_bytes", "watch", "watch_state"),
+    "Starting and stopping": ("reload_every_s", "drain_s", "drain_notice_s"),
+    "Log": ("log_format", "log_level", "access_log"),
+}
+"""Headings of ``serve --help``, each with its settings."""
+
 
 @app.command()
-@flags_of(Settings)
+@flags_of(Settings, _PANELS)
 def serve(
     settings: Settings,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
@@ -55,7 +75,7 @@ def serve(
 @flags_of(IdentifyQuery)
 @flags_of(BatchSettings)
 def predict(
-    bundle: Annotated[Path, typer.Argument(help="Folder of a calibrated bundle.")],
+    bundle: Annotated[Path, typer.Argument(help=_BUNDLE_HELP)],
     paths: Annotated[
         list[str],
         typer.Argument(

@@ -35,7 +35,7 @@ class Settings(settings.FlagSettings):
     """Settings of one server; each is a flag of `florilege serve`."""
 
     bundle: Annotated[Path, settings.Flag(argument=True)]
-    """Folder of a calibrated bundle."""
+    """Folder of a calibrated bundle, or of a run, which is first exported and calibrated."""
     device: Device = "auto"
     """cpu or cuda; auto uses a GPU if one works."""
     runtime: RuntimeName | None = None

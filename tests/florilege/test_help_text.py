@@ -1,0 +1,86 @@
+"""The help of each verb at 80 columns: flags that can be copied, words that are whole."""
+
+import re
+from typing import Annotated, Any, Literal
+
+import pytest
+import typer
+
+from florilege import cli
+from tests.write_commands import verbs
+
+PANELS = "Network", "Limits of a request", "Feedback", "Log"
+
+
+def every_verb() -> list[tuple[str, Any]]:
+    return list(verbs(typer.main.get_command(cli.app)))
+
+
+def help_of(command: Any, name: str) -> str:
+    context = typer.Context(command, info_name=name, terminal_width=80)
+    return re.sub("\x1b[^m]*m", "", str(command.get_help(context)))
+
+
+def test_a_line_names_a_flag_and_none_is_cut_nor_a_word_broken() -> None:
+    pytest.importorskip("torch")
+    for name, command in every_verb():
+        text = help_of(command, name)
+        lines = text.splitlines()
+        assert max(map(len, lines)) <= 80, name
+        assert "…" not in text
+        for flag in command.params:
+            if flag.param_type_name == "option" and not flag.hidden:
+                names = [*sorted(flag.opts, key=len), *flag.secondary_opts]
+                pattern = r"  " + r"(, | / )".join(map(re.escape, names)) + r"( \S+)?"
+                assert [line for line in lines if re.fullmatch(pattern, line)], names
+                assert " ".join((flag.help or "").split()) in " ".join(text.split())
+
+
+def test_values_choices_and_defaults_are_named() -> None:
+    text = help_of(dict(every_verb())["florilege serve"], "florilege serve")
+    for line in (
+        "  --device auto|cpu|cuda",
+        "  --threads N",
+        "  --upload-deadline-s NUMBER",
+        "  --keys-file PATH",
+        "  --cors-origin TEXT",
+        "  --list [NAME=]FILE",
+        "  --watch / --no-watch",
+        "      Maximum photos in one request. [default: 5]",
+    ):
+        assert f"\n{line}\n" in text
+    assert "BUNDLE\n" in text
+    assert text.index("Options\n") > text.index("Log\n")
+
+
+def test_every_setting_of_the_server_is_below_a_heading() -> None:
+    serve = dict(every_verb())["florilege serve"]
+    others = {
+        flag.name
+        for flag in serve.params
+        if flag.param_type_name == "option" and flag.rich_help_panel is None
+    }
+    assert others == {"host", "port", "config"}
+    assert [title for title in PANELS if f"\n{title}\n" not in help_of(serve, "serve")] == []
+
+
+def test_choices_that_are_too_long_for_a_line_stand_in_the_text() -> None:
+    app = typer.Typer()
+    words = (
+        "balanced_average_k",
+        "balanced_coverage",
+        "class_coverage",
+        "average_k",
+        "coverage",
+        "top_k",
+    )
+
+    @app.command()
+    def verb(rule: Annotated[Literal[words], typer.Option(help="Rule.")] = "coverage") -> None:  # type: ignore[valid-type]
+        """Show."""
+
+    command = typer.main.get_command(app)
+    cli._prepare_flags(command, "verb")
+    text = help_of(command, "verb")
+    assert "  --rule RULE\n      Rule. One of balanced_average_k, balanced_coverage, " in text
+    assert "[default: coverage]" in text
