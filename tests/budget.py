@@ -21,7 +21,7 @@ LINES = {  # of code, by folder of the package; florilege: what all folders shar
     "calibration": 7_040,
     "models": 4_280,  # headers of five formats, down to the frames of two codecs
     "data": 2_910,
-    "florilege": 2_170,
+    "florilege": 2_280,  # with the help of the command line, which its library cuts
 }
 PUBLIC_NAMES = 863
 JAVASCRIPT_LINES = 3_850  # of the page, with and without a server
