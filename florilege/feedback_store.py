@@ -19,6 +19,7 @@ FILE = "feedback.sqlite3"
 NOT_LISTED = "not_listed"
 NOT_AN_ORGANISM = "not_an_organism"
 _ANSWER_ID = re.compile("[0-9a-f]{32}")
+LOCK_WAIT_MS = 1000  # for another process; SQLite itself would wait five seconds
 _RESERVED_PAGES = 64  # beyond the limit, for feedback that withdraws consent
 
 SCHEMA = """
@@ -78,6 +79,7 @@ class FeedbackStore:
         try:
             self._db.executescript(SCHEMA)
             self._db.execute("PRAGMA secure_delete = ON")  # overwrite deleted photos
+            self._db.execute(f"PRAGMA busy_timeout = {LOCK_WAIT_MS}")
             (page_bytes,) = self._db.execute("PRAGMA page_size").fetchone()
         except sqlite3.Error:
             self._db.close()

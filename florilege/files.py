@@ -14,13 +14,15 @@ from florilege.errors import UsageError
 LOCK: Final = ".lock"
 
 
-def write_atomic(path: Path, content: bytes | memoryview) -> None:
+def write_atomic(path: Path, content: bytes | memoryview, *, mode: int = 0o644) -> None:
     """Write ``content`` to ``path``: all of it or, on any failure, nothing.
+
+    ``mode`` are the permissions of the file, by default that everybody may read it.
 
     Raises:
         OSError: The disk is full or the folder cannot be written; the error names ``path``.
     """
-    with _naming(path), atomic_writer(path) as file:
+    with _naming(path), atomic_writer(path, mode=mode) as file:
         file.write(content)
     with suppress(OSError):  # the file is in place already
         sync_folder(path.parent)
@@ -43,7 +45,7 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def atomic_writer(path: Path) -> Iterator[BinaryIO]:
+def atomic_writer(path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
     """A file to write, which replaces ``path`` if the block ends without an error."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -51,7 +53,7 @@ def atomic_writer(path: Path) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        Path(name).chmod(0o644)
+        Path(name).chmod(mode)
         Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)

@@ -8,7 +8,22 @@ _MAX_GAP = 15  # names that score this much below the best are left out
 _SHORT = 4  # letters
 
 
-def nearest(word: str, known_names: Iterable[str], most: int = 3) -> list[str]:
+class KnownNames:
+    """Names to search more than once: preparing thousands takes longer than a search."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        from rapidfuzz.utils import default_process  # lazy: only mistakes need it
+
+        self.names = list(names)
+        self.plain = [default_process(name) for name in self.names]
+
+    def shortest_with(self, part: str) -> list[str]:
+        """The names that contain ``part``, the shortest first."""
+        both = zip(self.names, self.plain, strict=True)
+        return sorted((name for name, plain in both if part in plain), key=len)
+
+
+def nearest(word: str, known_names: Iterable[str] | KnownNames, most: int = 3) -> list[str]:
     """The known names closest to a word, best first; none if none is close.
 
     If none is close but some contain the word, the shortest of these. Case does not matter, and
@@ -22,18 +37,17 @@ def nearest(word: str, known_names: Iterable[str], most: int = 3) -> list[str]:
     """
     from rapidfuzz.fuzz import ratio  # lazy: only mistakes need it
     from rapidfuzz.process import extract
-    from rapidfuzz.utils import default_process as plain
+    from rapidfuzz.utils import default_process
 
-    names, typed = list(known_names), plain(word)
-    matches = extract(
-        typed, names, scorer=ratio, processor=plain, score_cutoff=_MIN_SIMILARITY, limit=most
-    )
-    near = [name for name, score, _ in matches if score >= matches[0][1] - _MAX_GAP]
+    names = known_names if isinstance(known_names, KnownNames) else KnownNames(known_names)
+    typed = default_process(word)
+    matches = extract(typed, names.plain, scorer=ratio, score_cutoff=_MIN_SIMILARITY, limit=most)
+    near = [row for _, score, row in matches if score >= matches[0][1] - _MAX_GAP]
     if len(typed) <= _SHORT:  # gpu is not cpu
-        near = [name for name in near if plain(name)[:1] == typed[:1]]
+        near = [row for row in near if names.plain[row][:1] == typed[:1]]
     if near or len(typed) < _SHORT:
-        return near
-    return sorted((name for name in names if typed in plain(name)), key=len)[:most]
+        return [names.names[row] for row in near]
+    return names.shortest_with(typed)[:most]
 
 
 def suggestion(word: str, known_names: Iterable[str]) -> str:

@@ -1,5 +1,6 @@
 """The application: composes the parts, holds no logic."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache, partial
@@ -49,6 +50,7 @@ def create_app(settings: Settings) -> FastAPI:
         title="Florilege",
         version=own_version(),
         summary="Sets of candidate species for a photo, K on average.",
+        openapi_url=None,  # a route of ours sends it: FastAPI writes it anew for each request
         docs_url=None,  # FastAPI's pages load scripts from a CDN
         redoc_url=None,
         redirect_slashes=False,
@@ -90,6 +92,7 @@ def create_app(settings: Settings) -> FastAPI:
             ],
         )
     app.openapi = cache(partial(openapi_document, app))  # type: ignore[method-assign]  # as FastAPI documents it
+    app.state.openapi_json = cache(lambda: json.dumps(app.openapi()).encode())
     app.add_middleware(
         RequestMiddleware, metrics=metrics, access_log=settings.access_log, traces=traces
     )

@@ -26,6 +26,7 @@ from florilege.models.session import Outputs
 from florilege.server.answers.pipeline import Outcome, Pipeline, StageTimes
 from florilege.server.answers.query import IdentifyQuery
 from florilege.server.background.publisher import Publisher, open_listeners
+from florilege.server.bounded_thread import BoundedThread, draining, run_in
 from florilege.server.problems import Code, Problem
 from florilege.server.prometheus import Metrics
 from florilege.server.settings import Settings
@@ -87,7 +88,10 @@ class Engine:
         self.depth = 0  # photos submitted and not finished
         self.service_s = 0.1  # moving mean of the seconds one photo takes
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="photo")
-        self._side_thread = ThreadPoolExecutor(1, thread_name_prefix="side")
+        # Two threads, so that lists and similar names never hold up the form of a photo.
+        self.forms = BoundedThread("forms", limit=MAX_QUEUE, timeout_s=settings.queue_timeout_s)
+        self.lookups = BoundedThread("lookups", timeout_s=settings.queue_timeout_s)
+        self.reports = BoundedThread("reports", timeout_s=settings.queue_timeout_s)  # of operations
         self.cache = _OutputCache(settings.cache_answers, metrics)
         metrics.queue_depth.set_function(lambda: self.depth)
         metrics.decoding_pixels.set_function(lambda: self.pipeline.budget.pixels_in_use)
@@ -131,8 +135,10 @@ class Engine:
     def close(self) -> None:
         """Wait for the running tasks and drop the others."""
         self.drain()
-        for pool in (self._pool, self._side_thread):
-            pool.shutdown(wait=True, cancel_futures=True)
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        self.forms.close()
+        self.lookups.close()
+        self.reports.close()
         self.pipeline.close()
         self.publisher.close()
 
@@ -140,7 +146,7 @@ class Engine:
         """Raise a `Problem` unless load balancers should send requests here."""
         self.check_accepting()
         if self.state is _State.LEAVING:
-            raise _draining()
+            raise draining()
 
     def check_accepting(self) -> None:
         """Raise a `Problem` unless new requests are accepted."""
@@ -148,7 +154,7 @@ class Engine:
             detail = "the model is being loaded; try again in a second"
             raise Problem(Code.LOADING, detail, retry_after=1)
         if self.state is _State.DRAINING:
-            raise _draining()
+            raise draining()
 
     def submit(self, job: PendingRequest[T]) -> asyncio.Future[T]:
         """Queue a job, or raise a `Problem` if the queue is full or the server is stopping.
@@ -163,7 +169,7 @@ class Engine:
                 limit=self.queue_limit,
                 retry_after=self.seconds_of_work(),
             )
-        future = _run_in(self._pool, self._process, job)
+        future = run_in(self._pool, self._process, job)
         self._running.add(future)
         self.depth += size
 
@@ -173,17 +179,6 @@ class Engine:
 
         future.add_done_callback(finished)
         return future
-
-    async def in_side_thread(self, work: Callable[..., T], *arguments: object) -> T:
-        """Run work that takes milliseconds outside the event loop, one call at a time.
-
-        More threads would take the GIL from the loop more often and finish no sooner.
-        """
-        future = _run_in(self._side_thread, work, *arguments)
-        try:
-            return await future
-        finally:
-            del future  # it may hold an exception, whose traceback holds this frame
 
     def observe(self, outcome: Outcome) -> None:
         """Count one prediction set and publish its logits to the listeners."""
@@ -218,23 +213,11 @@ class Engine:
         return result
 
 
-def _run_in(pool: ThreadPoolExecutor, work: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
-    try:
-        return asyncio.get_running_loop().run_in_executor(pool, work, *arguments)
-    except RuntimeError as error:  # the pool is shut down
-        raise _draining() from error
-
-
 async def _retire(old: Pipeline, jobs: set[asyncio.Future[Any]]) -> None:
     """Close a pipeline after the jobs that may use it."""
     if jobs:
         await asyncio.wait(jobs)
     await asyncio.to_thread(old.close)
-
-
-def _draining() -> Problem:
-    detail = "this server is stopping; try again, another one may answer"
-    return Problem(Code.DRAINING, detail, retry_after=1)
 
 
 def warm_up(pipeline: Pipeline) -> float:

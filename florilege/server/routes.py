@@ -1,6 +1,5 @@
 """The routes that take no photo. Docstrings are their descriptions in `/openapi.json`."""
 
-import asyncio
 from functools import partial
 from typing import Annotated
 
@@ -37,6 +36,7 @@ _IdempotencyKey = Annotated[
     ),
 ]
 
+_BUSY = (Code.OVERLOADED, Code.QUEUE_TIMEOUT, Code.DRAINING)
 router = APIRouter(dependencies=GUARDS, responses=problem_responses(*COMMON_PROBLEMS))
 feedback_router = APIRouter(dependencies=GUARDS, responses=problem_responses(*COMMON_PROBLEMS))
 operations = APIRouter()
@@ -74,13 +74,18 @@ class _ClassesQuery(_ClassQuery):
     limit: int | None = Field(None, ge=0, description="Maximum number of classes; all by default.")
 
 
-@router.get("/v1/classes", response_model=ClassList)
+@router.get(
+    "/v1/classes",
+    response_model=ClassList,
+    responses=problem_responses(*COMMON_PROBLEMS, *_BUSY),
+)
 async def classes(request: Request, query: Annotated[_ClassesQuery, Query()]) -> Response:
     """Return the classes the model knows, all of them unless `q` or `limit` is given."""
     about: BundleInfo = request.app.state.about
     engine: Engine = request.app.state.engine
-    chain = _chain(request, query.lang)
-    class_list = await engine.in_side_thread(about.list_of_classes, chain, query.q, query.limit)
+    languages = about.known_languages(_chain(request, query.lang))
+    find = about.classes.find
+    class_list = await about.cached_list(engine.lookups, find, languages, query.q, query.limit)
     return class_list.answer(request, vary="Accept-Language")
 
 
@@ -183,7 +188,7 @@ async def feedback(
         idempotency_key=idempotency_key,
         pipeline=engine.pipeline,
     )
-    return await asyncio.get_running_loop().run_in_executor(store.thread, take)
+    return await store.thread.run(take)
 
 
 @operations.get("/livez")
@@ -199,7 +204,16 @@ async def readyz(request: Request) -> Health:
     return Health(status="ready")
 
 
-@operations.get("/metrics", response_class=PlainTextResponse)
+@operations.get("/metrics", response_class=PlainTextResponse, responses=problem_responses(*_BUSY))
 async def metrics(request: Request) -> Response:
     """Return all metrics in the Prometheus text format."""
-    return Response(request.app.state.engine.metrics.text(), media_type=PROMETHEUS)
+    engine: Engine = request.app.state.engine
+    return Response(await engine.reports.run(engine.metrics.text), media_type=PROMETHEUS)
+
+
+@operations.get("/openapi.json", include_in_schema=False)
+async def openapi(request: Request) -> Response:
+    """Return the description of this interface, which is written once, for the first who asks."""
+    engine: Engine = request.app.state.engine
+    description = await engine.reports.run(request.app.state.openapi_json)
+    return Response(description, media_type="application/json")

@@ -22,6 +22,8 @@ def test_the_content_is_replaced(tmp_path: Path) -> None:
     write_atomic(path, b"two")
     assert path.read_bytes() == b"two"
     assert path.stat().st_mode & 0o777 == 0o644
+    write_atomic(path, b"three", mode=0o600)
+    assert path.stat().st_mode & 0o777 == 0o600
     assert list(tmp_path.iterdir()) == [path]
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from florilege.calibration.rules import RULES
-from florilege.suggestions import nearest, nearest_paths, suggestion
+from florilege.suggestions import KnownNames, nearest, nearest_paths, suggestion
 from florilege.training.losses import LOSSES
 from florilege.training.recipes import RECIPES
 
@@ -35,6 +35,12 @@ def test_near_names_are_found(word: str, known: tuple[str, ...], near: list[str]
     assert nearest(word, known) == near
     question = f"; did you mean {' or '.join(near)}?" if near else ""
     assert suggestion(word, known) == question
+
+
+def test_prepared_names_give_the_same() -> None:
+    known = KnownNames(["Rosa canina", "Rosa", "top-k", "Viola", "rosa"])
+    for word in ("roza", "TOP_K", "canina", "via", "xyz", "ro"):
+        assert nearest(word, known) == nearest(word, known.names)
 
 
 def test_every_name_is_nearest_to_itself_with_two_letters_exchanged() -> None:

@@ -18,7 +18,8 @@ from florilege.models.classes import ClassTable, Thumbnail
 from florilege.models.thumbnails import pack
 from florilege.server.answers.class_list import TaxonTable
 from florilege.server.app import create_app
-from florilege.server.http.cached_responses import LISTS_KEPT
+from florilege.server.http import cached_responses
+from florilege.server.http.cached_responses import OWN_BYTES
 from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.http_client import identify, open_client
@@ -219,7 +220,7 @@ def test_a_bundle_from_before_pictures_is_served(served: Path) -> None:
 
 
 def test_the_last_lists_of_classes_are_kept_by_question_and_language(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lists: list[tuple[Any, ...]] = []
 
@@ -228,16 +229,20 @@ def test_the_last_lists_of_classes_are_kept_by_question_and_language(
         return b"{}"
 
     monkeypatch.setattr(TaxonTable, "find", find)
-    for language in ("fr", "fr, ja;q=0.5", "ja, fr;q=0.5, en;q=0.1"):  # nobody has Japanese names
-        client.get("/v1/classes?q=kept", headers={"Accept-Language": language})
-    assert lists == [(("fr", "en"), "kept", None)]
-    for limit in range(LISTS_KEPT):
-        client.get(f"/v1/classes?q=kept&limit={limit}")
-    assert len(lists) == 1 + LISTS_KEPT
-    client.get(f"/v1/classes?q=kept&limit={LISTS_KEPT - 1}")
-    assert len(lists) == 1 + LISTS_KEPT
-    client.get("/v1/classes?q=kept", headers={"Accept-Language": "fr"})
-    assert len(lists) == 2 + LISTS_KEPT
+    room = 3
+    monkeypatch.setattr(cached_responses, "LIST_BYTES", room * (OWN_BYTES + len(b"{}")))
+    with open_client(bundle) as client:
+        for language in ("fr", "fr, ja;q=0.5", "ja, fr;q=0.5, en;q=0.1"):  # no name is Japanese
+            client.get("/v1/classes?q=kept", headers={"Accept-Language": language})
+        assert lists == [(("fr", "en"), "kept", None)]
+        for limit in range(room):
+            client.get(f"/v1/classes?q=kept&limit={limit}")
+        assert len(lists) == 1 + room
+        for limit in range(room):
+            client.get(f"/v1/classes?q=kept&limit={limit}")
+        assert len(lists) == 1 + room
+        client.get("/v1/classes?q=kept", headers={"Accept-Language": "fr"})
+        assert len(lists) == 2 + room
 
 
 def test_metrics_count_sets_and_requests_without_naming_species(bundle: Path) -> None:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from florilege.calibration.record.record_file import read_record
@@ -38,6 +39,7 @@ from tests.server.test_places import grown
 from tests.server.test_serve import ask, metrics
 
 PHOTO = garden.photo(0)
+LISTS = ("/v1/classes", "/v2/species")
 
 
 def recalibrated(path: Path, calibration_id: str, **changes: Any) -> None:
@@ -153,13 +155,17 @@ def test_a_bundle_of_other_classes_is_served_and_the_log_says_so(
     served: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    with Running(served) as running:
+    with Running(served, plantnet=True) as running:
+        for path in LISTS:
+            assert '"other"' not in httpx.get(running.url + path).text
         table = open_bundle(served).classes
         renamed = ClassTable((replace(table[0], id="other"), *table.items[1:]))
         replace_files(served, {"classes.json": renamed.to_json().encode()})
         reload(running)
         assert "classes: 1 added, 1 removed" in caplog.text
         assert ask(running.port, "/v1/classes/other", None)[0] == 200
+        for path in LISTS:  # nothing of the old bundle is cached
+            assert '"other"' in httpx.get(running.url + path).text
 
 
 def test_a_replaced_bundle_leaves_no_part_of_it_behind(tmp_path: Path) -> None:

@@ -35,12 +35,12 @@ class TaxonTable:
 
     def taxon(self, item: ClassInfo, languages: Sequence[str]) -> Taxon:
         """The taxon of a class, with names in the first of ``languages`` that has any."""
-        return self._taxon(item.id, _language_of(item, languages))
+        return self._taxon(item.id, language_of(item, languages))
 
     def entry(self, class_id: str, languages: Sequence[str]) -> bytes:
         """The `ClassEntry` of a class, with names as in `taxon`."""
         item = self.classes.items[self.classes.index_of[class_id]]
-        return self._entry(class_id, _language_of(item, languages))
+        return self._entry(class_id, language_of(item, languages))
 
     def find(self, languages: Sequence[str], q: str | None, limit: int | None) -> bytes:
         """A `ClassList` of the classes whose id or any name, in any language, contains ``q``."""
@@ -96,7 +96,7 @@ def _taxon_of(classes: ClassTable, class_id: str, language: str) -> Taxon:
     )
 
 
-def _language_of(item: ClassInfo, languages: Sequence[str]) -> str:
+def language_of(item: ClassInfo, languages: Sequence[str]) -> str:
     """The first of a `fallback_chain` in which a class has a name; empty if there is none."""
     by_language = item.by_language
     return next((each for each in languages if by_language.get(each)), "")

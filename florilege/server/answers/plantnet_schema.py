@@ -4,16 +4,17 @@ The fields are those that https://my.plantnet.org/doc/api/identify shows and app
 fields are `florilege` and `inSet`, which apps ignore.
 """
 
+from collections.abc import Iterable, Sequence
+from functools import lru_cache, partial
 from typing import Any, Final, Self
 
 from pydantic import AliasGenerator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import SkipJsonSchema
 
-from florilege.models.classes import ClassInfo, without_author
+from florilege.models.classes import ClassInfo, ClassTable, without_author
 from florilege.server import schemas
-from florilege.server.answers.class_list import TaxonTable
-from florilege.server.answers.query import fallback_chain
+from florilege.server.answers.class_list import LANGUAGES_KEPT, TaxonTable, language_of
 
 EVERYTHING: Final = "all"  # the project that means every species
 UNDETECTED: Final = "auto"  # the organ of a photo for which none was given
@@ -148,17 +149,36 @@ class PlantNetListedSpecies(_PlantNetModel):
     iucn_category: str | None = None
 
     @classmethod
-    def of_class(cls, item: ClassInfo, taxa: TaxonTable, language: str) -> Self:
+    def of_class(cls, item: ClassInfo, language: str) -> Self:
         """A class of the model, with its names in a language."""
         name = PlantNetName.parse(item.scientific_name)
-        taxon = taxa.taxon(item, fallback_chain([language]))
         return cls(
             id=item.id,
-            common_names=[each.name for each in taxon.common_names],
+            common_names=list(item.by_language.get(language, ())),
             scientific_name_without_author=name.scientific_name_without_author,
             scientific_name_authorship=name.scientific_name_authorship,
             gbif_id=int(item.gbif) if item.gbif and item.gbif.isdecimal() else None,
         )
+
+
+class SpeciesTable:
+    """The classes of a model as `PlantNetListedSpecies`, each written once per language."""
+
+    def __init__(self, taxa: TaxonTable) -> None:
+        cached = lru_cache(maxsize=LANGUAGES_KEPT * len(taxa.classes))
+        self._entry = cached(partial(_species_of, taxa.classes))  # no method, as in `TaxonTable`
+
+    def write(self, items: Iterable[ClassInfo], languages: Sequence[str]) -> bytes:
+        """A JSON array of classes, with names in the first of ``languages`` that has any."""
+        return b"[%b]" % b",".join(
+            self._entry(each.id, language_of(each, languages)) for each in items
+        )
+
+
+def _species_of(classes: ClassTable, class_id: str, language: str) -> bytes:
+    item = classes.items[classes.index_of[class_id]]
+    species = PlantNetListedSpecies.of_class(item, language)
+    return species.model_dump_json(by_alias=True).encode()
 
 
 class PlantNetCount(_PlantNetModel):
@@ -202,7 +222,7 @@ def plantnet_answer(
         query=query,
         language=answer.query.lang,
         prefered_referential=list_name,
-        best_match=answer.results[0].taxon.scientific_name,
+        best_match=answer.results[0].taxon.scientific_name if answer.results else "",
         results=[_result(each, root, query.include_related_images) for each in answer.results],
         version=f"{answer.model.name} {answer.model.version}",
         remaining_identification_requests=remaining,

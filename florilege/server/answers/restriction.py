@@ -13,12 +13,12 @@ from florilege.models.class_lists import RegionList
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.server.answers.query import IdentifyQuery, SetQuery
 from florilege.server.problems import Code, Problem
-from florilege.suggestions import nearest
+from florilege.suggestions import KnownNames, nearest
 
 log = logging.getLogger("florilege.server")
 
 MAX_UNKNOWN_LISTED = 10  # names in an error message
-MAX_SUGGESTED_FOR = 3  # unknown names; finding others takes a few milliseconds each
+MAX_SUGGESTED_FOR = 3  # unknown names; finding others takes up to a millisecond each
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -98,25 +98,33 @@ class ClassLists:
             )
         return {self.table.ids[index] for index in classes}
 
+    def named_classes(self, query: SetQuery) -> int | None:
+        """At most how many classes a query names; None if it names an unknown one."""
+        words = dict.fromkeys([*(query.only or ()), *(getattr(query, "always", None) or ())])
+        sizes = [
+            1 if word in self.table.index_of else len(self._groups.get(word.casefold(), ()))
+            for word in words
+        ]
+        return sum(sizes) if all(sizes) else None
+
     def _find_classes(self, parameter: str, words: list[str]) -> set[int]:
-        classes, unknown = set[int](), list[str]()
-        for word in words:
+        classes, unknown, groups = set[int](), list[str](), set[str]()
+        for word in dict.fromkeys(words):
             if word in self.table.index_of:
                 classes.add(self.table.index_of[word])
-            elif (group := self._groups.get(word.casefold())) is not None:
-                classes |= group
-            else:
+            elif (name := word.casefold()) not in self._groups:
                 unknown.append(word)
+            elif name not in groups:  # one family in all its spellings would take a second
+                groups.add(name)
+                classes |= self._groups[name]
         if unknown:
             raise self._unknown(parameter, unknown)
         return classes
 
     def _unknown(self, parameter: str, words: list[str]) -> Problem:
-        groups = (name for info in self.table for name in (info.genus, info.family) if name)
-        names = [*self.table.ids, *dict.fromkeys(groups)]
         listed, unlisted = words[:MAX_UNKNOWN_LISTED], words[MAX_UNKNOWN_LISTED:]
         suggestions = dict.fromkeys(
-            each for word in listed[:MAX_SUGGESTED_FOR] for each in nearest(word[:80], names)
+            each for word in listed[:MAX_SUGGESTED_FOR] for each in nearest(word[:80], self._names)
         )
         detail = (
             f"parameter `{parameter}`: no class id, genus or family is named "
@@ -124,6 +132,12 @@ class ClassLists:
             + (f", and {len(unlisted)} more are unknown" if unlisted else "")
         )
         return Problem(Code.UNKNOWN_CLASS, detail, allowed=list(suggestions) or None)
+
+    @cached_property
+    def _names(self) -> KnownNames:
+        """All that a query may name: ids, genera and families."""
+        groups = (name for info in self.table for name in (info.genus, info.family) if name)
+        return KnownNames([*self.table.ids, *dict.fromkeys(groups)])
 
     @cached_property
     def _groups(self) -> dict[str, set[int]]:

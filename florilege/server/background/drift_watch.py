@@ -120,7 +120,7 @@ class DriftWatch:
             return
         self._saved = monotonic()
         try:
-            write_atomic(self._state, self.monitor.to_json().encode())
+            write_atomic(self._state, self.monitor.to_json().encode(), mode=0o600)
             self._saving_fails = False
         except OSError as error:
             if not self._saving_fails:

@@ -8,13 +8,9 @@ it they are never written.
 import json
 import logging
 import sqlite3
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,18 +21,21 @@ from florilege.feedback_store import FILE, NOT_AN_ORGANISM, NOT_LISTED, Feedback
 from florilege.models.classes import ClassTable
 from florilege.models.images import ImageError, plain_jpeg, read_header
 from florilege.server.answers.pipeline import Outcome, Pipeline
+from florilege.server.bounded_thread import BoundedThread
 from florilege.server.inference.decoding_budget import pixels_to_hold
 from florilege.server.problems import Code, Problem
 from florilege.server.prometheus import Metrics
+from florilege.server.recent_items import RecentItems
 from florilege.server.schemas import RequestModel, ResponseModel
 from florilege.server.settings import Settings, writable_folder
 
 log = logging.getLogger("florilege.server")
-T = TypeVar("T")
 
 SPECIAL_CLASSES = (NOT_LISTED, NOT_AN_ORGANISM)  # accepted instead of the id of a class
 QUERY = ("images", "rule", "k", "coverage", "guarantee", "list")  # the fields that are stored
 MAX_ANSWERS = 10_000
+MAX_WAITING = 16  # a second each if another process locks the store
+BUSY_RETRY_S = 10  # feedback may wait; a photo's client is asked to come back in a second
 MAX_SIDE = 2048  # pixels of the longer side of a photo: more than any of our networks uses
 QUALITY = 90
 
@@ -77,30 +76,6 @@ class FeedbackReceipt(ResponseModel):
     )
 
 
-class _RecentItems(Generic[T]):
-    """The most recent items by name, of total weight up to ``limit``. Thread-safe."""
-
-    def __init__(self, limit: int, weigh: Callable[[T], int] = lambda _: 1) -> None:
-        self.limit, self._weigh, self._weight = limit, weigh, 0
-        self._by_name: OrderedDict[str, T] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def add(self, name: str, item: T) -> None:
-        """Add an item under a new name, and drop the oldest while they weigh too much."""
-        if (weight := self._weigh(item)) > self.limit:
-            return
-        with self._lock:
-            self._by_name[name] = item
-            self._weight += weight
-            while self._weight > self.limit:
-                self._weight -= self._weigh(self._by_name.popitem(last=False)[1])
-
-    def find(self, name: str) -> T | None:
-        """The item of this name; None if it is unknown or dropped."""
-        with self._lock:
-            return self._by_name.get(name)
-
-
 @dataclass(frozen=True)
 class _RecentAnswer:
     """What feedback needs of one answer."""
@@ -117,13 +92,19 @@ class _RecentAnswer:
 
 
 class Feedback:
-    """Takes feedback on recent answers and on those in the store; call `take` in ``thread``."""
+    """Takes feedback on recent answers and on those in the store; run `take` in ``thread``."""
 
     def __init__(self, store: FeedbackStore, settings: Settings, metrics: Metrics) -> None:
         self.store, self.settings = store, settings
-        self.thread = ThreadPoolExecutor(1, "feedback")  # so that uploads never wait for a disk
-        self.answers: _RecentItems[_RecentAnswer] = _RecentItems(MAX_ANSWERS)
-        self.photos: _RecentItems[Sequence[bytes]] = _RecentItems(
+        self.thread = BoundedThread(  # so that uploads never wait for a disk
+            "feedback",
+            limit=MAX_WAITING,
+            timeout_s=settings.queue_timeout_s,
+            refusal=Code.FEEDBACK_NOT_STORED,
+            retry_after=BUSY_RETRY_S,
+        )
+        self.answers: RecentItems[_RecentAnswer] = RecentItems(MAX_ANSWERS)
+        self.photos: RecentItems[Sequence[bytes]] = RecentItems(
             settings.feedback_photos_held_bytes, lambda photos: sum(map(len, photos))
         )
         self._counted, self._photos_counted = metrics.feedback, metrics.feedback_photos
@@ -170,7 +151,7 @@ class Feedback:
             raise Problem(Code.FEEDBACK_NOT_STORED, detail, retry_after=60) from error
 
     def close(self) -> None:
-        self.thread.shutdown()
+        self.thread.close()
         self.store.close()
 
     def _repeated(self, body: FeedbackBody, before: Row) -> FeedbackReceipt:

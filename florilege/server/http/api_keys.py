@@ -5,14 +5,13 @@ import ipaddress
 import math
 import re
 import time
+from collections import OrderedDict, deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from fastapi import Request
 from limits import RateLimitItem, parse
-from limits.storage import MemoryStorage
-from limits.strategies import MovingWindowRateLimiter
 
 from florilege.errors import UsageError
 from florilege.server.problems import Code, Problem
@@ -24,17 +23,29 @@ SITE_BITS: Final = 64  # of an IPv6 address; one client has all addresses of thi
 
 
 class RateCounter:
-    """Counts requests by client in a moving window; messages call such a client ``what``."""
+    """Counts requests by client in a moving window; messages call such a client ``what``.
+
+    Call it in one thread. `limits.storage.MemoryStorage` would start a thread for most requests, to
+    forget old ones; here a request itself forgets the clients whose last one is out of its window.
+    """
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._limiter = MovingWindowRateLimiter(MemoryStorage())
+        # Times of the requests within the window, by client and rate, the last client at the end.
+        self._times: OrderedDict[tuple[str, RateLimitItem], deque[float]] = OrderedDict()
 
     def count(self, rate: RateLimitItem, client: str) -> dict[str, str]:
         """Count one request; returns the rate limit headers. Raises a `Problem` at too many."""
-        within_rate = self._limiter.hit(rate, client)
-        reset, remaining = self._limiter.get_window_stats(rate, client)
-        seconds = max(1, math.ceil(reset - time.time()))
+        now, window = time.monotonic(), rate.get_expiry()
+        times = self._times.setdefault((client, rate), deque())
+        self._times.move_to_end((client, rate))
+        while times and times[0] < now - window:
+            times.popleft()
+        within_rate = len(times) < rate.amount
+        if within_rate:
+            times.append(now)
+        self._forget_clients(now)
+        remaining, seconds = rate.amount - len(times), max(1, math.ceil(times[0] + window - now))
         headers = {
             "RateLimit-Policy": f'"{self._what}";q={rate.amount};w={rate.get_expiry()}',
             "RateLimit": f'"{self._what}";r={remaining};t={seconds}',
@@ -49,6 +60,13 @@ class RateCounter:
                 headers=headers,
             )
         return headers
+
+    def _forget_clients(self, now: float) -> None:
+        while True:
+            (client, rate), times = next(iter(self._times.items()))
+            if times[-1] >= now - rate.get_expiry():
+                return
+            del self._times[client, rate]
 
 
 class _ApiKey(NamedTuple):

@@ -1,14 +1,15 @@
 """Responses that stay the same, revalidated by ETag: web pages, model card, classes, pictures."""
 
 import hashlib
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Hashable, Sequence
 from importlib.resources import files
 from typing import Final
 
 from fastapi import APIRouter, Request, Response
 
 from florilege.server.answers.pipeline import Pipeline
+from florilege.server.answers.plantnet_schema import SpeciesTable
+from florilege.server.bounded_thread import BoundedThread
 from florilege.server.http.compression import (
     LEAST_BYTES,
     ONCE,
@@ -17,6 +18,7 @@ from florilege.server.http.compression import (
     encoding,
 )
 from florilege.server.http.model_card import model_card
+from florilege.server.recent_items import RecentItems
 from florilege.server.settings import Settings
 
 MEDIA_TYPES = {
@@ -26,7 +28,8 @@ MEDIA_TYPES = {
     "svg": "image/svg+xml",
 }
 COMPRESSED: Final = ("text/", "application/json", "image/svg+xml")
-LISTS_KEPT: Final = 4  # a list of 10,000 classes has 3 MB
+LIST_BYTES: Final = 16 * 2**20  # of cached lists; one of 10,000 classes has 3 MB
+OWN_BYTES: Final = 1000  # of a cached list beside its body; most searches match next to nothing
 MAX_AGE: Final = "max-age=3600"  # of a picture; pages show the same few again and again
 
 
@@ -40,6 +43,7 @@ class CachedResponse:
         self._hash = hashlib.sha256(body).hexdigest()[:32]
         zips = media_type.startswith(COMPRESSED) and len(body) >= LEAST_BYTES
         self._zipped = compress(body, ONCE) if zips else None
+        self.size = len(body) + len(self._zipped or b"")
 
     def answer(self, request: Request, *, vary: str | None = None) -> Response:
         """The body, or 304 if ``If-None-Match`` names it; with a key, for private caches only."""
@@ -82,15 +86,29 @@ class BundleInfo:
         card = model_card(pipeline, settings).model_dump_json(by_alias=True)
         self.card = CachedResponse(card.encode())
         self.classes = classes = pipeline.taxa
-        self._list = lru_cache(LISTS_KEPT)(lambda *query: CachedResponse(classes.find(*query)))
+        self.species = SpeciesTable(classes)
+        self._lists = RecentItems[CachedResponse](LIST_BYTES, lambda each: each.size + OWN_BYTES)
         self.thumbnails = {
             name: CachedResponse(picture, "image/jpeg", MAX_AGE)
             for name, picture in pipeline.bundle.read_thumbnails().items()
         }
 
-    def list_of_classes(
-        self, languages: Sequence[str], q: str | None, limit: int | None
+    def known_languages(self, languages: Sequence[str]) -> tuple[str, ...]:
+        """Those in which a class has a name: the others give the same lists."""
+        return tuple(each for each in languages if each in self.classes.languages)
+
+    async def cached_list(
+        self, thread: BoundedThread, write: Callable[..., bytes], *query: Hashable
     ) -> CachedResponse:
-        """As `TaxonTable.find`; the last few lists are cached."""
-        available = tuple(each for each in languages if each in self.classes.languages)
-        return self._list(available, q, limit)
+        """The list that ``write(*query)`` writes in ``thread``; the last few are cached."""
+        name = (write.__name__, *query)
+
+        def make() -> CachedResponse:
+            response = self._lists.find(name)  # of another client that waited for the thread
+            if response is None:
+                response = CachedResponse(write(*query))
+                self._lists.add(name, response)
+            return response
+
+        response = self._lists.find(name)
+        return await thread.run(make) if response is None else response

@@ -20,6 +20,8 @@ from florilege.server.problems import Code, Problem
 MAX_HEAD_BYTES: Final = 64 * 1024
 """Limit of a request's address and header lines, of its trailer and of a chunk's head."""
 _HEAD_TOO_LARGE: Final = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+MAX_ESCAPES: Final = 4096
+"""``%`` signs in an address: the event loop decodes each, and 20,000 take 4 ms."""
 MANY_CHUNKS: Final = 1000
 SMALL_CHUNK_BYTES: Final = 64
 """Many chunks that are smaller on average are refused: reading one takes 3 us, whatever its size,
@@ -97,12 +99,44 @@ class _LimitedConnection(h11.Connection):
             self._chunks = self._bytes = 0
             if _head_bytes(event) > MAX_HEAD_BYTES:
                 raise h11.RemoteProtocolError("too long", error_status_hint=_HEAD_TOO_LARGE)
+            _check_request(event)
         elif isinstance(event, h11.Data):
             self._chunks += event.chunk_end
             self._bytes += len(event.data)
             if self._chunks > MANY_CHUNKS and self._bytes < SMALL_CHUNK_BYTES * self._chunks:
-                raise h11.RemoteProtocolError("too small")
+                small = f"many chunks of less than {SMALL_CHUNK_BYTES} bytes"
+                raise _refusal(f"the body of the request has {small}")
         return event
+
+
+class _RefusedRequest(h11.RemoteProtocolError):
+    """A request that h11 accepts and this server does not."""
+
+    problem: Problem
+
+
+def _refusal(
+    detail: str, code: Code = Code.MALFORMED_REQUEST, limit: int | None = None
+) -> _RefusedRequest:
+    error = _RefusedRequest(detail)
+    error.problem = Problem(code, detail, limit=limit)
+    return error
+
+
+def _check_request(request: h11.Request) -> None:
+    """Refuse what a proxy in front may read as another request than this server does."""
+    names = {name for name, _ in request.headers}
+    if request.http_version[:2] != b"1.":  # a higher minor version is read as 1.1 (RFC 9110, 2.5)
+        version = request.http_version.decode()
+        raise _refusal(f"this server speaks HTTP/1.1, and the request is HTTP/{version}")
+    if b"transfer-encoding" in names:  # RFC 9112, section 6.1
+        if b"content-length" in names:
+            raise _refusal("the request has both Transfer-Encoding and Content-Length; send one")
+        if request.http_version == b"1.0":
+            raise _refusal("the request is HTTP/1.0, which has no Transfer-Encoding")
+    if request.target.count(b"%") > MAX_ESCAPES:
+        detail = f"an address may have {MAX_ESCAPES} escaped bytes, such as %20; send less"
+        raise _refusal(detail, Code.HEADERS_TOO_LARGE, MAX_ESCAPES)
 
 
 def _head_bytes(request: h11.Request) -> int:
@@ -113,9 +147,9 @@ def _head_bytes(request: h11.Request) -> int:
 
 
 def _problem(error: BaseException | None) -> Problem:
+    if isinstance(error, _RefusedRequest):
+        return error.problem
     if getattr(error, "error_status_hint", None) != _HEAD_TOO_LARGE:
-        small = f"many chunks of less than {SMALL_CHUNK_BYTES} bytes"
-        detail = f"the request is not valid HTTP/1.1, or it has {small}"
-        return Problem(Code.MALFORMED_REQUEST, detail)
+        return Problem(Code.MALFORMED_REQUEST, "the request is not valid HTTP/1.1")
     detail = f"the address and the header lines of a request may have {MAX_HEAD_BYTES} bytes"
     return Problem(Code.HEADERS_TOO_LARGE, f"{detail}; send less", limit=MAX_HEAD_BYTES)

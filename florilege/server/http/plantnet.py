@@ -7,14 +7,13 @@ that API. Unlike our other routes they ignore unknown parameters and accept the 
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import partial
 from hashlib import md5
 from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import BaseModel, Field
 
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.plantnet_schema import (
@@ -30,17 +29,17 @@ from florilege.server.answers.plantnet_schema import (
     PlantNetQuota,
     plantnet_answer,
 )
-from florilege.server.answers.query import FALLBACK, IdentifyQuery, Language
+from florilege.server.answers.query import FALLBACK, IdentifyQuery, Language, fallback_chain
 from florilege.server.engine import Engine
 from florilege.server.http.api_keys import check_key
-from florilege.server.http.cached_responses import CachedResponse
+from florilege.server.http.cached_responses import BundleInfo
 from florilege.server.http.openapi import body_of, form_of_photos
-from florilege.server.http.photo_routes import answer_request, render
+from florilege.server.http.photo_routes import answer_request
 from florilege.server.http.request import FIELD, parts_of_form
 from florilege.server.problems import Code, Problem
+from florilege.server.schemas import Answer
 
 MAX_ORGAN_LENGTH = 40
-SPECIES = TypeAdapter(list[PlantNetListedSpecies])
 
 FORM = body_of(form_of_photos(organs={"type": "array", "items": {"type": "string"}}))
 ERRORS: dict[int | str, Any] = {
@@ -129,22 +128,22 @@ async def plantnet_identify(
         reject=not parameters.no_reject,
         list=project if project in _pipeline(request).lists.by_name else None,
     )
-    answer = await answer_request(request, query, find_photos)
-    if answer.rejection.verdict == "rejected":  # the engine has counted it already
-        request.state.code = Code.SPECIES_NOT_FOUND
-        return _refusal(Problem(Code.SPECIES_NOT_FOUND, Code.SPECIES_NOT_FOUND.summary))
-    shape = partial(
-        plantnet_answer,
-        query=PlantNetQuery.of(
+    root, remaining = str(request.base_url), _rate_of(request)[1]
+
+    def write(answer: Answer) -> str:
+        plantnet_query = PlantNetQuery.of(
             parameters,
             project=project,
             images=hashes,
             organs=[*organs, *[UNDETECTED] * len(hashes)][: len(hashes)],
-        ),
-        root=str(request.base_url),
-        remaining=_rate_of(request)[1],
-    )
-    return await render(request, answer, shape)
+        )
+        return plantnet_answer(answer, plantnet_query, root=root, remaining=remaining)
+
+    answer, response = await answer_request(request, query, find_photos, write)
+    if answer.rejection.verdict == "rejected":  # the engine has counted it already
+        request.state.code = Code.SPECIES_NOT_FOUND
+        return _refusal(Problem(Code.SPECIES_NOT_FOUND, Code.SPECIES_NOT_FOUND.summary))
+    return response
 
 
 @plantnet_router.get("/v2/projects", response_model=list[PlantNetProject])
@@ -172,21 +171,24 @@ async def plantnet_project_species(
 ) -> Response:
     """Return the species of a list; for any other project, every species that the model knows."""
     engine: Engine = request.app.state.engine
-    response = await engine.in_side_thread(_species, engine.pipeline, project, query)
-    return response.answer(request)
+    about: BundleInfo = request.app.state.about
+    restriction = engine.pipeline.lists.by_name.get(project)
+    classes = engine.pipeline.bundle.classes if restriction is None else restriction.infos
 
+    def write_species(
+        _: str | None, prefix: str, part: tuple[int, int] | None, languages: tuple[str, ...]
+    ) -> bytes:
+        matches = [each for each in classes if each.scientific_name.casefold().startswith(prefix)]
+        return about.species.write(matches if part is None else matches[slice(*part)], languages)
 
-def _species(pipeline: Pipeline, project: str, query: _SpeciesParameters) -> CachedResponse:
-    restriction = pipeline.lists.by_name.get(project)
-    classes = pipeline.bundle.classes if restriction is None else restriction.infos
-    start = query.prefix.casefold()
-    matches = [item for item in classes if item.scientific_name.casefold().startswith(start)]
+    name, part = None if restriction is None else project, None
     if query.page is not None and query.page_size is not None:
-        first = (query.page - 1) * query.page_size
-        matches = matches[first : first + query.page_size]
-    language, taxa = query.lang or FALLBACK, pipeline.taxa
-    species = [PlantNetListedSpecies.of_class(item, taxa, language) for item in matches]
-    return CachedResponse(SPECIES.dump_json(species, by_alias=True))
+        part = ((query.page - 1) * query.page_size, query.page * query.page_size)
+    languages = about.known_languages(fallback_chain([query.lang or FALLBACK]))
+    response = await about.cached_list(
+        engine.lookups, write_species, name, query.prefix.casefold(), part, languages
+    )
+    return response.answer(request)
 
 
 @plantnet_router.get("/v2/languages", response_model=list[str])

@@ -11,6 +11,7 @@ from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
 from florilege.models.bundle import open_bundle
 from florilege.models.class_lists import RegionList
+from florilege.server.answers.query import IdentifyQuery
 from florilege.server.answers.restriction import (
     MAX_SUGGESTED_FOR,
     MAX_UNKNOWN_LISTED,
@@ -207,6 +208,36 @@ def test_only_takes_ids_genera_and_families_and_narrows_a_list(record: Calibrati
     assert (both.query.list, both.query.only) == ("heath", ["1002", "1004"])
     with raises_problem(Code.INVALID_PARAMETER, match="names no class that is in the list 'pair'"):
         ask_listed(record, logits(), list="pair", only=["Viola"])
+
+
+def test_the_classes_that_a_query_names_are_counted_before_any_work(
+    record: CalibrationRecord,
+) -> None:
+    lists = ClassLists.of(TABLE, record)
+    for words, count in (
+        ({}, 0),
+        ({"only": ["1001", "1001"]}, 1),
+        ({"only": ["rosa"], "always": ["1001", "Rosaceae"]}, 3 + 1 + 3),
+        ({"only": ["Roza"]}, None),
+        ({"only": ["1001"], "always": ["Roza"]}, None),
+    ):
+        assert lists.named_classes(IdentifyQuery.model_validate(words)) == count
+
+
+def test_a_family_counts_once_in_all_its_spellings(record: CalibrationRecord) -> None:
+    lists, reads = ClassLists.of(TABLE, record), list[str]()
+
+    class Groups(dict[str, set[int]]):
+        def __getitem__(self, name: str) -> set[int]:
+            reads.append(name)
+            return super().__getitem__(name)
+
+    lists.__dict__["_groups"] = Groups(lists._groups)
+    spellings = ["Rosaceae", "ROSACEAE", "rosaceae", "rOsaceae"] * 100
+    restriction = lists.restriction(IdentifyQuery(only=spellings))
+    assert restriction is not None
+    assert restriction.only == ["1001", "1002", "1003"]
+    assert reads == ["rosaceae"]
 
 
 def test_unknown_names_are_listed_with_similar_ones(record: CalibrationRecord) -> None:

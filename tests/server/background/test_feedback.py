@@ -1,8 +1,12 @@
 """`POST /v1/feedback`: what it takes, stores and remembers, and that audits can read it."""
 
 import json
+import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +23,7 @@ from florilege.errors import FlorilegeError
 from florilege.feedback_store import FILE
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.server.app import create_app
-from florilege.server.background.feedback import _RecentAnswer
+from florilege.server.background.feedback import MAX_WAITING, _RecentAnswer
 from florilege.server.http.api_keys import client_of
 from florilege.server.routes import MAX_FEEDBACK_BYTES, MAX_IDEMPOTENCY_KEY_LENGTH
 from florilege.server.settings import Settings
@@ -154,15 +158,53 @@ def test_the_last_feedback_on_an_answer_counts(client: TestClient, store: Path) 
 def test_feedback_is_taken_one_at_a_time_and_ends_before_the_store_closes(
     bundle: Path, store: Path
 ) -> None:
-    ended = threading.Event()
+    ended, order = threading.Event(), list[str]()
+
+    def slow() -> None:
+        assert ended.wait(20)
+        order.append("slow")
+
     with open_client(bundle, feedback_store=store) as client:
         feedback = client.app.state.feedback  # type: ignore[attr-defined]  # a FastAPI
-        feedback.thread.submit(ended.wait, 2)
-        count = feedback.thread.submit(feedback.store.count_photos, "a")
-        with pytest.raises(TimeoutError):
-            count.result(0.05)
-        threading.Timer(0.3, ended.set).start()
-    assert count.result() == 0
+        close = feedback.store.close
+
+        def noted() -> None:
+            order.append("closed")
+            close()
+
+        feedback.store.close = noted
+        assert client.portal is not None
+        first = client.portal.start_task_soon(feedback.thread.run, slow)
+        second = client.portal.start_task_soon(feedback.thread.run, order.append, "second")
+        time.sleep(0.05)
+        assert order == []
+        ended.set()
+        first.result(20), second.result(20)
+    assert order == ["slow", "second", "closed"]
+
+
+def test_a_locked_store_refuses_within_a_second_and_does_not_hold_up_a_stop(
+    bundle: Path, store: Path
+) -> None:
+    with open_client(bundle, feedback_store=store) as client:
+        answer, started = identify(client, VIOLET), time.monotonic()
+        with closing(sqlite3.connect(store / FILE, isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            with ThreadPoolExecutor(MAX_WAITING + 4) as pool:
+                waiting = [
+                    pool.submit(confirm, client, answer, "1001") for _ in range(MAX_WAITING + 4)
+                ]
+                full = next(as_completed(waiting)).result()
+                check(full, 503, "feedback_not_stored")
+                assert (full.headers["retry-after"], full.json()["limit"]) == ("10", MAX_WAITING)
+                assert time.monotonic() - started < 4.5  # of SQLite's five seconds
+                client.app.state.feedback.thread.timeout_s = 0.1  # type: ignore[attr-defined]
+                for one in waiting:
+                    check(one.result(), 503, "feedback_not_stored")
+                    assert int(one.result().headers["retry-after"]) >= 10
+            assert time.monotonic() - started < 10
+        assert confirm(client, answer, "1001").status_code == 202
+    assert len(words(store)) == 1
 
 
 def test_a_repeated_key_stores_nothing_twice_and_goes_with_one_content(

@@ -1,12 +1,14 @@
 """Keys: who may ask and how often."""
 
 import hashlib
+import threading
 from pathlib import Path
 
 import pytest
+from limits import parse
 
 from florilege.errors import UsageError
-from florilege.server.http.api_keys import ApiKeys
+from florilege.server.http.api_keys import ApiKeys, RateCounter
 from florilege.server.problems import Code
 from tests.server import garden
 from tests.server.http_client import open_client
@@ -35,6 +37,39 @@ def keys_file(tmp_path: Path) -> Path:
         + line("quiet", "k9")
     )
     return path
+
+
+def test_a_rate_is_of_a_moving_window_and_starts_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("florilege.server.http.api_keys.time.monotonic", lambda: now)
+    counter, rate, threads = RateCounter("key"), parse("3/minute"), threading.active_count()
+    for moment, remaining, reset in ((100, 2, 60), (120, 1, 40), (130.5, 0, 30)):
+        now = moment
+        headers = counter.count(rate, "a")
+        assert headers["RateLimit"] == f'"key";r={remaining};t={reset}'
+    now = 160.0  # the first request is in the window still
+    with raises_problem(Code.RATE_LIMITED) as refused:
+        counter.count(rate, "a")
+    assert refused.value.headers["Retry-After"] == "1"
+    assert counter.count(rate, "b")["RateLimit"] == '"key";r=2;t=60'
+    now = 160.1
+    assert counter.count(rate, "a")["RateLimit"] == '"key";r=0;t=20'
+    assert counter.count(parse("9/minute"), "a")["RateLimit"] == '"key";r=8;t=60'
+    assert threading.active_count() == threads
+
+
+def test_clients_are_forgotten_once_they_are_out_of_their_window(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("florilege.server.http.api_keys.time.monotonic", lambda: now)
+    counter, rate = RateCounter("client"), parse("1/minute")
+    for number in range(1000):
+        now = float(number)
+        counter.count(rate, f"address {number}")
+        with raises_problem(Code.RATE_LIMITED):
+            counter.count(rate, f"address {number}")
+        assert len(counter._times) <= 62
 
 
 def test_only_a_known_key_is_answered_whichever_header_brings_it(

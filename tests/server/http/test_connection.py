@@ -14,7 +14,12 @@ from typing import Any, cast
 import h11
 import pytest
 
-from florilege.server.http.connection import MANY_CHUNKS, MAX_HEAD_BYTES, SMALL_CHUNK_BYTES
+from florilege.server.http.connection import (
+    MANY_CHUNKS,
+    MAX_ESCAPES,
+    MAX_HEAD_BYTES,
+    SMALL_CHUNK_BYTES,
+)
 from tests.server import garden
 from tests.server.metric_values import value
 from tests.server.server_thread import Running, wait_for
@@ -169,14 +174,81 @@ def test_each_request_of_a_connection_may_come_in_chunks(
         POST + b"Content-Length: 5, 6\r\n\r\nhello",
         POST + b"Transfer-Encoding: gzip\r\n\r\n",
         POST + CHUNKED + b"no number\r\n",
+        *[GET.replace(b"1.1", version) + b"\r\n" for version in (b"2.0", b"3.0", b"0.9", b"1")],
+        GET.replace(b"1.1", b"1.0") + CHUNKED,
+        POST + b"Content-Length: 0\r\n" + CHUNKED + b"0\r\n\r\n" + GET + b"\r\n",
+        POST + b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+        POST + b"Transfer-Encoding:\r\n chunked\r\nContent-Length:\r\n\t5\r\n\r\nhello",
+        POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        POST + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        POST + b"Transfer-Encoding: identity\r\n\r\n",
+        POST + b"Transfer-Encoding: chunked\x0b\r\n\r\n0\r\n\r\n",
+        POST + b"Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+        POST + b"Content-Length : 5\r\n\r\nhello",
+        POST + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello!",
+        POST + b"Content-Length: +5\r\n\r\nhello",
+        POST + b"Content-Length: 0x5\r\n\r\nhello",
+        POST + CHUNKED + b"0x3\r\nabc\r\n0\r\n\r\n",
+        POST + CHUNKED + b"-1\r\nabc\r\n0\r\n\r\n",
+        POST + CHUNKED + b"3;a\nb\r\nabc\r\n0\r\n\r\n",
+        POST + CHUNKED + b"3\r\nabcXX0\r\n\r\n",
+        GET + b"Host: y\r\n\r\n",
+        GET + b"X: a\rb\r\n\r\n",
+        GET + b"X: a\0b\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\n Host: x\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nHost\r\n\r\n",
+        b"G(T /livez HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET  /livez HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /a b HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /livez\r\nHost: x\r\n\r\n",
     ],
 )
 def test_bytes_that_are_not_http_get_a_problem_document(running: Running, sent: bytes) -> None:
-    with rejected_once(running, "malformed_request"):
-        status, document, response = asked(running, sent)
+    with rejected_once(running, "malformed_request"), opened(running, sent) as sock:
+        status, document, response = answer(sock)
+        sock.sendall(GET + b"\r\n")
+        assert sock.recv(100) == b""  # nothing after it is answered
     assert (status, document["code"]) == (400, "malformed_request")
+    assert response.getheader("connection") == "close"
     assert document["instance"] == response.getheader("x-request-id")
     assert response.getheader("content-type") == "application/problem+json"
+
+
+@pytest.mark.parametrize(
+    ("sent", "statuses"),
+    [
+        (GET.replace(b"1.1", b"1.2") + b"\r\n", b"200"),  # to be read as 1.1
+        (GET.replace(b"1.1", b"1.0") + b"\r\n", b"200"),
+        (GET.replace(b"\r", b"") + b"\n", b"200"),  # RFC 9112, 2.2
+        (GET + b"X: a\r\n b\r\n\r\n", b"200"),  # RFC 9112, 5.2
+        (POST + b"Content-Length: 3, 3\r\n\r\nabc", b"415"),
+        (POST + b"Content-Length: 3\r\nContent-Length: 3\r\n\r\nabc", b"415"),
+        (POST + b"Transfer-Encoding: Chunked\r\n\r\n3;a=b\r\nabc\r\n0\r\n\r\n", b"415"),
+        (POST + CHUNKED + b"3\r\nabc\r\n0\r\nContent-Length: 9\r\n\r\n", b"415"),
+        (b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", b"404"),
+        (b"CONNECT x:443 HTTP/1.1\r\nHost: x\r\n\r\n", b"404"),
+        (b"get /livez HTTP/1.1\r\nHost: x\r\n\r\n", b"405"),
+        (b"GET http://y/livez HTTP/1.1\r\nHost: x\r\n\r\n", b"200"),
+    ],
+)
+def test_what_the_standard_allows_is_answered_once(
+    running: Running, sent: bytes, statuses: bytes
+) -> None:
+    with opened(running, sent) as sock:
+        assert answer(sock)[0] == int(statuses)
+        sock.shutdown(socket.SHUT_WR)
+        assert b"HTTP/1.1 " not in sock.recv(65536)
+
+
+@pytest.mark.parametrize("address", [b"/%s", b"/v1/classes?q=%s"])
+def test_an_address_may_have_as_many_escapes_as_are_decoded_quickly(
+    running: Running, address: bytes
+) -> None:
+    for more in (0, 1):
+        target = address % (b"%20" * (MAX_ESCAPES + more))
+        status, document, _ = asked(running, b"GET " + target + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (status == 431) is bool(more)
+    assert (document["code"], document["limit"]) == ("headers_too_large", MAX_ESCAPES)
 
 
 def test_an_upload_that_breaks_is_given_up_at_once(

@@ -149,6 +149,20 @@ def test_large_forms_are_parsed_beside_the_loop_with_the_same_result(
     assert len(beside) == (beyond > 0)
 
 
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_forms_of_many_parts_are_parsed_beside_the_loop(beyond: int) -> None:
+    content = form(*[("images", b"abc")] * (module.FEW_PARTS + beyond))
+    beside: list[int] = []
+
+    async def in_thread(find: FindPhotos, body: bytes, content_type: str) -> list[bytes]:
+        beside.append(len(body))
+        return find(body, content_type)
+
+    photos = read([content], content_type=TYPE, in_thread=in_thread, max_images=99)
+    assert len(photos) == module.FEW_PARTS + beyond
+    assert len(beside) == beyond
+
+
 def test_a_client_that_left_is_told_apart_from_an_empty_body() -> None:
     async def gone() -> dict[str, Any]:
         return {"type": "http.disconnect"}

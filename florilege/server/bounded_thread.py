@@ -1,0 +1,84 @@
+"""One thread with a bounded queue, for work that must not hold up the event loop."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
+from typing import Any, Final, TypeVar
+
+from florilege.server.problems import Code, Problem
+
+MAX_WAITING: Final = 128
+"""Calls in a queue; 32 clients that ask one after the other never fill it."""
+
+T = TypeVar("T")
+
+
+class BoundedThread:
+    """Runs one call at a time, in order; refuses those that are too many or wait too long.
+
+    More threads would take the GIL from the event loop more often and finish no sooner. Work of a
+    different kind gets a thread of its own, so that one kind never waits for another. ``refusal``
+    is the code of a refused call, by default `Code.OVERLOADED` or `Code.QUEUE_TIMEOUT`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        timeout_s: float,
+        limit: int = MAX_WAITING,
+        refusal: Code | None = None,
+        retry_after: int = 1,
+    ) -> None:
+        self.name, self.limit, self.timeout_s, self.depth = name, limit, timeout_s, 0
+        self._refusal, self._retry_after = refusal, retry_after
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
+
+    async def run(self, work: Callable[..., T], *arguments: Any) -> T:
+        """The result of a call; call this in the event loop.
+
+        Raises a `Problem` if the queue is full, the call waited too long or the thread is closed.
+        """
+        if self.depth >= self.limit:
+            detail = f"{self.depth} requests wait for the thread {self.name!r}; try again later"
+            raise self._refuse(Code.OVERLOADED, detail, limit=self.limit)
+        future: asyncio.Future[T] = run_in(
+            self._pool, self._start, perf_counter(), work, *arguments
+        )
+        self.depth += 1
+        future.add_done_callback(self._finished)
+        try:
+            return await future
+        finally:
+            del future  # it may hold an exception, whose traceback holds this frame
+
+    def close(self) -> None:
+        """Wait for the running call and drop the others."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _finished(self, _: object) -> None:
+        self.depth -= 1
+
+    def _start(self, submitted: float, work: Callable[..., T], *arguments: Any) -> T:
+        if perf_counter() > submitted + self.timeout_s:
+            detail = f"the request waited more than {self.timeout_s:g} seconds; try again"
+            raise self._refuse(Code.QUEUE_TIMEOUT, detail)
+        return work(*arguments)
+
+    def _refuse(self, code: Code, detail: str, *, limit: int | None = None) -> Problem:
+        return Problem(self._refusal or code, detail, limit=limit, retry_after=self._retry_after)
+
+
+def run_in(pool: ThreadPoolExecutor, work: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
+    """Call ``work`` in a pool; a `Problem` if the pool is shut down."""
+    try:
+        return asyncio.get_running_loop().run_in_executor(pool, work, *arguments)
+    except RuntimeError as error:
+        raise draining() from error
+
+
+def draining() -> Problem:
+    """The `Problem` of a request to a server that is stopping."""
+    detail = "this server is stopping; try again, another one may answer"
+    return Problem(Code.DRAINING, detail, retry_after=1)
