@@ -144,6 +144,19 @@ def test_a_tensor_that_says_it_in_any_way_is_refused(tensor: bytes) -> None:
         refuse_files(_model(_field(8, b"w") + tensor))
 
 
+def test_unknown_fields_of_every_type_are_skipped() -> None:
+    unknown = bytes([2 << 3 | 5]) + b"\xff" * 4 + bytes([3 << 3 | 1]) + b"\xff" * 8
+    refuse_files(_model(unknown + INSIDE))
+    with pytest.raises(BundleError, match="stored in the file"):
+        refuse_files(_model(unknown + OUTSIDE))
+
+
+def test_of_two_locations_the_last_counts_as_for_the_runtimes() -> None:
+    tensor = outside("first")
+    tensor.external_data.add(key="location", value="last")
+    assert list(weight_files(_model(tensor.SerializeToString()))) == ["last"]
+
+
 def test_a_second_graph_which_parsers_merge_with_the_first_is_looked_into() -> None:
     graph = _field(7, _field(5, OUTSIDE))
     with pytest.raises(BundleError, match="stored in the file"):

@@ -259,6 +259,12 @@ def test_files_that_still_change_are_left_alone(served: Path) -> None:
     watched.remember()
     (served / "model.onnx").write_bytes(b"")  # watched although `bundle.json` is damaged
     assert [watched.have_changed() for _ in range(2)] == [False, True]
+    content = json.loads(manifest)
+    content["files"]["more.json"] = "0" * 64
+    (served / "bundle.json").write_text(json.dumps(content))
+    watched.remember()
+    (served / "more.json").write_text("{}")  # named by the new `bundle.json`
+    assert [watched.have_changed() for _ in range(2)] == [False, True]
 
 
 def test_a_missing_file_is_no_change(served: Path, tmp_path: Path) -> None:
