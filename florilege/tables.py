@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,46 @@ from florilege.files import write_atomic
 Table = Mapping[str, Sequence[str]]
 SUFFIXES = (".csv", ".parquet")
 _DELIMITERS = ",;\t"
+# Spreadsheets run what begins so, and drop one quote before it (OWASP, "CSV injection"). The last
+# four are the wide forms that some of them also run.
+_RUNS = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+def spreadsheet_cell(value: Any) -> Any:
+    """The value of a CSV cell, with a quote before text that a spreadsheet would run as a formula.
+
+    Numbers stay numbers, and :func:`read_table` takes the quote away again.
+
+    Example:
+        >>> spreadsheet_cell("=1+1"), spreadsheet_cell("Rosa"), spreadsheet_cell("-0.5")
+        ("'=1+1", 'Rosa', '-0.5')
+    """
+    if not isinstance(value, str) or not _RUNS.match(value) or _NUMBER.fullmatch(value):
+        return value
+    return f"'{value}"
+
+
+def write_row(file: Any, cells: Iterable[Any]) -> None:
+    """Write a line of a CSV, without a cell that a spreadsheet would run, to a text file."""
+    row = [spreadsheet_cell(cell) for cell in cells]
+    # With this end of a line, csv would leave a carriage return bare, which also ends one.
+    bare = any("\r" in cell for cell in row if isinstance(cell, str))
+    quoted: Any = {"quoting": csv.QUOTE_ALL} if bare else {}
+    csv.writer(file, lineterminator="\n", **quoted).writerow(row)
+
+
+def _text_of(cell: str) -> str:
+    """The inverse of :func:`spreadsheet_cell`."""
+    return cell[1:] if cell.startswith("'") and _RUNS.match(cell) else cell
 
 
 def read_table(path: Path) -> Table:
     """Read a CSV (UTF-8, with a header line) or Parquet file; an empty cell is ``""``.
 
     The cells of a CSV are separated by commas, semicolons or tabs, whichever is most frequent in
-    the header line.
+    the header line. A quote before ``=``, ``+``, ``-`` or ``@`` marks text, as in a spreadsheet,
+    and is no part of it.
 
     Raises:
         DataError: The file is unreadable, has no header or a repeated column, or a row has the
@@ -48,9 +81,9 @@ def write_table(path: Path, table: Table) -> None:
         write_atomic(path, sink.getvalue().to_pybytes())
     elif path.suffix.lower() == ".csv":
         text = io.StringIO(newline="")
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(table)
-        writer.writerows(zip(*table.values(), strict=True))
+        write_row(text, table)
+        for row in zip(*table.values(), strict=True):
+            write_row(text, row)
         write_atomic(path, text.getvalue().encode())
     else:
         raise DataError(f"{path} must end in .csv or .parquet")
@@ -77,7 +110,8 @@ def _read_csv(path: Path) -> Table:
             f"{path}: these rows do not have the header's {len(header)} cells, separated by "
             f"{delimiter!r}: {first(ragged)}"
         )
-    columns = zip(*rows[1:], strict=True) if len(rows) > 1 else ((),) * len(header)
+    texts = (tuple(map(_text_of, row)) for row in rows[1:])
+    columns = zip(*texts, strict=True) if len(rows) > 1 else ((),) * len(header)
     return dict(zip(header, columns, strict=True))
 
 

@@ -22,6 +22,7 @@ from florilege.server.predict.deployments import COLUMNS, Deployments, absolute,
 from florilege.server.predict.exchange import candidates, identified_by, remarks, taxon_terms
 from florilege.server.predict.formats import Row
 from florilege.server.predict.prediction import Line
+from florilege.tables import spreadsheet_cell
 from florilege.terminal import warn
 from florilege.version import own_version
 
@@ -101,7 +102,7 @@ def _media(
             "fileMediatype": _media_type(path),
             "mediaComments": None if time else "time unknown: start of the deployment",
         }
-        rows.writerows(_observations(line, media))
+        rows.writerows(map(_safe, _observations(line, media)))
         for each in candidates(line):
             terms = taxon_terms(each["taxon"])
             if _species_and_type(terms)[0] is not None:
@@ -206,7 +207,16 @@ def _write_table(
     ):
         writer = csv.DictWriter(text, columns, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows(map(_safe, rows))
+
+
+def _safe(row: Mapping[str, Any]) -> Row:
+    """The row without cells that a spreadsheet would run; ids and names of files stay exact."""
+    exact = ("filePath", "fileName")
+    return {
+        name: cell if name.endswith("ID") or name in exact else spreadsheet_cell(cell)
+        for name, cell in row.items()
+    }
 
 
 def _entry(name: str) -> ZipInfo:

@@ -1,7 +1,6 @@
 """Formats of predictions: a table for people; JSON lines, CSV and Parquet for programs."""
 
 import codecs
-import csv
 import json
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
@@ -14,6 +13,7 @@ from rich.text import Text
 
 from florilege.errors import UsageError, install_hint
 from florilege.server.predict.prediction import Line
+from florilege.tables import write_row
 
 COLUMNS: dict[str, str] = {
     "path": "string",
@@ -92,11 +92,15 @@ def write_csv(
     columns: Sequence[str] = tuple(COLUMNS),
     rows_of: Callable[[Line], Iterable[Row]] = _rows,
 ) -> None:
-    """Write a header, then the rows of each line as soon as it arrives."""
-    writer = csv.DictWriter(codecs.getwriter("utf-8")(file), columns, lineterminator="\n")
-    writer.writeheader()
+    """Write a header, then the rows of each line as soon as it arrives.
+
+    No cell is one that a spreadsheet would run, see `write_row`.
+    """
+    text = codecs.getwriter("utf-8")(file)
+    write_row(text, columns)
     for line in lines:
-        writer.writerows(rows_of(line))
+        for row in rows_of(line):
+            write_row(text, [row[name] for name in columns])
         file.flush()
 
 

@@ -1,0 +1,68 @@
+"""Tables that spreadsheets open without running what a stranger wrote into a name."""
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from florilege.server.predict import formats
+from florilege.tables import read_table, spreadsheet_cell, write_table
+
+RUN = [
+    "=1+1",
+    "+cmd|x!A1",
+    "-2+3",
+    "@SUM(A1)",
+    "\t=1",
+    "\r=1",
+    "\n=1",
+    "\uff1d1",
+    "-",
+    "=",
+    "-x.jpg",
+]
+TEXT = st.text(st.sampled_from("=+-@\t\r\n'\uff1da1. "), max_size=6)
+
+
+@pytest.mark.parametrize("text", RUN)
+def test_what_a_spreadsheet_would_run_is_text(text: str) -> None:
+    assert spreadsheet_cell(text) == f"'{text}"
+
+
+@pytest.mark.parametrize(
+    "cell",
+    ["", "Rosa canina", "a=b", "'", "'tis", -0.5, None, True, "-0.5", "+33", "-1e-05", "-.5"],
+)
+def test_numbers_and_plain_text_stay(cell: Any) -> None:
+    assert spreadsheet_cell(cell) is cell
+
+
+@given(st.lists(TEXT, min_size=1, max_size=5))
+@example(["'=1", "''=1", "'-3", "-3"])
+def test_a_table_is_read_as_it_was_written(texts: list[str]) -> None:
+    path = Path(__file__).parent / "unused.csv"
+    content = io.BytesIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("florilege.tables.write_atomic", lambda _, data: content.write(data))
+        write_table(path, {"number": ["1"] * len(texts), "text": texts})
+        patch.setattr(Path, "open", lambda *_, **__: reading(content))
+        assert list(read_table(path)["text"]) == texts
+    rows = list(csv.reader(io.StringIO(content.getvalue().decode(), newline="")))
+    dangerous = [cell for _, cell in rows if cell[:1] in ("=", "@", "\t", "\r", "\n", "\uff1d")]
+    assert dangerous == []
+
+
+def reading(content: io.BytesIO) -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BytesIO(content.getvalue()), "utf-8-sig", newline="")
+
+
+def test_predictions_and_exchange_tables_are_safe() -> None:
+    file, columns = io.BytesIO(), ("path", "scientific_name", "score")
+    row = {"path": "=x.jpg", "scientific_name": "@Rosa", "score": -0.25}
+    line: Any = {}
+    formats.write_csv([line], file, columns, lambda _: [row])
+    assert file.getvalue().decode().splitlines()[1] == "'=x.jpg,'@Rosa,-0.25"
