@@ -77,7 +77,7 @@ def read_ours(photos: Sequence[bytes], cache: PictureCache | None = None) -> Non
     for number, photo in enumerate(photos):
         draws = random.random(DRAWS).tolist()
         decode = partial(decode_for_training, photo, side=SIDE)
-        picture = decode() if cache is None else cache.read(number.to_bytes(8), decode)
+        picture = decode() if cache is None else cache.read(np.uint64(number), decode)
         augment(picture, INPUT, CHANGES, draws)
 
 

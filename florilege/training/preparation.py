@@ -13,13 +13,9 @@ from florilege.data.records import count_of
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError
 from florilege.models.backbones import Network, architecture
-from florilege.models.backbones.architecture import PRETRAINED
-from florilege.models.backbones.weights import Weights
-from florilege.models.photo_hashes import PhotoHashes
 from florilege.models.runtime import fastest_float32
 from florilege.models.thumbnails import pack, read_thumbnails
-from florilege.training.batches.data_loader import Sources
-from florilege.training.batches.decoded_pictures import hash_photos, short_side
+from florilege.training.batches.decoded_pictures import short_side
 from florilege.training.config import TrainConfig
 from florilege.training.device import Compute
 from florilege.training.frozen.feature_store import folder_name
@@ -115,26 +111,3 @@ def frozen_backbone(
     folder /= folder_name(config.backbone, network.backbone, preprocess, computed_by=computed_by)
     workers = cores() if config.workers is None else config.workers
     return FrozenBackbone(network, preprocess, folder, compute, workers, say, runtime)
-
-
-def photos_of(
-    dataset: Dataset, config: TrainConfig, sources: Sources | None, weights: Weights | None
-) -> PhotoHashes:
-    """The photos that train the network and choose its checkpoint.
-
-    They include those of the run or bundle whose weights this run starts from. Photos without a
-    hash in ``sources`` are read here.
-    """
-    photos = PhotoHashes.of()
-    if config.epochs:
-        workers = cores() if config.workers is None else config.workers
-        read = (sources.training.hashes, sources.validation.hashes) if sources else (None, None)
-        hashes = [
-            hash_photos(dataset.split(name), workers=workers) if each is None else each
-            for name, each in zip(("train", "val"), read, strict=True)
-        ]
-        photos = PhotoHashes.of(*hashes)
-    if weights is not None and weights.photos is not None:
-        return photos | weights.photos
-    unknown = weights is None and config.weights not in (None, PRETRAINED)  # not read on resuming
-    return photos | PhotoHashes.of(complete=not unknown)

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from florilege.models.backbones.weights import Weights, load_into, open_weights, read_weights
-from florilege.models.photo_hashes import PhotoHashes
 from florilege.terminal import say
 from florilege.training.batches.data_loader import Sources, open_sources
+from florilege.training.batches.run_photos import RunPhotos, numbers_of
 from florilege.training.config import TrainConfig
 from florilege.training.device import Compute, choose, exhausted, tuned
 from florilege.training.frozen.blend import blend, note_without
@@ -29,7 +29,6 @@ from florilege.training.preparation import (
     notes_on_start,
     notes_on_validation,
     open_data,
-    photos_of,
     reference_pictures,
 )
 from florilege.training.run_folder import RunFolder
@@ -152,7 +151,10 @@ class _TrainingProcess:
             self.sources = Sources(*self.features, workers=0)
             trainable = HeadOnFeatures(self.network, self.features[0])
         loss_fn = self.objective.loss_fn.to(self.compute.device)
-        self.trained = TrainingState.before_training(trainable, loss_fn, config, self.compute)
+        photos = self.photos()
+        self.trained = TrainingState.before_training(
+            *(trainable, loss_fn, config, self.compute), photos=photos
+        )
         with ranks.agreeing():
             self.position = Position()
             if self.restored:
@@ -161,13 +163,23 @@ class _TrainingProcess:
         ranks.check_same({"checkpoint": f"of step {position.step}, batch {position.batch}"})
         with ranks.agreeing(patiently=True):  # machines may decode at very different speeds
             if position.epoch < config.epochs and self.sources is None:
-                self.sources = open_sources(self.dataset, config, ranks, on_gpu=self.compute.on_gpu)
-            self.photos: PhotoHashes | None = None  # to write to the run folder
-            if ranks.first and not self.folder.photos.is_file():
-                self.photos = photos_of(self.dataset, config, self.sources, self.weights)
+                self.sources = open_sources(
+                    *(self.dataset, config, ranks),
+                    on_gpu=self.compute.on_gpu,
+                    photos=self.trained.photos,
+                )
         if self.restored:
             self.notes += _notes_on_resuming(position, config, self.planned_epochs, ranks)
         position.processes = ranks.count
+
+    def photos(self) -> RunPhotos:
+        """The photos of the run, of which only those with features have been read."""
+        recorded, *_ = self.ranks.all(self.folder.photos.is_file())  # as the first process sees it
+        photos = RunPhotos.of(self.dataset, self.config, self.weights, recorded=recorded)
+        for hashes, features in zip(photos.hashes.values(), self.features or (), strict=False):
+            if features.hashes is not None:
+                hashes[:] = numbers_of(features.hashes)
+        return photos
 
     def frozen_features(self) -> tuple[Features, Features] | None:
         """Features of `train` and `val`, computed by one process; None to train on pictures."""
@@ -191,8 +203,6 @@ class _TrainingProcess:
                     folder.write_settings(self.config, self.dataset.classes, self.thumbnails)
                     if self.weights is not None and self.weights.provenance is not None:
                         write(folder.weights, self.weights.provenance.to_json().encode())
-                    if self.photos is not None:
-                        write(folder.photos, self.photos.to_bytes())
             yield
 
     def loop(self) -> Run:
@@ -211,7 +221,8 @@ class _TrainingProcess:
         return run
 
     def finish(self, run: Run) -> None:
-        """Write the results of the run: weights, a blended head, the report."""
+        """Write the results of the run: its photos, weights, a blended head, the report."""
+        run.record_photos()  # unless an epoch has
         with self.ranks.agreeing(patiently=True):
             if not self.ranks.first:
                 return

@@ -9,14 +9,23 @@ from typer.testing import CliRunner
 
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.cli import app
+from florilege.data.dataset import FileReader
 from florilege.data.sources import open_dataset
+from florilege.errors import BundleError
 from florilege.models.bundle import open_bundle
 from florilege.models.photo_hashes import PHOTOS, PhotoHashes, photo_hash
-from florilege.training import preparation
 from florilege.training.batches import decoded_pictures as pictures
 from florilege.training.batches.decoded_pictures import hash_photos
+from florilege.training.loop import training_loop
 from florilege.training.run_export import export_run
-from tests.training.small import small_config, train_quietly, write_photos
+from tests.training.small import (
+    Killed,
+    before_step,
+    checkpoint_of,
+    small_config,
+    train_quietly,
+    write_photos,
+)
 
 NAMED: dict[str, Any] = {"head": "linear", "score_kind": "softmax"}
 PLAIN: dict[str, Any] = {"loss": {"name": "cross_entropy"}, "epochs": 1}
@@ -51,12 +60,66 @@ def test_a_run_records_the_photos_it_uses(
     assert reference.complete
 
 
-def test_pictures_that_stay_in_memory_are_read_once(
+@pytest.fixture
+def unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No photo is read only to identify it."""
+    monkeypatch.setattr(training_loop, "hash_photos", lambda *_, **__: pytest.fail("read again"))
+
+
+FROM_DISK: dict[str, Any] = {"cache_mb": 0, "workers": 0, "batch_size": 4}
+
+
+@pytest.mark.usefixtures("unread")
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("cached", [False, True])
+def test_photos_are_identified_when_they_are_read_to_train(
+    photos: Path, tmp_path: Path, workers: int, cached: bool
+) -> None:
+    folder = {"picture_cache": str(tmp_path / "cache")} if cached else {}
+    changes = {**FROM_DISK, "workers": workers, **folder}
+    in_memory = trained(photos, tmp_path / "memory")
+    assert trained(photos, tmp_path / "disk", **changes).to_bytes() == in_memory.to_bytes()
+    assert in_memory.train.size == 36
+    if cached:  # a second run decodes nothing, and still knows the photos
+        assert trained(photos, tmp_path / "next", **changes).to_bytes() == in_memory.to_bytes()
+
+
+def test_few_photos_are_read_before_the_first_step(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from_disk = trained(photos, tmp_path / "disk", cache_mb=0)
-    monkeypatch.setattr(preparation, "hash_photos", lambda *_, **__: pytest.fail("read again"))
-    assert trained(photos, tmp_path / "memory").to_bytes() == from_disk.to_bytes()
+    read, rows = FileReader.__call__, list[int]()
+
+    def counted(reader: FileReader, row: int) -> bytes:
+        rows.append(row)
+        return read(reader, row)
+
+    monkeypatch.setattr(FileReader, "__call__", counted)
+    config = small_config(photos, **PLAIN, **FROM_DISK)
+    with before_step(0), pytest.raises(Killed):
+        train_quietly(config, tmp_path / "run")
+    assert len(rows) <= 2 * pictures._LOOKED_AT + config.batch_size
+
+
+@pytest.mark.usefixtures("unread")
+@pytest.mark.parametrize("weights", [False, True])
+def test_a_run_resumed_in_its_first_epoch_knows_the_photos_of_both_parts(
+    photos: Path, first: Path, tmp_path: Path, weights: bool
+) -> None:
+    other = write_photos(tmp_path / "other", side=24)
+    start = {"weights": str(first / "run")} if weights else {}
+    changes = {**PLAIN, **FROM_DISK, **start, "checkpoint": {"every_steps": 1}}
+    whole = trained(other, tmp_path / "whole", **changes)
+    assert whole.complete
+    with before_step(5), pytest.raises(Killed):
+        trained(other, tmp_path / "cut", **changes)
+    assert not (tmp_path / "cut" / PHOTOS).exists()
+    with pytest.raises(BundleError, match="has no best"):  # nothing without photos is exported
+        export_run(tmp_path / "cut", tmp_path / "bundle")
+    assert set(checkpoint_of(tmp_path / "cut")["photos"]) == {"train", "val", "before"}
+    train_quietly(small_config(other, **changes), tmp_path / "cut", resume=True)
+    assert (tmp_path / "cut" / PHOTOS).read_bytes() == whole.to_bytes()
+    assert not checkpoint_of(tmp_path / "cut")["photos"]
+    assert whole.train.size == (72 if weights else 36)
 
 
 def test_features_are_of_the_same_photos(photos: Path, tmp_path: Path) -> None:

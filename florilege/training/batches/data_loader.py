@@ -23,13 +23,13 @@ from florilege.training.batches.decoded_pictures import (
     PictureCache,
     PictureDataset,
     decode_for_training,
-    hash_photos,
     keep_all,
     loader_of,
     short_side,
     training_side,
     unreadable,
 )
+from florilege.training.batches.run_photos import RunPhotos
 from florilege.training.config import TrainConfig
 from florilege.training.frozen.feature_store import Features
 from florilege.training.loop.distributed import ALONE, Ranks
@@ -98,12 +98,18 @@ class Sources:
 
 
 def open_sources(
-    dataset: Dataset, config: TrainConfig, ranks: Ranks = ALONE, *, on_gpu: bool = False
+    dataset: Dataset,
+    config: TrainConfig,
+    ranks: Ranks = ALONE,
+    *,
+    on_gpu: bool = False,
+    photos: RunPhotos | None = None,
 ) -> Sources:
     """Prepare `train` and `val`; what fits into ``cache_mb`` is decoded now and kept in memory.
 
     Each process keeps its own copy and uses its share of the cores. For a GPU, workers augment
-    pictures even if these are in memory, so that the GPU does not wait.
+    pictures even if these are in memory, so that the GPU does not wait. ``photos`` takes note of
+    each photo that is read.
 
     Raises:
         DataError: Some pictures cannot be read; the message names them.
@@ -112,8 +118,10 @@ def open_sources(
     train, val = dataset.split("train"), dataset.split("val")
     preprocess = config.preprocess
     side = training_side(preprocess.image_size, config.augment.min_area)
-    training = PictureDataset(train, partial(decode_for_training, side=side))
-    validation = PictureDataset(val, partial(load, preprocess=preprocess))
+    hashes = (photos or RunPhotos({"train": train, "val": val})).hashes
+    decode = partial(decode_for_training, side=side)
+    training = PictureDataset(train, decode, hashes=hashes["train"])
+    validation = PictureDataset(val, partial(load, preprocess=preprocess), hashes=hashes["val"])
     readers = ranks.cores if config.workers is None else config.workers
     free_bytes = config.cache_mb * 2**20 - len(val) * 3 * preprocess.image_size**2
     if free_bytes >= 0:
@@ -123,8 +131,7 @@ def open_sources(
     if free_bytes >= len(train) * 4 * shrunk_side**2:  # 3 bytes a pixel, 4 pixels wide for 3 high
         training = keep_all(training, workers=readers)
     elif config.picture_cache is not None:
-        cache = PictureCache(Path(config.picture_cache), side)
-        training = replace(training, hashes=hash_photos(train, workers=readers), cache=cache)
+        training = replace(training, cache=PictureCache(Path(config.picture_cache), side))
     default = 0 if training.in_memory is not None and not on_gpu else max(1, ranks.cores - 1)
     return Sources(training, validation, default if config.workers is None else config.workers)
 

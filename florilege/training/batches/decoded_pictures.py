@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from statistics import median_high
 from typing import Any, Final
@@ -26,6 +25,7 @@ from florilege.files import atomic_writer
 from florilege.models.images import ImageError, decode, read_header
 from florilege.models.photo_hashes import photo_hash
 from florilege.progress import progress
+from florilege.training.batches.run_photos import Hashes, numbers_of
 
 Picture = NDArray[np.uint8]
 CHUNK: Final = 64
@@ -101,17 +101,15 @@ class PictureCache:
         disk = shutil.disk_usage(self._root)
         return disk.free > _FREE_SHARE * disk.total
 
-    def read(self, photo: bytes, decode: Callable[[], Any]) -> Any:
-        """The picture of a photo by its `photo_hash`; the result of ``decode`` if it is missing.
-
-        Text, which says why a photo cannot be read, is not cached.
-        """
-        path = self._folder / photo.hex()[:2] / f"{photo.hex()}.npy"
+    def read(self, photo: np.uint64, decode: Callable[[], Any]) -> Any:
+        """The picture of a photo by its hash; the result of ``decode`` if it is missing."""
+        name = photo.tobytes().hex()
+        path = self._folder / name[:2] / f"{name}.npy"
         try:
             return np.load(path)
         except (OSError, EOFError, ValueError):  # missing or cut off
             picture = decode()
-        if not isinstance(picture, str) and self.has_room:
+        if self.has_room:
             with suppress(OSError):  # the disk is full: it is decoded again next time
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with atomic_writer(path) as file:
@@ -124,13 +122,14 @@ class PictureDataset(Dataset[Any]):
     """Pictures of a split by row, uint8 ``(height, width, 3)``.
 
     ``decoder`` turns the bytes of a file into a picture. Pictures come from ``in_memory`` if given,
-    else from ``cache``, else from their files. ``hashes`` holds the `photo_hash` of each, if known.
+    else from ``cache``, which needs ``hashes``, else from their files. Whoever reads a file notes
+    its hash in ``hashes``.
     """
 
     split: Split
     decoder: Callable[[bytes], Any]
     in_memory: Sequence[Picture] | None = None
-    hashes: Sequence[bytes] | None = None
+    hashes: Hashes | None = None
     cache: PictureCache | None = None
 
     def __len__(self) -> int:
@@ -140,16 +139,24 @@ class PictureDataset(Dataset[Any]):
         """One picture, or an error message about its file."""
         if self.in_memory is not None:
             return self.in_memory[row]
-        if self.cache is not None and self.hashes is not None:
-            return self.cache.read(self.hashes[row], partial(self._decode, row))
-        return self._decode(row)
-
-    def _decode(self, row: int) -> Any:
         try:
-            return self.decoder(self.split.read(row))
+            return self._picture(row)
         except (ImageError, OSError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else error
             return f"{self.split.names[row]}: {reason}"
+
+    def _picture(self, row: int) -> Any:
+        if self.hashes is None:
+            return self.decoder(self.split.read(row))
+        photo = None
+        if not self.hashes[row]:
+            photo = self.split.read(row)
+            self.hashes[row] = numbers_of([photo_hash(photo)])[0]
+
+        def decode() -> Any:
+            return self.decoder(self.split.read(row) if photo is None else photo)
+
+        return decode() if self.cache is None else self.cache.read(self.hashes[row], decode)
 
 
 def unreadable(problems: Sequence[str], split: str) -> DataError:
@@ -167,11 +174,8 @@ def keep_all(pictures: PictureDataset, *, workers: int) -> PictureDataset:
 
     An array takes three bytes per pixel, a Pillow image four.
     """
-    decode = pictures.decoder
-    reader = replace(pictures, decoder=lambda data: (photo_hash(data), np.asarray(decode(data))))
-    items = read_all(reader, "reading", workers)
-    hashes, in_memory = ([item[part] for item in items] for part in (0, 1))
-    return replace(pictures, in_memory=in_memory, hashes=hashes)
+    reader = replace(pictures, decoder=lambda data: np.asarray(pictures.decoder(data)))
+    return replace(pictures, in_memory=read_all(reader, "reading", workers))
 
 
 def hash_photos(split: Split, *, workers: int) -> list[bytes]:

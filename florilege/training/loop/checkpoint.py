@@ -16,6 +16,7 @@ from torch.amp import GradScaler
 from florilege.errors import BundleError
 from florilege.files import write_atomic
 from florilege.models.backbones.weights import load_into
+from florilege.training.batches.run_photos import RunPhotos
 from florilege.training.config import TrainConfig
 from florilege.training.device import Compute
 from florilege.training.loop.distributed import ALONE, Ranks
@@ -50,16 +51,22 @@ class TrainingState:
     loss_fn: nn.Module
     average: WeightAverage | None = None  # of the network, over the steps
     scaler: GradScaler = field(default_factory=partial(GradScaler, "cpu", enabled=False))
+    photos: RunPhotos = field(default_factory=partial(RunPhotos, recorded=True))
 
     @classmethod
     def before_training(
-        cls, network: nn.Module, loss_fn: nn.Module, config: TrainConfig, compute: Compute
+        cls,
+        network: nn.Module,
+        loss_fn: nn.Module,
+        config: TrainConfig,
+        compute: Compute,
+        **others: Any,
     ) -> Self:
         """The state before the first step; ``network`` and ``loss_fn`` are on the device."""
         decay = config.average.decay
         average = None if decay is None else WeightAverage(network, decay)
         optimiser = make_optimiser(network, config.optimiser)
-        return cls(network, optimiser, loss_fn, average=average, scaler=compute.scaler())
+        return cls(network, optimiser, loss_fn, average=average, scaler=compute.scaler(), **others)
 
     @property
     def measured(self) -> nn.Module:
@@ -82,6 +89,7 @@ def save(
         "loss": trained.loss_fn.state_dict(),
         "average": {} if trained.average is None else trained.average.state_dict(),
         "scaler": trained.scaler.state_dict(),
+        "photos": trained.photos.state_dict(),
         "position": dict(vars(position)),
         "sums": [list(pair) for pair in sums],
         "random": torch.get_rng_state(),
@@ -111,6 +119,7 @@ def load(path: Path, trained: TrainingState, ranks: Ranks = ALONE) -> Position:
         if trained.average is not None:
             load_into(trained.average, content["average"], origin=str(path))
         trained.scaler.load_state_dict(content["scaler"])
+        trained.photos.load_state_dict(content.get("photos", {}))  # older versions had none
         position, sums = Position(**content["position"]), content["sums"]
         if len(sums) == ranks.count:
             position.loss_sum, position.classes_taught = sums[ranks.rank]

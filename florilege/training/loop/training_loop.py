@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import cast
 
@@ -13,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from florilege.cores import cores
 from florilege.errors import UsageError
 from florilege.models.backbones import Network
 from florilege.models.export import PictureNetwork
@@ -20,6 +22,7 @@ from florilege.models.heads import by_head
 from florilege.progress import Advance, progress
 from florilege.training.batches.augment import Mixture
 from florilege.training.batches.data_loader import Batch, BatchLoader, Sources
+from florilege.training.batches.decoded_pictures import hash_photos
 from florilege.training.config import TrainConfig
 from florilege.training.device import Compute, compiling
 from florilege.training.frozen.features import HeadOnFeatures
@@ -237,6 +240,7 @@ class Run:
         position.batch = position.examples = 0
         position.loss_sum = position.classes_taught = 0.0
         self.sums.zero_()
+        self.record_photos()  # before there are weights that could be exported
         with self.ranks.agreeing():
             if math.isnan(float(row["train_loss"])):
                 raise self.diverged(f"the loss became NaN by step {position.step}")
@@ -299,11 +303,24 @@ class Run:
         """Write ``last.pt``."""
         self.count_time()
         sums = self.ranks.all((self.position.loss_sum, self.position.classes_taught))
+        self.trained.photos.gather(self.ranks)
         with self.ranks.agreeing():
             if self.ranks.first:
                 checkpoint.save(self.folder.last, self.trained, self.position, sums)
         self.saved_at, self.saved_step = time.monotonic(), self.position.step
         self.shared_flags = SharedFlags(self.ranks)  # pending ones asked for this checkpoint
+
+    def record_photos(self) -> None:
+        """Write which photos the run uses, unless that is written; after an epoch all are known."""
+        photos, workers = self.trained.photos, self.config.workers
+        if photos.recorded:
+            return
+        photos.gather(self.ranks)
+        identify = partial(hash_photos, workers=cores() if workers is None else workers)
+        with self.ranks.agreeing(patiently=True):
+            if self.ranks.first:
+                checkpoint.write(self.folder.photos, photos.all(identify).to_bytes())
+        photos.recorded = True
 
     def diverged(self, what: str) -> UsageError:
         """The error for a run whose numbers are no longer finite, saying what to do."""

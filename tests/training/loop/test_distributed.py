@@ -16,7 +16,9 @@ from safetensors.torch import load_file
 
 from florilege.errors import DataError, UsageError
 from florilege.models.export import PictureNetwork
+from florilege.models.photo_hashes import PHOTOS, PhotoHashes, photo_hash
 from florilege.training.batches.data_loader import Batch, BatchLoader, Sources
+from florilege.training.batches.run_photos import numbers_of
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import from_plain
 from florilege.training.loop.distributed import ALONE, Ranks, SharedFlags, together
@@ -139,6 +141,17 @@ def test_all_validate_with_the_batch_norms_that_are_kept(several: Path) -> None:
     expected = F.cross_entropy(logits, torch.from_numpy(result.split.labels)).item()
     row = best_row(RunFolder(several / "whole"))
     assert row["val_log_loss_linear"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_first_process_records_the_photos_that_all_have_read_also_after_a_death(
+    several: Path,
+) -> None:
+    for run in ("whole", "cut"):
+        record = PhotoHashes.from_bytes((several / run / PHOTOS).read_bytes())
+        for split, hashes in {"train": record.train, "val": record.selection}.items():
+            files = (several / "photos" / split).rglob("*.png")
+            photos = [photo_hash(file.read_bytes()) for file in files]
+            assert sorted(numbers_of(photos)) == hashes.tolist()
 
 
 def test_processes_given_different_things_end_with_one_message(several: Path) -> None:
