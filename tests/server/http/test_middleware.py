@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from starlette.datastructures import Headers
+from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from florilege.server.http import middleware as module
@@ -74,3 +75,42 @@ def test_a_complete_upload_is_not_read_further() -> None:
     payload, read = refused(10, 10, app_reads=2)
     assert (read, len(payload)) == (2, 2)
     assert "connection" not in Headers(raw=payload[0]["headers"])
+
+
+@pytest.mark.parametrize("size", [0, 10, 11, 35, 40])
+def test_a_long_body_is_sent_in_pieces_between_which_others_have_their_turn(
+    monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(module, "PIECE_BYTES", 10)
+    body, messages, turns = bytes(range(size)), list[Message](), list[int]()
+
+    async def send(message: Message) -> None:
+        messages.append(message)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await Response(body)(scope, receive, send)
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def count_turns() -> None:
+        while True:
+            turns.append(len(messages))
+            await asyncio.sleep(0)
+
+    async def run() -> None:
+        other = asyncio.create_task(count_turns())
+        scope: dict[str, Any] = {"type": "http", "method": "GET", "path": "/", "headers": []}
+        await RequestMiddleware(app, Metrics())(scope, receive, send)
+        other.cancel()
+
+    asyncio.run(run())
+    start, *pieces = messages
+    assert Headers(scope=start)["content-length"] == str(size)
+    assert b"".join(piece["body"] for piece in pieces) == body
+    assert max(len(piece["body"]) for piece in pieces) <= 10
+    assert [piece.get("more_body", False) for piece in pieces] == [True] * (len(pieces) - 1) + [
+        False
+    ]
+    if size > 10:
+        assert {*range(2, 1 + len(pieces))} <= set(turns)
