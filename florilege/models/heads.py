@@ -1,4 +1,5 @@
-"""The last layer: features ``(batch, features)`` in, logits ``(batch, classes)`` out for each head.
+"""The last layer: features ``(batch, features)`` in, logits ``(batch, classes)`` out for each head,
+in float32 also where the backbone computes in half precision.
 
 ``linear`` and ``cosine`` return ``logits`` for any single-head loss; ``cosine`` suits the margin
 losses ``ldam`` and ``imbalanced_noised_top_k``. ``two_head`` returns the pair
@@ -7,11 +8,42 @@ losses ``ldam`` and ``imbalanced_noised_top_k``. ``two_head`` returns the pair
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Final
+from functools import wraps
+from typing import Final, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+Head = TypeVar("Head", bound=nn.Module)
+Outputs = TypeVar("Outputs", Tensor, tuple[Tensor, Tensor])
+
+
+def _in_float32(forward: Callable[[Head, Tensor], Outputs]) -> Callable[[Head, Tensor], Outputs]:
+    """Run the forward pass of a head in float32 inside autocast too.
+
+    A bfloat16 has eight bits: of 100 cosines, 46 would equal another one, and the losses that
+    compare them would lose a third of their gradient. Beside the backbone a head costs nothing.
+    """
+
+    @wraps(forward)
+    def in_float32(head: Head, features: Tensor) -> Outputs:
+        device = features.device.type
+        halves = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+        if not halves:  # so nothing of this is in an exported graph
+            return forward(head, features)
+        with torch.autocast(device, enabled=False):
+            return forward(head, features.float())
+
+    return in_float32
+
+
+class LinearHead(nn.Linear):
+    """A linear layer that computes in float32."""
+
+    @_in_float32
+    def forward(self, features: Tensor) -> Tensor:
+        return F.linear(features, self.weight, self.bias)
 
 
 class CosineHead(nn.Module):
@@ -35,6 +67,7 @@ class CosineHead(nn.Module):
         nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
         self.register_buffer("scale", torch.tensor(float(scale)))
 
+    @_in_float32
     def forward(self, features: Tensor) -> Tensor:
         cosines = F.linear(F.normalize(features, dim=1), F.normalize(self.weight, dim=1))
         return cosines if self.training else cosines * self.scale
@@ -52,6 +85,7 @@ class TwoHead(nn.Module):
         self.multi_label = nn.Linear(features, classes)
         self.sccp = nn.Linear(features, classes)
 
+    @_in_float32
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         return self.multi_label(features), self.sccp(features)
 
@@ -73,7 +107,7 @@ class TwoHead(nn.Module):
 
 
 _LAYERS: Final[Mapping[str, Callable[[int, int], nn.Module]]] = {
-    "linear": nn.Linear,
+    "linear": LinearHead,
     "cosine": CosineHead,
     "two_head": TwoHead,
 }

@@ -257,7 +257,8 @@ class TrainConfig(_SettingsGroup):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute; `auto` takes a GPU if there is one."""
     precision: Literal["auto", "fast", "fp32", "bf16", "fp16"] = "auto"
-    """`auto` is bf16 (autocast) on a GPU and fp32 on a CPU; `fast` is bf16 on a CPU too, if it
+    """Of the backbone in training; heads, losses and validation compute in float32. `auto` is bf16
+    (autocast) on a GPU with units for it and fp32 elsewhere; `fast` is bf16 on a CPU too, if it
     has matrix units for it (AMX); `fp16` needs a GPU and scales the gradients."""
     compile: bool = False
     """Compile the network for training (`torch.compile`): slow to start, faster afterwards."""

@@ -57,11 +57,17 @@ def choose(device: str, precision: str) -> Compute:
         )
     name = ("cuda" if gpu else "cpu") if device == "auto" else device
     if precision in ("auto", "fast"):
-        native = name == "cuda" or (precision == "fast" and _cpu_has_bf16_units())
+        has_units = _cpu_has_bf16_units if name == "cpu" else _gpu_has_bf16_units
+        native = (name == "cuda" or precision == "fast") and has_units()
         precision = "bf16" if native else "fp32"
     if precision == "fp16" and name == "cpu":
         raise UsageError("precision fp16 needs a GPU; on a CPU use auto, fast, fp32 or bf16")
     return Compute(torch.device(name), precision)
+
+
+def _gpu_has_bf16_units() -> bool:
+    """Whether this GPU computes in bf16 itself: from compute capability 8.0, not a T4."""
+    return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
 def _cpu_has_bf16_units() -> bool:

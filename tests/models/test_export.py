@@ -98,7 +98,7 @@ def test_a_second_export_gives_the_same_bytes_and_the_figures_of_its_comparison(
     assert 0 <= figures["max_feature_difference"] <= figures["feature_tolerance"] < 0.01
     assert figures["pictures"] == 8
     assert 0 <= figures["max_difference"] <= figures["tolerance"]
-    assert figures["tolerance"] == pytest.approx(1e-4 + 1e-4 * figures["max_logit"])
+    assert figures["tolerance"] == pytest.approx(1e-4 + 5e-4 * figures["max_logit"])
 
 
 @pytest.mark.parametrize(
@@ -133,15 +133,23 @@ def test_the_comparison_sees_changed_features_behind_the_same_logits(
     assert not parity.holds
 
 
-def test_a_graph_as_near_to_torch_as_torch_is_to_exact_numbers_is_taken(
-    monkeypatch: pytest.MonkeyPatch,
+def test_the_tolerance_is_that_of_float32_whatever_the_process_computes_in(
+    files: dict[str, bytes],
 ) -> None:
-    monkeypatch.setattr(export, "ABSOLUTE_TOLERANCE", 5e-9)  # as if ill-conditioned
+    """bfloat16 would move these logits by a hundredth of the largest."""
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            parity = _compare(_pictures(), files["linear"], image_size=24)
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert parity.max_difference < 1e-5
+    assert parity.tolerance == pytest.approx(1e-4 + 5e-4 * parity.max_logit)
+
+
+def test_a_graph_further_away_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export, "ABSOLUTE_TOLERANCE", 0.0)
     monkeypatch.setattr(export, "RELATIVE_TOLERANCE", 0.0)
-    _, figures = export_onnx(_network("linear"), PREPROCESS)
-    assert 5e-9 < figures["max_difference"] <= figures["tolerance"] < 1e-6
-    assert 5e-9 < figures["max_feature_difference"] <= figures["feature_tolerance"] < 1e-6
-    monkeypatch.setattr(export, "ABSOLUTE_TOLERANCE", 5e-11)  # beyond a hundred times that
     with pytest.raises(BundleError, match=r"differs from torch by .*; nothing was written"):
         export_onnx(_network("linear"), PREPROCESS)
 
@@ -209,4 +217,4 @@ def test_what_exporter_or_runtime_would_trip_over_is_exported_right(
     network = Network(make(), nn.Linear(3, 2), head_name="linear")
     _, parity = export_onnx(network, Preprocess(image_size=8, mean=MEAN, std=STD))
     assert parity["max_feature_difference"] < 1e-4
-    assert parity["feature_tolerance"] < 1e-2  # not widened
+    assert parity["feature_tolerance"] < 1e-2

@@ -25,6 +25,21 @@ def test_the_two_heads_are_two_linear_layers_in_the_named_order() -> None:
     assert list(output_names("two_head")) == ["multi_label", "sccp"]
 
 
+@pytest.mark.parametrize("head", ["linear", "cosine", "two_head"])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_head_computes_in_float32_under_autocast(head: str, compiled: bool) -> None:
+    torch.manual_seed(0)
+    layer, features = build_head(head, 64, 100), torch.randn(5, 64).bfloat16()
+    expected = layer(features.float())
+    if compiled:
+        torch.compiler.reset()
+    run = torch.compile(layer, backend="aot_eager", fullgraph=True) if compiled else layer
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        outputs = run(features)
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.bfloat16  # as before
+    torch.testing.assert_close(outputs, expected)
+
+
 def test_the_multi_label_head_starts_at_k_expected_classes_unless_they_are_all() -> None:
     head = TwoHead(4, 10)
     head.start_multi_label_at(3)

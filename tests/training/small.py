@@ -147,8 +147,8 @@ def rows_of(run: Path) -> list[dict[str, str]]:
 
 
 def checkpoint_of(run: Path) -> dict[str, Any]:
-    """The content of ``last.pt``."""
-    content: dict[str, Any] = torch.load(run / "last.pt", weights_only=True)
+    """The content of ``last.pt``, on the CPU."""
+    content: dict[str, Any] = torch.load(run / "last.pt", map_location="cpu", weights_only=True)
     return content
 
 

@@ -11,11 +11,14 @@ from florilege.training.device import Compute, choose, compiling, exhausted, tun
     ("gpu", "native", "asked", "wanted"),
     [
         (False, True, ("auto", "auto"), ("cpu", "fp32")),
-        (True, False, ("auto", "auto"), ("cuda", "bf16")),
+        (True, True, ("auto", "auto"), ("cuda", "bf16")),
+        (True, False, ("auto", "auto"), ("cuda", "fp32")),
         (True, True, ("cpu", "auto"), ("cpu", "fp32")),
         (False, True, ("auto", "fast"), ("cpu", "bf16")),
         (False, False, ("auto", "fast"), ("cpu", "fp32")),
-        (True, False, ("cuda", "fast"), ("cuda", "bf16")),
+        (True, True, ("cuda", "fast"), ("cuda", "bf16")),
+        (True, False, ("cuda", "fast"), ("cuda", "fp32")),
+        (True, False, ("cuda", "bf16"), ("cuda", "bf16")),
         (False, False, ("cpu", "bf16"), ("cpu", "bf16")),
         (True, True, ("cuda", "fp32"), ("cuda", "fp32")),
     ],
@@ -29,6 +32,11 @@ def test_device_and_precision_are_resolved(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     monkeypatch.setattr(device, "_cpu_has_bf16_units", lambda: native)
+
+    def is_supported(*, including_emulation: bool) -> bool:  # torch emulates it on any GPU
+        return native or including_emulation
+
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", is_supported)
     compute = choose(*asked)
     assert (compute.device.type, compute.precision) == wanted
     assert compute.on_gpu == (wanted[0] == "cuda")

@@ -20,6 +20,7 @@ from florilege.data.dataset import Split
 from florilege.files import new_folder_lock
 from florilege.models.backbones import Network
 from florilege.models.export import PictureNetwork, export_onnx
+from florilege.models.float32 import exact_float32
 from florilege.models.heads import CosineHead
 from florilege.models.images import Preprocess, load
 from florilege.models.openvino_graph import open_in_openvino
@@ -138,7 +139,7 @@ class FrozenBackbone:
         for batch in loader_of(PictureBatches(pictures), sampler=batches, workers=workers, pin=pin):
             yield from enumerate(batch.problems)  # they name their pictures
             if len(batch.rows):
-                with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+                with exact_float32():
                     values = network(batch.images.to(device, non_blocking=True)).cpu().numpy()
                 yield from zip(batch.rows.tolist(), values, strict=True)
 

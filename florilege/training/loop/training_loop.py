@@ -18,6 +18,7 @@ from florilege.cores import cores
 from florilege.errors import UsageError
 from florilege.models.backbones import Network
 from florilege.models.export import PictureNetwork
+from florilege.models.float32 import exact_float32
 from florilege.models.heads import by_head
 from florilege.progress import Advance, progress
 from florilege.training.batches.augment import Mixture
@@ -219,8 +220,8 @@ class Run:
 
     @torch.no_grad()
     def predict(self, images: Tensor) -> dict[str, NDArray[np.float32]]:
-        """Logits by head of uint8 pictures ``(batch, height, width, 3)``."""
-        with self.compute.autocast():
+        """Logits by head of uint8 pictures ``(batch, height, width, 3)``, in float32 as served."""
+        with exact_float32():
             outputs = self.measured(images.to(self.compute.device, non_blocking=True))
         logits_by_head = by_head(self.objective.head, outputs)
         return {head: logits.float().cpu().numpy() for head, logits in logits_by_head.items()}

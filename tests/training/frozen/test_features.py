@@ -226,13 +226,13 @@ def test_a_folder_that_cannot_be_created_is_refused_before_any_picture_is_comput
 
 
 def test_features_by_torch_are_float32_proper(photos: Path, tmp_path: Path, by_torch: None) -> None:
-    record = set[bool]()
+    record, convolutions = set[str](), torch.backends.cudnn.conv  # type: ignore[attr-defined]
     network = build("tiny", 3, "linear")
-    network.backbone.register_forward_hook(lambda *_: record.add(torch.backends.cudnn.allow_tf32))
-    before = torch.backends.cudnn.allow_tf32
+    network.backbone.register_forward_hook(lambda *_: record.add(convolutions.fp32_precision))
+    before = convolutions.fp32_precision
     _frozen(network, tmp_path / "kept").features(open_dataset(str(photos)).split("val"))
-    assert record == {False}
-    assert torch.backends.cudnn.allow_tf32 == before
+    assert record == {"ieee"}
+    assert convolutions.fp32_precision == before
 
 
 def test_onnx_runtime_computes_what_openvino_cannot(

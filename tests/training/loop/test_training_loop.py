@@ -79,8 +79,12 @@ def test_the_kept_weights_are_those_of_the_best_epoch_and_not_the_last(
     assert not torch.equal(remaining[moving], last_weights(tmp_path / "all")[moving])
 
 
-def test_validation_sees_the_network_as_the_server_will(photos: Path, tmp_path: Path) -> None:
-    config = small_config(photos, mean=[0.1, 0.2, 0.3], std=[0.3, 0.5, 0.7])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_validation_sees_the_network_as_the_server_will(
+    precision: str, photos: Path, tmp_path: Path
+) -> None:
+    means = {"mean": [0.1, 0.2, 0.3], "std": [0.3, 0.5, 0.7]}
+    config = small_config(photos, precision=precision, **means)
     train_quietly(config, tmp_path / "run")
     network = _network(config, "two_head")
     network.network.load_state_dict(last_weights(tmp_path / "run"))

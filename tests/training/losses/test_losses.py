@@ -238,6 +238,18 @@ def test_a_loss_of_a_whole_batch_compiles_for_any_batch(key: str, dynamic: bool 
         torch.testing.assert_close(results[0], results[1], rtol=1e-9, atol=1e-9)
 
 
+@EVERY
+def test_autocast_changes_no_loss(key: str) -> None:
+    results = []
+    for half in (False, True):
+        loss, z = build(key, **PARAMETERS[key]), examples.scores(dtype=torch.float32)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
+            torch.manual_seed(0)
+            value = call(key, loss, z.requires_grad_(), examples.labels())
+        results.append((value, *torch.autograd.grad(value, z)))
+    torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("key", LOSSES)
 def test_torch_func_takes_the_losses_that_the_page_does_not_exclude(key: str) -> None:
     excluded = next(line for line in PAGE.split("\n- ") if line.startswith("**`torch.func`**"))
