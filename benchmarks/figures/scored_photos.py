@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.photo_outputs import bundle_outputs
 from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.view import PLAIN
 from florilege.data.dataset import Split
 from florilege.data.sources import open_dataset
 
@@ -43,13 +44,13 @@ class ScoredPhotos(NamedTuple):
 
     def cut(self, k: float) -> float:
         """The threshold of sets of K on average."""
-        cut = self.record.point("average_k", k=k).lambda_val
+        cut = self.record.point(PLAIN, self.record.setting("average_k", k)).lambda_val
         assert cut is not None  # it is for top-k alone
         return cut
 
     def sets(self, k: float) -> NDArray[np.bool_]:
         """Who is in the set of each photo, ``(photos, classes)``."""
-        return self.record.point("average_k", k=k).sets(self.scores)
+        return self.record.point(PLAIN, self.record.setting("average_k", k)).sets(self.scores)
 
     def hit_rate(self, k: float) -> float:
         """Share of the sets with the true class."""

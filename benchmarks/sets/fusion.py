@@ -20,20 +20,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.photo_outputs import outputs_of
-from florilege.calibration.fusion import fuse
+from florilege.calibration.fusion import EXPONENTS, fuse
 from florilege.calibration.intervals import wilson
+from florilege.calibration.marginals import top_k_marginals
 from florilege.calibration.photo_groups import groups_of
+from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
 from florilege.calibration.rules import calibrate
-from florilege.calibration.scores import ScoreKind, scores
+from florilege.calibration.scores import scores
 from florilege.data.sources import open_dataset
 from florilege.models.bundle import open_bundle
 from florilege.models.runtime import silence_telemetry
 from florilege.models.session import Session
 
 NUMBERS = (1, 2, 3, 5)
-FUSIONS = ("mean_score", "mean_marginal", "mean_logit", "max_score")
-"""The two that serve, the scores of the mean logits, and the best of the photos' scores."""
+PRODUCTS = {f"product^{exponent:g}": exponent for exponent in EXPONENTS}
+FUSIONS = ("mean_score", *PRODUCTS, "mean_marginal", "mean_logit", "max_score")
+"""Those that may serve, the mean of top-k marginals, the scores of the mean logits, and the best of
+the photos' scores."""
 
 Labels = NDArray[np.int64]
 
@@ -54,14 +58,14 @@ def main() -> None:
     outputs = outputs_of(Session(bundle, device="cpu"), photos)
     with closing(outputs):
         logits = np.concatenate([values for (values,), _ in outputs.blocks(record.head)])
-    print(f"| rule | photos | groups | {' | '.join(FUSIONS)} |\n|---|---|---|---|---|---|---|")
+    print(f"| rule | photos | groups | {' | '.join(FUSIONS)} |\n|{'---|' * (3 + len(FUSIONS))}")
     for rule in ("average_k", "top_k"):
         for size in NUMBERS:
             draws = [
                 shown_groups(photos.labels, size, photos.observations, arguments.strangers, seed)
                 for seed in range(arguments.draws)
             ]
-            hits = partial(_hits, logits, rule=rule, k=arguments.k, score_kind=record.score_kind)
+            hits = partial(_hits, logits, rule=rule, k=arguments.k, record=record)
             rates = {
                 fusion: np.array([hits(*draw, fusion=fusion) for draw in draws])
                 for fusion in FUSIONS
@@ -87,25 +91,32 @@ def _hits(
     *,
     rule: str,
     k: int,
-    score_kind: ScoreKind,
+    record: CalibrationRecord,
     fusion: str,
 ) -> NDArray[np.bool_]:
     """Whether the set of each group holds its species."""
-    fused = _fused(logits[rows], score_kind, fusion, k)
+    fused = _fused(record.scoring.scaled(logits[rows]), record, fusion, k)
     query = {"average_k": k} if rule == "average_k" else {"k": k}
     sets = calibrate(rule, fused, **query).sets(fused)
     result: NDArray[np.bool_] = sets[np.arange(len(labels)), labels]
     return result
 
 
-def _fused(logits: NDArray[Any], score_kind: ScoreKind, fusion: str, k: int) -> NDArray[np.float64]:
-    """Scores of each group, from the logits of its photos, ``(groups, photos, classes)``."""
+def _fused(
+    logits: NDArray[Any], record: CalibrationRecord, fusion: str, k: int
+) -> NDArray[np.float64]:
+    """Scores of each group, from the scaled logits of its photos, ``(groups, photos, classes)``."""
+    score_kind = record.score_kind
     if fusion == "mean_logit":
         return scores(logits.astype(np.float64).mean(axis=1), score_kind)
     if fusion == "max_score":
         single = scores(logits.reshape(-1, logits.shape[2]), score_kind).reshape(logits.shape)
         return np.asarray(single.max(axis=1))
-    return fuse(logits, score_kind=score_kind, k=k if fusion == "mean_marginal" else None)
+    if fusion == "mean_marginal":
+        marginals = top_k_marginals(logits.reshape(-1, logits.shape[2]), k).reshape(logits.shape)
+        return np.asarray(marginals.mean(axis=1))
+    exponent = PRODUCTS.get(fusion) if score_kind == "softmax" else None
+    return fuse(logits, score_kind=score_kind, fusion=exponent, prior=record.prior)
 
 
 def _cells(hits: dict[str, NDArray[np.bool_]]) -> str:

@@ -18,7 +18,7 @@ from florilege.calibration.calibrate.photo_outputs import bundle_outputs
 from florilege.calibration.intervals import mean_interval, wilson
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.schema import CalibratedList
-from florilege.calibration.scores import logits_among
+from florilege.calibration.view import PLAIN, View
 
 Sets = NDArray[np.bool_]
 
@@ -58,14 +58,14 @@ def ways(
 ) -> Iterator[tuple[str, Sets, NDArray[np.int64]]]:
     """Each way to make sets for photos of a list: its name, the sets, and labels among these."""
     classes = np.array(each.classes)
-    few, places = logits_among(logits, classes), np.searchsorted(classes, labels)
-    point = record.point("average_k", k=k)
+    places = np.searchsorted(classes, labels)
+    point = record.point(PLAIN, record.setting("average_k", k))
     sets = point.sets(record.scores(logits))
     yield "of all classes", sets, labels
     yield "others taken out afterwards", sets[:, classes], places
-    own = record.point("average_k", k=k, list_name=each.name)
+    own = record.point(View(list=each.name), record.setting("average_k", k))
+    scored = record.scoring.scores(logits[:, np.newaxis], classes=classes)
     for name, used in (("old threshold", point.among(classes)), ("its own threshold", own)):
-        scored = np.stack([used.fused_scores(row[np.newaxis]) for row in few])
         yield f"of the list, {name}", used.sets(scored), places
 
 

@@ -29,9 +29,10 @@ from benchmarks.sets.head_methods import DECAY, FIRST_SEED, Bench, Row
 from benchmarks.sets.heads import append
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.fit import fit_record
+from florilege.calibration.calibrate.known_places import PhotoPlaces
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
-from florilege.calibration.calibrate.place_thresholds import PhotoPlaces
 from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.view import View
 from florilege.models.occurrences import MONTHS, Occurrences, Place
 from florilege.models.runtime import silence_telemetry
 
@@ -109,15 +110,12 @@ def hit_rates(
     prior, hits, sizes = record.place_prior, [], []
     for k in KS:
         kind = where[0].kind if where and prior and prior.strength else None
-        point = record.point("average_k", k=k, place=kind)
+        point = record.point(View(place=kind), record.setting("average_k", k))
         lifts: list[NDArray[np.float64] | None] = [None] * len(labels)
         if kind is not None and occurrences is not None and prior is not None:
             lifts = [prior.strength * occurrences.log_lift(place) for place in where]
         scores = np.array(
-            [
-                point.fused_scores(row[np.newaxis], lift)
-                for row, lift in zip(logits, lifts, strict=True)
-            ]
+            [point.scores(row[np.newaxis], lift) for row, lift in zip(logits, lifts, strict=True)]
         )
         inside = point.sets(scores)
         hits.append(100 * float(inside[np.arange(len(labels)), labels].mean()))

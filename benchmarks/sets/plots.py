@@ -63,13 +63,14 @@ def measure(pipeline: Pipeline, photo: bytes, truth: set[str], tile_size: int, t
 
     whole = [pipeline.outputs(photo)]
     for k in WHOLE:
-        answer = pipeline.decide(whole, IdentifyQuery(k=k), "").answer
+        answer = pipeline.decide(whole, pipeline.plan(IdentifyQuery(k=k)), "").answer
         add("the whole photo", k, {each.class_id for each in answer.results})
     plot = Plot.open(pipeline, photo, SurveyQuery(tile_size=tile_size))
     outputs = [pipeline.outputs(plot.image.crop(box)) for box in plot.boxes]
     for k in TILES:
         query = SurveyQuery(tile_size=tile_size, k=k)
-        answers = [pipeline.decide([each], query.of_tile(), "").answer for each in outputs]
+        plan = pipeline.plan(query.of_tile())
+        answers = [pipeline.decide([each], plan, "").answer for each in outputs]
         results = replace(plot, query=query).answer(answers, "").results
         for least in LEAST:
             name = f"survey, {least} tile{'s' * (least > 1)} or more"

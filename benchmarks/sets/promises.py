@@ -29,6 +29,7 @@ from florilege.calibration.nested_cross_validation import choose
 from florilege.calibration.photo_groups import one_of_each
 from florilege.calibration.rules import calibrate
 from florilege.calibration.sets import SetRule
+from florilege.calibration.view import Scoring
 from florilege.data.flora import Flora
 from florilege.data.flora.species import SPECIES
 
@@ -229,9 +230,7 @@ class Plants:
             blocks=lambda: iter([(self.scores, self.labels)]),
             rows=len(self.labels),
             classes=self.scores.shape[1],
-            head="linear",
-            score_kind="softmax",
-            temperature=1.0,
+            scoring=Scoring(head="linear", score_kind="softmax"),
             plants=self.plants,
         )
 

@@ -30,6 +30,7 @@ from florilege.calibration.monitoring.monitor import Monitor, expected_of
 from florilege.calibration.monitoring.recalibration import Traffic, TrafficThresholds
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
+from florilege.calibration.view import PLAIN
 from florilege.cores import in_order
 from florilege.data.dataset import Split
 from florilege.data.sources import open_dataset
@@ -176,6 +177,7 @@ def recalibrated(live: Photos, record: CalibrationRecord) -> TrafficThresholds:
         requests=lambda: iter([live.logits[:, np.newaxis]]),
         record=record,
         judge=record.rejection and record.rejection.from_logits,
+        scoring=record.scoring,
     )
     return traffic.thresholds(ks=[K])
 
@@ -183,7 +185,7 @@ def recalibrated(live: Photos, record: CalibrationRecord) -> TrafficThresholds:
 def _on(
     new: Photos, record: CalibrationRecord, thresholds: TrafficThresholds | None
 ) -> DrawFigures:
-    point = record.point("average_k", k=K)
+    point = record.point(PLAIN, record.setting("average_k", K))
     if thresholds is not None:
         point = replace(point, lambda_val=thresholds.thresholds[0].new_lambda)
     assert point.lambda_val is not None
@@ -198,7 +200,7 @@ def _on(
 
 def _alarms(photos: Photos, record: CalibrationRecord) -> Iterator[tuple[str, int]]:
     values = record.scores(photos.logits)
-    sizes = record.point("average_k", k=K).sets(values).sum(axis=1)
+    sizes = record.point(PLAIN, record.setting("average_k", K)).sets(values).sum(axis=1)
     monitor = Monitor(expected_of(record, k=K), cluster_size=1)  # each photo is of another plant
     monitor.update(sizes, values.max(axis=1), logsumexp(photos.logits))
     yield from ((alarm.watched, alarm.row) for alarm in monitor.alarms)

@@ -34,6 +34,7 @@ from florilege.calibration.calibrate.threshold_tables import promised_tables, ta
 from florilege.calibration.rules import calibrate, class_weights
 from florilege.calibration.selection import TopScores
 from florilege.calibration.threshold import average_k_threshold
+from florilege.calibration.view import Scoring
 
 ROWS, CLASSES, GENERA = 30_000, 1_081, 303
 STREAM_ROWS, STREAM_CLASSES, STREAM_BATCH, STREAM_K = 200_000, 10_000, 50, 10
@@ -198,9 +199,7 @@ def _all_tables() -> int:
         blocks=blocks,
         rows=STREAM_ROWS,
         classes=STREAM_CLASSES,
-        head="linear",
-        score_kind="sigmoid",
-        temperature=1.0,
+        scoring=Scoring(head="linear", score_kind="sigmoid"),
     )
     weights = class_weights(np.arange(1, STREAM_CLASSES + 1), plan.macro_weight)
     tables = tabulate(source, plan, plan.grid, weights=weights).tables

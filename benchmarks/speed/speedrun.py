@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.photo_outputs import bundle_outputs
+from florilege.calibration.view import PLAIN
 from florilege.cores import cores
 from florilege.data.flora import Flora
 from florilege.data.flora.posterior import expected_hit_rate
@@ -60,7 +61,7 @@ def measure(bundle: Path, data: str) -> dict[float, float]:
         scores = np.concatenate(
             [record.scores(logits) for (logits,), _ in outputs.blocks(record.head)]
         )
-    points = {k: record.point("average_k", k=k) for k in KS}
+    points = {k: record.point(PLAIN, record.setting("average_k", k)) for k in KS}
     return {k: points_below(point.sets(scores), posterior) for k, point in points.items()}
 
 

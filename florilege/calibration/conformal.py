@@ -2,6 +2,7 @@
 
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 from math import ceil, floor
 from numbers import Real
 
@@ -17,27 +18,84 @@ def _check_coverage(coverage: RealNumber) -> None:
         raise ValueError(f"coverage must be a number in (0, 1), got {coverage!r}")
 
 
-def conformal_rank(coverage: RealNumber, rows: int, *, largest_plant: int = 1) -> int:
+def _check_candidates(candidates: int) -> None:
+    """Raise ValueError unless it is a positive whole number."""
+    if candidates < 1 or candidates != int(candidates):
+        raise ValueError(f"candidates must be a whole number of at least 1, got {candidates}")
+
+
+def conformal_rank(coverage: RealNumber, rows: int, *, candidates: int = 1) -> int:
     """How many true-class scores lie at or below the threshold: ``floor((1 - coverage)(n + 1))``.
 
     In exact arithmetic, this is the rank ``ceil((n + 1) coverage)`` counted from the other end.
-    With up to ``m`` photos of each plant, a new photo shows a new plant, all of whose photos may
-    have the lowest scores. The rank is then ``floor((1 - coverage)(n + m)) - m + 1``, by conformal
-    risk control: the loss of a plant is its misses less those allowed. ``n`` is ``rows``, ``m`` is
-    ``largest_plant``.
 
-    References:
-        Angelopoulos, Bates, Fisch, Lei and Schuster, "Conformal risk control", arXiv 2208.02814.
+    Where the same rows also chose the scores among several ``candidates``, the rank is the largest
+    one at which the *largest* of so many shares of misses is expected to be at most
+    ``1 - coverage``, see :func:`largest_expected_miss`. The choice may then depend on anything.
 
     Example:
         >>> conformal_rank(0.9, 99), conformal_rank(0.9, 8)
         (10, 0)
-        >>> conformal_rank(0.9, 97, largest_plant=4)
-        7
+        >>> conformal_rank(0.9, 3000, candidates=8), conformal_rank(0.9, 3000)
+        (273, 300)
     """
     _check_coverage(coverage)
-    misses = floor((Fraction(1) - as_fraction(coverage)) * (rows + largest_plant))
-    return max(0, misses - largest_plant + 1)
+    _check_candidates(candidates)
+    misses = Fraction(1) - as_fraction(coverage)
+    rank = floor(misses * (rows + 1))
+    if candidates == 1 or rank == 0:
+        return rank
+    low, high = 0, rank  # the bound grows with the rank, and is met at 0
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = largest_expected_miss(middle, rows, candidates) <= float(misses)
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return low
+
+
+def largest_expected_miss(rank: int, rows: int, candidates: int) -> float:
+    r"""Bound on the mean of the largest share of misses of several scores, however dependent.
+
+    A threshold at the ``r``-th of ``n`` true-class scores that do not tie misses a share of new
+    photos that is distributed as :math:`B \sim \text{Beta}(r, n + 1 - r)`. For any :math:`t`
+
+    .. math:: E \max_j B_j \le t + m \, E \max(B - t, 0)
+
+    which is least where :math:`P(B > t) = 1 / m`, and is then
+    :math:`m \frac{r}{n + 1} P(\text{Binomial}(n + 1, t) \le r)`.
+
+    References:
+        Lai and Robbins, "Maximally dependent random variables", 1976, for the inequality.
+
+    Example:
+        >>> round(largest_expected_miss(10, 99, 1), 3), round(largest_expected_miss(10, 99, 8), 3)
+        (0.1, 0.154)
+    """
+    if candidates == 1:
+        return rank / (rows + 1)
+    low, high = 0.0, 1.0
+    for _ in range(60):  # bisection for t, the 1 - 1/m quantile of B
+        middle = (low + high) / 2
+        above = _at_most(rank - 1, rows, middle) * candidates > 1
+        low, high = (middle, high) if above else (low, middle)
+    return candidates * rank / (rows + 1) * _at_most(rank, rows + 1, high)
+
+
+def _at_most(successes: int, rows: int, probability: float) -> float:
+    """Probability of at most so many successes in independent trials."""
+    if probability == 0:
+        return 1.0
+    counts, choices = np.arange(successes + 1), _log_choices(rows)[: successes + 1]
+    powers = counts * np.log(probability) + (rows - counts) * np.log1p(-probability)
+    return float(np.exp(choices + powers).sum())
+
+
+@lru_cache(8)  # a search for a rank asks hundreds of times for the same rows
+def _log_choices(rows: int) -> Floats:
+    """Logarithms of the binomial coefficients of ``rows`` over 0, 1, ... ``rows``."""
+    logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, rows + 1)))])  # of factorials
+    choices: Floats = logs[-1] - logs - logs[::-1]
+    return choices
 
 
 def fewest_rows(coverage: RealNumber) -> int:
@@ -51,19 +109,25 @@ def fewest_rows(coverage: RealNumber) -> int:
     return ceil(1 / (Fraction(1) - as_fraction(coverage))) - 1
 
 
-def pac_rank(coverage: RealNumber, rows: int, delta: float) -> int:
+def pac_rank(coverage: RealNumber, rows: int, delta: float, *, candidates: int = 1) -> int:
     """How many true-class scores may lie at or below a threshold of guaranteed coverage.
 
     This is the largest ``k`` with ``P(Binomial(n, 1 - coverage) >= k) >= 1 - delta``. The sets
-    then reach the requested coverage in all but a share ``delta`` of calibrations.
+    then reach the requested coverage in all but a share ``delta`` of calibrations. Where the same
+    rows also chose the scores among several ``candidates``, each of these gets an equal part of
+    ``delta``: however they chose, the promise then holds.
 
     Example:
-        >>> pac_rank(0.9, 1000, 0.1), conformal_rank(0.9, 1000)
-        (88, 100)
+        >>> conformal_rank(0.9, 1000), pac_rank(0.9, 1000, 0.1)
+        (100, 88)
+        >>> pac_rank(0.9, 1000, 0.1, candidates=8)
+        79
     """
     _check_coverage(coverage)
+    _check_candidates(candidates)
     if not 0 < delta < 1:
         raise ValueError(f"delta must be in (0, 1), got {delta}")
+    delta /= candidates
     fewer = np.cumsum(binomial(rows, float(1 - as_fraction(coverage))))[:-1]  # than 1, 2, ... rows
     return int(np.count_nonzero(fewer <= delta))  # sums are small: 1 - delta may round to 1
 
@@ -71,10 +135,8 @@ def pac_rank(coverage: RealNumber, rows: int, delta: float) -> int:
 def binomial(rows: int, probability: float) -> Floats:
     """Probabilities of 0, 1, ... ``rows`` successes in as many independent trials."""
     counts = np.arange(rows + 1)
-    logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, rows + 1)))])  # of factorials
-    choices = logs[-1] - logs - logs[::-1]
     powers = counts * np.log(probability) + (rows - counts) * np.log1p(-probability)
-    return np.asarray(np.exp(choices + powers), dtype=np.float64)
+    return np.asarray(np.exp(_log_choices(rows) + powers), dtype=np.float64)
 
 
 def true_score_quantile(true_scores: Floats, rank: int) -> float:
@@ -86,7 +148,12 @@ def true_score_quantile(true_scores: Floats, rank: int) -> float:
 
 
 def class_quantiles(
-    true_scores: Floats, labels: Ints, classes: int, coverage: RealNumber
+    true_scores: Floats,
+    labels: Ints,
+    classes: int,
+    coverage: RealNumber,
+    *,
+    candidates: int = 1,
 ) -> tuple[Floats, float]:
     """The conformal threshold of the rows of each class, ``(classes,)``, and that of all rows.
 
@@ -96,7 +163,8 @@ def class_quantiles(
     """
 
     def quantile(of_rows: Floats) -> float:
-        return true_score_quantile(of_rows, conformal_rank(coverage, of_rows.size))
+        rank = conformal_rank(coverage, of_rows.size, candidates=candidates)
+        return true_score_quantile(of_rows, rank)
 
     own = [quantile(true_scores[labels == label]) for label in range(classes)]
     return np.array(own), quantile(true_scores)

@@ -33,6 +33,9 @@ THRESHOLDS: NDArray[np.float64] = 2.0 ** -np.concatenate([_FINE, _COARSE])
 """Candidates from just above 1, the highest score, downwards: 64 per factor of two, then 8. The
 coarse ones are for the scores of very confident networks."""
 DEFAULT_MAX_SIZE = 50
+_RESERVE = 0.01
+"""Share of K left for calibrations in which a mean size is exceeded. A smaller share needs a
+rarer exceedance, hence a higher threshold; between .003 and .03 the mean size changes little."""
 AT_ONCE = 16  # thresholds whose set sizes are counted together
 
 
@@ -67,13 +70,21 @@ class BestOfRows:
         self._first[self._seen : self._seen + batch, :keep] = THRESHOLDS.size - reached
         self._seen += batch
 
-    def mean_threshold(self, average_k: RealNumber) -> float:
+    def mean_threshold(self, average_k: RealNumber, *, candidates: int = 1) -> float:
         """Threshold whose sets hold at most ``average_k`` classes in expectation.
 
         If a new row is exchangeable with the ``n`` calibration rows, its expected size is at most
         K when the calibration sizes sum to at most ``K (n + 1) - B``. Scores equal to the first one
         cut are cut too. The mean size is about ``(B - K) / n`` smaller for it.
+
+        Where the rows chose among several ``candidates``, the threshold is that of a mean size
+        below ``K' < K`` for all of these but with a small probability ``d``, in which a mean size
+        may reach ``B``: ``K' + m d (B - K')`` is K.
         """
+        if candidates > 1:
+            lower = float(average_k) * (1 - _RESERVE)
+            exceeded = (float(average_k) - lower) / (candidates * (self._max_size - lower))
+            return self.probability_threshold(lower, delta=min(exceeded, 0.5))
         rows, always = self._seen, self._min_size * self._seen
         room = math.floor(as_fraction(average_k) * (rows + 1)) - self._max_size - always
         if room < 0:

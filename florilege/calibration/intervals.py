@@ -37,6 +37,7 @@ BAND_CRITICAL = np.array(
 )
 """Quantiles of the statistic of Berk and Jones by ``BAND_ROWS`` and ``BAND_DELTAS``, simulated with
 ``python -m benchmarks.rules.coverage_band``; it depends on nothing else."""
+_TAIL = 1.1  # how much a critical value grows for each factor e of a delta below the smallest
 
 
 def wilson(hits: int, rows: int, *, effective: float | None = None) -> tuple[float, float]:
@@ -152,18 +153,22 @@ def effective_number(sizes: Ints, *, alone: float, together: float, share: bool)
     """
     rows, squares = int(sizes.sum()), float((sizes.astype(np.float64) ** 2).sum())
     mean_size = squares / rows  # mean over the rows of the size of their cluster
+    # So many equal clusters would be as unequal: one much-photographed plant counts for little.
+    clusters = rows / mean_size
     variance = 0.25 if share else alone / rows
     if variance == 0 or sizes.size == 1:
         return rows / mean_size
     effect = (together + mean_size * mean_size * variance) / (alone + mean_size * variance)
-    if share:  # unlike Student's interval, Wilson's does not allow for an estimated variance
-        effect *= _variance_factor(sizes.size) / _variance_factor(rows)
+    # The variance between clusters was estimated from these few. Student's interval allows for as
+    # many values as there are effective rows, Wilson's for none.
+    allowed = rows if share else max(rows / max(effect, 1.0), 1.5)
+    effect *= max(1.0, _variance_factor(clusters) / _variance_factor(allowed))
     return rows / max(effect, 1.0)
 
 
-def _variance_factor(clusters: int) -> float:
+def _variance_factor(clusters: float) -> float:
     """Correction of a variance that is estimated from few clusters, for a normal interval."""
-    return clusters / (clusters - 1) * _t975(clusters - 1) ** 2
+    return clusters / max(clusters - 1, 1.0) * _t975(clusters - 1) ** 2
 
 
 def student_half(values: Sequence[float]) -> float | None:
@@ -188,13 +193,16 @@ def _t975(freedom: float) -> float:
 
 def _critical_value(rows: int, delta: float) -> float:
     """The entry of ``BAND_CRITICAL`` for the next larger number of rows and next smaller delta."""
-    if not BAND_DELTAS[-1] <= delta < 1:
-        raise ValueError(f"delta must be in [{BAND_DELTAS[-1]}, 1), got {delta}")
+    if not 0 < delta < 1:
+        raise ValueError(f"delta must be in (0, 1), got {delta}")
     if rows > BAND_ROWS[-1]:
         raise ValueError(f"rows must be at most {BAND_ROWS[-1]:,}, got {rows:,}")
     line = int(np.searchsorted(BAND_ROWS, rows))
-    column = next(at for at, level in enumerate(BAND_DELTAS) if level <= delta)
-    return float(BAND_CRITICAL[line, column])
+    column = next((at for at, level in enumerate(BAND_DELTAS) if level <= delta), -1)
+    # Beyond the table the tail falls about like exp(-q), so q grows by 1 for each factor e. Three
+    # million samples of 50 rows give 10.42 at 0.0001 and 12.76 at 0.00001, this 10.45 and 12.98.
+    beyond = max(0.0, log(BAND_DELTAS[-1] / delta))
+    return float(BAND_CRITICAL[line, column]) + _TAIL * beyond
 
 
 def least_coverage(hits: int, rows: int, *, delta: float = 0.1, candidates: int = 1) -> float:
@@ -218,8 +226,7 @@ def least_coverage(hits: int, rows: int, *, delta: float = 0.1, candidates: int 
         candidates: Number of scores that were compared on these photos, Bonferroni's correction.
 
     Returns:
-        The coverage, 0 where no more than half of the photos hit or there is no critical value for
-        so small a ``delta / candidates``.
+        The coverage, 0 where no more than half of the photos hit.
 
     References:
         Berk and Jones, "Goodness-of-fit test statistics that dominate the Kolmogorov statistics",
@@ -232,7 +239,7 @@ def least_coverage(hits: int, rows: int, *, delta: float = 0.1, candidates: int 
     if rows < 1 or not 0 <= hits <= rows:
         raise ValueError(f"hits must be in [0, rows] and rows at least 1, got {hits} of {rows}")
     level = delta / candidates
-    if 2 * hits <= rows or level < BAND_DELTAS[-1]:
+    if 2 * hits <= rows:
         return 0.0
     limit, misses = _critical_value(rows, level) / rows, (rows - hits) / rows
     low, high = misses, 1.0

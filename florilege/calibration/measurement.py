@@ -23,6 +23,7 @@ class Measurement:
         hits: Number of sets that hold the true class, shape ``(rules,)``.
         empty: Number of empty sets, shape ``(rules,)``.
         histogram: Number of sets in each bin of :func:`size_bins`, shape ``(rules, bins)``.
+        hit_histogram: Number of these that hold the true class.
         class_rows: Rows of each class, shape ``(classes,)``.
         class_hits: Hits among them, shape ``(rules, classes)``.
 
@@ -46,6 +47,7 @@ class Measurement:
         self._groups, self._bins = _group_rules(self.rules), size_bins(classes)
         self._size_sum, self._size_squares, self.hits, self.empty = np.zeros((4, count), np.int64)
         self.histogram = np.zeros((count, self._bins.size), dtype=np.int64)
+        self.hit_histogram = np.zeros_like(self.histogram)
         none, self._watched = np.empty((0, len(watched)), dtype=np.int64), list(watched)
         self._watched_rows = [(none, none.astype(np.bool_))]
         self.class_rows = np.zeros(classes, dtype=np.int64)
@@ -64,8 +66,9 @@ class Measurement:
         self._size_squares += (sizes * sizes).sum(axis=0)
         self.empty += (sizes == 0).sum(axis=0)
         bins = np.searchsorted(self._bins, sizes, side="right") - 1  # (batch, rules)
-        for histogram, column in zip(self.histogram, bins.T, strict=True):
-            histogram += np.bincount(column, minlength=self._bins.size)
+        for index, (column, of_rule) in enumerate(zip(bins.T, hits.T, strict=True)):
+            self.histogram[index] += np.bincount(column, minlength=self._bins.size)
+            self.hit_histogram[index] += np.bincount(column[of_rule], minlength=self._bins.size)
         self._watched_rows.append((sizes[:, self._watched], hits[:, self._watched]))
         if labels is None:
             self.labelled = False

@@ -12,6 +12,7 @@ from florilege.calibration.calibrate.photo_outputs import BundleOutputs, outputs
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
 from florilege.calibration.rejection.rejection_rule import DEFAULT_SHARE
+from florilege.calibration.view import PLAIN
 from florilege.errors import UsageError, install_hint
 from florilege.models.bundle import Bundle, open_bundle, replace_files
 from florilege.models.bundle.bundle import MODEL, unpacked_bundle
@@ -90,7 +91,7 @@ def _settings(bundle: Bundle, record: CalibrationRecord, lists: Path) -> dict[st
         ids = "\n".join(bundle.classes.ids[place] for place in each.classes)
         (lists / f"{each.name}.txt").write_text(ids, "utf-8")
     automatic = record.measured.chose_head
-    promised = record.point("average_k", guarantee="probability").table
+    promised = record.point(PLAIN, record.setting("average_k", None, "probability")).table
     return {
         "ks": record.asked_k,
         "coverages": record.asked_coverage,

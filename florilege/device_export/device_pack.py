@@ -5,10 +5,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from florilege.calibration.record.operating_point import OperatingPoint
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.schema import Table
 from florilege.calibration.rules import RULES, usual_guarantee
+from florilege.calibration.view import Setting, View
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.http.model_card import Point
 
@@ -55,22 +55,28 @@ def _calibration(record: CalibrationRecord) -> Plain:
             for each in record.lists
         ],
         "place_strength": 0.0 if prior is None else prior.strength,
+        "prior": record.prior.tolist(),
+        "size_bins": list(record.size_bins),
+        "split": record.measured.split,
+        "selection_split": record.measured.selection_split,
         "rejection": None if record.rejection is None else asdict(record.rejection),
         "tables": [_table(record, table) for table in record.served.values()],
     }
 
 
 def _table(record: CalibrationRecord, table: Table) -> Plain:
-    points = [_point(record, table, value) for value in table.columns.value]
+    settings = (Setting(table.rule, value, table.guarantee) for value in table.columns.value)
+    points = [record.point(table.view, setting) for setting in settings]
     return {
         "rule": table.rule,
         "guarantee": table.guarantee,
         "usual": table.guarantee == usual_guarantee(table.rule),
-        "images": table.images,
-        "list": table.list_name,
-        "place": table.place,
-        "fusion": table.fusion,
+        "images": table.view.photos,
+        "list": table.view.list,
+        "place": table.view.place,
+        "fusion": table.scoring.fusion,
         "made_from": table.made_from,
+        "rows": table.rows,
         "min_size": table.min_size,
         "max_size": table.max_size,
         "weighted": RULES[table.rule].balanced,
@@ -79,29 +85,22 @@ def _table(record: CalibrationRecord, table: Table) -> Plain:
             {
                 **Point.of(point, **point.estimates).model_dump(by_alias=True),
                 "guaranteed": point.guaranteed,
+                "reasons": list(point.certificate.reasons),
+                "rows_by_size": list(point.row.size_histogram),
+                "hits_by_size": list(point.row.hit_histogram),
+                "hit_rows": point.row.hit_rows,
             }
             for point in points
         ],
     }
 
 
-def _point(record: CalibrationRecord, table: Table, value: float) -> OperatingPoint:
-    request: Plain = {RULES[table.rule].asks: value}
-    return record.point(
-        table.rule,
-        images=table.images,
-        guarantee=table.guarantee,
-        list_name=table.list_name,
-        place=table.place,
-        **request,
-    )
-
-
 def _weights(record: CalibrationRecord, list_name: str | None) -> list[float] | None:
     """The weights of the balanced rules for all classes, or those of a list; None without them."""
     for table in record.served.values():
-        if RULES[table.rule].balanced and table.list_name == list_name:
-            weights = _point(record, table, table.columns.value[0]).class_weights
+        if RULES[table.rule].balanced and table.view == View(list=list_name):
+            setting = Setting(table.rule, table.columns.value[0], table.guarantee)
+            weights = record.point(table.view, setting).class_weights
             return None if weights is None else weights.tolist()
     return None
 

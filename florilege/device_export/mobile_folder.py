@@ -40,8 +40,9 @@ def _check(pipeline: Pipeline) -> dict[str, Any]:
     """
     picture = _check_picture(pipeline.bundle.preprocess.image_size)
     outputs = Session(pipeline.bundle, device="cpu").outputs(picture[np.newaxis])
+    plan = pipeline.plan(IdentifyQuery())
     answers = {
-        f"set_of_{count}": pipeline.decide([outputs] * count, IdentifyQuery(), "check").answer
+        f"set_of_{count}": pipeline.decide([outputs] * count, plan, "check").answer
         for count in (1, 2)
     }
     sets = {name: [each.class_id for each in one.results] for name, one in answers.items()}

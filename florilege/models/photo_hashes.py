@@ -59,6 +59,10 @@ class PhotoHashes:
         train, selection = (np.isin(hashes, each) for each in (self.train, self.selection))
         return int(train.sum()), int(selection.sum())
 
+    def chose(self, photos: Iterable[bytes]) -> NDArray[np.bool_]:
+        """Which of ``photos`` chose the checkpoint, shape ``(photos,)``."""
+        return np.isin(_numbers(photos, unique=False), self.selection)
+
     def to_bytes(self) -> bytes:
         """The content of :data:`PHOTOS`; equal photos give equal bytes."""
         file = io.BytesIO()

@@ -21,6 +21,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from PIL import Image
 
+from florilege.calibration.view import PLAIN
 from florilege.cores import cores
 from florilege.models.session import Outputs
 from florilege.server.answers.pipeline import Outcome, Pipeline, StageTimes
@@ -122,7 +123,7 @@ class Engine:
         self.metrics.model_info.clear()
         self.metrics.model_info.labels(**model.model_dump()).set(1)
         self.metrics.model_loaded.set_to_current_time()
-        self.metrics.set_size_target.set(record.point("average_k").row.size)
+        self.metrics.set_size_target.set(record.point(PLAIN, record.setting("average_k")).row.size)
 
     def leave(self) -> None:
         """Turn `/readyz` to 503 for load balancers; requests are still answered."""

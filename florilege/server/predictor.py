@@ -56,8 +56,9 @@ class Predictor:
         if not 1 <= len(inputs) <= MAX_IMAGES:
             raise UsageError(f"give 1 to {MAX_IMAGES} photos of one organism, got {len(inputs)}")
         try:
-            self._pipeline.check_query(checked_query)
-            outcome = self._pipeline([_read(photo) for photo in inputs], checked_query, "")
+            plan = self._pipeline.plan(checked_query)  # before any work
+            rows = self._pipeline.all_outputs([_read(photo) for photo in inputs])
+            outcome = self._pipeline.decide(rows, plan, "")
         except Problem as problem:
             kind = DataError if problem.code in _OF_PHOTOS else UsageError
             raise kind(problem.advice) from problem

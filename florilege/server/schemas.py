@@ -6,13 +6,16 @@ Schemas that one answer may hold thousands of are dataclasses, created in a fift
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
+from florilege.calibration.certificate import Reason
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.rules import RuleName
+from florilege.models.occurrences import PlaceKind
 
 Verdict = Literal["accepted", "suspect", "rejected", "not_judged"]
 ClassIds = list[str]
+ReasonCode = Annotated[str, WithJsonSchema({"type": "string", "enum": [*Reason]})]
 
 
 class ResponseModel(BaseModel):
@@ -71,6 +74,14 @@ class Measured(ResponseModel):
     )
 
 
+class ViewInfo(ResponseModel):
+    """What is known beside the pictures."""
+
+    images: int = Field(description="Photos of one organism.")
+    list: str | None = Field(description="The list whose classes alone are scored.")
+    place: PlaceKind | None = Field(description="What is known of the place.")
+
+
 class SetInfo(ResponseModel):
     """How the set was drawn and what it guarantees."""
 
@@ -83,7 +94,14 @@ class SetInfo(ResponseModel):
         "of calibrations; null: nothing, the figures are measured."
     )
     guaranteed: bool = Field(
-        description="Whether the guarantee holds: the calibration photos selected nothing else."
+        description="Whether the guarantee holds for new photos; if not, `reasons` says why."
+    )
+    reasons: list[ReasonCode] = Field(
+        description="Why nothing is promised of new photos, in stable codes; empty where it is."
+    )
+    calibrated_for: ViewInfo = Field(
+        description="What the threshold was calibrated for; other than the request where "
+        "`calibrated` is false."
     )
     lambda_val: float | None = Field(
         serialization_alias="lambda",
@@ -108,6 +126,11 @@ class SetInfo(ResponseModel):
     )
     expected_size: Measured | None = Field(description="Mean set size of this rule.")
     hit_rate: Measured | None = Field(description="Share of sets that held the true class.")
+    hit_rate_at_size: Measured | None = Field(
+        description="Share of sets of this size that held the true class; null where the "
+        "calibration had none of this size. From 17 classes on, sizes up to a quarter larger count "
+        "together."
+    )
     least_coverage: float | None = Field(
         description="The least share of new sets that hold the true class. With 90 % confidence it "
         "holds for every k at once, even for a k chosen by these shares. Null if none is promised."

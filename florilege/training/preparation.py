@@ -2,11 +2,14 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import torch
 
+from florilege.calibration.photo_groups import choosing_rows, plants_of
 from florilege.cores import cores
 from florilege.data.dataset import Dataset, Split
 from florilege.data.records import count_of
@@ -29,14 +32,30 @@ MACHINE_SETTINGS: Final = ("workers", "cache_mb", "picture_cache", "features")
 
 
 def open_data(config: TrainConfig, splits: Sequence[str]) -> Dataset:
-    """Open the data of a run; a ``DataError`` says where to get those of the recipe."""
+    """Open the data of a run; a ``DataError`` says where to get those of the recipe.
+
+    ``val`` are the photos of its plants that may choose: a calibration on the others then rests on
+    photos that this network has not met.
+    """
     try:
-        return open_dataset(config.data, splits=splits)
+        return _with_choosing_part(open_dataset(config.data, splits=splits))
     except DataError as error:
         message, place = str(error), RECIPES[config.recipe].place
         if place and place.partition(": ")[2] not in message:
             message += f"; {place}"
         raise DataError(message) from error
+
+
+def _with_choosing_part(dataset: Dataset) -> Dataset:
+    val = dataset.splits.get("val")
+    if val is None:
+        return dataset
+    plants = None if val.observations is None else plants_of(val.observations)
+    rows = choosing_rows(plants, len(val))
+    if rows is None:
+        return dataset
+    part = val.select_rows(np.flatnonzero(rows), name=val.name)
+    return replace(dataset, splits={**dataset.splits, "val": part})
 
 
 def facts(config: TrainConfig, dataset: Dataset, resumed: RunFolder | None) -> dict[str, object]:

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from florilege.errors import BundleError
+from florilege.models.backbones.architecture import PRETRAINED
 from florilege.models.backbones.provenance import Provenance
 from florilege.models.backbones.weights import load_into, read_weights
 from florilege.models.bundle import Bundle, reserved, write_bundle
@@ -18,7 +19,7 @@ from florilege.models.heads import output_names
 from florilege.models.photo_hashes import PHOTOS
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import to_yaml
-from florilege.training.frozen.blend import note_of, note_without
+from florilege.training.frozen.blend import SHARPNESS, note_of, note_without
 from florilege.training.loop.history import best_row
 from florilege.training.network import build_network
 from florilege.training.objective import head_of
@@ -94,6 +95,7 @@ def _provenance(run: _RunFacts, parity: dict[str, Any]) -> dict[str, Any]:
         "data": config.data,
         "training_pictures": None if counts is None else int(counts.sum()),
         "checkpoint_chosen_on": "val" if row else None,
+        "networks_compared": _networks_compared(run) if row else None,
         "checkpoint_chosen_by": str(metric_of(row)) if row else None,
         "epoch": row.get("epoch"),
         "recipe": config.recipe,
@@ -107,6 +109,18 @@ def _provenance(run: _RunFacts, parity: dict[str, Any]) -> dict[str, Any]:
         "head": run.blend_note or run.alone_note,
         "libraries": {name: installed(name) for name in _LIBRARIES},
     }
+
+
+def _networks_compared(run: _RunFacts) -> int | None:
+    """Among how many networks `val` chose, for promises to allow for; None if they are not counted.
+
+    All epochs count, also those after an early stop. A blend also chooses among the epochs of its
+    second head, and its sharpness. Weights from a file may have been chosen on the same photos.
+    """
+    if run.config.weights not in (None, PRETRAINED):
+        return None
+    epochs = run.config.epochs
+    return epochs if run.blend_note is None else epochs * epochs * (1 + len(SHARPNESS))
 
 
 def _json(content: object) -> bytes:

@@ -18,6 +18,7 @@ from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
 from florilege.calibration.rules import RULES
 from florilege.calibration.scores import scores
+from florilege.calibration.view import PLAIN
 from florilege.data.sources import open_dataset
 from florilege.errors import BundleError, DataError, UsageError
 from florilege.models.bundle import Bundle, open_bundle, replace_files
@@ -45,12 +46,14 @@ def test_what_is_calibrated_is_what_is_recorded_and_served(bundle: Bundle, data:
     split = open_dataset(data, splits=["val"], classes=bundle.classes).split("val")
     session = Session(bundle, device="cpu")
     for rule, guarantee in (*((rule, None) for rule in record.rules), *record.promises):
-        point = record.point(rule, guarantee=guarantee)
+        point = record.point(PLAIN, record.setting(rule, None, guarantee))
         sizes, hits = [], []
         for row in range(len(split)):
             image = load(split.read(row), bundle.preprocess)[np.newaxis]
             members = point.sets(
-                scores(session.logits(image)[point.table.head], point.table.score_kind)
+                scores(
+                    session.logits(image)[point.table.scoring.head], point.table.scoring.score_kind
+                )
             )[0]
             sizes.append(members.sum())
             hits.append(members[split.labels[row]])
@@ -78,9 +81,9 @@ def test_a_second_calibration_replaces_the_first(bundle: Bundle, data: str) -> N
     first = calibrate_bundle(bundle.path, data, ks=[2.55])
     second = calibrate_bundle(bundle.path, data, ks=[2.45])
     assert first.calibration_id != second.calibration_id
-    assert 2.55 not in second.ks("average_k")
-    assert 2.45 in second.ks("average_k")
-    assert 2.5 in second.ks("average_k")
+    assert 2.55 not in second.values("average_k")
+    assert 2.45 in second.values("average_k")
+    assert 2.5 in second.values("average_k")
     card = open_bundle(bundle.path).read("MODEL_CARD.md").decode()
     assert card.count("## Calibration") == 1
     assert "| 2.45 |" in card
@@ -164,7 +167,9 @@ def test_evaluating_the_calibration_split_repeats_the_record(bundle: Bundle, dat
     evaluation = evaluate_bundle(bundle.path, data, "val")
     for point, row, _ in (*evaluation.rules, *evaluation.guaranteed):
         k, coverage, guarantee = point.k, point.coverage, point.guarantee
-        same = record.point(point.rule, k=k, coverage=coverage, guarantee=guarantee)
+        same = record.point(
+            PLAIN, record.setting(point.rule, k if coverage is None else coverage, guarantee)
+        )
         assert same.statement == point.statement
         assert row.size == point.row.size
         assert row.hit_rate == hits_of(point).value
@@ -248,10 +253,14 @@ def test_no_other_name_of_a_split_makes_a_guarantee_of_what_is_none(
 ) -> None:
     replace_files(bundle.path, {"provenance.json": b'{"checkpoint_chosen_on": "val"}'})
     named: dict[str, Any] = {"head": "sccp", "score_kind": "softmax"}
-    assert calibrate_bundle(bundle.path, data, "test", **named).point("coverage").guaranteed
+    assert (
+        calibrate_bundle(bundle.path, data, "test", **named)
+        .point(PLAIN, calibrate_bundle(bundle.path, data, "test", **named).setting("coverage"))
+        .guaranteed
+    )
     record = calibrate_bundle(bundle.path, data, split, **named)
     assert record.measured.chose_checkpoint is True
-    assert "no guarantee" in record.point("coverage").statement
+    assert "no guarantee" in record.point(PLAIN, record.setting("coverage")).statement
 
 
 def test_the_commands_print_one_json_object_each(bundle: Bundle, data: str) -> None:
@@ -380,7 +389,7 @@ def test_several_photos_are_calibrated_and_shown(tmp_path: Path, bundle: Bundle)
     result = run("calibrate", bundle.path, "--data", data)
     assert "several photos of one plant, K = 3" in result.stdout
     assert "same_class" in result.stdout
-    assert read_record(open_bundle(bundle.path)).images == (1, 2)
+    assert read_record(open_bundle(bundle.path)).photos == (1, 2)
 
 
 def test_a_threshold_just_above_zero_is_shown_in_words_and_exact(tmp_path: Path, data: str) -> None:
@@ -390,5 +399,12 @@ def test_a_threshold_just_above_zero_is_shown_in_words_and_exact(tmp_path: Path,
     assert "> 0" in result.stdout
     assert "e-3" not in result.stdout
     opened = open_bundle(bundle.path)
-    assert 0 < (read_record(opened).point("average_k", k=1).lambda_val or 0) < 1e-300
+    assert (
+        0
+        < (
+            read_record(opened).point(PLAIN, read_record(opened).setting("average_k", 1)).lambda_val
+            or 0
+        )
+        < 1e-300
+    )
     assert "| > 0 |" in opened.read("MODEL_CARD.md").decode()

@@ -2,11 +2,18 @@
 
 import math
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
 
-from florilege.calibration.conformal import binomial, conformal_rank, pac_rank, true_score_quantile
+from florilege.calibration.conformal import (
+    binomial,
+    conformal_rank,
+    largest_expected_miss,
+    pac_rank,
+    true_score_quantile,
+)
 
 
 @pytest.mark.parametrize("level", [0.5, 0.8, 0.9, 0.95, 0.99, 0.123])
@@ -17,12 +24,36 @@ def test_the_rank_leaves_ceil_of_level_times_n_plus_1_rows_above(level: float) -
     assert math.floor((1 - 0.9) * 10) == 0 < conformal_rank(0.9, 9)  # 0.0999... * 10
 
 
-@pytest.mark.parametrize("largest_plant", [1, 2, 4, 9])
-def test_the_rank_allows_for_a_new_plant_all_of_whose_photos_miss(largest_plant: int) -> None:
-    for rows in range(1, 200):
-        bound = Fraction("0.1") * (rows + largest_plant)
-        ranks = [rank for rank in range(1, rows + 1) if rank - 1 + largest_plant <= bound]
-        assert conformal_rank(0.9, rows, largest_plant=largest_plant) == max(ranks, default=0)
+@pytest.mark.parametrize(("rows", "candidates"), [(50, 2), (300, 8), (300, 200), (2000, 960)])
+def test_the_rank_of_a_choice_is_the_largest_whose_worst_candidate_is_expected_to_hold(
+    rows: int, candidates: int
+) -> None:
+    rank = conformal_rank(0.9, rows, candidates=candidates)
+    assert largest_expected_miss(rank, rows, candidates) <= 0.1
+    assert largest_expected_miss(rank + 1, rows, candidates) > 0.1
+    assert rank < conformal_rank(0.9, rows)
+
+
+@pytest.mark.parametrize("candidates", [2, 8, 60])
+def test_no_dependence_between_candidates_exceeds_the_bound(candidates: int) -> None:
+    """Independent shares of misses come close to the bound, equal ones stay far below."""
+    random, rows, rank = np.random.default_rng(0), 200, 20
+    bound = largest_expected_miss(rank, rows, candidates)
+    independent = random.beta(rank, rows + 1 - rank, (20_000, candidates)).max(axis=1)
+    error = independent.std() / np.sqrt(len(independent))
+    assert 0.93 * bound < independent.mean() < bound + 3 * error
+    assert rank / (rows + 1) < bound
+
+
+@pytest.mark.parametrize("candidates", [0, 1.5, -2])
+def test_a_number_of_candidates_that_is_none_is_refused(candidates: float) -> None:
+    for rank in (conformal_rank, partial(pac_rank, delta=0.1)):
+        with pytest.raises(ValueError, match="candidates"):
+            rank(0.9, 100, candidates=candidates)  # type: ignore[arg-type]
+
+
+def test_each_candidate_gets_an_equal_part_of_delta() -> None:
+    assert pac_rank(0.9, 500, 0.1, candidates=5) == pac_rank(0.9, 500, 0.02)
 
 
 def test_the_quantile_is_the_score_at_the_rank_from_below() -> None:

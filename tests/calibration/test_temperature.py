@@ -103,9 +103,7 @@ def test_a_temperature_that_clearly_hits_more_serves_and_its_rate_is_honest(
         1.0: pytest.approx(first.mean()), expected: pytest.approx(served.mean())
     }  # fmt: skip
     assert CalibrationRecord.from_json(record.to_json()) == record
-    kinds = [
-        (table.rule, table.head, table.temperature, table.guarantee) for table in record.tables
-    ]
+    kinds = [(table.rule, table.scoring, table.guarantee) for table in record.tables]
     assert len(set(kinds)) == len(kinds)
 
 

@@ -75,7 +75,7 @@ def test_the_snippets_give_the_sets_of_the_server(
         outputs = [pipeline.outputs(path.read_bytes()) for path in paths[start:][:count]]
         logits = np.concatenate([each.logits[pipeline.record.head] for each in outputs])
         for k in (1.0, 3.0):
-            answer = pipeline.decide(outputs, IdentifyQuery(k=k), "test").answer
+            answer = pipeline.decide(outputs, pipeline.plan(IdentifyQuery(k=k)), "test").answer
             ids = [each.class_id for each in answer.results]
             hits = answer.set.hit_rate
             rate = None if hits is None else hits.value

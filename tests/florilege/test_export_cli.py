@@ -42,7 +42,7 @@ def test_weights_are_halved_and_calibrated_anew_if_the_sets_agree(
     assert pack["model"]["calibration_id"] != old.calibration_id
     assert (calibration["head"], calibration["score_kind"]) == (old.head, old.score_kind)
     ks = [p["k"] for p in calibration["tables"][0]["points"]]
-    assert ks == old.ks("average_k")
+    assert ks == old.values("average_k")
     assert [each["name"] for each in calibration["lists"]] == ["heath"]
     assert calibration["place_strength"] > 0
     assert onnx.TensorProto.INT16 in types(network)

@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from florilege import import_cli
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
+from florilege.calibration.view import PLAIN
 from florilege.errors import BundleError, DataError, UsageError
 from florilege.import_cli import app
 from florilege.models.bundle import Bundle, open_bundle
@@ -338,7 +339,7 @@ def test_a_bundle_is_guaranteed_by_the_word_of_whoever_imported_it(
         record = calibrate_bundle(
             tmp_path / "bundle", str(data), split, ks=[1], score_kind="softmax"
         )
-        point = record.point("coverage", coverage=0.9)
+        point = record.point(PLAIN, record.setting("coverage", 0.9))
         assert point.guaranteed == ("This is guaranteed" in point.statement)
         return point.guaranteed
 

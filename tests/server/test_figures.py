@@ -13,11 +13,15 @@ from florilege.calibration.commands.console import summary
 from florilege.calibration.record.operating_point import OperatingPoint
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.schema import Row, Verb
+from florilege.calibration.view import PLAIN
 from florilege.models.bundle import open_bundle
 from tests.server import garden
 from tests.server.http_client import identify
 
-OF_THE_RECORD = {"value", "lambda_val", "size_deviation", "size_histogram"}  # columns of it alone
+OF_THE_RECORD = {"value", "lambda_val", "size_deviation", "size_histogram"} | {
+    "hit_rows",
+    "hit_histogram",
+}  # columns of it alone; the last two make the hit rate of each size
 INTERVALS = {"size_low", "size_high", "hit_low", "hit_high"}
 COLUMN_OF_FIGURE: dict[Verb, dict[str, str]] = {  # the column of each figure by its name
     "calibrate": {"mean_set_size": "size", "hit_rate": "hit_rate", "empty_rate": "empty_rate",
@@ -59,7 +63,7 @@ def test_each_column_is_printed_or_the_end_of_an_interval_or_for_the_record_alon
 def test_each_figure_is_recorded_printed_and_answered(bundle: Path, client: TestClient) -> None:
     text = open_bundle(bundle).read("calibration.json")
     record = CalibrationRecord.from_json(text)
-    point = record.point("average_k")
+    point = record.point(PLAIN, record.setting("average_k"))
     calls = (point.rule, point.k)
     for table in json.loads(text)["tables"]:
         assert table["columns"].keys() == {entry.name for entry in fields(Row)}
@@ -74,9 +78,16 @@ def test_each_figure_is_recorded_printed_and_answered(bundle: Path, client: Test
         lists=(),
     )
     alone: dict[Verb, set[str]] = {
-        "calibrate": {"guaranteed", "delta", "max_size", "macro_weight", "least_coverage"},
+        "calibrate": {
+            "guaranteed",
+            "reasons",
+            "delta",
+            "max_size",
+            "macro_weight",
+            "least_coverage",
+        },
         "evaluate": {"shots"},
-    }
+    }  # fmt: skip
     entries = {"calibrate": summary(record)["rules"], "evaluate": evaluation.to_plain()["rules"]}
     for verb, others in alone.items():
         [entry] = [each for each in entries[verb] if (each["rule"], each.get("k")) == calls]

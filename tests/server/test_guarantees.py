@@ -13,6 +13,7 @@ from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.rules import RULES, calibrate
 from florilege.calibration.scores import scores
 from florilege.calibration.sets import SetRule
+from florilege.calibration.view import PLAIN, View
 from florilege.data.sources import open_dataset
 from florilege.errors import UsageError
 from florilege.models.bundle import open_bundle
@@ -113,10 +114,12 @@ def test_the_answer_says_what_is_promised(promising: Promising, client: TestClie
         assert result["query"]["guarantee"] == result["set"]["guarantee"] == expected
         assert result["set"]["max_size"] == (6 if query["rule"] == "average_k" else None)
         assert result["set"]["calibrated"] is True
-        point = promising.record.point(**query)
+        record, value = promising.record, query.get("k", query.get("coverage"))
+        point = record.point(PLAIN, record.setting(query["rule"], value, query.get("guarantee")))
         assert result["set"]["statement"] == point.statement
         assert result["set"]["guaranteed"] is point.guaranteed is False
         assert "but is no guarantee" in point.statement  # nobody wrote down what chose it
+        assert result["set"]["reasons"] == ["origin_unknown"]
     plain = identify(client, PHOTOS[0])
     assert plain["set"]["guarantee"] is plain["query"]["guarantee"] is None
     assert (plain["set"]["guaranteed"], plain["set"]["max_size"]) == (False, None)
@@ -148,7 +151,9 @@ def test_several_photos_have_guarantees_of_their_own_or_none(
 ) -> None:
     photos = [garden.photo(0)] * 2
     pair = identify(client, *photos, guarantee="mean")
-    point = promising.record.point("average_k", images=2, guarantee="mean")
+    point = promising.record.point(
+        View(photos=2), promising.record.setting("average_k", None, "mean")
+    )
     assert (pair["set"]["lambda"], pair["set"]["calibrated"]) == (point.lambda_val, True)
     assert pair["set"]["guaranteed"] is False
     pair = identify(client, *photos, rule="class_coverage")
@@ -176,7 +181,7 @@ def test_the_card_lists_guarantees_apart_from_those_of_the_rule(
     assert (mean["delta"], mean["max_size"]) == (None, 6)
     assert (sure["delta"], sure["max_size"]) == (0.2, 6)
     assert [point["k"] for point in mean["points"]] == [1.0, 3.0]
-    point = promising.record.point("average_k", k=3, guarantee="mean")
+    point = promising.record.point(PLAIN, promising.record.setting("average_k", 3, "mean"))
     assert mean["points"][1]["lambda"] == point.lambda_val
     assert [point["macro_weight"] for point in rules["class_coverage"]["points"]] == [0.5, 0.5]
     assert rules["coverage"]["points"][0]["macro_weight"] is None
@@ -187,7 +192,7 @@ def test_predict_gives_the_same_sets(promising: Promising, tmp_path: Path) -> No
     command = (promising.path, tmp_path / "photo.png", "--guarantee")
     flags = ("probability", "--k", "3")
     (content,) = predicted(*command, *flags)
-    point = promising.record.point("average_k", k=3, guarantee="probability")
+    point = promising.record.point(PLAIN, promising.record.setting("average_k", 3, "probability"))
     assert content["set"]["lambda"] == point.lambda_val
     assert content["set"]["guarantee"] == "probability"
     rows = csv_rows(*command, *flags)

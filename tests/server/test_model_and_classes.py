@@ -48,7 +48,7 @@ def test_the_card_names_the_model_as_answers_do_and_lists_every_k(client: TestCl
     assert list(several) == [2, 3, 4]
     assert [point["k"] for point in several[2]["points"]] == [1, 2, 3, 5, 10]
     assert {entry["fusion"] for entry in several.values()} == {"mean_score"}
-    assert rules["top_k"]["several"][0]["fusion"] == "mean_marginal"
+    assert rules["top_k"]["several"][0]["fusion"] == "mean_score"
     pair = identify(client, garden.photo(0), garden.photo(0), k=2)["set"]
     result = next(point for point in several[2]["points"] if point["k"] == 2)
     assert {key: result[key] for key in ("lambda", "hit_rate")} == {

@@ -10,6 +10,7 @@ from starlette.testclient import TestClient
 import florilege
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.record.record_file import open_occurrences, read_record
+from florilege.calibration.view import View
 from florilege.errors import BundleError
 from florilege.models.bundle import open_bundle
 from florilege.models.bundle.bundle import OCCURRENCES, replace_files
@@ -71,7 +72,7 @@ def test_a_place_changes_scores_by_the_recorded_strength(client: TestClient, pla
     assert there["set"]["calibrated"]
     assert (there["query"]["region"], there["query"]["month"]) == ("north", 6)
     assert (plain["query"]["region"], plain["query"]["month"]) == (None, None)
-    expected_point = record.point("average_k", k=3, place="region_and_month")
+    expected_point = record.point(View(place="region_and_month"), record.setting("average_k", 3))
     assert there["set"]["lambda"] == expected_point.lambda_val
     assert there["warnings"] == plain["warnings"] == []
 
@@ -92,7 +93,7 @@ def test_a_region_alone_has_its_own_thresholds_or_says_that_it_has_none(
 ) -> None:
     record = read_record(open_bundle(placed))
     answer = identify(client, VIOLET, region="south")
-    calibrated = bool(record.ks("average_k", place="region"))
+    calibrated = bool(record.values("average_k", None, View(place="region")))
     assert answer["set"]["calibrated"] == calibrated
     codes = [warning["code"] for warning in answer["warnings"]]
     assert codes == ([] if calibrated else ["place_not_calibrated"])
@@ -114,12 +115,15 @@ def test_predict_warns_once_of_a_region_without_records(placed: Path, tmp_path: 
     assert result.stderr.count("warning: the place of the photo was not used") == 1
 
 
-def test_with_a_list_or_several_photos_it_is_not_calibrated(client: TestClient) -> None:
+def test_with_a_place_only_is_not_calibrated_and_several_photos_are(
+    client: TestClient,
+) -> None:
     some = ",".join(IDS[4:9])
     answer = identify(client, VIOLET, region="north", month=6, only=some, include="scores")
     assert not answer["set"]["calibrated"]
     codes = {warning["code"] for warning in answer["warnings"]}
-    assert codes == {"list_not_calibrated", "place_not_calibrated"}
+    assert codes == {"list_not_calibrated"}  # the threshold is that of photos with a place
+    assert answer["set"]["calibrated_for"]["place"] == "region_and_month"
     assert len(answer["results"]) == 5
     assert {r["in_range"] for r in answer["results"]} == {True}
     unplaced = identify(client, VIOLET, only=some, include="scores")
@@ -132,7 +136,9 @@ def test_with_a_list_or_several_photos_it_is_not_calibrated(client: TestClient) 
     total = sum(there[name] for name in before)
     assert after == pytest.approx({name: there[name] / total for name in before})
     several = identify(client, VIOLET, VIOLET, region="north", month=6)
-    assert not several["set"]["calibrated"]
+    assert several["set"]["calibrated"]
+    used = {"images": 2, "list": None, "place": "region_and_month"}
+    assert several["set"]["calibrated_for"] == used
 
 
 @pytest.mark.parametrize(

@@ -149,9 +149,10 @@ def test_a_calibration_of_another_network_is_refused(served: Path) -> None:
     record = read_record(open_bundle(served))
     usual = [table for table in record.tables if table.by_class is None]
     for head, model in (("linear", record.measured.model_sha256), (record.head, "0" * 64)):
-        tables = tuple(replace(table, head=head) for table in usual)
+        scoring = replace(record.scoring, head=head)
+        tables = tuple(replace(table, scoring=scoring) for table in usual)
         measured = replace(record.measured, model_sha256=model)
-        other = replace(record, head=head, tables=tables, measured=measured)
+        other = replace(record, scoring=scoring, tables=tables, measured=measured)
         content = other.to_json().encode()
         replace_files(served, {"calibration.json": content})
         with pytest.raises(BundleError, match="another network"):

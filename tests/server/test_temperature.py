@@ -19,6 +19,8 @@ from florilege.calibration.calibrate.photo_outputs import bundle_outputs
 from florilege.calibration.monitoring.recalibration import recalibrate_bundle
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
+from florilege.calibration.record.schema import Table
+from florilege.calibration.view import PLAIN
 from florilege.models.bundle import open_bundle
 from florilege.models.session import Session
 from florilege.server.background.drift_watch import DriftWatch
@@ -58,13 +60,20 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Twins:
     return Twins(hot=hot, plain=plain, data=data)
 
 
+def cooled(record: CalibrationRecord) -> list[Table]:
+    """The tables as if the temperature were 1."""
+    return [
+        replace(table, scoring=replace(table.scoring, temperature=1.0)) for table in record.tables
+    ]
+
+
 def test_calibration_gives_equal_thresholds_for_every_rule_and_number_of_photos(
     twins: Twins,
 ) -> None:
     hot, plain = twins.records
     assert (hot.temperature, plain.temperature) == (2.0, 1.0)
-    assert hot.images == plain.images == (1, 2)
-    assert [replace(table, temperature=1.0) for table in hot.tables] == list(plain.tables)
+    assert hot.photos == plain.photos == (1, 2)
+    assert cooled(hot) == list(plain.tables)
     assert hot.distribution.best_scores == plain.distribution.best_scores
     assert hot.shots == plain.shots
 
@@ -104,7 +113,10 @@ def test_answers_over_http_and_on_the_command_line_agree(twins: Twins, tmp_path:
     assert len(hot) == 2 * len(photos) + 2
     assert hot[7]["query"]["images"] == 2
     assert hot[7]["set"]["calibrated"]
-    point, session = twins.records[0].point("average_k", k=3), Session(open_bundle(twins.hot))
+    point, session = (
+        twins.records[0].point(PLAIN, twins.records[0].setting("average_k", 3)),
+        Session(open_bundle(twins.hot)),
+    )
     view = square(0, np.random.default_rng(3))[np.newaxis]
     powers = np.exp(session.logits(view)["sccp"][0].astype(np.float64) / 2)
     labels = {result["class_id"]: result["score"] for result in hot[0]["results"]}
@@ -129,7 +141,7 @@ def test_thresholds_from_traffic_agree(twins: Twins, tmp_path: Path) -> None:
     (hot_thresholds, hot), (thresholds, plain) = results
     assert hot_thresholds == thresholds
     assert hot.temperature == 2.0
-    assert [replace(table, temperature=1.0) for table in hot.tables] == list(plain.tables)
+    assert cooled(hot) == list(plain.tables)
     assert hot.distribution.all_scores == plain.distribution.all_scores
     random = np.random.default_rng(5)
     logits = random.normal(size=(9, CLASSES)).astype(np.float32)

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
+from florilege.calibration.view import PLAIN
 from florilege.cli import app
 from florilege.data.dataset import FileReader
 from florilege.data.sources import open_dataset
@@ -28,11 +29,11 @@ from tests.training.small import (
 )
 
 NAMED: dict[str, Any] = {"head": "linear", "score_kind": "softmax"}
-PLAIN: dict[str, Any] = {"loss": {"name": "cross_entropy"}, "epochs": 1}
+SHORT: dict[str, Any] = {"loss": {"name": "cross_entropy"}, "epochs": 1}
 
 
 def trained(photos: Path | str, run: Path, **changes: Any) -> PhotoHashes:
-    train_quietly(small_config(photos, **{**PLAIN, **changes}), run)
+    train_quietly(small_config(photos, **{**SHORT, **changes}), run)
     return PhotoHashes.from_bytes((run / PHOTOS).read_bytes())
 
 
@@ -94,7 +95,7 @@ def test_few_photos_are_read_before_the_first_step(
         return read(reader, row)
 
     monkeypatch.setattr(FileReader, "__call__", counted)
-    config = small_config(photos, **PLAIN, **FROM_DISK)
+    config = small_config(photos, **SHORT, **FROM_DISK)
     with before_step(0), pytest.raises(Killed):
         train_quietly(config, tmp_path / "run")
     assert len(rows) <= 2 * pictures._LOOKED_AT + config.batch_size
@@ -107,7 +108,7 @@ def test_a_run_resumed_in_its_first_epoch_knows_the_photos_of_both_parts(
 ) -> None:
     other = write_photos(tmp_path / "other", side=24)
     start = {"weights": str(first / "run")} if weights else {}
-    changes = {**PLAIN, **FROM_DISK, **start, "checkpoint": {"every_steps": 1}}
+    changes = {**SHORT, **FROM_DISK, **start, "checkpoint": {"every_steps": 1}}
     whole = trained(other, tmp_path / "whole", **changes)
     assert whole.complete
     with before_step(5), pytest.raises(Killed):
@@ -164,7 +165,7 @@ def test_resuming_an_older_run_writes_them_down(photos: Path, tmp_path: Path) ->
     run = tmp_path / "run"
     before = trained(photos, run)
     (run / PHOTOS).unlink()
-    train_quietly(small_config(photos, **PLAIN), run, resume=True)
+    train_quietly(small_config(photos, **SHORT), run, resume=True)
     assert (run / PHOTOS).read_bytes() == before.to_bytes()
 
 
@@ -185,10 +186,11 @@ def test_splits_drawn_with_another_seed_make_no_guarantee(photos: Path, tmp_path
         ]
         assert run.invoke(app, arguments, catch_exceptions=False).exit_code == 0
     first, second = (f"{tmp_path / str(seed)}.csv" for seed in (0, 1))
-    train_quietly(small_config(first, **PLAIN), tmp_path / "run")
+    train_quietly(small_config(first, **SHORT), tmp_path / "run")
     bundle = export_run(tmp_path / "run", tmp_path / "bundle").path
-    assert calibrate_bundle(bundle, first, "test", **NAMED).point("coverage").guaranteed
+    record = calibrate_bundle(bundle, first, "test", **NAMED)
+    assert record.point(PLAIN, record.setting("coverage")).guaranteed
     record = calibrate_bundle(bundle, second, "test", **NAMED)
     assert record.measured.train_photos
-    assert not record.point("coverage").guaranteed
+    assert not record.point(PLAIN, record.setting("coverage")).guaranteed
     assert open_bundle(bundle).has(PHOTOS)

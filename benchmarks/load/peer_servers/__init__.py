@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from florilege.calibration.record.record_file import read_record
+from florilege.calibration.view import PLAIN
 from florilege.models.bundle import open_bundle
 from florilege.models.images import load
 from florilege.models.session import Session
@@ -22,11 +23,12 @@ def classifier() -> Callable[[bytes], list[int]]:
     """From a photo to the set at the default K, by the bundle that the environment names."""
     opened = open_bundle(os.environ["PEER_BUNDLE"])
     record, session = read_record(opened), Session(opened, device="cpu")
-    point = record.point("average_k")
+    point = record.point(PLAIN, record.setting("average_k"))
 
     def classify(photo: bytes) -> list[int]:
-        logits = session.logits(load(photo, opened.preprocess)[np.newaxis])[point.table.head]
-        inside = point.sets(point.fused_scores(logits)[np.newaxis])[0]
+        image = load(photo, opened.preprocess)[np.newaxis]
+        logits = session.logits(image)[point.table.scoring.head]
+        inside = point.sets(point.scores(logits)[np.newaxis])[0]
         return [int(index) for index in np.flatnonzero(inside)]
 
     return classify

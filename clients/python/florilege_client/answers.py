@@ -24,6 +24,16 @@ Rank = Literal[
     "genus",
     "family",
 ]
+Reasons = Literal[
+    "photos_trained",
+    "origin_unknown",
+    "choice_uncounted",
+    "places_drawn",
+    "groups_of_one_species",
+    "plants_of_traffic",
+    "class_counts_from_photos",
+    "another_view",
+]
 Rule = Literal[
     "average_k",
     "top_k",
@@ -179,6 +189,18 @@ class Measured:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ViewInfo:
+    """What is known beside the pictures."""
+
+    images: int
+    """Photos of one organism."""
+    list: str | None
+    """The list whose classes alone are scored."""
+    place: Place | None
+    """What is known of the place."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SetInfo:
     """How the set was drawn and what it guarantees."""
 
@@ -191,7 +213,11 @@ class SetInfo:
     null: nothing, the figures are measured.
     """
     guaranteed: bool
-    """Whether the guarantee holds: the calibration photos selected nothing else."""
+    """Whether the guarantee holds for new photos; if not, `reasons` says why."""
+    reasons: tuple[Reasons, ...]
+    """Why nothing is promised of new photos, in stable codes; empty where it is."""
+    calibrated_for: ViewInfo
+    """What the threshold was calibrated for; other than the request where `calibrated` is false."""
     lambda_val: float | None = field(metadata={"json": "lambda"})
     """The threshold: a class is in the set when its score is at least this. Null for top_k, which
     uses no threshold.
@@ -219,6 +245,10 @@ class SetInfo:
     """Mean set size of this rule."""
     hit_rate: Measured | None
     """Share of sets that held the true class."""
+    hit_rate_at_size: Measured | None
+    """Share of sets of this size that held the true class; null where the calibration had none of
+    this size. From 17 classes on, sizes up to a quarter larger count together.
+    """
     least_coverage: float | None
     """The least share of new sets that hold the true class. With 90 % confidence it holds for every
     k at once, even for a k chosen by these shares. Null if none is promised.
@@ -398,7 +428,9 @@ class SeveralPhotos:
     images: int
     """Photos in a request."""
     fusion: str
-    """How their scores are combined."""
+    """How they are combined: `mean_score`, or `product` of their likelihoods."""
+    exponent: float | None
+    """Of the product; null for the mean."""
     points: tuple[Point, ...]
     """By increasing k or coverage."""
 

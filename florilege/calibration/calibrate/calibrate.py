@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,17 @@ from florilege.calibration.calibrate.calibration_settings import (
     CalibrationPlan,
     CalibrationSettings,
 )
-from florilege.calibration.calibrate.fit import SIZE_TOLERANCE, fit_record
+from florilege.calibration.calibrate.choice import SIZE_TOLERANCE
+from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.gate import compare_runtimes
+from florilege.calibration.calibrate.known_places import PhotoPlaces, read_occurrences
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, outputs_of, photos_for
-from florilege.calibration.calibrate.place_thresholds import PhotoPlaces, read_occurrences
 from florilege.calibration.calibrate.training_photos import (
     PhotoOverlap,
     training_photos,
     training_reference,
 )
+from florilege.calibration.certificate import Reason
 from florilege.calibration.conformal import fewest_rows
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.origin import PlacePrior
@@ -32,6 +35,7 @@ from florilege.calibration.record.record_file import (
 )
 from florilege.calibration.record.schema import CalibratedList
 from florilege.calibration.rejection.reference import Reference
+from florilege.calibration.view import PLAIN, Setting
 from florilege.data.dataset import Split, split_name
 from florilege.data.photo_places import photo_places
 from florilege.data.sources import list_source
@@ -129,11 +133,16 @@ def _calibrated(
     stack.enter_context(closing(outputs))
     if training is not None:
         reference = training_reference(session, training, outputs, workers)
+    choosing = PhotoOverlap.choosing(bundle, outputs)
+    calibrating = outputs.photos
+    if choosing is not None:
+        calibrating = list(compress(outputs.photos, ~choosing))
     record = fit_record(
         outputs,
         plan,
         class_counts=bundle.classes.counts,
-        overlap=PhotoOverlap.of(bundle, photos.name, outputs.photos),
+        choosing=choosing,
+        overlap=PhotoOverlap.of(bundle, photos.name, calibrating),
         reference=reference,
         places=places,
     )
@@ -179,45 +188,62 @@ def _compare(
 
 def cautions(record: CalibrationRecord) -> list[str]:
     """Warnings about a calibration, one sentence each."""
-    lists = (caution for each in record.lists for caution in _list_cautions(each))
+    lists = (caution for region in record.lists for caution in _list_cautions(region))
     general = (*_photo_cautions(record), *_size_cautions(record), *_class_cautions(record))
     return [*general, *lists, *_place_cautions(record.place_prior)]
+
+
+REASONS: Mapping[Reason, str] = {
+    Reason.PHOTOS_TRAINED: "no guarantee holds: photos that trained the network calibrate it",
+    Reason.ORIGIN_UNKNOWN: (
+        "it is unknown which photos trained and chose the network, so no guarantee holds: "
+        "`florilege train --resume` and `export` record it for a run, `florilege import "
+        "--chosen-on` for a network trained elsewhere"
+    ),
+    Reason.CHOICE_UNCOUNTED: (
+        "these photos also chose the network, among candidates that nobody counted, so no "
+        "guarantee holds: calibrate on other photos"
+    ),
+    Reason.CLASS_COUNTS_FROM_PHOTOS: (
+        "the bundle does not say how many training photos each class has: the rules for rare "
+        "classes count these photos, and guarantee nothing"
+    ),
+}
+"""What a calibration says of the reasons of its certificates; the others are shown by views."""
 
 
 def _photo_cautions(record: CalibrationRecord) -> Iterator[str]:
     """Warnings about photos that the network has seen, and about too few photos."""
     measured = record.measured
     overlap = (measured.train_photos, measured.selection_photos, measured.chose_checkpoint)
-    for warning in PhotoOverlap(*overlap).warnings(measured.rows):
-        yield f"{warning}, and no guarantee holds"
-    if measured.chose_checkpoint is None:
-        yield (
-            "it is unknown which photos trained and chose the network, so no guarantee holds: "
-            "`florilege train --resume` and `export` record it for a run, `florilege import "
-            "--chosen-on` for a network trained elsewhere"
-        )
+    yield from PhotoOverlap(*overlap).warnings(measured.rows)
+    points = [*record.requested_points(), *record.promised_points()]
+    reasons = dict.fromkeys(reason for point in points for reason in point.certificate.reasons)
+    yield from (REASONS[reason] for reason in reasons if reason in REASONS)
     plants = measured.observations or measured.rows  # photos of one plant count as about one
     counted = f"{plants} photos" if plants == measured.rows else f"{plants} plants"
     if plants < FEW_ROWS:
         yield f"only {counted}: thresholds and intervals are coarse, {FEW_ROWS} or more are better"
     for level in record.asked_coverage:
-        if record.point("coverage", coverage=level).lambda_val == 0:
+        if record.point(PLAIN, Setting.of("coverage", level)).lambda_val == 0:
             yield f"coverage {level:g} needs more than {counted}: its sets hold every class"
 
 
 def _size_cautions(record: CalibrationRecord) -> Iterator[str]:
     """Warnings about mean sizes far from K: too large by ties, or too small by a guarantee."""
     for k in record.asked_k:
-        size = record.point("average_k", k=k).row.size
+        size = record.point(PLAIN, Setting.of("average_k", k)).row.size
         if size > SIZE_TOLERANCE * k:
             yield (
                 f"K = {k:g} gives sets of {size:.1f}: many scores are equal; train longer, or try "
                 "another --head and --score-kind"
             )
-    for guarantee in [each for rule, each in record.promises if rule == "average_k"]:
-        values = record.ks("average_k", guarantee=guarantee)
-        points = [record.point("average_k", k=k, guarantee=guarantee) for k in values]
-        ks = [f"{each.k:g}" for each in points if each.row.size <= each.min_size < each.row.value]
+    for guarantee in [guarantee for rule, guarantee in record.promises if rule == "average_k"]:
+        values = record.values("average_k", guarantee)
+        points = [record.point(PLAIN, Setting.of("average_k", k, guarantee)) for k in values]
+        ks = [
+            f"{point.k:g}" for point in points if point.row.size <= point.min_size < point.row.value
+        ]
         if ks:
             yield (
                 f"guarantee={guarantee} at K = {', '.join(ks)} needs more photos or a "
@@ -228,7 +254,7 @@ def _size_cautions(record: CalibrationRecord) -> Iterator[str]:
 def _class_cautions(record: CalibrationRecord) -> Iterator[str]:
     """Warnings about classes without photos, or in every set for lack of them."""
     for level in record.asked_coverage:
-        thresholds = record.point("class_coverage", coverage=level).class_thresholds
+        thresholds = record.point(PLAIN, Setting.of("class_coverage", level)).class_thresholds
         everywhere = int((np.asarray(thresholds) <= 0).sum())
         if everywhere:
             yield (
@@ -242,18 +268,18 @@ def _class_cautions(record: CalibrationRecord) -> Iterator[str]:
         yield f"{absent} of {record.classes} classes have no photo in this split"
 
 
-def _list_cautions(each: CalibratedList) -> Iterator[str]:
-    name, absent = f"list {each.name!r}", len(each.classes) - each.classes_seen
-    if not each.rows:
+def _list_cautions(region: CalibratedList) -> Iterator[str]:
+    name, absent = f"list {region.name!r}", len(region.classes) - region.classes_seen
+    if not region.rows:
         yield f"{name} has no photo in this split: its answers are not calibrated"
         return
-    if each.rows < FEW_LISTED:
+    if region.rows < FEW_LISTED:
         yield (
-            f"{name} has only {each.rows} photos: its thresholds are coarse, {FEW_LISTED} or more "
-            "are better"
+            f"{name} has only {region.rows} photos: its thresholds are coarse, {FEW_LISTED} or "
+            "more are better"
         )
     if absent:
-        yield f"{absent} of the {len(each.classes)} classes of {name} have no photo"
+        yield f"{absent} of the {len(region.classes)} classes of {name} have no photo"
 
 
 def _place_cautions(prior: PlacePrior | None) -> Iterator[str]:
@@ -263,7 +289,8 @@ def _place_cautions(prior: PlacePrior | None) -> Iterator[str]:
         yield (
             "fewer than 100 of these photos have a place with records (columns region, or latitude "
             "and longitude, and month or date): places were drawn from the records of each "
-            "species, which looks better than real photos"
+            "species, which looks better than real photos; nothing is guaranteed where a place is "
+            "given"
         )
 
 

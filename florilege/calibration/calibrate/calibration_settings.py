@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from math import ceil, log
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -12,7 +12,9 @@ from florilege.calibration.rejection.rejection_rule import DEFAULT_SHARE
 from florilege.calibration.rules import MACRO_WEIGHT
 from florilege.calibration.scores import SCORE_KINDS, ScoreKind
 from florilege.calibration.threshold import check_average_k
+from florilege.calibration.view import View
 from florilege.models.class_lists import RegionList
+from florilege.models.occurrences import PlaceKind
 from florilege.models.runtime import Precision, Runtime, RuntimeName
 from florilege.settings import Flag, FlagSettings
 from florilege.suggestions import suggestion
@@ -30,6 +32,14 @@ def _numbers(text: Any) -> Any:
         return text if text is None else tuple(dict.fromkeys(float(part) for part in parts))
     except ValueError as error:
         raise ValueError("takes numbers separated by commas") from error
+
+
+ViewWord = Literal["all", "none", "photos", "lists", "places"]
+
+
+def _words(text: Any) -> Any:
+    """The words of a text such as ``photos,lists``."""
+    return tuple(text.split(",")) if isinstance(text, str) else text
 
 
 _Numbers = Annotated[tuple[float, ...], BeforeValidator(_numbers)]
@@ -84,6 +94,14 @@ class CalibrationSettings(FlagSettings):
         description="Table region,month,class_id,weight of where and when each class was recorded; "
         "none removes the one in the bundle.",
     )
+    views_wanted: Annotated[
+        tuple[ViewWord, ...], BeforeValidator(_words), Flag(name="--views", type=str)
+    ] = Field(
+        default="all",
+        validate_default=True,
+        description="Which circumstances get thresholds of their own, alone and together: all, "
+        "none, or some of photos, lists, places.",
+    )
     runtime: RuntimeName = "onnxruntime"
     """Runtime of the network; openvino adds a second calibration to the bundle."""
     precision: Precision | None = None
@@ -134,6 +152,29 @@ class CalibrationPlan(CalibrationSettings):
                 f"max_size must be in [{self.compared[-1]:g}, {self.classes}], got {self.max_size}"
             )
         return self
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Numbers of photos of a request: 1, and more where wanted."""
+        return (1, *(self.images if self._wants("photos") else ()))
+
+    @property
+    def place_kinds(self) -> tuple[PlaceKind, ...]:
+        """What may be known of a place."""
+        return get_args(PlaceKind) if self._wants("places") else ()
+
+    def views(self, *, places: bool) -> list[View]:
+        """Every combination of photos, list and known place, if there are ``places``."""
+        names = [region.name for region in self.lists] if self._wants("lists") else []
+        return [
+            View(photos=number, list=name, place=kind)
+            for number in self.numbers
+            for name in (None, *names)
+            for kind in (None, *(self.place_kinds if places else ()))
+        ]
+
+    def _wants(self, circumstance: ViewWord) -> bool:
+        return bool({"all", circumstance} & set(self.views_wanted))
 
     def candidates(self, heads: Sequence[str]) -> list[tuple[str, ScoreKind, float]]:
         """Heads and kinds of score to compare, each at the temperature nearest to 1.

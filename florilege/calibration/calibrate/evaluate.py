@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, bundle_outputs
-from florilege.calibration.calibrate.score_sources import Source
+from florilege.calibration.calibrate.score_sources import LabelledPhotos, Source
 from florilege.calibration.calibrate.threshold_tables import measure, row_of
 from florilege.calibration.calibrate.training_photos import PhotoOverlap
 from florilege.calibration.metrics import shot_groups
@@ -14,6 +14,7 @@ from florilege.calibration.photo_groups import count_plants
 from florilege.calibration.record.operating_point import OperatingPoint
 from florilege.calibration.record.schema import Row, Verb
 from florilege.calibration.validation import Bools
+from florilege.calibration.view import View
 from florilege.progress import progress
 
 
@@ -35,6 +36,7 @@ class Evaluated(NamedTuple):
         if verb == "calibrate":
             content |= {
                 "guaranteed": point.guaranteed,
+                "reasons": list(point.certificate.reasons),
                 "delta": point.table.delta,
                 "max_size": point.max_size,
                 "macro_weight": point.macro_weight,
@@ -44,6 +46,30 @@ class Evaluated(NamedTuple):
         if verb == "evaluate":
             content["shots"] = self.shots
         return {**content, "rows": rows}
+
+    def contradiction(self, plants: int) -> str | None:
+        """What these photos, of so many plants, say against the guarantee; None if nothing."""
+        point, row, certificate = self.point, self.row, self.point.certificate
+        contradicted = certificate.is_contradicted(
+            hit_rate=row.hit_rate,
+            hit_rows=row.hit_rows or plants,
+            size=row.size,
+            size_deviation=row.size_deviation,
+            size_rows=plants,
+            calibration_rows=point.measured.observations or point.rows,
+        )
+        if not contradicted:
+            return None
+        name, value = point.requested_value
+        what = f"{point.rule} at {name} = {value:g}, guarantee={point.guarantee}"
+        if certificate.coverage is None:
+            figures = f"at most {value:g} classes, but sets hold {row.size:.2f}"
+        else:
+            figures = f"{certificate.coverage:.1%}, but {row.hit_rate or 0.0:.1%} of the sets hit"
+        return (
+            f"{what} promises {figures}: these photos differ from those of the calibration; "
+            "calibrate on photos like them"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,14 +95,19 @@ class Evaluation:
         requested, promised = record.requested_points(), record.promised_points()
         trained_counts = record.class_counts_from == "train"
         groups = shot_groups(record.class_counts) if trained_counts else {}
-        source = Source.of_photos(outputs, *record.served_scores)
-        regions = [(each, source.of_list(outputs, each)) for each in record.lists]
+        classes = {region.name: region.classes for region in record.lists}
+        photos = LabelledPhotos(outputs=outputs, prior=record.prior, lists=classes)
+        source = photos.source(View(), record.scoring)
+        regions = [
+            (region, photos.source(View(list=region.name), record.scoring))
+            for region in record.lists
+        ]
         rows = source.rows + sum(listed.rows for _, listed in regions)
         with progress(rows, "measuring sets") as advance:
             results = _results(source, [*requested, *promised], groups, advance)
             lists = list[dict[str, Any]]()
             for region, listed in regions:
-                points = record.requested_points(region.name)
+                points = record.requested_points(View(list=region.name))
                 rules = _results(listed, points, {}, advance) if points and listed.rows else []
                 plain = [each.to_plain("evaluate", listed.rows) for each in rules]
                 lists.append(region.to_plain(listed.rows, plain))
@@ -94,6 +125,12 @@ class Evaluation:
             lists=tuple(lists),
         )
 
+    def contradictions(self) -> list[str]:
+        """What these photos say against the guarantees, one sentence each."""
+        plants = self.observations or self.rows
+        results = (*self.rules, *self.guaranteed)
+        return [text for result in results if (text := result.contradiction(plants)) is not None]
+
     def to_plain(self) -> dict[str, Any]:
         """The evaluation as plain data for JSON."""
         omitted = ("rows", "overlap")
@@ -103,7 +140,7 @@ class Evaluation:
             "guaranteed": [each.to_plain("evaluate", self.rows) for each in self.guaranteed],
             "train_photos": self.overlap.train_photos,
             "selection_photos": self.overlap.selection_photos,
-            "warnings": self.overlap.warnings(self.rows),
+            "warnings": [*self.overlap.warnings(self.rows), *self.contradictions()],
         }
 
 
@@ -129,7 +166,7 @@ def _results(
     return [
         Evaluated(
             point,
-            row_of(measurement, index, point.requested_value[1], point.table.score_kind),
+            row_of(measurement, index, point.requested_value[1], point.table.scoring.score_kind),
             {name: measurement.macro_hit_rate(index, mask) for name, mask in groups.items()},
         )
         for index, point in enumerate(points)

@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, photos_for
-from florilege.calibration.calibrate.score_sources import Source
+from florilege.calibration.calibrate.score_sources import LabelledPhotos, Source
 from florilege.calibration.calibrate.threshold_tables import measure
 from florilege.calibration.comparison import Comparison, ThresholdOrigin, compare
 from florilege.calibration.intervals import Z95
@@ -24,6 +24,7 @@ from florilege.calibration.record.record_file import read_record
 from florilege.calibration.rules import RULES
 from florilege.calibration.sets import size_bounds
 from florilege.calibration.validation import Bools, Ints
+from florilege.calibration.view import PLAIN
 from florilege.errors import DataError, UsageError
 from florilege.models.bundle import open_bundle
 from florilege.models.session import Session
@@ -115,7 +116,7 @@ def check_comparable(
     pairs = _common_points(record, older)
     if not pairs:
         raise UsageError(f"{against} shares no calibrated rule and value with {path}")
-    gated_name = _point_name(record.point("average_k"))
+    gated_name = _point_name(record.point(PLAIN, record.setting("average_k")))
     if gated and gated_name not in pairs:
         raise UsageError(f"--gate compares {gated_name}, but {against} is not calibrated for it")
     photos_for(new, data, split)
@@ -160,9 +161,12 @@ def _common_points(
 ) -> dict[str, tuple[OperatingPoint, OperatingPoint]]:
     """Pairs of points, by name: those last requested of ``record``, and the same of ``older``."""
     pairs = dict[str, tuple[OperatingPoint, OperatingPoint]]()
-    for point in (record.point("average_k"), *record.requested_points()):
+    for point in (record.point(PLAIN, record.setting("average_k")), *record.requested_points()):
         with suppress(NotCalibrated):
-            same = older.point(point.rule, k=point.k, coverage=point.coverage)
+            same = older.point(
+                PLAIN,
+                older.setting(point.rule, point.k if point.coverage is None else point.coverage),
+            )
             pairs.setdefault(_point_name(point), (point, same))
     return pairs
 
@@ -181,7 +185,7 @@ def _measure(bundle: BundleOutputs, points: Sequence[OperatingPoint]) -> list[_R
     """Measure the sets of each rule on each photo, in one pass."""
     record, count = bundle.record, len(points)
     nearby = [_scale_threshold(factor, point) for factor in NEARBY for point in points]
-    source = Source.of_photos(bundle.outputs, *record.served_scores)
+    source = _plain_source(bundle)
     measurement = measure(source, [*points, *nearby], watched=range(count))
     sizes, hits = measurement.row_by_row()
     return [
@@ -239,10 +243,11 @@ def compare_runtimes(new: BundleOutputs, old: BundleOutputs) -> tuple[str, list[
 def agreement(new: BundleOutputs, old: BundleOutputs) -> tuple[float, float]:
     """Shares of photos whose sets at the default K of ``old`` are equal; equal or nested."""
     equal = nested = 0
-    ours, theirs = (each.record.point("average_k", k=old.record.default_k) for each in (new, old))
-    blocks = (
-        Source.of_photos(each.outputs, *each.record.served_scores).blocks() for each in (new, old)
+    ours, theirs = (
+        each.record.point(PLAIN, each.record.setting("average_k", old.record.default_k))
+        for each in (new, old)
     )
+    blocks = (_plain_source(each).blocks() for each in (new, old))
     for (our_scores, _), (their_scores, _) in zip(*blocks, strict=True):
         our_sets, their_sets = ours.sets(our_scores), theirs.sets(their_scores)
         added, removed = (our_sets & ~their_sets).any(axis=1), (their_sets & ~our_sets).any(axis=1)
@@ -274,3 +279,9 @@ def differences(change: Comparison, nested: float) -> list[str]:
             f"{LEAST_NESTED * 100:g} % must be"
         )
     return sentences
+
+
+def _plain_source(measured: BundleOutputs) -> Source:
+    """The served scores of single photos."""
+    photos = LabelledPhotos(outputs=measured.outputs, prior=measured.record.prior, lists={})
+    return photos.source(PLAIN, measured.record.scoring)

@@ -129,8 +129,11 @@ class SplitOutputs:
     def rows(self, name: str, rows: Ints) -> Singles:
         """Some rows of an output, in the given order, ``(rows, columns)``."""
         values = np.empty((len(rows), self.columns[name]), dtype=np.float32)
-        for index, row in enumerate(rows.tolist()):
-            values[index] = self._read(name, row, 1)
+        # Consecutive rows are read together: whole splits come in one read a block.
+        ends = np.flatnonzero(np.diff(rows) != 1) + 1
+        for first, end in zip([0, *ends.tolist()], [*ends.tolist(), len(rows)], strict=True):
+            if end > first:
+                values[first:end] = self._read(name, int(rows[first]), end - first)
         return values
 
     def _read(self, name: str, first: int, count: int) -> Singles:

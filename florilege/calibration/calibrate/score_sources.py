@@ -1,107 +1,182 @@
-"""Scores that thresholds are chosen and measured on: of single photos, of plants, of a list.
+"""Scores that thresholds are chosen and measured on: those of the rows that show a view.
 
 If the classes outside a list were removed after scoring, their share of the scores would be lost,
 and sets at the same threshold would shrink. So scores are computed among the classes of the list.
 Its own threshold brings the mean size back to K.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
+from florilege.calibration.calibrate.known_places import PhotoPlaces
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
-from florilege.calibration.fusion import Fusion, fuse
-from florilege.calibration.photo_groups import MadeFrom, PhotoGroups
-from florilege.calibration.rules import RULES
-from florilege.calibration.scores import ScoreKind, logits_among, scale_logits, scores
+from florilege.calibration.photo_groups import FEWEST_GROUPS, MadeFrom, groups_of, one_of_each
 from florilege.calibration.validation import Bools, Floats, Ints
-from florilege.models.class_lists import RegionList
-from florilege.models.occurrences import PlaceKind
+from florilege.calibration.view import PLAIN, Indices, Scoring, View
+from florilege.models.occurrences import Place
 
 Block = tuple[Floats, Ints | None]  # scores, and labels if known
+KEPT_LIFTS = 256  # places whose lifts are kept while the photos are scored
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Scores of one head, kind and temperature, of single photos or of groups, or of a list."""
+    """Scores of one view, in blocks of rows."""
 
     blocks: Callable[[], Iterator[Block]]  # starts a new pass over the scores
     rows: int  # total number of rows
     classes: int  # number of scored classes
-    head: str  # head of the logits
-    score_kind: ScoreKind  # how its logits become scores
-    temperature: float  # the logits are divided by this first
-    images: int = 1  # photos in a group
-    fusion: Fusion = "mean_score"  # how the scores of a group become one row
-    made_from: MadeFrom | None = None  # what its photos have in common; None for single photos
-    list_name: str | None = None  # the list whose classes are scored; None for all classes
-    place: PlaceKind | None = None  # what is known of the place of each photo
-    plants: Ints | None = None  # the plant of each row; None where all are independent
+    scoring: Scoring
+    view: View = PLAIN
+    made_from: MadeFrom | None = None  # what the photos of a row have in common; None for one
+    plants: Ints | None = None  # the plant of each row; None where they are unknown
+    candidates: int = 1  # how many scores the photos compared
 
-    @classmethod
-    def of_photos(
-        cls, outputs: SplitOutputs, head: str, kind: ScoreKind, temperature: float, *, step: int = 1
-    ) -> "Source":
-        """The scores of every ``step``-th photo alone."""
-        among = None if step == 1 else np.arange(len(outputs.labels)) % step == 0
+    @property
+    def independent(self) -> bool:
+        """Whether each row shows an observation of its own, as far as the data tell."""
+        return self.made_from != "same_class" and self.one_of_each is None
+
+    @cached_property
+    def one_of_each(self) -> Bools | None:
+        """A mask of one row of each plant, ``(rows,)``; None where every row is."""
+        if self.plants is None or np.unique(self.plants).size == self.rows:
+            return None
+        return one_of_each(self.plants)
+
+
+class Shown(NamedTuple):
+    """The rows of a split that show a view."""
+
+    rows: Ints  # row of each photo, (groups, photos)
+    labels: Ints  # true class among those that are scored, (groups,)
+    made_from: MadeFrom | None
+    classes: Indices | None  # the scored classes; None for all
+    places: Sequence[Place] | None  # of each group
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledPhotos:
+    """The outputs of a split, with what is known beside the pictures."""
+
+    outputs: SplitOutputs
+    prior: Floats  # share of each class among the training photos, (classes,)
+    lists: Mapping[str, Sequence[int]]  # classes of each list, ascending
+    places: PhotoPlaces | None = None
+    among: Bools | None = None  # the photos that are used, (rows,); None for all
+    _shown: dict[View, Shown] = field(default_factory=dict)
+
+    def source(
+        self,
+        view: View,
+        scoring: Scoring,
+        *,
+        strength: float = 0.0,
+        candidates: int = 1,
+        step: int = 1,
+    ) -> Source:
+        """The scores of the rows that show a view; with ``step``, of every so-many-th of them.
+
+        ``strength`` is that of a place, if the view has one.
+        """
+        outputs, showing = self.outputs, self.showing(view)
+        rows, labels = showing.rows[::step], showing.labels[::step]
+        places = None if showing.places is None else showing.places[::step]
+        at_once = max(1, outputs.rows_at_once(scoring.head) // view.photos)
 
         def blocks() -> Iterator[Block]:
-            for (logits,), labels in outputs.blocks(head, among=among):
-                yield scores(logits, kind, temperature=temperature), labels
+            lift = self._lifts(strength)
+            for first in range(0, len(rows), at_once):
+                part = slice(first, first + at_once)
+                groups = rows[part]
+                logits = outputs.rows(scoring.head, groups.reshape(-1)).reshape(*groups.shape, -1)
+                lifts = None if places is None else np.stack([lift(each) for each in places[part]])
+                scores = scoring.scores(
+                    logits, lift=lifts, classes=showing.classes, prior=self.prior
+                )
+                yield scores, labels[part]
 
-        return cls(
+        plants = outputs.plants
+        return Source(
             blocks=blocks,
-            rows=len(outputs.labels[::step]),
-            classes=outputs.columns[head],
-            head=head,
-            score_kind=kind,
-            temperature=temperature,
-            plants=None if outputs.plants is None else outputs.plants[::step],
+            rows=len(rows),
+            classes=len(self.prior) if showing.classes is None else len(showing.classes),
+            scoring=scoring,
+            view=view,
+            made_from=showing.made_from,
+            plants=None if plants is None or view.photos > 1 else plants[rows[:, 0]],
+            candidates=candidates,
         )
 
-    def of_list(self, outputs: SplitOutputs, region: RegionList) -> "Source":
-        """The photos of a list's classes, scored among these alone; labels index these too."""
-        classes = np.array(region.classes)  # ascending
-        mask = np.isin(outputs.labels, classes)
+    def showing(self, view: View) -> Shown:
+        """The rows that show a view: single photos, or groups of photos of one plant.
 
-        def blocks() -> Iterator[Block]:
-            for (logits,), labels in outputs.blocks(self.head, among=mask):
-                listed = logits_among(logits, classes)
-                values = scores(listed, self.score_kind, temperature=self.temperature)
-                yield values, np.searchsorted(classes, labels)
+        Where the data name too few plants, groups show one species.
+        """
+        if view not in self._shown:
+            alone = View(photos=view.photos)
+            self._shown[view] = (
+                self._groups(view.photos)
+                if view == alone
+                else self._part(self.showing(alone), view)
+            )
+        return self._shown[view]
 
-        return self.of_rows(mask, blocks, classes=len(classes), list_name=region.name)
+    def _groups(self, photos: int) -> Shown:
+        labels, made_from = self.outputs.labels, None
+        used = np.arange(len(labels))
+        if self.among is not None:
+            used = used[self.among]
+        rows = used[:, np.newaxis]
+        if photos > 1:
+            names = self.outputs.observations
+            names = None if names is None else [names[row] for row in used.tolist()]
+            groups = groups_of(labels[used], size=photos, observations=names)
+            rows, made_from = used[groups.rows], groups.made_from
+        return Shown(rows, labels[rows[:, 0]], made_from, None, None)
 
-    def of_groups(
-        self, outputs: SplitOutputs, groups: PhotoGroups, *, k: int | None = None
-    ) -> "Source":
-        """A row of scores, or with ``k`` of marginals, for each group of photos."""
-        count, images = groups.rows.shape
+    @property
+    def labels(self) -> Ints:
+        """Labels of the photos that are used."""
+        return self.outputs.labels if self.among is None else self.outputs.labels[self.among]
 
-        def blocks() -> Iterator[Block]:
-            step = max(1, outputs.rows_at_once(self.head) // images)
-            for start in range(0, count, step):
-                part = groups.rows[start : start + step]
-                logits = outputs.rows(self.head, part.reshape(-1)).reshape(*part.shape, -1)
-                served = scale_logits(logits, self.temperature)
-                fused = fuse(served, score_kind=self.score_kind, k=k)
-                yield fused, outputs.labels[part[:, 0]]
+    @property
+    def plants(self) -> Ints | None:
+        """The plant of each of them; None where the data name no plants."""
+        plants = self.outputs.plants
+        return plants if plants is None or self.among is None else plants[self.among]
 
-        return replace(
-            self,
-            blocks=blocks,
-            rows=count,
-            images=images,
-            fusion=RULES["average_k" if k is None else "top_k"].fusion,
-            made_from=groups.made_from,
-            plants=None,
-        )
+    def _part(self, whole: Shown, view: View) -> Shown:
+        """The groups of a list's classes whose place is known."""
+        rows, labels, classes, places = whole.rows, whole.labels, None, None
+        if view.list is not None:
+            classes = np.array(self.lists[view.list], dtype=np.intp)
+            listed = np.isin(labels, classes)
+            rows, labels = rows[listed], np.searchsorted(classes, labels[listed])
+        if view.place is not None:
+            assert self.places is not None  # views with a place need a table of occurrences
+            of_photos = self.places.known(view.place)
+            of_rows = [of_photos[row] for row in rows[:, 0].tolist()]  # a request names one place
+            mask = np.array([place is not None for place in of_rows], dtype=np.bool_)
+            rows, labels = rows[mask], labels[mask]
+            places = [place for place in of_rows if place is not None]
+        return Shown(rows, labels, whole.made_from, classes, places)
 
-    def of_rows(
-        self, mask: Bools, blocks: Callable[[], Iterator[Block]], **properties: Any
-    ) -> "Source":
-        """The rows under a mask, whose scores are ``blocks``, with some other properties."""
-        plants = None if self.plants is None else self.plants[mask]
-        return replace(self, blocks=blocks, rows=int(mask.sum()), plants=plants, **properties)
+    def shows(self, view: View) -> bool:
+        """Whether enough rows show a view: 100, or for a list alone any."""
+        alone = view == View(list=view.list)
+        return len(self.showing(view).rows) >= (1 if alone else FEWEST_GROUPS)
+
+    def _lifts(self, strength: float) -> Callable[[Place], Floats]:
+        """What a place adds to scaled logits, ``(classes,)``."""
+
+        @lru_cache(KEPT_LIFTS)
+        def lift(place: Place) -> Floats:
+            assert self.places is not None
+            return strength * self.places.occurrences.log_lift(place)
+
+        return lift

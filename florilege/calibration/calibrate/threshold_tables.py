@@ -1,9 +1,9 @@
 """Choose and measure the thresholds of every rule, on scores read block by block."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import NamedTuple
+from typing import NamedTuple, get_args, overload
 
 import numpy as np
 
@@ -12,10 +12,9 @@ from florilege.calibration.calibrate.score_sources import Source
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.intervals import mean_interval, wilson
 from florilege.calibration.measurement import Measurement
-from florilege.calibration.photo_groups import one_of_each
 from florilege.calibration.record.schema import ByClass, Columns, Row, Table
 from florilege.calibration.rules import RULES
-from florilege.calibration.rules.score_summary import Evidence
+from florilege.calibration.rules.score_summary import ScoreSummary
 from florilege.calibration.scores import ScoreKind
 from florilege.calibration.sets import SetRule, size_bounds
 from florilege.calibration.threshold import next_above
@@ -44,8 +43,7 @@ def tabulate(
 ) -> Tabulated:
     """Calibrate and measure every rule: the balanced ones only if there are weights.
 
-    ``ks`` are ascending and include the default K, ``weights`` have the shape ``(classes,)``. For
-    groups of photos ``top_k`` is left out, since it uses marginals.
+    ``ks`` are ascending and include the default K, ``weights`` have the shape ``(classes,)``.
     """
     plain = _tabulate(source, plan, ks, None)
     balanced = [] if weights is None else _tabulate(source, plan, ks, weights).tables
@@ -57,62 +55,75 @@ def _tabulate(
 ) -> Tabulated:
     """The balanced rules if there are weights, else the others."""
     balanced = weights is not None
-    evidence = _evidence(source, plan, min(ks[-1], source.classes), class_weights=weights)
+    summary = _summary(source, plan, min(ks[-1], source.classes), class_weights=weights)
+    independent = _of_independent(source, plan, summary)
     groups = list[_RuleGroup]()  # average_k or its balanced form, which is watched, comes first
     for name, spec in RULES.items():
         if spec.choose is not None and spec.balanced == balanced:
-            values = ks if spec.asks == "k" else plan.coverages
+            sized = spec.asks == "k"
+            values, rows = (ks, summary) if sized else (plan.coverages, independent)
             possible = [min(value, source.classes) for value in values]  # a list may have few
-            rules = [spec.choose(evidence, value, rule=name) for value in possible]
+            rules = [spec.choose(rows, value, rule=name) for value in possible]
             groups.append(_RuleGroup(rules, values))
-    del evidence  # frees memory before the measurement
-    if source.images == 1 and not balanced:
+    del summary, independent  # frees memory before the measurement
+    if not balanced:
         groups.append(_top_k_rules(source, ks))
     return _measure_groups(source, plan, groups, watched=[ks.index(plan.default_k)])
 
 
+def _of_independent(source: Source, plan: CalibrationPlan, summary: ScoreSummary) -> ScoreSummary:
+    """The summary of one row of each plant, on which every promise rests."""
+    mask = source.one_of_each
+    if mask is None:
+        return summary
+    weights = summary.class_weights
+    return _summary(source, plan, plan.min_size, class_weights=weights, mask=mask)
+
+
 def sets_by_k(source: Source, plan: CalibrationPlan) -> tuple[Ints, Bools]:
     """Sizes of the ``average_k`` sets and their hits, both ``(rows, ks)``, for each compared K."""
-    evidence = _evidence(source, plan, plan.compared[-1])
-    rules = [evidence.average_k(k) for k in plan.compared]
+    summary = _summary(source, plan, plan.compared[-1])
+    rules = [summary.average_k(k) for k in plan.compared]
     return measure(source, rules, watched=range(len(rules))).row_by_row()
 
 
-def promised_tables(source: Source, plan: CalibrationPlan, weights: Floats) -> list[Table]:
-    """Tables of ``average_k`` with both guarantees, ``coverage`` with probability and, for single
-    photos, ``class_coverage``.
+def promised_tables(source: Source, plan: CalibrationPlan, weights: Floats | None) -> list[Table]:
+    """Tables of ``average_k`` with both guarantees and ``coverage`` with probability; with
+    ``weights`` also ``class_coverage``.
 
     Their thresholds are chosen on one photo of each plant, since these guarantees need independent
     photos, and measured on all photos. Memory grows by two bytes for each of the ``max_size`` best
     scores of a row.
     """
-    mask = None if source.plants is None else one_of_each(source.plants)
-    ks, levels = plan.compared, sorted(plan.coverages)
-    evidence = _evidence(source, plan, ks[-1], max_size=plan.largest_set, mask=mask)
-    groups = list[_RuleGroup]()
-    for guarantee in ("mean", "probability"):
-        rules = [evidence.guaranteed_average_k(k, guarantee, delta=plan.delta) for k in ks]
-        rules = [replace(rule, lambda_val=min(rule.lambda_val or 0.0, NO_SCORE)) for rule in rules]
-        groups.append(_RuleGroup(rules, ks, guarantee))
-    if levels:
-        rules = [evidence.coverage(level, delta=plan.delta) for level in levels]
-        groups.append(_RuleGroup(rules, levels, "probability"))
-        if source.images == 1:
-            weight = plan.macro_weight
-            evidence = _evidence(source, plan, plan.min_size, class_weights=weights, mask=mask)
-            rules = [evidence.class_coverage(level, macro_weight=weight) for level in levels]
-            groups.append(_RuleGroup(rules, levels))
-    del evidence  # frees memory before the measurement
+    groups = [*_promised_sizes(source, plan), *_promised_coverages(source, plan, weights)]
     return _measure_groups(source, plan, groups).tables
 
 
-def top_k_tables(sources: Mapping[int, Source], plan: CalibrationPlan) -> list[Table]:
-    """The table of ``top_k``, if there is any K, where each K has its own source of scores."""
-    rows = []
-    for k, source in sources.items():
-        group = _top_k_rules(source, [k])
-        rows.append(row_of(measure(source, group.rules), 0, k, source.score_kind))
-    return [_table_of(source, plan, group, rows)] if rows else []
+def _promised_sizes(source: Source, plan: CalibrationPlan) -> Iterator[_RuleGroup]:
+    ks = [k for k in plan.compared if k <= source.classes]  # a list may have few
+    if not ks:
+        return
+    most = min(plan.largest_set, source.classes)
+    summary = _summary(source, plan, ks[-1], max_size=most, mask=source.one_of_each)
+    for guarantee in get_args(Guarantee):
+        rules = [summary.guaranteed_average_k(k, guarantee, delta=plan.delta) for k in ks]
+        rules = [replace(rule, lambda_val=min(rule.lambda_val or 0.0, NO_SCORE)) for rule in rules]
+        yield _RuleGroup(rules, ks, guarantee)
+
+
+def _promised_coverages(
+    source: Source, plan: CalibrationPlan, weights: Floats | None
+) -> Iterator[_RuleGroup]:
+    levels, mask = sorted(plan.coverages), source.one_of_each
+    if not levels:
+        return
+    summary = _summary(source, plan, plan.min_size, mask=mask)
+    rules = [summary.coverage(level, delta=plan.delta) for level in levels]
+    yield _RuleGroup(rules, levels, "probability")
+    if weights is not None:
+        summary = _summary(source, plan, plan.min_size, class_weights=weights, mask=mask)
+        rules = [summary.class_coverage(level, macro_weight=plan.macro_weight) for level in levels]
+        yield _RuleGroup(rules, levels)
 
 
 def _top_k_rules(source: Source, ks: Sequence[float]) -> _RuleGroup:
@@ -146,17 +157,14 @@ def _table_of(
     by_class = ByClass(thresholds=tuple(tuple(each.tolist()) for each in arrays))
     return Table(
         rule=rule.rule,
-        head=source.head,
-        score_kind=source.score_kind,
-        temperature=source.temperature,
-        place=source.place,
-        list_name=source.list_name,
-        images=source.images,
-        fusion=source.fusion,
-        rows=source.rows,
-        made_from=source.made_from,
-        min_size=plan.min_size,
         guarantee=group.guarantee or RULES[rule.rule].guarantee,
+        view=source.view,
+        scoring=source.scoring,
+        rows=source.rows,
+        independent=source.independent,
+        made_from=source.made_from,
+        candidates=source.candidates,
+        min_size=plan.min_size,
         delta=plan.delta if group.guarantee == "probability" else None,
         max_size=rule.max_size,
         by_class=by_class if arrays else None,
@@ -177,17 +185,28 @@ def row_of(measurement: Measurement, index: int, value: float, score_kind: Score
         value=float(value),
         lambda_val=rule.lambda_val,
         size=size,
-        size_low=size_low,
-        size_high=size_high,
+        size_low=_short(size_low),
+        size_high=_short(size_high),
         size_deviation=deviation,
         hit_rate=hits / rows if labelled else None,
-        hit_low=hit_low,
-        hit_high=hit_high,
+        hit_low=_short(hit_low),
+        hit_high=_short(hit_high),
+        hit_rows=round(float(hit_rows), 1) if labelled else None,
         macro_hit_rate=measurement.macro_hit_rate(index),
         empty_rate=int(measurement.empty[index]) / rows,
         ties=rule.ties,
         size_histogram=tuple(np.trim_zeros(measurement.histogram[index], "b").tolist()),
+        hit_histogram=tuple(np.trim_zeros(measurement.hit_histogram[index], "b").tolist()),
     )
+
+
+@overload
+def _short(end: float) -> float: ...
+@overload
+def _short(end: float | None) -> float | None: ...
+def _short(end: float | None) -> float | None:
+    """The end of an interval with six decimals: the record holds thousands of them."""
+    return None if end is None else round(end, 6)
 
 
 def _measure_groups(
@@ -202,13 +221,14 @@ def _measure_groups(
     measurement = measure(source, rules, watched=watched)
     index, tables = count(), list[Table]()
     for group in groups:
-        rows = [row_of(measurement, next(index), k, source.score_kind) for k in group.values]
+        kind = source.scoring.score_kind
+        rows = [row_of(measurement, next(index), value, kind) for value in group.values]
         tables += [_table_of(source, plan, group, rows)] if rows else []
     sizes, hits = measurement.row_by_row()
     return Tabulated(source, tables, sizes.reshape(-1), hits.reshape(-1))
 
 
-def _evidence(
+def _summary(
     source: Source,
     plan: CalibrationPlan,
     largest_k: float,
@@ -216,25 +236,22 @@ def _evidence(
     class_weights: Floats | None = None,
     max_size: int | None = None,
     mask: Bools | None = None,
-) -> Evidence:
-    """Evidence of the rows under ``mask``, by default all."""
+) -> ScoreSummary:
+    """ScoreSummary of the rows under ``mask``, by default all."""
     used = np.ones(source.rows, dtype=np.bool_) if mask is None else mask
-    largest_plant = 1
-    if mask is None and source.plants is not None:
-        largest_plant = int(np.unique(source.plants, return_counts=True)[1].max())
-    evidence = Evidence(
+    summary = ScoreSummary(
         rows=int(used.sum()),
         classes=source.classes,
         max_average_k=largest_k,
         min_size=plan.min_size,
         class_weights=class_weights,
         max_size=max_size,
-        largest_plant=largest_plant,
+        candidates=source.candidates,
     )
     first = 0
     for values, labels in source.blocks():
         rows = used[first : first + len(values)]
         first += len(values)
         if rows.any():
-            evidence.update(values[rows], None if labels is None else labels[rows])
-    return evidence
+            summary.update(values[rows], None if labels is None else labels[rows])
+    return summary

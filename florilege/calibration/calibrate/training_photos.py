@@ -1,18 +1,20 @@
 """Photos that trained a network: their features as a reference, their overlap with other photos."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from itertools import count
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs, outputs_of
+from florilege.calibration.photo_groups import FEWEST_TO_SPLIT, choosing_rows
 from florilege.calibration.record.inspection import PROVENANCE
 from florilege.calibration.record.record_file import parse_file
 from florilege.calibration.rejection.reference import Reference
+from florilege.calibration.validation import Bools
 from florilege.data.dataset import Split, split_name
 from florilege.data.sources import open_dataset
 from florilege.data.split_parts import Part
@@ -24,10 +26,14 @@ from florilege.ray_tasks import Workers
 
 TRAIN = "train"
 CHOSEN_ON = "checkpoint_chosen_on"  # in ``provenance.json``: the split that did, or null
+NETWORKS = "networks_compared"  # in ``provenance.json``: how many it chose among, if counted
 MOST_PHOTOS = 1000
 """The most training photos to compare with; one per class, if there are more classes. With 2,000 or
 4,000 photos the area under the ROC curve grows by .002 or .006 on average over eight networks; the
 work of a server, 0.1 ms per photo with 1,000, grows in proportion."""
+
+
+REMEDY = "copy or export the bundle again"
 
 
 class PhotoOverlap(NamedTuple):
@@ -36,6 +42,7 @@ class PhotoOverlap(NamedTuple):
     train_photos: int | None = None  # how many trained it; None where the bundle has no hashes
     selection_photos: int | None = None  # how many chose its checkpoint
     chose_checkpoint: bool | None = None  # whether any did either; None where unknown
+    networks: int | None = None  # how many these photos compared; None where nobody counted
 
     @classmethod
     def of(cls, bundle: Bundle, split: str, photos: Iterable[bytes]) -> "PhotoOverlap":
@@ -44,16 +51,33 @@ class PhotoOverlap(NamedTuple):
         A bundle without hashes was imported, possibly with the name of the split that chose the
         checkpoint, or exported by an older version. BundleError if a file is damaged.
         """
+        provenance = bundle.read_object(PROVENANCE) if bundle.has(PROVENANCE) else {}
+        counted = provenance.get(NETWORKS)
+        networks = counted if isinstance(counted, int) and counted > 0 else None
         if not bundle.has(PHOTOS):
-            provenance, chose = bundle.read_object(PROVENANCE), None
-            if CHOSEN_ON in provenance and "data" not in provenance:  # else a run without hashes
-                chose = split_name(Part.parse(split).name) in ("train", provenance[CHOSEN_ON])
-            return cls(chose_checkpoint=chose)
-        remedy = "copy or export the bundle again"
-        hashes = parse_file(bundle, PHOTOS, PhotoHashes.from_bytes, remedy)
+            chose = _declared(provenance, split)
+            return cls(chose_checkpoint=chose, networks=networks if chose else 1)
+        hashes = parse_file(bundle, PHOTOS, PhotoHashes.from_bytes, REMEDY)
         train, selection = hashes.overlap(photos)
         overlaps = train > 0 or selection > 0
-        return cls(train, selection, overlaps if overlaps or hashes.complete else None)
+        chose = overlaps if overlaps or hashes.complete else None
+        return cls(train, selection, chose, networks if selection else 1)
+
+    @staticmethod
+    def choosing(bundle: Bundle, outputs: SplitOutputs) -> Bools | None:
+        """The rows that choose, as a mask; None where all rows choose and calibrate.
+
+        If photos of some plants chose the checkpoint, they choose the scores too, and the plants
+        that the network has not met calibrate.
+        """
+        rows, plants = len(outputs.labels), outputs.plants
+        if bundle.has(PHOTOS):
+            hashes = parse_file(bundle, PHOTOS, PhotoHashes.from_bytes, REMEDY)
+            numbers = np.arange(rows) if plants is None else plants
+            chose = np.isin(numbers, numbers[hashes.chose(outputs.photos)])
+            if chose.any() and np.unique(numbers[~chose]).size >= FEWEST_TO_SPLIT // 2:
+                return chose
+        return choosing_rows(plants, rows)
 
     def warnings(self, rows: int) -> list[str]:
         """Warnings about figures on these ``rows`` photos, one sentence each."""
@@ -66,6 +90,13 @@ class PhotoOverlap(NamedTuple):
         }
         among = f"of the {rows:,} photos also"
         return [f"{photos:,} {among} {what}" for what, photos in uses.items() if photos]
+
+
+def _declared(provenance: Mapping[str, Any], split: str) -> bool | None:
+    """Whether a split chose the checkpoint, as the import was told; None where it was not."""
+    if CHOSEN_ON not in provenance or "data" in provenance:  # of a run without hashes
+        return None
+    return split_name(Part.parse(split).name) in ("train", provenance[CHOSEN_ON])
 
 
 def training_photos(session: Session, data: str, part: Part) -> Split | None:

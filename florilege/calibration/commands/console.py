@@ -27,6 +27,7 @@ from florilege.calibration.report.diagnostics import Diagnostics, diagnose
 from florilege.calibration.rules import RULES
 from florilege.calibration.scores import score_name
 from florilege.calibration.threshold import threshold_text
+from florilege.calibration.view import View
 from florilege.terminal import new_table, warn
 
 Plain = Mapping[str, Any]
@@ -49,7 +50,8 @@ def summary(record: CalibrationRecord) -> dict[str, Any]:
         "train_photos": measured.train_photos,
         "selection_photos": measured.selection_photos,
         "selection_split": measured.selection_split,
-        "images": list(record.images),
+        "images": list(record.photos),
+        "views": [asdict(view) for view in record.views],
         "compared": [
             {**dict(zip(names, candidate, strict=True)), "k": k, "hit_rate": rate}
             for candidate, rate in record.compared(k).items()
@@ -62,7 +64,7 @@ def summary(record: CalibrationRecord) -> dict[str, Any]:
         "rules": _plain(record.requested_points()),
         "guaranteed": _plain(record.promised_points()),
         "lists": [
-            each.to_plain(each.rows, _plain(record.requested_points(each.name)))
+            each.to_plain(each.rows, _plain(record.requested_points(View(list=each.name))))
             for each in record.lists
         ],
         "warnings": cautions(record),
@@ -86,10 +88,14 @@ def calibration_tables(
     )
     headings = ("rule", "asked", "lambda", "size", "hits", "95 %")
     tables = _by_guarantee(title, headings, content, all_rules=all_rules)
-    points = [record.point("average_k", images=images) for images in record.images if images > 1]
+    points = [
+        record.point(view, record.setting("average_k"))
+        for view in record.views
+        if view == View(photos=view.photos) and not view.single
+    ]
     if points:
         entries = [
-            {**entry, "images": point.table.images, "made_from": point.table.made_from}
+            {**entry, "images": point.table.view.photos, "made_from": point.table.made_from}
             for point, entry in zip(points, _plain(points), strict=True)
         ]
         about = f"{FIRST} with several photos of one plant, K = {record.default_k:g}"

@@ -18,6 +18,7 @@ from florilege.calibration.intervals import score_interval
 from florilege.calibration.monitoring.martingales import DistributionTest, MeanTest
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.sets import largest_set
+from florilege.calibration.view import PLAIN
 from florilege.errors import BundleError
 
 STATE_VERSION = 2
@@ -68,7 +69,7 @@ def expected_of(record: CalibrationRecord, *, k: float | None = None) -> Expecte
     Raises:
         NotCalibrated: The record has no threshold for this K.
     """
-    point = record.point("average_k", k=k)
+    point = record.point(PLAIN, record.setting("average_k", k))
     assert point.lambda_val is not None  # average_k always has one
     edges = np.array(record.distribution.edges)
     counts = np.array(record.distribution.best_scores)
@@ -82,7 +83,7 @@ def expected_of(record: CalibrationRecord, *, k: float | None = None) -> Expecte
         rows=point.rows,
         mean_size=point.row.size,
         size_deviation=point.row.size_deviation,
-        largest_size=largest_set(record.classes, point.table.score_kind, point.lambda_val),
+        largest_size=largest_set(record.classes, point.table.scoring.score_kind, point.lambda_val),
         faint_below=faint_below,
         faint_rate=faint_rate,
         edges=record.distribution.edges,

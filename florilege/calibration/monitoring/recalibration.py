@@ -26,7 +26,6 @@ from florilege.calibration.calibrate.calibration_settings import DEFAULT_DELTA, 
 from florilege.calibration.calibrate.score_sources import Source
 from florilege.calibration.calibrate.threshold_tables import promised_tables, tabulate
 from florilege.calibration.distribution import DistributionOf
-from florilege.calibration.fusion import fuse
 from florilege.calibration.monitoring.score_log import ScoreLog, Scorer, open_score_log
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.origin import TRAFFIC, Origin
@@ -34,9 +33,9 @@ from florilege.calibration.record.record_file import read_card_files, read_recor
 from florilege.calibration.record.schema import Table
 from florilege.calibration.rejection.rejection_rule import RejectionRule
 from florilege.calibration.rules import class_weights
-from florilege.calibration.rules.score_summary import Evidence
-from florilege.calibration.scores import scale_logits
+from florilege.calibration.rules.score_summary import ScoreSummary
 from florilege.calibration.threshold import threshold_text
+from florilege.calibration.view import PLAIN, Scoring, View
 from florilege.errors import DataError
 from florilege.models.bundle.bundle import open_bundle, replace_files, reserved
 
@@ -119,6 +118,7 @@ class Traffic:
     requests: Requests  # such as log.blocks of a score log
     record: CalibrationRecord  # the calibration that serves them
     judge: RejectionRule | None
+    scoring: Scoring  # how their photos are fused
 
     def logits(self) -> Iterator[NDArray[Any]]:
         """Logits of the requests that are not left out, ``(requests, photos, classes)``."""
@@ -130,8 +130,7 @@ class Traffic:
     def scores(self) -> Iterator[NDArray[np.float64]]:
         """Their scores, fused as they are served, ``(requests, classes)``."""
         for logits in self.logits():
-            scaled = scale_logits(logits, self.record.temperature)
-            yield fuse(scaled, score_kind=self.record.score_kind)
+            yield self.scoring.scores(logits, prior=self.record.prior)
 
     def count(self) -> tuple[int, int]:
         """The number of requests that are not left out, and of those that are."""
@@ -157,14 +156,16 @@ class Traffic:
                 f"{FEWEST_REQUESTS} are needed"
             )
         record, requested_ks = self.record, sorted(self.record.asked_k if ks is None else ks)
-        points = [record.point("average_k", k=k) for k in requested_ks]
+        points = [record.point(PLAIN, record.setting("average_k", k)) for k in requested_ks]
         old_sizes, largest_k = np.zeros(len(points), dtype=np.int64), requested_ks[-1]
         classes, min_size = record.classes, points[0].min_size
-        evidence = Evidence(rows=rows, classes=classes, max_average_k=largest_k, min_size=min_size)
+        summary = ScoreSummary(
+            rows=rows, classes=classes, max_average_k=largest_k, min_size=min_size
+        )
         for scores in self.scores():
             old_sizes += [point.sets(scores).sum() for point in points]
-            evidence.update(scores)
-        rules = map(evidence.average_k, requested_ks)
+            summary.update(scores)
+        rules = map(summary.average_k, requested_ks)
         changes = tuple(
             _NewThreshold(
                 k=float(k),
@@ -229,21 +230,32 @@ def _traffic(log: ScoreLog, record: CalibrationRecord) -> dict[int, Traffic]:
     """Traffic by number of photos in a request: 1, and further calibrated numbers in the log."""
     rejection = record.rejection and record.rejection.from_logits  # the log holds only logits
     return {
-        photos: Traffic(requests=partial(log.blocks, photos=photos), record=record, judge=rejection)
-        for photos in range(1, max(record.images, default=1) + 1)
+        photos: Traffic(
+            requests=partial(log.blocks, photos=photos),
+            record=record,
+            judge=rejection,
+            scoring=_scoring(record, photos),
+        )
+        for photos in range(1, record.photos[-1] + 1)
         if photos == 1 or photos in log.requests
     }
+
+
+def _scoring(record: CalibrationRecord, photos: int) -> Scoring:
+    """How the record fuses so many photos."""
+    tables = (table for key, table in record.served.items() if key.view == View(photos=photos))
+    return next((table.scoring for table in tables), record.scoring)
 
 
 def _record_from(traffic: Mapping[int, Traffic], rows: int) -> CalibrationRecord:
     """The new record, on ``rows`` single photos; other numbers of photos need 500 requests."""
     record = traffic[1].record
-    guaranteed = record.point("average_k", guarantee="probability")
+    guaranteed = record.point(PLAIN, record.setting("average_k", None, "probability"))
     settings = CalibrationPlan(
         classes=record.classes,
         ks=record.asked_k,
         coverages=(),
-        min_size=record.point("average_k").min_size,
+        min_size=record.point(PLAIN, record.setting("average_k")).min_size,
         macro_weight=record.macro_weight,
         delta=guaranteed.table.delta or DEFAULT_DELTA,
         max_size=guaranteed.max_size,
@@ -286,10 +298,8 @@ def _tables(traffic: Traffic, rows: int, images: int, settings: CalibrationPlan)
         blocks=lambda: ((values, None) for values in traffic.scores()),
         rows=rows,
         classes=record.classes,
-        head=record.head,
-        score_kind=record.score_kind,
-        temperature=record.temperature,
-        images=images,
+        scoring=traffic.scoring,
+        view=View(photos=images),
         made_from=None if images == 1 else "observations",
     )
     ks = settings.grid if images == 1 else settings.compared

@@ -12,6 +12,7 @@ from florilege.calibration.record.record_file import (
     parse_record,
     read_record,
 )
+from florilege.calibration.view import PLAIN
 from florilege.errors import BundleError
 from florilege.models.bundle.bundle import CALIBRATION, Bundle, open_bundle
 from florilege.models.bundle.staging import BundleFolder
@@ -128,7 +129,7 @@ def _rules(record: CalibrationRecord) -> dict[str, list[dict[str, Any]]]:
     """Thresholds by rule; the name of a rule's second table includes its guarantee."""
     points_by_rule: dict[str, list[dict[str, Any]]] = {}
     for key, table in record.served.items():
-        if key.usual:
+        if key.view.single:
             name = f"{key.rule}, {key.guarantee}" if key.rule in points_by_rule else key.rule
             rows = map(table.columns.row, range(len(table.columns.value)))
             points_by_rule[name] = [{field: getattr(row, field) for field in SHOWN} for row in rows]
@@ -156,7 +157,10 @@ def _average_k(bundle: Bundle) -> dict[float, float | None]:
     if not bundle.has(CALIBRATION):
         return {}
     record = parse_record(bundle)
-    return {k: record.point("average_k", k=k).lambda_val for k in record.ks("average_k")}
+    return {
+        k: record.point(PLAIN, record.setting("average_k", k)).lambda_val
+        for k in record.values("average_k")
+    }
 
 
 def _numbers(value: Any, name: str = "") -> Iterator[tuple[str, float]]:

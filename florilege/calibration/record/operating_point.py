@@ -1,22 +1,22 @@
 """A calibrated threshold in use, with its figures and their origin."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from florilege.calibration.fusion import fuse
+from florilege.calibration.certificate import Certificate, Evidence, certificate
 from florilege.calibration.guarantees import Guarantee
-from florilege.calibration.intervals import least_coverage
+from florilege.calibration.intervals import wilson
 from florilege.calibration.record.origin import Origin
 from florilege.calibration.record.schema import Row, Table
 from florilege.calibration.record.statement import statement
 from florilege.calibration.rules import RULES
-from florilege.calibration.scores import scale_logits
 from florilege.calibration.sets import SetRule
 from florilege.calibration.validation import Floats
+from florilege.calibration.view import Setting
 
 
 class NotCalibrated(ValueError):
@@ -48,17 +48,33 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OperatingPoint(SetRule):
-    """A calibrated rule in use, with its figures and their origin.
+    """A calibrated rule in use, with its figures, their origin, and what is promised."""
 
-    Its guarantee holds if none of the photos trained the network or chose its checkpoint or head;
-    with several photos, each group must also show a single plant.
-    """
-
-    table: Table  # of its threshold, with head, kind of score, number of photos and guarantee
+    table: Table  # of its threshold, with its view, its scoring and its guarantee
     row: Row  # the threshold and its figures
+    size_bins: Sequence[int]  # lower edges of the bins of the histograms
     measured: Origin  # the photos that the figures were measured on
-    guaranteed: bool  # whether its guarantee holds
-    candidates: int  # scores that were compared on the photos
+    evidence: Evidence  # what a promise of new photos depends on
+
+    @cached_property
+    def certificate(self) -> Certificate:
+        """What is promised of new photos."""
+        hits = None
+        if self.row.hit_rate is not None and self.lambda_val is not None:
+            hits = round(self.row.hit_rate * self.rows)
+        return certificate(
+            self.table.view,
+            self.setting,
+            self.evidence,
+            delta=self.table.delta,
+            macro_weight=self.macro_weight,
+            hits=hits,
+        )
+
+    @property
+    def setting(self) -> Setting:
+        """What was asked for."""
+        return Setting(self.rule, self.row.value, self.table.guarantee)
 
     @property
     def delta(self) -> float | None:
@@ -69,6 +85,16 @@ class OperatingPoint(SetRule):
     def guarantee(self) -> Guarantee | None:
         """The kind of guarantee, of the coverage or of a mean size of at most ``k``."""
         return self.table.guarantee
+
+    @property
+    def guaranteed(self) -> bool:
+        """Whether its guarantee holds."""
+        return self.certificate.guaranteed
+
+    @property
+    def least_coverage(self) -> float | None:
+        """The coverage on new photos that holds in 9 of 10 calibrations for every K at once."""
+        return self.certificate.least_coverage
 
     @property
     def k(self) -> float | None:
@@ -88,39 +114,38 @@ class OperatingPoint(SetRule):
     @cached_property
     def estimates(self) -> dict[str, Estimate | None]:
         """The figures of an answer by name; None for those not measured."""
-        row, measured = self.row, self.measured
-        figures: dict[str, tuple[Any, Any, Any]] = {
-            "expected_size": (row.size, row.size_low, row.size_high),
-            "hit_rate": (row.hit_rate, row.hit_low, row.hit_high),
-        }
+        row = self.row
         return {
-            name: None
-            if value is None
-            else Estimate(
-                value=value,
-                ci95=(low, high),
-                split=measured.split,
-                rows=self.rows,
-                selection_split=measured.selection_split,
-            )
-            for name, (value, low, high) in figures.items()
+            "expected_size": self._estimate(row.size, row.size_low, row.size_high, self.rows),
+            "hit_rate": self._estimate(row.hit_rate, row.hit_low, row.hit_high, self.rows),
         }
 
-    @property
-    def least_coverage(self) -> float | None:
-        """Coverage on new photos that holds in 9 of 10 calibrations for every K at the same time.
+    def hit_rate_at_size(self, size: int) -> Estimate | None:
+        """How often sets of about this size held the true class; None where there was none.
 
-        So K may be chosen after looking at the figures. None for rules without a K and a threshold,
-        for several photos, and where it cannot be promised: the photos trained the network or chose
-        its checkpoint, have no labels, or show one plant several times.
+        Sets of 17 classes and more share a bin with sizes up to a quarter larger. The interval
+        allows for several photos of one plant as that of the whole hit rate does.
         """
-        measured, rate = self.measured, self.row.hit_rate
-        independent = measured.observations in (None, measured.rows) and self.table.images == 1
-        if self.k is None or self.lambda_val is None or self.guarantee or not independent:
+        index = int(np.searchsorted(np.asarray(self.size_bins), size, side="right")) - 1
+        if index >= len(self.row.hit_histogram) or not self.row.size_histogram[index]:
             return None
-        if rate is None or measured.chose_checkpoint is not False:
+        rows, hits = self.row.size_histogram[index], self.row.hit_histogram[index]
+        effective = min(1.0, (self.row.hit_rows or self.rows) / self.rows) * rows
+        return self._estimate(hits / rows, *wilson(hits, rows, effective=effective), rows)
+
+    def _estimate(
+        self, value: float | None, low: float | None, high: float | None, rows: int
+    ) -> Estimate | None:
+        if value is None or low is None or high is None:
             return None
-        return least_coverage(round(rate * self.rows), self.rows, candidates=self.candidates)
+        measured = self.measured
+        return Estimate(
+            value=value,
+            ci95=(low, high),
+            split=measured.split,
+            rows=rows,
+            selection_split=measured.selection_split,
+        )
 
     @cached_property
     def sentences(self) -> dict[str, str]:
@@ -141,23 +166,20 @@ class OperatingPoint(SetRule):
         weights, thresholds = (None if each is None else each[classes] for each in arrays)
         return replace(self, class_weights=weights, class_thresholds=thresholds)
 
-    def scaled(self, logits: ArrayLike) -> NDArray[Any]:
-        """Logits ``(..., classes)`` of the table's head, divided by the temperature."""
-        return scale_logits(logits, self.table.temperature)
-
-    def fused_scores(self, logits: ArrayLike, lift: Floats | None = None) -> Floats:
+    def scores(
+        self,
+        logits: ArrayLike,
+        lift: Floats | None = None,
+        classes: NDArray[np.intp] | None = None,
+        prior: Floats | None = None,
+    ) -> Floats:
         """One row of scores from all photos of a request, for :meth:`compare` and :meth:`sets`.
 
-        For one photo these are :func:`florilege.calibration.scores.scores`, bit for bit. A
-        threshold for single photos is compared with the mean of the scores of several.
-
-        ``logits`` are those of the table's head, ``(photos, classes)``, photos in any order. The
-        place adds ``lift`` to them once they are scaled. It and the scores are ``(classes,)``.
-
-        Raises:
-            ValueError: A wrong shape, no photo, or logits that are NaN or +inf.
+        ``logits`` are those of the head, ``(photos, classes)``; the other arguments and the errors
+        are those of :meth:`.view.Scoring.scores`. A threshold for single photos is compared with
+        the mean of the scores of several.
         """
-        values = self.scaled(logits)[np.newaxis]
-        values = values if lift is None else values + lift
-        k = self.top_k if self.table.fusion == "mean_marginal" else None
-        return fuse(values, score_kind=self.table.score_kind, k=k).reshape(-1)
+        values = np.asarray(logits)[np.newaxis]
+        scoring = self.table.scoring
+        row: Floats = scoring.scores(values, lift=lift, classes=classes, prior=prior)[0]
+        return row

@@ -13,7 +13,9 @@ class Origin:
 
     Attributes:
         split: Name of the split; ``traffic`` for unlabelled photos of a score log.
-        rows: Number of its photos.
+        rows: Number of its photos that chose the thresholds, and measure the figures.
+        choosing_rows: Number of further photos that chose head, scores and temperature; 0 where the
+            same photos did both.
         classes_seen: Number of classes among them; None without labels.
         data_sha256: Hash of their bytes and class ids, in order.
         model_sha256: Hash of the graph.
@@ -24,11 +26,14 @@ class Origin:
             the hashes of its photos.
         selection_photos: How many of them also chose the checkpoint.
         chose_checkpoint: Whether any of them did either; None where unknown.
+        networks: How many networks they compared, such as the epochs of a run; None where nobody
+            counted.
         chose_head: Whether they also chose among heads and kinds of score.
     """
 
     split: str
     rows: int
+    choosing_rows: int = 0
     classes_seen: int | None
     data_sha256: str
     model_sha256: str
@@ -38,6 +43,7 @@ class Origin:
     train_photos: int | None = None
     selection_photos: int | None = None
     chose_checkpoint: bool | None
+    networks: int | None = None
     chose_head: bool
 
     @property
@@ -49,7 +55,7 @@ class Origin:
     def selection_split(self) -> bool | None:
         """Whether some of these photos also trained or chose the network or head; None if unknown.
 
-        If so, hit rates are too optimistic for new photos, and no guarantee holds.
+        If so, hit rates are too optimistic for new photos.
         """
         return True if self.chose_head else self.chose_checkpoint
 

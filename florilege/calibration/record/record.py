@@ -8,11 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from florilege.calibration.certificate import Evidence
 from florilege.calibration.distribution import Distribution
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.measurement import ShotGroup
@@ -21,31 +22,19 @@ from florilege.calibration.record.origin import TRAFFIC, Origin, PlacePrior, Sel
 from florilege.calibration.record.schema import SCHEMA_VERSION, CalibratedList, Table, dump, parse
 from florilege.calibration.rejection.rejection_rule import RejectionRule
 from florilege.calibration.rules import RULES, class_weights, usual_guarantee
-from florilege.calibration.scores import ScoreKind, scores
+from florilege.calibration.scores import ScoreKind
 from florilege.calibration.validation import Floats
-from florilege.models.occurrences import PlaceKind
+from florilege.calibration.view import PLAIN, Scoring, Setting, View
 
 PREFERRED_K = 3.0
 
 
 class _TableKey(NamedTuple):
-    """Identifies a table by rule, guarantee, number of photos in a request, and list."""
+    """Identifies a table of the served scores."""
 
+    view: View
     rule: str
     guarantee: Guarantee | None
-    images: int = 1
-    list_name: str | None = None  # None for all classes
-    place: PlaceKind | None = None  # None for photos of unknown places
-
-    @property
-    def usual(self) -> bool:
-        """Whether it is for one photo, all classes and an unknown place."""
-        return (self.images, self.list_name, self.place) == (1, None, None)
-
-
-def _key(rule: str, guarantee: Guarantee | None, *conditions: Any) -> _TableKey:
-    """The key of a table: without a guarantee, the usual one of the rule."""
-    return _TableKey(rule, guarantee or usual_guarantee(rule), *conditions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,9 +46,7 @@ class CalibrationRecord:
         calibration_id: SHA-256 of the record without this field.
         created: UTC time in ISO 8601.
         classes: Number of classes.
-        head: The served head.
-        score_kind: The served kind of score.
-        temperature: Logits are divided by this before they become scores.
+        scoring: How the logits of single photos become the served scores.
         asked_k: The values last given to ``--k``.
         asked_coverage: The values last given to ``--coverage``.
         measured: The photos that the figures were measured on.
@@ -75,18 +62,15 @@ class CalibrationRecord:
             training images; empty where the numbers of training images are unknown.
         lists: The lists of classes with thresholds of their own.
         place_prior: How much the place of a photo counts; None without a table of occurrences.
-        tables: All thresholds: the full grid for single photos with the served head and scores, and
-            only the requested values for several photos, a list, or another head, kind of score or
-            temperature.
+        tables: All thresholds: the full grid for the plain view of the served scores, and only the
+            requested values for other views, or another head, kind of score or temperature.
     """
 
     schema_version: int = SCHEMA_VERSION
     calibration_id: str
     created: str
     classes: int
-    head: str
-    score_kind: ScoreKind
-    temperature: float
+    scoring: Scoring
     asked_k: tuple[float, ...]
     asked_coverage: tuple[float, ...]
     measured: Origin
@@ -105,8 +89,8 @@ class CalibrationRecord:
     def __post_init__(self) -> None:
         if len(self._weights) != self.classes:
             raise ValueError(f"{len(self._weights)} class counts for {self.classes} classes")
-        if _TableKey("average_k", None) not in self.served:
-            raise ValueError(f"no average_k table for head {self.head} and {self.score_kind}")
+        if _TableKey(View(), "average_k", None) not in self.served:
+            raise ValueError(f"no average_k table for {self.scoring}")
         if any(each.classes[-1] >= self.classes for each in self.lists):
             raise ValueError(f"a list holds a class index beyond the {self.classes} classes")
         if len(self._lists) != len(self.lists):
@@ -116,122 +100,142 @@ class CalibrationRecord:
     @property
     def default_k(self) -> float:
         """3 if it is calibrated, else the first requested value."""
-        ks = self.ks("average_k")
+        ks = self.values("average_k")
         return PREFERRED_K if PREFERRED_K in ks else (self.asked_k or tuple(ks))[0]
 
     @property
-    def served_scores(self) -> tuple[str, ScoreKind, float]:
-        """The served head, kind of score and temperature."""
-        return self.head, self.score_kind, self.temperature
+    def head(self) -> str:
+        """The served head."""
+        return self.scoring.head
+
+    @property
+    def score_kind(self) -> ScoreKind:
+        """The served kind of score."""
+        return self.scoring.score_kind
+
+    @property
+    def temperature(self) -> float:
+        """Logits are divided by this before they become scores."""
+        return self.scoring.temperature
 
     @cached_property
     def served(self) -> dict[_TableKey, Table]:
         """The tables of the served scores."""
-        tables, served = dict[_TableKey, Table](), self.served_scores
-        for each in self.tables:
-            if each.rule in RULES and (each.head, each.score_kind, each.temperature) == served:
-                key = _TableKey(each.rule, each.guarantee, each.images, each.list_name, each.place)
-                tables.setdefault(key, each)
+        tables = dict[_TableKey, Table]()
+        for table in self.tables:
+            if table.rule in RULES and table.scoring.single == self.scoring:
+                tables.setdefault(_TableKey(table.view, table.rule, table.guarantee), table)
         return tables
 
     @property
+    def views(self) -> tuple[View, ...]:
+        """The views that have thresholds, the plain one first."""
+        return tuple(dict.fromkeys(key.view for key in self.served))
+
+    @property
+    def photos(self) -> tuple[int, ...]:
+        """The calibrated numbers of photos of one observation, ascending."""
+        return tuple(sorted({view.photos for view in self.views}))
+
+    @property
     def rules(self) -> tuple[str, ...]:
-        """The rules that are calibrated for one photo."""
-        keys = (key for key in self.served if key.usual)
+        """The rules that are calibrated for the plain view."""
+        keys = (key for key in self.served if key.view.single)
         return tuple(key.rule for key in keys if key.guarantee == usual_guarantee(key.rule))
 
     @property
     def promises(self) -> tuple[tuple[str, Guarantee], ...]:
-        """The rules with further guarantees, for one photo: each rule and guarantee."""
+        """The rules with further guarantees, for the plain view: each rule and guarantee."""
         return tuple(
             (key.rule, key.guarantee)
             for key in self.served
-            if key.usual and key.guarantee not in (None, usual_guarantee(key.rule))
+            if key.view.single and key.guarantee not in (None, usual_guarantee(key.rule))
         )
 
-    @property
-    def images(self) -> tuple[int, ...]:
-        """The calibrated numbers of photos of one plant, ascending."""
-        return tuple(sorted({key.images for key in self.served}))
+    @cached_property
+    def prior(self) -> Floats:
+        """Share of each class among the photos of ``class_counts``, above 0, ``(classes,)``."""
+        counts = np.maximum(np.array(self.class_counts, dtype=np.float64), 1.0)
+        shares: Floats = counts / counts.sum()
+        return shares
 
-    def ks(
-        self,
-        rule: str,
-        *,
-        images: int = 1,
-        guarantee: Guarantee | None = None,
-        list_name: str | None = None,
-        place: PlaceKind | None = None,
+    def values(
+        self, rule: str, guarantee: Guarantee | None = None, view: View = PLAIN
     ) -> list[float]:
         """The calibrated values of K (coverages for a coverage rule), ascending."""
-        table = self.served.get(_key(rule, guarantee, images, list_name, place))
+        table = self.served.get(_TableKey(view, rule, guarantee or usual_guarantee(rule)))
         return [] if table is None else list(table.columns.value)
 
-    def point(
-        self,
-        rule: str,
-        *,
-        k: float | None = None,
-        coverage: float | None = None,
-        images: int = 1,
-        guarantee: Guarantee | None = None,
-        list_name: str | None = None,
-        place: PlaceKind | None = None,
-    ) -> OperatingPoint:
-        """The threshold for a rule at a K or a coverage.
+    def setting(
+        self, rule: str, value: float | None = None, guarantee: Guarantee | None = None
+    ) -> Setting:
+        """What is asked, with every default filled in.
 
         Args:
             rule: A name in :data:`florilege.calibration.rules.RULES`.
-            k: Requested size; by default :attr:`default_k`, or the first calibrated value.
-            coverage: For the coverage rules; by default the first requested at the calibration.
-            images: Photos of one plant in the request.
+            value: K or the coverage; by default :attr:`default_k`, the first coverage requested at
+                the calibration, or the first calibrated value.
             guarantee: The guarantee for new photos; by default the usual one of the rule.
-            list_name: The list whose classes are scored; None for all classes.
-            place: What is known of the place of the photo.
+        """
+        if value is None:
+            calibrated = self.values(rule, guarantee)
+            covers = rule in RULES and RULES[rule].asks == "coverage"
+            defaults = self.asked_coverage if covers else (self.default_k,)
+            preferred = [default for default in defaults[:1] if default in calibrated]
+            value = next(iter(preferred or calibrated), next(iter(defaults), 0.0))
+        return Setting.of(rule, value, guarantee)
+
+    def point(self, view: View, setting: Setting) -> OperatingPoint:
+        """The threshold of a view for a setting: the only look-up.
 
         Raises:
             NotCalibrated: There is no such threshold; ``allowed`` holds the calibrated values.
         """
-        key = _key(rule, guarantee, images, list_name, place)
-        table = self.served.get(key)
-        conditions = "" if guarantee is None else f" with guarantee={guarantee}"
-        conditions += "" if images == 1 else f" with {images} photos"
-        conditions += "" if place is None else f" for photos with {place.replace('_', ' ')}"
-        conditions += "" if list_name is None else f" for the list {list_name!r}"
-        if table is None:
-            raise NotCalibrated(f"rule {rule!r} is not calibrated{conditions}", allowed=[])
-        asks, calibrated = RULES[rule].asks, table.columns.value
-        value = {"k": k, "coverage": coverage}[asks]
-        if value is None:
-            default = self.asked_coverage[0] if asks == "coverage" else self.default_k
-            value = default if default in calibrated else calibrated[0]
-        point = self._points.get((key, float(value)))
-        if point is None:
-            raise NotCalibrated(
-                f"{asks} = {value:g} is not calibrated for rule {rule!r}{conditions}",
-                allowed=list(calibrated),
+        key = _TableKey(view, setting.rule, setting.guarantee)
+        point = self._points.get((key, setting.value))
+        if point is not None:
+            return point
+        special = setting.guarantee if setting.guarantee != usual_guarantee(setting.rule) else None
+        conditions = "" if special is None else f" with guarantee={special}"
+        conditions += f" {view}" if str(view) else ""
+        allowed = self.values(setting.rule, setting.guarantee, view)
+        what = f"{setting.asks} = {setting.value:g}" if allowed else f"rule {setting.rule!r}"
+        of_rule = f" for rule {setting.rule!r}" if allowed else ""
+        raise NotCalibrated(f"{what} is not calibrated{of_rule}{conditions}", allowed=allowed)
+
+    def nearest_point(self, view: View, setting: Setting) -> OperatingPoint:
+        """The threshold of a view, or of the most similar one that has it; its table names it.
+
+        Raises:
+            NotCalibrated: Not even the plain view has such a threshold.
+        """
+        for near in view.nearest():
+            point = self._points.get(
+                (_TableKey(near, setting.rule, setting.guarantee), setting.value)
             )
-        return point
+            if point is not None:
+                return point
+        return self.point(PLAIN, setting)
 
-    def requested_points(self, list_name: str | None = None) -> list[OperatingPoint]:
-        """The thresholds of :attr:`rules`, also for a list, at the values last requested."""
-        return self._requested(_key(rule, None, 1, list_name) for rule in self.rules)
+    def requested_points(self, view: View = PLAIN) -> list[OperatingPoint]:
+        """The thresholds of :attr:`rules` for a view, at the values last requested."""
+        rules = ((rule, usual_guarantee(rule)) for rule in self.rules)
+        return self._requested(view, rules)
 
-    def promised_points(self) -> list[OperatingPoint]:
+    def promised_points(self, view: View = PLAIN) -> list[OperatingPoint]:
         """The same for :attr:`promises`."""
-        return self._requested(_key(rule, guarantee) for rule, guarantee in self.promises)
+        return self._requested(view, self.promises)
 
     def scores(self, logits: ArrayLike) -> Floats:
         """Scores of single photos from the logits of the served head, ``(rows, classes)``."""
-        return scores(logits, self.score_kind, temperature=self.temperature)
+        return self.scoring.scores(np.asarray(logits)[:, np.newaxis])
 
     def compared(self, k: float) -> dict[tuple[str, ScoreKind, float], float]:
         """Hit rate of ``average_k`` at this K by head, kind and temperature, best first."""
         rates = {
-            (table.head, table.score_kind, table.temperature): rate
+            (table.scoring.head, table.scoring.score_kind, table.scoring.temperature): rate
             for table in self.tables
-            if (table.rule, table.images, table.guarantee) == ("average_k", 1, None)
-            and table.list_name is table.place is None
+            if (table.rule, table.guarantee, table.view) == ("average_k", None, PLAIN)
             for value, rate in zip(table.columns.value, table.columns.hit_rate, strict=True)
             if value == k and rate is not None
         }
@@ -257,7 +261,7 @@ class CalibrationRecord:
         return replace(blank, calibration_id=hashlib.sha256(blank.to_json().encode()).hexdigest())
 
     def _check_tables(self) -> None:
-        if unknown := {table.list_name for table in self.tables} - {None, *self._lists}:
+        if unknown := {table.view.list for table in self.tables} - {None, *self._lists}:
             raise ValueError(f"tables for lists that do not exist: {unknown}")
         by_class = chain(*(table.by_class.thresholds for table in self.tables if table.by_class))
         if wrong := set(map(len, by_class)) - {self.classes}:
@@ -276,23 +280,26 @@ class CalibrationRecord:
         points = dict[tuple[_TableKey, float], OperatingPoint]()
         for key, table in self.served.items():
             weights = self._weights
-            if key.list_name is not None:
-                classes = np.array(self._lists[key.list_name].classes)
+            if key.view.list is not None:
+                classes = np.array(self._lists[key.view.list].classes)
                 weights = class_weights(np.array(self.class_counts)[classes], self.macro_weight)
             for index, value in enumerate(table.columns.value):
                 points.setdefault((key, value), self._point(table, index, weights))
         return points
 
-    def _requested(self, keys: Iterable[_TableKey]) -> list[OperatingPoint]:
+    def _requested(
+        self, view: View, rules: Iterable[tuple[str, Guarantee | None]]
+    ) -> list[OperatingPoint]:
         values = {"k": sorted(self.asked_k), "coverage": sorted(self.asked_coverage)}
-        requested = ((key, value) for key in keys for value in values[RULES[key.rule].asks])
-        return [self._points[each] for each in requested if each in self._points]
+        requested = (
+            (_TableKey(view, rule, guarantee), value)
+            for rule, guarantee in rules
+            for value in values[RULES[rule].asks]
+        )
+        return [self._points[key] for key in requested if key in self._points]
 
     def _point(self, table: Table, index: int, weights: Floats) -> OperatingPoint:
         spec, row, by_class = RULES[table.rule], table.columns.row(index), table.by_class
-        promised = table.guarantee is not None and table.made_from != "same_class"
-        # in traffic several photos may show one plant
-        independent = self.measured.selection_split is False and self.measured.split != TRAFFIC
         return OperatingPoint(
             rule=table.rule,
             lambda_val=row.lambda_val,
@@ -307,7 +314,23 @@ class CalibrationRecord:
             ties=row.ties,
             table=table,
             row=row,
+            size_bins=self.size_bins,
             measured=self.measured,
-            guaranteed=promised and independent,
-            candidates=self.selection.candidates,
+            evidence=self._evidence(table),
+        )
+
+    def _evidence(self, table: Table) -> Evidence:
+        """The photos behind the thresholds of a table."""
+        measured, prior = self.measured, self.place_prior
+        return Evidence(
+            rows=table.rows,
+            independent=table.independent,
+            train_photos=measured.train_photos,
+            chose_checkpoint=measured.chose_checkpoint,
+            networks=measured.networks,
+            candidates=table.candidates,
+            places_drawn=prior is not None and prior.simulated,
+            same_species=table.made_from == "same_class",
+            traffic=measured.split == TRAFFIC,
+            class_counts_from_photos=self.class_counts_from != "train",
         )

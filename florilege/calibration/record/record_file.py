@@ -10,6 +10,7 @@ from florilege.calibration.record.schema import Row
 from florilege.calibration.rejection.reference import Reference
 from florilege.calibration.scores import score_name
 from florilege.calibration.threshold import threshold_text
+from florilege.calibration.view import PLAIN
 from florilege.errors import BundleError
 from florilege.models.bundle.bundle import (
     CALIBRATION,
@@ -131,7 +132,7 @@ def updated_files(
     card: str, metrics: Mapping[str, Any], record: CalibrationRecord
 ) -> dict[str, bytes]:
     """The files that a new calibration changes, with the rest of their content unchanged."""
-    rows = [record.point("average_k", k=k).row for k in sorted(record.asked_k)]
+    rows = [record.point(PLAIN, record.setting("average_k", k)).row for k in sorted(record.asked_k)]
     measured = record.measured
     figures = [
         {"k": row.value, "mean_set_size": row.size, "hit_rate": row.hit_rate} for row in rows

@@ -7,16 +7,14 @@ from functools import cache
 from types import GenericAlias
 from typing import Any, Literal, get_type_hints
 
-from florilege.calibration.fusion import Fusion
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.photo_groups import MadeFrom
 from florilege.calibration.rules import RULES
-from florilege.calibration.scores import ScoreKind, check_temperature
+from florilege.calibration.view import Scoring, View
 from florilege.errors import BundleError
 from florilege.models.class_lists import RegionList
-from florilege.models.occurrences import PlaceKind
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 Verb = Literal["calibrate", "evaluate"]
 
 
@@ -39,10 +37,12 @@ class Row:
     hit_rate: float | None  # with its 95 % interval; None where the photos have no labels
     hit_low: float | None
     hit_high: float | None
+    hit_rows: float | None  # independent rows that would give an interval as wide
     macro_hit_rate: float | None  # mean over classes
     empty_rate: float  # share of empty sets
     ties: int  # scores kept beyond the rank
-    size_histogram: tuple[int, ...]  # sets in each bin, without trailing zeros
+    size_histogram: tuple[int, ...]  # sets in each bin of ``size_bins``, without trailing zeros
+    hit_histogram: tuple[int, ...]  # how many of them hold the true class; empty without labels
 
     def figures(self, verb: Verb) -> dict[str, Any]:
         """The figures that a command prints, by name; intervals are named ``NAME_ci95``."""
@@ -116,19 +116,19 @@ class CalibratedList(RegionList):
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Thresholds of one rule for one head, kind of score, temperature, number of photos and list.
+    """Thresholds of one rule for one view, and one way to compute scores.
 
     Attributes:
-        temperature: The logits are divided by this.
-        list_name: The list whose classes are scored, on photos of these classes; None for all
-            classes.
-        images: Photos of one plant in a request.
-        place: What is known of the place of the photo; None for nothing.
-        fusion: How their scores become one row, see :mod:`florilege.calibration.fusion`.
-        rows: Number of photos, or of groups of ``images`` photos, of the measurement.
+        rule: Name of the rule.
+        guarantee: The guarantee for new photos; None where figures are only measured.
+        view: Photos, list and place of the requests that it is for.
+        scoring: How logits become the scores that it compares.
+        rows: Number of photos, or of groups of photos, of the measurement.
+        independent: Whether each row shows an observation of its own.
         made_from: What the photos of a group have in common, see
             :class:`florilege.calibration.photo_groups.PhotoGroups`; None for single photos.
-        guarantee: The guarantee for new photos; None where figures are only measured.
+        candidates: How many scores these photos compared, which guarantees allow for.
+        min_size: 1 where every set holds its best class, else 0.
         delta: For ``probability``: the share of calibrations that may break the guarantee.
         max_size: Larger sets keep only this many best classes; None for no limit.
         by_class: Thresholds of ``class_coverage``; None for the other rules.
@@ -136,21 +136,18 @@ class Table:
     """
 
     rule: str
-    head: str
-    score_kind: ScoreKind
-    temperature: float
-    list_name: str | None
-    images: int
-    fusion: Fusion
-    rows: int
-    made_from: MadeFrom | None
-    min_size: int
     guarantee: Guarantee | None
+    view: View
+    scoring: Scoring
+    rows: int
+    independent: bool
+    made_from: MadeFrom | None
+    candidates: int
+    min_size: int
     delta: float | None
     max_size: int | None
     by_class: ByClass | None
     columns: Columns
-    place: PlaceKind | None = None
 
     def __post_init__(self) -> None:
         if (self.guarantee == "probability") != (self.delta is not None):
@@ -160,9 +157,8 @@ class Table:
         if self.by_class is not None and len(self.by_class.thresholds) != len(self.columns.value):
             levels = len(self.by_class.thresholds)
             raise ValueError(f"{levels} thresholds by class for {self.columns.value}")
-        check_temperature(self.temperature)
-        if (self.made_from is None) != (self.images == 1):
-            raise ValueError(f"images {self.images} conflicts with made_from {self.made_from!r}")
+        if (self.made_from is None) != (self.view.photos == 1):
+            raise ValueError(f"{self.view} conflicts with made_from {self.made_from!r}")
 
 
 def dump(content: Any, margin: str = "") -> str:
@@ -170,20 +166,21 @@ def dump(content: Any, margin: str = "") -> str:
 
     Equal content gives equal text, and floats have all digits. ``margin`` precedes nested lines.
     """
-    deeper = margin + " "
-    if is_dataclass(content):
-        entries = [
-            f"{json.dumps(entry.name)}: {dump(getattr(content, entry.name), deeper)}"
-            for entry in fields(content)
-        ]
-        opening, closing = "{", "}"
+    if is_dataclass(content) and not isinstance(content, type):
+        entries, brackets = _entries(content, margin + " "), "{}"
     elif isinstance(content, tuple) and content and is_dataclass(content[0]):
-        entries = [dump(entry, deeper) for entry in content]
-        opening, closing = "[", "]"
+        entries, brackets = [dump(entry, margin + " ") for entry in content], "[]"
     else:
         return json.dumps(content, allow_nan=False, separators=(",", ":"))
-    inside = f",\n{deeper}".join(entries)
-    return f"{opening}\n{deeper}{inside}\n{margin}{closing}"
+    if not any("\n" in entry or "[" in entry for entry in entries):
+        return f"{brackets[0]}{', '.join(entries)}{brackets[1]}"  # a view, a scoring: one line
+    inside = f",\n{margin} ".join(entries)
+    return f"{brackets[0]}\n{margin} {inside}\n{margin}{brackets[1]}"
+
+
+def _entries(content: Any, margin: str) -> list[str]:
+    named = ((entry.name, getattr(content, entry.name)) for entry in fields(content))
+    return [f"{json.dumps(name)}: {dump(value, margin)}" for name, value in named]
 
 
 def parse(text: str | bytes, kind: Any) -> Any:

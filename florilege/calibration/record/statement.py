@@ -5,9 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from florilege.calibration.conformal import promised_coverage
-from florilege.calibration.record.origin import TRAFFIC, Origin
-from florilege.calibration.rules import RULES
+from florilege.calibration.record.origin import TRAFFIC
 
 if TYPE_CHECKING:
     from florilege.calibration.record.operating_point import OperatingPoint
@@ -66,25 +64,31 @@ def _hits(point: "OperatingPoint", words: Phrases) -> str:
 
 
 def _measured_on(point: "OperatingPoint", words: Phrases) -> str:
-    images, split = point.table.images, point.measured.split
+    view, split = point.table.view, point.measured.split
     if split == TRAFFIC:
-        phrase = words["traffic"] if images == 1 else words["traffic_groups"]
-    elif images == 1:
-        phrase = words["photos"] if point.table.list_name is None else words["listed"]
+        phrase = words["traffic"] if view.photos == 1 else words["traffic_groups"]
+    elif view.photos == 1:
+        phrase = words["photos"]
     else:
         phrase = words["plants"] if point.table.made_from == "observations" else words["species"]
+    about = ""
+    if view.list is not None:
+        about += words["listed"].format(name=view.list)
+    if view.place is not None:
+        about += words[view.place]
     rows = _number(f"{point.rows:,}", words)
-    return phrase.format(rows=rows, images=images, split=split, name=point.table.list_name)
+    return phrase.format(rows=rows, images=view.photos, split=split, known=about)
 
 
 def _promise(point: "OperatingPoint", words: Phrases) -> str:
-    """The guarantee; without one a warning if the photos trained or chose anything."""
-    if point.guarantee is None:
-        if not point.measured.selection_split:
+    """The guarantee, or why there is none; without one a warning about what is unfit."""
+    certificate = point.certificate
+    if certificate.guarantee is None:
+        if not certificate.reasons:
             return ""
-        return " " + words["caution"].format(why=_selection(point.measured, words))
-    promise, delta = _guarantee(point, words), point.delta
-    if not point.guaranteed:
+        return " " + words["caution"].format(why=_why(point, words))
+    promise, delta = _guarantee(point, words), certificate.delta
+    if not certificate.guaranteed:
         return " " + words["not_guaranteed"].format(why=_why(point, words), wanted=promise)
     which = words["on_average"]
     if delta is not None:
@@ -93,34 +97,21 @@ def _promise(point: "OperatingPoint", words: Phrases) -> str:
 
 
 def _guarantee(point: "OperatingPoint", words: Phrases) -> str:
-    if point.coverage is None:
-        k = point.k or 0
+    certificate = point.certificate
+    if certificate.mean_size is not None:
+        k = certificate.mean_size
         return words["at_most"].format(
             k=_number(f"{k:g}", words), candidates=_candidates(k, words), most=point.max_size
         )
-    promised, each_class = point.coverage, ""
-    if RULES[point.rule].by_class and point.macro_weight is not None:
-        promised = promised_coverage(point.coverage, point.macro_weight)
-        each_class = words["each_class"] if point.macro_weight == 1 else ""
-    return words["at_least"].format(coverage=_percent(promised, words)) + each_class
+    each_class = words["each_class"] if certificate.each_class else ""
+    share = _percent(certificate.coverage or 0.0, words)
+    return words["at_least"].format(coverage=share) + each_class
 
 
 def _why(point: "OperatingPoint", words: Phrases) -> str:
-    if point.table.made_from == "same_class":
-        return words["no_requests"]
-    if point.measured.split == TRAFFIC:
-        return words["plants_of_traffic"]
-    return _selection(point.measured, words)
-
-
-def _selection(measured: Origin, words: Phrases) -> str:
-    """The other uses of the photos, or that they are unknown."""
-    if measured.train_photos:
-        return words["trained"].format(photos=_number(f"{measured.train_photos:,}", words))
-    if measured.chose_checkpoint:
-        photos = measured.selection_photos or measured.rows
-        return words["chose"].format(photos=_number(f"{photos:,}", words))
-    return words["chose_head"] if measured.chose_head else words["unknown"]
+    """The first reason why nothing is promised."""
+    photos = _number(f"{point.measured.train_photos or 0:,}", words)
+    return words[point.certificate.reasons[0]].format(photos=photos)
 
 
 def _candidates(size: float, words: Phrases) -> str:

@@ -14,6 +14,7 @@ from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.schema import Row
 from florilege.calibration.sets import best_class
 from florilege.calibration.validation import Bools, Floats, Ints
+from florilege.calibration.view import PLAIN
 from florilege.progress import progress
 
 SCORE_BINS = 10
@@ -77,9 +78,13 @@ class Diagnostics:
 
 def diagnose(record: CalibrationRecord, outputs: SplitOutputs) -> Diagnostics:
     """Measure every photo in one pass over blocks; memory does not grow with rows times classes."""
-    rules = [(rule, k) for rule in ("average_k", "top_k") for k in record.ks(rule)]
-    points = [record.point(rule, k=k) for rule, k in rules]
-    point, ks, plants = record.point("average_k"), record.ks("average_k"), outputs.plants
+    rules = [(rule, k) for rule in ("average_k", "top_k") for k in record.values(rule)]
+    points = [record.point(PLAIN, record.setting(rule, k)) for rule, k in rules]
+    point, ks, plants = (
+        record.point(PLAIN, record.setting("average_k")),
+        record.values("average_k"),
+        outputs.plants,
+    )
     watched = [ks.index(point.row.value)]
     measurement = Measurement(points, record.classes, watched=watched, plants=plants)
     binned, best_scores, best_true = np.zeros((3, SCORE_BINS)), list[Floats](), list[Bools]()

@@ -7,10 +7,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from florilege.calibration.fusion import Fusion
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.rules import rules
-from florilege.calibration.rules.score_summary import Evidence
+from florilege.calibration.rules.score_summary import ScoreSummary
 from florilege.calibration.sets import SetRule
 from florilege.calibration.threshold import RealNumber
 from florilege.calibration.validation import as_labels, as_scores
@@ -24,20 +23,15 @@ RuleName = Literal[
 class RuleSpec:
     """The properties of a rule.
 
-    ``choose`` takes the evidence, the requested value, and ``rule``, the name of the rule. It is
+    ``choose`` takes the summary, the requested value, and ``rule``, the name of the rule. It is
     None for a rule without a threshold, or with a threshold for each class.
-
-    With several photos ``top_k`` uses their marginals, the others their scores: this does best on
-    simulated plants, with clean photos, noisy photos, and photos of other things. The marginals of
-    a row sum to ``k``, which flattens the differences in ambiguity that a threshold depends on.
     """
 
     calibrate: Callable[..., SetRule]  # chooses the threshold on an array of scores
-    choose: Callable[..., SetRule] | None = None  # chooses it on evidence
+    choose: Callable[..., SetRule] | None = None  # chooses it on a summary
     takes: Literal["average_k", "k", "coverage"]  # the argument of `calibrate` that it needs
     balanced: bool = False  # whether scores are weighted in favour of rare classes
     by_class: bool = False  # whether each class has its own threshold
-    fusion: Fusion = "mean_score"  # how the scores of several photos become one row
 
     @property
     def asks(self) -> Literal["k", "coverage"]:
@@ -51,18 +45,20 @@ class RuleSpec:
 
 
 RULES: Mapping[str, RuleSpec] = {
-    "average_k": RuleSpec(calibrate=rules.average_k, choose=Evidence.average_k, takes="average_k"),
-    "top_k": RuleSpec(calibrate=rules.top_k, takes="k", fusion="mean_marginal"),
-    "coverage": RuleSpec(calibrate=rules.coverage, choose=Evidence.coverage, takes="coverage"),
+    "average_k": RuleSpec(
+        calibrate=rules.average_k, choose=ScoreSummary.average_k, takes="average_k"
+    ),
+    "top_k": RuleSpec(calibrate=rules.top_k, takes="k"),
+    "coverage": RuleSpec(calibrate=rules.coverage, choose=ScoreSummary.coverage, takes="coverage"),
     "balanced_average_k": RuleSpec(
         calibrate=rules.balanced_average_k,
-        choose=Evidence.average_k,
+        choose=ScoreSummary.average_k,
         takes="average_k",
         balanced=True,
     ),
     "balanced_coverage": RuleSpec(
         calibrate=rules.balanced_coverage,
-        choose=Evidence.coverage,
+        choose=ScoreSummary.coverage,
         takes="coverage",
         balanced=True,
     ),

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from florilege.calibration.guarantees import DEFAULT_MAX_SIZE, Guarantee
 from florilege.calibration.metrics import check_k
-from florilege.calibration.rules.score_summary import Evidence
+from florilege.calibration.rules.score_summary import ScoreSummary
 from florilege.calibration.sets import SetRule
 from florilege.calibration.threshold import RealNumber
 from florilege.calibration.validation import Floats, as_counts, as_scores
@@ -60,12 +60,12 @@ def average_k(
     if guarantee is None:
         if max_size is not None:
             raise ValueError("max_size belongs to a guarantee: give guarantee too, or no max_size")
-        return _evidence(scores, largest=average_k, min_size=min_size).average_k(average_k)
+        return _summary(scores, largest=average_k, min_size=min_size).average_k(average_k)
     values = as_scores(scores)
     if max_size is None:
         max_size = min(values.shape[1], DEFAULT_MAX_SIZE)
-    evidence = _evidence(values, largest=average_k, min_size=min_size, max_size=max_size)
-    rule = evidence.guaranteed_average_k(average_k, guarantee, delta=delta, seed=seed)
+    summary = _summary(values, largest=average_k, min_size=min_size, max_size=max_size)
+    rule = summary.guaranteed_average_k(average_k, guarantee, delta=delta, seed=seed)
     return replace(rule, achieved=float(rule.sets(values).sum() / len(values)))
 
 
@@ -103,8 +103,8 @@ def coverage(
     With too few rows for a level (``1/(1 - coverage) - 1`` without ``delta``) every class is in
     every set. ``delta`` is in (0, 1), or None for a guarantee on average.
     """
-    evidence = _evidence(scores, labels, largest=min_size, min_size=min_size)
-    return evidence.coverage(coverage, delta=delta)
+    summary = _summary(scores, labels, largest=min_size, min_size=min_size)
+    return summary.coverage(coverage, delta=delta)
 
 
 def balanced_average_k(
@@ -121,8 +121,8 @@ def balanced_average_k(
     higher ``(1 - w) micro + w macro`` accuracy, where ``w`` is ``macro_weight`` (``min_size`` 0).
     """
     weights = class_weights(class_counts, macro_weight)
-    evidence = _evidence(scores, largest=average_k, min_size=min_size, class_weights=weights)
-    rule = evidence.average_k(average_k, rule="balanced_average_k")
+    summary = _summary(scores, largest=average_k, min_size=min_size, class_weights=weights)
+    rule = summary.average_k(average_k, rule="balanced_average_k")
     return replace(rule, macro_weight=macro_weight)
 
 
@@ -144,8 +144,8 @@ def balanced_coverage(
         arXiv 2507.06867.
     """
     weights = class_weights(class_counts, macro_weight)
-    evidence = _evidence(scores, labels, largest=min_size, min_size=min_size, class_weights=weights)
-    rule = evidence.coverage(coverage, rule="balanced_coverage")
+    summary = _summary(scores, labels, largest=min_size, min_size=min_size, class_weights=weights)
+    rule = summary.coverage(coverage, rule="balanced_coverage")
     return replace(rule, macro_weight=macro_weight)
 
 
@@ -178,8 +178,8 @@ def class_coverage(
         cover as many classes are smaller with both.
     """
     weights = class_weights(class_counts, macro_weight)
-    evidence = _evidence(scores, labels, largest=min_size, min_size=min_size, class_weights=weights)
-    return evidence.class_coverage(coverage, macro_weight=macro_weight)
+    summary = _summary(scores, labels, largest=min_size, min_size=min_size, class_weights=weights)
+    return summary.class_coverage(coverage, macro_weight=macro_weight)
 
 
 def class_weights(class_counts: ArrayLike, macro_weight: float = MACRO_WEIGHT) -> Floats:
@@ -208,19 +208,19 @@ def class_weights(class_counts: ArrayLike, macro_weight: float = MACRO_WEIGHT) -
     return weights
 
 
-def _evidence(
+def _summary(
     scores: ArrayLike,
     labels: ArrayLike | None = None,
     *,
     largest: RealNumber,
     min_size: int,
     **options: Any,
-) -> Evidence:
-    """Evidence of all rows at once, for mean sizes up to ``largest``."""
+) -> ScoreSummary:
+    """ScoreSummary of all rows at once, for mean sizes up to ``largest``."""
     array = as_scores(scores)
     rows, classes = array.shape
-    evidence = Evidence(
+    summary = ScoreSummary(
         rows=rows, classes=classes, max_average_k=largest, min_size=min_size, **options
     )
-    evidence.update(array, labels)
-    return evidence
+    summary.update(array, labels)
+    return summary

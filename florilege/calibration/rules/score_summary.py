@@ -21,7 +21,7 @@ from florilege.calibration.validation import FloatArray, as_labels, as_scores, r
 LOWEST = float(np.finfo(np.float64).min)
 
 
-class Evidence:
+class ScoreSummary:
     """Largest scores and true-class scores, which suffice for all thresholds of a kind of score.
 
     With ``min_size=1`` the best class of each row is left out first: it is in the set whatever the
@@ -34,8 +34,8 @@ class Evidence:
         min_size: 1 where every set holds its best class, else 0.
         class_weights: Factor of each class's score, shape ``(classes,)``, or None.
         max_size: The largest set, for guaranteed mean sizes; others are then not available.
-        largest_plant: The most rows of one plant. The other guarantees, and coverage with
-            ``delta``, need rows of different plants, see
+        candidates: How many scores these rows chose among; every promise allows for it. It also
+            needs independent rows, so one of each plant, see
             :func:`florilege.calibration.photo_groups.one_of_each`.
 
     Raises:
@@ -52,7 +52,7 @@ class Evidence:
         min_size: int = 1,
         class_weights: NDArray[np.float64] | None = None,
         max_size: int | None = None,
-        largest_plant: int = 1,
+        candidates: int = 1,
     ) -> None:
         if min_size not in (0, 1):
             raise ValueError(f"min_size must be 0 or 1, got {min_size}")
@@ -65,7 +65,7 @@ class Evidence:
         if max_size is not None and not max_average_k <= max_size <= classes:
             raise ValueError(f"max_size must be in [{max_average_k}, {classes}], got {max_size}")
         self.classes, self.min_size, self.max_size = classes, min_size, max_size
-        self.class_weights, self.largest_plant = class_weights, largest_plant
+        self.class_weights, self.candidates = class_weights, candidates
         free_k = as_fraction(max_average_k) - min_size  # scores per row above the threshold
         self._top = TopScores(rows, free_k if max_size is None else 0)
         self._best = None
@@ -131,9 +131,9 @@ class Evidence:
         """
         check_average_k(average_k, lowest=self.min_size, classes=self.classes)
         if self._best is None:
-            raise ValueError("a guarantee needs an Evidence with max_size")
+            raise ValueError("a guarantee needs a ScoreSummary with max_size")
         if guarantee == "mean":
-            lambda_val = self._best.mean_threshold(average_k)
+            lambda_val = self._best.mean_threshold(average_k, candidates=self.candidates)
         elif guarantee == "probability":
             if not 0 < delta < 1:
                 raise ValueError(f"delta must be in (0, 1), got {delta}")
@@ -142,7 +142,8 @@ class Evidence:
                     "scores must be in [0, 1] for guarantee='probability', got "
                     f"{self._smallest} to {self._largest}"
                 )
-            lambda_val = self._best.probability_threshold(average_k, delta=delta, seed=seed)
+            share = delta / self.candidates
+            lambda_val = self._best.probability_threshold(average_k, delta=share, seed=seed)
         else:
             raise ValueError(f"guarantee must be mean or probability, got {guarantee!r}")
         return self._rule("average_k", lambda_val, max_size=self.max_size)
@@ -157,9 +158,9 @@ class Evidence:
         """
         true = self._true_scores()
         if delta is None:
-            rank = conformal_rank(coverage, true.size, largest_plant=self.largest_plant)
+            rank = conformal_rank(coverage, true.size, candidates=self.candidates)
         else:
-            rank = pac_rank(coverage, true.size, delta)
+            rank = pac_rank(coverage, true.size, delta, candidates=self.candidates)
         return self._rule(rule, self._finite(true_score_quantile(true, rank)))
 
     def class_coverage(self, coverage: RealNumber, *, macro_weight: float) -> SetRule:
@@ -168,7 +169,9 @@ class Evidence:
         ``class_weights`` must be those of ``macro_weight``.
         """
         true, labels = self._true_scores(), np.concatenate(self._labels)
-        own, shared = class_quantiles(true, labels, self.classes, coverage)
+        own, shared = class_quantiles(
+            true, labels, self.classes, coverage, candidates=self.candidates
+        )
         finite = np.array([self._finite(quantile) for quantile in own])
         thresholds = interpolate(finite, self._finite(shared), macro_weight)
         return self._rule(

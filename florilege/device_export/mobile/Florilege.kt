@@ -3,6 +3,7 @@
 import org.json.JSONArray
 import org.json.JSONObject
 import kotlin.math.exp
+import kotlin.math.ln
 import kotlin.math.pow
 
 /** A prediction set: indices of classes, best first, and what was measured of sets like it. */
@@ -40,7 +41,9 @@ class Florilege(pack: String) {
         val own = calibrated(photos.size, k)
         val (table, point) = own ?: requireNotNull(calibrated(1, k)) { "k = $k is not calibrated" }
         val (kind, temperature) = calibration.getString("score_kind") to calibration.getDouble("temperature")
-        val scores = fuse(photos.map { scoresOf(it, kind, temperature) })
+        val exponent = if (table.isNull("fusion")) null else table.getDouble("fusion")
+        val scores = if (exponent != null) product(photos, temperature, exponent)
+        else fuse(photos.map { scoresOf(it, kind, temperature) })
         val lambda = point.getDouble("lambda")
         val order = scores.indices.sortedByDescending { scores[it] } // stable: ties keep their order
         val size = order.count { scores[it] >= lambda }.coerceAtLeast(table.getInt("min_size"))
@@ -82,6 +85,24 @@ class Florilege(pack: String) {
         val powers = DoubleArray(scaled.size) { exp(scaled[it] - best) }
         val total = powers.sum()
         return DoubleArray(powers.size) { powers[it] / total }
+    }
+
+    /** A product of the photos' likelihoods, with the prior counted once. */
+    private fun product(photos: List<FloatArray>, temperature: Double, exponent: Double): DoubleArray {
+        val shares = calibration.getJSONArray("prior")
+        val prior = DoubleArray(shares.length()) { ln(shares.getDouble(it)) }
+        val evidence = photos.map { logits ->
+            val scaled = DoubleArray(logits.size) { logits[it] / temperature }
+            val best = scaled.max()
+            val sum = ln(scaled.sumOf { exp(it - best) }) + best
+            DoubleArray(scaled.size) { scaled[it] - sum - prior[it] }
+        }
+        val fused = DoubleArray(prior.size) { place ->
+            exponent * evidence.map { it[place] }.sorted().sum() + prior[place]
+        }
+        val usable = if (fused.all { it == Double.NEGATIVE_INFINITY }) prior else fused
+        val powers = DoubleArray(usable.size) { exp(usable[it] - usable.max()) }
+        return DoubleArray(powers.size) { powers[it] / powers.sum() }
     }
 
     /** The mean over photos. */

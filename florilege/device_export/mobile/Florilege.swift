@@ -28,6 +28,7 @@ struct Florilege: Decodable {
     struct Point: Decodable { let k: Double?, lambda: Double?, hitRate: Figure? }
     struct Table: Decodable {
         let rule: String, usual: Bool, images: Int, list: String?, place: String?, minSize: Int
+        let fusion: Double?  // exponent of a product of likelihoods; nil for the mean of scores
         let points: [Point]
     }
     struct LogitsRule: Decodable { let threshold: Double, scoreKind: String }
@@ -35,7 +36,7 @@ struct Florilege: Decodable {
         let method: String, threshold: Double, scoreKind: String, byLogits: LogitsRule?
     }
     struct Calibration: Decodable {
-        let scoreKind: String, temperature: Double, defaultK: Double, tables: [Table]
+        let scoreKind: String, temperature: Double, defaultK: Double, tables: [Table], prior: [Double]
         let rejection: Rejection?
     }
 
@@ -62,7 +63,12 @@ struct Florilege: Decodable {
         guard let (table, point) = own ?? calibrated(1, k), let lambda = point.lambda
         else { throw PredictionError.notCalibrated }
         let (kind, temperature) = (calibration.scoreKind, calibration.temperature)
-        let scores = Self.fuse(photos.map { Self.scores($0, kind, temperature) })
+        let scores: [Double]
+        if let exponent = table.fusion {
+            scores = product(photos, exponent)
+        } else {
+            scores = Self.fuse(photos.map { Self.scores($0, kind, temperature) })
+        }
         let order = scores.indices.sorted { (scores[$1], $0) < (scores[$0], $1) }  // ties keep their order
         let size = max(table.minSize, order.filter { scores[$0] >= lambda }.count)
         let hitRate = own == nil ? nil : point.hitRate?.value
@@ -104,6 +110,24 @@ struct Florilege: Decodable {
         }
         let best = scaled.max() ?? 0
         let powers = scaled.map { exp($0 - best) }
+        let total = powers.reduce(0, +)
+        return powers.map { $0 / total }
+    }
+
+    /// A product of the photos' likelihoods, with the prior counted once.
+    private func product(_ photos: [[Float]], _ exponent: Double) -> [Double] {
+        let prior = calibration.prior.map { log($0) }
+        let evidence = photos.map { logits -> [Double] in
+            let scaled = logits.map { Double($0) / calibration.temperature }
+            let best = scaled.max() ?? 0
+            let sum = log(scaled.reduce(0) { $0 + exp($1 - best) }) + best
+            return scaled.indices.map { scaled[$0] - sum - prior[$0] }
+        }
+        let fused = prior.indices.map { place in
+            exponent * evidence.map { $0[place] }.sorted().reduce(0, +) + prior[place]
+        }
+        let best = fused.max() ?? 0
+        let powers = (best == -.infinity ? prior : fused).map { exp($0 - (best == -.infinity ? 0 : best)) }
         let total = powers.reduce(0, +)
         return powers.map { $0 / total }
     }

@@ -7,21 +7,20 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from florilege.calibration.certificate import Reason
 from florilege.calibration.marginals import LARGEST_K, top_k_marginals
-from florilege.calibration.record.operating_point import NotCalibrated, OperatingPoint
+from florilege.calibration.record.operating_point import OperatingPoint
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.statement import statement
 from florilege.calibration.rejection.reference import Reference
-from florilege.calibration.rules import RULES
 from florilege.calibration.scores import logits_among
+from florilege.calibration.view import Indices, View
 from florilege.models.classes import ClassInfo
-from florilege.models.occurrences import PlaceKind
 from florilege.server import schemas
 from florilege.server.answers.class_list import TaxonTable
-from florilege.server.answers.place import PLACE_UNKNOWN, PlaceEffect
+from florilege.server.answers.plan import Plan
 from florilege.server.answers.query import IdentifyQuery, fallback_chain
 from florilege.server.answers.restriction import Restriction
-from florilege.server.problems import Code, Problem
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -32,40 +31,43 @@ RANKS: Final[tuple[Literal["genus", "family"], ...]] = ("genus", "family")
 
 def answer(
     logits: Logits,
-    query: IdentifyQuery,
+    plan: Plan,
     record: CalibrationRecord,
     rejection: schemas.Rejection,
     *,
     taxa: TaxonTable,
     model: schemas.Model,
     answer_id: str,
-    restriction: Restriction | None = None,
-    always: Collection[str] = (),
-    effect: PlaceEffect = PLACE_UNKNOWN,
     none_of_these: bool | None = None,
 ) -> tuple[schemas.Answer, Mask]:
     """The prediction set of one organism, on one or several photos, and its mask, ``(classes,)``.
 
-    ``rejection`` is the verdict of `judge`; ``always`` holds ids of classes to report whatever they
-    score; ``none_of_these`` says whether the set holds "none of these", None if unknown. Raises a
-    `Problem` as `operating_point` does.
+    ``rejection`` is the verdict of `judge`; ``none_of_these`` says whether the set holds "none of
+    these", None if unknown.
     """
-    photos, languages = len(next(iter(logits.values()))), query.languages
-    point, calibrated = operating_point(record, query, photos, restriction, effect.kind)
+    photos, query = len(next(iter(logits.values()))), plan.query
+    view, restriction = plan.view(photos), plan.restriction
+    point = record.nearest_point(view, plan.setting)
     infos: Sequence[ClassInfo] = taxa.classes
-    served, only = logits[point.table.head], None
+    effect, classes, only = plan.effect, None, None
+    head_logits = logits[point.table.scoring.head]  # (photos, classes)
     if restriction is not None:
-        infos, only = restriction.infos, restriction.only
-        served = logits_among(served, restriction.classes)  # (photos, listed), like all below
-        effect = effect.among(restriction.classes)
-    scores = point.fused_scores(served, effect.lift)  # (classes,)
+        infos, classes, only = restriction.infos, restriction.classes, restriction.only
+        if point.table.view.list is None:
+            point = point.among(classes)
+        effect = effect.among(classes)
+    # What the place adds is cut to the listed classes where these are scored.
+    scores = point.scores(head_logits, plan.effect.lift, classes, record.prior)  # (listed,)
     accepted = rejection.verdict != "rejected"
-    inside = point.sets(scores[np.newaxis])[0] & accepted  # (classes,)
+    inside = point.sets(scores[np.newaxis])[0] & accepted  # (listed,)
     ranking = point.rank_by(scores)
     members = _best_first(ranking, inside)
     size, compared = len(members), point.compare(scores)
-    others = _best_first(ranking, ~inside) if always or "scores" in query.include else []
-    marginals, chain = _marginals(point, query, served, size), fallback_chain(languages)
+    others = _best_first(ranking, ~inside & _reports_others(plan))
+    scored = head_logits if classes is None else logits_among(head_logits, classes)
+    marginals = _marginals(point, query, scored, size)
+    listed = _listed(query, infos, [*members, *others], size, compared, plan.always)
+    chain = fallback_chain(plan.languages)
     results = [
         schemas.Result(
             rank=rank,
@@ -76,15 +78,16 @@ def answer(
             in_range=effect.was_recorded(index),
             taxon=taxa.taxon(infos[index], chain),
         )
-        for rank, index in _listed(query, infos, [*members, *others], size, compared, always)
+        for rank, index in listed
     ]
+    calibrated = _is_calibrated(point, view, restriction)
     prediction = schemas.Answer(
         id=answer_id,
         model=model,
         query=schemas.Query.of(  # with every default filled in
             point,
             images=photos,
-            lang=languages[0],
+            lang=plan.languages[0],
             list=query.list,
             only=only,
             region=effect.region,
@@ -92,31 +95,38 @@ def answer(
         ),
         set=_set_info(
             point,
-            languages,
+            plan.languages,
             size=size,
             none_of_these=none_of_these,
             calibrated=calibrated and accepted,
-            truncated=sum(each.in_set for each in results) < size,
+            truncated=sum(result.in_set for result in results) < size,
         ),
-        best_match=infos[members[0]].scientific_name if members else None,
+        best_match=next((infos[index].scientific_name for index in members), None),
         results=results,
         rollup=_roll_up(infos, scores, members) if "rollup" in query.include else None,
         rejection=rejection,
-        warnings=_warnings(
-            point,
-            query,
-            effect,
-            restriction,
-            calibrated=calibrated,
-            photos=photos,
-            classes=len(taxa.classes),
-            none_of_these=none_of_these,
-        ),
+        warnings=_warnings(point, plan, view, classes=len(taxa.classes), none=none_of_these),
     )
-    if restriction is not None:
-        scored_inside, inside = inside, np.zeros(len(taxa.classes), dtype=np.bool_)
-        inside[restriction.classes] = scored_inside
-    return prediction, inside
+    return prediction, _among_all(inside, classes, len(taxa.classes))
+
+
+def _reports_others(plan: Plan) -> bool:
+    """Whether classes outside the set may be listed too."""
+    return bool(plan.always) or "scores" in plan.query.include
+
+
+def _among_all(inside: Mask, classes: Indices | None, count: int) -> Mask:
+    """A mask of the listed classes as one of all, ``(classes,)``."""
+    if classes is None:
+        return inside
+    mask = np.zeros(count, dtype=np.bool_)
+    mask[classes] = inside
+    return mask
+
+
+def _is_calibrated(point: OperatingPoint, view: View, restriction: Restriction | None) -> bool:
+    """Whether the threshold is for this view, and for exactly the classes that are scored."""
+    return point.table.view == view and (restriction is None or view.list is not None)
 
 
 def _set_info(
@@ -128,16 +138,21 @@ def _set_info(
     **fields: bool | None,
 ) -> schemas.SetInfo:
     """How the set was drawn; figures and statement only if they are ``calibrated``."""
+    reasons = [reason.value for reason in point.certificate.reasons]
     figures = {
         **point.estimates,
+        "hit_rate_at_size": point.hit_rate_at_size(size),
         "least_coverage": point.least_coverage,
         "statement": statement(point, languages, empty=size == 0),
     }
+    view = point.table.view
     return schemas.SetInfo.of(
         point,
-        head=point.table.head,
-        score_kind=point.table.score_kind,
+        head=point.table.scoring.head,
+        score_kind=point.table.scoring.score_kind,
         guaranteed=calibrated and point.guaranteed,
+        reasons=reasons if calibrated else [*reasons, Reason.ANOTHER_VIEW.value],
+        calibrated_for=schemas.ViewInfo(images=view.photos, list=view.list, place=view.place),
         size=size,
         calibrated=calibrated,
         **fields,
@@ -146,42 +161,34 @@ def _set_info(
 
 
 def _warnings(
-    point: OperatingPoint,
-    query: IdentifyQuery,
-    effect: PlaceEffect,
-    restriction: Restriction | None,
-    *,
-    calibrated: bool,
-    photos: int,
-    classes: int,
-    none_of_these: bool | None,
+    point: OperatingPoint, plan: Plan, view: View, *, classes: int, none: bool | None
 ) -> list[schemas.Warned]:
     """What the threshold was not calibrated for."""
-    details = dict[str, str]()
-    if point.table.images != photos:
+    details, used, effect = dict[str, str](), point.table.view, plan.effect
+    if used.photos != view.photos:
         details["fusion_not_calibrated"] = (
-            f"this model is not calibrated for the averaged scores of {photos} photos: "
+            f"this model is not calibrated for the averaged scores of {view.photos} photos: "
             "expect other set sizes and hit rates than those measured on single photos"
         )
     elif point.table.made_from == "same_class":
         details["fusion_from_same_class"] = (
-            f"for {photos} photos this model is calibrated on photos of one species, not of "
+            f"for {view.photos} photos this model is calibrated on photos of one species, not of "
             "one plant: real requests may do worse"
         )
-    if restriction is not None and not calibrated:
+    if plan.restriction is not None and used.list is None:
         details["list_not_calibrated"] = (
-            f"the scores of the {len(restriction.infos)} requested classes are compared with the "
-            f"threshold of all {classes}: the model is not calibrated for these classes with this "
-            "rule, value and number of photos; expect other set sizes and hit rates"
+            f"the scores of the {len(plan.restriction.infos)} requested classes are compared with "
+            f"the threshold of all {classes}: the model is not calibrated for these classes with "
+            "this rule, value and number of photos; expect other set sizes and hit rates"
         )
     if effect.why_unused is not None:
         details["place_not_used"] = f"the place of the photo was not used: {effect.why_unused}"
-    if point.table.place != effect.kind:
+    if used.place != view.place:
         details["place_not_calibrated"] = (
             "the place changed the scores, but the model is not calibrated for this with this "
             "rule, value, number of photos and list: expect other set sizes and hit rates"
         )
-    if query.none and none_of_these is None:
+    if plan.query.none and none is None:
         details["none_not_calibrated"] = (
             "the model is not calibrated for `none` at this coverage: that needs features, "
             "training photos and, for a coverage of 0.9, 9 classes or more (0.95: 19)"
@@ -239,52 +246,6 @@ def judge(
     return schemas.Rejection.of(rule, verdict=verdict, value=value)
 
 
-def operating_point(
-    record: CalibrationRecord,
-    query: IdentifyQuery,
-    photos: int,
-    restriction: Restriction | None = None,
-    place: PlaceKind | None = None,
-) -> tuple[OperatingPoint, bool]:
-    """The calibrated setting, and whether it was calibrated for these photos, classes and place.
-
-    Raises a `Problem` if ``k`` or ``coverage`` does not go with the rule, or if there is no
-    threshold even for one photo and all classes.
-    """
-    _check_combination(query)
-    try:
-        single = record.point(
-            query.rule, k=query.k, coverage=query.coverage, guarantee=query.guarantee
-        )
-    except NotCalibrated as error:
-        raise Problem(Code.NOT_CALIBRATED, str(error), allowed=error.allowed) from error
-    list_name = None if restriction is None else restriction.calibrated_as
-    try:  # at the K of one photo, even if the query names none
-        point = record.point(
-            query.rule,
-            k=single.k,
-            coverage=single.coverage,
-            images=photos,
-            guarantee=query.guarantee,
-            list_name=list_name if photos == 1 else None,
-            place=place if photos == 1 and restriction is None else None,
-        )
-    except NotCalibrated:
-        point = single
-    if restriction is not None and point.table.list_name is None:
-        return point.among(restriction.classes), False
-    return point, (point.table.images, point.table.place) == (photos, place)
-
-
-def _check_combination(query: IdentifyQuery) -> None:
-    asks_coverage = RULES[query.rule].asks == "coverage"
-    if asks_coverage and query.k is not None:
-        raise Problem(Code.INVALID_PARAMETER, f"rule {query.rule} takes coverage, not k")
-    if not asks_coverage and query.coverage is not None:
-        detail = f"rule {query.rule} takes k, not coverage; coverage goes with rule=coverage"
-        raise Problem(Code.INVALID_PARAMETER, detail)
-
-
 def _marginals(
     point: OperatingPoint, query: IdentifyQuery, logits: NDArray[np.float32], size: int
 ) -> Sequence[float | None]:
@@ -292,7 +253,7 @@ def _marginals(
     if "marginals" not in query.include:
         return [None] * logits.shape[1]
     k = min(max(1, math.floor((point.k or size) + 0.5)), LARGEST_K, logits.shape[1])
-    return top_k_marginals(point.scaled(logits), k).mean(axis=0).tolist()  # type: ignore[no-any-return]  # NumPy's
+    return top_k_marginals(point.table.scoring.scaled(logits), k).mean(axis=0).tolist()  # type: ignore[no-any-return]  # NumPy's
 
 
 def _roll_up(

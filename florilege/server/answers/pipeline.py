@@ -20,9 +20,10 @@ from florilege.models.class_lists import read_lists
 from florilege.models.classes import ClassTable
 from florilege.models.runtime import CUDA, RuntimeName
 from florilege.models.session import Outputs, Session
-from florilege.server.answers.answer import answer, judge, operating_point
+from florilege.server.answers.answer import answer, judge
 from florilege.server.answers.class_list import TaxonTable
 from florilege.server.answers.place import PlaceWeights
+from florilege.server.answers.plan import Plan, resolve
 from florilege.server.answers.query import IdentifyQuery
 from florilege.server.answers.restriction import ClassLists
 from florilege.server.inference.batching import BatchingSession, in_batches
@@ -72,7 +73,8 @@ class Pipeline:
 
     def __call__(self, photos: Sequence[bytes], query: IdentifyQuery, answer_id: str) -> Outcome:
         """The prediction set of one organism, from its encoded pictures, at least one."""
-        return self.decide(self.all_outputs(photos), query, answer_id)
+        plan = self.plan(query)
+        return self.decide(self.all_outputs(photos), plan, answer_id)
 
     def all_outputs(
         self,
@@ -96,12 +98,9 @@ class Pipeline:
             rows.append(recall(photo, run))
         return rows
 
-    def check_query(self, query: IdentifyQuery) -> None:
-        """Raise the `Problem` of a query that no photo can satisfy."""
-        self.places.effect(query)
-        restriction = self.lists.restriction(query)
-        self.lists.always(query, restriction)
-        operating_point(self.record, query, 1, restriction)
+    def plan(self, query: IdentifyQuery) -> Plan:
+        """What a query asks. Raises the `Problem` of a query that no photo can satisfy."""
+        return resolve(query, self.record, self.lists, self.places)
 
     def close(self) -> None:
         """Stop its threads. No call may be running."""
@@ -111,17 +110,13 @@ class Pipeline:
     def decide(
         self,
         rows: Sequence[Outputs],
-        query: IdentifyQuery,
+        plan: Plan,
         answer_id: str,
         *,
         stages: StageTimes | None = None,
     ) -> Outcome:
-        """The prediction set of one organism, from the `outputs` of its pictures, at least one.
-
-        Raises a `Problem` if the bundle is not calibrated for ``query``, or lacks a list or class.
-        """
-        started = perf_counter()
-        restriction = self.lists.restriction(query)
+        """The prediction set of one organism, from the `outputs` of its pictures, at least one."""
+        started, query = perf_counter(), plan.query
         heads = rows[0].logits
         logits = {head: np.concatenate([row.logits[head] for row in rows]) for head in heads}
         photo_features = [row.features for row in rows if row.features is not None]
@@ -132,15 +127,12 @@ class Pipeline:
             none_of_these = rule.none_of_these(features, self.reference, query.coverage)
         result, inside = answer(
             logits,
-            query,
+            plan,
             self.record,
             rejection,
             taxa=self.taxa,
             model=self.model,
             answer_id=answer_id,
-            restriction=restriction,
-            always=self.lists.always(query, restriction),
-            effect=self.places.effect(query),
             none_of_these=none_of_these,
         )
         if stages is not None:
@@ -150,7 +142,7 @@ class Pipeline:
             inside=inside,
             logits=logits[self.record.head],
             classes=self.bundle.classes,
-            restricted=restriction is not None,
+            restricted=plan.restriction is not None,
         )
 
     def outputs(

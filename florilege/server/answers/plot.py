@@ -9,6 +9,7 @@ from PIL.Image import Image
 from florilege.models.images import ImageError, decode, read_header
 from florilege.server import schemas
 from florilege.server.answers.pipeline import Pipeline, problem_of
+from florilege.server.answers.plan import Plan
 from florilege.server.answers.query import SurveyQuery
 from florilege.server.problems import Code, Problem
 
@@ -21,6 +22,7 @@ class Plot:
 
     pipeline: Pipeline
     query: SurveyQuery
+    plan: Plan  # of each tile
     image: Image
     boxes: list[Box]
     size: int  # side of a tile, in pixels
@@ -43,6 +45,7 @@ class Plot:
         its pixels; both may raise. Raises a `Problem` if the photo cannot be used or has more than
         ``max_tiles`` tiles.
         """
+        plan = pipeline.plan(query.of_tile())
         try:
             header = read_header(photo)
             size = min(query.tile_size, header.width, header.height)
@@ -71,12 +74,12 @@ class Plot:
             for top in _starts(image.height, size, stride)
             for left in _starts(image.width, size, stride)
         ]
-        return cls(pipeline, query, image, boxes, size, stride)
+        return cls(pipeline, query, plan, image, boxes, size, stride)
 
     def answer_tile(self, box: Box) -> schemas.Answer:
         """The prediction set of one tile."""
         outputs = self.pipeline.outputs(self.image.crop(box))
-        return self.pipeline.decide([outputs], self.query.of_tile(), "").answer
+        return self.pipeline.decide([outputs], self.plan, "").answer
 
     def answer(self, answers: Sequence[schemas.Answer], answer_id: str) -> schemas.SurveyAnswer:
         """The classes in the sets of the tiles, from the answer to each."""
@@ -84,7 +87,8 @@ class Plot:
         results = _results(zip(self.boxes, answers, strict=True))
         listed = results[: self.query.max_results]
         first = used[0] if used else answers[0]
-        nothing = dict.fromkeys(("expected_size", "hit_rate", "least_coverage", "statement"))
+        figures = ("expected_size", "hit_rate", "hit_rate_at_size", "least_coverage", "statement")
+        nothing = dict.fromkeys(figures)
         of_plot = {"size": len(results), "truncated": len(listed) < len(results), **nothing}
         return schemas.SurveyAnswer.of(
             first,

@@ -13,6 +13,7 @@ from florilege.calibration.distribution import logsumexp
 from florilege.calibration.monitoring.monitor import WATCHED, Expected, Monitor, expected_of
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.origin import TRAFFIC
+from florilege.calibration.view import PLAIN
 from florilege.errors import BundleError
 from florilege.files import write_atomic
 from florilege.server.prometheus import Metrics
@@ -40,7 +41,7 @@ class DriftWatch:
     def __init__(self, record: CalibrationRecord, metrics: Metrics, state: Path | None) -> None:
         self._metrics = metrics
         self._scores = record.scores
-        self._point = record.point("average_k", k=record.default_k)
+        self._point = record.point(PLAIN, record.setting("average_k", record.default_k))
         judge = record.rejection if record.measured.split == TRAFFIC else None
         self._judge = None if judge is None else judge.from_logits
         self._state = state

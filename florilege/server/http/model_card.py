@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, get_args
+from typing import get_args
 
 from pydantic import Field
 
@@ -10,7 +10,8 @@ from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.record.operating_point import OperatingPoint
 from florilege.calibration.record.origin import Selection
 from florilege.calibration.record.record import CalibrationRecord
-from florilege.calibration.rules import RULES, RuleName
+from florilege.calibration.rules import RuleName
+from florilege.calibration.view import Setting, View
 from florilege.models.images import ACCEPTED
 from florilege.models.occurrences import PlaceKind
 from florilege.server.answers.pipeline import Pipeline
@@ -50,7 +51,10 @@ class SeveralPhotos(ResponseModel):
     """What a rule is calibrated for with several photos of one plant."""
 
     images: int = Field(description="Photos in a request.")
-    fusion: str = Field(description="How their scores are combined.")
+    fusion: str = Field(
+        description="How they are combined: `mean_score`, or `product` of their likelihoods."
+    )
+    exponent: float | None = Field(description="Of the product; null for the mean.")
     points: list[Point] = Field(description="By increasing k or coverage.")
 
 
@@ -191,7 +195,9 @@ def _places(pipeline: Pipeline) -> PlacesInfo | None:
         regions=list(occurrences.regions) if degrees is None else None,
         cell_degrees=degrees,
         calibrated=[
-            kind for kind in get_args(PlaceKind) if pipeline.record.ks("average_k", place=kind)
+            kind
+            for kind in get_args(PlaceKind)
+            if pipeline.record.values("average_k", None, View(place=kind))
         ],
     )
 
@@ -201,35 +207,41 @@ def _rule(
 ) -> RuleInfo:
     """A rule; ``lists`` maps the name of each calibrated list to its name in the record."""
     points_of = partial(_points, record, rule)
-    points = points_of()
-    promises = [points_of(guarantee=each) for name, each in record.promises if name == rule]
+    points = points_of(View())
+    promises = [points_of(View(), kind) for name, kind in record.promises if name == rule]
     return RuleInfo.of(
         points[0],
         points=_described(points),
         promised=[Promised.of(each[0], points=_described(each)) for each in promises],
         several=[
-            SeveralPhotos.of(fused[0].table, points=_described(fused))
+            SeveralPhotos(
+                images=images,
+                fusion="mean_score" if fused[0].table.scoring.fusion is None else "product",
+                exponent=fused[0].table.scoring.fusion,
+                points=_described(fused),
+            )
             for images in range(2, max_images + 1)
-            if (fused := points_of(images=images))
+            if (fused := points_of(View(photos=images)))
         ],
         lists=[
             ListedClasses(list=name, points=_described(listed))
             for name, calibrated_as in lists.items()
-            if (listed := points_of(list_name=calibrated_as))
+            if (listed := points_of(View(list=calibrated_as)))
         ],
         places=[
             KnownPlace(place=kind, points=_described(placed))
             for kind in get_args(PlaceKind)
-            if (placed := points_of(place=kind))
+            if (placed := points_of(View(place=kind)))
         ],
     )
 
 
-def _points(record: CalibrationRecord, rule: RuleName, **conditions: Any) -> list[OperatingPoint]:
-    """All calibrated points of a rule under the conditions that `CalibrationRecord.ks` takes."""
-    asks = RULES[rule].asks
-    values = record.ks(rule, **conditions)
-    return [record.point(rule, **conditions, **dict[str, Any]({asks: value})) for value in values]
+def _points(
+    record: CalibrationRecord, rule: RuleName, view: View, guarantee: Guarantee | None = None
+) -> list[OperatingPoint]:
+    """All calibrated points of a rule for a view."""
+    values = record.values(rule, guarantee, view)
+    return [record.point(view, Setting.of(rule, value, guarantee)) for value in values]
 
 
 def _described(points: list[OperatingPoint]) -> list[Point]:

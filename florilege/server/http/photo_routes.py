@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from florilege.server.answers.pipeline import Outcome, Pipeline
+from florilege.server.answers.plan import Plan
 from florilege.server.answers.plot import Box, Plot
 from florilege.server.answers.query import IdentifyQuery, SurveyQuery
 from florilege.server.background.feedback import Feedback
@@ -85,7 +86,7 @@ async def answer_request(
     query alone shows this, the body is not read.
     """
     engine: Engine = request.app.state.engine
-    await _check_query(engine, query)
+    checked, plan = await _plan(engine, query)
 
     zips = accepts_gzip(request)
 
@@ -95,7 +96,8 @@ async def answer_request(
         owner = (pipeline.model.bundle_sha256, request.state.key or "")
         recall = partial(engine.cache.outputs, owner)
         rows = pipeline.all_outputs(photos, stages=job.stages, check=job.check, recall=recall)
-        outcome = pipeline.decide(rows, query, request.state.id, stages=job.stages)
+        current = plan if pipeline is checked else pipeline.plan(query)  # a reload came between
+        outcome = pipeline.decide(rows, current, request.state.id, stages=job.stages)
         return outcome, _encoded(write(outcome.answer), zips)
 
     (outcome, body), photos = await _process_photos(request, engine, work, find)
@@ -124,7 +126,7 @@ async def survey(request: Request, query: Annotated[SurveyQuery, Query()]) -> Re
     """
     engine: Engine = request.app.state.engine
     query = query.accepting(request.headers.get("accept-language", ""))
-    await _check_query(engine, query.of_tile())
+    await _plan(engine, query.of_tile())
 
     upload_budget: UploadBudget = request.app.state.upload_budget
     with upload_budget.hold() as count:
@@ -231,14 +233,18 @@ def _demand_features(pipeline: Pipeline) -> None:
         raise Problem(Code.NO_FEATURES, detail)
 
 
-async def _check_query(engine: Engine, query: IdentifyQuery) -> None:
-    """Raise the `Problem` of a query that no photo can satisfy, or of a server that takes none."""
+async def _plan(engine: Engine, query: IdentifyQuery) -> tuple[Pipeline, Plan]:
+    """What a query asks of the bundle that is served now.
+
+    Raises the `Problem` of a query that no photo can satisfy, or of a server that takes none.
+    """
     engine.check_accepting()
-    named = engine.pipeline.lists.named_classes(query)
+    pipeline = engine.pipeline
+    named = pipeline.lists.named_classes(query)
     if named is not None and named <= CHECKED_ON_THE_LOOP:
-        engine.pipeline.check_query(query)
-    else:  # thousands of classes, or names whose neighbours are searched
-        await engine.lookups.run(engine.pipeline.check_query, query)
+        return pipeline, pipeline.plan(query)
+    # thousands of classes, or names whose neighbours are searched
+    return pipeline, await engine.lookups.run(pipeline.plan, query)
 
 
 async def _process_photos(

@@ -122,7 +122,7 @@ def _check_possible(pipeline: Pipeline, query: BatchQuery, batch: BatchSettings)
             "run again, or leave --embeddings out"
         )
     try:
-        pipeline.check_query(query.of_tile() if isinstance(query, SurveyQuery) else query)
+        pipeline.plan(query.of_tile() if isinstance(query, SurveyQuery) else query)
     except Problem as error:
         raise UsageError(error.advice) from error
 

@@ -8,7 +8,7 @@ files everywhere.
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +24,7 @@ from florilege.models.session import Outputs
 from florilege.progress import progress
 from florilege.ray_tasks import Workers, spread
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
+from florilege.server.answers.plan import Plan
 from florilege.server.answers.plot import Plot
 from florilege.server.answers.query import IdentifyQuery, SurveyQuery
 from florilege.server.answers.restriction import ClassLists
@@ -109,7 +110,7 @@ class _Work:
             return [self._survey(self.query, observation) for observation in observations]
         outputs = [self._run_network(observation) for observation in observations]
         pairs = zip(observations, outputs, strict=True)
-        return [self._predict(self.query, observation, each) for observation, each in pairs]
+        return [self._predict(observation, each) for observation, each in pairs]
 
     def _run_network(self, observation: Observation) -> list[Outputs | Problem]:
         outputs: list[Outputs | Problem] = []
@@ -120,8 +121,13 @@ class _Work:
                 outputs.append(problem)
         return outputs
 
+    @cached_property
+    def _plan(self) -> Plan:
+        assert isinstance(self.query, IdentifyQuery)  # a survey plans its tiles
+        return self.pipeline.plan(self.query)
+
     def _predict(
-        self, query: IdentifyQuery, observation: Observation, outputs: Sequence[Outputs | Problem]
+        self, observation: Observation, outputs: Sequence[Outputs | Problem]
     ) -> Prediction:
         line = _line(observation)
         paths = line["paths"]
@@ -129,7 +135,7 @@ class _Work:
         failures = {at: f"{paths[at]}: {problem.detail}" for at, problem in problems.items()}
         usable = [each for each in outputs[:MAX_IMAGES] if not isinstance(each, Problem)]
         if usable:
-            answer = self.pipeline.decide(usable, query, paths[0]).answer
+            answer = self.pipeline.decide(usable, self._plan, paths[0]).answer
             line |= answer.model_dump(mode="json", by_alias=True)
             line["warnings"] += _warnings(failures, len(paths))
         else:

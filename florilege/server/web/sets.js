@@ -15,7 +15,7 @@ export function pointsFor(rule, answer) {
     ...(answer.query.region ? rule.places ?? [] : []),
   ];
   const drawn = (table) => table.points.some((point) => point.k === k && point.lambda === lambda);
-  return (tables.find(drawn) ?? rule).points;
+  return [...tables, rule].find(drawn)?.points ?? [answer.set]; // views of several kinds have one K
 }
 
 /** The lowest threshold that the slider may use for an answer to a query. */

@@ -51,7 +51,7 @@ def test_every_setting_is_a_flag_of_calibrate() -> None:
     command = typer.main.get_group(app).commands["calibrate"]
     flags = {parameter.opts[0] for parameter in command.params}
     renamed = {"ks": "--k", "coverages": "--coverage", "temperatures": "--temperature"}
-    renamed["list_files"] = "--list"
+    renamed |= {"list_files": "--list", "views_wanted": "--views"}
     for name in CalibrationSettings.model_fields:
         assert renamed.get(name, f"--{name.replace('_', '-')}") in flags
 

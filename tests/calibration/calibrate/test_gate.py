@@ -26,6 +26,7 @@ from florilege.calibration.comparison import Comparison, compare
 from florilege.calibration.record.record_file import read_record
 from florilege.calibration.record.schema import Columns
 from florilege.calibration.scores import scores
+from florilege.calibration.view import PLAIN
 from florilege.data.sources import open_dataset
 from florilege.errors import BundleError, DataError, GateFailed, UsageError
 from florilege.models.bundle import open_bundle, replace_files
@@ -141,10 +142,11 @@ def test_the_comparison_is_that_of_the_served_sets(folder: Path) -> None:
         bundle = open_bundle(folder / name)
         split = open_dataset(str(folder / "d"), splits=["test"], classes=bundle.classes)
         photos, session = split.split("test"), Session(bundle, device="cpu")
-        point = read_record(bundle).point("average_k", k=3)
+        point = read_record(bundle).point(PLAIN, read_record(bundle).setting("average_k", 3))
         images = np.stack([load(photos.read(row), bundle.preprocess) for row in range(len(photos))])
-        logits, table = session.logits(images)[point.table.head], point.table
-        members = point.sets(scores(logits, table.score_kind, temperature=table.temperature))
+        logits, scoring = session.logits(images)[point.table.scoring.head], point.table.scoring
+        values = scores(logits, scoring.score_kind, temperature=scoring.temperature)
+        members = point.sets(values)
         sets.append((members[np.arange(len(photos)), photos.labels], members.sum(axis=1)))
     fixed = compare(sets[0], sets[1], rule="average_k k=3")
     first = comparisons[0]
@@ -191,7 +193,7 @@ def test_a_comparison_knows_what_chose_each_threshold_and_which_photos_are_of_on
         each.record.measured.data_sha256 for each in (old, new)
     ]
     assert calls["top_k k=2"]["growth"] == (0, 0)
-    lambda_val = new.record.point("average_k", k=3).lambda_val
+    lambda_val = new.record.point(PLAIN, new.record.setting("average_k", 3)).lambda_val
     assert lambda_val is not None
     inside = [values >= factor * lambda_val for factor in (0.8, 1.25)]
     for each in inside:
@@ -390,7 +392,7 @@ def test_sets_are_compared_photo_by_photo(tmp_path: Path) -> None:
         for each in (new, old):
             ((logits,), _), = each.outputs.blocks(each.record.head)  # fmt: skip
             scores = each.record.scores(logits)
-            point = each.record.point("average_k", k=3)
+            point = each.record.point(PLAIN, each.record.setting("average_k", 3))
             rows = [{c for c in range(CLASSES) if s[c] >= point.lambda_val} for s in scores]
             agreements.append(
                 [row | {int(np.argmax(s))} for row, s in zip(rows, scores, strict=True)]

@@ -4,15 +4,14 @@ import csv
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from florilege.calibration.calibrate.calibrate import calibrate_bundle, cautions
 from florilege.calibration.calibrate.evaluate import Evaluation, evaluate_bundle
-from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.schema import Row
+from florilege.calibration.view import PLAIN, Setting, View
 from tests.calibration.command_line import run
 from tests.calibration.estimates import hits_of
 from tests.calibration.small_bundle import CLASSES, make_bundle, make_data
@@ -63,10 +62,10 @@ def test_four_copies_of_each_photo_say_no_more_than_one(measured: Measured) -> N
     assert (one.measured.rows, one.measured.observations) == (PLANTS, PLANTS)
     assert (four.measured.rows, four.measured.observations) == (COPIES * PLANTS, PLANTS)
     assert (again.rows, again.observations) == (COPIES * PLANTS, PLANTS)
-    groups = four.point("average_k", images=2)
+    groups = four.point(View(photos=2), four.setting("average_k"))
     assert (groups.table.made_from, groups.rows) == ("observations", PLANTS)
     for k in (1, 1.5, 2):
-        rows = [record.point("average_k", k=k).row for record in (one, four)]
+        rows = [record.point(PLAIN, record.setting("average_k", k)).row for record in (one, four)]
         assert rows[0].hit_rate == rows[1].hit_rate
         assert ends(rows[0]) == pytest.approx(ends(rows[1]), rel=0.05)
     for before, after in zip(evaluated.rules, again.rules, strict=True):
@@ -74,24 +73,27 @@ def test_four_copies_of_each_photo_say_no_more_than_one(measured: Measured) -> N
             assert ends(before.row) == pytest.approx(ends(after.row), rel=0.05)
     for few, many in zip(one.shots, four.shots, strict=True):
         assert few.hit_ci95 == pytest.approx(many.hit_ci95, rel=0.05)
-    assert four.selection.honest_hit_rate == hits_of(four.point("average_k")).value
+    assert (
+        four.selection.honest_hit_rate
+        == hits_of(four.point(PLAIN, four.setting("average_k"))).value
+    )
 
 
 def test_what_is_promised_is_chosen_on_one_photo_of_each_plant(measured: Measured) -> None:
     one, four = (record for record, _ in measured.values())
-    promises: list[tuple[str, Guarantee, dict[str, Any]]] = [
-        ("coverage", "probability", {"coverage": 0.8}),
-        ("average_k", "mean", {"k": 2}),
-        ("average_k", "probability", {"k": 2}),
-        ("class_coverage", "mean", {"coverage": 0.8}),
+    promises = [
+        Setting.of("coverage", 0.8),
+        Setting.of("coverage", 0.8, "probability"),
+        Setting.of("average_k", 2, "mean"),
+        Setting.of("average_k", 2, "probability"),
+        Setting.of("balanced_coverage", 0.8),
+        Setting.of("class_coverage", 0.8),
     ]
-    for rule, guarantee, value in promises:
-        points = [record.point(rule, guarantee=guarantee, **value) for record in (one, four)]
-        assert points[0].lambda_val == points[1].lambda_val, rule
+    for setting in promises:
+        points = [record.point(PLAIN, setting) for record in (one, four)]
+        assert points[0].lambda_val == points[1].lambda_val, setting
         assert points[0].table.by_class == points[1].table.by_class
         assert points[1].rows == COPIES * PLANTS  # all are measured
-    thresholds = [record.point("coverage").lambda_val or 0.0 for record in (one, four)]
-    assert thresholds[1] <= thresholds[0]
 
 
 def test_people_read_how_many_plants_there_are(tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ import pytest
 
 from florilege.calibration.calibrate.calibrate import calibrate_bundle, cautions
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
+from florilege.calibration.certificate import Reason
 from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.view import PLAIN
 from florilege.errors import BundleError
 from florilege.models.bundle import Bundle, replace_files
 from florilege.models.photo_hashes import PHOTOS, PhotoHashes, photo_hash
@@ -46,7 +48,7 @@ def test_photos_that_the_network_has_not_met_make_a_guarantee(bundle: Bundle, da
     measured = record.measured
     assert (measured.train_photos, measured.selection_photos) == (0, 0)
     assert measured.chose_checkpoint is False
-    assert record.point("coverage").guaranteed
+    assert record.point(PLAIN, record.setting("coverage")).guaranteed
     assert not any("photos also" in caution for caution in cautions(record))
 
 
@@ -59,8 +61,11 @@ def test_training_photos_called_test_make_none(tmp_path: Path, bundle: Bundle, d
     assert (record.measured.train_photos, record.measured.selection_photos) == (rows, 0)
     assert record.measured.chose_checkpoint is True
     for rule in ("coverage", "class_coverage", "balanced_coverage"):
-        assert not record.point(rule).guaranteed
-    assert "no guarantee, since 72 of the photos also trained" in record.point("coverage").statement
+        assert not record.point(PLAIN, record.setting(rule)).guaranteed
+    assert (
+        "no guarantee, since 72 of the photos also trained"
+        in record.point(PLAIN, record.setting("coverage")).statement
+    )
     assert "72 of the 72 photos also trained the network" in " ".join(cautions(record))
 
 
@@ -69,7 +74,7 @@ def test_one_photo_of_training_is_enough(tmp_path: Path, bundle: Bundle, data: P
     shutil.copy(data / "train" / "c0" / "000.png", tmp_path / "other" / "test" / "c0" / "new.png")
     record = calibrated(bundle, tmp_path / "other", "test")
     assert record.measured.train_photos == 1
-    assert not record.point("coverage").guaranteed
+    assert not record.point(PLAIN, record.setting("coverage")).guaranteed
 
 
 @pytest.mark.parametrize("split", ["val", "val:0-0.5"])
@@ -77,15 +82,34 @@ def test_photos_that_chose_the_checkpoint_are_named(bundle: Bundle, data: Path, 
     record = calibrated(bundle, data, split)
     rows = record.measured.rows
     assert (record.measured.train_photos, record.measured.selection_photos) == (0, rows)
-    assert f"since {rows} of the photos also chose" in record.point("coverage").statement
+    point = record.point(PLAIN, record.setting("coverage"))
+    assert point.certificate.reasons == (Reason.CHOICE_UNCOUNTED,)
+    assert "since the photos also chose the network, among" in point.statement
     assert f"{rows} of the {rows} photos also chose the checkpoint" in " ".join(cautions(record))
+
+
+def test_photos_that_chose_among_a_counted_number_still_guarantee(
+    tmp_path: Path, bundle: Bundle, data: Path
+) -> None:
+    """Each epoch that these photos compared costs a little coverage, not the promise."""
+    shutil.copytree(bundle.path, tmp_path / "counted")
+    content = bundle.read_object("provenance.json") | {"networks_compared": 12}
+    counted = replace_files(tmp_path / "counted", {"provenance.json": json.dumps(content).encode()})
+    fresh = calibrated(bundle, data, "test")
+    records = calibrated(counted, data, "val"), calibrated(bundle, data, "val")
+    points = [record.point(PLAIN, record.setting("coverage")) for record in records]
+    assert [point.guaranteed for point in points] == [True, False]
+    assert (points[0].table.candidates, points[1].table.candidates) == (12, 1)
+    assert (points[0].lambda_val or 0) <= (points[1].lambda_val or 0)
+    assert fresh.measured.networks == 1
 
 
 def test_the_same_name_with_other_photos_is_a_guarantee(
     tmp_path: Path, bundle: Bundle, data: Path
 ) -> None:
     shutil.copytree(data / "test", tmp_path / "other" / "val")
-    assert calibrated(bundle, tmp_path / "other", "val").point("coverage").guaranteed
+    record = calibrated(bundle, tmp_path / "other", "val")
+    assert record.point(PLAIN, record.setting("coverage")).guaranteed
 
 
 def test_an_evaluation_says_so_too(tmp_path: Path, bundle: Bundle, data: Path) -> None:
@@ -107,7 +131,10 @@ def test_a_run_exported_without_hashes_promises_nothing(tmp_path: Path, data: Pa
     papers = b'{"data": "d", "checkpoint_chosen_on": "val"}'
     record = calibrated(replace_files(bundle.path, {"provenance.json": papers}), data, "test")
     assert (record.measured.train_photos, record.measured.chose_checkpoint) == (None, None)
-    assert "since nothing tells which photos trained" in record.point("coverage").statement
+    assert (
+        "since nothing tells which photos trained"
+        in record.point(PLAIN, record.setting("coverage")).statement
+    )
     assert any("train --resume" in caution for caution in cautions(record))
 
 
@@ -115,7 +142,7 @@ def test_weights_from_a_run_of_unknown_photos_promise_nothing(bundle: Bundle, da
     unknown = PhotoHashes.of([b"12345678"], complete=False).to_bytes()
     record = calibrated(replace_files(bundle.path, {PHOTOS: unknown}), data, "test")
     assert (record.measured.train_photos, record.measured.chose_checkpoint) == (0, None)
-    assert not record.point("coverage").guaranteed
+    assert not record.point(PLAIN, record.setting("coverage")).guaranteed
 
 
 def test_damaged_hashes_are_refused(bundle: Bundle, data: Path) -> None:

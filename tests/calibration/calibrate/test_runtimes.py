@@ -15,6 +15,7 @@ from florilege.calibration.monitoring.score_log import Scorer
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.inspection import card, verification
 from florilege.calibration.record.record_file import read_record
+from florilege.calibration.view import PLAIN
 from florilege.errors import BundleError, GateFailed, UsageError
 from florilege.models.bundle import open_bundle
 from florilege.models.runtime import Runtime, RuntimeName
@@ -61,7 +62,7 @@ def test_thresholds_are_those_of_what_the_runtime_gives(bundle: Path, data: Path
     assert evaluation.calibration_id == record.calibration_id
     rows = {point.k: row for point, row, _ in evaluation.rules if point.rule == "average_k"}
     for k in record.asked_k:
-        assert rows[k].size == record.point("average_k", k=k).row.size
+        assert rows[k].size == record.point(PLAIN, record.setting("average_k", k)).row.size
 
 
 def test_sets_that_differ_change_nothing(

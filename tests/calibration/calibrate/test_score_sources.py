@@ -14,13 +14,15 @@ from florilege.calibration.calibrate import photo_outputs as outputs_module
 from florilege.calibration.calibrate.calibrate import FEW_LISTED, calibrate_bundle, cautions
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
-from florilege.calibration.calibrate.score_sources import Source
+from florilege.calibration.calibrate.photo_outputs import SplitOutputs
+from florilege.calibration.calibrate.score_sources import LabelledPhotos, Source
 from florilege.calibration.calibrate.threshold_tables import tabulate
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.operating_point import NotCalibrated
 from florilege.calibration.record.record_file import read_record
 from florilege.calibration.rules import calibrate
 from florilege.calibration.scores import ScoreKind
+from florilege.calibration.view import Scoring, View
 from florilege.errors import DataError
 from florilege.models.bundle import open_bundle
 from florilege.models.class_lists import RegionList
@@ -86,52 +88,52 @@ def test_a_list_has_thresholds_of_its_own_photos(kind: ScoreKind, temperature: f
     counts = COUNTS[list(ALPS.classes)]
     for rule in ("average_k", "balanced_average_k", "coverage", "balanced_coverage"):
         options = {"coverage": 0.9} if "coverage" in rule else {"average_k": 2.55}
-        value = {"coverage": 0.9} if "coverage" in rule else {"k": 2.55}
+        value = 0.9 if "coverage" in rule else 2.55
         oracle = calibrate(rule, values, places, class_counts=counts, **options)  # type: ignore[arg-type]  # one of the two
-        point = record.point(rule, list_name="alps", **value)  # type: ignore[arg-type]  # one of the two
+        point = record.point(View(list="alps"), record.setting(rule, value))
         assert point.lambda_val == pytest.approx(oracle.lambda_val, rel=1e-12)
         sets = oracle.sets(values)
         assert point.row.size == sets.sum() / len(values)
         assert hits_of(point).value == sets[np.arange(len(sets)), places].mean()
         assert (point.sets(values) != sets).sum() <= 1  # one score may lie on the threshold
-        assert (point.rows, point.table.list_name) == (len(values), "alps")
-    assert record.point("top_k", k=3, list_name="alps").row.size == 3
+        assert (point.rows, point.table.view.list) == (len(values), "alps")
+    assert record.point(View(list="alps"), record.setting("top_k", 3)).row.size == 3
     assert (
         "of classes of the list 'alps' like the"
-        in record.point("average_k", list_name="alps").statement
+        in record.point(View(list="alps"), record.setting("average_k")).statement
     )
 
 
 def test_a_list_changes_nothing_about_all_classes() -> None:
     plain, listed = fitted_lists(), fitted_lists(ALPS, PAIR)
-    assert tuple(table for table in listed.tables if table.list_name is None) == plain.tables
-    assert (listed.rules, listed.promises, listed.images) == (
-        plain.rules, plain.promises, plain.images,
+    assert tuple(table for table in listed.tables if table.view.list is None) == plain.tables
+    assert (listed.rules, listed.promises, listed.photos) == (
+        plain.rules, plain.promises, plain.photos,
     )  # fmt: skip
     assert listed.compared(3.0) == plain.compared(3.0)
-    assert listed.ks("average_k") == plain.ks("average_k")
-    assert listed.ks("average_k", list_name="alps") == [1.0, 2.55, 3.0, 10.0]
+    assert listed.values("average_k") == plain.values("average_k")
+    assert listed.values("average_k", None, View(list="alps")) == [1.0, 2.55, 3.0, 10.0]
 
 
 def test_the_sets_of_a_k_beyond_a_list_hold_all_of_it() -> None:
     logits, labels = sample_logits()
     record = fitted_lists(PAIR)
     for rule in ("average_k", "balanced_average_k", "top_k"):
-        point = record.point(rule, k=3, list_name="pair")
+        point = record.point(View(list="pair"), record.setting(rule, 3))
         assert (point.k, point.row.size, hits_of(point).value) == (3.0, 2.0, 1.0)
         values, _ = among(logits, labels, PAIR)
         assert point.sets(values).all()
-    assert record.point("average_k", list_name="pair").k == 3.0
+    assert record.point(View(list="pair"), record.setting("average_k")).k == 3.0
     one = fitted_lists(RegionList(name="one", classes=(7,)))
-    assert one.point("average_k", k=1, list_name="one").row.size == 1.0
-    assert one.point("coverage", coverage=0.9, list_name="one").row.size == 1.0
+    assert one.point(View(list="one"), one.setting("average_k", 1)).row.size == 1.0
+    assert one.point(View(list="one"), one.setting("coverage", 0.9)).row.size == 1.0
 
 
 def test_a_list_without_photos_has_no_thresholds_and_says_so() -> None:
     record = fitted_lists(ALPS, without=ALPS.classes)
     assert record.lists[0].rows == record.lists[0].classes_seen == 0
     with pytest.raises(NotCalibrated, match="calibrated"):
-        record.point("average_k", list_name="alps")
+        record.point(View(list="alps"), record.setting("average_k"))
     [warning] = [caution for caution in cautions(record) if "list" in caution]
     assert warning == "list 'alps' has no photo in this split: its answers are not calibrated"
 
@@ -155,11 +157,17 @@ def test_more_photos_than_a_block_give_the_same_thresholds(
     assert fitted_lists(ALPS).tables == alpine.tables
 
 
+def listed_source(outputs: SplitOutputs, region: RegionList) -> Source:
+    prior = np.full(CLASSES, 1 / CLASSES)
+    photos = LabelledPhotos(outputs=outputs, prior=prior, lists={region.name: region.classes})
+    return photos.source(View(list=region.name), Scoring(head="a", score_kind="softmax"))
+
+
 def test_photos_of_a_list_keep_their_plants() -> None:
     logits, labels = sample_logits()
     plants = [str(row // 5) for row in range(len(labels))]
     outputs = scoring_of({"a": logits}, labels, observations=plants)
-    source = Source.of_photos(outputs, "a", "softmax", 1.0).of_list(outputs, ALPS)
+    source = listed_source(outputs, ALPS)
     expected = [row // 5 for row, label in enumerate(labels) if label in ALPS.classes]
     assert source.plants is not None
     assert source.plants.tolist() == expected
@@ -174,7 +182,7 @@ def test_progress_ends_at_the_announced_number_of_steps(monkeypatch: pytest.Monk
     monkeypatch.setattr(fit, "progress", progress)
     fitted({"a": logits[selection]}, labels[selection], ks=(3.0,), lists=(ALPS, nobody))
     advance = progress.return_value.__enter__.return_value
-    assert advance.call_count == progress.call_args.args[0] == 2 + 3 + 4 + 2
+    assert advance.call_count == progress.call_args.args[0] == 2 + 5 * 3 + 2
 
 
 def sizes_at(lambda_val: float | None, values: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -194,7 +202,7 @@ def test_the_mean_size_on_fresh_photos_of_the_list_is_k_within_its_error() -> No
         scoring = scoring_of(
             {"a": np.log(calibration.scores).astype(np.float32)}, calibration.labels
         )
-        source = Source.of_photos(scoring, "a", "softmax", 1.0).of_list(scoring, region)
+        source = listed_source(scoring, region)
         [row] = [
             table.columns.row(0)
             for table in tabulate(source, plan, plan.ks).tables
@@ -257,7 +265,9 @@ def test_a_folder_of_lists_is_calibrated_and_evaluated_on_photos_of_each(tmp_pat
     assert own["average_k", 2.0]["rows"] == 36
     [one] = [each for each in cold["rules"] if each["rule"] == "top_k" and each["k"] == 2]
     assert (one["mean_set_size"], one["mean_set_size_ci95"]) == (1, (1, 1))  # all there is
-    point = read_record(open_bundle(bundle.path)).point("top_k", k=2, list_name="cold")
+    point = read_record(open_bundle(bundle.path)).point(
+        View(list="cold"), read_record(open_bundle(bundle.path)).setting("top_k", 2)
+    )
     assert point.top_k == 1
     calibrate_bundle(bundle.path, data)
     assert evaluate_bundle(bundle.path, data).lists == ()

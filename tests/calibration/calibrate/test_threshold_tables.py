@@ -28,6 +28,7 @@ from florilege.calibration.rules import RULES, calibrate
 from florilege.calibration.scores import scores
 from florilege.calibration.sets import SetRule
 from florilege.calibration.validation import Bools, Floats, Ints
+from florilege.calibration.view import PLAIN, Scoring, Setting, View
 from florilege.errors import BundleError
 from tests.calibration.estimates import hits_of
 from tests.calibration.record.test_record import ROWS, fitted, sample_logits
@@ -67,14 +68,14 @@ def test_a_guaranteed_size_is_the_rule_of_the_library(
     record: CalibrationRecord, values: Floats, guarantee: Guarantee, min_size: int, k: float
 ) -> None:
     result = record if min_size else fitted_sample(delta=0.2, max_size=12, min_size=0)
-    point = result.point("average_k", k=k, guarantee=guarantee)
+    point = result.point(PLAIN, result.setting("average_k", k, guarantee))
     rule = calibrate(
         "average_k", values, average_k=k, guarantee=guarantee, delta=0.2, max_size=12,
         min_size=min_size,
     )  # fmt: skip
     assert rule.lambda_val is not None
     assert point.lambda_val == min(rule.lambda_val, NO_SCORE)
-    assert point.lambda_val != result.point("average_k", k=k).lambda_val
+    assert point.lambda_val != result.point(PLAIN, result.setting("average_k", k)).lambda_val
     members = point.sets(values)
     assert (members == rule.sets(values)).all()
     check_measured(point, members)
@@ -87,16 +88,16 @@ def test_a_sure_coverage_is_the_rule_of_the_library(
     record: CalibrationRecord, values: Floats, level: float
 ) -> None:
     labels = sample_logits()[1]
-    point = record.point("coverage", coverage=level, guarantee="probability")
+    point = record.point(PLAIN, record.setting("coverage", level, "probability"))
     rule = calibrate("coverage", values, labels, coverage=level, delta=0.2)
     assert point.lambda_val == rule.lambda_val
     check_measured(point, rule.sets(values))
-    plain = record.point("coverage", coverage=level)
+    plain = record.point(PLAIN, record.setting("coverage", level))
     assert (plain.guarantee, plain.delta, point.delta) == ("mean", None, 0.2)
     assert plain.lambda_val is not None
     assert point.lambda_val is not None
     assert point.lambda_val < plain.lambda_val
-    same = record.point("coverage", coverage=level, guarantee="mean")
+    same = record.point(PLAIN, record.setting("coverage", level, "mean"))
     assert same.lambda_val == plain.lambda_val
 
 
@@ -105,7 +106,7 @@ def test_class_coverage_is_that_of_the_library(values: Floats, min_size: int) ->
     labels = sample_logits()[1]
     record = fitted_sample(min_size=min_size)
     for level in LEVELS:
-        point = record.point("class_coverage", coverage=level)
+        point = record.point(PLAIN, record.setting("class_coverage", level))
         rule = calibrate(
             "class_coverage", values, labels, coverage=level, min_size=min_size,
             class_counts=record.class_counts,
@@ -128,69 +129,74 @@ def test_a_guarantee_is_at_the_values_asked_for_and_the_default(record: Calibrat
     )  # fmt: skip
     assert sorted(record.rules) == sorted(RULES)
     for guarantee in GUARANTEES:
-        assert record.ks("average_k", guarantee=guarantee) == [1.0, 2.0, 3.0, 6.5]
-        assert record.point("average_k", guarantee=guarantee).k == 3.0
+        assert record.values("average_k", guarantee) == [1.0, 2.0, 3.0, 6.5]
+        assert record.point(PLAIN, record.setting("average_k", None, guarantee)).k == 3.0
     with pytest.raises(NotCalibrated, match=r"k = 2\.5 .* with guarantee=mean") as refused:
-        record.point("average_k", k=2.5, guarantee="mean")
+        record.point(PLAIN, record.setting("average_k", 2.5, "mean"))
     assert refused.value.allowed == [1.0, 2.0, 3.0, 6.5]
     for rule in ("top_k", "balanced_average_k", "class_coverage"):
         with pytest.raises(NotCalibrated, match="with guarantee=probability") as refused:
-            record.point(rule, guarantee="probability")
+            record.point(PLAIN, record.setting(rule, None, "probability"))
         assert refused.value.allowed == []
-    assert record.ks("coverage", guarantee="probability") == [0.8, 0.95]
-    assert record.ks("class_coverage") == [0.8, 0.95]
+    assert record.values("coverage", "probability") == [0.8, 0.95]
+    assert record.values("class_coverage") == [0.8, 0.95]
 
 
 def test_heads_are_compared_by_sets_without_a_guarantee(record: CalibrationRecord) -> None:
-    plain = hits_of(record.point("average_k", k=2.0)).value
+    plain = hits_of(record.point(PLAIN, record.setting("average_k", 2.0))).value
     assert record.compared(2.0) == {("linear", "softmax", 1.0): plain}
-    assert plain > hits_of(record.point("average_k", k=2.0, guarantee="mean")).value
+    assert plain > hits_of(record.point(PLAIN, record.setting("average_k", 2.0, "mean"))).value
 
 
-def test_a_promise_is_guaranteed_only_where_photos_chose_nothing(record: CalibrationRecord) -> None:
+def test_a_promise_is_guaranteed_only_where_nobody_lost_count(record: CalibrationRecord) -> None:
     pairs: list[tuple[str, Guarantee | None]] = [*record.promises, ("class_coverage", None)]
-    flattered = replace(record, measured=replace(record.measured, chose_head=True))
+    measured = replace(record.measured, chose_checkpoint=True, networks=None)
+    flattered = replace(record, measured=measured)
     for rule, guarantee in pairs:
-        point = record.point(rule, guarantee=guarantee)
+        point = record.point(PLAIN, record.setting(rule, None, guarantee))
         assert point.guaranteed
         assert "This is guaranteed on such photos" in point.statement
-        point = flattered.point(rule, guarantee=guarantee)
+        point = flattered.point(PLAIN, flattered.setting(rule, None, guarantee))
         assert not point.guaranteed
         assert "but is no guarantee" in point.statement
         assert "guaranteed" not in point.statement
-        several = record.point(rule, guarantee=guarantee, images=2) if guarantee else None
+        several = (
+            record.point(View(photos=2), record.setting(rule, None, guarantee))
+            if guarantee is not None
+            else None
+        )
         if several is not None:
             assert several.table.made_from == "same_class"
             assert not several.guaranteed
             assert "there were no such requests to calibrate on" in several.statement
-    assert not record.point("average_k").guaranteed
-    assert "guarantee" not in record.point("average_k").statement
+    assert not record.point(PLAIN, record.setting("average_k")).guaranteed
+    assert "guarantee" not in record.point(PLAIN, record.setting("average_k")).statement
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("setting", "sentence"),
     [
         (
-            {"rule": "average_k", "k": 2.0, "guarantee": "mean"},
+            Setting("average_k", 2.0, "mean"),
             " This is guaranteed on such photos, on average over calibrations: at most 2 "
             "candidates on average, and never more than 12.",
         ),
         (
-            {"rule": "average_k", "k": 6.5, "guarantee": "probability"},
+            Setting("average_k", 6.5, "probability"),
             " This is guaranteed on such photos, for all but 20.0 % of calibrations on "
             "independent photos: at most 6.5 candidates on average, and never more than 12.",
         ),
         (
-            {"rule": "coverage", "coverage": 0.8, "guarantee": "probability"},
+            Setting("coverage", 0.8, "probability"),
             " This is guaranteed on such photos, for all but 20.0 % of calibrations on "
             "independent photos: at least 80.0 % of the sets hold the right one.",
         ),
     ],
 )
 def test_the_statement_says_what_is_promised(
-    record: CalibrationRecord, arguments: dict[str, object], sentence: str
+    record: CalibrationRecord, setting: Setting, sentence: str
 ) -> None:
-    assert record.point(**arguments).statement.endswith(sentence)  # type: ignore[arg-type]  # mixed
+    assert record.point(PLAIN, setting).statement.endswith(sentence)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +205,7 @@ def test_the_statement_says_what_is_promised(
 )
 def test_the_statement_of_class_coverage_tells_its_weight(macro_weight: float, ending: str) -> None:
     record = fitted_sample(macro_weight=macro_weight)
-    point = record.point("class_coverage", coverage=0.8)
+    point = record.point(PLAIN, record.setting("class_coverage", 0.8))
     share, _, each_class = ending.partition(",")
     sentence = f"at least {share} of the sets hold the right one"
     assert point.statement.endswith(f"{sentence}{',' if each_class else ''}{each_class}.")
@@ -208,7 +214,7 @@ def test_the_statement_of_class_coverage_tells_its_weight(macro_weight: float, e
 def test_too_few_photos_leave_the_best_class_at_a_threshold_that_json_readers_can_hold() -> None:
     record = fitted_sample(ks=(1.0, 1.02))
     for k in (1.0, 1.02):
-        point = record.point("average_k", k=k, guarantee="mean")
+        point = record.point(PLAIN, record.setting("average_k", k, "mean"))
         assert point.lambda_val == NO_SCORE == math.nextafter(1.0, 2.0)
         assert point.row.size == 1.0
 
@@ -245,9 +251,8 @@ def test_memory_does_not_grow_with_the_classes() -> None:
             for _ in range(40):
                 yield random.random((100, classes)) ** 8, np.zeros(100, dtype=np.int64)
 
-        source = Source(blocks=blocks, rows=4000, classes=classes, head="h",
-                        score_kind="sigmoid", temperature=1.0, images=2,
-                        made_from="observations")  # fmt: skip
+        scoring = Scoring(head="h", score_kind="sigmoid")
+        source = Source(blocks=blocks, rows=4000, classes=classes, scoring=scoring)
         plan = CalibrationPlan(classes=classes, ks=(3.0,), coverages=())
         tracemalloc.start()
         promised_tables(source, plan, np.ones(classes))
@@ -287,8 +292,9 @@ def test_scores_without_labels_give_the_same_tables_without_hits() -> None:
     plan = CalibrationPlan(classes=CLASSES, ks=(1.0, 3.0), coverages=())
 
     def tables(labels: Ints | None) -> list[Table]:
-        source = Source(blocks=lambda: iter([(values, labels)]), rows=ROWS, classes=CLASSES,
-                        head="h", score_kind="softmax", temperature=1.0)  # fmt: skip
+        scoring = Scoring(head="h", score_kind="softmax")
+        blocks = [(values, labels)]
+        source = Source(blocks=lambda: iter(blocks), rows=ROWS, classes=CLASSES, scoring=scoring)
         rules = tabulate(source, plan, plan.grid, weights=np.arange(1.0, CLASSES + 1))
         return rules.tables + promised_tables(source, plan, np.ones(CLASSES))
 
@@ -298,8 +304,9 @@ def test_scores_without_labels_give_the_same_tables_without_hits() -> None:
         assert None not in table.columns.hit_rate
         rows = [table.columns.row(index) for index in range(len(table.columns.value))]
         unknown: dict[str, Any] = dict.fromkeys(
-            ("hit_rate", "hit_low", "hit_high", "macro_hit_rate")
+            ("hit_rate", "hit_low", "hit_high", "hit_rows", "macro_hit_rate")
         )
+        unknown["hit_histogram"] = ()
         blank = [replace(row, **unknown) for row in rows]
         assert without == replace(table, columns=Columns.of(blank))
     plan = CalibrationPlan(classes=CLASSES, ks=(1.0, 3.0))

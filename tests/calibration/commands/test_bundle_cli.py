@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from florilege.calibration.commands.bundle_cli import app
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.record.schema import Columns, Row, Table
+from florilege.calibration.view import PLAIN, View
 from florilege.errors import BundleError, DataError
 from florilege.models.bundle import open_bundle, replace_files
 from florilege.models.classes import ClassInfo, ClassTable
@@ -31,7 +32,7 @@ def calibration(factor: float = 1.0, head: str = "linear", *, labelled: bool = T
         {head: np.eye(2, dtype=np.float32)[labels]}, labels, class_counts=np.array([7, 3]),
         classes=2, ks=(1.0, 2.0), coverages=(0.9,), score_kind="softmax",
     )  # fmt: skip
-    usual = record.point("average_k")
+    usual = record.point(PLAIN, record.setting("average_k"))
 
     def row(rule: str, value: float) -> Row:
         return replace(
@@ -42,7 +43,8 @@ def calibration(factor: float = 1.0, head: str = "linear", *, labelled: bool = T
     def table(rule: str, *values: float, head: str = head, images: int = 1,
               guarantee: Guarantee | None = None) -> Table:  # fmt: skip
         return replace(
-            usual.table, rule=rule, head=head, images=images, guarantee=guarantee,
+            usual.table, rule=rule, guarantee=guarantee, view=View(photos=images),
+            scoring=replace(usual.table.scoring, head=head),
             made_from=None if images == 1 else "observations",
             columns=Columns.of([row(rule, value) for value in values]),
         )  # fmt: skip
@@ -173,8 +175,8 @@ def test_verify_names_every_wrong_file(calibrated: str) -> None:
         ("model.onnx", network({"logits": 1.0}, classes=3), "has 3 classes"),
         ("model.onnx", network({"logits": 1.0}, side=8), "must take `image`"),
         ("calibration.json", b"{", "calibration.json is damaged"),
-        ("calibration.json", b'{"schema_version": 5}', "/b: .* version 5, .*: run `florilege cal"),
-        ("calibration.json", b'{"schema_version": 7}', "/b: .* version 7, .*: update florilege"),
+        ("calibration.json", b'{"schema_version": 6}', "/b: .* version 6, .*: run `florilege cal"),
+        ("calibration.json", b'{"schema_version": 8}', "/b: .* version 8, .*: update florilege"),
         ("model.onnx", network({"logits": 2.0}), "another network .*run `florilege calibrate"),
     ],
 )

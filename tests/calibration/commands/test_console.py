@@ -12,6 +12,7 @@ from florilege.calibration.commands.console import Titled
 from florilege.calibration.comparison import Change, Comparison
 from florilege.calibration.monitoring.audit import Audit, AuditReport
 from florilege.calibration.rules import RULES
+from florilege.calibration.view import PLAIN, View
 from florilege.terminal import print_table
 
 KS, LEVELS = (1, 2.5, 10, 19.9), (0.9, 0.995)
@@ -94,8 +95,12 @@ def test_a_calibration_shows_average_k_and_on_request_all(
     monkeypatch.setattr(console, "_plain", lambda points: [several])
     content = {**EVALUATION, "rejection": None, "head": "multi_label", "score_kind": "softmax",
                "temperature": 1.0, "rows": 31_112}  # fmt: skip
-    point = SimpleNamespace(table=SimpleNamespace(images=5, made_from="observations"))
-    record: Any = SimpleNamespace(images=[1, 5], default_k=3.0, point=lambda *_, **__: point)
+    view = View(photos=5)
+    point = SimpleNamespace(table=SimpleNamespace(view=view, made_from="observations"))
+    record: Any = SimpleNamespace(
+        views=[PLAIN, view, View(list="alps")], default_k=3.0, point=lambda *_: point,
+        setting=lambda rule: rule,
+    )  # fmt: skip
     tables = console.calibration_tables(record, content, all_rules=all_rules)
     single, (title, plants) = printed(tables[:-1], capsys), tables[-1]
     assert rules_of(single) == (set(RULES) if all_rules else {"average_k"})

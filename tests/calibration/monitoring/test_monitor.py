@@ -18,6 +18,7 @@ from florilege.calibration.monitoring.monitor import (
 from florilege.calibration.rules import calibrate
 from florilege.calibration.scores import scores
 from florilege.calibration.sets import largest_set
+from florilege.calibration.view import PLAIN
 from florilege.errors import BundleError
 from tests.calibration.oracles import in_bins
 from tests.calibration.record.test_record import make_record, sample_logits
@@ -333,7 +334,10 @@ def test_wrong_arguments_are_named(usual: Usual) -> None:
 @pytest.mark.parametrize("min_size", [0, 1])
 def test_a_record_says_what_to_expect(min_size: int) -> None:
     record = make_record(min_size=min_size)
-    expected, point = expected_of(record, k=1.1), record.point("average_k", k=1.1)
+    expected, point = (
+        expected_of(record, k=1.1),
+        record.point(PLAIN, record.setting("average_k", 1.1)),
+    )
     values = scores(sample_logits()[0], record.score_kind)
     sizes = point.sets(values).sum(axis=1)
     assert expected.mean_size == pytest.approx(sizes.mean())

@@ -19,6 +19,7 @@ from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
 from florilege.calibration.rules import calibrate
 from florilege.calibration.scores import scores
+from florilege.calibration.view import PLAIN, View
 from florilege.errors import DataError
 from florilege.models.bundle.bundle import PREPROCESS, Bundle, open_bundle, replace_files
 from florilege.models.session import Session
@@ -74,18 +75,21 @@ def test_the_approved_record_holds_the_thresholds_shown(bundle: Bundle, tmp_path
     values = scores(logits[familiar], "softmax")
     assert outcome.left_out == (~familiar).sum()
     for new in outcome.thresholds:
-        point = record.point("average_k", k=new.k)
+        point = record.point(PLAIN, record.setting("average_k", new.k))
         rule = calibrate("average_k", values, average_k=new.k)
         assert point.lambda_val == new.new_lambda == rule.lambda_val
         assert point.row.size == new.new_size
         assert (point.rows, point.measured.split) == (familiar.sum(), "traffic")
     for k in (1.0, 1.7, 4.0):
         rule = calibrate("average_k", values, average_k=k)
-        assert record.point("average_k", k=k).lambda_val == rule.lambda_val
+        assert record.point(PLAIN, record.setting("average_k", k)).lambda_val == rule.lambda_val
         balanced = calibrate(
             "balanced_average_k", values, average_k=k, class_counts=record.class_counts
         )
-        assert record.point("balanced_average_k", k=k).lambda_val == balanced.lambda_val
+        assert (
+            record.point(PLAIN, record.setting("balanced_average_k", k)).lambda_val
+            == balanced.lambda_val
+        )
 
 
 def test_guaranteed_sizes_need_no_labels_and_are_chosen_anew(tmp_path: Path, data: str) -> None:
@@ -98,7 +102,7 @@ def test_guaranteed_sizes_need_no_labels_and_are_chosen_anew(tmp_path: Path, dat
     record = read_record(open_bundle(path))
     assert record.promises == (("average_k", "mean"), ("average_k", "probability"))
     for guarantee in get_args(Guarantee):
-        point = record.point("average_k", k=2, guarantee=guarantee)
+        point = record.point(PLAIN, record.setting("average_k", 2, guarantee))
         expected = calibrate(
             "average_k", scores(logits, "softmax"), average_k=2, guarantee=guarantee, delta=0.3,
             max_size=5,
@@ -115,13 +119,13 @@ def test_it_claims_nothing_that_needs_labels(bundle: Bundle, tmp_path: Path) -> 
     changed = open_bundle(bundle.path)
     record = read_record(changed)
     for rule in record.rules:
-        assert record.point(rule).row.hit_rate is None
-        assert "is not known" in record.point(rule).statement
-        assert "recent traffic" in record.point(rule).statement
-        assert not record.point(rule).guaranteed
+        assert record.point(PLAIN, record.setting(rule)).row.hit_rate is None
+        assert "is not known" in record.point(PLAIN, record.setting(rule)).statement
+        assert "recent traffic" in record.point(PLAIN, record.setting(rule)).statement
+        assert not record.point(PLAIN, record.setting(rule)).guaranteed
     assert set(record.rules) == {"average_k", "balanced_average_k", "top_k"}
     with pytest.raises(NotCalibrated, match="coverage"):
-        record.point("coverage")
+        record.point(PLAIN, record.setting("coverage"))
     assert (record.shots, record.measured.classes_seen) == ((), None)
     assert record.compared(3.0) == {}
     assert "not measured" in changed.read("MODEL_CARD.md").decode()
@@ -142,16 +146,16 @@ def test_lists_stay_and_lose_their_thresholds(bundle: Bundle, data: str, tmp_pat
     record = read_record(open_bundle(bundle.path))
     [warm] = record.lists
     assert (warm.name, warm.classes, warm.rows, warm.classes_seen) == ("warm", (1, 2, 4), 0, 0)
-    assert record.ks("average_k", list_name="warm") == []
+    assert record.values("average_k", None, View(list="warm")) == []
 
 
 def test_the_monitor_watches_for_changes_from_the_traffic(bundle: Bundle, tmp_path: Path) -> None:
     logits, _ = live(bundle, 800, SHIFTED)
     recalibrate_bundle(bundle.path, write_log(bundle, tmp_path / "log", logits), approve=True)
     record = read_record(open_bundle(bundle.path))
-    point = record.point("average_k")
+    point = record.point(PLAIN, record.setting("average_k"))
     fresh, _ = live(bundle, 800, SHIFTED, seed=9)
-    served = np.stack([point.fused_scores(row[np.newaxis]) for row in fresh])
+    served = np.stack([point.scores(row[np.newaxis]) for row in fresh])
     sizes = point.sets(served).sum(axis=1)
     text = np.logaddexp.reduce(fresh.astype(np.float64), axis=1)
     assert Monitor(expected_of(record)).update(sizes, served.max(axis=1), text) == []
@@ -167,14 +171,14 @@ def test_requests_of_several_photos_get_own_thresholds(bundle: Bundle, tmp_path:
     outcome = recalibrate_bundle(bundle.path, log, approve=True)
     record = outcome.record
     assert record is not None
-    assert record.images == (1, 2)
-    point = record.point("average_k", k=2, images=2)
+    assert record.photos == (1, 2)
+    point = record.point(View(photos=2), record.setting("average_k", 2))
     assert (point.table.made_from, point.row.hit_rate) == ("observations", None)
     assert "requests with 2 photos" in point.statement
     judge = record.rejection
     assert judge is not None
     requests = [pair for pair in pairs.reshape(-1, 2, CLASSES) if not judge.verdict(pair)[1]]
-    served = np.stack([point.fused_scores(request) for request in requests])
+    served = np.stack([point.scores(request) for request in requests])
     assert (point.rows, point.lambda_val) == (
         len(requests),
         calibrate("average_k", served, average_k=2).lambda_val,
@@ -190,7 +194,7 @@ def test_few_requests_of_several_photos_get_no_thresholds(
     write_log(bundle, log, live(bundle, 2 * pairs, seed=3)[0], photos=2)
     record = recalibrate_bundle(bundle.path, log, approve=True).record
     assert record is not None
-    assert record.images == ((1, 2) if pairs == FEWEST_REQUESTS else (1,))
+    assert record.photos == ((1, 2) if pairs == FEWEST_REQUESTS else (1,))
 
 
 def test_too_little_traffic_or_that_of_another_head_is_a_data_error(

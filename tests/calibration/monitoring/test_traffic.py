@@ -17,6 +17,7 @@ from florilege.calibration.rejection.rejection_rule import (
 )
 from florilege.calibration.rules import calibrate
 from florilege.calibration.scores import scores
+from florilege.calibration.view import PLAIN
 from tests.calibration.simulation import PRIOR, draw
 
 Logits = NDArray[np.float32]
@@ -35,7 +36,7 @@ def traffic_of(
     def blocks() -> Iterator[Logits]:
         yield from np.array_split(logits[:, np.newaxis], 7)
 
-    return Traffic(requests=blocks, record=record, judge=judge)
+    return Traffic(requests=blocks, record=record, judge=judge, scoring=record.scoring)
 
 
 def test_thresholds_are_those_of_all_scores_at_once(record: CalibrationRecord) -> None:
@@ -47,7 +48,7 @@ def test_thresholds_are_those_of_all_scores_at_once(record: CalibrationRecord) -
     for new in report.thresholds:
         rule = calibrate("average_k", values, average_k=new.k)
         assert (new.new_lambda, new.new_size) == (rule.lambda_val, rule.achieved)
-        point = record.point("average_k", k=new.k)
+        point = record.point(PLAIN, record.setting("average_k", new.k))
         assert new.old_lambda == point.lambda_val
         assert new.old_size == pytest.approx(point.sets(values).sum(axis=1).mean())
 
@@ -59,7 +60,7 @@ def test_under_label_shift_sizes_are_restored_and_hits_are_lost(record: Calibrat
     assert plain.thresholds[0].new_size == 3.0
     logits, labels = photos(3, 20_000, PRIOR[::-1])
     values, rows = scores(logits, "softmax"), np.arange(20_000)
-    old = record.point("average_k", k=3)
+    old = record.point(PLAIN, record.setting("average_k", 3))
     hits = []
     for lambda_val in (old.lambda_val, plain.thresholds[0].new_lambda):
         members = replace(old, lambda_val=lambda_val).sets(values)

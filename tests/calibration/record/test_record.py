@@ -29,8 +29,9 @@ from florilege.calibration.record.record_file import (
 from florilege.calibration.record.schema import ByClass, Columns, Row
 from florilege.calibration.record.statement import PHRASES, statement
 from florilege.calibration.rules import RULES, RuleSpec, calibrate
-from florilege.calibration.rules.score_summary import Evidence
+from florilege.calibration.rules.score_summary import ScoreSummary
 from florilege.calibration.scores import SCORE_KINDS, scores
+from florilege.calibration.view import PLAIN, View
 from florilege.errors import BundleError
 from tests.calibration.estimates import UNMET, hits_of
 from tests.calibration.simulation import CLASSES, draw
@@ -89,17 +90,17 @@ def test_the_round_trip_through_strict_json_is_exact(record: CalibrationRecord) 
     assert again == record
     assert again.to_json() == text
     plain = json.loads(text, parse_constant=refuse)
-    assert plain["schema_version"] == 6
+    assert plain["schema_version"] == 7
     assert isinstance(plain["tables"][0]["columns"]["lambda_val"], list)
 
 
 def test_the_grid_runs_in_tenths_to_20_and_holds_what_was_asked(record: CalibrationRecord) -> None:
     expected = sorted([step / 10 for step in range(10, 201)] + [2.55])
-    assert record.ks("average_k") == expected
-    assert record.ks("balanced_average_k") == expected
-    assert record.ks("top_k") == [float(k) for k in range(1, 21)]
-    assert record.ks("coverage") == [0.9, 0.95]
-    assert record.ks("no_rule") == []
+    assert record.values("average_k") == expected
+    assert record.values("balanced_average_k") == expected
+    assert record.values("top_k") == [float(k) for k in range(1, 21)]
+    assert record.values("coverage") == [0.9, 0.95]
+    assert record.values("no_rule") == []
 
 
 def test_the_best_head_and_kind_at_the_default_k_serve(record: CalibrationRecord) -> None:
@@ -122,8 +123,16 @@ def test_a_point_is_the_rule_on_the_whole_array(
     values = scores(logits, "softmax")
     kind = "coverage" if k is None else "average_k"
     for name in (kind, f"balanced_{kind}"):
-        point = record.point(name, k=k, coverage=coverage)
-        rule = calibrate(name, values, labels, average_k=k, coverage=coverage, class_counts=COUNTS)
+        value = coverage if k is None else k
+        point = record.point(PLAIN, record.setting(name, value))
+        if k is None:  # the same photos chose among four pairs and six temperatures, each of two
+            weights = point.class_weights
+            summary = ScoreSummary(rows=ROWS, classes=CLASSES, max_average_k=1, candidates=16,
+                                   class_weights=weights)  # fmt: skip
+            summary.update(values, labels)
+            rule = summary.coverage(value or 0.0, rule=name)
+        else:
+            rule = calibrate(name, values, labels, average_k=k, class_counts=COUNTS)
         assert (point.k, point.coverage, point.lambda_val) == (k, coverage, rule.lambda_val)
         members = rule.sets(values)
         assert (point.sets(values) == members).all()
@@ -136,11 +145,11 @@ def test_the_default_k_of_two_classes_is_the_first_asked_for() -> None:
     labels = np.arange(50) % 2
     logits = np.eye(2, dtype=np.float32)[labels]
     record = fitted({"linear": logits}, labels, class_counts=None, classes=2, ks=(2.0, 1.5))
-    assert (record.default_k, record.ks("average_k")[-1]) == (2.0, 2.0)
+    assert (record.default_k, record.values("average_k")[-1]) == (2.0, 2.0)
 
 
 def test_top_k_points_have_no_threshold(record: CalibrationRecord) -> None:
-    point = record.point("top_k", k=5)
+    point = record.point(PLAIN, record.setting("top_k", 5))
     assert point.lambda_val is None
     assert point.sets(scores(sample_logits(1)[0], "softmax")).sum(axis=1).tolist() == [5] * ROWS
 
@@ -148,32 +157,34 @@ def test_top_k_points_have_no_threshold(record: CalibrationRecord) -> None:
 def test_defaults_are_k_3_and_the_first_coverage_asked_for_and_points_are_built_once(
     record: CalibrationRecord,
 ) -> None:
-    assert record.point("average_k") is record.point("average_k", k=3.0)
+    assert record.point(PLAIN, record.setting("average_k")) is record.point(
+        PLAIN, record.setting("average_k", 3.0)
+    )
     assert record.default_k == 3.0
-    assert record.point("average_k").k == 3.0
-    assert record.point("top_k").k == 3.0
-    assert record.point("coverage").coverage == 0.95
+    assert record.point(PLAIN, record.setting("average_k")).k == 3.0
+    assert record.point(PLAIN, record.setting("top_k")).k == 3.0
+    assert record.point(PLAIN, record.setting("coverage")).coverage == 0.95
 
 
 def test_what_is_not_calibrated_is_refused_with_what_is(record: CalibrationRecord) -> None:
     with pytest.raises(NotCalibrated, match=r"k = 3\.05") as refused:
-        record.point("average_k", k=3.05)
-    assert refused.value.allowed == record.ks("average_k")
+        record.point(PLAIN, record.setting("average_k", 3.05))
+    assert refused.value.allowed == record.values("average_k")
     with pytest.raises(NotCalibrated, match=r"coverage = 0\.8") as refused:
-        record.point("coverage", coverage=0.8)
+        record.point(PLAIN, record.setting("coverage", 0.8))
     assert refused.value.allowed == [0.9, 0.95]
     with pytest.raises(NotCalibrated, match="with 6 photos") as refused:
-        record.point("average_k", images=6)
+        record.point(View(photos=6), record.setting("average_k"))
     assert refused.value.allowed == []
     with pytest.raises(NotCalibrated, match=r"k = 1\.1 .* with 2 photos") as refused:
-        record.point("average_k", k=1.1, images=2)
+        record.point(View(photos=2), record.setting("average_k", 1.1))
     assert refused.value.allowed == [1.0, 2.55, 3.0]
     with pytest.raises(NotCalibrated, match="no_rule"):
-        record.point("no_rule")
+        record.point(PLAIN, record.setting("no_rule"))
 
 
 def test_figures_carry_intervals_and_where_they_were_measured(record: CalibrationRecord) -> None:
-    point = record.point("average_k", k=3)
+    point = record.point(PLAIN, record.setting("average_k", 3))
     assert set(point.estimates) == {"expected_size", "hit_rate"}
     for estimate in point.estimates.values():
         assert estimate is not None
@@ -184,14 +195,16 @@ def test_figures_carry_intervals_and_where_they_were_measured(record: Calibratio
 
 
 def test_the_statement_tells_the_measured_figures(record: CalibrationRecord) -> None:
-    text = record.point("average_k", k=3).statement
+    text = record.point(PLAIN, record.setting("average_k", 3)).statement
     assert "700" in text
     assert "'val'" in text
     assert "3.00 candidates on average" in text
-    hits = hits_of(record.point("average_k", k=3))
+    hits = hits_of(record.point(PLAIN, record.setting("average_k", 3)))
     low, high = (f"{100 * end:.1f} %" for end in hits.ci95)
     assert f"{100 * hits.value:.1f} % of the sets hold the right one ({low} to {high})" in text
-    assert "each set holds 1 candidate;" in record.point("top_k", k=1).statement
+    assert (
+        "each set holds 1 candidate;" in record.point(PLAIN, record.setting("top_k", 1)).statement
+    )
 
 
 @pytest.mark.parametrize(
@@ -207,7 +220,7 @@ def test_the_statement_tells_the_measured_figures(record: CalibrationRecord) -> 
 def test_the_statement_is_in_the_first_language_it_is_written_in(
     record: CalibrationRecord, languages: tuple[str, ...], beginning: str, size: str
 ) -> None:
-    text = statement(record.point("average_k", k=3), languages)
+    text = statement(record.point(PLAIN, record.setting("average_k", 3)), languages)
     assert text.startswith(beginning)
     assert size in text
 
@@ -228,11 +241,17 @@ def test_every_language_tells_every_figure(record: CalibrationRecord, language: 
     def figures(text: str) -> list[str]:
         return sorted(re.findall(r"\d+", text))
 
-    requests: list[dict[str, Any]] = [{"images": 1}, {"images": 2}, {"k": 1.0}]
+    requests = [(PLAIN, None), (View(photos=2), None), (PLAIN, 1.0)]
     for measured in (record.measured, replace(record.measured, split=TRAFFIC)):
         changed = replace(record, measured=measured)
-        points = [changed.point("average_k", **one) for one in requests]
-        for point in [*points, changed.point("top_k", k=5), changed.point("coverage")]:
+        points = [
+            changed.point(view, changed.setting("average_k", value)) for view, value in requests
+        ]
+        for point in [
+            *points,
+            changed.point(PLAIN, changed.setting("top_k", 5)),
+            changed.point(PLAIN, changed.setting("coverage")),
+        ]:
             assert figures(statement(point, [language])) == figures(point.statement)
 
 
@@ -240,11 +259,12 @@ def test_every_language_tells_every_figure(record: CalibrationRecord, language: 
     ("use", "says"),
     [
         ({}, None),
-        ({"chose_checkpoint": None}, None),
-        ({"chose_head": True}, "the photos also chose its head and kind of score"),
+        ({"chose_head": True}, None),
+        ({"chose_checkpoint": True, "train_photos": 0, "networks": 12}, None),
+        ({"chose_checkpoint": None}, "nothing tells which photos trained and chose the network"),
         (
-            {"chose_checkpoint": True, "selection_photos": 12, "train_photos": 0},
-            "12 of the photos also chose the network",
+            {"chose_checkpoint": True, "train_photos": 0, "networks": None},
+            "the photos also chose the network, among candidates that nobody counted",
         ),
         (
             {"chose_checkpoint": True, "train_photos": 7},
@@ -257,8 +277,11 @@ def test_a_hit_rate_and_a_guarantee_say_whether_their_photos_also_chose_the_mode
 ) -> None:
     unused = {"chose_checkpoint": False, "chose_head": False}
     changed = replace(record, measured=replace(record.measured, **{**unused, **use}))
-    coverage, point = changed.point("coverage"), changed.point("average_k")
-    assert coverage.guaranteed == (use == {})
+    coverage, point = (
+        changed.point(PLAIN, changed.setting("coverage")),
+        changed.point(PLAIN, changed.setting("average_k")),
+    )
+    assert coverage.guaranteed == (says is None)
     assert ("guaranteed" in coverage.statement) == coverage.guaranteed
     assert ("no guarantee" in coverage.statement) != coverage.guaranteed
     assert not point.guaranteed
@@ -275,10 +298,10 @@ def test_a_point_promises_coverage_for_every_k_at_once(record: CalibrationRecord
     measured = replace(record.measured, chose_checkpoint=False, chose_head=True)
     changed = replace(record, measured=measured)
     for rule in ("average_k", "balanced_average_k"):
-        points = [changed.point(rule, k=k) for k in changed.ks(rule)]
+        points = [changed.point(PLAIN, changed.setting(rule, k)) for k in changed.values(rule)]
         for point in points:
             hits = round(hits_of(point).value * ROWS)
-            expected = least_coverage(hits, ROWS, delta=0.1, candidates=10)
+            expected = least_coverage(hits, ROWS, delta=0.1, candidates=16)
             assert point.least_coverage == expected < hits_of(point).ci95[0]
         text = f"With 90 % confidence at least {100 * (points[20].least_coverage or 0):.1f} % do"
         assert text in points[20].statement
@@ -287,22 +310,33 @@ def test_a_point_promises_coverage_for_every_k_at_once(record: CalibrationRecord
 @pytest.mark.parametrize(
     ("use", "request_for"),
     [
-        ({"chose_checkpoint": None}, {}),
-        ({"chose_checkpoint": True, "train_photos": 1}, {}),
-        ({"observations": ROWS - 1}, {}),
-        ({}, {"rule": "top_k", "k": 3}),
-        ({}, {"rule": "coverage"}),
-        ({}, {"guarantee": "mean"}),
-        ({}, {"images": 2}),
+        ({"chose_checkpoint": None}, ("average_k",)),
+        ({"chose_checkpoint": True, "train_photos": 1}, ("average_k",)),
+        ({"chose_checkpoint": True, "train_photos": 0, "networks": None}, ("average_k",)),
+        ({"split": TRAFFIC}, ("average_k",)),
+        ({}, ("top_k", 3.0)),
+        ({}, ("coverage",)),
+        ({}, ("average_k", None, "mean")),
     ],
 )
 def test_no_coverage_is_promised_where_photos_depend_on_it(
-    record: CalibrationRecord, use: dict[str, Any], request_for: dict[str, Any]
+    record: CalibrationRecord, use: dict[str, Any], request_for: tuple[Any, ...]
 ) -> None:
     measured = replace(record.measured, **{"chose_checkpoint": False, **use})
-    point = replace(record, measured=measured).point(**{"rule": "average_k", **request_for})
+    changed = replace(record, measured=measured)
+    point = changed.point(PLAIN, changed.setting(*request_for))
     assert point.least_coverage is None
     assert "90 % confidence" not in point.statement
+
+
+def test_no_coverage_is_promised_where_rows_are_not_independent(record: CalibrationRecord) -> None:
+    fine = record.point(PLAIN, record.setting("average_k"))
+    assert fine.least_coverage is not None
+    several = record.point(View(photos=2), record.setting("average_k"))
+    assert (several.table.made_from, several.least_coverage) == ("same_class", None)
+    tables = (replace(table, independent=False) for table in record.tables)
+    repeated = replace(record, tables=tuple(tables))
+    assert repeated.point(PLAIN, record.setting("average_k")).least_coverage is None
 
 
 def test_the_selection_is_recorded_with_an_honest_rate(record: CalibrationRecord) -> None:
@@ -312,7 +346,7 @@ def test_the_selection_is_recorded_with_an_honest_rate(record: CalibrationRecord
     many = fitted(heads, labels, ks=(3.0,), temperatures=(1.0,))
     assert many.selection.candidates == 12
     assert many.selection.k == 3.0
-    assert many.selection.hit_rate == hits_of(many.point("average_k")).value
+    assert many.selection.hit_rate == hits_of(many.point(PLAIN, many.setting("average_k"))).value
     hits = []
     for values in heads.values():
         for kind in SCORE_KINDS:
@@ -338,7 +372,7 @@ def test_a_head_and_kind_named_in_advance_serve_and_choose_nothing() -> None:
     assert (named.head, named.score_kind) == ("b", "sigmoid")
     assert not named.measured.chose_head
     assert selection_note(named) == ""
-    assert named.point("coverage").guaranteed
+    assert named.point(PLAIN, named.setting("coverage")).guaranteed
     assert named.selection.honest_hit_rate == named.selection.hit_rate
 
 
@@ -351,9 +385,9 @@ def test_another_calibration_has_another_name(record: CalibrationRecord) -> None
 
 def test_sets_may_be_empty_with_min_size_0() -> None:
     record = make_record(ks=(0.5, 1.0), min_size=0)
-    assert record.ks("average_k")[0] == 0.5
+    assert record.values("average_k")[0] == 0.5
     assert record.default_k == 3.0
-    point = record.point("average_k", k=0.5)
+    point = record.point(PLAIN, record.setting("average_k", 0.5))
     values = scores(sample_logits()[0], "softmax")
     sizes = point.sets(values).sum(axis=1)
     assert point.row.empty_rate == (sizes == 0).mean() > 0.3
@@ -366,7 +400,7 @@ def test_the_record_stays_small_for_a_thousand_classes_and_two_heads() -> None:
     heads, labels = {"multi_label": logits, "sccp": logits}, np.repeat(np.arange(100), 5)
     counts = random.integers(1, 100_000, 1081)
     record = fitted(heads, labels, observations=plants, class_counts=counts, classes=1081)
-    assert record.images == (1, 2, 3, 4, 5)
+    assert record.photos == (1, 2, 3, 4, 5)
     assert len(record.to_json()) < 300_000
     own = random.random((2, 1081)) / 7  # as if every class had photos for a threshold of its own
     by_class = ByClass(thresholds=tuple(map(tuple, own.tolist())))
@@ -375,7 +409,7 @@ def test_the_record_stays_small_for_a_thousand_classes_and_two_heads() -> None:
         for table in record.tables
     )
     worst = replace(record, tables=tuple(tables))
-    assert worst.point("class_coverage", coverage=0.9).class_thresholds is not None
+    assert worst.point(PLAIN, worst.setting("class_coverage", 0.9)).class_thresholds is not None
     assert len(worst.to_json()) < 300_000
 
 
@@ -413,7 +447,7 @@ def test_nobody_is_suspect_where_nothing_judges() -> None:
 
 def test_shot_groups_are_measured_at_the_default_k(record: CalibrationRecord) -> None:
     logits, labels = sample_logits()
-    members = record.point("average_k", k=3).sets(scores(logits, "softmax"))
+    members = record.point(PLAIN, record.setting("average_k", 3)).sets(scores(logits, "softmax"))
     few = COUNTS[labels] < 20
     assert [group.name for group in record.shots] == ["few", "medium"]
     assert record.shots[0].rows == few.sum()
@@ -499,8 +533,8 @@ def test_the_published_schema_is_that_of_the_record() -> None:
         ('"split": "val"', '"split": 1', "measured.split: .*string"),
         ('"split": "val"', '"split": "val", "colour": "red"', "measured.colour: "),
         ('"split": "val",', "", "measured.split: .*required"),
-        ('"fusion": "mean_score"', '"fusion": "guess"', r"tables.0.fusion: .*'mean_score'"),
-        ('"schema_version": 6,', "", "schema_version"),
+        ('"fusion": null', '"fusion": "guess"', r"scoring.fusion: .*number"),
+        ('"schema_version": 7,', "", "schema_version"),
     ],
 )
 def test_a_wrong_entry_is_named_by_its_place(
@@ -518,14 +552,14 @@ def test_a_whole_number_is_read_as_a_float_where_one_belongs(record: Calibration
 
 
 def test_every_rule_is_calibrated_with_what_it_promises(record: CalibrationRecord) -> None:
-    result = {(rule, guarantee) for rule, guarantee, *_ in record.served}
+    result = {(key.rule, key.guarantee) for key in record.served}
     promised = {(rule, each) for rule in ("average_k", "coverage") for each in get_args(Guarantee)}
     assert result == promised | {(name, spec.guarantee) for name, spec in RULES.items()}
 
 
 def test_columns_and_printed_figures_follow_the_fields_of_a_row(record: CalibrationRecord) -> None:
     assert [entry.name for entry in fields(Columns)] == [entry.name for entry in fields(Row)]
-    row = record.point("average_k").row
+    row = record.point(PLAIN, record.setting("average_k")).row
     expected = {
         "mean_set_size": row.size,
         "mean_set_size_ci95": (row.size_low, row.size_high),
@@ -544,13 +578,16 @@ def test_columns_and_printed_figures_follow_the_fields_of_a_row(record: Calibrat
 
 
 def test_an_added_rule_is_calibrated_recorded_and_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    added = RuleSpec(calibrate=calibrate, choose=Evidence.average_k, takes="average_k")
+    added = RuleSpec(calibrate=calibrate, choose=ScoreSummary.average_k, takes="average_k")
     for module in list(sys.modules.values()):  # looking may import
         if getattr(module, "RULES", None) is RULES and not module.__name__.startswith("tests."):
             monkeypatch.setattr(module, "RULES", {**RULES, "rule_to_come": added})
     record = make_record()
     assert "rule_to_come" in record.rules
-    result, usual = record.point("rule_to_come", k=2.55), record.point("average_k", k=2.55)
+    result, usual = (
+        record.point(PLAIN, record.setting("rule_to_come", 2.55)),
+        record.point(PLAIN, record.setting("average_k", 2.55)),
+    )
     assert (result.rule, result.lambda_val, result.k) == ("rule_to_come", usual.lambda_val, 2.55)
     assert result.statement == usual.statement
     assert CalibrationRecord.from_json(record.to_json()) == record
@@ -561,7 +598,7 @@ def test_a_table_of_a_rule_that_is_not_known_yet_is_passed_over(record: Calibrat
     result = CalibrationRecord.from_json(replace(record, tables=(newer, *record.tables)).to_json())
     assert result.rules == record.rules
     with pytest.raises(NotCalibrated, match="rule_to_come"):
-        result.point("rule_to_come")
+        result.point(PLAIN, result.setting("rule_to_come"))
 
 
 @pytest.mark.parametrize("after", ["", "## Use\n\nkept\n"])

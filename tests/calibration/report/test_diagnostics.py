@@ -16,6 +16,7 @@ from florilege.calibration.report.diagnostics import (
     diagnose,
 )
 from florilege.calibration.scores import scores
+from florilege.calibration.view import PLAIN
 from tests.calibration.estimates import hits_of
 from tests.calibration.record.test_record import fitted, make_record, sample_logits, scoring_of
 from tests.calibration.simulation import CLASSES
@@ -27,7 +28,7 @@ def sets_and_scores(
     """Every set written out, every score, and the labels."""
     logits, labels = sample_logits()
     values = scores(logits, record.score_kind)
-    inside = record.point("average_k").sets(values)
+    inside = record.point(PLAIN, record.setting("average_k")).sets(values)
     return [set(np.flatnonzero(row).tolist()) for row in inside], values.tolist(), labels.tolist()
 
 
@@ -35,8 +36,8 @@ def test_the_photos_that_were_calibrated_on_repeat_the_record(
     record: CalibrationRecord, findings: Diagnostics
 ) -> None:
     for rows, rule in ((findings.average_k, "average_k"), (findings.top_k, "top_k")):
-        assert [row.value for row in rows] == record.ks(rule)
-        points = [record.point(rule, k=row.value) for row in rows]
+        assert [row.value for row in rows] == record.values(rule)
+        points = [record.point(PLAIN, record.setting(rule, row.value)) for row in rows]
         assert [row.size for row in rows] == [point.row.size for point in points]
         assert [row.hit_rate for row in rows] == [hits_of(point).value for point in points]
 

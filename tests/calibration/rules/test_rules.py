@@ -213,8 +213,6 @@ def test_the_table_names_every_rule_and_what_it_asks_for() -> None:
     assert table == {
         name: ("coverage", "mean") if name.endswith("coverage") else ("k", None) for name in RULES
     }
-    marginal = [name for name, spec in RULES.items() if spec.fusion == "mean_marginal"]
-    assert marginal == ["top_k"]
     assert [name for name, spec in RULES.items() if spec.balanced] == [
         "balanced_average_k",
         "balanced_coverage",

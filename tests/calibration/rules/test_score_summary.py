@@ -1,10 +1,10 @@
-"""Evidence gathered in batches gives the rules of one call."""
+"""ScoreSummary gathered in batches gives the rules of one call."""
 
 import numpy as np
 import pytest
 
 from florilege.calibration.rules import calibrate, class_weights
-from florilege.calibration.rules.score_summary import Evidence
+from florilege.calibration.rules.score_summary import ScoreSummary
 
 
 @pytest.mark.parametrize("min_size", [0, 1])
@@ -15,17 +15,17 @@ def test_batches_give_the_very_rules_of_one_call(min_size: int, balanced: bool) 
     labels = random.integers(0, 7, 300)
     counts = [1, 2, 4, 8, 16, 32, 64]
     weights = class_weights(counts) if balanced else None
-    evidence = Evidence(
+    summary = ScoreSummary(
         rows=300, classes=7, max_average_k=5, min_size=min_size, class_weights=weights
     )
     for part in np.array_split(np.arange(300), 11):
-        evidence.update(scores[part], labels[part])
+        summary.update(scores[part], labels[part])
     name = "balanced_" if balanced else ""
     for average_k in (1, 2.3, 5):
         expected = calibrate(
             f"{name}average_k", scores, average_k=average_k, min_size=min_size, class_counts=counts
         )
-        result = evidence.average_k(average_k)
+        result = summary.average_k(average_k)
         assert result.lambda_val == expected.lambda_val
         assert result.achieved == expected.achieved
     for level in (0.5, 0.9, 0.999):
@@ -33,17 +33,17 @@ def test_batches_give_the_very_rules_of_one_call(min_size: int, balanced: bool) 
             f"{name}coverage", scores, labels, coverage=level, min_size=min_size,
             class_counts=counts,
         )  # fmt: skip
-        assert evidence.coverage(level).lambda_val == expected.lambda_val
+        assert summary.coverage(level).lambda_val == expected.lambda_val
 
 
 def test_coverage_needs_the_labels_of_every_row() -> None:
-    evidence = Evidence(rows=2, classes=2, max_average_k=1)
-    evidence.update([[0.6, 0.4]], [0])
-    evidence.update([[0.6, 0.4]])
+    summary = ScoreSummary(rows=2, classes=2, max_average_k=1)
+    summary.update([[0.6, 0.4]], [0])
+    summary.update([[0.6, 0.4]])
     with pytest.raises(ValueError, match="labels"):
-        evidence.coverage(0.5)
+        summary.coverage(0.5)
 
 
 def test_another_number_of_classes_is_refused() -> None:
     with pytest.raises(ValueError, match="3 classes, got 2"):
-        Evidence(rows=1, classes=3, max_average_k=1).update([[0.6, 0.4]])
+        ScoreSummary(rows=1, classes=3, max_average_k=1).update([[0.6, 0.4]])

@@ -7,6 +7,8 @@ import numpy as np
 from florilege.calibration.record import CalibrationRecord
 from florilege.server.answers.answer import answer, judge
 from florilege.server.answers.class_list import TaxonTable
+from florilege.server.answers.place import PlaceWeights
+from florilege.server.answers.plan import resolve
 from florilege.server.answers.query import IdentifyQuery
 from florilege.server.answers.restriction import ClassLists
 from florilege.server.schemas import Answer, Model
@@ -30,10 +32,9 @@ def ask_listed(
     """The answer to a query with these fields, and the ids of the classes in its set."""
     query = IdentifyQuery(**fields)
     lists = lists or ClassLists.of(TABLE, record)
-    restriction = lists.restriction(query)
+    plan = resolve(query, record, lists, PlaceWeights(occurrences=None, strength=0.0))
     named: dict[str, Any] = {"taxa": TaxonTable(TABLE), "model": MODEL, "answer_id": "r"}
-    named |= {"restriction": restriction, "always": lists.always(query, restriction)}
-    result, inside = answer(values, query, record, judge(values, query, record), **named)
+    result, inside = answer(values, plan, record, judge(values, query, record), **named)
     assert inside.shape == (len(TABLE),)
     assert int(inside.sum()) == result.set.size
     members = {TABLE[int(index)].id for index in np.flatnonzero(inside)}

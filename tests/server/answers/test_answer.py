@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from florilege.calibration.marginals import top_k_marginals
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.schema import Columns
+from florilege.calibration.view import PLAIN, View
 from florilege.server.answers.answer import _best_first
 from florilege.server.problems import Code
 from tests.server import garden
@@ -26,7 +26,7 @@ def test_the_set_is_what_reaches_lambda_and_the_best_class(
     values = logits(seed=seed)
     scores = by_hand(record, values)
     result = ask(record, values, k=k)
-    lambda_val = record.point("average_k", k=k).lambda_val
+    lambda_val = record.point(PLAIN, record.setting("average_k", k)).lambda_val
     assert lambda_val is not None
     expected = {id_ for id_, score in scores.items() if score >= lambda_val}
     expected |= {max(scores, key=lambda id_: scores[id_])}
@@ -70,7 +70,7 @@ def test_coverage_rules_take_a_coverage_and_balanced_scores_are_those_compared(
     result = ask(record, logits(), rule="coverage", coverage=0.9)
     assert (result.set.coverage, result.set.k, result.query.coverage) == (0.9, None, 0.9)
     balanced = ask(record, logits(), rule="balanced_average_k", k=3, include=["scores"])
-    point = record.point("balanced_average_k", k=3)
+    point = record.point(PLAIN, record.setting("balanced_average_k", 3))
     compared = point.compare(list(by_hand(record, logits()).values()))
     assert scores_of(balanced) == pytest.approx(dict(zip(TABLE.ids, compared, strict=True)))
     assert point.lambda_val is not None
@@ -128,7 +128,7 @@ def test_max_results_min_score_and_always_change_only_what_is_listed(
 def test_more_photos_than_calibrated_are_averaged_and_called_uncalibrated(
     record: CalibrationRecord,
 ) -> None:
-    assert record.images == (1, 2, 3, 4)
+    assert record.photos == (1, 2, 3, 4)
     values = logits(photos=5, seed=1)
     result = ask(record, values, include=["scores"])
     assert scores_of(result) == pytest.approx(by_hand(record, values))
@@ -137,7 +137,7 @@ def test_more_photos_than_calibrated_are_averaged_and_called_uncalibrated(
     about = result.set
     assert [about.expected_size, about.hit_rate, about.statement] == [None] * 3
     assert [w.code for w in result.warnings] == ["fusion_not_calibrated"]
-    assert result.set.lambda_val == record.point("average_k", k=3).lambda_val
+    assert result.set.lambda_val == record.point(PLAIN, record.setting("average_k", 3)).lambda_val
 
 
 @pytest.mark.parametrize("photos", [2, 3, 4])
@@ -146,8 +146,8 @@ def test_several_photos_have_a_threshold_of_their_own_where_calibrated(
 ) -> None:
     values = logits(photos=photos, seed=1)
     result = ask(record, values, k=2, include=["scores"])
-    point = record.point("average_k", k=2, images=photos)
-    assert point.lambda_val != record.point("average_k", k=2).lambda_val
+    point = record.point(View(photos=photos), record.setting("average_k", 2))
+    assert point.lambda_val != record.point(PLAIN, record.setting("average_k", 2)).lambda_val
     assert (result.set.calibrated, result.set.lambda_val) == (True, point.lambda_val)
     assert result.set.expected_size is not None
     assert result.set.expected_size.rows == point.rows < 480
@@ -171,23 +171,40 @@ def test_several_photos_get_the_default_k_even_if_they_are_not_calibrated_for_it
     tables = []
     for table in record.tables:
         rows = [table.columns.row(at) for at in range(len(table.columns.value))]
-        remaining = [row for row in rows if table.images == 1 or row.value != 3]
+        remaining = [row for row in rows if table.view.photos == 1 or row.value != 3]
         tables.append(replace(table, columns=Columns.of(remaining)))
     result = ask(replace(record, tables=tuple(tables)), logits(photos=2))
     assert (result.set.k, result.set.calibrated) == (3.0, False)
-    assert result.set.lambda_val == record.point("average_k", k=3).lambda_val
+    assert result.set.lambda_val == record.point(PLAIN, record.setting("average_k", 3)).lambda_val
 
 
-def test_top_k_of_several_photos_ranks_by_the_mean_of_their_marginals(
-    record: CalibrationRecord,
-) -> None:
+def test_top_k_of_several_photos_is_nested(record: CalibrationRecord) -> None:
+    """Marginals of one k are no scores of another: sets by their mean were not nested."""
     values = logits(photos=3, seed=4)
-    result = ask(record, values, rule="top_k", k=5, include=["scores"])
-    assert record.point("top_k", k=5, images=3).table.fusion == "mean_marginal"
-    mean = top_k_marginals(values[record.head], 5).mean(axis=0)
-    assert scores_of(result) == pytest.approx(dict(zip(TABLE.ids, mean, strict=True)))
-    best = {TABLE.ids[i] for i in np.argsort(-mean)[:5]}
-    assert {r.class_id for r in result.results if r.in_set} == best
+    best = sorted(by_hand(record, values).items(), key=lambda pair: -pair[1])
+    for k in (1, 2, 5):
+        result = ask(record, values, rule="top_k", k=k)
+        assert [r.class_id for r in result.results] == [class_id for class_id, _ in best[:k]]
+
+
+def test_an_answer_says_how_often_sets_of_its_size_were_right(record: CalibrationRecord) -> None:
+    """Small sets are right more often than the rate of all sets, large ones less."""
+    rates, point = {}, record.point(PLAIN, record.setting("average_k", 3))
+    for seed in range(40):
+        result = ask(record, logits(seed=seed)).set
+        rate = result.hit_rate_at_size
+        if rate is not None:
+            rates[result.size] = rate
+    assert len(rates) > 2
+    for size, rate in rates.items():
+        index = record.size_bins.index(size)
+        assert rate.rows == point.row.size_histogram[index]
+        assert rate.value == point.row.hit_histogram[index] / rate.rows
+        assert rate.ci95 is not None
+        assert rate.ci95[0] <= rate.value <= rate.ci95[1]
+    assert sum(point.row.hit_histogram) == round((point.row.hit_rate or 0) * point.rows)
+    large = ask(record, {head: 0 * row for head, row in logits().items()}).set
+    assert (large.size, large.hit_rate_at_size) == (12, None)
 
 
 def test_marginals_come_only_when_asked_for_and_add_up_to_k(record: CalibrationRecord) -> None:

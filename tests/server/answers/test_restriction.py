@@ -9,6 +9,7 @@ import pytest
 from florilege.calibration.marginals import top_k_marginals
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.record_file import read_record
+from florilege.calibration.view import PLAIN, View
 from florilege.models.bundle import open_bundle
 from florilege.models.class_lists import RegionList
 from florilege.server.answers.query import IdentifyQuery
@@ -46,8 +47,12 @@ def test_a_calibrated_list_is_scored_alone_against_its_own_threshold(
     values = logits(seed=seed)
     scores = by_hand(record, values, HEATH)
     result, members = ask_listed(record, values, list="heath", k=2.0, include=["scores"])
-    point = record.point("average_k", k=2, list_name="heath")
-    assert result.set.lambda_val == point.lambda_val != record.point("average_k", k=2).lambda_val
+    point = record.point(View(list="heath"), record.setting("average_k", 2))
+    assert (
+        result.set.lambda_val
+        == point.lambda_val
+        != record.point(PLAIN, record.setting("average_k", 2)).lambda_val
+    )
     best = max(scores, key=lambda id_: scores[id_])
     assert point.lambda_val is not None
     assert members == {id_ for id_ in HEATH if scores[id_] >= point.lambda_val} | {best}
@@ -70,7 +75,7 @@ def test_classes_without_a_calibration_get_the_threshold_of_all_and_no_figures(
                         ("top_k", {"k": 2.0})):  # fmt: skip
         result: dict[str, Any] = value
         outcome, members = ask_listed(record, logits(), only=list(ids), rule=rule, **result)
-        whole = record.point(rule, **result)
+        whole = record.point(PLAIN, record.setting(rule, next(iter(value.values()))))
         assert outcome.set.lambda_val == whole.lambda_val
         assert not outcome.set.calibrated
         assert outcome.set.expected_size is outcome.set.hit_rate is None
@@ -140,8 +145,8 @@ def test_a_k_missing_from_the_list_is_uncalibrated_and_an_unknown_k_is_refused(
     assert not ask_listed(record, logits(), list="heath", k=2.5)[0].set.calibrated
     with raises_problem(Code.NOT_CALIBRATED) as refused:
         ask_listed(record, logits(), list="heath", k=2.55)
-    assert refused.value.allowed == record.ks("average_k")
-    assert not ask_listed(record, logits(), list="heath", guarantee="probability")[0].set.calibrated
+    assert refused.value.allowed == record.values("average_k")
+    assert ask_listed(record, logits(), list="heath", guarantee="probability")[0].set.calibrated
 
 
 def test_a_photo_that_rules_out_the_whole_list_gets_an_answer(record: CalibrationRecord) -> None:
@@ -152,19 +157,28 @@ def test_a_photo_that_rules_out_the_whole_list_gets_an_answer(record: Calibratio
     assert members == set(PAIR)
 
 
-def test_several_photos_with_a_list_are_not_calibrated(record: CalibrationRecord) -> None:
+def test_several_photos_with_a_list_have_a_threshold_of_their_own(
+    record: CalibrationRecord,
+) -> None:
     values = logits(photos=2)
     result, _ = ask_listed(record, values, list="heath", include=["scores"])
-    assert not result.set.calibrated
-    assert "list_not_calibrated" in {warned.code for warned in result.warnings}
-    assert "fusion_not_calibrated" not in {warned.code for warned in result.warnings}
-    assert result.set.lambda_val == record.point("average_k", images=2).lambda_val
-    expected = by_hand(record, values, HEATH)
-    assert scores_of(result) == pytest.approx(expected)
+    point = record.point(View(photos=2, list="heath"), record.setting("average_k"))
+    assert (result.set.calibrated, result.set.lambda_val) == (True, point.lambda_val)
+    used = result.set.calibrated_for
+    assert (used.images, used.list, used.place) == (2, "heath", None)
+    assert [warned.code for warned in result.warnings] == ["fusion_from_same_class"]
+    assert scores_of(result) == pytest.approx(by_hand(record, values, HEATH))
+
+
+def test_a_view_that_is_not_calibrated_has_the_threshold_of_the_nearest(
+    record: CalibrationRecord,
+) -> None:
     seven = ask_listed(record, logits(photos=7), list="heath")[0]
-    assert [warned.code for warned in seven.warnings] == [
-        "fusion_not_calibrated", "list_not_calibrated",
-    ]  # fmt: skip
+    one = record.point(View(list="heath"), record.setting("average_k"))
+    assert (seven.set.calibrated, seven.set.lambda_val) == (False, one.lambda_val)
+    assert (seven.set.calibrated_for.images, seven.set.calibrated_for.list) == (1, "heath")
+    assert [warned.code for warned in seven.warnings] == ["fusion_not_calibrated"]
+    assert seven.set.reasons[-1] == "another_view"
 
 
 def test_rejection_is_judged_by_all_classes_before_the_list(record: CalibrationRecord) -> None:
@@ -261,6 +275,6 @@ def test_unknown_names_are_listed_with_similar_ones(record: CalibrationRecord) -
     assert MAX_SUGGESTED_FOR == 3
     with raises_problem(Code.INVALID_PARAMETER, match="it names no class"):
         ask_listed(record, logits(), only=[])
-    none = replace(record, lists=(), tables=tuple(t for t in record.tables if t.list_name is None))
+    none = replace(record, lists=(), tables=tuple(t for t in record.tables if t.view.list is None))
     with raises_problem(Code.UNKNOWN_LIST, match="this server has no lists"):
         ask_listed(none, logits(), list="heath")

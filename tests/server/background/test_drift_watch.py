@@ -13,6 +13,7 @@ import pytest
 from florilege.calibration.distribution import logsumexp
 from florilege.calibration.monitoring.monitor import WATCHED
 from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.view import PLAIN
 from florilege.errors import UsageError
 from florilege.models.bundle import open_bundle
 from florilege.models.session import Session
@@ -121,7 +122,7 @@ def test_sets_and_scores_are_those_of_the_default_k(
     logits = np.concatenate(photos).astype(np.float64)
     powers = np.exp(logits)
     scores = powers / powers.sum(axis=1, keepdims=True)
-    lambda_val = record.point("average_k", k=record.default_k).lambda_val
+    lambda_val = record.point(PLAIN, record.setting("average_k", record.default_k)).lambda_val
     assert lambda_val is not None
     ((sizes, best, lse),) = calls
     assert list(sizes) == list(np.maximum(1, (scores >= lambda_val).sum(axis=1)))

@@ -143,6 +143,11 @@ def change_json(page: "Page", path: str, change: Callable[[dict[str, Any]], None
     page.route(re.compile(path), answer)
 
 
+def without_sizes(answer: dict[str, Any]) -> None:
+    """As if no set of this size had been measured."""
+    answer["set"]["hit_rate_at_size"] = None
+
+
 def ask(running: Running, k: float, photos: int = 1) -> dict[str, Any]:
     """The answer over HTTP for the same photo."""
     path, body = f"/v1/identify?k={k}&include=rollup", form(*[("images", PHOTO)] * photos)
@@ -193,13 +198,16 @@ def check_agrees(page: "Page", found: dict[str, Any]) -> None:
     assert names == genera[:3] + families[:2]
     covers = page.eval_on_selector_all("#rollup .covers em", "all => all.map(e => e.textContent)")
     assert covers == [group["name"] for group in found["rollup"] if group["covers_set"]]
-    hits, promised = found["set"]["hit_rate"], found["set"]["least_coverage"]
-    assert ("not measured" in page.inner_text("#odds")) == (hits is None)
+    odds, promised = page.inner_text("#odds"), found["set"]["least_coverage"]
+    of_size = "sets of" in odds  # at the K and size of the answer that the page asked for
+    hits = found["set"]["hit_rate_at_size" if of_size else "hit_rate"]
+    assert ("not measured" in odds) == (hits is None)
     if hits is not None:
         about = f"about {round(100 * hits['value'])}"
         amount = "more than 99" if hits["value"] >= 0.995 else about
-        assert f"in {amount} of 100 sets made this way, small and" in page.inner_text("#odds")
-    assert ("at least" in page.inner_text("#odds")) == (promised is not None)
+        words = "sets of" if of_size else "sets made this way, small and"
+        assert f"in {amount} of 100 {words}" in odds
+    assert ("at least" in odds) == (promised is not None and not of_size)
 
 
 @browser
@@ -210,7 +218,7 @@ def test_a_dropped_photo_shows_the_set_that_http_answers(page: "Page", running: 
     assert outcome["set"]["size"] > 1
     check_agrees(page, outcome)
     assert len(shown(page)[1]) == 4
-    hits = outcome["set"]["hit_rate"]
+    hits = outcome["set"]["hit_rate_at_size"]
     use = PHOTO_USE[hits["selection_split"]]
     assert f"Measured on {hits['rows']} photos{use}: an average" in page.inner_text("#basis")
     names = page.eval_on_selector_all(
@@ -434,6 +442,7 @@ def test_nothing_is_promised_without_a_least_coverage(page: "Page", running: Run
             one["hit_rate"] = {**point["hit_rate"], **rate}
 
     change_json(page, "/v1/model", change)
+    change_json(page, "/v1/identify", without_sizes)
     for value, least, wanted in (
         (0.98, None, "in about 98 of 100 sets made this way, small and large ones together."),
         (0.999, None, "in more than 99 of 100 sets made this way, small and large ones together."),
@@ -478,6 +487,7 @@ def test_both_pages_say_whether_the_counted_photos_also_chose_the_model(
 
     page = opened()
     change_json(page, "/v1/model", used)
+    change_json(page, "/v1/identify", without_sizes)
     page.reload()
     show(page)
     assert f"photos{PHOTO_USE[use]}: an average" in page.inner_text("#basis")

@@ -1,5 +1,5 @@
 // The answer to a query from the outputs of the network, as the server gives it.
-import { among, cellName, compareFeatures, drawSet, fuse, generalisedEntropy, placeEffect, scores } from "./scores.js";
+import { among, cellName, compareFeatures, drawSet, fuse, generalisedEntropy, placeEffect, product, scores } from "./scores.js";
 import { rollUp } from "../sets.js";
 
 const NOT_JUDGED = { verdict: "not_judged", method: null, value: null, threshold: null };
@@ -20,7 +20,7 @@ export function predict(outputs, query, pack) {
   const setting = { place, list, ...operatingPoint(calibration, query, outputs.length, list, kind) };
   const indices = list?.classes ?? [...pack.classes.keys()];
   const rejection = judge(outputs, query, pack);
-  const values = fuse(outputs.map(({ logits }) => scoresOf(logits, indices, setting, calibration)));
+  const values = fusedScores(outputs, indices, setting, calibration);
   const drawn = drawSet(values, ruleOf(calibration, setting));
   if (rejection.verdict === "rejected") drawn.inside.fill(false);
   const size = drawn.inside.filter(Boolean).length;
@@ -41,7 +41,7 @@ export function predict(outputs, query, pack) {
       only: null, region: place.region ?? null, month: place.month || null,
     },
     set: {
-      ...requested(setting), ...described(setting, calibrated), score_kind: calibration.score_kind,
+      ...requested(setting), ...described(setting, calibrated, size, calibration), score_kind: calibration.score_kind,
       head: calibration.head, size, none_of_these: none, truncated: results.filter((one) => one.in_set).length < size,
     },
     best_match: size ? ranking[0].taxon.scientific_name : null,
@@ -52,9 +52,13 @@ export function predict(outputs, query, pack) {
   };
 }
 
-function scoresOf(logits, indices, { place, list }, { temperature, score_kind: kind }) {
-  const scaled = (list ? among(logits, indices) : Array.from(logits)).map((value) => value / temperature);
-  return scores(place.lift ? scaled.map((value, at) => value + place.lift[indices[at]]) : scaled, kind);
+function fusedScores(outputs, indices, { place, list, table }, { temperature, score_kind: kind, prior }) {
+  const pick = (values) => indices.map((index) => values[index]);
+  const lift = place.lift ? pick(place.lift) : null;
+  const rows = outputs.map(({ logits }) =>
+    (list ? among(logits, indices) : Array.from(logits)).map((value) => value / temperature));
+  if (table.fusion !== null) return product(rows, table.fusion, pick(prior), lift);
+  return fuse(rows.map((row) => scores(lift ? row.map((value, at) => value + lift[at]) : row, kind)));
 }
 
 function resultOf(at, rank, { compared, inside }, info, query) {
@@ -68,13 +72,29 @@ const requested = ({ table, point }) =>
   ({ rule: table.rule, k: point.k, coverage: point.coverage, guarantee: table.guarantee });
 
 /** The threshold; and its figures, if they hold for this answer. */
-function described({ table, point }, calibrated) {
+function described({ table, point }, calibrated, size, calibration) {
   const figures = calibrated ? point : { expected_size: null, hit_rate: null, least_coverage: null };
   return {
-    guaranteed: calibrated && point.guaranteed, lambda: point.lambda, min_size: table.min_size,
+    guaranteed: calibrated && point.guaranteed,
+    reasons: calibrated ? point.reasons : [...point.reasons, "another_view"],
+    calibrated_for: { images: table.images, list: table.list, place: table.place }, lambda: point.lambda, min_size: table.min_size,
     max_size: table.max_size, calibrated, statement: null, expected_size: figures.expected_size,
-    hit_rate: figures.hit_rate, least_coverage: figures.least_coverage,
+    hit_rate: figures.hit_rate, hit_rate_at_size: calibrated ? rateAtSize(table, point, size, calibration) : null,
+    least_coverage: figures.least_coverage,
   };
+}
+
+/** How often sets of about this size held the true class, with Wilson's interval; null where unknown. */
+function rateAtSize(table, point, size, { size_bins: bins, split, selection_split: selection }) {
+  const bin = bins.findLastIndex((edge) => edge <= size);
+  const [rows, hits] = [point.rows_by_size[bin], point.hits_by_size[bin]];
+  if (!rows || hits === undefined) return null;
+  const [z, share] = [1.959963984540054, hits / rows];
+  const n = Math.min(1, (point.hit_rows || table.rows) / table.rows) * rows;
+  const centre = (share + (z * z) / (2 * n)) / (1 + (z * z) / n);
+  const half = (z * Math.sqrt((share * (1 - share)) / n + (z * z) / (4 * n * n))) / (1 + (z * z) / n);
+  const [low, high] = [hits ? Math.max(0, centre - half) : 0, hits < rows ? Math.min(1, centre + half) : 1];
+  return { value: share, ci95: [low, high], split, rows, selection_split: selection };
 }
 
 // Thresholds ---------------------------------------------------------------------------------------
@@ -101,12 +121,17 @@ function operatingPoint(calibration, query, images, list, kind) {
     const allowed = single.points.map((point) => point[asks]);
     throw refused("not_calibrated", `${asks} = ${wanted} is not calibrated for rule ${rule}`, { allowed });
   }
-  const special = find(images, images === 1 ? list?.name ?? null : null, images === 1 && !list ? kind : null);
-  const own = at(special, first[asks]);
-  const [table, point] = own ? [special, own] : [single, first];
-  if (table.fusion === "mean_marginal") throw refused("not_offered_offline", "top_k of several photos needs the server");
-  const listed = !list || table.list === list.name;
-  return { table, point, calibrated: listed && table.images === images && table.place === kind };
+  // As on the server: the most similar view that has this threshold; a list matters most, a place least.
+  for (const listName of new Set([list?.name ?? null, null])) {
+    for (const count of new Set([images, 1])) {
+      for (const where of new Set([kind, null])) {
+        const table = find(count, listName, where);
+        const point = at(table, first[asks]);
+        const same = count === images && where === kind && listName === (list?.name ?? null);
+        if (point) return { table, point, calibrated: same };
+      }
+    }
+  }
 }
 
 /** A threshold with the weights and thresholds of the classes that are scored. */
@@ -195,7 +220,7 @@ function warnings({ table, list, calibrated, place }, images, query, none, class
     [table.images !== images, "fusion_not_calibrated", `this model is not calibrated for the averaged scores of ${images} photos`],
     [table.images === images && table.made_from === "same_class", "fusion_from_same_class",
       `calibrated on ${images} photos of one species, not of one plant`],
-    [!calibrated && list, "list_not_calibrated",
+    [list && table.list === null, "list_not_calibrated",
       `the scores of ${list?.classes.length} classes are compared with the threshold of all ${classes}`],
     [place.region !== undefined && !place.used, "place_not_used", "the place of the photo was not used"],
     [place.used && table.place !== place.kind, "place_not_calibrated", "the model is not calibrated for this place"],

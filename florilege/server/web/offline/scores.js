@@ -18,6 +18,25 @@ export function fuse(rows) {
 }
 
 /**
+ * A product of the photos' likelihoods with the prior counted once: each row holds scaled logits.
+ *
+ * `lift`, what a place adds, and `prior` have a number for each class; `lift` may be null.
+ */
+export function product(rows, exponent, prior, lift) {
+  const evidence = rows.map((logits) => {
+    const best = logits.reduce((a, b) => Math.max(a, b), -Infinity);
+    const sum = Math.log(logits.reduce((total, x) => total + Math.exp(x - best), 0)) + best;
+    return logits.map((x, place) => x - sum - Math.log(prior[place]));
+  });
+  const fused = prior.map((share, place) => {
+    const column = evidence.map((row) => row[place]).sort((a, b) => a - b);
+    return exponent * column.reduce((a, b) => a + b, 0) + Math.log(share) + (lift?.[place] ?? 0);
+  });
+  const impossible = fused.every((value) => value === -Infinity);
+  return scores(impossible ? prior.map(Math.log) : fused, "softmax");
+}
+
+/**
  * The set of a rule: for each class the number compared with the threshold, and whether it is inside.
  *
  * `rule` has lambda, min_size, max_size, top_k, and weights and thresholds of classes, each or null.

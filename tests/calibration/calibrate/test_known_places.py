@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.fit import fit_record
-from florilege.calibration.calibrate.place_thresholds import PhotoPlaces, read_occurrences
+from florilege.calibration.calibrate.known_places import PhotoPlaces, read_occurrences
 from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.view import View
 from florilege.errors import DataError
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.models.occurrences import Occurrences, Place
@@ -72,13 +73,16 @@ def test_the_place_raises_the_hit_rate_at_the_same_mean_size(everywhere: bool) -
     assert (prior.rows, prior.simulated) == (ROWS, False)
     assert prior.occurrences_sha256 == occurrences.sha256
     for k in KS:
-        points = [record.point("average_k", k=k, place=p) for p in (None, "region_and_month")]
+        points = [
+            record.point(View(place=p), record.setting("average_k", k))
+            for p in (None, "region_and_month")
+        ]
         assert all(point.row.size == pytest.approx(k, abs=0.01) for point in points)
         before, after = (point.row.hit_rate or 0 for point in points)
         assert after > before
-    assert record.ks("average_k", place="region") == list(KS)
+    assert record.values("average_k", None, View(place="region")) == list(KS)
     with pytest.raises(ValueError, match="region"):
-        record.point("average_k", k=1.5, place="region_and_month")
+        record.point(View(place="region_and_month"), record.setting("average_k", 1.5))
 
 
 def test_what_is_served_is_what_was_calibrated() -> None:
@@ -90,9 +94,9 @@ def test_what_is_served_is_what_was_calibrated() -> None:
     record = fitted(photos)
     assert record.place_prior is not None
     for rule in ("average_k", "balanced_average_k", "coverage"):
-        point = record.point(rule, place="region_and_month")
+        point = record.point(View(place="region_and_month"), record.setting(rule))
         scores = [
-            point.fused_scores(
+            point.scores(
                 row[np.newaxis], record.place_prior.strength * photos.occurrences.log_lift(place)
             )
             for row, place in zip(logits, photos.places, strict=True)
@@ -111,15 +115,15 @@ def test_a_useless_table_changes_nothing() -> None:
     record = fitted(PhotoPlaces.of(occurrences, places_of(labels), labels))
     assert record.place_prior is not None
     assert record.place_prior.strength == record.place_prior.gain == 0.0
-    assert all(table.place is None for table in record.tables)
+    assert all(table.view.place is None for table in record.tables)
 
 
 def test_regions_without_months_have_thresholds_of_their_own() -> None:
     _, labels = sample()
     occurrences = table_of(informative=True)
     record = fitted(PhotoPlaces.of(occurrences, places_of(labels, with_month=False), labels))
-    assert record.ks("average_k", place="region") == list(KS)
-    assert record.ks("average_k", place="region_and_month") == []
+    assert record.values("average_k", None, View(place="region")) == list(KS)
+    assert record.values("average_k", None, View(place="region_and_month")) == []
 
 
 @pytest.mark.parametrize("known", [0, 99, 100])

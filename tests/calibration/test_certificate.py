@@ -1,0 +1,160 @@
+"""What is promised of new photos, and each reason why nothing is."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from florilege.calibration.certificate import Certificate, Evidence, Reason, certificate
+from florilege.calibration.intervals import least_coverage
+from florilege.calibration.rules.score_summary import ScoreSummary
+from florilege.calibration.view import PLAIN, Setting, View
+from tests.calibration.simulation import CLASSES, draw
+
+FIT = Evidence(
+    rows=1000,
+    independent=True,
+    train_photos=0,
+    chose_checkpoint=False,
+    networks=1,
+    candidates=1,
+    places_drawn=False,
+    same_species=False,
+    traffic=False,
+    class_counts_from_photos=False,
+)
+"""Photos that are fit for every promise."""
+PLACE = View(place="region")
+SEVERAL = View(photos=3)
+
+
+def made(view: View, setting: Setting, evidence: Evidence = FIT, **options: Any) -> Certificate:
+    return certificate(view, setting, evidence, **options)
+
+
+@pytest.mark.parametrize("rule", ["coverage", "balanced_coverage", "class_coverage"])
+@pytest.mark.parametrize("view", [PLAIN, PLACE, SEVERAL, View(2, "alps", "region_and_month")])
+def test_fit_photos_promise_in_every_view(view: View, rule: str) -> None:
+    promise = made(view, Setting.of(rule, 0.9), macro_weight=0.0)
+    assert (promise.guaranteed, promise.coverage, promise.reasons) == (True, 0.9, ())
+    size = made(view, Setting.of("average_k", 3, "probability"), delta=0.1)
+    assert (size.guaranteed, size.mean_size, size.coverage) == (True, 3.0, None)
+
+
+@pytest.mark.parametrize(
+    ("change", "view", "rule", "reason"),
+    [
+        ({"train_photos": 1}, PLAIN, "coverage", Reason.PHOTOS_TRAINED),
+        ({"chose_checkpoint": None}, PLAIN, "coverage", Reason.ORIGIN_UNKNOWN),
+        (
+            {"chose_checkpoint": True, "networks": None},
+            PLAIN,
+            "coverage",
+            Reason.CHOICE_UNCOUNTED,
+        ),
+        ({"places_drawn": True}, PLACE, "coverage", Reason.PLACES_DRAWN),
+        ({"same_species": True}, SEVERAL, "coverage", Reason.GROUPS_OF_ONE_SPECIES),
+        ({"traffic": True}, PLAIN, "coverage", Reason.PLANTS_OF_TRAFFIC),
+        (
+            {"class_counts_from_photos": True},
+            PLAIN,
+            "balanced_coverage",
+            Reason.CLASS_COUNTS_FROM_PHOTOS,
+        ),
+    ],
+)
+def test_each_thing_that_spoils_a_promise_is_a_reason(
+    change: dict[str, Any], view: View, rule: str, reason: Reason
+) -> None:
+    promise = made(view, Setting.of(rule, 0.9), replace(FIT, **change))
+    assert (promise.guaranteed, promise.reasons) == (False, (reason,))
+    sized = made(view, Setting.of("average_k", 3), replace(FIT, **change), hits=950)
+    if rule == "coverage":
+        assert (sized.reasons, sized.least_coverage) == ((reason,), None)
+
+
+@pytest.mark.parametrize(
+    ("change", "view", "rule"),
+    [
+        ({"chose_checkpoint": True, "networks": 12}, PLAIN, "coverage"),
+        ({"places_drawn": True}, PLAIN, "coverage"),
+        ({"same_species": True}, PLAIN, "coverage"),
+        ({"class_counts_from_photos": True}, PLAIN, "coverage"),
+    ],
+)
+def test_what_does_not_touch_a_view_or_rule_spoils_nothing(
+    change: dict[str, Any], view: View, rule: str
+) -> None:
+    assert made(view, Setting.of(rule, 0.9), replace(FIT, **change)).guaranteed
+
+
+def test_a_size_that_is_only_measured_has_a_least_coverage_for_every_k() -> None:
+    setting = Setting.of("average_k", 3)
+    plain = made(PLAIN, setting, hits=950)
+    assert (plain.guaranteed, plain.least_coverage) == (False, least_coverage(950, 1000))
+    chosen = made(PLAIN, setting, replace(FIT, candidates=160), hits=950)
+    assert chosen.least_coverage == least_coverage(950, 1000, candidates=160)
+    assert chosen.least_coverage < (plain.least_coverage or 0)
+    assert made(PLAIN, setting, replace(FIT, independent=False), hits=950).least_coverage is None
+    assert made(PLAIN, setting).least_coverage is None  # no labels
+    assert made(PLAIN, Setting.of("average_k", 3, "mean"), hits=950).least_coverage is None
+
+
+@pytest.mark.parametrize(("weight", "level"), [(0.0, 0.9), (0.5, 0.8), (1.0, 0.9)])
+def test_class_coverage_promises_what_its_weight_allows(weight: float, level: float) -> None:
+    promise = made(PLAIN, Setting.of("class_coverage", 0.9), macro_weight=weight)
+    assert promise.coverage == pytest.approx(level)
+    assert promise.each_class == (weight == 1)
+
+
+@pytest.mark.parametrize("candidates", [1, 8])
+def test_a_promise_holds_for_whichever_candidate_the_same_photos_chose(candidates: int) -> None:
+    """The worst case: the one that covers least is chosen, by looking at all new photos."""
+    random, pool, rows = np.random.default_rng(5), draw(np.random.default_rng(0), 20_000), 300
+    views = [pool.scores]
+    for _ in range(candidates - 1):
+        noisy = np.log(pool.scores) + random.normal(0, 0.3, pool.scores.shape)
+        views.append(np.exp(noisy) / np.exp(noisy).sum(axis=1, keepdims=True))
+    everyone, worst, likely = np.arange(len(pool.labels)), [], []
+    for _ in range(80):
+        sample = random.integers(len(pool.labels), size=rows)
+        coverages = []
+        for values in views:
+            summary = ScoreSummary(rows=rows, classes=CLASSES, max_average_k=0, min_size=0,
+                                   candidates=candidates)  # fmt: skip
+            summary.update(values[sample], pool.labels[sample])
+            true = values[everyone, pool.labels]
+            rules = summary.coverage(0.9), summary.coverage(0.9, delta=0.1)
+            coverages.append([(true >= (rule.lambda_val or 0.0)).mean() for rule in rules])
+        least = np.min(coverages, axis=0)
+        worst.append(least[0])
+        likely.append(least[1] >= 0.9)
+    error = np.std(worst) / np.sqrt(len(worst))
+    assert np.mean(worst) >= 0.9 - 3 * error
+    assert np.mean(worst) <= 0.9 + (0.01 if candidates == 1 else 0.04)
+    assert np.mean(likely) >= 0.9 - 3 * np.sqrt(0.09 / len(likely))
+
+
+def test_other_photos_contradict_a_promise_only_far_beyond_chance() -> None:
+    """Photos like those of the calibration do so in one evaluation of a thousand, others always."""
+    random, alarms, calls = np.random.default_rng(8), 0, 4000
+    promise = made(PLAIN, Setting.of("coverage", 0.9))
+    for _ in range(calls):
+        coverage = random.beta(901, 100)  # of a threshold at the 100th of 1,000 scores
+        hit_rate = random.binomial(500, coverage) / 500
+        alarms += promise.is_contradicted(hit_rate=hit_rate, **ROWS_OF_TEST)
+    assert 0 < alarms < 0.005 * calls
+    for hit_rate, contradicted in ((0.83, True), (0.89, False), (0.95, False)):
+        assert promise.is_contradicted(hit_rate=hit_rate, **ROWS_OF_TEST) == contradicted
+    spoilt = made(PLAIN, Setting.of("coverage", 0.9), replace(FIT, train_photos=1))
+    assert not spoilt.is_contradicted(hit_rate=0.5, **ROWS_OF_TEST)
+    size = made(PLAIN, Setting.of("average_k", 3, "probability"), delta=0.1)
+    for mean, contradicted in ((3.5, True), (3.1, False), (2.0, False)):
+        figures = {**ROWS_OF_TEST, "size": mean}
+        assert size.is_contradicted(hit_rate=None, **figures) == contradicted
+
+
+ROWS_OF_TEST: dict[str, Any] = {
+    "hit_rows": 500, "size": 3.0, "size_deviation": 2.0, "size_rows": 500, "calibration_rows": 1000,
+}  # fmt: skip
