@@ -5,6 +5,7 @@ Each verb is in the `cli.py` of its package and is imported when it is called, s
 """
 
 import importlib
+import os
 import sys
 from collections.abc import Mapping
 from functools import partial
@@ -23,6 +24,7 @@ from florilege.cores import wait_without_spinning
 from florilege.errors import FlorilegeError, UsageError, install_hint
 from florilege.models.runtime import silence_telemetry
 from florilege.suggestions import suggestion
+from florilege.terminal import between_words, say
 from florilege.version import own_version
 
 # verb: (the module of ours whose `app` holds it, its line in `florilege --help`)
@@ -56,6 +58,7 @@ VERBS = {
 }
 OURS = "florilege"
 _OPEN_RUNS = ("evaluate", "predict", "serve")  # verbs that accept a run folder in place of a bundle
+_LOAD_TORCH = ("train", "sweep", "demo")  # some seconds
 _EXTRAS = {"onnxruntime": "cpu", "onnx": "import", "matplotlib": "report", "pyarrow": "report"}
 _STOPPED = {  # the message after Ctrl-C
     **dict.fromkeys(("evaluate", "bundle", "doctor"), "stopped; nothing was changed\n"),
@@ -83,6 +86,8 @@ class _LazyVerbs(TyperGroup):
         """Import the verb that is called or completed; listing the verbs imports none."""
         verb, command, words = super().resolve_command(ctx, args)
         if verb is not None:
+            if not ctx.resilient_parsing and not {"-h", "--help"} & {*args}:
+                _announce(verb)
             try:
                 command = _load(verb, VERBS[verb][0])
             except UsageError:
@@ -109,9 +114,18 @@ class _LazyVerbs(TyperGroup):
             sys.stderr.write(_STOPPED.get(str(ctx.invoked_subcommand), others))
             raise typer.Exit(130) from error
         except Exception as error:
-            sys.stderr.write(error_message(error, traceback=ctx.params.get("traceback", False)))
+            full = ctx.params.get("traceback", False)
+            message = error_message(error, traceback=full)
+            sys.stderr.write(message if full else between_words(message))
             code = error.exit_code if isinstance(error, FlorilegeError) else 1
             raise typer.Exit(code) from error
+
+
+def _announce(verb: str) -> None:
+    """Say on a terminal why nothing happens for some seconds."""
+    visible = sys.stderr.isatty() and os.environ.get("RANK", "0") == "0"
+    if verb in _LOAD_TORCH and "torch" not in sys.modules and visible:
+        say(f"florilege {verb}: loading PyTorch")
 
 
 def _load(verb: str, module: str) -> Any:

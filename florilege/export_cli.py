@@ -102,6 +102,7 @@ def _export_run(run: Path, out: Path, *, as_json: bool) -> None:
             f"`florilege export` of a run needs torch: {install_hint('train')}"
         ) from error
     calibrated = (out / CALIBRATION).is_file()
+    say(f"{run}: exporting its network and comparing it with torch")
     bundle = export_run(run, out)
     if calibrated:
         say(f"{out}: its calibration was removed: calibrate again")
@@ -112,8 +113,7 @@ def _export_run(run: Path, out: Path, *, as_json: bool) -> None:
         typer.echo(json.dumps(plain))
         return
     print_result(
-        f"{out}: {len(bundle.classes)} classes, heads {', '.join(bundle.heads)}; torch and "
-        f"ONNX Runtime differ by at most {parity['max_difference']:.2g} (allowed "
-        f"{parity['tolerance']:.2g})"
+        f"{out}: {len(bundle.classes)} classes; the exported network gives the scores of the "
+        f"trained one, within {parity['max_difference']:.2g} (allowed {parity['tolerance']:.2g})"
     )
     conclude(then=[("calibrate", out, "--data", provenance["data"])])

@@ -97,6 +97,7 @@ def _import_command(
         if split is None:
             names = f"{', '.join(SPLITS)} or {NO_SPLIT}"
             raise UsageError(f"--chosen-on takes {names}, got {chosen_on!r}")
+    say(f"{model}: opening it and comparing the bundle with it")
     with reserved(out):
         imported = _import(model, weights, description, len(table), photos or [])
         bundle = write_imported(imported, table, thumbnails, out, chosen_on=split)

@@ -1,9 +1,11 @@
 """Terminal output of all verbs: lines on stderr for people, tables on stdout, next commands."""
 
 import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 
 from rich.console import Console
 from rich.table import Table
@@ -14,7 +16,20 @@ _UNBOUNDED = 10_000  # columns, so that tables keep their full width
 
 def say(line: str) -> None:
     """Print a line on stderr, above a progress bar if one is shown."""
-    sys.stderr.write(f"{line}\n")  # `typer.echo` and rich would bypass the bar's stderr
+    # `typer.echo` and rich would bypass the bar's stderr.
+    sys.stderr.write(f"{between_words(line)}\n")
+
+
+def between_words(text: str) -> str:
+    """The text with its lines broken between words if stderr is a terminal, which breaks words."""
+    if not sys.stderr.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    lines = (
+        fill(line, width, break_long_words=False, break_on_hyphens=False)
+        for line in text.split("\n")
+    )
+    return "\n".join(lines)
 
 
 def print_result(line: str) -> None:
@@ -82,4 +97,4 @@ def _print(text: Text, *, wrap: bool) -> None:
     console = Console(stderr=True)
     with console.capture() as captured:
         console.print(text, soft_wrap=not (wrap and console.is_terminal))
-    say(captured.get().rstrip("\n"))
+    sys.stderr.write(f"{captured.get().rstrip()}\n")

@@ -14,6 +14,7 @@ from florilege.calibration.calibrate.gate import Gate, check_comparable
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, bundle_outputs
 from florilege.calibration.commands.bundle_cli import AsJson, BundlePath
 from florilege.calibration.commands.console import (
+    LEGEND,
     EvaluationOutput,
     PageMaker,
     Titled,
@@ -254,6 +255,7 @@ def _print_result(content: object, tables: Iterable[Titled], as_json: bool) -> N
         if number:
             typer.echo()
         print_table(table, title)
+    typer.echo(f"\n{LEGEND}")
 
 
 def _evaluate_command(bundle: Path, data: str, split: str) -> Iterator[tuple[str | Path, ...]]:

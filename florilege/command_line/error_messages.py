@@ -12,6 +12,7 @@ import typer
 
 from florilege.errors import FlorilegeError
 from florilege.suggestions import did_you_mean, suggestion
+from florilege.terminal import between_words
 
 REMOVED_FLAGS = {
     "--correct-prior": "calibrate again on labelled photos with the new class frequencies",
@@ -40,7 +41,8 @@ def usage_exit(error: Any) -> Exception:
     if type(error).__name__ == "NoArgsIsHelpError":
         return cast(Exception, error)  # typer shows the help
     command = error.ctx.command_path if error.ctx else "florilege"
-    sys.stderr.write(f"error: {_usage_message(error)}\nhelp: {command} --help\n")
+    message = f"error: {_usage_message(error)}\nhelp: {command} --help\n"
+    sys.stderr.write(between_words(message))
     return typer.Exit(error.exit_code)
 
 

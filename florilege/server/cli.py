@@ -3,6 +3,7 @@
 import gc
 import io
 import json
+import logging
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -66,6 +67,7 @@ def serve(
     log_to_stderr(settings.log_format, settings.log_level)
     tune_malloc()
     listener = bind(host, port)
+    logging.getLogger("florilege.server").info("opening %s", settings.bundle)
     app = create_app(settings)
     gc.freeze()  # a collection of the loaded objects takes 50 ms with 10,000 classes
     make_server(app).run(sockets=[listener])

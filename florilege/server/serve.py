@@ -63,7 +63,8 @@ class _Server(uvicorn.Server):
             address = f"[{host}]" if ":" in host else host
             model = self.engine.pipeline.model
             log.info(
-                "ready: http://%s:%d/ serves %s %s on %s, %d threads, queue of %d photos",
+                "ready: http://%s:%d/ with bundle %s, version %s, on %s, %d threads, "
+                "queue of %d photos",
                 *(address, port, model.name, model.version),
                 *(self.engine.pipeline.session.provider, self.engine.threads),
                 self.engine.queue_limit,

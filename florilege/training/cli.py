@@ -9,7 +9,7 @@ import typer
 from pydantic import create_model
 
 from florilege.settings import Flag, FlagSettings, fields_of, flags_of
-from florilege.terminal import conclude, say
+from florilege.terminal import conclude, print_result, say
 from florilege.training.config import DEFAULT_LOSS, TrainConfig
 from florilege.training.configuration import resolve
 from florilege.training.loop.distributed import is_first
@@ -69,6 +69,8 @@ def _train_command(
     resumed = resume and folder.config.is_file()
     file = config or (folder.config if resumed else None)
     resolved = resolve(settings.model_dump(), overrides=overrides or [], config=file)
+    if is_first():
+        say(f"reading the photos of {resolved.data}")
     try:
         result = train_run(resolved, out, resume=resume)
     except KeyboardInterrupt:
@@ -84,8 +86,12 @@ def _train_command(
     summary = "initial weights written"
     if result.accuracy is not None:
         percent = f"{result.accuracy * 100:.2f} %"
-        summary = f"epoch {result.best_epoch} is best, {result.metric} {percent} on val"
-    typer.echo(f"{out}: {summary}")
+        sets = resolved.validation.chosen_by.sets
+        summary = (
+            f"epoch {result.best_epoch} is best: {percent} of the sets on val hold the right class "
+            f"(set size {sets})"
+        )
+    print_result(f"{out}: {summary}")
     conclude(
         f"the run with its curves is in {out}: see {folder.report}",
         then=[("export", out, "--out", _bundle_of(out))],

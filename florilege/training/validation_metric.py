@@ -35,6 +35,12 @@ class Metric:
         return f"{macro}{'top' if self.fixed_size else 'average'}-{self.k:g} accuracy"
 
     @property
+    def sets(self) -> str:
+        """The size of the sets it measures, for people, such as ``3 on average``."""
+        size = "always" if self.fixed_size else "on average"
+        return f"{self.k:g} {size}{', mean over classes' if self.macro else ''}"
+
+    @property
     def column(self) -> str:
         """Column of ``metrics.csv`` that holds K, such as ``val_macro_average_k``."""
         return f"{_PREFIX}{self.name}"

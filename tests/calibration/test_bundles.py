@@ -296,8 +296,9 @@ def test_the_commands_print_tables_for_people(bundle: Bundle, data: str) -> None
     assert re.search(r"class_coverage +0\.9 +by class ", result.stdout)
     result = run("evaluate", bundle.path, "--data", data, "--all")
     assert "medium" in result.stdout
-    assert "squares 1 on 72 photos of test" in result.stdout
-    rules, mean, probability = result.stdout.split("\n\n")
+    assert "bundle squares, version 1, on 72 photos of test" in result.stdout
+    rules, mean, probability, legend = result.stdout.split("\n\n")
+    assert legend.startswith("size: classes in a set")
     assert "class_coverage " in rules
     assert mean.startswith("guarantee=mean\n")
     assert "coverage" not in mean  # what it promises anyway

@@ -1,10 +1,11 @@
 """Output of all verbs: complete on a terminal and plain in a file."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from florilege.terminal import conclude, new_table, print_table, warn
+from florilege.terminal import between_words, conclude, new_table, print_table, warn
 from tests.screen import shown_by
 
 LONG = "a folder/" + "with a long name/" * 8
@@ -54,3 +55,17 @@ def test_a_table_is_never_cut_nor_its_title(capsys: pytest.CaptureFixture[str]) 
         "x" * 90 + "  3.000",
         "y" + " " * 90 + "10.000",
     ]
+
+
+def test_lines_on_a_terminal_are_broken_between_words_and_elsewhere_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = "error: the ending of " + "word " * 20 + "/a/path-with-hyphens" * 6 + "\nhelp: x"
+    assert between_words(text) == text
+    monkeypatch.setattr("sys.stderr", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setenv("COLUMNS", "30")
+    lines = between_words(text).split("\n")
+    assert " ".join(" ".join(lines).split()) == " ".join(text.split())
+    assert {*" ".join(lines).split()} == {*text.split()}
+    assert all(len(line) <= 30 for line in lines if "/" not in line)
+    assert lines[-1] == "help: x"

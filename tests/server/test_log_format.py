@@ -69,7 +69,8 @@ def test_the_flags_choose_form_and_level(bundle: Path) -> None:
         ask(served.port)
         served.process.terminate()
         served.process.wait(20)
-    result = [json.loads(line) for line in served.lines]
+    opening, *result = [json.loads(line) for line in served.lines]
+    assert opening["message"] == f"opening {bundle}"
     assert [one["message"] for one in result][1:] == [
         *("request", "stopping: not ready, the port closes soon", "stopped")
     ]

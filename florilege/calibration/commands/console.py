@@ -36,6 +36,8 @@ PageMaker = Callable[[BundleOutputs, Evaluation, Diagnostics | None], str]
 """Makes the page of ``--report``; the last argument describes the baseline."""
 FIRST = "average_k"  # the rule that tables show first, and alone without --all
 
+LEGEND = "size: classes in a set, on average; hits: share of sets with the right class"
+
 
 def summary(record: CalibrationRecord) -> dict[str, Any]:
     """What ``calibrate --json`` prints."""
@@ -82,9 +84,9 @@ def calibration_tables(
     """Tables of the thresholds: those of ``calibrate --json``, and some for several photos."""
     rejection = content["rejection"]
     title = (
-        f"{_photos(content)} of {content['split']}, head {content['head']}, "
-        f"{score_name(content['score_kind'], content['temperature'])}, "
-        f"rejection by {rejection['method'] if rejection else 'nothing'}"
+        f"{_photos(content)} of {content['split']}; scores: "
+        f"{score_name(content['score_kind'], content['temperature'])} of head {content['head']}; "
+        f"unfamiliar photos are {'' if rejection else 'not '}marked"
     )
     headings = ("rule", "asked", "lambda", "size", "hits", "95 %")
     tables = _by_guarantee(title, headings, content, all_rules=all_rules)
@@ -164,7 +166,8 @@ def _evaluation_tables(content: Plain, *, all_rules: bool) -> list[Titled]:
     empty = ["empty"] if any(entry["empty_rate"] for entry in entries) else []
     photos = _photos({"rows": first["rows"], "observations": content["observations"]})
     headings = ("rule", "asked", "size", "hits", "95 %", "macro", *empty, *first["shots"])
-    title = f"{content['bundle']} on {photos} of {content['split']}"
+    name, _, version = content["bundle"].rpartition(" ")
+    title = f"bundle {name}, version {version}, on {photos} of {content['split']}"
     tables = _by_guarantee(title, headings, content, all_rules=all_rules)
     return [*tables, *_lists_tables(content)]
 

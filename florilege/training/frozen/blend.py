@@ -134,9 +134,9 @@ def blend(weights: Path, train: Features, val: Features, config: TrainConfig) ->
     measured = [(accuracy(each, val), each, sharpness) for each, sharpness in blends]
     after, best, sharpness = max(measured, key=lambda item: item[0])  # in a tie the first
     note = (
-        f"the head is averaged with one of {PARTNER} and a linear discriminant ({SHARE:g}), "
-        f"sharpness {sharpness:g}: average-K accuracy on val, mean over K, "
-        f"{100 * accuracy(head, val):.2f} % before and {100 * after:.2f} % after"
+        f"the head is averaged with one trained by {PARTNER} and with a linear discriminant "
+        f"({SHARE:g}), its logits times {sharpness:g}: right sets on val, over several mean "
+        f"sizes, are {100 * accuracy(head, val):.2f} % before and {100 * after:.2f} % after"
     )
     state |= {"head.weight": best.weight, "head.bias": best.bias}
     save_weights(weights, state, {NOTE: note})

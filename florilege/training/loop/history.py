@@ -98,9 +98,8 @@ def events(folder: RunFolder, epoch: int) -> Iterator[Callable[[Row], None]]:
 def epoch_line(row: Row, *, epochs: int, better: bool) -> str:
     """The line shown to the user after an epoch."""
     mark = "  best so far" if better else ""
-    metric = str(metric_of(row)).removesuffix(" accuracy")  # so that most lines fit 80 columns
     return (
         f"epoch {row['epoch']}/{epochs}  loss {row['train_loss']:.4f}  "
-        f"{metric} {float(row['val_score']) * 100:.2f} % "
-        f"({row['val_best_head']}, {row['val_best_score_kind']})  {row['seconds']:.0f} s{mark}"
+        f"{float(row['val_score']) * 100:.2f} % of sets right ({metric_of(row).sets})  "
+        f"{row['seconds']:.0f} s{mark}"
     )

@@ -160,7 +160,7 @@ def test_it_repairs_a_head_that_learnt_little(tmp_path: Path) -> None:
     result = blend(weights, train, val, config)
     assert note_of(weights) == result
     before, after = (
-        float(part.split(" %")[0]) for part in result.split("over K, ")[1].split(" and ")
+        float(part.split(" %")[0]) for part in result.split("sizes, are ")[1].split(" and ")
     )
     assert after > before + 2
     content = weights.read_bytes()
@@ -182,7 +182,7 @@ def test_val_chooses_and_train_does_not(tmp_path: Path, monkeypatch: pytest.Monk
     weights = tmp_path / "best.safetensors"
     save_file({"head.weight": own.weight, "head.bias": own.bias}, str(weights))
     result = blend(weights, train, val, small_config(tmp_path))
-    assert "sharpness 2:" in result
+    assert "its logits times 2:" in result
 
 
 def test_its_partner_learns_the_classes(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_its_partner_learns_the_classes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("blend", "head", "words"),
     [
-        (True, "auto", "is averaged with one of assume_negative"),
+        (True, "auto", "is averaged with one trained by assume_negative"),
         (False, "auto", "that of cross_entropy alone; --set blend=true averages"),
         (True, "cosine", "a cosine head is not blended"),
     ],
