@@ -11,9 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
+from florilege.server.answers.class_list import TaxonTable
 from tests.server import garden
 from tests.server.http_client import open_client
-from tests.server.server_thread import Running
+from tests.server.server_thread import Running, wait_for
 
 ROSE = garden.photo(0)
 
@@ -115,6 +116,26 @@ def test_lists_and_similar_names_are_refused_where_too_many_wait(
             response = client.request(method, path)
             assert (response.status_code, response.headers["retry-after"]) == (503, "1")
             assert response.json()["code"] == "overloaded"
+
+
+def test_a_list_that_several_wait_for_is_written_once(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended, calls, find = threading.Event(), list[Any](), TaxonTable.find
+
+    def count_and_find(*arguments: Any) -> bytes:
+        calls.append(arguments)
+        assert ended.wait(20)
+        return find(*arguments)
+
+    monkeypatch.setattr(TaxonTable, "find", count_and_find)
+    with ThreadPoolExecutor(4) as pool:
+        waiting = [pool.submit(httpx.get, f"{running.url}/v1/classes?limit=7") for _ in range(4)]
+        try:
+            wait_for(lambda: running.engine.lookups.depth == 4)
+        finally:
+            ended.set()
+        assert len({one.result().content for one in waiting}) == len(calls) == 1
 
 
 def test_a_list_that_is_cached_waits_for_nothing(

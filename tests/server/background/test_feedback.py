@@ -190,6 +190,8 @@ def test_a_locked_store_refuses_within_a_second_and_does_not_hold_up_a_stop(
         answer, started = identify(client, VIOLET), time.monotonic()
         with closing(sqlite3.connect(store / FILE, isolation_level=None)) as other:
             other.execute("BEGIN EXCLUSIVE")
+            check(confirm(client, answer, "1001"), 503, "feedback_not_stored")
+            assert time.monotonic() - started < 4.5  # of SQLite's five seconds
             with ThreadPoolExecutor(MAX_WAITING + 4) as pool:
                 waiting = [
                     pool.submit(confirm, client, answer, "1001") for _ in range(MAX_WAITING + 4)
@@ -197,12 +199,11 @@ def test_a_locked_store_refuses_within_a_second_and_does_not_hold_up_a_stop(
                 full = next(as_completed(waiting)).result()
                 check(full, 503, "feedback_not_stored")
                 assert (full.headers["retry-after"], full.json()["limit"]) == ("10", MAX_WAITING)
-                assert time.monotonic() - started < 4.5  # of SQLite's five seconds
                 client.app.state.feedback.thread.timeout_s = 0.1  # type: ignore[attr-defined]
                 for one in waiting:
                     check(one.result(), 503, "feedback_not_stored")
                     assert int(one.result().headers["retry-after"]) >= 10
-            assert time.monotonic() - started < 10
+            assert time.monotonic() - started < 14
         assert confirm(client, answer, "1001").status_code == 202
     assert len(words(store)) == 1
 
