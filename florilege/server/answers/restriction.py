@@ -98,14 +98,15 @@ class ClassLists:
             )
         return {self.table.ids[index] for index in classes}
 
-    def named_classes(self, query: SetQuery) -> int | None:
-        """At most how many classes a query names; None if it names an unknown one."""
-        words = dict.fromkeys([*(query.only or ()), *(getattr(query, "always", None) or ())])
-        sizes = [
-            1 if word in self.table.index_of else len(self._groups.get(word.casefold(), ()))
-            for word in words
-        ]
-        return sum(sizes) if all(sizes) else None
+    def names_at_most(self, query: SetQuery, limit: int) -> bool:
+        """Whether a query names no more than ``limit`` classes, and knows them all."""
+        count = 0
+        for word in [*(query.only or ()), *(getattr(query, "always", None) or ())]:
+            group = self._groups.get(word.casefold(), ())
+            count += 1 if word in self.table.index_of else len(group)
+            if count > limit or not (group or word in self.table.index_of):
+                return False
+        return True
 
     def _find_classes(self, parameter: str, words: list[str]) -> set[int]:
         classes, unknown, groups = set[int](), list[str](), set[str]()

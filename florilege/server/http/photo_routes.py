@@ -240,8 +240,7 @@ async def _plan(engine: Engine, query: IdentifyQuery) -> tuple[Pipeline, Plan]:
     """
     engine.check_accepting()
     pipeline = engine.pipeline
-    named = pipeline.lists.named_classes(query)
-    if named is not None and named <= CHECKED_ON_THE_LOOP:
+    if pipeline.lists.names_at_most(query, CHECKED_ON_THE_LOOP):
         return pipeline, pipeline.plan(query)
     # thousands of classes, or names whose neighbours are searched
     return pipeline, await engine.lookups.run(pipeline.plan, query)

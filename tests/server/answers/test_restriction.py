@@ -224,18 +224,20 @@ def test_only_takes_ids_genera_and_families_and_narrows_a_list(record: Calibrati
         ask_listed(record, logits(), list="pair", only=["Viola"])
 
 
-def test_the_classes_that_a_query_names_are_counted_before_any_work(
+def test_queries_of_few_known_classes_are_told_apart_before_any_work(
     record: CalibrationRecord,
 ) -> None:
     lists = ClassLists.of(TABLE, record)
     for words, count in (
         ({}, 0),
-        ({"only": ["1001", "1001"]}, 1),
+        ({"only": ["1001", "1001"]}, 2),
         ({"only": ["rosa"], "always": ["1001", "Rosaceae"]}, 3 + 1 + 3),
         ({"only": ["Roza"]}, None),
         ({"only": ["1001"], "always": ["Roza"]}, None),
     ):
-        assert lists.named_classes(IdentifyQuery.model_validate(words)) == count
+        query = IdentifyQuery.model_validate(words)
+        for limit in range(9):
+            assert lists.names_at_most(query, limit) is (count is not None and count <= limit)
 
 
 def test_a_family_counts_once_in_all_its_spellings(record: CalibrationRecord) -> None:
