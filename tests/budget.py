@@ -17,14 +17,14 @@ ROOT = Path(__file__).parents[1]
 
 LINES = {  # of code, by folder of the package; florilege: what all folders share
     "training": 5_460,
-    "server": 6_100,
+    "server": 6_150,
     "calibration": 7_040,
-    "models": 4_280,  # headers of five formats, down to the frames of two codecs
+    "models": 4_400,  # headers of five formats, down to the frames of two codecs
     "data": 2_910,
     "florilege": 2_280,  # with the help of the command line, which its library cuts
 }
 PUBLIC_NAMES = 863
-JAVASCRIPT_LINES = 3_850  # of the page, with and without a server
+JAVASCRIPT_LINES = 3_950  # of the page, with and without a server
 WRITTEN_WORDS = 33_000  # of the documentation, without what commands generate
 GENERATED_PAGE = "docs/commands.md"
 GENERATED_BLOCK = re.compile(r"^<!-- (\w+) -->$.*?^<!-- /\1 -->$", re.DOTALL | re.MULTILINE)

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import shutil
+import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,8 +21,10 @@ from florilege.device_export.web_runtime import read_runtime
 from florilege.errors import UsageError
 from florilege.export_cli import _write_folder
 from florilege.models.images import Preprocess, load
+from florilege.models.images.colours import profile_of_codes
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import IdentifyQuery
+from tests.models.pictures import chunk, difference, encode, exif_with_orientation, noise
 from tests.server import garden
 from tests.server.test_rejection_by_features import MINT
 
@@ -33,6 +36,7 @@ from benchmarks.sets.offline import FLAGS, Handler, StaticHost, ask, wait_until
 
 browser = pytest.mark.browser
 STATUS = "document.querySelector('#offline')?.textContent"
+DISPLAY_P3, SRGB_CURVE = 12, 13  # codes of ITU-T H.273
 READY = f"{STATUS}?.startsWith('Ready')"
 BLURRED = garden.photo(5, blur=0.5, other=6)
 LOAD = """async ([text, preprocess]) => {
@@ -141,6 +145,46 @@ def test_the_browser_sees_the_pixels_of_the_server(
         square = np.frombuffer(base64.b64decode(offline.evaluate(LOAD, [text, values])), np.uint8)
         expected = load(photo, preprocess)
         assert np.array_equal(square.reshape(expected.shape), expected)
+
+
+@browser
+@pytest.mark.parametrize("kind", ["png", "webp", "avif", "jpeg", "progressive"])
+def test_the_browser_converts_colours_as_the_server_does(offline: "Page", kind: str) -> None:
+    preprocess = Preprocess(image_size=60, crop_fraction=0.9, resample="bicubic")
+    values = {name: getattr(preprocess, name) for name in PREPROCESS}
+    for number, (width, height) in enumerate([(300, 200), (90, 140)]):
+        pixels = np.asarray(noise(6, 4, number).resize((width, height), Image.Resampling.BICUBIC))
+        options: dict[str, Any] = {"lossless": True} if kind == "webp" else {}
+        if kind in ("jpeg", "progressive"):
+            options = {"quality": 90, "exif": exif_with_orientation(6)}
+            options["progressive"] = kind == "progressive"
+        profile = profile_of_codes(DISPLAY_P3, SRGB_CURVE)
+        form = "jpeg" if kind == "progressive" else kind
+        photo = encode(Image.fromarray(pixels), form, icc_profile=profile, **options)
+        text = base64.b64encode(photo).decode()
+        square = np.frombuffer(base64.b64decode(offline.evaluate(LOAD, [text, values])), np.uint8)
+        expected = load(photo, preprocess)
+        # AVIF is converted before it is shrunk: colours that no screen shows differ where they end.
+        most = 20 if kind == "avif" else 2
+        assert difference(square.reshape(expected.shape), expected) <= most
+        stored = load(encode(Image.fromarray(pixels), form, **options), preprocess)
+        assert difference(stored, expected) > 20  # of the same pixels without a profile
+
+
+@browser
+@pytest.mark.parametrize("part", ["gamma", "end"])
+def test_the_browser_reads_what_the_server_reads(offline: "Page", part: str) -> None:
+    preprocess = Preprocess(image_size=60)
+    values = {name: getattr(preprocess, name) for name in PREPROCESS}
+    photo = encode(noise(80, 80), "png" if part == "gamma" else "jpeg")
+    if part == "gamma":
+        photo = photo[:33] + chunk(b"gAMA", struct.pack(">I", 80_000)) + photo[33:]
+    else:
+        photo = photo[:-2]
+    text = base64.b64encode(photo).decode()
+    square = np.frombuffer(base64.b64decode(offline.evaluate(LOAD, [text, values])), np.uint8)
+    expected = load(photo, preprocess)
+    assert np.array_equal(square.reshape(expected.shape), expected)
 
 
 PREPROCESS = ("image_size", "crop_fraction", "resample", "reducing_gap")

@@ -182,6 +182,7 @@ def _origin(photos: LabelledPhotos, overlap: PhotoOverlap, *, chose_head: bool) 
         model_sha256=outputs.model_sha256,
         runtime=outputs.runtime.name,
         precision=outputs.runtime.precision,
+        decoder=outputs.decoder,
         observations=count_plants(photos.plants),
         **overlap._asdict(),
         chose_head=chose_head,

@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Final, NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from florilege.data.split_parts import Part
 from florilege.errors import DataError
 from florilege.models.bundle import Bundle, open_bundle
 from florilege.models.bundle.bundle import MODEL, Packed, unpacked_bundle
-from florilege.models.images import ImageError, load
+from florilege.models.images import DECODER_VERSION, ImageError, load
 from florilege.models.runtime import CUDA, Runtime, RuntimeName
 from florilege.models.session import FEATURES, Session
 from florilege.progress import progress
@@ -65,10 +65,13 @@ class SplitOutputs:
         observations: One id per row, shared by photos of one plant; None where unknown.
         data_sha256: Hash of the bytes and class ids of all photos, in order.
         photos: Hash of each photo's bytes, in order.
+        decoder: Version of the decoder that reads the photos.
 
     Raises:
         DataError: There is no temporary folder to write to, or it is full.
     """
+
+    decoder: Final = DECODER_VERSION
 
     def __init__(
         self,

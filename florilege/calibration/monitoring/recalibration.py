@@ -281,6 +281,7 @@ def _record_from(traffic: Mapping[int, Traffic], rows: int) -> CalibrationRecord
             model_sha256=record.measured.model_sha256,
             runtime=record.measured.runtime,
             precision=record.measured.precision,
+            decoder=record.measured.decoder,
             chose_checkpoint=False,
             chose_head=False,
         ),

@@ -21,6 +21,7 @@ class Origin:
         model_sha256: Hash of the graph.
         runtime: The runtime of the network.
         precision: Its numeric precision.
+        decoder: Version of the decoder that read the photos; 1 ignored their colour profiles.
         observations: Number of plants that these photos show; None where the data do not name them.
         train_photos: How many of these photos also trained the network; None where the bundle lacks
             the hashes of its photos.
@@ -39,6 +40,7 @@ class Origin:
     model_sha256: str
     runtime: RuntimeName = "onnxruntime"
     precision: Precision = "float32"
+    decoder: int = 1
     observations: int | None = None
     train_photos: int | None = None
     selection_photos: int | None = None

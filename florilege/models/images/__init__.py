@@ -1,5 +1,6 @@
 """Decode photos into the pixels that a network sees, for all code that reads photos."""
 
+from florilege.models.images.decoding import DECODER_VERSION as DECODER_VERSION
 from florilege.models.images.decoding import MAX_PIXELS as MAX_PIXELS
 from florilege.models.images.decoding import Preprocess as Preprocess
 from florilege.models.images.decoding import decode as decode

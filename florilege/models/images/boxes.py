@@ -53,8 +53,8 @@ def boxes(data: bytes, at: int, end: int) -> Iterator[Box]:
         at = stop
 
 
-def read_items(data: bytes, count: PartCounter) -> dict[int, Item]:
-    """The items of a file by their number.
+def read_items(data: bytes, count: PartCounter) -> tuple[dict[int, Item], int]:
+    """The items of a file by their number, and the number of the picture that is shown.
 
     Raises:
         DamagedImage: There is no index or a second one, or a table of it twice.
@@ -74,7 +74,11 @@ def read_items(data: bytes, count: PartCounter) -> dict[int, Item]:
         items[number].properties += properties
     for number, parts in _derivations(data, *tables[b"iref"], count):
         items[number].parts += parts
-    return dict(items)
+    return dict(items), _primary(data, *tables[b"pitm"])
+
+
+def _primary(data: bytes, at: int, end: int) -> int:
+    return _Fields(data, at + 4).take(4 if _version(data, at)[0] else 2) if at < end else 0
 
 
 def _tables(data: bytes, at: int, end: int, count: PartCounter) -> dict[bytes, tuple[int, int]]:

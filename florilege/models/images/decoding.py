@@ -19,11 +19,14 @@ from PIL import AvifImagePlugin, Image, ImageFile, JpegImagePlugin, PngImagePlug
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
+from florilege.models.images.colours import COLOUR_MODES, to_srgb
 from florilege.models.images.headers import Header, orientation, read_header
 from florilege.models.images.sniff import DamagedImage, ImageError, Kind, OversizedImage
 from florilege.models.json_file import read_json
 
 MAX_PIXELS: Final = 50_000_000
+DECODER_VERSION: Final = 2
+"""Of the pixels that this decoder gives; raise it with any change of them. 1 ignored profiles."""
 _END_OF_JPEG: Final = b"\xff\xd9"
 _RESTARTS: Final = [b"\xff" + bytes([marker]) for marker in range(0xD0, 0xD8)]
 _Draft = tuple[str, tuple[int, int, float, float]] | None  # mode and box
@@ -95,7 +98,7 @@ def load(
         max_pixels: Maximum number of pixels, checked in the header before decoding.
 
     Returns:
-        RGB values, uint8, shape ``(image_size, image_size, 3)``. A picture of this size is
+        sRGB values, uint8, shape ``(image_size, image_size, 3)``. A picture of this size is
         unchanged if ``crop_fraction`` is 1.
 
     Raises:
@@ -107,19 +110,20 @@ def load(
     x, y = (picture.width - crop) / 2, (picture.height - crop) / 2
     box = (x, y, x + crop, y + crop)
     square = picture.image.resize((side, side), _RESAMPLE[preprocess.resample], box)
-    # The crop is centred, so rotating it last gives the same result with far less work.
-    return np.array(_oriented(square, picture.orientation))
+    # The crop is centred, so rotating it last gives the same result with far less work. So does
+    # converting its colours, but for rounding.
+    return np.array(_oriented(to_srgb(square, picture.profile), picture.orientation))
 
 
 def decode(data: bytes | Header, *, target: int, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """Decode a whole picture, upright and in RGB, large enough to be resized to ``target``.
+    """Decode a whole picture, upright and in sRGB, large enough to be resized to ``target``.
 
     If its short side is more than four times ``target``, the picture is shrunk by a whole factor to
     at least twice ``target``; a JPEG is shrunk during decoding. Other arguments and errors are
     those of :func:`load`.
     """
     picture = _open(data, 2 * target, max_pixels)
-    return _oriented(picture.image, picture.orientation)
+    return _oriented(to_srgb(picture.image, picture.profile), picture.orientation)
 
 
 def plain_jpeg(
@@ -139,14 +143,15 @@ class _Picture(NamedTuple):
     image: Image.Image  # the last pixels cover less if the factor does not divide the size
     width: float  # exact width of the whole picture in pixels of `image`
     height: float
-    orientation: int  # EXIF orientation, not yet applied
+    orientation: int = 1  # EXIF orientation, not yet applied
+    profile: bytes = b""  # of its colours, not yet applied; empty for sRGB
 
 
 def _open(data: bytes | Header | Image.Image, least: int, max_pixels: int) -> _Picture:
     if max_pixels < 1:
         raise ValueError(f"max_pixels must be at least 1, got {max_pixels}")
     if isinstance(data, Image.Image):
-        return _shrunk_picture(data, least, *data.size, 1)
+        return _shrunk_picture(data, least, *data.size)
     header = data if isinstance(data, Header) else read_header(data)
     _check_pixels(header.width, header.height, max_pixels)
     try:
@@ -177,7 +182,9 @@ def _decoded(header: Header, least: int, max_pixels: int) -> _Picture:
             raise DamagedImage("the jpeg ends before its last row")
     width, height = drafted[1][2:] if drafted else image.size
     exif_orientation = header.orientation or orientation(image.info.get("exif") or b"")
-    return _shrunk_picture(image, least, width, height, exif_orientation)
+    profile = header.profile if image.mode in COLOUR_MODES else b""
+    picture = _shrunk_picture(image, least, width, height)
+    return picture._replace(orientation=exif_orientation, profile=profile)
 
 
 def _ended(pixels: bytes) -> tuple[bytes, bytes]:
@@ -207,12 +214,10 @@ def _loaded(
     return image, drafted
 
 
-def _shrunk_picture(
-    image: Image.Image, least: int, width: float, height: float, exif_orientation: int
-) -> _Picture:
+def _shrunk_picture(image: Image.Image, least: int, width: float, height: float) -> _Picture:
     factor = max(1, min(image.size) // least)
     shrunk = _shrunk_rgb(image, factor)
-    return _Picture(shrunk, width / factor, height / factor, exif_orientation)
+    return _Picture(shrunk, width / factor, height / factor)
 
 
 def _shrunk_rgb(image: Image.Image, factor: int) -> Image.Image:

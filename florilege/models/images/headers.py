@@ -6,14 +6,16 @@ trust a second header.
 """
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Final
 
 import numpy as np
 
-from florilege.models.images.boxes import read_items
+from florilege.models.images.boxes import Item, read_items
+from florilege.models.images.colours import profile_of_boxes, profile_of_png
 from florilege.models.images.item_sizes import largest_size
 from florilege.models.images.parts import PartCounter
 from florilege.models.images.sniff import DamagedImage, Kind, OversizedImage, sniff
@@ -32,6 +34,7 @@ class Header:
     orientation: int | None  # EXIF's, 1 to 8; None if only the decoder can tell (HEIC, AVIF)
     pixels: bytes  # input of the decoder
     shrinks: bool = False  # a non-progressive JPEG, which shrinks while it is decoded
+    profile: bytes = b""  # ICC, of the colours; empty for sRGB
     endless: bool = False  # a JPEG without its end marker, which may lack rows, too
 
 
@@ -95,6 +98,7 @@ _START_OF_SCAN: Final = 0xDA
 _END: Final = 0xD9
 _END_MARKER: Final = b"\xff\xd9"
 _EXIF: Final = 0xE1
+_ICC: Final = 0xE2
 _DROPPED: Final = frozenset((*range(0xE1, 0xEE), 0xEF, 0xFE))  # APPn except JFIF, Adobe; comments
 MOST_SCANS: Final = 100  # photos have up to about 20
 MOST_SCANNED_PIXELS: Final = 1_000_000_000
@@ -102,33 +106,50 @@ MOST_SCANNED_PIXELS: Final = 1_000_000_000
 
 
 def _read_jpeg(data: bytes) -> Header:
-    parts, turn, size, shrinks, scan = [b"\xff\xd8"], 1, None, False, 0
-    for marker, start, end in PartCounter()(_segments(data)):
-        if marker in _FRAMES:
-            if size is not None:
-                raise DamagedImage("the jpeg has two frame headers")
-            size, shrinks = struct.unpack_from(">HH", data, start + 5), marker in _SEQUENTIAL
-        elif marker == _EXIF and data[start + 4 : start + 10] == b"Exif\0\0":
-            turn = orientation(data[start + 4 : end])
-        if marker not in _DROPPED:
-            parts.append(data[start:end])
-        scan = end
-    if size is None:
-        raise DamagedImage("the jpeg has no frame header")
-    height, width = size
+    segments = list(PartCounter()(_segments(data)))
+    frame, at = _only_frame(segments)
+    height, width = struct.unpack_from(">HH", data, at + 5)
+    scan = segments[-1][2]
     _check_scans(data, scan, width * height)
-    pixels = b"".join((*parts, memoryview(data)[scan:]))
-    # A picture that was cut ends anywhere; most others end with the marker, or hold it near there.
-    endless = not pixels.endswith(_END_MARKER) and data.rfind(_END_MARKER, scan) < 0
+    exif = _marked(data, segments, _EXIF, b"Exif\0\0")
+    profile = _marked(data, segments, _ICC, b"ICC_PROFILE\0")
+    parts = [data[start:end] for marker, start, end in segments if marker not in _DROPPED]
+    pixels = b"".join((b"\xff\xd8", *parts, memoryview(data)[scan:]))
+    endless = data.rfind(_END_MARKER, scan) < 0  # phones may append something else
     return Header(
         kind="jpeg",
         width=width,
         height=height,
-        orientation=turn,
+        orientation=orientation(exif[-1]) if exif else 1,
         pixels=pixels,
-        shrinks=shrinks and not endless,  # it is decoded twice then
+        shrinks=frame in _SEQUENTIAL and not endless,  # without an end it is decoded twice
+        # A large profile has several parts, each with its number and their count before it.
+        profile=b"".join(part[2:] for part in sorted(profile, key=lambda part: part[:1])),
         endless=endless,
     )
+
+
+_Segment = tuple[int, int, int]  # marker, start and end
+
+
+def _only_frame(segments: Sequence[_Segment]) -> tuple[int, int]:
+    """Marker and start of the frame header."""
+    frames = [(marker, start) for marker, start, _ in segments if marker in _FRAMES]
+    if len(frames) != 1:
+        raise DamagedImage(f"the jpeg has {'two frame headers' if frames else 'no frame header'}")
+    return frames[0]
+
+
+def _marked(
+    data: bytes, segments: Sequence[_Segment], marker: int, beginning: bytes
+) -> list[bytes]:
+    """What follows a beginning in each segment that has it."""
+    size = 4 + len(beginning)
+    return [
+        data[start + size : end]
+        for name, start, end in segments
+        if name == marker and data.startswith(beginning, start + 4)
+    ]
 
 
 def _check_scans(data: bytes, start: int, pixels: int) -> None:
@@ -143,7 +164,7 @@ def _scans(data: bytes, start: int) -> int:
     return sum(int(np.count_nonzero(pair == 0xDAFF)) for pair in pairs)
 
 
-def _segments(data: bytes) -> Iterator[tuple[int, int, int]]:
+def _segments(data: bytes) -> Iterator[_Segment]:
     """Marker, start and end of each header segment, up to the first scan."""
     at = 2
     while True:
@@ -174,18 +195,27 @@ def _read_png(data: bytes) -> Header:
     length, name, width, height, depth, colour = struct.unpack_from(">I4sIIBB", data, 8)
     if name != b"IHDR" or length != 13:
         raise DamagedImage("the png does not start with its header")
-    parts, turn = [data[:33]], 1
+    parts, places = [data[:33]], dict[bytes, slice]()
     for name, start, end in PartCounter()(_chunks(data, 33)):
         # Pillow truncates 16-bit colours to 8 bits before it compares them with this key.
         colour_key = name == b"tRNS" and colour == _TRUE_COLOUR and depth == 16
         if name == b"IHDR":
             raise DamagedImage("the png has two headers")
-        if name == b"eXIf":
-            turn = orientation(data[start + 8 : end - 4])
+        places[name] = slice(start + 8, end - 4)
         if name in _KEPT_CHUNKS and not colour_key:
             parts.append(data[start:end])
-    pixels = b"".join(parts)
-    return Header(kind="png", width=width, height=height, orientation=turn, pixels=pixels)
+
+    def content(name: bytes) -> bytes:
+        return data[places[name]] if name in places else b""
+
+    return Header(
+        kind="png",
+        width=width,
+        height=height,
+        orientation=orientation(content(b"eXIf")),
+        pixels=b"".join(parts),
+        profile=profile_of_png(content(b"iCCP"), content(b"cICP")),
+    )
 
 
 def _chunks(data: bytes, at: int) -> Iterator[tuple[bytes, int, int]]:
@@ -204,11 +234,15 @@ def _chunks(data: bytes, at: int) -> Iterator[tuple[bytes, int, int]]:
 
 def _read_webp(data: bytes) -> Header:
     width, height = _webp_size(data)
-    turn = 1
+    turn, profile = 1, b""
     for name, start, end in PartCounter()(_riff_chunks(data)):
         if name == b"EXIF":
             turn = orientation(data[start:end])
-    return Header(kind="webp", width=width, height=height, orientation=turn, pixels=data)
+        elif name == b"ICCP":
+            profile = data[start:end]
+    return Header(
+        kind="webp", width=width, height=height, orientation=turn, pixels=data, profile=profile
+    )
 
 
 def _webp_size(data: bytes) -> tuple[int, int]:
@@ -240,7 +274,7 @@ def _riff_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
 def _read_items(data: bytes, kind: Kind) -> Header:
     """Read the size of the largest picture; rename EXIF items so that they cannot rotate it."""
     count = PartCounter()
-    items = read_items(data, count)
+    items, primary = read_items(data, count)
     width, height = largest_size(items, count)
     if kind == "avif":  # the decoder of HEIC shows items alone
         first_pictures = dict(enumerate(read_tracks(data, count)))
@@ -249,7 +283,22 @@ def _read_items(data: bytes, kind: Kind) -> Header:
     pixels = bytearray(data)
     for at in (item.type_at for item in items.values() if item.type == b"Exif"):
         pixels[at : at + 4] = b"skip"
-    return Header(kind=kind, width=width, height=height, orientation=None, pixels=bytes(pixels))
+    return Header(
+        kind=kind,
+        width=width,
+        height=height,
+        orientation=None,
+        pixels=bytes(pixels),
+        profile=_profile_of_items(items, primary),
+    )
+
+
+def _profile_of_items(items: Mapping[int, Item], primary: int) -> bytes:
+    """The profile of the picture that is shown, or of the first part of it that has one."""
+    item = items.get(primary, Item())
+    pictures = (item, *(items.get(part, Item()) for part in item.parts))
+    properties = chain.from_iterable(picture.properties for picture in pictures)
+    return profile_of_boxes([content for name, content in properties if name == b"colr"])
 
 
 _READERS: Final[dict[Kind, Callable[[bytes], Header]]] = {

@@ -1,5 +1,6 @@
 """The whole pipeline of one request, without HTTP: photos in, prediction set out."""
 
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,8 @@ from florilege.server.inference.decoding_budget import (
 )
 from florilege.server.problems import Code, Problem
 from florilege.server.schemas import Answer, Model
+
+log = logging.getLogger("florilege.server")
 
 StageTimes = defaultdict[str, float]  # seconds by stage of one request
 Recall = Callable[[bytes, Callable[[], Outputs]], Outputs]
@@ -202,6 +205,13 @@ def open_pipeline(
     """
     bundle = open_bundle(path)
     record = read_record(bundle, runtime)
+    if record.measured.decoder != images.DECODER_VERSION:
+        log.warning(
+            "%s was calibrated with another decoder, which treated colour profiles in another way: "
+            "its figures hold less for photos that have one; run `florilege calibrate %s --data "
+            "DATA`",
+            *(path, path),
+        )
     region_lists = read_lists(lists, bundle.classes)
     session = Session(bundle, device=device, runtime=record.measured.served_by)
     reference = open_reference(bundle, record, session.dimensions)

@@ -22,7 +22,7 @@ from florilege.data.dataset import Split
 from florilege.data.records import count_of
 from florilege.errors import DataError, UsageError
 from florilege.files import atomic_writer
-from florilege.models.images import ImageError, decode, read_header
+from florilege.models.images import DECODER_VERSION, ImageError, decode, read_header
 from florilege.models.photo_hashes import photo_hash
 from florilege.progress import progress
 from florilege.training.batches.run_photos import Hashes, numbers_of
@@ -85,7 +85,7 @@ class PictureCache:
 
     def __init__(self, folder: Path, side: int) -> None:
         self._root = folder
-        self._folder = folder / f"{side}px-pillow-{PIL.__version__}"
+        self._folder = folder / f"{side}px-decoder-{DECODER_VERSION}-pillow-{PIL.__version__}"
         advice = "give picture_cache a folder of its own"
         try:
             if folder.is_dir() and any(folder.iterdir()) and not (folder / TAG).is_file():

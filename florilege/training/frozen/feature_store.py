@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from florilege.data.dataset import Split
 from florilege.errors import BundleError
-from florilege.models.images import Preprocess
+from florilege.models.images import DECODER_VERSION, Preprocess
 
 ID_BYTES: Final = 16
 ROWS_AT_ONCE: Final = 4096
@@ -36,10 +36,11 @@ def folder_name(
 ) -> str:
     """Folder of the features of a network: its name, and a hash of its weights and preprocessing.
 
-    The hash covers ``computed_by``, because a GPU, ONNX Runtime and OpenVINO differ in the last
-    digits.
+    The hash covers the version of the decoder, and ``computed_by``, because a GPU, ONNX Runtime and
+    OpenVINO differ in the last digits.
     """
     digest = hashlib.sha256(preprocess.to_json().encode())
+    digest.update(f"decoder {DECODER_VERSION}".encode())
     if computed_by != "onnxruntime":  # which folders of older versions do not name
         digest.update(computed_by.encode())
     for key, value in backbone.state_dict().items():

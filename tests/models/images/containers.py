@@ -20,7 +20,7 @@ def coded_item(kind: str, width: int, height: int) -> Item:
     """The only item of an encoded grey picture."""
     options = {"speed": 10} if kind == "avif" else {}  # the fastest
     data = encode(Image.new("RGB", (width, height), (90, 90, 90)), kind, **options)
-    (item,) = read_items(data, PartCounter()).values()
+    (item,) = read_items(data, PartCounter())[0].values()
     return item
 
 

@@ -152,7 +152,7 @@ def test_an_item_may_lie_in_pieces_and_inside_the_index(method: int) -> None:
         with pytest.raises(DamagedImage, match="inside another"):
             read_items(data, PartCounter())
         return
-    item = read_items(data, PartCounter())[1]
+    item = read_items(data, PartCounter())[0][1]
     assert item.content == (data[6:8] + data[9:] if method == 0 else b"679")
 
 

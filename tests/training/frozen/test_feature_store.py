@@ -86,6 +86,13 @@ def test_other_weights_another_input_name_or_runtime_have_another_folder() -> No
     assert folder_name("tiny", first, size) in names
 
 
+def test_another_decoder_has_another_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, size = build("tiny", 3, "linear").backbone, Preprocess(image_size=16)
+    name = folder_name("tiny", network, size)
+    monkeypatch.setattr("florilege.training.frozen.feature_store.DECODER_VERSION", 1)
+    assert folder_name("tiny", network, size) != name
+
+
 def test_the_spread_of_features_is_that_of_their_rows_in_blocks_of_any_length(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

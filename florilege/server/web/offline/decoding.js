@@ -1,9 +1,11 @@
 // From the bytes of a photo to the input of the network, as the server's decoder does it.
+import { pngWithProfile } from "./colours.js";
 import { decodeShrunk } from "./jpeg.js";
 import { reduce, resize } from "./resizing.js";
 
 const STRIP_PIXELS = 1 << 21; // read from the canvas at once: phones limit its area
 const EXIF = [0x45, 0x78, 0x69, 0x66, 0, 0];
+const ICC = Array.from("ICC_PROFILE\0", (letter) => letter.charCodeAt(0));
 const FRAMES = new Set([0xc0, 0xc1, 0xc2, 0xc3, 0xc5, 0xc6, 0xc7, 0xc9, 0xca, 0xcb, 0xcd, 0xce, 0xcf]);
 
 /**
@@ -21,7 +23,19 @@ export async function load(photo, preprocess, maxPixels) {
   const crop = Math.min(width, height) * share;
   const [left, top] = [(width - crop) / 2, (height - crop) / 2];
   const square = resize(picture, [left, top, left + crop, top + crop], side, resample);
-  return orient(square, side, header.orientation);
+  return orient(await toSrgb(square, side, header.profile), side, header.orientation);
+}
+
+/** A square in sRGB; the browser converts it from the colours that a profile describes. */
+async function toSrgb(square, side, profile) {
+  const png = await pngWithProfile(square, side, profile);
+  const bitmap = png && (await decode(png, "png", "default").catch(() => null));
+  if (!bitmap) return square;
+  try {
+    return readPixels(bitmap, 1).pixels;
+  } finally {
+    bitmap.close();
+  }
 }
 
 /**
@@ -34,7 +48,7 @@ async function shrunk(header, bytes, least, maxPixels) {
   let whole = header.kind === "jpeg" ? decodeShrunk(bytes, early) : null;
   let [width, height] = [header.width / early, header.height / early];
   if (!whole) {
-    const bitmap = await decode(header.content ?? [bytes], header.kind);
+    const bitmap = await decode(header.content ?? [bytes], header.kind, header.conversion ?? "none");
     try {
       checkPixels(bitmap.width * bitmap.height, maxPixels);
       [width, height] = [bitmap.width / early, bitmap.height / early];
@@ -62,10 +76,10 @@ function checkPixels(pixels, limit) {
   if (pixels > limit) throw { code: "image_too_large", limit };
 }
 
-async function decode(content, kind) {
+async function decode(content, kind, conversion) {
   try {
     return await createImageBitmap(new Blob(content, { type: `image/${kind}` }), {
-      colorSpaceConversion: "none", premultiplyAlpha: "none", imageOrientation: "from-image",
+      colorSpaceConversion: conversion, premultiplyAlpha: "none", imageOrientation: "from-image",
     });
   } catch {
     // Few browsers read HEIC, and old ones no AVIF.
@@ -129,15 +143,33 @@ function readHeader(bytes) {
   const text = (at, length) => String.fromCharCode(...bytes.subarray(at, at + length));
   try {
     if (text(0, 3) === "\xff\xd8\xff") return readJpeg(bytes, view);
-    if (text(1, 3) === "PNG") return { kind: "png", width: view.getUint32(16), height: view.getUint32(20) };
-    if (text(0, 4) === "RIFF" && text(8, 4) === "WEBP") return { kind: "webp", ...webpSize(view, text(12, 4)) };
+    if (text(1, 3) === "PNG") return readPng(bytes, view, text);
+    if (text(0, 4) === "RIFF" && text(8, 4) === "WEBP") return readWebp(bytes, view, text);
   } catch (error) {
     throw error instanceof RangeError ? { code: "image_unreadable" } : error; // cut short
   }
   const brand = text(4, 4) === "ftyp" ? text(8, 4) : "";
-  if (brand.startsWith("avi")) return { kind: "avif", width: 0, height: 0 };
-  if (/^(he[iv]|mif1|msf1)/.test(brand)) return { kind: "heic", width: 0, height: 0 };
+  if (brand.startsWith("avi")) return { kind: "avif", width: 0, height: 0, conversion: "default" };
+  if (/^(he[iv]|mif1|msf1)/.test(brand)) return { kind: "heic", width: 0, height: 0, conversion: "default" };
   throw { code: "unsupported_image_type" };
+}
+
+function readPng(bytes, view, text) {
+  const header = { kind: "png", width: view.getUint32(16), height: view.getUint32(20) };
+  for (let at = 8, end; at + 8 <= bytes.length && !header.profile; at = end) {
+    end = at + 12 + view.getUint32(at);
+    if (text(at + 4, 4) === "iCCP") header.profile = { chunk: bytes.subarray(at, end) };
+  }
+  return header;
+}
+
+function readWebp(bytes, view, text) {
+  const header = { kind: "webp", ...webpSize(view, text(12, 4)) };
+  for (let at = 12, end; at + 8 <= bytes.length && !header.profile; at = end + (end % 2)) {
+    end = at + 8 + view.getUint32(at + 4, true);
+    if (text(at, 4) === "ICCP") header.profile = { content: bytes.subarray(at + 8, end) };
+  }
+  return header;
 }
 
 function webpSize(view, chunk) {
@@ -152,7 +184,7 @@ function webpSize(view, chunk) {
 
 /** A JPEG without its metadata, so that no browser turns it or converts its colours. */
 function readJpeg(bytes, view) {
-  const header = { kind: "jpeg", width: 0, height: 0, orientation: 1, content: [bytes.subarray(0, 2)] };
+  const header = { kind: "jpeg", width: 0, height: 0, orientation: 1, profile: null, content: [bytes.subarray(0, 2)] };
   let at = 2;
   while (view.getUint8(at) !== 0xff || view.getUint8(at + 1) !== 0xda) { // until the first scan
     const marker = view.getUint8(at + 1);
@@ -164,6 +196,9 @@ function readJpeg(bytes, view) {
     if (FRAMES.has(marker)) [header.height, header.width] = [view.getUint16(at + 5), view.getUint16(at + 7)];
     if (marker === 0xe1 && EXIF.every((byte, place) => bytes[at + 4 + place] === byte)) {
       header.orientation = orientationOf(bytes.subarray(at + 10, end));
+    }
+    if (marker === 0xe2 && ICC.every((byte, place) => bytes[at + 4 + place] === byte)) {
+      header.profile ??= { content: bytes.subarray(at + 18, end) }; // larger ones, of several parts, are of scanners
     }
     const dropped = (marker > 0xe0 && marker <= 0xef && marker !== 0xee) || marker === 0xfe;
     if (!dropped) header.content.push(bytes.subarray(at, end));
