@@ -253,8 +253,12 @@ def _fit_familiarity(
     distribution, kind = DistributionOf(), scoring.score_kind
     familiarity, of_others = list[Floats](), list[Floats]()
     names = (scoring.head,) if reference is None else (scoring.head, FEATURES)
+    counted, first = photos.one_of_each, 0
     for (logits, *features), labels in photos.outputs.blocks(*names, among=photos.among):
-        distribution.update(logits, scoring.scores(logits[:, np.newaxis]))
+        mask = counted[first : first + len(labels)]
+        first += len(labels)
+        if mask.any():
+            distribution.update(logits[mask], scoring.scores(logits[mask, np.newaxis]))
         if reference is not None:
             familiarity.append(parts(logits, kind, features[0], reference))
             nearest = reference.nearest_of_others(features[0], labels)

@@ -171,6 +171,13 @@ class LabelledPhotos:
         alone = view == View(list=view.list)
         return len(self.showing(view).rows) >= (1 if alone else FEWEST_GROUPS)
 
+    @property
+    def one_of_each(self) -> Bools:
+        """A mask of one of the photos of each plant, ``(photos,)``; of all where none is named."""
+        if self.plants is None:
+            return np.ones(len(self.labels), dtype=np.bool_)
+        return one_of_each(self.plants)
+
     def _lifts(self, strength: float) -> Callable[[Place], Floats]:
         """What a place adds to scaled logits, ``(classes,)``."""
 

@@ -80,7 +80,7 @@ def expected_of(record: CalibrationRecord, *, k: float | None = None) -> Expecte
         faint_rate = float(counts[: max(0, below)].sum() / counts.sum())
     return Expected(
         calibration_id=record.calibration_id,
-        rows=point.rows,
+        rows=record.measured.observations or point.rows,  # photos of one plant tell little more
         mean_size=point.row.size,
         size_deviation=point.row.size_deviation,
         largest_size=largest_set(record.classes, point.table.scoring.score_kind, point.lambda_val),

@@ -14,6 +14,7 @@ import importlib
 import json
 import os
 import sys
+import warnings
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -71,6 +72,7 @@ class _SetEstimator:
         arguments[spec.takes] = arguments.pop(spec.asks, None)
         true = None if labels is None else _indices(labels, classes)
         self.rule_ = calibrate(self._rule, values, true, **arguments)
+        _warn_of_ties(self.rule_, arguments.get("average_k"))
         self.classes_ = classes
         return self
 
@@ -227,6 +229,18 @@ class ClassCoverage(BalancedCoverage):
     """Coverage with a threshold for each class, see :func:`.rules.class_coverage`."""
 
     _rule = "class_coverage"
+
+
+def _warn_of_ties(rule: SetRule, average_k: RealNumber | None) -> None:
+    """Warn if equal scores make sets much larger than requested: no threshold tells them apart."""
+    if average_k is None or rule.achieved is None or rule.achieved <= 1.05 * float(average_k):
+        return
+    warnings.warn(
+        f"many scores are equal, so sets hold {rule.achieved:.2f} classes on average instead of "
+        f"{float(average_k):g}: fit on scores with more digits, such as probabilities instead of "
+        "votes, or add a small random number to each score",
+        stacklevel=3,
+    )
 
 
 def _plain(value: Any) -> Any:

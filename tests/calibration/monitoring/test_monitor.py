@@ -21,7 +21,7 @@ from florilege.calibration.sets import largest_set
 from florilege.calibration.view import PLAIN
 from florilege.errors import BundleError
 from tests.calibration.oracles import in_bins
-from tests.calibration.record.test_record import make_record, sample_logits
+from tests.calibration.record.test_record import fitted, make_record, sample_logits
 from tests.calibration.simulation import CLASSES, MEANS, PRIOR
 
 Floats = NDArray[np.float64]
@@ -363,3 +363,14 @@ def test_no_set_of_softmax_scores_is_larger_than_one_over_lambda() -> None:
     assert largest_set(30, "softmax", 0.0) == 30
     assert largest_set(30, "softmax", 0.7) == 1
     assert largest_set(30, "sigmoid", 0.7) == 30
+
+
+def test_a_monitor_counts_plants_not_photos() -> None:
+    """A hundred plants with ten photos each tell little more than a hundred photos."""
+    logits, labels = sample_logits()
+    plants = [str(row // 10) for row in range(len(labels))]
+    record = fitted({"linear": logits}, np.repeat(labels[::10], 10), observations=plants, ks=(3.0,))
+    alone = fitted({"linear": logits}, labels, ks=(3.0,))
+    expected = expected_of(record)
+    assert expected.rows == sum(expected.best_scores) == len(labels) // 10
+    assert expected_of(alone).rows == sum(expected_of(alone).best_scores) == len(labels)

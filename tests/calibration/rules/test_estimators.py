@@ -166,3 +166,17 @@ def test_rules_work_in_pipelines_and_cross_validation() -> None:
     assert cross_val_predict(AverageK(2), SCORES, LABELS, cv=4).shape == SCORES.shape
     search = GridSearchCV(AverageK(), {"k": [1, 2, 3]}).fit(SCORES, LABELS)
     assert search.best_params_ == {"k": 3}
+
+
+@pytest.mark.parametrize("rule", [AverageK, estimators.BalancedAverageK])
+def test_sets_that_ties_enlarge_are_a_warning_with_their_size(rule: type) -> None:
+    """Votes of 30 networks: no threshold tells apart the classes with one vote."""
+    random = np.random.default_rng(0)
+    labels = random.integers(0, 50, 1000)
+    votes = random.multinomial(30, np.full(50, 0.02), size=1000) / 30
+    onehot = np.eye(50)[labels]
+    for scores in (votes, onehot):
+        with pytest.warns(UserWarning, match=r"many scores are equal, so sets hold \d+\.\d\d"):
+            rule(3).fit(scores, labels)
+    smooth = votes + random.uniform(0, 0.001, votes.shape)
+    rule(3).fit(smooth, labels)  # an error in this suite if it warned
