@@ -58,10 +58,21 @@ def read_table(path: Path) -> Table:
         DataError: The file is unreadable, has no header or a repeated column, or a row has the
             wrong number of cells; or the extra ``report`` is missing for Parquet.
     """
+    return read_numbered_table(path)[0]
+
+
+def read_numbered_table(path: Path) -> tuple[Table, Sequence[int]]:
+    """:func:`read_table`, and the line of the file that each row ends on, for messages.
+
+    The rows of a Parquet file have no lines and are numbered as those of a CSV would be, from 2.
+    """
     try:
-        return _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
+        if path.suffix.lower() != ".parquet":
+            return _read_csv(path)
+        table = _read_parquet(path)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+    return table, range(2, 2 + len(next(iter(table.values()), ())))
 
 
 def write_table(path: Path, table: Table) -> None:
@@ -89,30 +100,45 @@ def write_table(path: Path, table: Table) -> None:
         raise DataError(f"{path} must end in .csv or .parquet")
 
 
-def _read_csv(path: Path) -> Table:
+def _read_csv(path: Path) -> tuple[Table, Sequence[int]]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             header_line = next(filter(str.strip, file), "")
             delimiter = max(_DELIMITERS, key=header_line.count)
             file.seek(0)
-            rows = list(filter(None, csv.reader(file, delimiter=delimiter, strict=True)))
+            reader = csv.reader(file, delimiter=delimiter, strict=True)
+            # The reader counts lines: a row may follow blank ones, and a cell may hold several.
+            numbered = [(reader.line_num, row) for row in reader if row]
     except csv.Error as error:
         raise DataError(f"{path} is not a CSV file: {error}") from error
     except UnicodeDecodeError as error:
         raise DataError(_not_utf8(path)) from error
-    if not rows:
-        raise DataError(f"{path} is empty; its first line must name the columns")
+    lines, rows = _separate(path, numbered)
     header = [name.strip() for name in rows[0]]
     _refuse_twice(path, header)
-    ragged = [str(number) for number, row in enumerate(rows, 1) if len(row) != len(header)]
-    if ragged:
-        raise DataError(
-            f"{path}: these rows do not have the header's {len(header)} cells, separated by "
-            f"{delimiter!r}: {first(ragged)}"
-        )
+    _refuse_ragged(path, numbered, len(header), delimiter)
     texts = (tuple(map(_text_of, row)) for row in rows[1:])
     columns = zip(*texts, strict=True) if len(rows) > 1 else ((),) * len(header)
-    return dict(zip(header, columns, strict=True))
+    return dict(zip(header, columns, strict=True)), lines[1:]
+
+
+def _refuse_ragged(
+    path: Path, numbered: Sequence[tuple[int, list[str]]], width: int, delimiter: str
+) -> None:
+    if ragged := [str(line) for line, row in numbered if len(row) != width]:
+        raise DataError(
+            f"{path}: these lines do not have the header's {width} cells, separated by "
+            f"{delimiter!r}: {first(ragged)}"
+        )
+
+
+def _separate(
+    path: Path, numbered: Sequence[tuple[int, list[str]]]
+) -> tuple[Sequence[int], Sequence[list[str]]]:
+    """The line of each row, and the rows; an empty file is refused."""
+    if not numbered:
+        raise DataError(f"{path} is empty; its first line must name the columns")
+    return [line for line, _ in numbered], [row for _, row in numbered]
 
 
 def _not_utf8(path: Path) -> str:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from florilege.errors import DataError
 from florilege.server.predict import formats
-from florilege.tables import read_table, spreadsheet_cell, write_table
+from florilege.tables import read_numbered_table, read_table, spreadsheet_cell, write_table
 
 RUN = [
     "=1+1",
@@ -66,3 +67,14 @@ def test_predictions_and_exchange_tables_are_safe() -> None:
     line: Any = {}
     formats.write_csv([line], file, columns, lambda _: [row])
     assert file.getvalue().decode().splitlines()[1] == "'=x.jpg,'@Rosa,-0.25"
+
+
+def test_a_fault_is_named_by_its_line_whatever_lies_before_it(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text('\na,b\n\n1,"two\nlines"\n3,4,5\n', "utf-8")
+    with pytest.raises(DataError, match="these lines do not have the header's 2 cells.*'6'"):
+        read_table(path)
+    path.write_text('\na,b\n\n1,"two\nlines"\n3,4\n', "utf-8")
+    table, lines = read_numbered_table(path)
+    assert list(lines) == [5, 6]
+    assert list(table["a"]) == ["1", "3"]

@@ -85,14 +85,14 @@ def test_semicolons_and_tabs_do_as_well_as_commas(
         ("path|class_id|split\n0.png|a|train\n", "no column 'path'"),
         ("path,path,class_id,split\n0.png,1.png,a,train\n", "columns appear twice: 'path'"),
         ("path,class_id,split\n0.png,a\n", r"header's 3 cells, separated by ',': '2'"),
-        ("path,class_id,split\n0.png,a,train,x\n", "rows do not have the header's 3 cells"),
+        ("path,class_id,split\n0.png,a,train,x\n", "lines do not have the header's 3 cells"),
         (
             "path,class_id,split\n0.png,,train\n1.png, ,train\n",
             r": empty class ids: '0.png', '1.png'",
         ),
         ("path,class_id,split\n\0.png,a,train\n", ": paths with a null character"),
         ("path,class_id,split\n,a,train\n", ": empty paths: 'row 1'"),
-        ("path,class_id,split\n0.png,a,dev\n", ": unknown splits .*'0.png: dev'"),
+        ("path,class_id,split\n0.png,a,extra\n", ": unknown splits .*'0.png: extra'"),
         ("path,class_id,split\n0.png,a,train\n./0.png,b,val\n", ": paths given twice: '0.png'"),
         (
             "path,class_id,split\n0.png,a,train\nno.png,b,train\n",
