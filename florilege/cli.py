@@ -29,7 +29,7 @@ from florilege.version import own_version
 
 # verb: (the module of ours whose `app` holds it, its line in `florilege --help`)
 VERBS = {
-    "data": ("data.cli", "Check a data set, or cut it into train, val and test."),
+    "data": ("label_review.cli", "Check a data set, cut it into splits, or review its labels."),
     "train": ("training.cli", "Train a network, or a head on a pretrained one."),
     "recipes": (
         "training.recipes.cli",

@@ -51,7 +51,7 @@ def choose(
     if folds < 2:
         raise ValueError(f"folds must be at least 2, got {folds}")
     totals, honest = table.sum(axis=1), np.empty(table.shape[1], dtype=np.bool_)
-    for among in _folds(table.shape[1], plants, folds, seed):
+    for among in folds_of(table.shape[1], plants, folds, seed):
         others = totals - table[:, among].sum(axis=1)
         honest[among] = table[others.argmax(), among]
     return int(totals.argmax()), float(honest.mean())
@@ -105,14 +105,14 @@ def choose_simplest(
         return int((behind.mean(axis=1) <= errors).argmax())
 
     gains, every = np.zeros(table.shape[1:]), np.ones(table.shape[1], dtype=np.bool_)
-    for among in _folds(len(every), plants, folds, seed):
+    for among in folds_of(len(every), plants, folds, seed):
         if not among.all():
             gains[among] = table[choice(~among), among] - table[0, among]
     gain: Floats = gains.mean(axis=0)
     return (choice(every), gain) if gain.mean() > 0 else (0, np.zeros_like(gain))
 
 
-def _folds(rows: int, plants: ArrayLike | None, folds: int, seed: int) -> Iterator[Bools]:
+def folds_of(rows: int, plants: ArrayLike | None, folds: int, seed: int) -> Iterator[Bools]:
     """Masks of the rows of each fold; rows of one plant are in the same one."""
     _, numbers = np.unique(np.arange(rows) if plants is None else plants, return_inverse=True)
     order = np.random.default_rng(seed).permutation(int(numbers.max()) + 1)

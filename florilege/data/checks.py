@@ -44,6 +44,7 @@ class Report:
     warnings: Sequence[Finding]  # may stay
     thinned: Mapping[str, int] | None = None  # training pictures in total and kept
     noise: Mapping[str, int] | None = None  # labels, those changed, and groups of classes
+    corrected: Mapping[str, int] | None = None  # labels that the file of corrections changed
 
 
 class _Picture(NamedTuple):
@@ -95,6 +96,7 @@ def check(source: str, *, threads: int | None = None) -> Report:
         ],
         thinned=thinned,
         noise=_noise(listing),
+        corrected=listing.corrected,
     )
 
 

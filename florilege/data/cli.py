@@ -219,14 +219,7 @@ def _print_report(report: Report) -> None:
         present = sum(each[name] > 0 for each in report.counts.values())
         table.add_row(name, f"{rows:,}", f"{present:,}")
     print_table(table, report.source)
-    if thinned := report.thinned:
-        console.print(f"train: {thinned['kept']:,} of {thinned['pictures']:,} pictures kept")
-    if noise := report.noise:
-        share = noise["changed"] / max(1, noise["labels"])
-        console.print(
-            f"train: {noise['changed']:,} of {noise['labels']:,} labels changed ({share:.1%}), "
-            f"within {noise['groups']:,} groups of {noise['classes']:,} classes"
-        )
+    _print_changes(console, report)
     if report.counts:
         typer.echo()
         _print_classes(report)
@@ -236,6 +229,21 @@ def _print_report(report: Report) -> None:
         _print_finding(console, "[yellow]warning[/]", finding, most=MOST_ITEMS)
     if not report.errors and not report.warnings:
         console.print("nothing to repair")
+
+
+def _print_changes(console: Console, report: Report) -> None:
+    """Print what the options of the source changed."""
+    if report.corrected is not None:
+        counts = ", ".join(f"{name} {count:,}" for name, count in report.corrected.items())
+        console.print(f"labels corrected: {counts}")
+    if thinned := report.thinned:
+        console.print(f"train: {thinned['kept']:,} of {thinned['pictures']:,} pictures kept")
+    if noise := report.noise:
+        share = noise["changed"] / max(1, noise["labels"])
+        console.print(
+            f"train: {noise['changed']:,} of {noise['labels']:,} labels changed ({share:.1%}), "
+            f"within {noise['groups']:,} groups of {noise['classes']:,} classes"
+        )
 
 
 def _print_classes(report: Report) -> None:

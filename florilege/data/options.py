@@ -1,7 +1,7 @@
 """Options after a source: ``DATA:noise=0.2,fraction=0.5``, ``flora:train=4000,seed=3``.
 
-Holding out comes first, thinning second, noise third. Only holding out changes other splits: it
-makes val from training pictures and turns the existing val into test.
+Corrections of labels come first, holding out second, thinning third, noise last. Corrections change
+every split. Holding out makes val from training pictures and turns the existing val into test.
 """
 
 import re
@@ -16,12 +16,13 @@ from florilege.errors import DataError
 from florilege.settings import complaint
 
 MOST_PICTURES = 10_000_000  # of the flora, per split; all are drawn at once, 120 bytes a picture
-_OPTION = r"\s*\w+\s*=[^,=/\\]*"
+# A value has no `/`: a path such as `C:/photos/noise=1` is no option. Only `labels` names a file.
+_OPTION = r"\s*(?:labels\s*=[^,]*|\w+\s*=[^,=/\\]*)"
 _OPTIONS = re.compile(rf"{_OPTION}(,{_OPTION})*")
 
 
 class TrainingOptions(BaseModel):
-    """Options of the training split; the defaults change nothing."""
+    """Options of the training split, and corrections of all; the defaults change nothing."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -32,6 +33,7 @@ class TrainingOptions(BaseModel):
     imbalance: float = Field(default=1.0, ge=1)  # ratio of the largest class to the smallest
     sample_seed: int = Field(default=0, ge=0)  # chooses the pictures to keep, and the tail
     hold_out: int | None = Field(default=None, ge=1)  # pictures of each class that become val
+    labels: str | None = Field(default=None, min_length=1)  # file of corrections
 
     @property
     def thins(self) -> bool:

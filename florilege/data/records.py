@@ -50,6 +50,7 @@ class Listing:
     missing: Sequence[str] = ()  # photos that its tables name and its folders lack
     unlisted: Sequence[str] = ()  # photos in its folders that its tables do not name
     published: str | None = None  # where to download a published data set
+    corrected: Mapping[str, int] | None = None  # labels that ``labels=FILE`` changed, by split
 
     @property
     def download_hint(self) -> str:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from florilege.data.corrections import with_corrections
 from florilege.data.dataset import Dataset, split_name
 from florilege.data.flora import list_flora
 from florilege.data.flora import renderer as flora_drawing
@@ -59,7 +60,7 @@ def list_source(source: str, *, splits: Sequence[str] | None = None) -> Listing:
 def list_whole(
     base: str, options: TrainingOptions, *, splits: Sequence[str] | None = None
 ) -> Listing:
-    """`list_source` without thinning and label noise."""
+    """`list_source` without thinning and label noise, but with corrected labels."""
     names = None if splits is None else [split_name(name) or name for name in splits]
     if isinstance(options, FloraOptions):
         listing = list_flora(options)
@@ -67,6 +68,8 @@ def list_whole(
         raise DataError(f"the data source is empty; --data takes {ACCEPTED}")
     else:
         listing = _list_path(Path(base), base, options.listed(names))
+    if options.labels is not None:
+        listing = with_corrections(listing, Path(options.labels))
     return listing if options.hold_out is None else hold_out(listing, options.hold_out)
 
 

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -47,7 +48,6 @@ def maker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Maker:
     (run / "best.safetensors").touch()
     made = Maker(run / "bundle")
     monkeypatch.setattr(subprocess, "run", made.export)
-    monkeypatch.setattr(run_bundle, "find_spec", lambda _: True)  # of torch
     monkeypatch.setattr(f"{CALIBRATE}.calibrate_bundle", made.calibrate)
     monkeypatch.setattr(f"{CALIBRATE}.cautions", lambda _: ["few photos"])
     return made
@@ -108,7 +108,7 @@ def test_a_failed_export_is_the_error_of_the_command(
 def test_without_torch_a_run_says_where_to_export_it(
     maker: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_bundle, "find_spec", lambda _: None)
+    monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(UsageError, match=r"export it on another machine: florilege export .*run"):
         opened(maker, trained_at=time.time())
 

@@ -72,7 +72,7 @@ def test_predictions_and_exchange_tables_are_safe() -> None:
 def test_a_fault_is_named_by_its_line_whatever_lies_before_it(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_text('\na,b\n\n1,"two\nlines"\n3,4,5\n', "utf-8")
-    with pytest.raises(DataError, match="these lines do not have the header's 2 cells.*'6'"):
+    with pytest.raises(DataError, match=r"these lines do not have the header's 2 cells.*'6'"):
         read_table(path)
     path.write_text('\na,b\n\n1,"two\nlines"\n3,4\n', "utf-8")
     table, lines = read_numbered_table(path)

@@ -1,0 +1,269 @@
+"""`florilege data`: the verbs of `florilege.data.cli`, and ``review``, which may need a network."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from florilege.data.cli import app as data_app
+from florilege.data.corrections import with_own_names
+from florilege.data.dataset import SPLITS, split_name
+from florilege.data.records import count_of
+from florilege.data.review_answers import Answer, read_answers
+from florilege.data.sources import open_dataset
+from florilege.errors import DataError, UsageError
+from florilege.files import write_atomic
+from florilege.tables import SUFFIXES, write_table
+from florilege.terminal import conclude, warn
+
+if TYPE_CHECKING:  # these import the network's runtime, which the other verbs do not need
+    from florilege.data.dataset import Dataset
+    from florilege.label_review.consensus import Summary, Verdict
+    from florilege.label_review.photo_order import Model, Pool, Ranking
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Check data sets, cut them into splits, and review their labels.",
+)
+_review_app = typer.Typer()
+app.add_typer(data_app)
+app.add_typer(_review_app)
+
+PAGE = "review.html"
+Order = Literal["random", "doubt", "size"]
+MOST_OPEN = 20  # open photos that are listed; --json lists all
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Review:
+    """What the verb was asked for."""
+
+    source: str
+    dataset: "Dataset"
+    pool: "Pool"
+    sample: int
+    order: Order
+    seed: int
+    model: "Model | None"
+
+
+@_review_app.command("review")
+def _review_command(
+    source: Annotated[str, typer.Argument(metavar="DATA", help="As for `data check`.")],
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[CSV]...", help="Answers that pages of reviews saved."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the page review.html; with --merge a CSV.")
+    ] = None,
+    sample: Annotated[int, typer.Option(min=1, help="Photos to review.")] = 200,
+    order: Annotated[
+        Order,
+        typer.Option(
+            help="random: to measure the rate of wrong labels; doubt: the most doubtful labels "
+            "first; size: the largest sets first."
+        ),
+    ] = "random",
+    split: Annotated[str, typer.Option(help="Splits to review, such as train,val.")] = "val",
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            metavar="PATH",
+            help="Run or bundle whose sets are shown, and which the orders doubt and size need; "
+            "for doubt also a folder of kept features.",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random sample.")] = 0,
+    answers: Annotated[
+        bool,
+        typer.Option(
+            "--answers",
+            help="State the rate of wrong labels, the agreement and the open photos of the CSV "
+            "files; with --out, the page shows what is open.",
+        ),
+    ] = False,
+    merge: Annotated[
+        bool, typer.Option("--merge", help="Put the CSV files together into one, --out.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Make a page on which people confirm or correct labels; sum up and merge their answers.
+
+    The page holds the photos, works offline, and saves a CSV that --data DATA:labels=CSV takes.
+    """
+    from florilege.label_review.consensus import merged_table, verdicts_of
+    from florilege.label_review.photo_order import Model, pool_of
+
+    paths = files or []
+    _check_files(paths, summing=answers, merging=merge)
+    _check_out(paths, out, merging=merge)
+    dataset = open_dataset(source)
+    review = _Review(
+        source=source,
+        dataset=dataset,
+        pool=pool_of(dataset, _splits(split)),
+        sample=sample,
+        order=order,
+        seed=seed,
+        model=None if model is None else Model.open(model),
+    )
+    verdicts = verdicts_of(_answers(dataset, path) for path in paths)
+    report = dict[str, object]()
+    if paths:
+        sums = _summary(review, verdicts)
+        report |= sums.figures()
+        if not as_json:
+            _print_summary(sums)
+    if out is not None:
+        if merge:
+            _write(lambda: write_table(out, merged_table(verdicts.values())), out)
+        else:
+            report["photos_on_page"] = _write_page(review, verdicts, out)
+        report["out"] = str(out)
+    if as_json:
+        typer.echo(json.dumps(report, ensure_ascii=False))
+    elif out is not None:
+        _conclude(review, out, report)
+
+
+def _check_files(paths: Sequence[Path], *, summing: bool, merging: bool) -> None:
+    if (summing or merging) and not paths:
+        raise UsageError(f"--{'merge' if merging else 'answers'} needs the CSV files of a review")
+    if summing and merging:
+        raise UsageError("--answers and --merge are two ways: name one of them")
+
+
+def _check_out(paths: Sequence[Path], out: Path | None, *, merging: bool) -> None:
+    if out is None and (merging or not paths):
+        what = "CSV to write" if merging else "folder to write the page into"
+        raise UsageError(f"--out is missing: name the {what}")
+    if out is not None and merging != (out.suffix.lower() in SUFFIXES):
+        kind = "a .csv or .parquet file with --merge" if merging else "a folder without --merge"
+        raise UsageError(f"--out must be {kind}, got {out}")
+
+
+def _splits(text: str) -> list[str]:
+    names = [split_name(word) or "" for word in text.split(",")]
+    if "" in names:
+        raise UsageError(f"--split takes {', '.join(SPLITS)}, or several with commas, got {text!r}")
+    return names
+
+
+def _answers(dataset: "Dataset", path: Path) -> list[Answer]:
+    names = {name for split in dataset.splits.values() for name in split.names}
+    return with_own_names(path, dataset.source, names, read_answers(path))
+
+
+def _summary(review: _Review, verdicts: Mapping[str, "Verdict"]) -> "Summary":
+    from florilege.label_review.consensus import summary
+    from florilege.label_review.photo_order import random_rows
+
+    names, plants = review.pool.photos.names, review.pool.plants
+    rows = random_rows(names, review.seed)[: review.sample]
+    of = None if plants is None else plants[rows]
+    return summary(verdicts, [names[row] for row in rows], of)
+
+
+def _print_summary(sums: "Summary") -> None:
+    typer.echo(
+        f"{count_of(sums.photos, 'photo', 'photos')} answered: {sums.decided - sums.wrong:,} "
+        f"labels right, {sums.wrong:,} wrong, {len(sums.open):,} open"
+    )
+    sample = f"the random sample of {count_of(sums.sample, 'photo', 'photos')}"
+    if sums.ci95 is None or sums.wrong_rate is None:
+        typer.echo(f"rate of wrong labels: unknown, no photo of {sample} is decided")
+    else:
+        low, high = sums.ci95
+        typer.echo(
+            f"rate of wrong labels: {sums.wrong_rate:.1%} (95 %: {low:.1%} to {high:.1%}), "
+            f"{sums.sample_wrong:,} of the {sums.sample_decided:,} photos decided in {sample}"
+        )
+    if sums.agreement is not None:
+        typer.echo(
+            f"agreement: {sums.agreement:.1%}, {sums.agreed:,} of the {sums.shared:,} photos that "
+            "two people or more decided"
+        )
+    for photo in sums.open[:MOST_OPEN]:
+        typer.echo(f"open: {photo}")
+    if len(sums.open) > MOST_OPEN:
+        typer.echo(f"and {len(sums.open) - MOST_OPEN:,} more open; --json lists all")
+
+
+def _write_page(review: _Review, verdicts: Mapping[str, "Verdict"], out: Path) -> int:
+    """Write the page with the photos that no verdict decides; gives their number."""
+    from florilege.label_review.photo_order import rank
+    from florilege.label_review.review_page import ReviewPage
+
+    pool, model = review.pool, review.model
+    ranking = rank(pool, review.order, review.seed, model)
+    rows = _page_rows(review, ranking, verdicts)
+    if not rows:
+        raise DataError("every photo of the sample is decided: there is nothing to review")
+    sets = ranking.sets or _sets(pool, model, rows)
+    on_page = pool.select(rows)
+    page = ReviewPage(
+        source=review.source,
+        classes=review.dataset.classes,
+        others=None if model is None or model.bundle is None else model.bundle.classes,
+        photos=on_page.photos,
+        splits=on_page.splits,
+        sets=[sets.get(row, []) for row in rows],
+        answers={name: verdict.answers for name, verdict in verdicts.items()},
+    )
+    content = page.html().encode()
+
+    def write() -> None:
+        out.mkdir(parents=True, exist_ok=True)
+        write_atomic(out / PAGE, content)
+
+    _write(write, out / PAGE)
+    return len(rows)
+
+
+def _sets(pool: "Pool", model: "Model | None", rows: Sequence[int]) -> Mapping[int, Sequence[str]]:
+    from florilege.label_review.photo_order import sets_of
+
+    if model is None:
+        return {}
+    if model.record is None:
+        warn(f"{model.path} is not calibrated: the page shows no sets")
+        return {}
+    return sets_of(pool, model, rows)
+
+
+def _page_rows(review: _Review, ranking: "Ranking", verdicts: Mapping[str, "Verdict"]) -> list[int]:
+    """The first photos of the order without those decided; answers that are open come first."""
+    names = review.pool.photos.names
+    rows = list(ranking.rows[: review.sample])
+    sample = set(rows)
+    # What people disagree about is shown again, whichever page it was on.
+    opened = [row for row in ranking.rows if names[row] in verdicts and row not in sample]
+    every = sorted([*opened, *rows], key=lambda row: names[row] not in verdicts)
+    return [
+        row for row in every
+        if names[row] not in verdicts or verdicts[names[row]].class_id is None
+    ]  # fmt: skip
+
+
+def _write(write: Callable[[], None], path: Path) -> None:
+    try:
+        write()
+    except OSError as error:
+        raise DataError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _conclude(review: _Review, out: Path, report: Mapping[str, object]) -> None:
+    if "photos_on_page" in report:
+        photos = count_of(int(str(report["photos_on_page"])), "photo", "photos")
+        conclude(
+            f"{out / PAGE}: {photos}; open it in a browser, answer, and save the CSV",
+            then=[("data", "review", review.source, "--answers", "CSV")],
+        )
+    else:
+        conclude(f"{out}: merged", then=[("data", "check", f"{review.source}:labels={out}")])

@@ -1,0 +1,220 @@
+"""Which photos people review first: at random, by doubt in the label, or by the size of the set."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from florilege.calibration.calibrate.photo_outputs import SplitOutputs, outputs_of
+from florilege.calibration.photo_groups import plants_of
+from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.record.record_file import calibrated_runtimes, read_record
+from florilege.calibration.validation import Ints, Singles
+from florilege.calibration.view import PLAIN
+from florilege.data.dataset import Dataset, Split
+from florilege.data.hash_random import fraction
+from florilege.errors import BundleError, DataError, UsageError, install_hint
+from florilege.label_review.label_doubt import label_probabilities
+from florilege.models.bundle import Bundle, open_bundle
+from florilege.models.runtime import Runtime
+from florilege.models.session import FEATURES, Session
+from florilege.run_bundle import bundle_folder
+
+RULE: Final = "average_k"  # whose sets are shown, at the K that the server answers with
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The photos of several splits as one."""
+
+    photos: Split
+    splits: Sequence[str]  # the split of each photo
+
+    @property
+    def plants(self) -> Ints | None:
+        """The plant of each photo; None where the data name none."""
+        return None if self.photos.observations is None else plants_of(self.photos.observations)
+
+    def select(self, rows: Sequence[int]) -> "Pool":
+        """Some photos, in the given order."""
+        photos = self.photos.select_rows(np.array(rows, dtype=np.intp), name=self.photos.name)
+        return Pool(photos, [self.splits[row] for row in rows])
+
+
+@dataclass(frozen=True)
+class _PooledRead:
+    """``read`` for the photos of several splits."""
+
+    parts: Sequence[Split]
+
+    def __call__(self, row: int) -> bytes:
+        ends = list(accumulate(map(len, self.parts)))
+        part = next(index for index, end in enumerate(ends) if row < end)
+        return self.parts[part].read(row - (ends[part] - len(self.parts[part])))
+
+
+def pool_of(dataset: Dataset, names: Sequence[str]) -> Pool:
+    """The photos of the splits ``names``, in their order."""
+    parts = [dataset.split(name) for name in dict.fromkeys(names)]
+    photos = Split(
+        name=",".join(part.name for part in parts),
+        labels=np.concatenate([part.labels for part in parts]),
+        names=[name for part in parts for name in part.names],
+        observations=_observations(parts),
+        read=_PooledRead(parts),
+    )
+    return Pool(photos, [part.name for part in parts for _ in range(len(part))])
+
+
+def _observations(parts: Sequence[Split]) -> list[str] | None:
+    if all(part.observations is None for part in parts):
+        return None
+    # A photo of unknown plant, with an empty name, is a plant of its own.
+    return [name for part in parts for name in part.observations or [""] * len(part)]
+
+
+def random_rows(names: Sequence[str], seed: int) -> list[int]:
+    """All rows in an order drawn from the names, so that a larger sample holds a smaller one.
+
+    Example:
+        >>> random_rows(["a", "b", "c", "d"], 0) == random_rows(["a", "b", "c", "d"], 0)
+        True
+    """
+    # The key is not the bare name: options of the data draw by that, as `hold_out` draws val.
+    return sorted(range(len(names)), key=lambda row: fraction(f"review/{names[row]}", seed))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranking:
+    """The photos of a pool in the order of a review."""
+
+    rows: Sequence[int]  # best first
+    sets: Mapping[int, Sequence[str]] = field(default_factory=dict)  # class ids, best first, by row
+
+
+@dataclass(frozen=True)
+class Model:
+    """What ``--model`` names: a bundle, or the folder of kept features."""
+
+    path: Path
+    bundle: Bundle | None
+    record: CalibrationRecord | None  # None unless the bundle is calibrated
+
+    @classmethod
+    def open(cls, name: str) -> "Model":
+        """Open a bundle, a run folder, which is exported and calibrated, or kept features.
+
+        Raises:
+            BundleError: There is none, or it is damaged.
+        """
+        path = Path(name)
+        if (path / "features.f32").is_file():
+            return cls(path, None, None)
+        bundle = open_bundle(bundle_folder(name))
+        return cls(path, bundle, read_record(bundle) if calibrated_runtimes(bundle) else None)
+
+
+def rank(pool: Pool, order: str, seed: int, model: Model | None) -> Ranking:
+    """Order the photos of a pool.
+
+    Raises:
+        UsageError: The order needs a network, and there is none; or one that has the features.
+        BundleError: The order needs a calibrated bundle.
+        DataError: Photos cannot be read.
+    """
+    rows = random_rows(pool.photos.names, seed)
+    if order == "random":
+        return Ranking(rows=rows)
+    if model is None:
+        needs = "a run, a bundle or kept features" if order == "doubt" else "a calibrated bundle"
+        raise UsageError(f"--order {order} needs {needs}: add --model PATH")
+    if order == "size":
+        sets = sets_of(pool, model, rows)
+        return Ranking(rows=sorted(rows, key=lambda row: -len(sets[row])), sets=sets)
+    features, sets = _features(pool, model)
+    labels, plants = pool.photos.labels, pool.plants
+    probabilities = label_probabilities(features, labels, plants=plants, seed=seed)
+    # NaN, for which no other plant has the label, comes last.
+    ranked = np.argsort(probabilities[rows], kind="stable")
+    return Ranking(rows=[rows[place] for place in ranked.tolist()], sets=sets)
+
+
+def sets_of(pool: Pool, model: Model, rows: Sequence[int]) -> dict[int, Sequence[str]]:
+    """The set of each of these rows: class ids, best first.
+
+    Raises:
+        UsageError: There are only kept features.
+        BundleError: The bundle is not calibrated.
+    """
+    if model.bundle is None:
+        raise UsageError(f"{model.path} holds kept features, which make no sets: name a bundle")
+    record = model.record or read_record(model.bundle)  # which says how to calibrate
+    with _outputs(pool.select(rows), model, features=False) as outputs:
+        return dict(zip(rows, _sets(model.bundle, record, outputs), strict=True))
+
+
+@contextmanager
+def _outputs(pool: Pool, model: Model, *, features: bool) -> Iterator[SplitOutputs]:
+    """Run the network; its classes may be others than those of the data."""
+    assert model.bundle is not None
+    runtime = Runtime() if model.record is None else model.record.measured.served_by
+    session = Session(model.bundle, runtime=runtime)
+    if features and session.dimensions is None:
+        raise UsageError(
+            f"{model.path}: the graph of this bundle gives no features, which --order doubt "
+            "needs: name another network"
+        )
+    # The outputs do not depend on labels, which would have to be classes of the network.
+    unlabelled = replace(pool.photos, labels=np.zeros_like(pool.photos.labels))
+    with closing(outputs_of(session, unlabelled, features=features)) as outputs:
+        yield outputs
+
+
+def _sets(bundle: Bundle, record: CalibrationRecord, outputs: SplitOutputs) -> Iterator[list[str]]:
+    point, ids = record.point(PLAIN, record.setting(RULE)), bundle.classes.ids
+    for (logits,), _ in outputs.blocks(record.head):
+        scores = record.scores(logits)
+        ranks = np.argsort(-point.rank_by(scores), axis=1, kind="stable")
+        for best_first, inside in zip(ranks, point.sets(scores), strict=True):
+            yield [ids[index] for index in best_first[inside[best_first]].tolist()]
+
+
+def _features(pool: Pool, model: Model) -> tuple[Singles, dict[int, Sequence[str]]]:
+    """The features of all photos, ``(photos, dimensions)``, and their sets, if there are any."""
+    if model.bundle is None:
+        return _stored_features(pool, model.path), {}
+    with _outputs(pool, model, features=True) as outputs:
+        blocks = [values for (values,), _ in outputs.blocks(FEATURES)]
+        sets = [] if model.record is None else _sets(model.bundle, model.record, outputs)
+        return np.concatenate(blocks), dict(enumerate(sets))
+
+
+def _stored_features(pool: Pool, folder: Path) -> Singles:
+    """The features that a training stored in ``folder``."""
+    try:
+        from florilege.training.frozen.feature_store import ID_BYTES, FeatureStore, photo_id
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"{folder}: kept features need torch: {install_hint('train')}; or name a bundle"
+        ) from error
+    photos = pool.photos
+    try:
+        ids = [photo_id(photos.read(row)) for row in range(len(photos))]
+    except OSError as error:
+        raise DataError(f"a photo cannot be read: {error}; `florilege data check`") from error
+    count = (folder / "photos.id").stat().st_size // ID_BYTES
+    numbers = (folder / "features.f32").stat().st_size // 4
+    if count == 0 or numbers % count:
+        raise BundleError(f"{folder}: the last training was interrupted: repeat it first")
+    store = FeatureStore(folder, numbers // count)
+    if missing := [row for row, photo in enumerate(ids) if photo not in store.row_of]:
+        raise UsageError(
+            f"{folder} holds no features of {len(missing):,} of {len(photos):,} photos, such as "
+            f"{photos.names[missing[0]]}: name the run or a bundle"
+        )
+    values: Singles = store.values()[[store.row_of[photo] for photo in ids]]
+    return values

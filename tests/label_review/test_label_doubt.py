@@ -1,0 +1,69 @@
+"""Doubt in labels: wrong ones have a small probability, by heads that did not learn from them."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from florilege.label_review.label_doubt import label_probabilities
+
+
+def blobs(rows: int = 600, classes: int = 6) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Features around a centre for each class, of very different scales; and the classes."""
+    random = np.random.default_rng(3)
+    labels = random.integers(0, classes, rows)
+    centres = random.normal(size=(classes, 12)) * 2
+    scales = 10.0 ** random.uniform(-3, 3, 12)
+    return (centres[labels] + random.normal(size=(rows, 12))) * scales, labels
+
+
+def test_wrong_labels_come_first() -> None:
+    features, truth = blobs()
+    random = np.random.default_rng(4)
+    labels = np.where(random.random(600) < 0.4, random.integers(0, 6, 600), truth)
+    probabilities = label_probabilities(features, labels)
+    first = np.argsort(probabilities)[:120]
+    assert (labels != truth)[first].mean() > 0.95
+    assert probabilities.min() >= 0
+    assert probabilities.max() <= 1
+
+
+def test_right_labels_are_probable_and_probabilities_honest() -> None:
+    features, truth = blobs()
+    assert np.median(label_probabilities(features, truth)) > 0.9
+    # Where features say nothing, the probability is the share of the class.
+    nothing = label_probabilities(np.random.default_rng(0).normal(size=(600, 12)), truth)
+    assert abs(nothing.mean() - 1 / 6) < 0.03
+
+
+def test_no_head_judges_a_plant_that_it_learned_from() -> None:
+    # Photos of one plant are alike and alone in their class: learned from, they would look right.
+    random = np.random.default_rng(5)
+    plants = np.repeat(np.arange(60), 5)
+    features = random.normal(size=(60, 40))[plants] + 0.01 * random.normal(size=(300, 40))
+    labels = random.integers(0, 2, 60)[plants]
+    alone = label_probabilities(features, labels)
+    together = label_probabilities(features, labels, plants=plants)
+    assert together.mean() < 0.65
+    assert alone.mean() > 0.8
+
+
+def test_a_label_of_a_single_plant_cannot_be_judged() -> None:
+    features, labels = blobs(60, 3)
+    labels[7] = 9
+    probabilities = label_probabilities(features, labels)
+    assert np.flatnonzero(np.isnan(probabilities)).tolist() == [7]
+    assert np.isnan(label_probabilities([[1.0, 2.0]], [0])).all()
+
+
+def test_a_constant_feature_changes_little() -> None:
+    features, labels = blobs(100, 2)
+    constant = np.concatenate([features, np.full((100, 1), 7.0)], axis=1)
+    np.testing.assert_allclose(
+        label_probabilities(constant, labels), label_probabilities(features, labels), atol=0.05
+    )
+
+
+@pytest.mark.parametrize("shape", [(3,), (0, 2), (4, 2)])
+def test_shapes_that_do_not_fit_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"features must have shape \(photos, dimensions\)"):
+        label_probabilities(np.zeros(shape), [0] * min(shape[0], 3))
