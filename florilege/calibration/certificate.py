@@ -17,8 +17,9 @@ from math import sqrt
 
 from florilege.calibration.conformal import promised_coverage
 from florilege.calibration.guarantees import Guarantee
-from florilege.calibration.intervals import least_coverage
+from florilege.calibration.intervals import largest_fall, least_coverage
 from florilege.calibration.rules import RULES
+from florilege.calibration.rules.label_noise import LabelNoise
 from florilege.calibration.view import Setting, View
 
 CONTRADICTION = 3.0  # standard errors
@@ -42,6 +43,10 @@ class Reason(StrEnum):
     """Several requests of the traffic may show one plant."""
     CLASS_COUNTS_FROM_PHOTOS = "class_counts_from_photos"
     """The weights of the classes were counted on these photos, so they depend on their labels."""
+    WRONG_LABELS_BY_CLASS = "wrong_labels_by_class"
+    """Some labels are wrong, which is allowed for over all photos, not for each class."""
+    WRONG_LABELS_CROSS_LIST = "wrong_labels_cross_list"
+    """Some labels are wrong, so photos of the list may show species outside it."""
     ANOTHER_VIEW = "another_view"
     """The threshold was calibrated for another number of photos, other classes or another place."""
 
@@ -59,6 +64,8 @@ class Evidence:
         networks: How many networks they compared, such as the epochs of a run; None where nobody
             counted.
         candidates: How many scores they compared in all, which the threshold allows for.
+        label_noise: The assumption about wrong labels, which it also allows for; None where they
+            are taken as they are.
         places_drawn: Whether their places were drawn.
         same_species: Whether the photos of a group show only one species, not one plant.
         traffic: Whether they are unlabelled requests.
@@ -71,6 +78,7 @@ class Evidence:
     chose_checkpoint: bool | None
     networks: int | None
     candidates: int
+    label_noise: LabelNoise | None
     places_drawn: bool
     same_species: bool
     traffic: bool
@@ -90,6 +98,8 @@ class Certificate:
         reasons: Why nothing is promised; empty where it is.
         least_coverage: A coverage that holds in 9 of 10 calibrations for every K at the same time,
             so K may be chosen after looking at the figures; None where none can be promised.
+        label_noise: What all of this assumes of wrong labels; None where labels are taken as they
+            are.
     """
 
     guarantee: Guarantee | None
@@ -99,6 +109,7 @@ class Certificate:
     each_class: bool
     reasons: tuple[Reason, ...]
     least_coverage: float | None
+    label_noise: LabelNoise | None
 
     @property
     def guaranteed(self) -> bool:
@@ -145,6 +156,7 @@ def certificate(
     delta: float | None = None,
     macro_weight: float | None = None,
     hits: int | None = None,
+    chance: float | None = None,
 ) -> Certificate:
     """What may be said of new photos, or why nothing.
 
@@ -155,9 +167,10 @@ def certificate(
         delta: For a guarantee with probability: the share of calibrations that may break it.
         macro_weight: Of the rules for rare classes.
         hits: Rows whose set holds the true class; None without labels or a threshold.
+        chance: Where labels are wrong: the share of sets with a class drawn from the label's group.
     """
     spec = RULES[setting.rule]
-    reasons = tuple(_reasons(view, spec.balanced, evidence))
+    reasons = tuple(_reasons(view, setting.rule, evidence))
     covers, measured = spec.asks == "coverage", setting.guarantee is None and not reasons
     return Certificate(
         guarantee=setting.guarantee,
@@ -166,7 +179,8 @@ def certificate(
         mean_size=setting.value if setting.guarantee and not covers else None,
         each_class=spec.by_class and macro_weight == 1,
         reasons=reasons,
-        least_coverage=_least_coverage(evidence, hits) if measured else None,
+        least_coverage=_least_coverage(evidence, hits, chance) if measured else None,
+        label_noise=evidence.label_noise,
     )
 
 
@@ -177,16 +191,25 @@ def _coverage(setting: Setting, macro_weight: float | None) -> float:
     return setting.value
 
 
-def _least_coverage(evidence: Evidence, hits: int | None) -> float | None:
+def _least_coverage(evidence: Evidence, hits: int | None, chance: float | None) -> float | None:
+    """The band of all thresholds at once; with wrong labels, of their sets with the label."""
+    rows, noise = evidence.rows, evidence.label_noise
     if hits is None or not evidence.independent:
         return None
-    return least_coverage(
-        hits, evidence.rows, delta=CONFIDENCE_DELTA, candidates=evidence.candidates
-    )
+    if noise is None or chance is None:
+        candidates = evidence.candidates
+        return least_coverage(hits, rows, delta=CONFIDENCE_DELTA, candidates=candidates)
+    # Half of delta is for an error of the chance: the table of critical values has no .09.
+    delta = CONFIDENCE_DELTA / 2
+    noisy_hits = int(noise.observed(hits / rows, chance) * rows)
+    least = least_coverage(noisy_hits, rows, delta=delta, candidates=evidence.candidates)
+    most = chance + largest_fall(rows, delta / evidence.candidates)
+    return noise.corrected(least, min(1.0, most), noise.low)
 
 
-def _reasons(view: View, balanced: bool, evidence: Evidence) -> list[Reason]:
+def _reasons(view: View, rule: str, evidence: Evidence) -> list[Reason]:
     """Why nothing can be promised, in the order in which people are told."""
+    spec, noise = RULES[rule], evidence.label_noise
     broken = {
         Reason.PHOTOS_TRAINED: bool(evidence.train_photos),
         Reason.ORIGIN_UNKNOWN: evidence.chose_checkpoint is None,
@@ -198,6 +221,8 @@ def _reasons(view: View, balanced: bool, evidence: Evidence) -> list[Reason]:
         Reason.PLACES_DRAWN: view.place is not None and evidence.places_drawn,
         Reason.GROUPS_OF_ONE_SPECIES: view.photos > 1 and evidence.same_species,
         Reason.PLANTS_OF_TRAFFIC: evidence.traffic,
-        Reason.CLASS_COUNTS_FROM_PHOTOS: balanced and evidence.class_counts_from_photos,
+        Reason.CLASS_COUNTS_FROM_PHOTOS: spec.balanced and evidence.class_counts_from_photos,
+        Reason.WRONG_LABELS_BY_CLASS: spec.by_class and noise is not None,
+        Reason.WRONG_LABELS_CROSS_LIST: noise is not None and noise.crosses_list,
     }
     return [reason for reason, applies in broken.items() if applies]

@@ -12,7 +12,7 @@ from florilege.calibration.threshold import RealNumber, as_fraction
 from florilege.calibration.validation import Floats, Ints
 
 
-def _check_coverage(coverage: RealNumber) -> None:
+def check_coverage(coverage: RealNumber) -> None:
     """Raise ValueError unless ``0 < coverage < 1``."""
     if not isinstance(coverage, Real | Decimal) or not 0 < coverage < 1:
         raise ValueError(f"coverage must be a number in (0, 1), got {coverage!r}")
@@ -39,7 +39,7 @@ def conformal_rank(coverage: RealNumber, rows: int, *, candidates: int = 1) -> i
         >>> conformal_rank(0.9, 3000, candidates=8), conformal_rank(0.9, 3000)
         (273, 300)
     """
-    _check_coverage(coverage)
+    check_coverage(coverage)
     _check_candidates(candidates)
     misses = Fraction(1) - as_fraction(coverage)
     rank = floor(misses * (rows + 1))
@@ -76,12 +76,12 @@ def largest_expected_miss(rank: int, rows: int, candidates: int) -> float:
     low, high = 0.0, 1.0
     for _ in range(60):  # bisection for t, the 1 - 1/m quantile of B
         middle = (low + high) / 2
-        above = _at_most(rank - 1, rows, middle) * candidates > 1
+        above = at_most(rank - 1, rows, middle) * candidates > 1
         low, high = (middle, high) if above else (low, middle)
-    return candidates * rank / (rows + 1) * _at_most(rank, rows + 1, high)
+    return candidates * rank / (rows + 1) * at_most(rank, rows + 1, high)
 
 
-def _at_most(successes: int, rows: int, probability: float) -> float:
+def at_most(successes: int, rows: int, probability: float) -> float:
     """Probability of at most so many successes in independent trials."""
     if probability == 0:
         return 1.0
@@ -105,7 +105,7 @@ def fewest_rows(coverage: RealNumber) -> int:
         >>> fewest_rows(0.9), conformal_rank(0.9, 9), conformal_rank(0.9, 8)
         (9, 1, 0)
     """
-    _check_coverage(coverage)
+    check_coverage(coverage)
     return ceil(1 / (Fraction(1) - as_fraction(coverage))) - 1
 
 
@@ -123,7 +123,7 @@ def pac_rank(coverage: RealNumber, rows: int, delta: float, *, candidates: int =
         >>> pac_rank(0.9, 1000, 0.1, candidates=8)
         79
     """
-    _check_coverage(coverage)
+    check_coverage(coverage)
     _check_candidates(candidates)
     if not 0 < delta < 1:
         raise ValueError(f"delta must be in (0, 1), got {delta}")

@@ -8,6 +8,7 @@ import numpy as np
 
 from florilege.calibration.intervals import effective_number, effective_rows, mean_interval, wilson
 from florilege.calibration.metrics import shot_groups, true_class_ranks
+from florilege.calibration.rules.label_noise import NoisyLabels
 from florilege.calibration.sets import SetRule, best_class
 from florilege.calibration.validation import Bools, FloatArray, Floats, Ints, row_blocks
 
@@ -26,12 +27,16 @@ class Measurement:
         hit_histogram: Number of these that hold the true class.
         class_rows: Rows of each class, shape ``(classes,)``.
         class_hits: Hits among them, shape ``(rules, classes)``.
+        noise: The assumption about wrong labels; None where labels are taken as they are.
+        chance: Sum over the rows of the chance that a class drawn from the group of the label is in
+            the set, in each bin of ``histogram``; 0 without ``noise``.
 
     Args:
         rules: The rules to measure.
         classes: Number of classes.
         watched: Indices of the rules whose sizes and hits :meth:`row_by_row` returns.
         plants: Plant of each row to come, shape ``(rows,)``; None where all rows are independent.
+        noise: See the attribute.
     """
 
     def __init__(
@@ -41,6 +46,7 @@ class Measurement:
         *,
         watched: Sequence[int] = (),
         plants: Ints | None = None,
+        noise: NoisyLabels | None = None,
     ) -> None:
         self.rules, self.rows, self.labelled = tuple(rules), 0, True
         count = len(self.rules)
@@ -48,6 +54,7 @@ class Measurement:
         self._size_sum, self._size_squares, self.hits, self.empty = np.zeros((4, count), np.int64)
         self.histogram = np.zeros((count, self._bins.size), dtype=np.int64)
         self.hit_histogram = np.zeros_like(self.histogram)
+        self.noise, self.chance = noise, np.zeros(self.histogram.shape)
         none, self._watched = np.empty((0, len(watched)), dtype=np.int64), list(watched)
         self._watched_rows = [(none, none.astype(np.bool_))]
         self.class_rows = np.zeros(classes, dtype=np.int64)
@@ -74,9 +81,26 @@ class Measurement:
             self.labelled = False
             return
         self.hits += hits.sum(axis=0)
+        if self.noise is not None:
+            self._add_chance(self.noise, scores, labels, sizes, bins)
         self.class_rows += np.bincount(labels, minlength=self.class_rows.size)
         for label in np.unique(labels):
             self.class_hits[:, label] += hits[labels == label].sum(axis=0)
+
+    def _add_chance(
+        self, noise: NoisyLabels, scores: FloatArray, labels: Ints, sizes: Ints, bins: Ints
+    ) -> None:
+        inside = sizes  # all classes are of the group
+        if not noise.uniform:
+            inside = np.empty_like(sizes)
+            for part in row_blocks(scores):
+                members = noise.members(labels[part])
+                for group in self._groups:
+                    rules = [self.rules[index] for index in group]
+                    inside[part, group] = _members_inside(rules, scores[part], members)
+        chances = noise.chance(inside, labels)  # (batch, rules)
+        for index, (column, of_rule) in enumerate(zip(bins.T, chances.T, strict=True)):
+            self.chance[index] += np.bincount(column, of_rule, minlength=self._bins.size)
 
     def row_by_row(self) -> tuple[Ints, Bools]:
         """Set sizes and whether each set holds the true class, both ``(rows, watched)``."""
@@ -104,14 +128,15 @@ class Measurement:
         )
 
     def macro_hit_rate(self, index: int, among: Bools | None = None) -> float | None:
-        """Mean over the classes of each class's hit rate; None where no row is of these classes.
+        """Mean over the classes of each class's hit rate; None where no row is of these classes,
+        or labels are wrong: those of a rare class are mostly those of others.
 
         ``among`` is a mask of classes, shape ``(classes,)``; all by default.
         """
         present = self.class_rows > 0
         if among is not None:
             present &= among
-        if not present.any():
+        if self.noise is not None or not present.any():
             return None
         return float((self.class_hits[index, present] / self.class_rows[present]).mean())
 
@@ -220,6 +245,26 @@ def _measure_group(
             ranks = true_class_ranks(first.rank_by(scores), labels)
             hits = hits & (ranks < first.max_size)[:, np.newaxis]
     return np.minimum(sizes, first.max_size or values.shape[1]), hits
+
+
+def _members_inside(rules: Sequence[SetRule], scores: FloatArray, members: Bools) -> Ints:
+    """How many classes under a mask ``(rows, classes)`` are in the sets of rules of a group."""
+    first = rules[0]
+    values, ranked = first.compare(scores), first.rank_by(scores)
+    thresholds = np.array([rule.lambda_val or 0.0 for rule in rules], dtype=np.float64)
+    if first.min_size:
+        values = values.copy()
+        np.put_along_axis(values, best_class(ranked)[:, np.newaxis], np.inf, axis=1)
+    if first.top_k is not None or first.max_size is not None:
+        ranks = np.empty(values.shape, dtype=np.int64)
+        order, places = np.argsort(-ranked, axis=1, kind="stable"), np.arange(values.shape[1])
+        np.put_along_axis(ranks, order, places[np.newaxis], axis=1)
+        if first.top_k is not None:
+            values = -ranks.astype(np.float64)
+            thresholds = np.array([1 - (rule.top_k or 0) for rule in rules], dtype=np.float64)
+        else:
+            values = np.where(ranks < (first.max_size or 0), values, -np.inf)
+    return _reaching(np.where(members, values, -np.inf), thresholds)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,6 @@ included, as in section 5.1 of that paper, and in Garcin et al., "Stochastic smo
 calibrated hinge loss for deep imbalanced classification", ICML 2022, section 4.4.
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,9 +18,9 @@ from florilege.data.hash_random import fraction, shuffled
 from florilege.data.options import TrainingOptions
 from florilege.data.records import Listing, Records, count_of, refuse, sort_ids
 from florilege.errors import DataError
+from florilege.models.classes import ClassInfo
 
 _HOLD_OUT_SEED = 0
-_GENUS = re.compile(r"(?P<genus>[A-Z][a-z-]+)[ _](?:[x\u00d7][ _])?\u00d7?[a-z][\w-]+")
 
 
 def with_options(listing: Listing, options: TrainingOptions) -> Listing:
@@ -168,8 +167,4 @@ def _group(listing: Listing, class_id: str) -> str:
     """The group; without groups the genus, given or from a name like ``Rosa canina``; or empty."""
     if listing.groups:
         return "".join(listing.groups.get(class_id, ()))
-    info = listing.class_infos.get(class_id)
-    if info is not None and info.genus:
-        return info.genus
-    match = _GENUS.match(class_id if info is None else info.scientific_name)
-    return match["genus"] if match else ""
+    return listing.class_infos.get(class_id, ClassInfo(id=class_id)).genus_name

@@ -14,6 +14,7 @@ from pydantic import BeforeValidator
 from florilege.errors import BundleError, repeated
 from florilege.models.json_file import read_json
 
+_GENUS = re.compile(r"(?P<genus>[A-Z][a-z-]+)[ _](?:[x\u00d7][ _])?\u00d7?[a-z][\w-]+")
 _OPTIONAL = ("genus", "family", "gbif", "link", "thumbnail")
 # Genus, hybrid sign, epithet, and epithet of a subspecies, variety or form; the authors follow.
 SPECIES_NAME: Final = re.compile(
@@ -58,6 +59,12 @@ class ClassInfo:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "scientific_name", self.scientific_name or self.id)
+
+    @property
+    def genus_name(self) -> str:
+        """The genus, given or from a name like ``Rosa canina``; empty if unknown."""
+        match = _GENUS.match(self.scientific_name)
+        return self.genus or (match["genus"] if match else "")
 
     @cached_property
     def by_language(self) -> Mapping[str, tuple[str, ...]]:

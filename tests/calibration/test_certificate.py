@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 
 from florilege.calibration.certificate import Certificate, Evidence, Reason, certificate
-from florilege.calibration.intervals import least_coverage
+from florilege.calibration.intervals import largest_fall, least_coverage
+from florilege.calibration.measurement import Measurement
+from florilege.calibration.rules import calibrate
+from florilege.calibration.rules.label_noise import LabelNoise, NoisyLabels
 from florilege.calibration.rules.score_summary import ScoreSummary
 from florilege.calibration.view import PLAIN, Setting, View
 from tests.calibration.simulation import CLASSES, draw
@@ -19,12 +22,14 @@ FIT = Evidence(
     chose_checkpoint=False,
     networks=1,
     candidates=1,
+    label_noise=None,
     places_drawn=False,
     same_species=False,
     traffic=False,
     class_counts_from_photos=False,
 )
 """Photos that are fit for every promise."""
+WRONG = LabelNoise.of("genus", 0.05)
 PLACE = View(place="region")
 SEVERAL = View(photos=3)
 
@@ -62,6 +67,13 @@ def test_fit_photos_promise_in_every_view(view: View, rule: str) -> None:
             "balanced_coverage",
             Reason.CLASS_COUNTS_FROM_PHOTOS,
         ),
+        ({"label_noise": WRONG}, PLAIN, "class_coverage", Reason.WRONG_LABELS_BY_CLASS),
+        (
+            {"label_noise": replace(WRONG, crosses_list=True)},
+            View(list="alps"),
+            "coverage",
+            Reason.WRONG_LABELS_CROSS_LIST,
+        ),
     ],
 )
 def test_each_thing_that_spoils_a_promise_is_a_reason(
@@ -81,6 +93,7 @@ def test_each_thing_that_spoils_a_promise_is_a_reason(
         ({"places_drawn": True}, PLAIN, "coverage"),
         ({"same_species": True}, PLAIN, "coverage"),
         ({"class_counts_from_photos": True}, PLAIN, "coverage"),
+        ({"label_noise": WRONG}, View(list="alps"), "balanced_coverage"),
     ],
 )
 def test_what_does_not_touch_a_view_or_rule_spoils_nothing(
@@ -99,6 +112,54 @@ def test_a_size_that_is_only_measured_has_a_least_coverage_for_every_k() -> None
     assert made(PLAIN, setting, replace(FIT, independent=False), hits=950).least_coverage is None
     assert made(PLAIN, setting).least_coverage is None  # no labels
     assert made(PLAIN, Setting.of("average_k", 3, "mean"), hits=950).least_coverage is None
+
+
+def test_a_certificate_says_what_it_assumes_of_wrong_labels() -> None:
+    assert made(PLAIN, Setting.of("coverage", 0.9)).label_noise is None
+    wrong = replace(FIT, label_noise=WRONG)
+    assert made(PLAIN, Setting.of("coverage", 0.9), wrong).label_noise == WRONG
+
+
+def test_a_least_coverage_with_wrong_labels_is_that_of_sets_with_the_label() -> None:
+    few, setting = replace(FIT, label_noise=WRONG), Setting.of("average_k", 3)
+    least = made(PLAIN, setting, few, hits=950, chance=0.5).least_coverage
+    noisy = least_coverage(927, 1000, delta=0.05)  # .95 * 950 + .05 * .5 * 1000
+    most = 0.5 + largest_fall(1000, 0.05)
+    assert least == pytest.approx((noisy - 0.05 * most) / 0.95)
+    assert (least or 0.0) < least_coverage(950, 1000)
+    unsure = replace(few, label_noise=replace(WRONG, low=0.0))
+    lower = made(PLAIN, setting, unsure, hits=950, chance=0.5).least_coverage
+    assert lower == noisy  # nothing is allowed for
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.2])
+def test_a_least_coverage_with_wrong_labels_holds_for_every_k(rate: float) -> None:
+    random, pool, rows = np.random.default_rng(9), draw(np.random.default_rng(0), 20_000), 500
+    model = NoisyLabels(noise=LabelNoise.of("genus", rate), groups=np.arange(CLASSES) // 5)
+    evidence, kept = replace(FIT, rows=rows, label_noise=model.noise), list[bool]()
+    everyone = pool.scores[np.arange(20_000), pool.labels]
+    for _ in range(100):
+        sample = random.integers(20_000, size=rows)
+        labels = pool.labels[sample]
+        anew = labels // 5 * 5 + random.integers(5, size=rows)
+        labels = np.where(random.random(rows) < rate, anew, labels)
+        rules = [
+            calibrate("average_k", pool.scores[sample], average_k=k, min_size=0)
+            for k in (1, 1.5, 2, 3, 5)
+        ]
+        measured = Measurement(rules, CLASSES, noise=model)
+        measured.update(pool.scores[sample], labels)
+        holds = True
+        for index, rule in enumerate(rules):
+            chance = float(measured.chance[index].sum()) / rows
+            hits = model.noise.corrected(measured.hits[index] / rows, chance) * rows
+            promise = made(
+                PLAIN, Setting.of("average_k", 3), evidence, hits=round(hits), chance=chance
+            )
+            coverage = (everyone >= (rule.lambda_val or 0.0)).mean()
+            holds &= (promise.least_coverage or 0.0) <= coverage
+        kept.append(holds)
+    assert np.mean(kept) >= 0.9
 
 
 @pytest.mark.parametrize(("weight", "level"), [(0.0, 0.9), (0.5, 0.8), (1.0, 0.9)])

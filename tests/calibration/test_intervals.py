@@ -11,6 +11,7 @@ from florilege.calibration.intervals import (
     Z95,
     _critical_value,
     effective_rows,
+    largest_fall,
     least_coverage,
     mean_interval,
     score_interval,
@@ -38,6 +39,19 @@ def test_counts_that_cannot_be_are_refused(hits: int, rows: int) -> None:
     for interval in (wilson, least_coverage):
         with pytest.raises(ValueError, match="hits must be"):
             interval(hits, rows)
+
+
+@pytest.mark.parametrize("delta", [0.3, 0.05])
+def test_the_mean_chance_of_new_photos_lies_above_by_less_than_the_largest_fall(
+    delta: float,
+) -> None:
+    random, rows, exceeded = np.random.default_rng(0), 60, 0
+    for _ in range(1500):
+        scores = np.sort(random.uniform(size=(rows, 1)) ** random.choice([1, 1], (1, 3)), axis=None)
+        above = np.arange(scores.size, 0, -1) / scores.size  # share of classes from each score on
+        fall = ((1 - scores) - above + 1 / scores.size).max()  # just above it; truly 1 - score
+        exceeded += fall > largest_fall(rows, delta)
+    assert exceeded / 1500 <= delta
 
 
 def quantile_of(freedom: float) -> float:

@@ -32,6 +32,8 @@ Reasons = Literal[
     "groups_of_one_species",
     "plants_of_traffic",
     "class_counts_from_photos",
+    "wrong_labels_by_class",
+    "wrong_labels_cross_list",
     "another_view",
 ]
 Rule = Literal[

@@ -16,6 +16,7 @@ from florilege.calibration.calibrate.choice import SIZE_TOLERANCE
 from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.gate import compare_runtimes
 from florilege.calibration.calibrate.known_places import PhotoPlaces, read_occurrences
+from florilege.calibration.calibrate.noise_rate import noisy_labels
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, outputs_of, photos_for
 from florilege.calibration.calibrate.training_photos import (
     PhotoOverlap,
@@ -98,6 +99,8 @@ def calibrate_bundle(
         sessions = [Session(bundle, device=device, runtime=each) for each in runtimes]
         training = training_photos(sessions[0], data, part) if plan.rejection_method else None
         photos = photos_for(bundle, data, split)
+        noise = noisy_labels(plan.label_noise, bundle.classes, data, photos)
+        plan = plan.model_copy(update={"noise": noise})
         places = _places(bundle, data, photos, plan.occurrences, say)
         PhotoOverlap.of(bundle, split, [])  # fails early if its file is damaged
         card_files = read_card_files(bundle)
@@ -189,7 +192,12 @@ def _compare(
 def cautions(record: CalibrationRecord) -> list[str]:
     """Warnings about a calibration, one sentence each."""
     lists = (caution for region in record.lists for caution in _list_cautions(region))
-    general = (*_photo_cautions(record), *_size_cautions(record), *_class_cautions(record))
+    general = (
+        *_photo_cautions(record),
+        *_noise_cautions(record),
+        *_size_cautions(record),
+        *_class_cautions(record),
+    )
     return [*general, *lists, *_place_cautions(record.place_prior)]
 
 
@@ -227,6 +235,23 @@ def _photo_cautions(record: CalibrationRecord) -> Iterator[str]:
     for level in record.asked_coverage:
         if record.point(PLAIN, Setting.of("coverage", level)).lambda_val == 0:
             yield f"coverage {level:g} needs more than {counted}: its sets hold every class"
+
+
+def _noise_cautions(record: CalibrationRecord) -> Iterator[str]:
+    """What was made of a review, and what it does not explain."""
+    noise = record.measured.label_noise
+    if noise is None or noise.source == "flag":
+        return
+    yield (
+        f"a review of {noise.reviewed:,} photos gives a label noise of {noise.rate:.3f} "
+        f"({noise.low:.3f} to {noise.high:.3f} at 95 % confidence), if they were drawn at random: "
+        "hit rates are corrected for the first, promises allow for the second"
+    )
+    if noise.unexplained:
+        yield (
+            f"{noise.unexplained:,} corrections of the review leave the {noise.kind}, or name no "
+            "class of the bundle, and are not allowed for: sets are larger than they need to be"
+        )
 
 
 def _size_cautions(record: CalibrationRecord) -> Iterator[str]:

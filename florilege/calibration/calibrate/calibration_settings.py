@@ -6,10 +6,12 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from florilege.calibration.calibrate.noise_rate import parse_label_noise
 from florilege.calibration.guarantees import DEFAULT_MAX_SIZE
 from florilege.calibration.record.record import PREFERRED_K
 from florilege.calibration.rejection.rejection_rule import DEFAULT_SHARE
 from florilege.calibration.rules import MACRO_WEIGHT
+from florilege.calibration.rules.label_noise import NoisyLabels
 from florilege.calibration.scores import SCORE_KINDS, ScoreKind
 from florilege.calibration.threshold import check_average_k
 from florilege.calibration.view import View
@@ -102,6 +104,12 @@ class CalibrationSettings(FlagSettings):
         description="Which circumstances get thresholds of their own, alone and together: all, "
         "none, or some of photos, lists, places.",
     )
+    label_noise: Annotated[str | None, Flag(metavar="[KIND:]RATE|REVIEW.csv")] = Field(
+        default=None,
+        description="Share of the labels of these photos that were replaced by a class drawn "
+        "evenly from all, or after genus: or group: from the same; or the CSV of a review to "
+        "estimate it from.",
+    )
     runtime: RuntimeName = "onnxruntime"
     """Runtime of the network; openvino adds a second calibration to the bundle."""
     precision: Precision | None = None
@@ -110,6 +118,8 @@ class CalibrationSettings(FlagSettings):
     @model_validator(mode="after")
     def _check(self) -> Self:
         Runtime.of(self.runtime, self.precision)
+        if self.label_noise is not None:
+            parse_label_noise(self.label_noise)
         if self.temperatures == () or (
             self.score_kind == "sigmoid" and self.temperatures not in (None, (1.0,))
         ):
@@ -131,6 +141,7 @@ class CalibrationPlan(CalibrationSettings):
     ks: _Numbers = ()  # by default those of 1, 2, 3, 5 and 10 that do not exceed the classes
     images: tuple[int, ...] = (2, 3, 4, 5)  # numbers of photos of one plant, besides 1
     lists: tuple[RegionList, ...] = ()  # the content of `list_files`
+    noise: NoisyLabels | None = None  # what `label_noise` says of the photos; None for 0
 
     @model_validator(mode="before")
     @classmethod

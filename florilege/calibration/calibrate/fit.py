@@ -67,7 +67,12 @@ def fit_record(
         counts = np.bincount(outputs.labels, minlength=plan.classes)
     lists = {region.name: region.classes for region in plan.lists}
     choosers = LabelledPhotos(
-        outputs=outputs, prior=_prior(counts), lists=lists, places=places, among=choosing
+        outputs=outputs,
+        prior=_prior(counts),
+        lists=lists,
+        places=places,
+        among=choosing,
+        noise=plan.noise,
     )
     photos = choosers if choosing is None else replace(choosers, among=~choosing, _shown={})
     views = plan.views(places=places is not None)
@@ -110,7 +115,7 @@ def fit_record(
         shots=_shots(single, plan, photos, class_counts),
         lists=tuple(_calibrated_list(region, photos.labels) for region in plan.lists),
         tables=(*tables, *choice.others),
-        place_prior=_place_prior(places, place),
+        place_prior=_place_prior(places, place, plan),
     ).with_id()
 
 
@@ -186,6 +191,7 @@ def _origin(photos: LabelledPhotos, overlap: PhotoOverlap, *, chose_head: bool) 
         observations=count_plants(photos.plants),
         **overlap._asdict(),
         chose_head=chose_head,
+        label_noise=None if photos.noise is None else photos.noise.noise,
     )
 
 
@@ -200,6 +206,11 @@ def _selection(
     else:
         low, high = interval_of_best(single.hits, choice.compared, plants=plants)
         honest = choice.honest_hit_rate
+    if plan.noise is not None:
+        noise, k = plan.noise.noise, plan.grid.index(plan.default_k)
+        chance = single.tables[0].columns.chance[k]  # of average_k
+        hit_rate, honest = (noise.corrected(share, chance) for share in (hit_rate, honest))
+        low, high = noise.interval(low, high, chance)
     return Selection(
         k=plan.default_k,
         candidates=choice.compared,
@@ -212,7 +223,7 @@ def _selection(
 def _shots(
     single: Tabulated, plan: CalibrationPlan, photos: LabelledPhotos, class_counts: Ints | None
 ) -> tuple[ShotGroup, ...]:
-    if class_counts is None:
+    if class_counts is None or photos.noise is not None:  # a rare species' labels are others'
         return ()
     threshold = single.tables[0].columns.lambda_val[plan.grid.index(plan.default_k)]  # average_k
     return measure_by_shots(
@@ -234,12 +245,15 @@ def _calibrated_list(region: RegionList, labels: Ints) -> CalibratedList:
     )
 
 
-def _place_prior(places: PhotoPlaces | None, choice: PlaceChoice) -> PlacePrior | None:
+def _place_prior(
+    places: PhotoPlaces | None, choice: PlaceChoice, plan: CalibrationPlan
+) -> PlacePrior | None:
     if places is None:
         return None
+    rate = 0.0 if plan.noise is None else plan.noise.noise.rate
     return PlacePrior(
         strength=choice.strength,
-        gain=choice.gain,
+        gain=choice.gain / (1 - rate),  # both sizes are K
         rows=choice.rows,
         simulated=places.simulated,
         occurrences_sha256=places.occurrences.sha256,

@@ -15,6 +15,7 @@ import numpy as np
 from florilege.calibration.calibrate.known_places import PhotoPlaces
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.photo_groups import FEWEST_GROUPS, MadeFrom, groups_of, one_of_each
+from florilege.calibration.rules.label_noise import NoisyLabels
 from florilege.calibration.validation import Bools, Floats, Ints
 from florilege.calibration.view import PLAIN, Indices, Scoring, View
 from florilege.models.occurrences import Place
@@ -35,6 +36,7 @@ class Source:
     made_from: MadeFrom | None = None  # what the photos of a row have in common; None for one
     plants: Ints | None = None  # the plant of each row; None where they are unknown
     candidates: int = 1  # how many scores the photos compared
+    noise: NoisyLabels | None = None  # the assumption about wrong labels
 
     @property
     def independent(self) -> bool:
@@ -68,6 +70,7 @@ class LabelledPhotos:
     lists: Mapping[str, Sequence[int]]  # classes of each list, ascending
     places: PhotoPlaces | None = None
     among: Bools | None = None  # the photos that are used, (rows,); None for all
+    noise: NoisyLabels | None = None  # the assumption about wrong labels
     _shown: dict[View, Shown] = field(default_factory=dict)
 
     def source(
@@ -110,7 +113,20 @@ class LabelledPhotos:
             made_from=showing.made_from,
             plants=None if plants is None or view.photos > 1 else plants[rows[:, 0]],
             candidates=candidates,
+            noise=self._noise(view),
         )
+
+    def _noise(self, view: View) -> NoisyLabels | None:
+        """The assumption about the labels of the rows that show a view.
+
+        None for several photos: they have the same label, which wrong labels of single photos would
+        rarely have, so nobody knows the rate. Sets are then larger than they need to be.
+        """
+        if self.noise is None or view.photos > 1:
+            return None
+        if view.list is None:
+            return self.noise
+        return self.noise.among(np.array(self.lists[view.list], dtype=np.int64), self.labels)
 
     def showing(self, view: View) -> Shown:
         """The rows that show a view: single photos, or groups of photos of one plant.

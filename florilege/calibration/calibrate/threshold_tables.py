@@ -10,7 +10,7 @@ import numpy as np
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.score_sources import Source
 from florilege.calibration.guarantees import Guarantee
-from florilege.calibration.intervals import mean_interval, wilson
+from florilege.calibration.intervals import Z95, mean_interval, score_interval, wilson
 from florilege.calibration.measurement import Measurement
 from florilege.calibration.record.schema import ByClass, Columns, Row, Table
 from florilege.calibration.rules import RULES
@@ -19,7 +19,9 @@ from florilege.calibration.scores import ScoreKind
 from florilege.calibration.sets import SetRule, size_bounds
 from florilege.calibration.threshold import next_above
 from florilege.calibration.validation import Bools, Floats, Ints
+from florilege.errors import DataError
 
+_CONTRADICTION = 4.0  # standard errors: hundreds of thresholds are compared
 NO_SCORE = next_above(1.0)  # no softmax or sigmoid score reaches it: sets hold only the best class
 
 
@@ -141,7 +143,9 @@ def measure(
     advance: Callable[[int], object] = lambda rows: None,
 ) -> Measurement:
     """Measure the sets of some rules in one pass; ``watched`` as in :class:`Measurement`."""
-    measurement = Measurement(rules, source.classes, watched=watched, plants=source.plants)
+    measurement = Measurement(
+        rules, source.classes, watched=watched, plants=source.plants, noise=source.noise
+    )
     for scores, labels in source.blocks():
         measurement.update(scores, labels)
         advance(len(scores))
@@ -164,6 +168,7 @@ def _table_of(
         independent=source.independent,
         made_from=source.made_from,
         candidates=source.candidates,
+        label_noise=None if source.noise is None else source.noise.noise,
         min_size=plan.min_size,
         delta=plan.delta if group.guarantee == "probability" else None,
         max_size=rule.max_size,
@@ -179,8 +184,7 @@ def row_of(measurement: Measurement, index: int, value: float, score_kind: Score
     fewest, most = size_bounds(rule, measurement.class_rows.size, score_kind)
     size_rows, hit_rows = measurement.effective_rows(index)
     size_low, size_high = mean_interval(size, deviation, size_rows, lowest=fewest, highest=most)
-    hits, labelled = int(measurement.hits[index]), measurement.labelled
-    hit_low, hit_high = wilson(hits, rows, effective=hit_rows) if labelled else (None, None)
+    hits = _hits(measurement, index, hit_rows) if measurement.labelled else _UNKNOWN
     return Row(
         value=float(value),
         lambda_val=rule.lambda_val,
@@ -188,16 +192,50 @@ def row_of(measurement: Measurement, index: int, value: float, score_kind: Score
         size_low=_short(size_low),
         size_high=_short(size_high),
         size_deviation=deviation,
-        hit_rate=hits / rows if labelled else None,
-        hit_low=_short(hit_low),
-        hit_high=_short(hit_high),
-        hit_rows=round(float(hit_rows), 1) if labelled else None,
+        hit_rate=hits.rate,
+        hit_low=_short(hits.low),
+        hit_high=_short(hits.high),
+        hit_rows=hits.rows,
+        chance=hits.chance,
         macro_hit_rate=measurement.macro_hit_rate(index),
         empty_rate=int(measurement.empty[index]) / rows,
         ties=rule.ties,
         size_histogram=tuple(np.trim_zeros(measurement.histogram[index], "b").tolist()),
-        hit_histogram=tuple(np.trim_zeros(measurement.hit_histogram[index], "b").tolist()),
+        hit_histogram=hits.histogram,
     )
+
+
+class _Hits(NamedTuple):
+    """The figures of a row that need labels."""
+
+    rate: float | None
+    low: float | None
+    high: float | None
+    rows: float | None
+    chance: float | None
+    histogram: tuple[int, ...]
+
+
+_UNKNOWN = _Hits(None, None, None, None, None, ())
+
+
+def _hits(measurement: Measurement, index: int, effective: float) -> _Hits:
+    """Hits of one rule, corrected for wrong labels if there are any."""
+    hits, rows, noisy = int(measurement.hits[index]), measurement.rows, measurement.noise
+    rate, (low, high) = hits / rows, wilson(hits, rows, effective=effective)
+    histogram, chance = measurement.hit_histogram[index], None
+    if noisy is not None:
+        by_size, noise = measurement.chance[index], noisy.noise
+        chance = float(by_size.sum()) / rows
+        rate = noise.corrected(rate, chance)
+        low, high = noise.interval(low, high, chance)
+        low, high = min(low, rate), max(high, rate)
+        if low < rate:  # Wilson's formula, solved for the rows
+            effective = min(effective, Z95**2 * low * (1 - low) / (rate - low) ** 2)
+        clean = np.rint((histogram - noise.rate * by_size) / (1 - noise.rate))
+        histogram = np.clip(clean, 0, measurement.histogram[index]).astype(np.int64)
+    bins = tuple(np.trim_zeros(histogram, "b").tolist())
+    return _Hits(rate, low, high, round(float(effective), 1), chance, bins)
 
 
 @overload
@@ -219,6 +257,8 @@ def _measure_groups(
     """Measure all rules in one pass; groups without rules get no table."""
     rules = [rule for group in groups for rule in group.rules]
     measurement = measure(source, rules, watched=watched)
+    if source.view.single:
+        _refuse_contradiction(measurement)
     index, tables = count(), list[Table]()
     for group in groups:
         kind = source.scoring.score_kind
@@ -226,6 +266,26 @@ def _measure_groups(
         tables += [_table_of(source, plan, group, rows)] if rows else []
     sizes, hits = measurement.row_by_row()
     return Tabulated(source, tables, sizes.reshape(-1), hits.reshape(-1))
+
+
+def _refuse_contradiction(measurement: Measurement) -> None:
+    """Raise DataError where hits show that fewer labels are wrong than was assumed."""
+    noisy, rows = measurement.noise, measurement.rows
+    if noisy is None or not measurement.labelled:
+        return
+    chances = np.minimum(measurement.chance.sum(axis=1) / rows, 1.0)
+    for index, (hits, chance) in enumerate(zip(measurement.hits, chances, strict=True)):
+        effective = measurement.effective_rows(index)[1]
+        share, _ = score_interval(float(hits) / rows, effective, z=_CONTRADICTION)
+        most = 1 - noisy.noise.low * (1 - float(chance))  # where every set has the true class
+        if share > most:
+            size = measurement.mean_size(index)
+            raise DataError(
+                f"a label noise of {noisy.noise.low:g} contradicts these photos: "
+                f"{float(hits) / rows:.1%} of sets with {size:.1f} classes on average hold the "
+                f"label, and at this rate at most {most:.1%} could; give a smaller rate, such as "
+                f"{(1 - share) / (1 - float(chance)):.2g}"
+            )
 
 
 def _summary(
@@ -247,6 +307,7 @@ def _summary(
         class_weights=class_weights,
         max_size=max_size,
         candidates=source.candidates,
+        noise=source.noise,
     )
     first = 0
     for values, labels in source.blocks():

@@ -52,6 +52,7 @@ def summary(record: CalibrationRecord) -> dict[str, Any]:
         "train_photos": measured.train_photos,
         "selection_photos": measured.selection_photos,
         "selection_split": measured.selection_split,
+        "label_noise": None if measured.label_noise is None else asdict(measured.label_noise),
         "images": list(record.photos),
         "views": [asdict(view) for view in record.views],
         "compared": [

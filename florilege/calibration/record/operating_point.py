@@ -69,6 +69,7 @@ class OperatingPoint(SetRule):
             delta=self.table.delta,
             macro_weight=self.macro_weight,
             hits=hits,
+            chance=self.row.chance,
         )
 
     @property

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from florilege.calibration.rules.label_noise import LabelNoise
 from florilege.models.runtime import Precision, Runtime, RuntimeName
 
 TRAFFIC = "traffic"  # name of the split of a calibration from a score log
@@ -30,6 +31,7 @@ class Origin:
         networks: How many networks they compared, such as the epochs of a run; None where nobody
             counted.
         chose_head: Whether they also chose among heads and kinds of score.
+        label_noise: The assumption about their wrong labels; None where they are taken as they are.
     """
 
     split: str
@@ -47,6 +49,7 @@ class Origin:
     chose_checkpoint: bool | None
     networks: int | None = None
     chose_head: bool
+    label_noise: LabelNoise | None = None
 
     @property
     def served_by(self) -> Runtime:

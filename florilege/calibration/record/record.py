@@ -59,7 +59,8 @@ class CalibrationRecord:
         distribution: Histograms of the served scores.
         rejection: The rule that marks photos as suspect, or None.
         shots: Sizes and hits at the default K for species with few, a medium number and many
-            training images; empty where the numbers of training images are unknown.
+            training images; empty where the numbers of training images are unknown, or labels are
+            wrong.
         lists: The lists of classes with thresholds of their own.
         place_prior: How much the place of a photo counts; None without a table of occurrences.
         tables: All thresholds: the full grid for the plain view of the served scores, and only the
@@ -329,6 +330,7 @@ class CalibrationRecord:
             chose_checkpoint=measured.chose_checkpoint,
             networks=measured.networks,
             candidates=table.candidates,
+            label_noise=table.label_noise,
             places_drawn=prior is not None and prior.simulated,
             same_species=table.made_from == "same_class",
             traffic=measured.split == TRAFFIC,

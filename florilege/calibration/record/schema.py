@@ -10,11 +10,12 @@ from typing import Any, Literal, get_type_hints
 from florilege.calibration.guarantees import Guarantee
 from florilege.calibration.photo_groups import MadeFrom
 from florilege.calibration.rules import RULES
+from florilege.calibration.rules.label_noise import LabelNoise
 from florilege.calibration.view import Scoring, View
 from florilege.errors import BundleError
 from florilege.models.class_lists import RegionList
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 Verb = Literal["calibrate", "evaluate"]
 
 
@@ -38,7 +39,10 @@ class Row:
     hit_low: float | None
     hit_high: float | None
     hit_rows: float | None  # independent rows that would give an interval as wide
-    macro_hit_rate: float | None  # mean over classes
+    chance: (
+        float | None
+    )  # share of sets with a class drawn from the label's group; None if labels are right
+    macro_hit_rate: float | None  # mean over classes; None where labels are wrong
     empty_rate: float  # share of empty sets
     ties: int  # scores kept beyond the rank
     size_histogram: tuple[int, ...]  # sets in each bin of ``size_bins``, without trailing zeros
@@ -128,6 +132,8 @@ class Table:
         made_from: What the photos of a group have in common, see
             :class:`florilege.calibration.photo_groups.PhotoGroups`; None for single photos.
         candidates: How many scores these photos compared, which guarantees allow for.
+        label_noise: The assumption about wrong labels that thresholds and hit rates are corrected
+            for; None where labels are taken as they are.
         min_size: 1 where every set holds its best class, else 0.
         delta: For ``probability``: the share of calibrations that may break the guarantee.
         max_size: Larger sets keep only this many best classes; None for no limit.
@@ -143,6 +149,7 @@ class Table:
     independent: bool
     made_from: MadeFrom | None
     candidates: int
+    label_noise: LabelNoise | None
     min_size: int
     delta: float | None
     max_size: int | None

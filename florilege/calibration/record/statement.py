@@ -43,7 +43,7 @@ def _sentences(point: "OperatingPoint", language: str) -> str:
     least = point.least_coverage
     if least:
         measured += " " + words["least"].format(share=_percent(least, words))
-    return measured + _promise(point, words)
+    return measured + _promise(point, words) + _wrong_labels(point, words)
 
 
 def _size(point: "OperatingPoint", words: Phrases) -> str:
@@ -94,6 +94,18 @@ def _promise(point: "OperatingPoint", words: Phrases) -> str:
     if delta is not None:
         which = words["for_all_but"].format(delta=_percent(delta, words))
     return " " + words["guaranteed"].format(which=which, wanted=promise)
+
+
+def _wrong_labels(point: "OperatingPoint", words: Phrases) -> str:
+    """What all figures and promises assume of wrong labels, if anything."""
+    noise = point.certificate.label_noise
+    if noise is None:
+        return ""
+    share, low = _percent(noise.rate, words), _percent(noise.low, words)
+    phrase = words["wrong_labels" if noise.source == "flag" else "wrong_labels_reviewed"]
+    photos = _number(f"{noise.reviewed or 0:,}", words)
+    drawn_from = words[f"drawn_from_{noise.kind}"]
+    return " " + phrase.format(share=share, low=low, photos=photos, drawn_from=drawn_from)
 
 
 def _guarantee(point: "OperatingPoint", words: Phrases) -> str:

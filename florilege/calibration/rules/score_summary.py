@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from florilege.calibration.conformal import (
+    check_coverage,
     class_quantiles,
     conformal_rank,
     interpolate,
@@ -13,10 +14,12 @@ from florilege.calibration.conformal import (
     true_score_quantile,
 )
 from florilege.calibration.guarantees import BestOfRows, Guarantee
+from florilege.calibration.rules.label_noise import NoisyLabels
+from florilege.calibration.rules.noisy_coverage import NoisyCoverage
 from florilege.calibration.selection import TopScores
 from florilege.calibration.sets import SetRule, best_class
 from florilege.calibration.threshold import RealNumber, as_fraction, check_average_k, next_above
-from florilege.calibration.validation import FloatArray, as_labels, as_scores, row_blocks
+from florilege.calibration.validation import FloatArray, Floats, as_labels, as_scores, row_blocks
 
 LOWEST = float(np.finfo(np.float64).min)
 
@@ -37,6 +40,8 @@ class ScoreSummary:
         candidates: How many scores these rows chose among; every promise allows for it. It also
             needs independent rows, so one of each plant, see
             :func:`florilege.calibration.photo_groups.one_of_each`.
+        noise: The assumption about wrong labels, which :meth:`coverage` allows for; None where the
+            labels are taken as they are.
 
     Raises:
         ValueError: ``min_size`` is not 0 or 1, ``max_average_k`` or ``max_size`` is out of range,
@@ -53,6 +58,7 @@ class ScoreSummary:
         class_weights: NDArray[np.float64] | None = None,
         max_size: int | None = None,
         candidates: int = 1,
+        noise: NoisyLabels | None = None,
     ) -> None:
         if min_size not in (0, 1):
             raise ValueError(f"min_size must be 0 or 1, got {min_size}")
@@ -71,6 +77,7 @@ class ScoreSummary:
         self._best = None
         if max_size is not None:
             self._best = BestOfRows(rows, max_average_k, max_size=max_size, min_size=min_size)
+        self._noisy = _noisy_coverage(noise, class_weights)
         self._true, self._labels = list[NDArray[np.float64]](), list[NDArray[np.int64]]()
         self._smallest = np.inf  # of all weighted scores
         self._largest = -np.inf
@@ -111,6 +118,11 @@ class ScoreSummary:
                 true[best[:, 0] == labels] = np.inf
             self._true.append(true)
             self._labels.append(labels)
+            if self._noisy is not None:
+                inside = values.copy()
+                if self.min_size:
+                    np.put_along_axis(inside, best, np.inf, axis=1)
+                self._noisy.add(inside, labels)
 
     def average_k(self, average_k: RealNumber, *, rule: str = "average_k") -> SetRule:
         """Rule for sets of ``average_k`` classes on average; ValueError if it is out of range."""
@@ -157,6 +169,9 @@ class ScoreSummary:
             ValueError: A value out of range, or rows without labels.
         """
         true = self._true_scores()
+        if self._noisy is not None:
+            threshold = self._noisy_threshold(self._noisy, coverage, delta)
+            return self._rule(rule, self._finite(threshold))
         if delta is None:
             rank = conformal_rank(coverage, true.size, candidates=self.candidates)
         else:
@@ -177,6 +192,20 @@ class ScoreSummary:
         return self._rule(
             "class_coverage", 0.0, class_thresholds=thresholds, macro_weight=macro_weight
         )
+
+    def _noisy_threshold(
+        self, noisy: NoisyCoverage, coverage: RealNumber, delta: float | None
+    ) -> float:
+        """The threshold of a coverage that allows for wrong labels."""
+        check_coverage(coverage)
+        if self._smallest < 0 or (self.class_weights is None and self._largest > 1):
+            raise ValueError(
+                "scores must be in [0, 1] where labels are wrong, got "
+                f"{self._smallest} to {self._largest}"
+            )
+        if delta is None:
+            return noisy.mean_threshold(coverage, candidates=self.candidates)
+        return noisy.probability_threshold(coverage, delta=delta, candidates=self.candidates)
 
     def _true_scores(self) -> NDArray[np.float64]:
         """Score of each row's true class, ``(rows,)``; ``+inf`` where it is always in the set."""
@@ -202,3 +231,10 @@ class ScoreSummary:
             rows=self._top.rows_seen,
             **fields,
         )
+
+
+def _noisy_coverage(noise: NoisyLabels | None, weights: Floats | None) -> NoisyCoverage | None:
+    """What chooses thresholds where labels are wrong; None where nothing is allowed for."""
+    if noise is None or not noise.noise.low:
+        return None
+    return NoisyCoverage(noise, highest=1.0 if weights is None else float(weights.max()))

@@ -175,8 +175,8 @@ def test_verify_names_every_wrong_file(calibrated: str) -> None:
         ("model.onnx", network({"logits": 1.0}, classes=3), "has 3 classes"),
         ("model.onnx", network({"logits": 1.0}, side=8), "must take `image`"),
         ("calibration.json", b"{", "calibration.json is damaged"),
-        ("calibration.json", b'{"schema_version": 6}', "/b: .* version 6, .*: run `florilege cal"),
-        ("calibration.json", b'{"schema_version": 8}', "/b: .* version 8, .*: update florilege"),
+        ("calibration.json", b'{"schema_version": 7}', "/b: .* version 7, .*: run `florilege cal"),
+        ("calibration.json", b'{"schema_version": 9}', "/b: .* version 9, .*: update florilege"),
         ("model.onnx", network({"logits": 2.0}), "another network .*run `florilege calibrate"),
     ],
 )

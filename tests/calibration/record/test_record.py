@@ -90,7 +90,7 @@ def test_the_round_trip_through_strict_json_is_exact(record: CalibrationRecord) 
     assert again == record
     assert again.to_json() == text
     plain = json.loads(text, parse_constant=refuse)
-    assert plain["schema_version"] == 7
+    assert plain["schema_version"] == 8
     assert isinstance(plain["tables"][0]["columns"]["lambda_val"], list)
 
 
@@ -534,7 +534,7 @@ def test_the_published_schema_is_that_of_the_record() -> None:
         ('"split": "val"', '"split": "val", "colour": "red"', "measured.colour: "),
         ('"split": "val",', "", "measured.split: .*required"),
         ('"fusion": null', '"fusion": "guess"', r"scoring.fusion: .*number"),
-        ('"schema_version": 7,', "", "schema_version"),
+        ('"schema_version": 8,', "", "schema_version"),
     ],
 )
 def test_a_wrong_entry_is_named_by_its_place(

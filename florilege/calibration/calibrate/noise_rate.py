@@ -1,0 +1,187 @@
+"""What ``--label-noise`` says of wrong labels: a rate, or the answers of people in a review."""
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
+from math import isfinite
+from os.path import normpath
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+
+from florilege.calibration.conformal import binomial
+from florilege.calibration.intervals import wilson
+from florilege.calibration.rules.label_noise import LabelNoise, NoiseKind, NoisyLabels
+from florilege.calibration.validation import Ints
+from florilege.data.dataset import Split
+from florilege.data.review_answers import Answer, answers_of, is_review, refuse_lines
+from florilege.data.sources import list_source
+from florilege.errors import DataError, first, repeated
+from florilege.models.classes import ClassTable, plain_id
+from florilege.tables import read_numbered_table
+
+COLUMNS = ("photo", "label", "answer", "corrected")
+_UNLIKELY = 1e-3  # probability of so many corrections within a genus, if errors are even
+
+
+def parse_label_noise(text: str) -> tuple[NoiseKind, float | Path]:
+    """The kind of noise, and its rate or the file of a review.
+
+    Raises:
+        ValueError: The rate is not in [0, 1), or there is no such file.
+
+    Example:
+        >>> parse_label_noise("genus:0.05"), parse_label_noise("0.02")
+        (('genus', 0.05), ('uniform', 0.02))
+    """
+    kinds: Mapping[str, NoiseKind] = {kind: kind for kind in get_args(NoiseKind)}
+    prefix, _, rest = text.partition(":")
+    kind, value = (kinds[prefix], rest) if prefix in kinds else ("uniform", text)
+    try:
+        rate = float(value)
+    except ValueError:
+        if Path(value).is_file():
+            return kind, Path(value)
+        raise ValueError(
+            "label_noise takes a rate in [0, 1) or the CSV file of a review, after genus: or "
+            f"group: where labels are wrong within these alone; got {text!r}"
+        ) from None
+    if not isfinite(rate) or not 0 <= rate < 1:
+        raise ValueError(f"label_noise must be in [0, 1), got {value}")
+    return kind, rate
+
+
+def noisy_labels(
+    text: str | None, classes: ClassTable, data: str, photos: Split
+) -> NoisyLabels | None:
+    """The assumption for the photos of a split; None for no text, or a rate of 0.
+
+    Raises:
+        DataError: A class has no genus or no single group, every class is alone in its group, or a
+            review does not fit the photos or the kind of noise.
+    """
+    kind, amount = parse_label_noise("0" if text is None else text)
+    if amount == 0:
+        return None
+    names = _groups(kind, classes, data)
+    _, groups = np.unique(names, return_inverse=True)
+    if np.unique(groups).size == len(classes):
+        raise DataError(f"every class is alone in its {kind}, so no label can be wrong within it")
+    if isinstance(amount, float):
+        return NoisyLabels(noise=LabelNoise.of(kind, amount), groups=groups)
+    return NoisyLabels(noise=_of_review(amount, kind, groups, classes, photos), groups=groups)
+
+
+def _groups(kind: NoiseKind, classes: ClassTable, data: str) -> Sequence[str]:
+    """The name of each class's group."""
+    if kind == "uniform":
+        return [""] * len(classes)
+    if kind == "genus":
+        names = [info.genus_name for info in classes]
+    else:
+        groups_of = list_source(data, splits=[]).groups
+        names = ["".join(groups_of[name]) if len(groups_of.get(name, ())) == 1 else ""
+                 for name in classes.ids]  # fmt: skip
+    unknown = [name for name, group in zip(classes.ids, names, strict=True) if not group]
+    if unknown:
+        where = (
+            "give every class a genus" if kind == "genus"
+            else "name one group for each class in a column 'group' of the data or classes.csv"
+        )  # fmt: skip
+        raise DataError(f"no {kind} is known for these classes: {first(unknown)}; {where}")
+    return names
+
+
+def _of_review(
+    path: Path, kind: NoiseKind, groups: Ints, classes: ClassTable, photos: Split
+) -> LabelNoise:
+    """The rate, with its 95 % interval, from the photos of the split that were reviewed."""
+    before, after = _answers(path, classes, photos)
+    sizes, listed = np.bincount(groups)[groups], after >= 0
+    changed = after != before
+    inside = changed & listed & (groups[after] == groups[before])
+    # A label that was replaced is that of the true class after all in one case of its group's size.
+    visible = float((1 - 1 / sizes[before]).mean())
+    if not visible:
+        raise DataError(f"{path}: every reviewed photo is of a class alone in its {kind}")
+    if kind == "uniform":
+        _refuse_genus(path, before[inside], after[inside], classes)
+    rows, wrong = before.size, int(inside.sum())
+    low, high = (end / visible for end in wilson(wrong, rows))
+    rate = wrong / rows / visible
+    if rate >= 1:
+        raise DataError(f"{path}: {wrong} of {rows} labels are wrong, which leaves none to use")
+    return LabelNoise(
+        kind=kind,
+        rate=rate,
+        low=low,
+        high=min(high, (1 + rate) / 2),  # below 1, also after a review of a few photos
+        source="review",
+        reviewed=rows,
+        unexplained=int(changed.sum()) - wrong,
+    )
+
+
+def _answers(path: Path, classes: ClassTable, photos: Split) -> tuple[Ints, Ints]:
+    """Label and true class of each photo that was decided, -1 for a class that is not listed."""
+    answers = _decided(path, photos)
+    ids = classes.ids_of({name for each in answers for name in (each.label, each.class_id or "")})
+
+    def index_of(text: str | None) -> int:
+        return classes.index_of.get(ids.get(text or "", ""), -1)
+
+    label_of = dict(zip(photos.names, photos.labels.tolist(), strict=True))
+    before = np.array([index_of(each.label) for each in answers])
+    after = np.array([index_of(each.class_id) for each in answers])
+    stale = [
+        each
+        for each, label in zip(answers, before.tolist(), strict=True)
+        if label != label_of[each.photo]
+    ]
+    refuse_lines(
+        path, f"photos with another label in {photos.name} by now", stale,
+        "; calibrate with the labels that were reviewed, or with corrected ones and no review",
+    )  # fmt: skip
+    return before, after
+
+
+def _decided(path: Path, photos: Split) -> list[Answer]:
+    """The answers about photos of the split that are decided, one for each photo."""
+    names = set(photos.names)
+    decided = [each for each in _review(path, names) if each.photo in names]
+    if not decided:
+        raise DataError(
+            f"{path} decides no photo of {photos.name}, whose names look like {photos.names[0]!r}"
+        )
+    twice = set(repeated([each.photo for each in decided]))
+    several = [each for each in decided if each.photo in twice]
+    remedy = "; `florilege data review --merge` makes one of them"
+    refuse_lines(path, "photos with several answers", several, remedy)
+    return decided
+
+
+def _review(path: Path, names: Container[str]) -> list[Answer]:
+    """The decided answers of a file, with ``a.jpg`` for ``./a.jpg`` where ``names`` lack that."""
+    table, lines = read_numbered_table(path)
+    if not is_review(table) or "label" not in table:
+        raise DataError(f"{path} is no review: it lacks the columns {', '.join(COLUMNS)}")
+    return [
+        each if each.photo in names else replace(each, photo=normpath(each.photo))
+        for each in answers_of(path, table, lines)
+        if each.class_id is not None
+    ]
+
+
+def _refuse_genus(path: Path, before: Ints, after: Ints, classes: ClassTable) -> None:
+    """Raise DataError where corrections stay within the genus far more often than by chance."""
+    names = [plain_id(info.genus_name) for info in classes]
+    if not before.size or not all(names):
+        return
+    _, genera = np.unique(names, return_inverse=True)
+    others = float((np.bincount(genera)[genera][before] - 1).mean() / max(1, len(classes) - 1))
+    within = int((genera[before] == genera[after]).sum())
+    if 0 < others < 1 and binomial(before.size, others)[within:].sum() < _UNLIKELY:
+        raise DataError(
+            f"{path}: {within} of {before.size} corrections stay within the genus, where labels "
+            f"drawn from all classes would be for {others:.1%}: use --label-noise genus:{path}"
+        )

@@ -1,0 +1,137 @@
+"""Wrong labels among calibration photos: what is assumed of them, and figures that allow for them.
+
+A share ``rate`` of the labels was replaced by a class drawn evenly from the group of the true
+class, itself included: from all classes (``uniform``), from its genus, or from another group that
+is never wrong. A set C then holds the label of a photo with the probability
+
+.. math:: P(\\text{label} \\in C) = (1 - e) P(\\text{truth} \\in C) + e E|C \\cap g| / |g|
+
+whose last factor, the ``chance`` that a class drawn from the group is in the set, needs no truth:
+the label tells the group. Labels may depend on the true class only, not on the photo.
+
+References:
+    Sesia, Wang and Tong, "Adaptive conformal classification with noisy labels", arXiv 2309.05092.
+    Penso, Goldberger and Fetaya, "Estimating the conformal prediction threshold from noisy
+    labels", arXiv 2501.12749.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from florilege.calibration.validation import Bools, Floats, Ints
+
+NoiseKind = Literal["uniform", "genus", "group"]
+_MOST_IN_A_LIST = 0.95  # beyond it a list holds little but wrong labels, and nothing is promised
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelNoise:
+    """The assumption about wrong labels.
+
+    Attributes:
+        kind: Where a replaced label is drawn from.
+        rate: Share of labels that were replaced, in [0, 1); some of them by the true class.
+        low: The least rate, which every promise allows for: more wrong labels than are allowed for
+            only make sets larger.
+        high: The largest rate; ``low`` and ``high`` are a 95 % interval where photos were reviewed.
+        source: ``flag`` where the rate was typed, ``review`` where it was estimated.
+        reviewed: Number of photos whose labels were reviewed; None for ``flag``.
+        unexplained: Corrections to a class outside the group, which are not allowed for.
+        crosses_list: Whether the photos of a list may show classes outside it, because some group
+            is only partly in the list.
+    """
+
+    kind: NoiseKind
+    rate: float
+    low: float
+    high: float
+    source: Literal["flag", "review"] = "flag"
+    reviewed: int | None = None
+    unexplained: int = 0
+    crosses_list: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low <= self.rate <= self.high < 1:
+            raise ValueError(
+                f"label noise must be in [0, 1), got {self.rate:g} ({self.low:g} to {self.high:g})"
+            )
+
+    @classmethod
+    def of(cls, kind: NoiseKind, rate: float) -> "LabelNoise":
+        """A rate that is known."""
+        return cls(kind=kind, rate=rate, low=rate, high=rate)
+
+    def corrected(self, share: float, chance: float, rate: float | None = None) -> float:
+        """Share of sets with the true class, from that with the label; at :attr:`rate` by default.
+
+        Example:
+            >>> round(LabelNoise.of("uniform", 0.05).corrected(0.905, 0.05), 3)
+            0.95
+        """
+        rate = self.rate if rate is None else rate
+        return min(1.0, max(0.0, (share - rate * chance) / (1 - rate)))
+
+    def interval(self, low: float, high: float, chance: float) -> tuple[float, float]:
+        """The corrected ends of an interval for the share of sets with the label."""
+        return (
+            self.corrected(low, chance, self.low),
+            self.corrected(high, chance, self.high),
+        )
+
+    def observed(self, share: float, chance: float) -> float:
+        """The inverse of :meth:`corrected`: the share of sets with the label."""
+        return (1 - self.rate) * share + self.rate * chance
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NoisyLabels:
+    """The assumption, and the group of every scored class."""
+
+    noise: LabelNoise
+    groups: Ints  # number of the group of each class, from 0, (classes,)
+
+    @property
+    def uniform(self) -> bool:
+        """Whether all classes are in one group."""
+        return bool(self.groups.max() == 0)
+
+    @cached_property
+    def sizes(self) -> Ints:
+        """Number of classes in the group of each class, ``(classes,)``."""
+        sizes: Ints = np.bincount(self.groups)[self.groups]
+        return sizes
+
+    def members(self, labels: Ints) -> Bools:
+        """The classes of the group of each label, ``(rows, classes)``."""
+        mask: Bools = self.groups[labels][:, np.newaxis] == self.groups
+        return mask
+
+    def chance(self, inside: Ints, labels: Ints) -> Floats:
+        """Share of the group of each label that is in its sets, from counts ``(rows, rules)``."""
+        share: Floats = inside / self.sizes[labels][:, np.newaxis]
+        return share
+
+    def among(self, classes: Ints, labels: Ints) -> "NoisyLabels":
+        """The same for the photos whose label is in a list, ``classes``, and the scores of these.
+
+        A replaced label falls into the list with the share of its group that is listed. So among
+        the photos of a list the rate is ``e`` times the mean of this share over all photos, whose
+        ``labels`` are given, divided by the share of labels in the list. This is ``e`` where the
+        list holds whole groups.
+        """
+        listed = np.isin(np.arange(self.groups.size), classes)
+        share = np.bincount(self.groups, listed)[self.groups] / self.sizes  # of each class's group
+        in_list = float(listed[labels].sum())
+        factor = float(share[labels].sum()) / in_list if in_list else 1.0
+        ends = (min(end * factor, _MOST_IN_A_LIST) for end in
+                (self.noise.low, self.noise.rate, self.noise.high))  # fmt: skip
+        low, rate, high = ends
+        crosses = bool(((share > 0) & (share < 1)).any())
+        noise = replace(self.noise, low=low, rate=rate, high=high, crosses_list=crosses)
+        if not crosses:  # without rounding
+            noise = self.noise
+        _, groups = np.unique(self.groups[classes], return_inverse=True)
+        return NoisyLabels(noise=noise, groups=groups.astype(np.int64))

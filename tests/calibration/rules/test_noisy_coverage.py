@@ -1,0 +1,193 @@
+"""Thresholds for a coverage with wrong labels: a slow oracle, and what they promise by simulation.
+
+``python -m benchmarks.rules.label_noise`` simulates the same more often, in larger worlds.
+"""
+
+from functools import cache
+from math import comb
+
+import numpy as np
+import pytest
+
+from benchmarks.rules.label_noise import LEVEL, World, simulated, world
+from florilege.calibration.conformal import largest_expected_miss
+from florilege.calibration.guarantees import THRESHOLDS
+from florilege.calibration.rules import class_weights
+from florilege.calibration.rules.label_noise import LabelNoise, NoiseKind, NoisyLabels
+from florilege.calibration.rules.noisy_coverage import NoisyCoverage, highest_mean
+from florilege.calibration.rules.score_summary import ScoreSummary
+from tests.calibration.rules.test_label_noise import COUNTS, EVERYONE, GENERA, noisy, replaced
+from tests.calibration.simulation import CLASSES, draw
+
+CALIBRATIONS = 200
+
+
+def summary_of(
+    scores: np.ndarray, labels: np.ndarray, model: NoisyLabels | None, **options: object
+) -> ScoreSummary:
+    arguments = {"min_size": 0, "max_average_k": 1, **options}
+    summary = ScoreSummary(rows=len(labels), classes=CLASSES, noise=model, **arguments)  # type: ignore[arg-type]
+    for part in np.array_split(np.arange(len(labels)), 3):
+        summary.update(scores[part], labels[part])
+    return summary
+
+
+def counts(
+    scores: np.ndarray, labels: np.ndarray, groups: np.ndarray, threshold: float
+) -> tuple[int, float]:
+    """Misses, and the mean chance, straight from the definition."""
+    inside, group = scores >= threshold, groups == groups[labels][:, np.newaxis]
+    misses = int((~inside[np.arange(len(labels)), labels]).sum())
+    return misses, float(((inside & group).sum(axis=1) / group.sum(axis=1)).mean())
+
+
+@pytest.mark.parametrize("groups", [EVERYONE, GENERA], ids=["uniform", "genus"])
+def test_the_threshold_on_average_is_the_largest_that_leaves_room_for_one_more_photo(
+    groups: np.ndarray,
+) -> None:
+    random, rate, level = np.random.default_rng(0), 0.1, 0.8
+    sample = draw(random, 90)
+    labels = replaced(random, sample.labels, groups, rate)
+    result = summary_of(sample.scores, labels, noisy(groups, rate)).coverage(level).lambda_val
+    expected, allowed = 0.0, (1 - rate) * (1 - level)
+    for threshold in THRESHOLDS[:800][::-1]:  # down to 1 / 4,000
+        misses, chance = counts(sample.scores, labels, groups, threshold)
+        if misses + 1 - allowed <= 90 * (allowed + rate * (1 - chance)):
+            expected = threshold
+    assert result == expected
+
+
+@pytest.mark.parametrize("groups", [EVERYONE, GENERA], ids=["uniform", "genus"])
+def test_the_threshold_with_probability_is_the_last_that_passes_every_test(
+    groups: np.ndarray,
+) -> None:
+    random, rate, level, delta = np.random.default_rng(1), 0.1, 0.8, 0.2
+    sample = draw(random, 90)
+    labels = replaced(random, sample.labels, groups, rate)
+    rule = summary_of(sample.scores, labels, noisy(groups, rate)).coverage(level, delta=delta)
+    expected, ascending = 0.0, THRESHOLDS[:2000][::-1]
+    counted = [counts(sample.scores, labels, groups, threshold) for threshold in ascending]
+    chances = np.array([chance for _, chance in counted])
+    highest = highest_mean(chances, np.log(1 / (0.1 * delta)) / 90)
+    for threshold, (misses, _), most in zip(ascending, counted, highest, strict=True):
+        bound = (1 - rate) * (1 - level) + rate * (1 - most)
+        at_most = sum(comb(90, k) * bound**k * (1 - bound) ** (90 - k) for k in range(misses + 1))
+        if at_most > 0.9 * delta:
+            break
+        expected = threshold
+    assert rule.lambda_val == expected
+    assert 0 < expected < 0.2
+
+
+def test_a_rate_of_0_gives_the_very_thresholds_of_right_labels() -> None:
+    sample = draw(np.random.default_rng(2), 300)
+    plain = summary_of(sample.scores, sample.labels, None)
+    zero = summary_of(sample.scores, sample.labels, noisy(EVERYONE, 0.0))
+    for delta in (None, 0.1):
+        assert (
+            plain.coverage(0.9, delta=delta).lambda_val
+            == zero.coverage(0.9, delta=delta).lambda_val
+        )
+
+
+def test_a_tiny_rate_gives_the_thresholds_of_right_labels_but_for_the_grid() -> None:
+    sample = draw(np.random.default_rng(2), 3000)
+    plain = summary_of(sample.scores, sample.labels, None)
+    tiny = summary_of(sample.scores, sample.labels, noisy(EVERYONE, 1e-9))
+    for delta in (None, 0.1):
+        right = plain.coverage(0.9, delta=delta).lambda_val or 0.0
+        threshold = tiny.coverage(0.9, delta=delta).lambda_val or 0.0
+        assert 0.96 * right < threshold <= right
+
+
+@pytest.mark.parametrize("min_size", [0, 1])
+def test_weights_and_the_best_class_are_part_of_what_is_calibrated(min_size: int) -> None:
+    random, rate = np.random.default_rng(4), 0.2
+    sample, weights = draw(random, 4000), class_weights(COUNTS, 1.0)
+    labels = replaced(random, sample.labels, GENERA, rate)
+    summary = summary_of(
+        sample.scores, labels, noisy(GENERA, rate), min_size=min_size, class_weights=weights
+    )
+    sets = summary.coverage(0.9).sets(sample.scores)
+    assert sets[np.arange(4000), sample.labels].mean() == pytest.approx(0.9, abs=0.015)
+    plain = summary_of(sample.scores, labels, None, min_size=min_size, class_weights=weights)
+    assert plain.coverage(0.9).sets(sample.scores).sum() > 1.15 * sets.sum()
+
+
+def test_where_the_best_class_suffices_sets_hold_it_alone() -> None:
+    labels = np.arange(300) % CLASSES
+    scores = np.where(np.eye(CLASSES)[labels] > 0, 0.9, 0.1 / (CLASSES - 1))
+    rule = summary_of(scores, labels, noisy(GENERA, 0.01), min_size=1).coverage(0.9)
+    assert (rule.sets(scores).sum(axis=1) == 1).all()
+
+
+def test_too_few_photos_give_every_class() -> None:
+    sample = draw(np.random.default_rng(0), 8)
+    summary = summary_of(sample.scores, sample.labels, noisy(EVERYONE, 0.05))
+    assert summary.coverage(0.95).lambda_val == 0
+    assert summary.coverage(0.95, delta=0.1).lambda_val == 0
+
+
+def test_scores_outside_0_to_1_are_refused() -> None:
+    sample = draw(np.random.default_rng(0), 50)
+    summary = summary_of(np.log(sample.scores), sample.labels, noisy(EVERYONE, 0.05))
+    with pytest.raises(ValueError, match="where labels are wrong"):
+        summary.coverage(0.9)
+    with pytest.raises(ValueError, match="coverage must be"):
+        summary_of(sample.scores, sample.labels, noisy(EVERYONE, 0.05)).coverage(1.0)
+
+
+def test_more_candidates_and_a_smaller_delta_lower_the_threshold() -> None:
+    sample = draw(np.random.default_rng(0), 2000)
+    model = noisy(GENERA, 0.1)
+    one, eight = (
+        summary_of(sample.scores, sample.labels, model, candidates=candidates)
+        for candidates in (1, 8)
+    )
+    assert (eight.coverage(0.8).lambda_val or 0) < (one.coverage(0.8).lambda_val or 0)
+    likely = [one.coverage(0.8, delta=delta).lambda_val or 0 for delta in (0.1, 0.1 / 8)]
+    assert likely[1] < likely[0]
+    assert eight.coverage(0.8, delta=0.1).lambda_val == likely[1]
+
+
+def test_the_room_for_candidates_is_that_of_photos_with_right_labels() -> None:
+    """With a rate near 0 the level rises as ``conformal_rank`` makes it rise."""
+    labels = NoisyLabels(noise=LabelNoise.of("uniform", 1e-9), groups=EVERYONE)
+    sample, covered = draw(np.random.default_rng(8), 2000), []
+    for candidates in (1, 8):
+        counted = NoisyCoverage(labels)
+        counted.add(sample.scores, sample.labels)
+        threshold = counted.mean_threshold(0.9, candidates=candidates)
+        covered.append((sample.scores[np.arange(2000), sample.labels] >= threshold).mean())
+    expected = largest_expected_miss(200, 2000, 8) - 0.1
+    assert covered[1] - covered[0] == pytest.approx(expected, abs=0.003)
+
+
+@cache
+def small_world(*, ties: bool = False) -> World:
+    sample = draw(np.random.default_rng(1), 20_000)
+    scores = np.round(sample.scores * 16) / 16 if ties else sample.scores
+    return world("simulation", scores, sample.labels, GENERA)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rate", "photos"),
+    [("uniform", 0.05, 300), ("uniform", 0.2, 1000), ("genus", 0.05, 1000), ("genus", 0.2, 300)],
+)
+def test_a_coverage_holds_on_average_and_with_probability(
+    kind: NoiseKind, rate: float, photos: int
+) -> None:
+    mean, likely, ignored = simulated(small_world(), kind, rate, photos, CALIBRATIONS)
+    error = mean.coverage.std() / np.sqrt(CALIBRATIONS)
+    assert LEVEL - 2 * error <= mean.coverage.mean() <= LEVEL + 0.015
+    assert (likely.coverage < LEVEL).mean() <= 0.1 + 2 * np.sqrt(0.09 / CALIBRATIONS)
+    if rate * photos <= 50:
+        assert likely.coverage.mean() <= LEVEL + 0.03
+    assert ignored.coverage.mean() > mean.coverage.mean() + 0.01
+    assert ignored.size.mean() > 1.05 * mean.size.mean()
+
+
+def test_a_coverage_holds_where_scores_tie() -> None:
+    mean, likely, _ = simulated(small_world(ties=True), "uniform", 0.05, 300, CALIBRATIONS)
+    assert mean.coverage.mean() >= LEVEL - 2 * mean.coverage.std() / np.sqrt(CALIBRATIONS)
+    assert (likely.coverage < LEVEL).mean() <= 0.1 + 2 * np.sqrt(0.09 / CALIBRATIONS)
