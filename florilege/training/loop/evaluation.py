@@ -1,9 +1,10 @@
 """Metrics of a network on validation pictures: every head, every score kind, several K."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from itertools import zip_longest
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from florilege.training.validation_metric import Metric
 REPORTED_K: Final = (1.0, 2.0, 3.0, 5.0)
 Logits = Mapping[str, NDArray[np.float32]]
 Mean = Callable[[NDArray[np.bool_]], float]
+Rows = TypeVar("Rows", bound=NDArray[Any])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +79,21 @@ class ValidationMeter:
             self._ranks.setdefault(head, []).append(true_class_ranks(values, labels))
             self._log_loss.setdefault(head, []).append(_log_loss(values, labels))
 
+    @classmethod
+    def joined(cls, meters: Sequence["ValidationMeter"]) -> "ValidationMeter":
+        """One meter of the batches of several, which took them in turn: the same figures."""
+        whole, *others = [meter for meter in meters if meter._labels]
+        if not others:
+            return whole
+        in_turn = [whole, *others]
+        whole._labels = _in_turn([meter._labels for meter in in_turn])
+        for rows_of in ("_ranks", "_log_loss"):
+            for head, own in getattr(whole, rows_of).items():
+                own[:] = _in_turn([getattr(meter, rows_of)[head][:] for meter in in_turn])
+        for choice, sets in whole._sets.items():
+            sets.join([meter._sets[choice] for meter in others])
+        return whole
+
     def result(self) -> Validation:
         """The figures of all rows, at least one."""
         metric, largest = self._metric, next(iter(self._sets.values())).largest_k
@@ -121,6 +138,12 @@ class _Sets:
         self._top.update(values)
         self._true.append(values[np.arange(len(labels)), labels])
 
+    def join(self, others: Sequence["_Sets"]) -> None:
+        """Add the batches of others, which took them in turn."""
+        self._true = _in_turn([self._true, *(other._true for other in others)])
+        for other in others:
+            self._top.merge(other._top)
+
     def accuracy(self, average_k: float, mean: Mean) -> float:
         """Accuracy at a mean set size of exactly K, so that epochs and heads can be compared.
 
@@ -134,6 +157,11 @@ class _Sets:
             return accuracy
         tied = self._top.reaching(lambda_val) - self._top.reaching(next_above(lambda_val))
         return accuracy - mean(true == lambda_val) * threshold.ties / tied
+
+
+def _in_turn(batches: Sequence[list[Rows]]) -> list[Rows]:
+    """The first batch of each list, then the second of each, and so on."""
+    return [batch for turn in zip_longest(*batches) for batch in turn if batch is not None]
 
 
 def _row_mean(hits: NDArray[np.bool_]) -> float:

@@ -194,7 +194,7 @@ class Run:
     def validate(self, loader: BatchLoader) -> Validation:
         """Figures on the validation pictures, preprocessed as on the server.
 
-        The processes take batches in turn, and the first evaluates all of them in order.
+        The processes take batches in turn; each reduces its own, and the first joins the rest.
         """
         self.ranks.broadcast_buffers(self.model, self.measured)
         self.model.eval()
@@ -205,17 +205,18 @@ class Run:
         for _ in range(loader.validation_rounds):
             self.save_if_due()
             batch = next(stream, None)
-            part = None if batch is None else (self.predict(batch.images), batch.labels.numpy())
-            for logits, labels in filter(None, self.ranks.gather(part)):
+            if batch is not None:
+                logits = self.predict(batch.images)
                 finite &= all(bool(np.isfinite(values).all()) for values in logits.values())
                 if finite:
-                    figures.update(logits, labels)
+                    figures.update(logits, batch.labels.numpy())
         with self.ranks.agreeing():
             if not finite:
                 raise self.diverged(
                     f"logits on val are no longer finite after step {self.position.step}"
                 )
-        result = figures.result() if self.ranks.first else None
+        meters = self.ranks.gather(figures)
+        result = ValidationMeter.joined(meters).result() if self.ranks.first else None
         return cast(Validation, self.ranks.all(result)[0])
 
     @torch.no_grad()

@@ -117,6 +117,22 @@ def test_any_batches_give_the_same_figures(rows: int) -> None:
     assert in_batches == measure(logits, labels, average_k=2.5)
 
 
+@pytest.mark.parametrize("workers", [1, 2, 3, 7])
+def test_workers_that_take_batches_in_turn_give_the_figures_of_one(workers: int) -> None:
+    random = np.random.default_rng(6)
+    batches = [
+        ({"a": random.normal(size=(9, 5)).astype(np.float32),
+          "b": random.normal(size=(9, 5)).round(1).astype(np.float32)}, random.integers(0, 5, 9))
+        for _ in range(5)
+    ]  # fmt: skip
+    metric = Metric(name="macro_average_k", k=2.0)
+    one, *several = (ValidationMeter(rows=45, metric=metric) for _ in range(workers + 1))
+    for turn, (logits, labels) in enumerate(batches):
+        one.update(logits, labels)
+        several[turn % workers].update(logits, labels)
+    assert ValidationMeter.joined(several).result() == one.result()
+
+
 def test_memory_does_not_grow_with_the_classes() -> None:
     rows, classes, batch = 2000, 5000, 50
     evaluation = ValidationMeter(rows=rows, metric=Metric(name="average_k", k=3.0))
