@@ -246,7 +246,7 @@ def test_cuda_runs_the_graph_on_the_gpu(bundle: Bundle) -> None:
 
 
 def test_both_wheels_at_once_and_none_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "version", lambda name: "1.31.1")
+    monkeypatch.setattr(runtime, "installed", lambda name: "1.31.1")
     with pytest.raises(UsageError, match=r"both installed.*pip uninstall"):
         runtime.import_runtime()
     monkeypatch.undo()

@@ -18,6 +18,7 @@ import httpx
 import pytest
 
 from florilege.calibration.record.record_file import read_record
+from florilege.calibration.view import PLAIN, Setting
 from florilege.models.bundle import open_bundle, replace_files
 from florilege.models.classes import ClassTable
 from florilege.models.occurrences import Occurrences
@@ -176,7 +177,7 @@ def test_a_replaced_bundle_leaves_no_part_of_it_behind(tmp_path: Path) -> None:
             pipeline = running.engine.pipeline
             assert identify(running, "?region=north&month=6&lang=de")[0] == 200
             assert ask(running.port, "/v1/classes", None)[0] == 200
-            point = pipeline.record.point("average_k")
+            point = pipeline.record.point(PLAIN, Setting.of("average_k", 3))
             parts = (pipeline.places.occurrences, pipeline.taxa, pipeline.session, point, pipeline)
             old += map(weakref.ref, (*parts, pipeline.record, pipeline.bundle.classes))
             del pipeline, parts, point
