@@ -267,7 +267,7 @@ def largest_fall(rows: int, delta: float) -> float:
 
     Example:
         >>> round(largest_fall(10_000, 0.01), 4)
-        0.0186
+        0.0185
     """
     low, high = 0.5, 10.0  # the bound falls between them
     for _ in range(60):

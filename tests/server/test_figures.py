@@ -19,6 +19,7 @@ from tests.server import garden
 from tests.server.http_client import identify
 
 OF_THE_RECORD = {"value", "lambda_val", "size_deviation", "size_histogram"} | {
+    "chance",
     "hit_rows",
     "hit_histogram",
 }  # columns of it alone; the last two make the hit rate of each size

@@ -153,7 +153,7 @@ def highest_mean(means: Floats, limit: float) -> Floats:
 
     Example:
         >>> highest_mean(np.array([0.0, 0.5, 1.0]), 0.01).round(3)
-        array([0.01 , 0.571, 1.   ])
+        array([0.01, 0.57, 1.  ])
     """
     low, high = means, np.ones_like(means)
     for _ in range(50):  # bisection

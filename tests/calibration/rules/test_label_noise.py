@@ -49,6 +49,10 @@ RULES = {
         rule="class_coverage", lambda_val=0.0, min_size=0, rows=1,
         class_thresholds=np.linspace(0.01, 0.3, CLASSES),
     ),
+    "by class, best class": SetRule(
+        rule="class_coverage", lambda_val=0.0, min_size=1, rows=1,
+        class_thresholds=np.linspace(0.9, 0.1, CLASSES),
+    ),
 }  # fmt: skip
 
 
