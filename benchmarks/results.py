@@ -40,6 +40,12 @@ def as_it_is(name: str) -> str:
     return table(list(rows[0]), [list(row.values()) for row in rows])
 
 
+def label_noise() -> str:
+    """What wrong labels cost with 1,000 photos; the file has more and fewer of them."""
+    rows = [row for row in read("label_noise") if row.pop("photos") == "1,000"]
+    return table(list(rows[0]), [list(row.values()) for row in rows])
+
+
 def heads_of(data: str) -> str:
     """Average-K accuracy of the methods on one data set, clean and with half of the labels wrong.
 
@@ -106,6 +112,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "heads_groceries": lambda: heads_of(SETS[0]),
     "heads_caltech": lambda: heads_of(SETS[1]),
     "heads_cifar": lambda: heads_of(SETS[2]),
+    "label_noise": label_noise,
     "temperatures": temperatures,
     "rivals": lambda: rivals.table(read("rivals")),
     "places": lambda: places.table(read("places")),
