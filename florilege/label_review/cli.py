@@ -229,7 +229,7 @@ def _write_page(review: _Review, verdicts: Mapping[str, "Verdict"], out: Path) -
 def _sets(pool: "Pool", model: "Model | None", rows: Sequence[int]) -> Mapping[int, Sequence[str]]:
     from florilege.label_review.photo_order import sets_of
 
-    if model is None:
+    if model is None or model.bundle is None:  # kept features make no sets
         return {}
     if model.record is None:
         warn(f"{model.path} is not calibrated: the page shows no sets")

@@ -144,6 +144,21 @@ def test_a_disagreement_is_shown_again_whichever_page_it_was_on(
     assert photos(tmp_path / "next") == [last, *photos(tmp_path / "page")[:2]]
 
 
+def test_what_is_undecided_comes_first_and_a_file_stands_for_a_name(
+    folder: Path, tmp_path: Path
+) -> None:
+    review(folder, "--sample", 3, "--out", tmp_path / "page")
+    one, two, three = photos(tmp_path / "page")
+    label = three.split("/")[1]
+    files = [answers(tmp_path / f"{name}.csv", f"{three},{label},{word},,,val")
+             for name, word in (("ann", "confirmed"), ("bob", "undecided"))]  # fmt: skip
+    review(folder, "--sample", 3, files[1], "--out", tmp_path / "next")
+    assert photos(tmp_path / "next") == [three, one, two]
+    assert content(tmp_path / "next")["photos"][0]["others"] == ["bob: undecided"]
+    review(folder, *files, "--merge", "--out", tmp_path / "all.csv")
+    assert list(read_table(tmp_path / "all.csv")["by"]) == ["ann+bob"]
+
+
 def test_merged_answers_correct_the_data(folder: Path, tmp_path: Path) -> None:
     ann = answers(tmp_path / "ann.csv", f"{val(0)},a,corrected,b,ann,val")
     bob = answers(tmp_path / "bob.csv", f"{val(1)},a,confirmed,,bob,val",
@@ -271,7 +286,7 @@ class TestOfNetworks:
         with pytest.raises(UsageError, match=f"no features of 1 of {len(split)} photos, such as"):
             review(*words, "--out", tmp_path / "page")
         store.add(ids[:1], values[:1])
-        review(*words, "--out", tmp_path / "page")
+        assert "warning" not in review(*words, "--out", tmp_path / "page").stderr
         assert split.names[5] in photos(tmp_path / "page")
         with pytest.raises(UsageError, match="make no sets"):
             review(*words, "--order", "size", "--out", tmp_path / "x")

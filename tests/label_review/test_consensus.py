@@ -95,3 +95,9 @@ def test_photos_of_one_plant_widen_the_interval() -> None:
 def test_without_a_decided_photo_of_the_sample_there_is_no_rate() -> None:
     sums = summary(verdicts_of([[wrong("other", "ann"), undecided("s", "ann")]]), ["s"])
     assert (sums.wrong_rate, sums.ci95, sums.agreement) == (None, None, None)
+
+
+def test_the_label_is_the_one_that_was_shown_last() -> None:
+    again = Answer(photo="p", label="z", answer="confirmed", by="ann")
+    (verdict,) = verdicts_of([[right("p", "ann"), right("p", "bob")], [again]]).values()
+    assert verdict.label == "z"

@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from florilege.label_review.label_doubt import label_probabilities
+from florilege.label_review.label_doubt import (
+    SHRINKAGES,
+    TEMPERATURES,
+    _log_probabilities,
+    label_probabilities,
+)
 
 
 def blobs(rows: int = 600, classes: int = 6) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -67,3 +72,27 @@ def test_a_constant_feature_changes_little() -> None:
 def test_shapes_that_do_not_fit_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"features must have shape \(photos, dimensions\)"):
         label_probabilities(np.zeros(shape), [0] * min(shape[0], 3))
+
+
+def test_the_heads_are_normal_densities_with_a_common_covariance() -> None:
+    features, labels = blobs(80, 3)
+    values = (features / features.std(axis=0)).astype(np.float32)[:, :4]
+    fold = np.arange(80) % 4 == 0
+    result = _log_probabilities(values, labels, fold)
+    others, own = values[~fold].astype(np.float64), labels[~fold]
+    means = [others[own == c].mean(axis=0) for c in range(3)]
+    rest = [x - means[c] for x, c in zip(others, own, strict=True)]
+    covariance = sum(np.outer(each, each) for each in rest) / len(rest)
+    for index, shrinkage in enumerate(SHRINKAGES):
+        round_part = shrinkage * np.trace(covariance) / 4 * np.eye(4)
+        inverse = np.linalg.inv((1 - shrinkage) * covariance + round_part)
+        for at, temperature in enumerate(TEMPERATURES):
+            expected = []
+            for x, label in zip(values[fold].astype(np.float64), labels[fold], strict=True):
+                log_density = [
+                    (np.log((own == c).mean()) - (x - means[c]) @ inverse @ (x - means[c]) / 2)
+                    / temperature
+                    for c in range(3)
+                ]
+                expected.append(log_density[label] - np.logaddexp.reduce(log_density))
+            np.testing.assert_allclose(result[index, at], expected, atol=1e-3)

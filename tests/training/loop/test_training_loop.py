@@ -323,7 +323,7 @@ def test_every_metric_chooses_stops_and_is_named(photos: Path, tmp_path: Path, m
     result = train_run(config, tmp_path / "run", say=lines.append)
     words = str(config.validation.chosen_by)
     assert result.metric == words
-    assert any(f"  {words.removesuffix(' accuracy')} " in line for line in lines)
+    assert any(f"({config.validation.chosen_by.sets})" in line for line in lines)
     assert result.best_epoch == result.epochs - 2 < 7
     rows = rows_of(tmp_path / "run")
     column = config.validation.chosen_by.column_of(str(result.head), str(result.score_kind))
@@ -424,7 +424,7 @@ def test_weights_are_averaged_after_the_step(photos: Path, tmp_path: Path) -> No
     torch.testing.assert_close(averaged, last_weights(tmp_path / "run"), rtol=0, atol=0)
 
 
-def test_validation_computes_in_the_precision_of_the_run(
+def test_validation_computes_in_the_precision_that_is_served(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     modes = dict[bool, set[torch.dtype]]()
@@ -438,5 +438,5 @@ def test_validation_computes_in_the_precision_of_the_run(
 
     monkeypatch.setattr("florilege.training.network.build_network", watched)
     train_quietly(small_config(photos, precision="bf16"), tmp_path / "run")
-    assert modes == {True: {torch.bfloat16}, False: {torch.bfloat16}}
+    assert modes == {True: {torch.bfloat16}, False: {torch.float32}}
     assert last_weights(tmp_path / "run")["head.sccp.weight"].dtype == torch.float32
