@@ -15,17 +15,19 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 
+# Today's figures and room for what a whole machine, learning and people still bring. The last issue
+# of the wave lowers them to what is then there; nobody shortens a test or a comment to fit.
 LINES = {  # of code, by folder of the package; florilege: what all folders share
-    "training": 5_460,
-    "server": 6_150,
-    "calibration": 7_550,  # with wrong labels: thresholds, figures and the rate of a review
-    "models": 4_400,  # headers of five formats, down to the frames of two codecs
-    "data": 3_050,  # with the answers of reviews and corrections
-    "florilege": 2_930,  # with reviews of labels; the library of the command line cuts its help
+    "training": 5_900,
+    "server": 6_800,
+    "calibration": 7_800,
+    "models": 4_700,
+    "data": 3_350,
+    "florilege": 3_600,
 }
-PUBLIC_NAMES = 890
-JAVASCRIPT_LINES = 3_950  # of the page, with and without a server
-WRITTEN_WORDS = 33_000  # of the documentation, without what commands generate
+PUBLIC_NAMES = 980
+JAVASCRIPT_LINES = 5_000  # of the page, with and without a server
+WRITTEN_WORDS = 37_000  # of the documentation, without what commands generate
 GENERATED_PAGE = "docs/commands.md"
 GENERATED_BLOCK = re.compile(r"^<!-- (\w+) -->$.*?^<!-- /\1 -->$", re.DOTALL | re.MULTILINE)
 LONGEST_FILE = 300
