@@ -32,8 +32,8 @@ MEDIA_TYPES = {
 COMPRESSED: Final = ("text/", "application/json", "image/svg+xml")
 LIST_BYTES: Final = 16 * 2**20  # of cached lists; one of 10,000 classes has 3 MB
 OWN_BYTES: Final = 1000  # of a cached list beside its body; most searches match next to nothing
-# A list of 3 MB keeps the event loop for 8 ms when it is written at once; sent to 32 clients, a photo
-# waits for all of them, several times. A part of this size takes a tenth of a millisecond.
+# A list of 3 MB keeps the event loop for 8 ms when it is written at once; beside 32 such clients, a
+# photo waits for all of them, several times. A part of this size takes a tenth of a millisecond.
 PART_BYTES: Final = 2**16
 MAX_AGE: Final = "max-age=3600"  # of a picture; pages show the same few again and again
 
