@@ -4,10 +4,14 @@ import functools
 import gc
 import os
 import sys
+from collections.abc import Iterator
+from typing import Any
 
+import pytest
 from hypothesis import settings
 
 from florilege.models.runtime import silence_telemetry
+from tests.chromium import launched
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch's; each core has a process of tests
 settings.register_profile("florilege", max_examples=60)
@@ -37,3 +41,10 @@ def _parse_operators_once() -> None:
 
 def pytest_unconfigure() -> None:
     gc.unfreeze()
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """One browser for all tests of a file."""
+    with launched() as browser:
+        yield browser

@@ -14,6 +14,7 @@ from florilege.errors import UsageError
 from florilege.models.bundle.bundle import MODEL
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.http.model_card import model_card
+from florilege.server.http.page_files import HEAD, SERVICE_WORKER, page_files, service_worker
 from florilege.server.settings import Settings
 
 LARGEST_MODEL: Final = 1_000_000_000
@@ -63,7 +64,8 @@ def web_files(pipeline: Pipeline, runtime: Mapping[str, bytes]) -> dict[str, byt
     hosting = contents["HOSTING.md"].decode()
     contents["HOSTING.md"] = hosting.format(version=web_runtime.VERSION).encode()
     large = [each["path"] for name in LARGE if (each := pack[name]) is not None]
-    contents["sw.js"] = _service_worker(contents, large)
+    small = {p: body for p, body in _fetched(contents).items() if not p.startswith(tuple(large))}
+    contents[SERVICE_WORKER] = service_worker(small, large)
     return contents
 
 
@@ -80,14 +82,11 @@ def _card(pipeline: Pipeline) -> dict[str, Any]:
 
 def _page_files() -> dict[str, bytes]:
     """The pages of the server, with another module in place of its client, and our own files."""
-    web, own = files("florilege.server") / "web", files("florilege.device_export") / "web"
-    contents = {
-        file.name: file.read_bytes() for file in (*web.iterdir(), *own.iterdir()) if file.is_file()
-    }
-    head = contents.pop("head.html")
+    own, web = files("florilege.device_export") / "web", files("florilege.server") / "web"
+    contents = page_files() | {file.name: file.read_bytes() for file in own.iterdir()}
+    head = contents.pop(HEAD)
     for file in (web / "offline").iterdir():
-        if file.name != "sw.js":  # a service worker rules the folder that it is in
-            contents[f"offline/{file.name}"] = file.read_bytes()
+        contents[f"offline/{file.name}"] = file.read_bytes()
     contents["service.js"] = b'export * from "./offline/service.js";\n'
     for name, content in contents.items():
         if name.endswith(".html"):
@@ -101,18 +100,6 @@ def _named(contents: dict[str, bytes], content: bytes, kind: str) -> dict[str, A
     path = f"{digest[:12]}.{kind}"
     contents[path] = content
     return {"path": path, "bytes": len(content), "sha256": digest}
-
-
-def _service_worker(contents: Mapping[str, bytes], large: list[str]) -> bytes:
-    """The service worker, with the files to keep: short hashes by path, and the large files."""
-    hashes = {
-        path: hashlib.sha256(content).hexdigest()[:12]
-        for path, content in _fetched(contents).items()
-        if not path.startswith(tuple(large))
-    }
-    lines = (f"const FILES = {json.dumps(hashes)};", f"const LARGE = {json.dumps(large)};")
-    source = (files("florilege.server") / "web" / "offline" / "sw.js").read_bytes()
-    return "\n".join((*lines, "")).encode() + source
 
 
 def transfer_bytes(contents: Mapping[str, bytes]) -> int:

@@ -46,15 +46,24 @@ class _NoQuery(RequestModel):
     """No parameters at all."""
 
 
+class _ModelQuery(RequestModel):
+    """How much to tell of the model."""
+
+    rules: bool = Field(
+        default=True,
+        description="Whether `rules` is filled in; without it the answer is a hundredth as long.",
+    )
+
+
 @router.get("/v1/model", response_model=ModelCard)
-async def model(request: Request, query: Annotated[_NoQuery, Query()]) -> Response:
+async def model(request: Request, query: Annotated[_ModelQuery, Query()]) -> Response:
     """Return the model, what it is calibrated for, and the limits of a request.
 
     `rules` lists for each rule every K (or coverage) it is calibrated for, with its threshold
     and what was measured with it. The answer changes only with the bundle: use its ETag.
     """
     about: BundleInfo = request.app.state.about
-    return about.card.answer(request)
+    return (about.card if query.rules else about.short_card).answer(request)
 
 
 class _ClassQuery(RequestModel):

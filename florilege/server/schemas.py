@@ -141,6 +141,19 @@ class SetInfo(ResponseModel):
     )
 
 
+class Stop(ResponseModel):
+    """Another set of the same rule for the same photo, with the setting that gives it."""
+
+    k: float | None
+    coverage: float | None
+    lambda_val: float | None = Field(serialization_alias="lambda")
+    size: int = Field(description="Classes in the set: the first of `results`.")
+    expected_size: Measured | None
+    hit_rate: Measured | None
+    hit_rate_at_size: Measured | None
+    least_coverage: float | None
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommonName:
     """A name people use."""
@@ -234,7 +247,13 @@ class Answer(ResponseModel):
     set: SetInfo
     best_match: str | None = Field(description="Scientific name of the best class of the set.")
     results: list[Result] = Field(
-        description="The set, best first; others with include=scores or always."
+        description="The set, best first; others with include=scores, include=dial or always."
+    )
+    dial: list[Stop] | None = Field(
+        description="Only with include=dial: the sets of this photo at the other calibrated values "
+        "of k or coverage, by increasing size. Of the values that give one set, it has the one "
+        "nearest to that of the answer. A set of more than 100 classes is left out unless it is "
+        "the answer's. Empty for class_coverage, whose sets are not nested."
     )
     rollup: list[Rollup] | None = Field(description="Only with include=rollup.")
     rejection: Rejection

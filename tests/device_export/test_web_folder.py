@@ -24,6 +24,7 @@ from florilege.models.images import Preprocess, load
 from florilege.models.images.colours import profile_of_codes
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import IdentifyQuery
+from florilege.server.http.page_files import service_worker
 from tests.models.pictures import chunk, difference, encode, exif_with_orientation, noise
 from tests.server import garden
 from tests.server.test_rejection_by_features import MINT
@@ -32,7 +33,7 @@ pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 if TYPE_CHECKING:
     from playwright.sync_api import FilePayload, Page
 
-from benchmarks.sets.offline import FLAGS, Handler, StaticHost, ask, wait_until
+from benchmarks.sets.offline import Handler, StaticHost, ask, wait_until
 
 browser = pytest.mark.browser
 STATUS = "document.querySelector('#offline')?.textContent"
@@ -45,19 +46,6 @@ LOAD = """async ([text, preprocess]) => {
     const square = await load(photo, preprocess, 1e7);
     return btoa(Array.from(square, (value) => String.fromCharCode(value)).join(""));
 }"""
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
-    if path is None:
-        pytest.skip("no chromium: install Debian's package of that name")
-    with sync_playwright() as driver:
-        launched = driver.chromium.launch(executable_path=path, args=FLAGS)
-        yield launched
-        launched.close()
 
 
 @pytest.fixture(scope="module")
@@ -206,6 +194,12 @@ QUERIES: tuple[dict[str, Any], ...] = (
     {"region": "north", "month": 1, "rule": "balanced_average_k", "k": 2.0},
     {"reject": True},
     {"min_score": 0.1, "include": ["scores"]},
+    {"include": ["dial"]},
+    {"include": ["dial", "rollup"], "k": 1.0, "list": "heath", "reject": True},
+    {"include": ["dial"], "rule": "coverage", "region": "north", "month": 5},
+    {"include": ["dial"], "rule": "balanced_average_k", "list": "heath"},
+    {"include": ["dial"], "rule": "top_k", "k": 2.0},
+    {"include": ["dial"], "rule": "class_coverage"},
 )
 
 
@@ -427,7 +421,9 @@ def test_an_update_is_used_when_the_page_is_opened_again_and_fetches_only_what_c
     changed, times = dict(contents), (out / "card.json").stat()
     changed["card.json"] = contents["card.json"].replace(b"2026.11", b"2026.12")
     large = [pack[name]["path"] for name in web_folder.LARGE]
-    changed["sw.js"] = web_folder._service_worker(changed, large)
+    fetched = web_folder._fetched({path: changed[path] for path in changed.keys() - {"sw.js"}})
+    small = {path: fetched[path] for path in fetched if not path.startswith(tuple(large))}
+    changed["sw.js"] = service_worker(small, large)
     _write_folder(out, changed)
     os.utime(out / "card.json", ns=(times.st_atime_ns, times.st_mtime_ns))  # hosts count in seconds
     page.reload()
@@ -435,16 +431,9 @@ def test_an_update_is_used_when_the_page_is_opened_again_and_fetches_only_what_c
     assert "2026.11" in page.inner_text("#model")
     (network,) = out.glob("*.onnx")
     network.unlink()
-    for _ in range(5):  # the browser may take a moment to exchange the service worker
-        context, url = page.context, page.url
-        page.close()
-        time.sleep(0.2)
-        page = context.new_page()
-        page.goto(url)
-        wait_until(page, READY)
-        if "2026.12" in page.inner_text("#model"):
-            break
-    assert "2026.12" in page.inner_text("#model")
+    page.click("#news button:has-text('Load it')")
+    page.wait_for_selector("text=2026.12")
+    wait_until(page, READY)
     kept = page.evaluate(KEPT)
     assert len(kept) == len({url.partition("?")[0] for url in kept})
     assert {url.rpartition(".")[2] for url in kept} >= {"onnx", "wasm", "reference"}

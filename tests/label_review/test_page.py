@@ -15,7 +15,6 @@ from florilege.data.review_answers import COLUMNS, Answer
 from florilege.label_review.review_page import ReviewPage
 from florilege.models.classes import ClassInfo, ClassTable
 from tests.data.pictures import png
-from tests.server.http.test_web_page import CHROMIUM, FLAGS
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -52,17 +51,6 @@ def review_page(labels: tuple[int, ...] = (0, 0, 1, 2)) -> str:
         sets=SETS,
         answers={"b.png": [answer]},
     ).html()
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if CHROMIUM is None:
-        pytest.skip("no chromium: install Debian's package of that name")
-    with playwright.sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield opened
-        opened.close()
 
 
 @pytest.fixture

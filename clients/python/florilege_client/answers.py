@@ -15,6 +15,7 @@ Include = Literal[
     "scores",
     "marginals",
     "rollup",
+    "dial",
 ]
 Place = Literal[
     "region",
@@ -262,6 +263,21 @@ class SetInfo:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Stop:
+    """Another set of the same rule for the same photo, with the setting that gives it."""
+
+    k: float | None
+    coverage: float | None
+    lambda_val: float | None = field(metadata={"json": "lambda"})
+    size: int
+    """Classes in the set: the first of `results`."""
+    expected_size: Measured | None
+    hit_rate: Measured | None
+    hit_rate_at_size: Measured | None
+    least_coverage: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Warned:
     """A reason why the answer is less reliable than usual."""
 
@@ -281,7 +297,13 @@ class Answer:
     best_match: str | None
     """Scientific name of the best class of the set."""
     results: tuple[Result, ...]
-    """The set, best first; others with include=scores or always."""
+    """The set, best first; others with include=scores, include=dial or always."""
+    dial: tuple[Stop, ...] | None
+    """Only with include=dial: the sets of this photo at the other calibrated values of k or
+    coverage, by increasing size. Of the values that give one set, it has the one nearest to that of
+    the answer. A set of more than 100 classes is left out unless it is the answer's. Empty for
+    class_coverage, whose sets are not nested.
+    """
     rollup: tuple[Rollup, ...] | None
     """Only with include=rollup."""
     rejection: Rejection
@@ -565,6 +587,12 @@ class SurveyAnswer:
     """Scientific name of the best class of the set."""
     results: tuple[SurveyResult, ...]
     """The classes in the set of any tile, those in most tiles first."""
+    dial: tuple[Stop, ...] | None
+    """Only with include=dial: the sets of this photo at the other calibrated values of k or
+    coverage, by increasing size. Of the values that give one set, it has the one nearest to that of
+    the answer. A set of more than 100 classes is left out unless it is the answer's. Empty for
+    class_coverage, whose sets are not nested.
+    """
     rollup: tuple[Rollup, ...] | None
     """Only with include=rollup."""
     rejection: Rejection
@@ -611,7 +639,8 @@ class IdentifyOptions(TypedDict, total=False):
     """In place of month: the day of the photo, such as `2026-06-30`."""
     include: Sequence[Include]
     """Extra content, separated by commas: `scores` (all classes), `marginals` (probability of being
-    among the k best), `rollup` (genus and family).
+    among the k best), `rollup` (genus and family), `dial` (the sets at other values of k or
+    coverage, and the classes of the largest).
     """
     reject: bool
     """Return an empty set for a photo that looks unlike those the model knows."""

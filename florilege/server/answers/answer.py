@@ -18,6 +18,7 @@ from florilege.calibration.view import Indices, View
 from florilege.models.classes import ClassInfo
 from florilege.server import schemas
 from florilege.server.answers.class_list import TaxonTable
+from florilege.server.answers.dial import BELOW, dial
 from florilege.server.answers.plan import Plan
 from florilege.server.answers.query import IdentifyQuery, fallback_chain
 from florilege.server.answers.restriction import Restriction
@@ -66,7 +67,10 @@ def answer(
     others = _best_first(ranking, ~inside & _reports_others(plan))
     scored = head_logits if classes is None else logits_among(head_logits, classes)
     marginals = _marginals(point, query, scored, size)
-    listed = _listed(query, infos, [*members, *others], size, compared, plan.always)
+    calibrated = _is_calibrated(point, view, restriction) and accepted
+    stops = _stops(point, record, plan, scores, accepted=accepted, calibrated=calibrated)
+    count = _reported(query, size, stops)
+    listed = _listed(query, infos, [*members, *others], count, compared, plan.always)
     chain = fallback_chain(plan.languages)
     results = [
         schemas.Result(
@@ -80,7 +84,6 @@ def answer(
         )
         for rank, index in listed
     ]
-    calibrated = _is_calibrated(point, view, restriction)
     prediction = schemas.Answer(
         id=answer_id,
         model=model,
@@ -98,11 +101,12 @@ def answer(
             plan.languages,
             size=size,
             none_of_these=none_of_these,
-            calibrated=calibrated and accepted,
+            calibrated=calibrated,
             truncated=sum(result.in_set for result in results) < size,
         ),
         best_match=next((infos[index].scientific_name for index in members), None),
         results=results,
+        dial=stops,
         rollup=_roll_up(infos, scores, members) if "rollup" in query.include else None,
         rejection=rejection,
         warnings=_warnings(point, plan, view, classes=len(taxa.classes), none=none_of_these),
@@ -110,9 +114,35 @@ def answer(
     return prediction, _among_all(inside, classes, len(taxa.classes))
 
 
+def _stops(
+    point: OperatingPoint,
+    record: CalibrationRecord,
+    plan: Plan,
+    scores: Floats,
+    *,
+    accepted: bool,
+    calibrated: bool,
+) -> list[schemas.Stop] | None:
+    """The other sets of an accepted photo; None if the query does not ask for them."""
+    if "dial" not in plan.query.include:
+        return None
+    if not accepted:
+        return []
+    own = plan.restriction is None or point.table.view.list is not None  # weights of its classes
+    classes = None if own or plan.restriction is None else plan.restriction.classes
+    return dial(point, record, scores, classes, calibrated=calibrated)
+
+
+def _reported(query: IdentifyQuery, size: int, stops: Sequence[schemas.Stop] | None) -> int | None:
+    """How many of the best classes to report; None for all."""
+    if "scores" in query.include:
+        return None
+    return max(size, stops[-1].size + BELOW) if stops else size
+
+
 def _reports_others(plan: Plan) -> bool:
     """Whether classes outside the set may be listed too."""
-    return bool(plan.always) or "scores" in plan.query.include
+    return bool(plan.always) or not {"scores", "dial"}.isdisjoint(plan.query.include)
 
 
 def _among_all(inside: Mask, classes: Indices | None, count: int) -> Mask:
@@ -200,13 +230,13 @@ def _listed(
     query: IdentifyQuery,
     infos: Sequence[ClassInfo],
     ranked: Sequence[int],
-    size: int,
+    count: int | None,
     scores: Floats,
     always: Collection[str],
 ) -> list[tuple[int, int]]:
-    """Rank and index of each class to report; the first ``size`` of ``ranked`` are the set."""
+    """Rank and index of each class to report: the first ``count``, and those always reported."""
     ranks = list(enumerate(ranked, start=1))
-    listed = ranks if "scores" in query.include else ranks[:size]
+    listed = ranks[:count]
     if query.min_score is not None:
         listed = [each for each in listed if scores[each[1]] >= query.min_score]
     listed = listed[: query.max_results]

@@ -16,7 +16,7 @@ MAX_LANGUAGES = 30
 MAX_TAG_LENGTH = 35
 LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{1,8})*")
 
-Include = Literal["scores", "marginals", "rollup"]
+Include = Literal["scores", "marginals", "rollup", "dial"]
 Language = Annotated[
     str | None,
     Flag(help="Language of the common names, such as fr; English by default."),
@@ -143,7 +143,8 @@ class IdentifyQuery(SetQuery):
     ] = Field(
         default_factory=list,
         description="Extra content, separated by commas: `scores` (all classes), "
-        "`marginals` (probability of being among the k best), `rollup` (genus and family).",
+        "`marginals` (probability of being among the k best), `rollup` (genus and family), `dial` "
+        "(the sets at other values of k or coverage, and the classes of the largest).",
     )
     reject: bool = Field(
         default=False,

@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable, Hashable, Sequence
-from importlib.resources import files
 from typing import Final
 
 from fastapi import APIRouter, Request, Response
@@ -19,7 +18,8 @@ from florilege.server.http.compression import (
     compress,
     encoding,
 )
-from florilege.server.http.model_card import model_card
+from florilege.server.http.model_card import ModelCard, model_card
+from florilege.server.http.page_files import SERVICE_WORKER, page_files, service_worker
 from florilege.server.recent_items import RecentItems
 from florilege.server.settings import Settings
 
@@ -28,8 +28,10 @@ MEDIA_TYPES = {
     "js": "text/javascript; charset=utf-8",
     "css": "text/css; charset=utf-8",
     "svg": "image/svg+xml",
+    "png": "image/png",
+    "webmanifest": "application/manifest+json",
 }
-COMPRESSED: Final = ("text/", "application/json", "image/svg+xml")
+COMPRESSED: Final = ("text/", "application/", "image/svg+xml")
 LIST_BYTES: Final = 16 * 2**20  # of cached lists; one of 10,000 classes has 3 MB
 OWN_BYTES: Final = 1000  # of a cached list beside its body; most searches match next to nothing
 # A list of 3 MB keeps the event loop for 8 ms when it is written at once; beside 32 such clients, a
@@ -83,23 +85,28 @@ async def _parts(body: bytes) -> AsyncIterator[bytes]:
 
 
 def page_router() -> APIRouter:
-    """The web pages, read once: `/NAME` for each file, and `/` for `index.html`."""
+    """The web pages, read once: `/NAME` for each file, and `/` for `index.html` too."""
     router = APIRouter(include_in_schema=False)
-    for file in (files("florilege.server") / "web").iterdir():
-        media_type = MEDIA_TYPES.get(file.name.rpartition(".")[2])
-        if media_type is not None:
-            page = CachedResponse(file.read_bytes(), media_type)
-            path = "/" if file.name == "index.html" else f"/{file.name}"
+    pages = page_files()
+    pages[SERVICE_WORKER] = service_worker(pages)
+    for name, content in pages.items():
+        page = CachedResponse(content, MEDIA_TYPES[name.rpartition(".")[2]])
+        for path in (f"/{name}", *(["/"] if name == "index.html" else [])):
             router.add_api_route(path, page.send, methods=["GET", "HEAD"], response_class=Response)
     return router
+
+
+def _json(card: ModelCard) -> CachedResponse:
+    return CachedResponse(card.model_dump_json(by_alias=True).encode())
 
 
 class BundleInfo:
     """All cached responses of one bundle; ``thumbnails`` are pictures by class id."""
 
     def __init__(self, pipeline: Pipeline, settings: Settings) -> None:
-        card = model_card(pipeline, settings).model_dump_json(by_alias=True)
-        self.card = CachedResponse(card.encode())
+        card = model_card(pipeline, settings)
+        self.card = _json(card)
+        self.short_card = _json(card.model_copy(update={"rules": []}))
         self.classes = classes = pipeline.taxa
         self.species = SpeciesTable(classes)
         self._lists = RecentItems[CachedResponse](LIST_BYTES, lambda each: each.size + OWN_BYTES)

@@ -1,34 +1,47 @@
 // The page: photos in, the set out. All content from the server is shown as text, never as markup.
 import { showAbout, showSet } from "./answer.js";
-import { confirmedName, offerFeedback } from "./feedback.js";
-import { keepAnswer, keepConfirmed, keepPhotos, wireHistory } from "./history.js";
-import { button, by, element, fixed, number, speak, words } from "./page.js";
+import { offerDecision } from "./decision.js";
+import { markDial, showDial, wireDial } from "./dial.js";
+import { changeEntry, keepAnswer, keepPhotos, wireNotebook } from "./notebook.js";
+import { by, element, speak, words } from "./page.js";
 import { areJustTaken, files, limitPhotos, showPicture, wirePhotos } from "./photos.js";
-import { offerPlace, placeQuery, readPlace } from "./place.js";
+import { notesOf, offerPlace, placeQuery, readPlace } from "./place.js";
 import { showProblem } from "./problems.js";
 import { identify as ask, modelInfo, prepare } from "./service.js";
-import { averageK, draw, lowestThreshold, nearestPoint, pointsFor } from "./sets.js";
+import { sendWaiting } from "./queue.js";
+import { draw, ownStop, stopsOf } from "./sets.js";
+import { announce, keepPage } from "./shell.js";
 
-const PRESETS = [1, 2, 3, 5, 10];
 const PATIENCE_S = 60; // beyond the server's own deadline for an upload
-const MOST_RESULTS = 100; // nearly all sets of the slider are smaller
 
 const narrow = window.matchMedia("(max-width: 52rem)");
-const state = { card: null, answer: null, k: null, asking: null, queued: null, action: () => null };
+const state = { card: null, answer: null, at: 0, asking: null, queued: null, action: () => null };
 
 // ---- the model -------------------------------------------------------------------------------
 
 async function loadCard() {
   if (state.card) return;
-  const card = await modelInfo();
+  const card = await modelInfo({ rules: false });
   state.card = card;
-  state.k ??= card.default_k;
+  announceModel(card);
   limitPhotos(card.limits.max_images);
   by("model").textContent = words.modelLine(card.model.name, card.model.version, card.classes);
   if (card.feedback_photos) by("private").textContent = words.privateUnless;
   by("one-plant").textContent = words.onePlant(card.limits.max_images);
   showLists(card.lists ?? []);
   offerPlace(card.places, () => files().length && identify());
+}
+
+/** Say that the model is another one than at the last visit. */
+function announceModel({ model, classes }) {
+  const [name, now] = ["florilege model", `${model.bundle_sha256} ${model.calibration_id}`];
+  try {
+    const last = localStorage.getItem(name);
+    if (last && last !== now) announce(words.newModel(words.modelLine(model.name, model.version, classes)));
+    localStorage.setItem(name, now);
+  } catch {
+    // the browser keeps nothing: each visit is the first one
+  }
 }
 
 function showLists(lists) {
@@ -43,45 +56,6 @@ function showLists(lists) {
   by("lists").hidden = lists.length === 0;
 }
 
-// ---- the slider ------------------------------------------------------------------------------
-
-/** Settings of the slider; that of the answer alone where the model has others by now. */
-function points() {
-  const { set, model } = state.answer;
-  if (model.calibration_id !== state.card?.model.calibration_id) return [set];
-  return pointsFor(averageK(state.card), state.answer);
-}
-
-const index = () => nearestPoint(points(), state.k);
-
-function showDial() {
-  by("dial").hidden = points().length < 2;
-  by("k").max = String(points().length - 1);
-  const presets = PRESETS.filter((k) => points().some((one) => one.k === k));
-  by("presets").replaceChildren(...presets.map((k) => {
-    const preset = button("preset", number(k), () => choose(k));
-    preset.dataset.k = String(k);
-    preset.setAttribute("aria-label", words.dialText(k));
-    return preset;
-  }));
-}
-
-function choose(k) {
-  state.k = k;
-  show();
-}
-
-function markDial({ k }) {
-  const slider = by("k");
-  slider.value = String(index());
-  slider.setAttribute("aria-valuetext", words.dialText(k));
-  slider.style.setProperty("--at", String(index() / Math.max(1, points().length - 1)));
-  by("k-value").textContent = fixed(k, Number.isInteger(10 * k) ? 1 : 2);
-  for (const preset of by("presets").children) {
-    preset.setAttribute("aria-pressed", String(Number(preset.dataset.k) === k));
-  }
-}
-
 // ---- asking ----------------------------------------------------------------------------------
 
 async function identify() {
@@ -94,19 +68,23 @@ async function identify() {
   const photos = [];
   for (const file of files()) photos.push(await prepare(file)); // one at a time: they may be large
   let query = {};
+  const originals = files();
+  const notes = notesOf(originals, areJustTaken());
   try {
     await loadCard();
-    await readPlace(files(), areJustTaken());
+    await readPlace(originals, areJustTaken());
     query = { list: by("list").value, ...placeQuery() };
     const answer = await askAbout(photos, query, asking);
-    keepAnswer(answer, photos, state.queued);
+    const entry = { id: state.queued, ...(await notes) };
+    const kept = keepAnswer(answer, photos, entry);
+    kept.then(sendWaiting); // others may wait: now there is a network
     if (asking !== state.asking) return;
     state.queued = null;
     setBusy(false); // before the answer is scrolled to: what waits there takes room
-    showAnswer(answer);
+    showAnswer(answer, entry, kept);
   } catch (problem) {
     if (asking !== state.asking) return;
-    state.queued = await keepPhotos(photos, query, problem, state.queued);
+    state.queued = await keepPhotos(photos, query, await notes, problem, state.queued);
     setBusy(false);
     showProblem(problem, identify, state.queued ? words.queued : "");
   }
@@ -123,17 +101,14 @@ async function askAbout(photos, query, asking) {
   }
 }
 
-/** The answer with the classes that the slider can show: of 10,000, all would have 4 MB. */
+/** The answer with the sets of the slider. */
 async function askForSlider(photos, query, options) {
-  const [include, max_results] = [["scores"], MOST_RESULTS];
-  const answer = await ask(photos, { include, max_results, ...query }, options);
+  const answer = await ask(photos, { include: ["dial"], ...query }, options);
   if (answer.model.calibration_id !== state.card.model.calibration_id) {
-    state.card = null; // the server now has other thresholds
+    state.card = null; // the server has another model by now
     await loadCard();
   }
-  const [last, min_score] = [answer.results.at(-1), lowestThreshold(averageK(state.card), query)];
-  const isWhole = answer.results.length < MOST_RESULTS || last.score < min_score;
-  return isWhole ? answer : ask(photos, { include, min_score, ...query }, options);
+  return answer;
 }
 
 /** How much of the photos has been sent; the ring shows that the server works. */
@@ -158,53 +133,52 @@ function setBusy(busy) {
 
 // ---- the answer ------------------------------------------------------------------------------
 
-function showAnswer(answer) {
-  state.answer = answer;
+/** Show a new answer; `entry` is what the notebook has of it, `kept` promises its id there. */
+function showAnswer(answer, entry, kept) {
   const { feedback, feedback_licence: licence } = state.card;
-  by("confirmed").hidden = true;
-  const onKept = (classId) => keepConfirmed(answer, classId);
-  state.action = !feedback ? () => null
-    : offerFeedback(answer, licence, { widen: () => widen(answer), redraw: show, onKept });
-  present(answer);
+  present(answer, entry, { feedback, licence, kept });
 }
 
-/** Show a past answer again, with the figures it had. */
-async function showEntry({ answer, picture, confirmed }) {
+/** Show an entry of the notebook again, with the figures it had. */
+async function showEntry(entry) {
   state.asking?.abort();
   [state.asking, state.queued] = [null, null];
   clear();
   setBusy(false);
-  await loadCard().catch(() => null); // without a network the answer has its own figures
-  state.answer = answer;
-  state.k = answer.set.k;
-  state.action = ({ class_id: id }) => (id === confirmed ? element("strong", "", `✓ ${words.thisIsIt}`) : null);
-  by("feedback").hidden = true;
-  by("confirmed").hidden = !confirmed;
-  by("confirmed").textContent = confirmed ? words.confirmed(confirmedName(answer, confirmed)) : "";
-  if (picture) showPicture(picture);
-  present(answer);
+  if (entry.photo ?? entry.picture) showPicture(entry.photo ?? entry.picture);
+  present(entry.answer, entry, { feedback: false, licence: null, kept: entry.id });
 }
 
-function present(answer) {
+function present(answer, entry, { feedback, licence, kept }) {
+  state.answer = answer;
   by("details").open = false;
-  showDial();
+  state.action = offerDecision(answer, {
+    entry, feedback, licence, redraw: show,
+    widen: () => widen(answer),
+    photo: () => files()[0] ?? entry.photo ?? entry.picture,
+    keep: async (fields) => changeEntry(await kept, fields),
+  });
+  showDial(answer);
   showAbout(answer);
-  show();
+  move(ownStop(answer)); // that of another photo is nobody's choice for this one
   by("result").hidden = false;
   if (narrow.matches) by("answer").scrollIntoView();
 }
 
-function show() {
-  const point = points()[index()];
-  const results = draw(state.answer.results, point.lambda, state.answer.set.min_size);
-  markDial(point);
-  showSet(state.answer, results, point, state.action);
+/** Show the set at a stop of the slider. */
+function move(at) {
+  state.at = at;
+  const stop = stopsOf(state.answer)[at];
+  markDial(state.answer, at);
+  showSet(state.answer, draw(state.answer.results, stop.size), stop, state.action);
 }
+
+const show = () => move(state.at);
 
 /** Show at least the whole set of the answer; returns whether less was shown. */
 function widen(answer) {
-  if (Number(by("result").dataset.size) >= answer.set.size) return false;
-  choose(answer.set.k);
+  if (state.at >= ownStop(answer)) return false;
+  move(ownStop(answer));
   return true;
 }
 
@@ -213,7 +187,7 @@ function widen(answer) {
 function start() {
   by("problem").hidden = true;
   by("welcome").hidden = false;
-  loadCard().catch((problem) => showProblem(problem, start));
+  loadCard().catch((problem) => showProblem(problem, start)).finally(keepPage);
 }
 
 /** On a phone the results come before the slider. */
@@ -229,18 +203,18 @@ wirePhotos(() => {
   state.queued = null;
   identify();
 });
-wireHistory({
+wireNotebook({
   open: showEntry,
   send: (photos, query) => loadCard().then(() => askForSlider(photos, query)),
-  sent: (id, outcome) => { // the page still says that these photos wait
-    if (id !== state.queued) return;
+  sent: (entry, outcome) => { // the page still says that these photos wait
+    if (entry.id !== state.queued) return;
     state.queued = null;
     clear();
-    if (outcome.results) showAnswer(outcome);
+    if (outcome.results) showAnswer(outcome, entry, entry.id);
     else showProblem(outcome);
   },
 });
-by("k").addEventListener("input", () => choose(points()[Number(by("k").value)].k));
+wireDial(move);
 by("list").addEventListener("change", () => files().length && identify());
 if (window.matchMedia("(pointer: coarse)").matches) {
   by("invite").textContent = words.inviteTouch;

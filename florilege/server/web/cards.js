@@ -6,13 +6,17 @@ const MOST_OTHER_NAMES = 3;
 /** Its first common name, else the scientific name. */
 export const called = (taxon) => taxon.common_names[0]?.name ?? taxon.scientific_name;
 
-/** A list item; `pictured` leaves room for a picture, `control` is its control, or null. */
-export function speciesCard({ class_id, taxon, in_range }, pictured, control = null) {
+/**
+ * A list item, whose name is a heading of this level.
+ *
+ * `pictured` leaves room for a picture, `control` is its control, or null.
+ */
+export function speciesCard({ class_id, taxon, in_range }, pictured, { control = null, level = "h3" } = {}) {
   const card = element("li", "card");
   card.dataset.classId = class_id;
   if (pictured) card.append(portrait(taxon));
   const text = element("div", "names");
-  text.append(...names(taxon));
+  text.append(...names(taxon, level));
   if (in_range === false) text.append(element("p", "also", words.outOfRange));
   const actions = element("p", "actions");
   actions.append(...[control, link(taxon)].filter(Boolean));
@@ -40,12 +44,12 @@ function portrait(taxon) {
   return figure;
 }
 
-function names(taxon) {
+function names(taxon, level) {
   const [first, ...others] = taxon.common_names;
-  const scientific = element("p", first ? "scientific" : "called scientific", taxon.scientific_name);
+  const scientific = element(first ? "p" : level, first ? "scientific" : "called scientific", taxon.scientific_name);
   scientific.lang = "la";
   if (!first) return [scientific];
-  const common = element("p", "called", first.name);
+  const common = element(level, "called", first.name);
   common.lang = first.lang;
   const also = element("p", "also", others.slice(0, MOST_OTHER_NAMES).map((one) => one.name).join(", "));
   also.lang = first.lang;

@@ -5,9 +5,9 @@ const [EXIF, GPS, TAKEN] = [0x8769, 0x8825, 0x9003];
 const [NORTH_SOUTH, LATITUDE, EAST_WEST, LONGITUDE] = [1, 2, 3, 4];
 const LITTLE_ENDIAN = 0x4949;
 
-/** The month, 1 to 12, and the position of a photo, each null if the photo does not tell it. */
+/** The day, as 2026-06-30, the month, 1 to 12, and the position of a photo, each null if it does not tell it. */
 export async function cameraData(photo) {
-  const unknown = { month: null, position: null };
+  const unknown = { date: null, month: null, position: null };
   try {
     const bytes = await photo.arrayBuffer();
     const start = START.exec(new TextDecoder("latin1").decode(bytes));
@@ -34,15 +34,16 @@ function read(view) {
     degrees(gps.get(value)) * (text(gps.get(reference))[0] === negative ? -1 : 1);
   const located = [NORTH_SOUTH, LATITUDE, EAST_WEST, LONGITUDE].every((tag) => gps.has(tag));
   return {
-    month: exif.has(TAKEN) ? monthOf(text(exif.get(TAKEN))) : null,
+    ...timeOf(exif.has(TAKEN) ? text(exif.get(TAKEN)) : ""),
     position: located ? positionOf(signed(LATITUDE, NORTH_SOUTH, "S"), signed(LONGITUDE, EAST_WEST, "W")) : null,
   };
 }
 
-/** The month of a time such as 2026:06:30 10:11:12; null if the clock was never set. */
-function monthOf(time) {
-  const month = Number(/^\s*[12]\d{3}[:./ -](\d\d)/.exec(time)?.[1]);
-  return month >= 1 && month <= 12 ? month : null;
+/** The day and month of a time such as 2026:06:30 10:11:12; null if the clock was never set. */
+function timeOf(time) {
+  const [, year, month, day] = /^\s*([12]\d{3})[:./ -](\d\d)(?:[:./ -](\d\d))?/.exec(time) ?? [];
+  if (!(month >= 1 && month <= 12)) return { date: null, month: null };
+  return { date: day >= 1 && day <= 31 ? `${year}-${month}-${day}` : null, month: Number(month) };
 }
 
 /** A position, unless it is none: phones without a fix write zeros. */

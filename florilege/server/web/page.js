@@ -1,13 +1,12 @@
 // Shared by all pages: their language, their numbers, and elements that contain only text.
 import { language, number, spoken } from "./language.js";
-import { STRINGS } from "./strings.js";
 
 export { number, spoken };
 
-/** The texts in the first available language of the browser, else in English. */
-export const words = STRINGS[language];
+/** The texts in the first available language of the browser, else in English; the others stay away. */
+export const { default: words } = await import(`./words.${language}.js`);
 
-export const english = words === STRINGS.en;
+export const english = language === "en";
 
 export const by = (id) => document.getElementById(id);
 
@@ -40,8 +39,10 @@ export const fixed = (value, digits) =>
 export const percent = (share) =>
   number(share, { style: "percent", minimumFractionDigits: 1, maximumFractionDigits: 1 });
 
-/** Several things in one sentence: a, b and c. */
-export const list = (items) => new Intl.ListFormat(spoken).format(items);
+export const percentage = (share) => number(share, { style: "percent", maximumFractionDigits: 0 });
+
+/** Several things in one sentence: a, b and c; of the type "disjunction": a, b or c. */
+export const list = (items, type = "conjunction") => new Intl.ListFormat(spoken, { type }).format(items);
 
 /** An interval; `format` writes each end. */
 export const range = (ends, format) => ends.map(format).join("–");

@@ -84,13 +84,29 @@ export function placeQuery() {
   return { latitude: round(position.latitude), longitude: round(position.longitude), month };
 }
 
-function writtenPosition() {
-  const [, ...ends] = POSITION.exec(by("spot").value) ?? [];
+const writtenPosition = () => positionIn(by("spot").value);
+
+/** The position that a text such as 43.61, 3.88 or 43,61; 3,88 names, or null. */
+export function positionIn(text) {
+  const [, ...ends] = POSITION.exec(text) ?? [];
   return ends.length ? positionOf(...ends.map((end) => Number(end.replace(",", ".")))) : null;
 }
 
-function showPosition({ latitude, longitude }) {
-  by("spot").value = [latitude, longitude].map((degrees) => fixed(degrees, 2)).join("; ");
+const showPosition = (position) => { by("spot").value = positionText(position); };
+
+const positionText = ({ latitude, longitude }, digits = 2) =>
+  [latitude, longitude].map((degrees) => fixed(degrees, digits)).join("; ");
+
+/** When and where photos were taken, for the notebook: as the person says, else as the photos do. */
+export async function notesOf(photos, justTaken) {
+  const data = await Promise.all(photos.map(cameraData));
+  const today = justTaken ? new Date().toLocaleDateString("sv") : ""; // Sweden writes 2026-06-30
+  const position = data.find((one) => one.position)?.position;
+  const asked = places && (by("region").value || (by("here").checked && by("spot").value));
+  return {
+    date: data.find((one) => one.date)?.date ?? today,
+    place: asked || (position ? positionText(position, 5) : ""),
+  };
 }
 
 function sayPosition() {

@@ -36,8 +36,8 @@ function upload(path, form, onProgress, signal) {
   });
 }
 
-/** The model card. */
-export const modelInfo = () => ask("v1/model");
+/** The model card; `query` has the parameters of GET /v1/model. */
+export const modelInfo = (query = {}) => ask(`v1/model?${parameters(query)}`);
 
 /** The classes whose id or any name contains `q`, at most `limit` of them. */
 export const listClasses = (query) => ask(`v1/classes?${parameters(query)}`);

@@ -1,45 +1,27 @@
-// Prediction sets, computed as on the server. No document and no network, only numbers.
+// Prediction sets as the server gives them. No document and no network, only numbers.
 
 /** The thresholds of the average-K rule, by increasing K, from the answer of /v1/model. */
 export function averageK(card) {
   return card.rules.find((rule) => rule.rule === "average_k");
 }
 
-/** The thresholds of an answer: those of its list, place or number of photos, or of one photo. */
-export function pointsFor(rule, answer) {
-  if (!answer) return rule.points;
-  const { k, lambda } = answer.set;
-  const tables = [
-    ...(rule.lists ?? []).filter((one) => one.list === answer.query.list),
-    ...rule.several.filter((one) => one.images === answer.query.images),
-    ...(answer.query.region ? rule.places ?? [] : []),
-  ];
-  const drawn = (table) => table.points.some((point) => point.k === k && point.lambda === lambda);
-  return [...tables, rule].find(drawn)?.points ?? [answer.set]; // views of several kinds have one K
-}
+/**
+ * The sets of a photo that its answer holds, by increasing size, each with its setting and figures.
+ *
+ * An answer that was kept without them has its own set alone.
+ */
+export const stopsOf = (answer) => (answer.dial?.length ? answer.dial : [answer.set]);
 
-/** The lowest threshold that the slider may use for an answer to a query. */
-export function lowestThreshold(rule, query) {
-  const lists = (rule.lists ?? []).filter((one) => one.list === query.list);
-  const tables = [rule, ...lists, ...rule.several, ...(rule.places ?? [])];
-  return Math.min(...tables.flatMap(({ points }) => points.map((point) => point.lambda)));
-}
+/** Where the answer's own set stands among them. */
+export const ownStop = (answer) => Math.max(0, stopsOf(answer).findIndex(({ size }) => size === answer.set.size));
 
-/** Position of the point whose K is nearest to `k`. */
-export function nearestPoint(points, k) {
-  let best = 0;
-  points.forEach((point, index) => {
-    if (Math.abs(point.k - k) < Math.abs(points[best].k - k)) best = index;
-  });
-  return best;
-}
+/** Results, best first, each with whether it is in the set of this size. */
+export const draw = (results, size) => results.map((result, index) => ({ ...result, in_set: index < size }));
 
-/** Results, best first, each with whether it is in the set at this threshold. */
-export function draw(results, lambda, minSize) {
-  return results.map((result, index) => ({
-    ...result,
-    in_set: index < minSize || result.score >= lambda,
-  }));
+/** The genus or family of all members of a set, or null; of a single one none is worth saying. */
+export function commonGroup(members) {
+  const group = rollUp(members).find((one) => one.covers_set);
+  return members.length > 1 && group ? group : null;
 }
 
 /** The genera, then families, of the classes in the set, with their share of all scores. */

@@ -30,7 +30,7 @@ function show({ total, classes }) {
 }
 
 function entry(one, pictured) {
-  const card = speciesCard(one, pictured);
+  const card = speciesCard(one, pictured, { level: "h2" });
   const { genus, family } = one.taxon;
   const facts = [];
   const ranks = one.taxon.scientific_name.startsWith(`${genus} `) ? [family] : [genus, family];

@@ -2,6 +2,8 @@
 import { among, cellName, compareFeatures, drawSet, fuse, generalisedEntropy, placeEffect, product, scores } from "./scores.js";
 import { rollUp } from "../sets.js";
 
+const LARGEST_SET = 100; // on a dial, as on the server
+const BELOW = 4; // classes beyond it
 const NOT_JUDGED = { verdict: "not_judged", method: null, value: null, threshold: null };
 
 /** A query that cannot be answered here; the detail is for developers. */
@@ -29,10 +31,13 @@ export function predict(outputs, query, pack) {
   const ranking = places.map((at, number) => resultOf(at, number + 1, drawn, pack.classes[indices[at]], query));
   if (place.inRange) ranking.forEach((one, number) => { one.in_range = place.inRange[indices[places[number]]]; });
   const include = query.include ?? [];
-  const results = ranking.slice(0, include.includes("scores") ? undefined : size)
+  const calibrated = setting.calibrated && rejection.verdict !== "rejected";
+  const stops = rejection.verdict === "rejected" ? [] : dialOf(setting, drawn.compared, calibrated, calibration);
+  const dial = include.includes("dial") ? stops : null;
+  const shown = include.includes("scores") ? undefined : Math.max(size, dial?.length ? dial.at(-1).size + BELOW : 0);
+  const results = ranking.slice(0, shown)
     .filter((one) => one.score >= (query.min_score ?? -Infinity)).slice(0, query.max_results ?? undefined);
   const none = query.none ? noneOfThese(outputs, query, pack) : null;
-  const calibrated = setting.calibrated && rejection.verdict !== "rejected";
   return {
     id: crypto.randomUUID?.() ?? String(Date.now()),
     model: pack.model,
@@ -46,6 +51,7 @@ export function predict(outputs, query, pack) {
     },
     best_match: size ? ranking[0].taxon.scientific_name : null,
     results,
+    dial,
     rollup: include.includes("rollup") ? rollUp(ranking.map((one, number) => ({ ...one, score: values[places[number]] }))) : null,
     rejection,
     warnings: warnings(setting, outputs.length, query, none, pack.classes.length),
@@ -73,16 +79,37 @@ const requested = ({ table, point }) =>
 
 /** The threshold; and its figures, if they hold for this answer. */
 function described({ table, point }, calibrated, size, calibration) {
-  const figures = calibrated ? point : { expected_size: null, hit_rate: null, least_coverage: null };
   return {
     guaranteed: calibrated && point.guaranteed,
     reasons: calibrated ? point.reasons : [...point.reasons, "another_view"],
     calibrated_for: { images: table.images, list: table.list, place: table.place }, lambda: point.lambda, min_size: table.min_size,
-    max_size: table.max_size, calibrated, statement: null, expected_size: figures.expected_size,
-    hit_rate: figures.hit_rate, hit_rate_at_size: calibrated ? rateAtSize(table, point, size, calibration) : null,
-    least_coverage: figures.least_coverage,
+    max_size: table.max_size, calibrated, statement: null, ...figuresOf(table, point, size, calibrated, calibration),
   };
 }
+
+/** The figures of a setting and of its sets of one size, all null if they do not hold. */
+function figuresOf(table, { expected_size, hit_rate, least_coverage, ...point }, size, calibrated, calibration) {
+  if (!calibrated) return { expected_size: null, hit_rate: null, hit_rate_at_size: null, least_coverage: null };
+  return { expected_size, hit_rate, hit_rate_at_size: rateAtSize(table, point, size, calibration), least_coverage };
+}
+
+/** The sets of a photo at the other values of the rule, as `dial` in the server's answers. */
+function dialOf({ table, point }, compared, calibrated, calibration) {
+  if (table.class_thresholds) return [];
+  const value = ({ k, coverage }) => k ?? coverage;
+  const gap = (one) => Math.abs(value(one) - value(point));
+  const stops = new Map(); // by size, ascending: a higher value never gives a smaller set
+  for (const one of table.points) {
+    const reached = compared.reduce((count, score) => count + (score >= one.lambda), 0);
+    const size = table.rule === "top_k" ? Math.round(one.k)
+      : Math.min(Math.max(reached, table.min_size), table.max_size ?? Infinity);
+    if (!stops.has(size) || gap(one) < gap(stops.get(size))) stops.set(size, one);
+  }
+  return [...stops].filter(([size, one]) => size <= LARGEST_SET || one === point)
+    .map(([size, one]) => ({ ...stopOf(one), size, ...figuresOf(table, one, size, calibrated, calibration) }));
+}
+
+const stopOf = ({ k, coverage, lambda }) => ({ k, coverage, lambda });
 
 /** How often sets of about this size held the true class, with Wilson's interval; null where unknown. */
 function rateAtSize(table, point, size, { size_bins: bins, split, selection_split: selection }) {

@@ -1,5 +1,6 @@
 // Says on the page whether it is ready to work without a network, and makes it so.
 import { button, element, number, words } from "../page.js";
+import { keepPage, keepStorage } from "../shell.js";
 import { openModel, watchModel } from "./service.js";
 
 const line = element("p", "private");
@@ -27,19 +28,6 @@ function showProblem({ code, detail }) {
   say(`${heading}. ${advice}`, { note: true, after: button("", words.again, openModel) });
 }
 
-/** Let the browser keep the files of the page; whether it does. */
-async function keepPage() {
-  if (!navigator.serviceWorker) return false; // without https
-  try {
-    await navigator.serviceWorker.register("sw.js");
-    await navigator.serviceWorker.ready;
-    await navigator.storage?.persist?.(); // asks not to delete them when room is short
-    return true;
-  } catch {
-    return false;
-  }
-}
-
 function start() {
   const notice = document.getElementById("private"); // of the server's page
   if (notice) {
@@ -47,6 +35,7 @@ function start() {
     notice.before(line);
   } else document.querySelector("main").before(line);
   const page = keepPage();
+  keepStorage();
   watchModel(async ({ loading, ready, problem }) => {
     if (loading) showProgress(loading);
     if (problem) showProblem(problem);

@@ -1,0 +1,76 @@
+"""The other sets of a rule for the same photo: what a slider steps through."""
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from florilege.calibration.record.operating_point import OperatingPoint
+from florilege.calibration.record.record import CalibrationRecord
+from florilege.calibration.view import Indices
+from florilege.server.schemas import Stop
+
+LARGEST_SET: Final = 100
+"""Classes of the largest set on a dial, but for the answer's own: nobody compares more."""
+BELOW: Final = 4  # classes beyond the largest set, to show what it leaves out
+
+
+def dial(
+    point: OperatingPoint,
+    record: CalibrationRecord,
+    scores: NDArray[np.float64],
+    classes: Indices | None,
+    *,
+    calibrated: bool,
+) -> list[Stop]:
+    """The sets of the photo at every K (or coverage) of the rule, one stop for each set size.
+
+    There is none for ``class_coverage``: its sets are not nested.
+
+    Many settings give the same set: a stop has the one nearest to that of ``point``, whose own
+    size it has itself.
+
+    Args:
+        point: The threshold of the answer.
+        record: The calibration that it is of.
+        scores: Those of the photo, ``(classes,)`` or ``(listed,)``.
+        classes: Indices of the listed classes whose weights are used; None for those of ``point``.
+        calibrated: Whether the figures hold for this request.
+    """
+    if point.class_thresholds is not None:
+        return []
+    setting, view = point.setting, point.table.view
+    values = record.values(setting.rule, setting.guarantee, view)
+    points = [record.point(view, setting._replace(value=value)) for value in values]
+    if classes is not None:
+        points = [each.among(classes) for each in points]
+    stops = []
+    for size, group in groupby(zip(_sizes(points, scores), points, strict=True), lambda p: p[0]):
+        nearest = min((each for _, each in group), key=lambda e: abs(e.row.value - point.row.value))
+        if size <= LARGEST_SET or nearest.row.value == point.row.value:
+            stops.append(_stop(nearest, size, calibrated=calibrated))
+    return stops
+
+
+def _sizes(points: Sequence[OperatingPoint], scores: NDArray[np.float64]) -> list[int]:
+    """The size of the set of each point, which differ in their threshold alone."""
+    first = points[0]
+    if first.top_k is not None:
+        return [each.top_k or 0 for each in points]
+    # One sort for all thresholds: 190 sets of 10,000 classes would take 10 ms.
+    ordered = np.sort(first.compare(scores))
+    lambdas = np.array([each.lambda_val for each in points], dtype=np.float64)
+    reached = scores.size - np.searchsorted(ordered, lambdas)  # those that equal one, too
+    sizes: list[int] = np.clip(reached, first.min_size, first.max_size or scores.size).tolist()
+    return sizes
+
+
+def _stop(point: OperatingPoint, size: int, *, calibrated: bool) -> Stop:
+    figures = {
+        **point.estimates,
+        "hit_rate_at_size": point.hit_rate_at_size(size),
+        "least_coverage": point.least_coverage,
+    }
+    return Stop.of(point, size=size, **(figures if calibrated else dict.fromkeys(figures)))

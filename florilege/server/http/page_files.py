@@ -1,0 +1,37 @@
+"""The files of the web pages, as a server sends them and as the offline page holds them."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+from typing import Final
+
+SERVICE_WORKER: Final = "sw.js"
+HEAD: Final = "head.html"
+_HEAD_HERE: Final = b"<!-- head -->"
+
+
+def page_files() -> dict[str, bytes]:
+    """The files of the pages by name, each page with the head that all share.
+
+    The service worker is not among them: it names the files of its version.
+    """
+    folder = files("florilege.server") / "web"
+    contents = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+    head = contents.pop(HEAD).rstrip()
+    contents.pop(SERVICE_WORKER)
+    return {
+        name: content.replace(_HEAD_HERE, head) if name.endswith(".html") else content
+        for name, content in contents.items()
+    }
+
+
+def service_worker(contents: Mapping[str, bytes], large: Iterable[str] = ()) -> bytes:
+    """The service worker that keeps ``contents`` in the browser, each under its hash.
+
+    ``large`` are the paths of files that the page stores itself.
+    """
+    hashes = {path: hashlib.sha256(body).hexdigest()[:12] for path, body in contents.items()}
+    lines = (f"const FILES = {json.dumps(hashes)};", f"const LARGE = {json.dumps([*large])};")
+    source = (files("florilege.server") / "web" / SERVICE_WORKER).read_bytes()
+    return "\n".join((*lines, "")).encode() + source

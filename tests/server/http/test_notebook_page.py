@@ -1,0 +1,309 @@
+"""The field notebook and the photos that wait for a network, in a real browser."""
+
+import csv
+import io
+import json
+import re
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.server import garden
+from tests.server.http.page_actions import (
+    ASKED,
+    PHOTO,
+    Opened,
+    browser,
+    change_json,
+    choose,
+    show,
+    shown,
+    stops,
+    wait_until,
+)
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+
+@browser
+def test_photos_wait_for_a_network_and_the_history_stays_on_the_device(page: "Page") -> None:
+    show(page)
+    inside = shown(page)[0]
+    page.context.set_offline(True)
+    choose(page, garden.photo(1))
+    page.wait_for_selector("#problem:not([hidden])")
+    assert "sent when there is a network" in page.inner_text("#problem")
+    assert "waits" in page.inner_text("#entries li:first-child")
+    page.context.set_offline(False)
+    wait_until(page, "document.querySelectorAll('.entry:disabled').length === 0")
+    assert page.inner_text("#history-said").startswith("Sent: ")
+    page.reload()
+    page.click("#entries li:nth-child(2) .entry")
+    page.wait_for_selector("#result:not([hidden])")
+    assert shown(page)[0] == inside
+    wait_until(page, "document.querySelector('#photo').naturalWidth === 200")
+    page.click("#entries li:first-child .remove")
+    wait_until(page, "document.querySelectorAll('.entry').length === 1")
+    page.click("#forget")
+    page.wait_for_selector("text=Really delete 1 entry")
+    assert page.locator(".entry").count() == 1  # a slip of the finger deletes nothing
+    page.click("#forget")
+    page.wait_for_selector("#empty-notebook:not([hidden])")
+    page.reload()
+    wait_until(page, "document.querySelector('#history-kept').textContent !== ''")
+    assert page.locator(".entry").count() == 0
+
+
+@browser
+def test_a_photo_that_failed_is_sent_again_while_the_page_stays_open(page: "Page") -> None:
+    page.clock.install()
+    page.route(ASKED, lambda route: route.abort("connectionreset"))
+    choose(page, PHOTO)
+    page.wait_for_selector("text=The server cannot be reached")
+    page.clock.run_for(11_000)  # in vain
+    wait_until(page, "document.querySelector('.entry:disabled') !== null")
+    page.unroute(ASKED)
+    page.clock.run_for(21_000)
+    page.wait_for_selector("#result:not([hidden])")  # in place of the problem
+    assert page.is_hidden("#problem")
+    assert len(page.query_selector_all(".entry:not(:disabled)")) == 1
+
+
+@browser
+def test_a_sent_photo_leaves_the_answer_to_another_one_alone(page: "Page") -> None:
+    page.context.set_offline(True)
+    choose(page, garden.photo(1))
+    page.wait_for_selector("text=This device is offline")
+    page.context.set_offline(False)
+    page.wait_for_selector("#result:not([hidden])")
+    assert page.is_hidden("#problem")
+    page.context.set_offline(True)
+    choose(page, garden.photo(2))
+    page.wait_for_selector("text=This device is offline")
+    page.click(".entry:not(:disabled)")  # an earlier answer
+    page.wait_for_selector("#result:not([hidden])")
+    inside = shown(page)[0]
+    page.context.set_offline(False)
+    wait_until(page, "document.querySelectorAll('.entry:disabled').length === 0")
+    assert shown(page)[0] == inside
+
+
+@browser
+def test_the_notebook_keeps_what_the_person_said_and_lets_them_change_it(opened: Opened) -> None:
+    page = opened(locale="fr")
+    show(page)
+    second = shown(page)[0][1]
+    assert page.is_hidden("#fields")
+    page.click(f"[data-class-id='{second}'] .this")
+    page.wait_for_selector(".entry:has-text('✓ pensée')")
+    page.fill("#place", "Bord du chemin")
+    page.fill("#date", "2026-06-30")
+    page.fill("#note", "3 pieds")
+    page.press("#note", "Enter")
+    page.wait_for_selector(".entry:has-text('Bord du chemin')")
+    page.reload()
+    page.click(".entry")
+    page.wait_for_selector("#result:not([hidden])")
+    assert page.inner_text("#feedback-said") == "Vous avez dit : pensée"
+    assert "C\u2019est elle" in page.inner_text(f"[data-class-id='{second}']")
+    assert page.locator("#members .kept").count() == 1
+    values = [page.input_value(f"#{name}") for name in ("date", "place", "note")]
+    assert values == ["2026-06-30", "Bord du chemin", "3 pieds"]
+    page.click("#change")
+    page.click("text=Indécis entre")
+    page.wait_for_selector(".entry:has-text('✓ Indécis entre')")
+    show(page)
+    assert page.is_hidden("#fields")
+    assert page.input_value("#note") == ""
+
+
+@browser
+def test_what_was_decided_is_never_pruned(page: "Page") -> None:
+    script = """async () => {
+        const { keepAnswer } = await import("./notebook.js");
+        const { all, put } = await import("./storage.js");
+        const [entry] = await all();
+        for (let id = 1; id <= 40; id += 1) {
+            await put({ ...entry, id, confirmed: id <= 5 ? "1001" : undefined });
+        }
+        await keepAnswer(entry.answer, [entry.photo]);
+        return (await all()).map(({ id, confirmed }) => [id, confirmed ?? ""]);
+    }"""
+    show(page)
+    page.wait_for_selector(".entry")
+    entries = page.evaluate(script)
+    assert [entry for entry in entries if entry[1]] == [[id_, "1001"] for id_ in range(1, 6)]
+    assert len(entries) == 5 + 30
+
+
+@browser
+def test_a_photo_that_the_server_refuses_does_not_hold_up_the_others(page: "Page") -> None:
+    page.context.set_offline(True)
+    for content in (b"no photo", garden.photo(1)):
+        choose(page, content)
+        page.wait_for_selector("#problem:not([hidden])")
+    wait_until(page, "document.querySelectorAll('.entry:disabled').length === 2")
+    page.context.set_offline(False)
+    wait_until(page, "document.querySelectorAll('.entry:disabled').length === 0")
+    assert len(page.query_selector_all(".entry")) == 1
+
+
+@browser
+def test_without_room_photos_stay_as_long_as_the_page_and_it_says_so(page: "Page") -> None:
+    session = page.context.new_cdp_session(page)
+    session.send("Storage.overrideQuotaForOrigin", {"origin": page.url[:-1], "quotaSize": 10})
+    show(page)
+    page.wait_for_selector(".entry")
+    assert "no room left on this device" in page.inner_text("#history-kept")
+    page.click(".this >> nth=0")
+    page.wait_for_selector(".entry:has-text('✓')")
+    session.send("Storage.overrideQuotaForOrigin", {"origin": page.url[:-1]})
+    page.click("#change")
+    page.click("text=None of these")
+    page.wait_for_selector(".entry:has-text('✓ None of these')")
+    assert "no room" not in page.inner_text("#history-kept")
+    page.reload()
+    page.wait_for_selector(".entry:has-text('✓ None of these')")
+
+
+@browser
+def test_an_old_answer_keeps_its_figures_after_a_calibration(page: "Page") -> None:
+    show(page)
+    odds = page.inner_text("#odds")
+
+    def other(card: dict[str, Any]) -> None:
+        card["model"]["calibration_id"] = "another"
+
+    change_json(page, "/v1/model", other)
+    page.reload()
+    page.click(".entry")
+    page.wait_for_selector("#result:not([hidden])")
+    assert page.inner_text("#odds") == odds
+    assert stops(page) > 3
+
+
+@browser
+def test_without_storage_the_history_lasts_as_long_as_the_page(opened: Opened) -> None:
+    page = opened()
+    page.add_init_script("delete window.indexedDB; window.indexedDB = undefined;")
+    page.reload()
+    show(page)
+    page.wait_for_selector(".entry")
+    assert "keeps nothing" in page.inner_text("#history")
+    page.reload()
+    wait_until(page, "document.querySelector('#history-kept').textContent !== ''")
+    assert page.locator(".entry").count() == 0
+
+
+def exported(page: "Page") -> zipfile.ZipFile:
+    """The archive that the page saves."""
+    with page.expect_download() as download:
+        page.click("#export")
+    assert re.fullmatch(r"florilege-\d{4}-\d\d-\d\d\.zip", download.value.suggested_filename)
+    return zipfile.ZipFile(io.BytesIO(download.value.path().read_bytes()))
+
+
+def rows(archive: zipfile.ZipFile, name: str) -> list[dict[str, str]]:
+    """The rows of a table in an archive."""
+    return [*csv.DictReader(io.StringIO(archive.read(name).decode("utf-8-sig")))]
+
+
+@browser
+def test_the_export_is_a_table_and_a_darwin_core_archive_with_the_picture(page: "Page") -> None:
+    show(page)
+    page.click(".this >> nth=0")
+    page.fill("#place", "43.61; -3.88")
+    page.fill("#note", '=1+1, "so"')
+    page.press("#note", "Enter")
+    page.wait_for_selector(".entry:has-text('43.61')")
+    archive = exported(page)
+    assert archive.testzip() is None
+    (row,) = rows(archive, "notebook.csv")
+    assert row["name"] == "sweet violet"
+    assert (row["scientific_name"], row["decision"]) == ("Viola odorata", "species")
+    assert row["note"] == '\'=1+1, "so"'
+    (record,) = rows(archive, "occurrence.csv")
+    assert record["scientificName"] == "Viola odorata"
+    assert (record["decimalLatitude"], record["decimalLongitude"]) == ("43.61", "-3.88")
+    assert record["basisOfRecord"] == "HumanObservation"
+    assert record["associatedMedia"] == row["picture"]
+    assert archive.read(row["picture"]).startswith((b"\xff\xd8", b"\x89PNG"))
+    core = ElementTree.fromstring(archive.read("meta.xml")).find("{*}core")
+    assert core is not None
+    terms = [field.attrib["term"].rpartition("/")[2] for field in core.findall("{*}field")]
+    assert terms == list(record)
+    assert core.attrib["linesTerminatedBy"] == r"\r\n"
+
+
+@browser
+def test_an_undecided_photo_is_exported_as_what_its_species_share(page: "Page") -> None:
+    def of_one_genus(found: dict[str, Any]) -> None:
+        for result in found["results"]:
+            result["taxon"].update(genus="Viola", family="Violaceae")
+
+    change_json(page, "/v1/identify", of_one_genus)
+    show(page)
+    page.click("text=Undecided among")
+    page.wait_for_selector(".entry:has-text('✓')")
+    archive = exported(page)
+    (record,) = rows(archive, "occurrence.csv")
+    assert (record["scientificName"], record["family"]) == ("Viola", "Violaceae")
+    (row,) = rows(archive, "notebook.csv")
+    assert row["decision"] == "undecided"
+    assert row["set"].count(";") == len(shown(page)[0]) - 1
+
+
+@browser
+@pytest.mark.parametrize("compressed", [False, True])
+def test_an_exported_notebook_can_be_imported_again(
+    opened: Opened, tmp_path: Path, compressed: bool
+) -> None:
+    page = opened()
+    show(page)
+    page.click(".this >> nth=1")
+    page.wait_for_selector(".entry:has-text('✓')")
+    archive, again = exported(page), tmp_path / "again.zip"
+    kind = zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED
+    with zipfile.ZipFile(again, "w", kind) as file:  # as after somebody has opened it
+        for name in archive.namelist():
+            file.writestr(name, archive.read(name))
+    other = opened()
+    other.set_input_files("#archive", again)
+    other.wait_for_selector("text=1 entry imported")
+    assert other.inner_text(".entry span") == page.inner_text(".entry span")
+    other.click(".entry")
+    other.wait_for_selector("#result:not([hidden])")
+    assert shown(other)[0] == shown(page)[0]
+    wait_until(other, "document.querySelector('#photo').naturalWidth === 200")
+    assert json.loads(exported(other).read("notebook.json")) == json.loads(
+        archive.read("notebook.json")
+    )
+    for content in (b"no archive", b""):
+        (tmp_path / "wrong.zip").write_bytes(content)
+        other.set_input_files("#archive", tmp_path / "wrong.zip")
+        other.wait_for_selector("text=This file is no notebook")
+
+
+@browser
+def test_an_answer_is_shared_as_a_picture(page: "Page") -> None:
+    show(page)
+    page.click(".this >> nth=0")
+    with page.expect_download() as download:
+        page.click("#share")
+    assert download.value.path().read_bytes().startswith(b"\xff\xd8")
+
+
+@browser
+def test_what_few_people_open_is_loaded_when_they_do(page: "Page") -> None:
+    calls: list[str] = []
+    page.on("request", lambda request: calls.append(request.url.rpartition("/")[2]))
+    page.reload()
+    show(page)
+    assert not {"notebook-files.js", "zip.js", "card-picture.js"} & set(calls)
+    exported(page)
+    assert {"notebook-files.js", "zip.js"} < set(calls)
+    assert "words.fr.js" not in calls
