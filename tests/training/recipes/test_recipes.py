@@ -51,6 +51,7 @@ def test_there_is_one_for_each_row_published_figures() -> None:
         "[N] tables 5 and 7: plantnet_300K": 6 * 4 - 1,  # smooth at K = 1 is not applicable
         "[N] version 2, 4.5.2 and table 6: ImageNet_LT": 4 * 3,
         "[B] table 2: imagenet": 5 * 2,
+        "[N] version 2, appendix D and table 9: imagenet": 3 + 1,  # at K = 5 two are [B]'s
     }
 
 
@@ -155,6 +156,20 @@ def test_the_imagenet_recipes_are_those_of_the_paper() -> None:
     assert smooth.loss_parameters == {"k": 5, "tau": 0.1}
     assert (ce.epochs, ce.batch_size, ce.schedule.milestones) == (120, 256, (30, 60, 90))
     assert (ce.augment.flip, ce.weights, ce.crop_fraction) == (0.5, None, 0.875)
+
+
+def test_the_noised_loss_on_imagenet_has_parameters_of_its_own() -> None:
+    for k in (1, 5):
+        noised = resolve({"recipe": f"imagenet-all-noised-k{k}", "data": "x"})
+        assert noised.loss_parameters == {"k": k, "epsilon": 0.5, "noise_samples": 10}
+        assert (noised.optimiser.learning_rate, noised.optimiser.weight_decay) == (0.1, 1.5e-4)
+        assert (noised.epochs, noised.batch_size, noised.schedule.milestones) == (
+            *(120, 256, (30, 60, 90)),
+        )
+        assert noised.data == "x:hold_out=50"
+    smooth = resolve({"recipe": "imagenet-all-smooth-k1", "data": "x"})
+    assert smooth.loss_parameters == {"k": 1, "tau": 0.1}
+    assert (smooth.optimiser.learning_rate, smooth.optimiser.weight_decay) == (1.0, 2.5e-5)
 
 
 CLASSES = 11  # K of 10 has to fit
