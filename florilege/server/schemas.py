@@ -208,6 +208,14 @@ class Result:
     ]
     taxon: Taxon
 
+    @property
+    def name(self) -> str:
+        """The scientific name."""
+        return self.taxon.scientific_name
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.score:.2f}"
+
 
 class Rollup(ResponseModel):
     """A genus or family that classes of the set belong to."""

@@ -74,13 +74,20 @@ def predict_all(
         portions = spread(open_work, [[each] for each in observations], workers)
     else:
         threads = batch.threads or pipeline.session.concurrency
-        size = min(PORTION, max(1, len(observations) // (8 * threads)))  # no thread idle at the end
+        size = portion_size(len(observations), threads)
         parts = (observations[at : at + size] for at in range(0, len(observations), size))
         portions = in_order(_Work(pipeline, query, features), parts, threads=threads)
     with closing(portions), progress(count_photos(observations), "predicting") as advance:
         for prediction in chain.from_iterable(portions):
             yield prediction
             advance(len(prediction.line["paths"]))
+
+
+def portion_size(total: int | None, threads: int) -> int:
+    """The observations that a thread takes at once, of ``total``, None if nobody knows how many."""
+    if total is None:
+        return PORTION // 4  # they may be large pictures in memory, and some portions are ahead
+    return min(PORTION, max(1, total // (8 * threads)))  # no thread idle at the end
 
 
 def _open_work(

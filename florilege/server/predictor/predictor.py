@@ -1,0 +1,235 @@
+"""A calibrated bundle that answers photos from Python."""
+
+import os
+from collections.abc import Generator, Iterable, Iterator, Sequence, Sized
+from contextlib import closing, nullcontext
+from itertools import chain, islice
+from typing import Any, Final, Literal, Unpack, overload
+
+from pydantic import ValidationError
+
+from florilege.cores import in_order
+from florilege.errors import DataError, UsageError
+from florilege.models.bundle.hub import local_bundle
+from florilege.models.runtime import RuntimeName, silence_telemetry
+from florilege.models.session import Outputs
+from florilege.progress import progress
+from florilege.server.answers.pipeline import Pipeline, open_pipeline
+from florilege.server.answers.plan import Plan
+from florilege.server.answers.query import IdentifyQuery
+from florilege.server.predict.photos import find_photos
+from florilege.server.predict.prediction import portion_size
+from florilege.server.predictor.model_info import ModelInfo
+from florilege.server.predictor.photo_answer import PhotoAnswer
+from florilege.server.predictor.photo_input import (
+    Photo,
+    is_photo,
+    name_of,
+    photos_of_plant,
+    read_photo,
+)
+from florilege.server.predictor.query_keywords import QueryKeywords, with_keywords
+from florilege.server.problems import Code, Problem
+from florilege.settings import complaint
+
+_OF_PHOTOS: Final = (Code.IMAGE_TOO_LARGE, Code.IMAGE_UNREADABLE, Code.UNSUPPORTED_IMAGE_TYPE)
+Plant = Photo | Sequence[Photo]  # one photo, or some photos, of one plant
+
+
+class Predictor:
+    """A calibrated bundle, ready to answer. Threads may share it."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+
+    def __repr__(self) -> str:
+        return repr(self.info())
+
+    @with_keywords
+    def predict(self, photos: Plant, **query: Unpack[QueryKeywords]) -> PhotoAnswer:
+        """The prediction set of one plant, as ``POST /v1/identify`` returns it.
+
+        Args:
+            photos: One photo, or a list of one to five photos of the same plant. A photo is a path,
+                a ``file:`` URL, an open binary file, the bytes of a file, an image of Pillow, or
+                pixels, uint8 ``(height, width, 3)`` in RGB.
+            query: What the request asks, such as ``k=3``, ``rule="coverage"``, ``list="alps"`` or
+                ``region="north", month=6``; docs/http.md has all.
+
+        Raises:
+            UsageError: A parameter is unknown, its value is not allowed, or the bundle is not
+                calibrated for it; the message lists what is.
+            DataError: A photo cannot be read.
+        """
+        work = _Work(self._pipeline, self._plan(query))
+        return work.answer(photos)
+
+    @overload
+    def predict_many(
+        self,
+        photos: Iterable[Plant] | str | os.PathLike[str],
+        *,
+        threads: int | None = None,
+        show_progress: bool = True,
+        return_exceptions: Literal[False] = False,
+        **query: Unpack[QueryKeywords],
+    ) -> Generator[PhotoAnswer, None, None]: ...
+
+    @overload
+    def predict_many(
+        self,
+        photos: Iterable[Plant] | str | os.PathLike[str],
+        *,
+        threads: int | None = None,
+        show_progress: bool = True,
+        return_exceptions: Literal[True],
+        **query: Unpack[QueryKeywords],
+    ) -> Generator[PhotoAnswer | DataError, None, None]: ...
+
+    @with_keywords
+    def predict_many(
+        self,
+        photos: Iterable[Plant] | str | os.PathLike[str],
+        *,
+        threads: int | None = None,
+        show_progress: bool = True,
+        return_exceptions: bool = False,
+        **query: Unpack[QueryKeywords],
+    ) -> Generator[PhotoAnswer | DataError, None, None]:
+        """The prediction set of each plant, in order, computed on all cores as they are asked for.
+
+        Args:
+            photos: One photo of each plant, or a list for a plant with several; also a folder, or a
+                manifest with a column ``path``. They are read a few ahead of the answers, so there
+                may be any number; paths need less memory than what is read already.
+            threads: Photos to compute at once; by default as many as `florilege predict` does.
+            show_progress: Show a bar, on a terminal.
+            return_exceptions: Give the `DataError` of a photo that cannot be read in its place; by
+                default it is raised, and ends the answers.
+            query: What each request asks, as for :meth:`predict`.
+
+        Raises:
+            UsageError: As for :meth:`predict`; before any photo is read.
+            DataError: A photo cannot be read; the message names it.
+        """
+        work = _Work(self._pipeline, self._plan(query))
+        if isinstance(photos, str | os.PathLike):
+            photos = _photos_at(photos)
+        elif is_photo(photos) or not isinstance(photos, Iterable):
+            raise UsageError(
+                "predict_many takes a list of photos, a folder or a manifest, got "
+                f"{type(photos).__name__}; predict answers one photo"
+            )
+        total = len(photos) if isinstance(photos, Sized) else None
+        threads = threads or self._pipeline.session.concurrency
+        portions = in_order(work, _portions(photos, portion_size(total, threads)), threads=threads)
+        return _answers(portions, total if show_progress else 0, raising=not return_exceptions)
+
+    def info(self) -> ModelInfo:
+        """What the model knows and is calibrated for, as ``GET /v1/model`` returns it."""
+        return ModelInfo.of_pipeline(self._pipeline)
+
+    def close(self) -> None:
+        """Release the network's threads."""
+        self._pipeline.close()
+
+    def _plan(self, query: QueryKeywords) -> Plan:
+        """What a query asks; checked before any photo is read."""
+        try:
+            return self._pipeline.plan(IdentifyQuery.model_validate(query))
+        except ValidationError as error:
+            raise UsageError(complaint(error, IdentifyQuery, {})) from error
+        except Problem as problem:
+            raise UsageError(problem.advice) from problem
+
+
+class _Work:
+    """Answers plants, one or a portion of several."""
+
+    def __init__(self, pipeline: Pipeline, plan: Plan) -> None:
+        self._pipeline, self._plan = pipeline, plan
+
+    def answer(self, plant: Any) -> PhotoAnswer:
+        photos, rows = self._run_network(plant)
+        return self._decide(photos, rows)
+
+    def __call__(self, plants: Sequence[Any]) -> list[PhotoAnswer | DataError]:
+        """The answers to a portion: all networks first, as `florilege.server.predict` says why."""
+        outputs: list[tuple[Sequence[Any], list[Outputs]] | DataError] = []
+        for plant in plants:
+            try:
+                outputs.append(self._run_network(plant))
+            except DataError as error:
+                outputs.append(error)
+        return [each if isinstance(each, DataError) else self._decide(*each) for each in outputs]
+
+    def _run_network(self, plant: Any) -> tuple[Sequence[Any], list[Outputs]]:
+        """The photos of a plant in a form that can be shown again, and their outputs."""
+        photos, rows = photos_of_plant(plant), list[Outputs]()
+        for at, photo in enumerate(photos):
+            content = read_photo(photo)
+            try:
+                rows.append(self._pipeline.outputs(content))
+            except Problem as problem:
+                kind = DataError if problem.code in _OF_PHOTOS else UsageError
+                raise kind(f"{name_of(photo)}: {problem.advice}") from problem
+            if hasattr(photo, "read"):
+                photos[at] = content  # a file is read only once
+        return photos, rows
+
+    def _decide(self, photos: Sequence[Any], rows: Sequence[Outputs]) -> PhotoAnswer:
+        outcome = self._pipeline.decide(rows, self._plan, "")
+        return PhotoAnswer.of_photos(outcome.answer, photos)
+
+
+def _photos_at(place: str | os.PathLike[str]) -> Sequence[Any]:
+    """The photos of a folder or a manifest, each of a plant of its own."""
+    observations, _ = find_photos([os.fspath(place)], ())
+    if not observations:
+        raise DataError(f"no photos found under {place}")
+    return [observation.photos[0] for observation in observations]
+
+
+def _portions(plants: Iterable[Any], size: int) -> Iterator[Sequence[Any]]:
+    remaining = iter(plants)
+    while portion := list(islice(remaining, size)):
+        yield portion
+
+
+def _no_bar() -> None:
+    """Show nothing."""
+
+
+def _answers(
+    portions: Generator[list[PhotoAnswer | DataError], None, None],
+    total: int | None,
+    *,
+    raising: bool,
+) -> Generator[Any, None, None]:
+    """The answers of portions with a bar of ``total`` steps, None if unknown, 0 without a bar."""
+    bar = nullcontext(_no_bar) if total == 0 else progress(total, "predicting")
+    with closing(portions), bar as advance:
+        for answer in chain.from_iterable(portions):
+            if raising and isinstance(answer, DataError):
+                raise answer
+            yield answer
+            advance()
+
+
+def load(
+    bundle: str | os.PathLike[str], *, device: str = "auto", runtime: RuntimeName | None = None
+) -> Predictor:
+    """Open a calibrated bundle.
+
+    Args:
+        bundle: A folder calibrated by ``florilege calibrate``, or one on the Hugging Face Hub:
+            ``hf://ORG/NAME``, ``hf://ORG/NAME@REVISION``.
+        device: ``cpu``, ``cuda`` or ``auto``.
+        runtime: ``onnxruntime`` or ``openvino``; by default the one it is calibrated for.
+
+    Raises:
+        BundleError: It is damaged, or not calibrated.
+    """
+    silence_telemetry()
+    folder = local_bundle(os.fspath(bundle))
+    return Predictor(open_pipeline(folder, device=device, runtime=runtime))
