@@ -18,17 +18,18 @@ import yaml
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from florilege.command_line.error_messages import error_message, usage_exit
-from florilege.command_line.help_text import write_help
+from florilege.command_line.help_text import HELP_ALL, write_help
 from florilege.command_line.renames import current_keys, current_words, variables
 from florilege.cores import wait_without_spinning
 from florilege.errors import FlorilegeError, UsageError, install_hint
 from florilege.models.runtime import silence_telemetry
 from florilege.suggestions import suggestion
-from florilege.terminal import between_words, say
+from florilege.terminal import between_words, is_step, say
 from florilege.version import own_version
 
 # verb: (the module of ours whose `app` holds it, its line in `florilege --help`)
 VERBS = {
+    "fit": ("fit.cli", "Photos to a calibrated bundle in one command: all steps below."),
     "data": ("label_review.cli", "Check a data set, cut it into splits, or review its labels."),
     "train": ("training.cli", "Train a network, or a head on a pretrained one."),
     "recipes": (
@@ -52,18 +53,19 @@ VERBS = {
     "push": ("calibration.commands.bundle_cli", "Upload a bundle to the Hugging Face Hub."),
     "doctor": ("server.cli", "Report what this installation can do."),
     "demo": (
-        "demo",
+        "fit.demo",
         "Train, calibrate and serve a small model on the built-in flora, or on photos of flowers.",
     ),
 }
 OURS = "florilege"
 _OPEN_RUNS = ("evaluate", "predict", "serve")  # verbs that accept a run folder in place of a bundle
-_LOAD_TORCH = ("train", "sweep", "demo")  # some seconds
+_LOAD_TORCH = ("train", "sweep")  # some seconds
+_NO_SETTINGS = ("help", "help_all", None)  # flags that no variable sets
 _EXTRAS = {"onnxruntime": "cpu", "onnx": "import", "matplotlib": "report", "pyarrow": "report"}
 _STOPPED = {  # the message after Ctrl-C
     **dict.fromkeys(("evaluate", "bundle", "doctor"), "stopped; nothing was changed\n"),
     "predict": "stopped\n",  # it reports by itself which results are kept
-    "demo": "stopped; repeat the command to continue\n",
+    **dict.fromkeys(("demo", "fit"), "stopped; repeat the command to continue\n"),
     "serve": "stopped\n",
     "train": "",  # it reports by itself how to continue
     "sweep": "stopped; repeat the command with --resume to continue\n",
@@ -86,7 +88,7 @@ class _LazyVerbs(TyperGroup):
         """Import the verb that is called or completed; listing the verbs imports none."""
         verb, command, words = super().resolve_command(ctx, args)
         if verb is not None:
-            if not ctx.resilient_parsing and not {"-h", "--help"} & {*args}:
+            if not ctx.resilient_parsing and not {"-h", "--help", "--help-all"} & {*args}:
                 _announce(verb)
             try:
                 command = _load(verb, VERBS[verb][0])
@@ -111,14 +113,27 @@ class _LazyVerbs(TyperGroup):
             raise usage_exit(error) from error
         except KeyboardInterrupt as error:
             others = "stopped; each file is complete or unchanged\n"
-            sys.stderr.write(_STOPPED.get(str(ctx.invoked_subcommand), others))
+            if not is_step():
+                sys.stderr.write(_STOPPED.get(str(ctx.invoked_subcommand), others))
             raise typer.Exit(130) from error
-        except Exception as error:
+        except Exception as raised:
+            problem = _explained(str(ctx.invoked_subcommand), raised)
             full = ctx.params.get("traceback", False)
-            message = error_message(error, traceback=full)
+            message = error_message(problem, traceback=full)
             sys.stderr.write(message if full else between_words(message))
-            code = error.exit_code if isinstance(error, FlorilegeError) else 1
-            raise typer.Exit(code) from error
+            code = problem.exit_code if isinstance(problem, FlorilegeError) else 1
+            raise typer.Exit(code) from problem
+
+
+def _explained(verb: str, error: Exception) -> Exception:
+    """The error of a verb; that of a missing package says which extra has it."""
+    missing = str(error.name) if isinstance(error, ModuleNotFoundError) else OURS
+    if missing.partition(".")[0] == OURS:
+        return error
+    extra = _EXTRAS.get(missing, "train")
+    explained = UsageError(f"`florilege {verb}` needs {missing}: {install_hint(extra)}")
+    explained.__cause__ = error
+    return explained
 
 
 def _announce(verb: str) -> None:
@@ -133,11 +148,7 @@ def _load(verb: str, module: str) -> Any:
     try:
         app = importlib.import_module(f"{OURS}.{module}").app
     except ModuleNotFoundError as error:
-        missing = str(error.name)
-        if missing.partition(".")[0] == OURS:
-            raise
-        extra = _EXTRAS.get(missing, "train")
-        raise UsageError(f"`florilege {verb}` needs {missing}: {install_hint(extra)}") from error
+        raise _explained(verb, error) from error
     group = typer.main.get_group(app)
     if verb not in group.commands:  # it has subcommands
         for name, inner in group.commands.items():
@@ -163,10 +174,12 @@ def _opened(arguments: Mapping[str, Any]) -> dict[str, Path]:
 
 def _prepare_flags(command: Any, name: str) -> None:
     """Name the environment variables of each flag after the flag, and write the help ourselves."""
+    if any(getattr(parameter, "rich_help_panel", None) for parameter in command.params):
+        command.params.extend(typer.main.get_command(_help_all_app).params[:1])
     kinds = get_type_hints(command.callback, include_extras=True)
     command.format_help = partial(write_help, kinds | {"config": Path})
     for parameter in command.params:
-        if isinstance(parameter, TyperOption) and parameter.name not in ("help", None):
+        if isinstance(parameter, TyperOption) and parameter.name not in _NO_SETTINGS:
             parameter.envvar = variables(name, max(parameter.opts, key=len))
             parameter.show_envvar = False  # it follows from the flag; help has 80 columns
 
@@ -210,12 +223,37 @@ def _config_option(
             callback=_read_config,
             expose_value=False,
             is_eager=True,
-            help="YAML file of flag names and values. Flags override it, and so do variables such "
-            "as FLORILEGE_SERVE_PORT.",
+            help="YAML file of flags and values, which flags and variables override.",
         ),
     ] = None,
 ) -> None:
     """Declare ``--config``, which every verb takes."""
+
+
+def _describe_all(context: typer.Context, requested: bool) -> None:
+    if requested:
+        context.meta[HELP_ALL] = True
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+_help_all_app = typer.Typer(add_completion=False)
+
+
+@_help_all_app.command()
+def _help_all_option(
+    help_all: Annotated[
+        bool,
+        typer.Option(
+            "--help-all",
+            callback=_describe_all,
+            expose_value=False,
+            is_eager=True,
+            help="Describe every flag, those under the headings below too.",
+        ),
+    ] = False,
+) -> None:
+    """Declare ``--help-all``, which verbs with many flags take."""
 
 
 def _show_version(requested: bool) -> None:

@@ -1,8 +1,10 @@
-"""The bundle of a run folder, made when the run is first opened like a bundle."""
+"""The bundle of a run folder, and the commands that make it where it is missing."""
 
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -14,12 +16,18 @@ from florilege.models.bundle.bundle import CALIBRATION
 from florilege.models.bundle.hub import local_bundle
 from florilege.models.bundle.staging import MANIFEST
 from florilege.models.runtime import RuntimeName
-from florilege.terminal import command, say, warn
+from florilege.terminal import STEP, command, say
 
 if TYPE_CHECKING:
     from florilege.server.predictor import Predictor
 
+Words = Sequence[str | Path]  # a command of ours, without `florilege`
+
 _ROOT: Final = Path(__file__).parents[1]
+_KINDS: Final = {kind.exit_code: kind for kind in (UsageError, DataError, BundleError)}
+_ERROR: Final = "error: "  # begins the message of a command that failed
+_PATIENCE_S: Final = 20
+"""Seconds that a stopped step may take to save its work: training finishes its step first."""
 
 
 def load(
@@ -31,8 +39,9 @@ def load(
     result stays in ``RUN/bundle``.
 
     Args:
-        bundle: A folder calibrated by ``florilege calibrate``, a run folder, or a bundle on the
-            Hugging Face Hub: ``hf://ORG/NAME``, ``hf://ORG/NAME@REVISION``.
+        bundle: A folder calibrated by ``florilege calibrate``, a run folder, a folder of
+            ``florilege fit``, or a bundle on the Hugging Face Hub: ``hf://ORG/NAME``,
+            ``hf://ORG/NAME@REVISION``.
         device: ``cpu``, ``cuda`` or ``auto``.
         runtime: ``onnxruntime`` or ``openvino``; by default the one it is calibrated for.
 
@@ -47,20 +56,48 @@ def load(
 
 
 def bundle_folder(name: str) -> Path:
-    """The bundle to open: itself, one downloaded, or ``RUN/bundle`` made from a run folder.
+    """The bundle to open: itself, one downloaded, or that of a run, made if it is missing.
 
-    The bundle of a run is made again if the run was trained further. Raises as :func:`load`.
+    The bundle of a run folder is ``RUN/bundle``; a folder of ``florilege fit`` has ``run`` and
+    ``bundle`` side by side. It is made again if the run was trained further. Raises as
+    :func:`load`.
     """
     path = local_bundle(name)
-    if (path / MANIFEST).exists() or not (path / "config.yaml").exists():
+    if (path / MANIFEST).exists():
+        return path
+    run = next((run for run in (path, path / "run") if (run / "config.yaml").exists()), None)
+    if run is None:
         return path
     bundle = path / "bundle"
-    if not _is_current(bundle / MANIFEST, path):
-        say(f"{path} is a run folder: exporting its network to {bundle}")
-        _export(path, bundle)
-    if not (bundle / CALIBRATION).exists():
-        _calibrate(path, bundle)
+    for words in _missing_steps(run, bundle):
+        run_step(words, results=False)
     return bundle
+
+
+def _missing_steps(run: Path, bundle: Path) -> Iterator[Words]:
+    """What makes a calibrated bundle of a run; each is decided after the one before."""
+    if not _is_current(bundle / MANIFEST, run):
+        if find_spec("torch") is None:
+            raise UsageError(
+                f"{run} is a run folder; export it on another machine: "
+                f"{command('export', run, '--out')} BUNDLE, or install the extra `train`: "
+                f"{install_hint('train')}"
+            )
+        say(f"{run} is a run folder: its network is exported to {bundle}, then calibrated")
+        yield export_words(run, bundle)
+    if not (bundle / CALIBRATION).exists():
+        data = yaml.safe_load((run / "config.yaml").read_text("utf-8"))["data"]
+        yield calibrate_words(bundle, data)
+
+
+def export_words(run: Path, bundle: Path) -> Words:
+    """The command that exports a run."""
+    return "export", run, "--out", bundle
+
+
+def calibrate_words(bundle: Path, data: str, ks: str | None = None) -> Words:
+    """The command that calibrates a bundle on the validation photos of its data."""
+    return ("calibrate", bundle, "--data", data, *(() if ks is None else ("--k", ks)))
 
 
 def _is_current(file: Path, run: Path) -> bool:
@@ -69,30 +106,58 @@ def _is_current(file: Path, run: Path) -> bool:
     return file.exists() and file.stat().st_mtime >= newest
 
 
-def _export(run: Path, bundle: Path) -> None:
-    """Export in a process of its own: torch would stay in the memory of a server."""
-    if find_spec("torch") is None:
-        raise UsageError(
-            f"{run} is a run folder; export it on another machine: "
-            f"{command('export', run, '--out')} BUNDLE, or install the extra `train`: "
-            f"{install_hint('train')}"
-        )
-    words = [sys.executable, "-m", "florilege", "export", str(run), "--out", str(bundle), "--json"]
-    variables = {key: value for key, value in os.environ.items() if not key.startswith("FLORILEGE")}
+def run_step(words: Words, *, results: bool = True) -> None:
+    """Run one of our commands in a process of its own, after a line that says it whole.
+
+    So what a longer command does can be repeated by hand, and the memory of torch is returned.
+
+    Args:
+        words: The command.
+        results: Whether to show what it prints on stdout.
+
+    Raises:
+        FlorilegeError: It failed; the kind is that of its exit code.
+        KeyboardInterrupt: The user stopped it, and it has saved its work.
+    """
+    say(f"$ {command(*words)}")
+    variables = {**os.environ, STEP: "1"}
     variables["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_ROOT), os.getenv("PYTHONPATH"))))
-    process = subprocess.run(words, capture_output=True, text=True, check=False, env=variables)
+    with subprocess.Popen(
+        [sys.executable, "-m", "florilege", *map(str, words)],
+        stdout=None if results else subprocess.DEVNULL,
+        # A bar needs the terminal itself; a notebook shows only what is written to its own stderr.
+        stderr=None if sys.stderr.isatty() else subprocess.PIPE,
+        env=variables,
+        text=True,
+    ) as process:
+        try:
+            message = _pass_on(process.stderr or ())
+            process.wait()
+        except KeyboardInterrupt:
+            _await_end(process)
+            raise
+    if process.returncode in (130, -signal.SIGINT):
+        raise KeyboardInterrupt
     if process.returncode:
-        kinds = {kind.exit_code: kind for kind in (UsageError, DataError, BundleError)}
-        message = process.stderr.strip().removeprefix("error: ")
-        raise kinds.get(process.returncode, FlorilegeError)(message)
+        kind = _KINDS.get(process.returncode, FlorilegeError)
+        raise kind(message or f"`florilege {words[0]}` failed; what is wrong is said above")
 
 
-def _calibrate(run: Path, bundle: Path) -> None:
-    """Calibrate on ``val``; the warnings are those of ``florilege calibrate``."""
-    from florilege.calibration.calibrate.calibrate import calibrate_bundle, cautions
+def _await_end(process: subprocess.Popen[str]) -> None:
+    """Wait for a step that was stopped with this process, or stop it."""
+    try:
+        process.wait(_PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        process.wait()
 
-    data = yaml.safe_load((run / "config.yaml").read_text("utf-8"))["data"]
-    say(f"{bundle}: choosing its thresholds on the val photos of {data}")
-    for caution in cautions(calibrate_bundle(bundle, data, "val", say=warn)):
-        warn(caution)
-    say(f"{bundle} is kept; {command('calibrate', bundle, '--data', data)} shows its thresholds")
+
+def _pass_on(lines: Iterable[str]) -> str:
+    """Write lines to stderr but for the message of an error, which is returned."""
+    message = list[str]()
+    for line in lines:
+        if message or line.startswith(_ERROR):
+            message.append(line.removeprefix(_ERROR))
+        else:
+            sys.stderr.write(line)
+    return "".join(message).strip()

@@ -80,7 +80,8 @@ def flags_of(
         others = dict(signature.parameters)
         target = next(name for name, each in others.items() if each.annotation in model.__mro__)
         del others[target]
-        parameters = [*fields.values(), *(each.replace(kind=_KEYWORD) for each in others.values())]
+        # The verb's own flags first: what they are is for everybody.
+        parameters = [*(each.replace(kind=_KEYWORD) for each in others.values()), *fields.values()]
 
         @functools.wraps(verb)
         def call(**arguments: Any) -> None:

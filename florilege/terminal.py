@@ -1,16 +1,20 @@
 """Terminal output of all verbs: lines on stderr for people, tables on stdout, next commands."""
 
+import os
 import shlex
 import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from textwrap import fill
+from typing import Final
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+STEP: Final = "FLORILEGE_STEP"
+"""Environment variable of a command that is a step of a longer one, which says what comes next."""
 _UNBOUNDED = 10_000  # columns, so that tables keep their full width
 
 
@@ -59,8 +63,15 @@ def conclude(*results: str, then: Sequence[Sequence[str | Path]] = ()) -> None:
     """
     for result in results:
         say(result)
+    if is_step():
+        return
     for label, words in zip(["next:", *["  or:"] * len(then)], then, strict=False):
         _print(Text.assemble((label, "bold"), f" {command(*words)}"), wrap=False)
+
+
+def is_step() -> bool:
+    """Whether this process is a step of a longer command, which gives the hints."""
+    return bool(os.environ.get(STEP))
 
 
 def command(*words: str | Path) -> str:

@@ -101,7 +101,7 @@ def test_the_marked_commands_of_the_readme_run_one_after_the_other(tmp_path: Pat
     (block,) = re.findall(r"<!-- tested -->\n```sh\n(.*?)```", text, re.DOTALL)
     assert all(line.startswith("florilege ") for line in block.splitlines())
     run(block, tmp_path)
-    assert (tmp_path / "bundles/first/calibration.json").is_file()
+    assert (tmp_path / "runs/flora/bundle/calibration.json").is_file()
 
 
 @pytest.fixture

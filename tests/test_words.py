@@ -1,5 +1,6 @@
 """A wrong word on the command line is met with the near ones, in two lines at most."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -69,7 +70,8 @@ def test_a_wrong_word_is_met_with_the_near_ones(
     assert result.exit_code == code
     assert result.stdout == ""
     lines = result.stderr.splitlines()
-    answer, *rest = (line for line in lines if not line.startswith("reading the photos of "))
+    begins = re.compile("reading the photos of |[^:]+: (choosing|measuring) its ")
+    answer, *rest = (line for line in lines if not begins.match(line))
     assert answer.startswith("error: ")
     assert answer.partition("; did you mean ")[2].split(" or ")[0].rstrip("?") == near
     assert all(line.startswith("help: florilege ") for line in rest)

@@ -41,6 +41,7 @@ def _section(name: str, command: Any) -> str:
     words = " ".join([name, *(str(each.metavar or each.name).upper() for each in arguments)])
     lines = [f"## {words}", "", inspect.cleandoc(command.help or ""), ""]
     flags = [each for each in command.params if each.opts[0].startswith("-") and not each.hidden]
+    flags = [each for each in flags if each.name != "help_all"]
     lines += ["| flag | default | |", "|---|---|---|"]
     return "\n".join([*lines, *map(_row, flags), ""])
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
@@ -34,7 +34,7 @@ from florilege.models.bundle import open_bundle
 from florilege.models.runtime import RuntimeName
 from florilege.ray_tasks import Workers, demand_ray
 from florilege.settings import flags_of
-from florilege.terminal import command, conclude, print_table, warn
+from florilege.terminal import command, conclude, print_table, say, warn
 
 WITH_SCORE_LOG = {"--score-log", "--approve", "--device", "--json", "--config"}
 """Flags of ``calibrate`` that work with ``--score-log``."""
@@ -42,7 +42,20 @@ WITH_SCORE_LOG = {"--score-log", "--approve", "--device", "--json", "--config"}
 app = typer.Typer(help="Choose and check the thresholds of a bundle.")
 
 Data = Annotated[str | None, typer.Option(help="Folder, manifest, or flora.")]
-Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where the network runs.")]
+_COMPUTING: Final = "Computing"
+_TRAFFIC: Final = "From traffic, without labels"
+_PANELS: Final = {
+    "Scores": ("head", "score_kind", "temperatures", "min_size", "macro_weight"),
+    "Promises about new photos": ("delta", "max_size", "label_noise"),
+    "Photos of something else": ("rejection_method", "suspect_share"),
+    "Lists, places, several photos": ("list_files", "occurrences", "views_wanted"),
+    _COMPUTING: ("runtime", "precision"),
+}
+"""Headings of ``calibrate --help``, each with its settings; the others are described first."""
+Device = Annotated[
+    Literal["auto", "cpu", "cuda"],
+    typer.Option(help="Where the network runs.", rich_help_panel=_COMPUTING),
+]
 AllRules = Annotated[
     bool, typer.Option("--all", help="Show every rule and guarantee, not only average_k.")
 ]
@@ -52,7 +65,7 @@ Report = Annotated[
 
 
 @app.command()
-@flags_of(CalibrationSettings)
+@flags_of(CalibrationSettings, _PANELS)
 def calibrate(
     ctx: typer.Context,
     bundle: BundlePath,
@@ -63,17 +76,34 @@ def calibrate(
     ] = "val",
     report: Report = None,
     score_log: Annotated[
-        Path | None, typer.Option(help="Score log of a server to calibrate on, not --data.")
+        Path | None,
+        typer.Option(
+            help="Score log of a server to calibrate on, not --data.", rich_help_panel=_TRAFFIC
+        ),
     ] = None,
     approve: Annotated[
-        bool, typer.Option(help="With --score-log: store the new thresholds in the bundle.")
+        bool,
+        typer.Option(
+            help="With --score-log: store the new thresholds in the bundle.",
+            rich_help_panel=_TRAFFIC,
+        ),
     ] = False,
     device: Device = "auto",
     ray: Annotated[
-        bool, typer.Option("--ray", help="Run the network on Ray: RAY_ADDRESS or this machine.")
+        bool,
+        typer.Option(
+            "--ray",
+            help="Run the network on Ray: RAY_ADDRESS or this machine.",
+            rich_help_panel=_COMPUTING,
+        ),
     ] = False,
     ray_workers: Annotated[
-        int | None, typer.Option(min=1, help="With --ray: number of processes on all machines.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="With --ray: number of processes on all machines.",
+            rich_help_panel=_COMPUTING,
+        ),
     ] = None,
     all_rules: AllRules = False,
     as_json: AsJson = False,
@@ -92,6 +122,7 @@ def calibrate(
         raise UsageError("--data is missing: name the photos to calibrate on, or --score-log LOG")
     if approve:
         raise UsageError("--approve needs --score-log LOG")
+    say(f"{bundle}: choosing its thresholds on the {split} photos of {data}")
     write_page = None if report is None else partial(_write_page, report, _page_maker(report))
     record = calibrate_bundle(
         bundle,
@@ -142,7 +173,10 @@ def evaluate(
     report: Report = None,
     device: Device = "auto",
     runtime: Annotated[
-        RuntimeName | None, typer.Option(help="Runtime to measure; by default the one that serves.")
+        RuntimeName | None,
+        typer.Option(
+            help="Runtime to measure; by default the one that serves.", rich_help_panel=_COMPUTING
+        ),
     ] = None,
     all_rules: AllRules = False,
     as_json: AsJson = False,
@@ -153,6 +187,7 @@ def evaluate(
     """
     limits = _gate(data, feedback_store, baseline, report, gate)
     make_page = None if report is None else _page_maker(report)
+    say(f"{bundle}: measuring its sets on {_places_of(data, split, feedback_store)}")
     audit = _audit(bundle, feedback_store, runtime)
     output = EvaluationOutput()
     if data is not None:
@@ -175,6 +210,13 @@ def evaluate(
         conclude(*filter(None, notes), then=[("serve", bundle)])
 
 
+def _places_of(data: str | None, split: str, feedback_store: Path | None) -> str:
+    """What is measured, in words."""
+    photos = None if data is None else f"the {split} photos of {data}"
+    answers = None if feedback_store is None else f"the feedback in {feedback_store}"
+    return " and ".join(filter(None, (photos, answers)))
+
+
 def _hidden_note(content: Mapping[str, Any], all_rules: bool) -> str:
     rules = {entry["rule"] for entry in content["rules"]}
     return "" if all_rules else f"{len(rules) - 1} more rules are shown with --all"
@@ -190,6 +232,7 @@ def _recalibrate(
     """Choose thresholds on traffic and print the changes."""
     if others := ", ".join(sorted(_typed_flags(ctx) - WITH_SCORE_LOG)):
         raise UsageError(f"--score-log takes its settings from the bundle: leave out {others}")
+    say(f"{bundle}: choosing its thresholds on the traffic in {score_log}")
     outcome = recalibrate_bundle(bundle, score_log, approve=approve)
     if as_json:
         print_json(outcome.to_plain())

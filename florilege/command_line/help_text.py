@@ -1,6 +1,10 @@
-"""The help of a verb: a line for each flag, so that none is cut and all can be copied."""
+"""The help of a verb: a line for each flag, so that none is cut and all can be copied.
 
-from collections.abc import Iterator, Mapping
+Flags under a heading of their own are for few people: ``--help`` names them, ``--help-all``
+describes them.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from textwrap import fill
 from types import UnionType
@@ -10,6 +14,9 @@ import typer
 
 _WIDTH = 80
 _VALUES = {int: "N", float: "NUMBER", Path: "PATH"}
+_OWN_HEADINGS = ("Arguments", "Options")  # always described
+HELP_ALL = "florilege.help_all"
+"""Key of ``context.meta``: whether to describe every flag."""
 
 
 def write_help(kinds: Mapping[str, Any], context: Any, formatter: Any) -> None:
@@ -17,30 +24,47 @@ def write_help(kinds: Mapping[str, Any], context: Any, formatter: Any) -> None:
 
     ``kinds`` are the types of its parameters, which typer keeps in a way of its own.
     """
-    command = context.command
-    arguments = [each for each in command.params if each.param_type_name == "argument"]
-    words = " ".join([context.command_path, "[OPTIONS]", *map(_argument, arguments)])
-    formatter.write(f"{fill(f'Usage: {words}', _WIDTH, subsequent_indent='  ')}\n\n")
-    for paragraph in (command.help or "").split("\n\n"):
+    panels = _panels(context.command, context)
+    arguments = map(_argument, panels["Arguments"])
+    usage = f"Usage: {' '.join([context.command_path, '[OPTIONS]', *arguments])}"
+    formatter.write(f"{fill(usage, _WIDTH, subsequent_indent='  ')}\n\n")
+    for paragraph in (context.command.help or "").split("\n\n"):
         formatter.write(f"{_filled(paragraph, '')}\n\n")
-    for title, parameters in _panels(command, context).items():
-        if parameters:
-            formatter.write(f"{typer.style(title, bold=True)}\n")
-            formatter.write("\n".join(line for each in parameters for line in _lines(each, kinds)))
-            formatter.write("\n\n")
+    described = panels if context.meta.get(HELP_ALL) else _OWN_HEADINGS
+    for title in filter(panels.get, described):
+        text = "\n".join(line for each in panels[title] for line in _lines(each, kinds))
+        formatter.write(f"{typer.style(title, bold=True)}\n{text}\n\n")
+    lines = [_named(*panel) for panel in panels.items() if panel[0] not in described]
+    if lines:
+        about = f"More, described by {context.command_path} --help-all"
+        formatter.write("\n".join([typer.style(about, bold=True), *lines, ""]))
+
+
+def _named(title: str, parameters: Iterable[Any]) -> str:
+    """A heading with only the names of its flags."""
+    names = ", ".join(map(_names, parameters))
+    return _filled(f"{title}: {names}", "  ", hanging="      ")
 
 
 def _panels(command: Any, context: Any) -> dict[str, list[Any]]:
-    """The parameters by heading; those without one come last."""
-    panels: dict[str, list[Any]] = {}
-    others = list[Any]()
+    """The parameters by heading; those without one come first."""
+    panels: dict[str, list[Any]] = {title: [] for title in _OWN_HEADINGS}
+    about_help = {"help", "help_all"}  # who reads this has found them
     for parameter in command.get_params(context):
+        if parameter.name in about_help:
+            continue
         if parameter.param_type_name == "argument":
-            panels.setdefault("Arguments", []).append(parameter)
+            panels["Arguments"].append(parameter)
         elif not parameter.hidden:
-            title = getattr(parameter, "rich_help_panel", None)
-            (panels.setdefault(title, []) if title else others).append(parameter)
-    return panels | {"Options": others}
+            title = getattr(parameter, "rich_help_panel", None) or "Options"
+            panels.setdefault(title, []).append(parameter)
+    return panels
+
+
+def _names(parameter: Any) -> str:
+    """Every name of a flag."""
+    names = ", ".join(sorted(parameter.opts, key=len))
+    return " / ".join([names, *parameter.secondary_opts])
 
 
 def _argument(parameter: Any) -> str:
@@ -49,13 +73,13 @@ def _argument(parameter: Any) -> str:
     return name if parameter.required else f"[{name}]"
 
 
-def _filled(text: str, indent: str) -> str:
+def _filled(text: str, indent: str, hanging: str | None = None) -> str:
     joined = " ".join(text.split())
     return fill(
         joined,
         _WIDTH,
         initial_indent=indent,
-        subsequent_indent=indent,
+        subsequent_indent=indent if hanging is None else hanging,
         break_long_words=False,
         break_on_hyphens=False,
     )
@@ -67,8 +91,7 @@ def _lines(parameter: Any, kinds: Mapping[str, Any]) -> Iterator[str]:
     if parameter.param_type_name == "argument":
         yield f"  {typer.style(_argument(parameter), bold=True)}"
     else:
-        names = ", ".join(sorted(parameter.opts, key=len))
-        names = " / ".join([names, *parameter.secondary_opts])
+        names = _names(parameter)
         value = "" if parameter.is_flag else parameter.metavar or _value(kinds.get(parameter.name))
         if len(f"  {names} {value}") > _WIDTH:
             about.append(f"One of {value.replace('|', ', ')}.")

@@ -34,6 +34,7 @@ Manifest = Annotated[Path, typer.Option(help="Manifest to write, .csv or .parque
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 MOST_CLASSES = 40  # rows of the printed table; --json lists all
 LONGEST_CLASS = 50  # characters per line; longer names wrap
+PRETRAINED = "timm:tf_efficientnet_lite0"  # the network that is suggested
 MOST_ITEMS = 20  # per warning; errors are listed in full
 
 
@@ -204,12 +205,26 @@ def _counts(table: Table) -> dict[str, int]:
 
 def _train_on(source: str) -> Sequence[str]:
     """The command that trains on a source: with a pretrained network unless pictures are small."""
-    small = own_pictures(source) is not None
-    pretrained = ("--backbone", "timm:tf_efficientnet_lite0", "--freeze", "backbone")
-    flags = ("--recipe", "demo") if is_flora(source) else () if small else pretrained
     folders = ("runs/first", *(f"runs/{number}" for number in range(2, 100)))
     new_run = next((name for name in folders if not Path(name).exists()), "RUN")
-    return ("train", "--data", source, *flags, "--out", new_run)
+    return ("train", "--data", source, *training_flags(source), "--out", new_run)
+
+
+def training_flags(source: str) -> Sequence[str]:
+    """The flags of ``florilege train`` for a source: a pretrained network for ordinary photos.
+
+    Example:
+        >>> training_flags("flora"), training_flags("photos")
+        (('--recipe', 'demo'), ('--backbone', 'timm:tf_efficientnet_lite0', '--freeze', 'backbone'))
+    """
+    if is_flora(source):
+        return ("--recipe", "demo")
+    return () if own_pictures(source) is not None else pretrained_flags(PRETRAINED)
+
+
+def pretrained_flags(backbone: str) -> Sequence[str]:
+    """The flags that train a head on a pretrained network."""
+    return ("--backbone", backbone, "--freeze", "backbone")
 
 
 def _print_report(report: Report) -> None:

@@ -38,16 +38,25 @@ _PANELS: Final = {
         *("max_body_bytes", "max_pixels", "max_decoding_pixels", "max_images", "max_tiles"),
         *("upload_deadline_s", "max_held_bytes", "queue_limit", "queue_timeout_s"),
     ),
-    "Access and answers": ("keys_file", "cors_origins", "lists", "plantnet", "cache_answers"),
+    "Access and answers": ("cors_origins", "plantnet", "cache_answers"),
     "Feedback": (
-        *("feedback_store", "feedback_max_bytes", "feedback_rate", "feedback_photos"),
-        *("feedback_licence", "feedback_photos_held_bytes"),
+        *("feedback_max_bytes", "feedback_rate", "feedback_photos", "feedback_licence"),
+        "feedback_photos_held_bytes",
     ),
     "After deployment": ("score_log", "score_log_max_bytes", "watch", "watch_state"),
     "Starting and stopping": ("reload_every_s", "drain_s", "drain_notice_s"),
     "Log": ("log_format", "log_level", "access_log"),
 }
-"""Headings of ``serve --help``, each with its settings."""
+"""Headings of ``serve --help``, each with its settings; the others are described first."""
+_QUERY_PANELS: Final = {
+    "Which classes": ("guarantee", "only", "list", "always", "reject", "none"),
+    "Place and season": ("region", "month", "latitude", "longitude", "date"),
+    "What is written": ("max_results", "min_score", "include"),
+}
+_BATCH_PANELS: Final = {
+    "Camera traps and plots": ("deployments", "tiles", "tile_size", "tile_stride"),
+    "Computing": ("embeddings", "device", "runtime", "threads", "ray", "ray_workers"),
+}
 
 
 @app.command()
@@ -74,8 +83,8 @@ def serve(
 
 
 @app.command()
-@flags_of(IdentifyQuery)
-@flags_of(BatchSettings)
+@flags_of(IdentifyQuery, _QUERY_PANELS)
+@flags_of(BatchSettings, _BATCH_PANELS)
 def predict(
     bundle: Annotated[Path, typer.Argument(help=_BUNDLE_HELP)],
     paths: Annotated[

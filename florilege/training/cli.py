@@ -3,18 +3,18 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from pydantic import create_model
 
 from florilege.settings import Flag, FlagSettings, fields_of, flags_of
-from florilege.terminal import conclude, print_result, say
+from florilege.terminal import conclude, is_step, print_result, say
 from florilege.training.config import DEFAULT_LOSS, TrainConfig
-from florilege.training.configuration import resolve
-from florilege.training.loop.distributed import is_first
-from florilege.training.run_folder import RunFolder
-from florilege.training.train import train_run
+from florilege.training.validation_metric import Metric
+
+if TYPE_CHECKING:
+    from florilege.training.train import TrainResult
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Train a network.")
 
@@ -23,6 +23,11 @@ FLAGS: Final = (
     *("device", "weights", "freeze", "features", "unfreeze"),
 )
 """The settings with a flag of their own; ``--set`` takes any setting."""
+PANELS: Final = {
+    "Pictures and machine": ("batch_size", "image_size", "seed", "device"),
+    "Parts of a network": ("features", "unfreeze"),
+}
+"""Headings of ``train --help``, each with its settings; the others are described first."""
 
 
 def flags_for(*names: str) -> Any:
@@ -44,7 +49,7 @@ def _flag_of(name: str) -> Any:
 
 
 @app.command("train")
-@flags_of(flags_for(*FLAGS))
+@flags_of(flags_for(*FLAGS), PANELS)
 def _train_command(
     settings: FlagSettings,
     out: Annotated[
@@ -65,6 +70,12 @@ def _train_command(
     Writes the weights with the best accuracy on `val`, curves and a report to the run folder.
     After Ctrl-C, --resume continues the run to exactly the same result.
     """
+    # Here, because torch takes seconds and --help does without.
+    from florilege.training.configuration import resolve
+    from florilege.training.loop.distributed import is_first
+    from florilege.training.run_folder import RunFolder
+    from florilege.training.train import train_run
+
     folder = RunFolder(out)
     resumed = resume and folder.config.is_file()
     file = config or (folder.config if resumed else None)
@@ -75,26 +86,34 @@ def _train_command(
         result = train_run(resolved, out, resume=resume)
     except KeyboardInterrupt:
         if not folder.last.exists() and is_first():  # otherwise the loop says how to continue
-            note = "; features computed so far are kept" if resolved.freeze else ""
-            say(f"stopped before the first step: nothing to resume, start again{note}")
+            _explain_early_stop(features_stay=resolved.freeze is not None)
         raise
     if not is_first():
         return
     if as_json:
         typer.echo(json.dumps(asdict(result)))
         return
-    summary = "initial weights written"
-    if result.accuracy is not None:
-        percent = f"{result.accuracy * 100:.2f} %"
-        sets = resolved.validation.chosen_by.sets
-        summary = (
-            f"epoch {result.best_epoch} is best: {percent} of the sets on val hold the right class "
-            f"(set size {sets})"
-        )
-    print_result(f"{out}: {summary}")
+    print_result(f"{out}: {_summary(result, resolved.validation.chosen_by)}")
     conclude(
         f"the run with its curves is in {out}: see {folder.report}",
         then=[("export", out, "--out", _bundle_of(out))],
+    )
+
+
+def _explain_early_stop(*, features_stay: bool) -> None:
+    """Say that there is nothing to resume, unless a longer command gives the hints."""
+    if not is_step():
+        note = "; features computed so far are kept" if features_stay else ""
+        say(f"stopped before the first step: nothing to resume, start again{note}")
+
+
+def _summary(result: "TrainResult", chosen_by: Metric) -> str:
+    """What a run has reached, in words."""
+    if result.accuracy is None:
+        return "initial weights written"
+    return (
+        f"epoch {result.best_epoch} is best: {result.accuracy * 100:.2f} % of the sets on val hold "
+        f"the right class (set size {chosen_by.sets})"
     )
 
 

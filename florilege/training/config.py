@@ -17,6 +17,11 @@ from florilege.models.images import Preprocess
 from florilege.training.validation_metric import Metric, MetricName
 
 DEFAULT_LOSS: Final = "cross_entropy"
+MAY_CHANGE: Final = (
+    *("epochs", "device", "workers", "cache_mb"),
+    *("picture_cache", "checkpoint", "features", "compile"),
+)
+"""Settings that a resumed run may change."""
 
 _WHOLE = BeforeValidator(lambda x: int(x) if isinstance(x, float) and x.is_integer() else x)
 Whole = Annotated[int, _WHOLE]

@@ -57,7 +57,7 @@ def export_run(run: Path, out: Path) -> Bundle:
         model, parity = export_onnx(network, preprocess)
         files: dict[str, bytes | Path] = {
             "metrics.json": _json(row),
-            "MODEL_CARD.md": _model_card(run.name, facts).encode(),
+            "MODEL_CARD.md": _model_card(_name_of(run), facts).encode(),
             "provenance.json": _json(_provenance(facts, parity)),
             "config.yaml": to_yaml(config).encode(),
             "weights.safetensors": folder.best,
@@ -68,13 +68,19 @@ def export_run(run: Path, out: Path) -> Bundle:
             files["thumbnails.zip"] = folder.thumbnails
         return write_bundle(
             out,
-            name=run.resolve().name,
+            name=_name_of(run),
             heads=output_names(head),
             model=model,
             classes=classes,
             preprocess=preprocess,
             files=files,
         )
+
+
+def _name_of(run: Path) -> str:
+    """The name of its folder, or of the one around a folder that is only called ``run``."""
+    folder = run.resolve()
+    return folder.parent.name if folder.name == "run" else folder.name
 
 
 class _RunFacts(NamedTuple):

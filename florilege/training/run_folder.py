@@ -3,22 +3,15 @@
 import json
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Final
 
 from florilege.errors import BundleError, DataError, UsageError
 from florilege.files import LOCK, new_folder_lock
 from florilege.models.backbones.provenance import RECORD, Provenance
 from florilege.models.classes import ClassTable
 from florilege.models.photo_hashes import PHOTOS
-from florilege.training.config import TrainConfig
+from florilege.training.config import MAY_CHANGE, TrainConfig
 from florilege.training.configuration import from_plain, read_yaml, to_yaml
 from florilege.training.loop.checkpoint import write
-
-MAY_CHANGE: Final = (
-    *("epochs", "device", "workers", "cache_mb"),
-    *("picture_cache", "checkpoint", "features", "compile"),
-)
-"""Settings that a resumed run may change."""
 
 
 class RunFolder:

@@ -33,7 +33,10 @@ def _report_html(name: str, config: TrainConfig, history: Sequence[Row]) -> str:
     if history:
         sections = [
             html.section("In short", *_summary(history)),
-            html.section("Average-K accuracy at the best epoch", _table(_best(history))),
+            html.section(
+                "Sets with the right class at the best epoch, of K classes on average",
+                _table(_best(history)),
+            ),
             html.section("Epoch by epoch", html.side_by_side(*_curves(history))),
             *sections,
         ]
@@ -50,10 +53,10 @@ def _summary(history: Sequence[Row]) -> Iterator[html.Markup]:
     best = _best(history)
     minutes, seconds = divmod(round(float(history[-1]["seconds"])), 60)
     yield html.words(
-        f"Best of {len(history)} epochs: epoch {best['epoch']}, {metric_of(best)} "
-        f"on validation {html.percent(float(best['val_score']))} with the "
-        f"{_words(best['val_best_head'])} head and {best['val_best_score_kind']} scores. Trained "
-        f"for {minutes} min {seconds} s."
+        f"Best of {len(history)} epochs: epoch {best['epoch']}, where "
+        f"{html.percent(float(best['val_score']))} of the sets on validation hold the right class "
+        f"(set size {metric_of(best).sets}), with the {_words(best['val_best_head'])} head and "
+        f"{best['val_best_score_kind']} scores. Trained for {minutes} min {seconds} s."
     )
     yield html.words(
         "The thresholds were set on the same validation pictures. For a fair figure run florilege "
@@ -96,7 +99,11 @@ def _curves(history: Sequence[Row]) -> Iterator[html.Markup]:
     log_loss = {_words(name.removeprefix("val_log_loss_")): column(name) for name in losses}
     epochs = column("epoch")
     for y_label, curves, caption in (
-        (f"{metric}, %", accuracy, "On validation, by head and kind of score."),
+        (
+            "sets with the right class, %",
+            accuracy,
+            f"On validation, by head and kind of score; set size {metric.sets}.",
+        ),
         ("training loss", {"": column("train_loss")}, "Mean over the pictures of each epoch."),
         ("log-loss", log_loss, "On validation: minus the log of the true class's softmax."),
         ("learning rate", {"": column("learning_rate")}, "At the end of each epoch."),

@@ -5,10 +5,13 @@ from typing import Annotated, Any, Literal
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from florilege import cli
+from florilege.command_line.help_text import HELP_ALL
 from tests.write_commands import verbs
 
+SKIPPED = ("help", "help_all")
 PANELS = "Network", "Limits of a request", "Feedback", "Log"
 
 
@@ -16,8 +19,9 @@ def every_verb() -> list[tuple[str, Any]]:
     return list(verbs(typer.main.get_command(cli.app)))
 
 
-def help_of(command: Any, name: str) -> str:
+def help_of(command: Any, name: str, *, whole: bool = True) -> str:
     context = typer.Context(command, info_name=name, terminal_width=80)
+    context.meta[HELP_ALL] = whole
     return re.sub("\x1b[^m]*m", "", str(command.get_help(context)))
 
 
@@ -29,7 +33,7 @@ def test_a_line_names_a_flag_and_none_is_cut_nor_a_word_broken() -> None:
         assert max(map(len, lines)) <= 80, name
         assert "…" not in text
         for flag in command.params:
-            if flag.param_type_name == "option" and not flag.hidden:
+            if flag.param_type_name == "option" and flag.name not in SKIPPED and not flag.hidden:
                 names = [*sorted(flag.opts, key=len), *flag.secondary_opts]
                 pattern = r"  " + r"(, | / )".join(map(re.escape, names)) + r"( \S+)?"
                 assert [line for line in lines if re.fullmatch(pattern, line)], names
@@ -50,18 +54,38 @@ def test_values_choices_and_defaults_are_named() -> None:
     ):
         assert f"\n{line}\n" in text
     assert "BUNDLE\n" in text
-    assert text.index("Options\n") > text.index("Log\n")
+    assert text.index("Options\n") < text.index("Log\n")
 
 
-def test_every_setting_of_the_server_is_below_a_heading() -> None:
+def test_help_fits_two_screens_and_names_every_flag() -> None:
+    pytest.importorskip("torch")
+    for name, command in every_verb():
+        text = help_of(command, name, whole=False)
+        assert text.count("\n") <= 48, name
+        flags = [
+            flag
+            for flag in command.params
+            if flag.param_type_name == "option" and flag.name not in SKIPPED
+        ]
+        for flag in flags:
+            for word in [] if flag.hidden else [*flag.opts, *flag.secondary_opts]:
+                assert re.search(rf"(?<![\w-]){word}(?![\w-])", text), (name, word)
+        headings = {flag.rich_help_panel for flag in flags} - {None}
+        assert bool(headings) == ("--help-all" in text)
+
+
+def test_flags_for_few_people_are_named_below_headings_and_described_by_help_all() -> None:
     serve = dict(every_verb())["florilege serve"]
-    others = {
-        flag.name
-        for flag in serve.params
-        if flag.param_type_name == "option" and flag.rich_help_panel is None
-    }
-    assert others == {"host", "port", "config"}
-    assert [title for title in PANELS if f"\n{title}\n" not in help_of(serve, "serve")] == []
+    short, whole = (help_of(serve, "florilege serve", whole=each) for each in (False, True))
+    assert [title for title in PANELS if f"\n  {title}: --" not in short] == []
+    assert "\n  --port N\n      Port to listen on; 0 picks a free one. [default: 8000]\n" in short
+    named = "--score-log, --score-log-max-bytes, --watch / --no-watch, --watch-state"
+    assert named in " ".join(short.split())
+    described = "Folder for the logits of answered photos"
+    assert described in whole
+    assert described not in short
+    result = CliRunner().invoke(cli.app, ["serve", "--help-all"])
+    assert (result.exit_code, described in result.output) == (0, True)
 
 
 def test_choices_that_are_too_long_for_a_line_stand_in_the_text() -> None:

@@ -1,11 +1,12 @@
-"""A run folder is opened like a bundle; its bundle is made once."""
+"""A run folder is opened like a bundle; its bundle is made once, by commands that are said."""
 
+import io
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,31 +14,27 @@ import pytest
 from florilege import run_bundle
 from florilege.errors import BundleError, DataError, FlorilegeError, UsageError
 
-CALIBRATE = "florilege.calibration.calibrate.calibrate"
-
 
 class Maker:
-    """Stands in for the export and the calibration; remembers what it made."""
+    """Stands in for the commands; remembers which were called."""
 
     def __init__(self, bundle: Path) -> None:
         self.bundle, self.made = bundle, list[str]()
         self.failure: Exception | None = None
 
-    def export(self, words: list[str], **_: Any) -> SimpleNamespace:
-        assert words[3:5] == ["export", str(self.bundle.parent)]
-        self.made.append("export")
-        self.bundle.mkdir(exist_ok=True)
-        (self.bundle / "bundle.json").touch()
-        (self.bundle / "calibration.json").unlink(missing_ok=True)
-        return SimpleNamespace(returncode=0, stderr="")
-
-    def calibrate(self, bundle: Path, data: str, split: str, *, say: Any) -> None:
-        assert (bundle, data, split) == (self.bundle, "photos", "val")
-        self.made.append("calibrate")
+    def __call__(self, words: run_bundle.Words, *, results: bool) -> None:
+        assert not results  # stdout is that of the verb that opens the run
+        self.made.append(str(words[0]))
+        if words[0] == "export":
+            assert words[1:] == (self.bundle.parent, "--out", self.bundle)
+            self.bundle.mkdir(exist_ok=True)
+            (self.bundle / "bundle.json").touch()
+            (self.bundle / "calibration.json").unlink(missing_ok=True)
+            return
+        assert words == ("calibrate", self.bundle, "--data", "photos")
         if self.failure is not None:
             raise self.failure
-        say("the two runtimes differ")
-        (bundle / "calibration.json").touch()
+        (self.bundle / "calibration.json").touch()
 
 
 @pytest.fixture
@@ -47,9 +44,7 @@ def maker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Maker:
     (run / "config.yaml").write_text("data: photos\n")
     (run / "best.safetensors").touch()
     made = Maker(run / "bundle")
-    monkeypatch.setattr(subprocess, "run", made.export)
-    monkeypatch.setattr(f"{CALIBRATE}.calibrate_bundle", made.calibrate)
-    monkeypatch.setattr(f"{CALIBRATE}.cautions", lambda _: ["few photos"])
+    monkeypatch.setattr(run_bundle, "run_step", made)
     return made
 
 
@@ -71,19 +66,6 @@ def test_a_run_is_exported_and_calibrated_again_only_after_further_training(make
     ]
 
 
-def test_it_says_what_it_does_and_shows_the_warnings(
-    maker: Maker, capsys: pytest.CaptureFixture[str]
-) -> None:
-    opened(maker, trained_at=time.time() - 60)
-    output = capsys.readouterr()
-    assert output.out == ""
-    first, second, *rest = output.err.splitlines()
-    assert "is a run folder: exporting" in first
-    assert "thresholds on the val photos of photos" in second
-    assert rest[:2] == ["warning: the two runtimes differ", "warning: few photos"]
-    assert f"{maker.bundle} is kept" in rest[2]
-
-
 def test_after_a_failed_calibration_only_that_is_repeated(maker: Maker) -> None:
     maker.failure = DataError("no photos")
     with pytest.raises(DataError, match="no photos"):
@@ -92,17 +74,25 @@ def test_after_a_failed_calibration_only_that_is_repeated(maker: Maker) -> None:
     assert opened(maker, trained_at=time.time() - 60) == ["calibrate"]
 
 
-@pytest.mark.parametrize(
-    ("code", "kind"), [(1, FlorilegeError), (2, UsageError), (3, DataError), (4, BundleError)]
-)
-def test_a_failed_export_is_the_error_of_the_command(
-    code: int, kind: type[FlorilegeError], maker: Maker, monkeypatch: pytest.MonkeyPatch
+def test_a_folder_of_fit_has_its_run_and_its_bundle_side_by_side(
+    tmp_path: Path, maker: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failure = SimpleNamespace(returncode=code, stderr="error: the run has no weights\n")
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: failure)
-    with pytest.raises(FlorilegeError, match=r"\Athe run has no weights\Z") as caught:
-        opened(maker, trained_at=time.time())
-    assert type(caught.value) is kind
+    fitted = tmp_path / "fitted"
+    fitted.mkdir()
+    maker.bundle.parent.rename(fitted / "run")
+    seen = list[run_bundle.Words]()
+
+    def step(words: run_bundle.Words, *, results: bool) -> None:
+        seen.append(words)
+        (fitted / "bundle").mkdir(exist_ok=True)
+        name = "bundle.json" if words[0] == "export" else "calibration.json"
+        (fitted / "bundle" / name).touch()
+
+    monkeypatch.setattr(run_bundle, "run_step", step)
+    assert run_bundle.bundle_folder(str(fitted)) == fitted / "bundle"
+    assert seen[0] == ("export", fitted / "run", "--out", fitted / "bundle")
+    assert run_bundle.bundle_folder(str(fitted)) == fitted / "bundle"
+    assert len(seen) == 2
 
 
 def test_without_torch_a_run_says_where_to_export_it(
@@ -118,3 +108,98 @@ def test_other_folders_are_opened_as_they_are(tmp_path: Path) -> None:
     (tmp_path / "bundle.json").touch()
     for path in (tmp_path, tmp_path / "missing"):
         assert run_bundle.bundle_folder(str(path)) == path
+
+
+class Process:
+    """Stands in for a command that ends with a code after lines on stderr."""
+
+    def __init__(self, code: int, lines: str = "") -> None:
+        self.returncode, self.stderr, self.waits = code, io.StringIO(lines), list[float | None]()
+        self.terminated = False
+
+    def __call__(self, words: list[str], **options: Any) -> "Process":
+        self.words, self.options = words, options
+        return self
+
+    def __enter__(self) -> "Process":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stderr.close()
+
+    def wait(self, timeout: float | None = None) -> int:
+        self.waits.append(timeout)
+        return self.returncode
+
+    def terminate(self) -> None:
+        self.terminated = True
+
+
+Started = Callable[[Process], Process]
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Started:
+    def start(process: Process) -> Process:
+        monkeypatch.setattr(subprocess, "Popen", process)
+        return process
+
+    return start
+
+
+def test_a_step_is_said_whole_and_what_it_writes_is_passed_on(
+    started: Started, capsys: pytest.CaptureFixture[str]
+) -> None:
+    process = started(Process(0, "exporting\nwarning: few photos\n"))
+    run_bundle.run_step(("export", Path("my run"), "--out", "b"), results=False)
+    assert process.words[1:] == ["-m", "florilege", "export", "my run", "--out", "b"]
+    assert process.options["stdout"] == subprocess.DEVNULL
+    assert process.options["env"]["FLORILEGE_STEP"] == "1"
+    said = capsys.readouterr()
+    assert said.err.splitlines() == [
+        "$ florilege export 'my run' --out b", "exporting", "warning: few photos"
+    ]  # fmt: skip
+    assert said.out == ""
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [(1, FlorilegeError), (2, UsageError), (3, DataError), (4, BundleError)]
+)
+def test_a_failed_step_is_the_error_of_the_command(
+    code: int, kind: type[FlorilegeError], started: Started, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started(Process(code, "reading\nerror: the run has no weights\nhelp: florilege --help\n"))
+    with pytest.raises(FlorilegeError, match=r"\Athe run has no weights\nhelp: .*\Z") as caught:
+        run_bundle.run_step(("export", "run"))
+    assert type(caught.value) is kind
+    assert capsys.readouterr().err.splitlines() == ["$ florilege export run", "reading"]
+
+
+def test_a_failure_without_a_message_names_the_step(started: Started) -> None:
+    started(Process(1))
+    with pytest.raises(FlorilegeError, match="`florilege export` failed"):
+        run_bundle.run_step(("export", "run"))
+
+
+@pytest.mark.parametrize("code", [130, -2])
+def test_a_stopped_step_stops_what_called_it(code: int, started: Started) -> None:
+    started(Process(code))
+    with pytest.raises(KeyboardInterrupt):
+        run_bundle.run_step(("train",))
+
+
+def test_after_an_interruption_a_step_has_time_to_save_its_work(started: Started) -> None:
+    class Stopped(Process):
+        def wait(self, timeout: float | None = None) -> int:
+            super().wait(timeout)
+            if len(self.waits) == 1:
+                raise KeyboardInterrupt
+            if len(self.waits) == 2:
+                raise subprocess.TimeoutExpired("train", 20)
+            return 130
+
+    process = started(Stopped(0))
+    with pytest.raises(KeyboardInterrupt):
+        run_bundle.run_step(("train",))
+    assert process.waits == [None, 20, None]
+    assert process.terminated

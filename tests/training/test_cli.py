@@ -126,7 +126,7 @@ def test_an_interruption_before_the_first_step_says_that_nothing_can_be_resumed(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("florilege.training.cli.train_run", interrupted)
+    monkeypatch.setattr("florilege.training.train.train_run", interrupted)
     run = _train("--data", "flora", "--out", tmp_path / "run")
     assert "nothing to resume" in run.output
     (tmp_path / "run").mkdir()

@@ -14,7 +14,7 @@ from florilege.data.records import count_of
 from florilege.errors import BundleError, first
 from florilege.models.bundle import Bundle, name_classes, open_bundle
 from florilege.models.bundle.hub import push_bundle
-from florilege.terminal import conclude
+from florilege.terminal import conclude, say
 
 app = typer.Typer(
     help="Inspect, verify, compare or name bundles.", no_args_is_help=True, add_completion=False
@@ -27,6 +27,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 @app.command()
 def inspect(bundle: BundlePath, as_json: AsJson = False) -> None:
     """Print the content of a bundle: classes, heads, calibrated K, origin and files."""
+    _begin(f"{bundle}: reading its files and checking their hashes", as_json)
     opened = open_bundle(bundle)
     content = card(opened)
     calibrate = ("calibrate", bundle, "--data", _data_of(opened))
@@ -37,6 +38,7 @@ def inspect(bundle: BundlePath, as_json: AsJson = False) -> None:
 @app.command()
 def verify(bundle: BundlePath, as_json: AsJson = False) -> None:
     """Check the hash of every file and that the bundle opens; the exit code is 4 if it fails."""
+    _begin(f"{bundle}: checking the hash of every file", as_json)
     content = verification(bundle)
     lines = [f"{'WRONG' if fault else 'ok':<6} {name}" for name, fault in content["files"].items()]
     if content["opening"]:
@@ -62,6 +64,7 @@ def push(
 
     The account is that of `hf auth login` or HF_TOKEN. The files name the paths of your data.
     """
+    say(f"{bundle}: uploading it to {repository}")
     typer.echo(push_bundle(bundle, repository, public=public, licence=licence))
     conclude(then=[("serve", f"hf://{repository}")])
 
@@ -73,6 +76,7 @@ def diff(
     as_json: AsJson = False,
 ) -> None:
     """Print what changed from bundle A to bundle B: classes, thresholds, metrics, files."""
+    _begin(f"{b}: comparing it with {a}", as_json)
     newer = open_bundle(b)
     content = difference(open_bundle(a), newer)
     _print(content, _difference_lines(content), as_json)
@@ -96,10 +100,17 @@ def set_names(
     The file is a table with the column class_id and any of the others; empty cells change nothing.
     The calibration stays valid, but bundle_sha256 changes.
     """
+    _begin(f"{bundle}: naming its classes by {file}", as_json)
     class_file = read_classes(file)
     named = name_classes(bundle, class_file.classes, class_file.thumbnails, source=str(file))
     content = _names_report(named, class_file)
     _print(content, _names_lines(content), as_json, ("serve", bundle))
+
+
+def _begin(sentence: str, as_json: bool) -> None:
+    """Say what is done, before the tables of a command for people."""
+    if not as_json:
+        say(sentence)
 
 
 def _print(

@@ -85,11 +85,13 @@ def calibration_tables(
     """Tables of the thresholds: those of ``calibrate --json``, and some for several photos."""
     rejection = content["rejection"]
     title = (
-        f"{_photos(content)} of {content['split']}; scores: "
-        f"{score_name(content['score_kind'], content['temperature'])} of head {content['head']}; "
-        f"unfamiliar photos are {'' if rejection else 'not '}marked"
+        f"{_photos(content)} of {content['split']}; photos unlike these will "
+        f"{'' if rejection else 'not '}be marked"
     )
-    headings = ("rule", "asked", "lambda", "size", "hits", "95 %")
+    if all_rules:
+        scores = score_name(content["score_kind"], content["temperature"])
+        title += f"; scores: {scores} of head {content['head']}"
+    headings = ("rule", "asked", "threshold", "size", "hits", "95 %")
     tables = _by_guarantee(title, headings, content, all_rules=all_rules)
     points = [
         record.point(view, record.setting("average_k"))
@@ -102,7 +104,7 @@ def calibration_tables(
             for point, entry in zip(points, _plain(points), strict=True)
         ]
         about = f"{FIRST} with several photos of one plant, K = {record.default_k:g}"
-        columns = ("photos", "lambda", "size", "hits", "95 %", "groups", "made from")
+        columns = ("photos", "threshold", "size", "hits", "95 %", "groups", "made from")
         tables.append((about, _figures_table(columns, entries)))
     return [*tables, *_lists_tables(content)]
 
@@ -262,12 +264,17 @@ def _share(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
+_MADE_FROM: Mapping[str, str] = {
+    "observations": "photos of one plant",
+    "same_class": "photos of one species",
+}
+
 CELLS: Mapping[str, Callable[[Plain], str]] = {
     "rule": lambda entry: str(entry["rule"]),
     "list": lambda entry: str(entry["list"]),
     "asked": lambda entry: f"{entry['k'] if 'k' in entry else entry['level']:g}",
     "photos": lambda entry: str(entry["images"]),
-    "lambda": lambda entry: (
+    "threshold": lambda entry: (
         "by class" if RULES[entry["rule"]].by_class else threshold_text(entry["lambda_val"])
     ),
     "size": lambda entry: _size(entry["mean_set_size"]),
@@ -277,6 +284,6 @@ CELLS: Mapping[str, Callable[[Plain], str]] = {
     "empty": lambda entry: _share(entry["empty_rate"]),
     "groups": lambda entry: f"{entry['rows']:,}",
     "of photos": lambda entry: f"{entry['rows']:,}",
-    "made from": lambda entry: str(entry["made_from"]),
+    "made from": lambda entry: _MADE_FROM.get(entry["made_from"], "requests"),
 }
 """The text under each heading of a table, from the JSON object of a threshold."""

@@ -164,9 +164,9 @@ def selection_note(record: CalibrationRecord) -> str:
     low, high = choice.honest_ci95
     overlap = "; some also trained or chose the network" if measured.chose_checkpoint else ""
     return (
-        f"these photos chose head and scores among {choice.candidates} at K = {choice.k:g}: on "
-        f"other photos such a choice hits {choice.honest_hit_rate:.4f} "
-        f"(95 %: {low:.4f} to {high:.4f}){overlap}"
+        f"these photos also chose the best of {choice.candidates} ways to compute scores, so their "
+        f"hit rates are a little too good: on other photos expect {choice.honest_hit_rate:.4f} "
+        f"(95 %: {low:.4f} to {high:.4f}) at K = {choice.k:g}{overlap}"
     )
 
 

@@ -21,6 +21,7 @@ from florilege.models.export import PictureNetwork
 from florilege.models.float32 import exact_float32
 from florilege.models.heads import by_head
 from florilege.progress import Advance, progress
+from florilege.terminal import is_step
 from florilege.training.batches.augment import Mixture
 from florilege.training.batches.data_loader import Batch, BatchLoader, Sources
 from florilege.training.batches.decoded_pictures import hash_photos
@@ -287,11 +288,16 @@ class Run:
             self.check_finite(diverged=diverged)
         self.save()
         if stop:
-            command = f"with: florilege train --resume --out {self.folder.path}"
-            if not self.ranks.alone:
-                command = "with the same command and --resume"
-            self.say(f"stopped; continue {command}")
+            self.explain_stop()
             raise KeyboardInterrupt
+
+    def explain_stop(self) -> None:
+        """Say how to continue, unless a longer command does."""
+        command = f"with: florilege train --resume --out {self.folder.path}"
+        if not self.ranks.alone:
+            command = "with the same command and --resume"
+        if not is_step():
+            self.say(f"stopped; continue {command}")
 
     def check_finite(self, *, diverged: bool) -> None:
         """Refuse to save a run that has diverged, in this process or another."""

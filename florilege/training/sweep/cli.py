@@ -12,14 +12,21 @@ import typer
 from florilege.errors import UsageError, repeated
 from florilege.settings import FlagSettings, flags_of
 from florilege.terminal import conclude, new_table, print_table, warn
-from florilege.training.cli import FLAGS, flags_for
+from florilege.training.cli import FLAGS, PANELS, flags_for
 from florilege.training.config import TrainConfig
-from florilege.training.configuration import parse_yaml, resolve
-from florilege.training.sweep.sweep import PICTURE, sweep
-from florilege.training.sweep.sweep_record import FILE, Changes, Mean, Record, value_text, words_of
+from florilege.training.sweep.sweep_record import (
+    FILE,
+    PICTURE,
+    Changes,
+    Mean,
+    Record,
+    value_text,
+    words_of,
+)
 
 app = typer.Typer(add_completion=False, help="Train a recipe over a grid of settings and seeds.")
 _SweepFlags = flags_for(*(name for name in FLAGS if name != "recipe"))
+_PANELS: Final = {"Network": ("backbone", "weights", "freeze"), **PANELS}
 _NOT_SWEPT: Final = {
     "seed": "use --seeds N, the number of seeds of each setting",
     "data": "use --data; figures on different photos cannot be compared",
@@ -27,7 +34,7 @@ _NOT_SWEPT: Final = {
 
 
 @app.command("sweep")
-@flags_of(_SweepFlags)
+@flags_of(_SweepFlags, _PANELS)
 def _sweep_command(
     recipe: Annotated[
         str, typer.Argument(metavar="RECIPE", help="Name of a recipe; `florilege recipes` lists.")
@@ -61,6 +68,10 @@ def _sweep_command(
     `test`: means over the seeds with 95 % intervals, as a table, a plot and FOLDER/results.json.
     After any interruption, the same command with --resume continues.
     """
+    # Here, because torch takes seconds and --help does without.
+    from florilege.training.configuration import resolve
+    from florilege.training.sweep.sweep import sweep
+
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UsageError("start a sweep without torchrun: it already trains a run on each GPU")
     flags = settings.model_dump()
@@ -94,7 +105,7 @@ def _print(record: Record) -> None:
     for runs, mean in record.points():
         mark = "chosen" if runs == best_runs else "" if mean else "failed"
         table.add_row(words_of(runs[0].changes), str(mean or "-"), mark)
-    print_table(table, f"{record.metric} on val, %, {over}")
+    print_table(table, f"sets on val with the right class{record.sets}, %, {over}")
     if best_runs:
         typer.echo()
         _print_test(record.tested(), over)
@@ -140,6 +151,8 @@ def _axis(text: str) -> tuple[str, list[Any]]:
     name = name.strip()
     if not (name and separator and listed.strip()):
         raise UsageError(f"--over takes NAME=V1,V2 such as loss.epsilon=0.1,0.2, got {text!r}")
+    from florilege.training.configuration import parse_yaml
+
     if name in _NOT_SWEPT:
         raise UsageError(f"--over {name} cannot be swept: {_NOT_SWEPT[name]}")
     values = parse_yaml(f"[{listed}]", f"--over {text!r}: the list of values")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.calibration_settings import DEFAULT_KS
@@ -17,9 +17,14 @@ from florilege.training.preparation import open_data
 from florilege.training.run_export import export_run
 from florilege.training.run_folder import RunFolder
 from florilege.training.sweep.job_pool import train_runs
-from florilege.training.sweep.sweep_record import FIGURES, Changes, Record, RunRecord, words_of
-
-PICTURE: Final = "curves.png"
+from florilege.training.sweep.sweep_record import (
+    FIGURES,
+    PICTURE,
+    Changes,
+    Record,
+    RunRecord,
+    words_of,
+)
 
 ConfigOf = Callable[[Changes, int], TrainConfig]
 """The settings of a run, from the changes of a point of the grid and a seed."""

@@ -17,10 +17,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from florilege.calibration.intervals import student_half
 from florilege.errors import BundleError, SomeInputsFailed, UsageError
 from florilege.files import write_atomic
-from florilege.training.config import TrainConfig
-from florilege.training.run_folder import MAY_CHANGE
+from florilege.training.config import MAY_CHANGE, TrainConfig
+from florilege.training.validation_metric import Metric
 
 FILE: Final = "results.json"
+PICTURE: Final = "curves.png"
 FIGURES: Final = ("hit_rate", "macro_hit_rate", "mean_set_size")
 _PER_RUN: Final = {"seed", *MAY_CHANGE} - {"epochs"}  # settings that are not part of the request
 
@@ -107,6 +108,14 @@ class Record(BaseModel):
                 for seed in seeds
             ],
         )
+
+    @property
+    def sets(self) -> str:
+        """The size of the sets that chose the setting, in brackets; empty if unknown."""
+        chosen_by = self.request.get("validation", {})
+        if not {"metric", "k"} <= set(chosen_by):
+            return ""
+        return f" (set size {Metric(name=chosen_by['metric'], k=chosen_by['k']).sets})"
 
     def check_complete(self) -> None:
         """Raise a ``SomeInputsFailed`` that names the failed runs, if there are any."""

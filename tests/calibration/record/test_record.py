@@ -357,7 +357,7 @@ def test_the_selection_is_recorded_with_an_honest_rate(record: CalibrationRecord
     low, high = interval_of_best(hits[best], len(hits))
     assert many.selection.honest_hit_rate == honest
     assert many.selection.honest_ci95 == (min(low, honest), high)
-    expected = f"hits {honest:.4f} (95 %: {min(low, honest):.4f} to {high:.4f})"
+    expected = f"expect {honest:.4f} (95 %: {min(low, honest):.4f} to {high:.4f})"
     assert expected in selection_note(many)
     card = updated_files("# Model\n", {}, many)[CARD].decode()
     assert f"{selection_note(many)}." in card

@@ -33,7 +33,9 @@ def test_a_sweep_from_photos_to_a_table_a_picture_and_json(photos: Path, tmp_pat
     words = (*_words(photos, tmp_path / "s"), "--over", "loss.label_smoothing=0,0.5", "--seeds", 2)
     result = _call(*words)
     assert result.exit_code == 0, result.output
-    assert "on val, %, means of 2 seeds with 95 % intervals" in result.stdout
+    assert (
+        "sets on val with the right class (set size 3 on average), %, means of 2" in result.stdout
+    )
     assert result.stdout.count("chosen") == 1
     assert "on test, %, means of 2 seeds" in result.stdout
     assert "±" in result.stdout

@@ -15,8 +15,8 @@ from florilege.training.run_folder import RunFolder
 from florilege.training.sweep import job_pool
 from florilege.training.sweep import sweep as module
 from florilege.training.sweep.cli import _overrides_of, _points_of
-from florilege.training.sweep.sweep import PICTURE, ConfigOf, sweep
-from florilege.training.sweep.sweep_record import FIGURES, Changes, Record, RunRecord
+from florilege.training.sweep.sweep import ConfigOf, sweep
+from florilege.training.sweep.sweep_record import FIGURES, PICTURE, Changes, Record, RunRecord
 from florilege.training.train import TrainResult
 from tests.data.pictures import write_folder
 from tests.florilege.test_files import holder

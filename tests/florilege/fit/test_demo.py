@@ -6,6 +6,7 @@ from typer.testing import CliRunner, Result
 from florilege import cli
 from florilege.models.bundle import open_bundle
 from florilege.server.serve import bind
+from tests.florilege.fit.in_process import Steps
 from tests.florilege.flower_host import FlowerHost, flower_host
 from tests.models.imported.graphs import timm_folder
 
@@ -15,6 +16,7 @@ def test_photos_of_flowers_become_a_calibrated_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     network = timm_folder(tmp_path / "network", 5)
+    Steps(monkeypatch)
 
     with bind("127.0.0.1", 0) as listener:
         port = str(listener.getsockname()[1])

@@ -5,30 +5,30 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import typer
-from torchvision.datasets import Flowers102
 
-from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.calibration.calibrate.evaluate import evaluate_bundle
 from florilege.data import flowers102
+from florilege.data.cli import PRETRAINED as NETWORK
+from florilege.data.cli import pretrained_flags
 from florilege.data.flora.posterior import bayes_average_k_accuracy, bayes_top_k_accuracy
+from florilege.data.options import parse_flora_options
 from florilege.data.sources import open_dataset
 from florilege.errors import FlorilegeError, UsageError
 from florilege.files import write_atomic
-from florilege.models.backbones import architecture
-from florilege.models.backbones.weights import open_weights
+from florilege.fit.fit_plan import FitPlan
 from florilege.server.serve import bind
 from florilege.terminal import conclude, new_table, print_result, print_table, say
-from florilege.training.configuration import resolve
-from florilege.training.run_export import export_run
-from florilege.training.train import train_run
 
 app = typer.Typer(add_completion=False, help="Train and serve a small model.")
 
+_SMALL: Final = "flora:train=16000,val=2000,test=2000"
+_SMALL_EPOCHS: Final = 3
+"""A minute on two cores until the first answer; the accuracy is in docs/results.md."""
+_FULL: Final = "flora:train=80000"
 _ANSWERS: Final = 10  # photos that are sent to the server
 _LISTED: Final = 6  # most classes of a set to print
 _PRETRAINED: Final = "pretrained"
@@ -41,15 +41,23 @@ def _demo_command(
     ),
     port: Annotated[int, typer.Option(help="Port of the page.")] = 8000,
     once: Annotated[bool, typer.Option("--once", help="Exit after the answers.")] = False,
-    data: Annotated[str, typer.Option(help="Flora to train on.")] = "flora:train=80000",
-    epochs: Annotated[int | None, typer.Option(help="Training epochs; fewer do worse.")] = None,
+    full: Annotated[
+        bool,
+        typer.Option("--full", help="Five times as many drawings: better sets, four minutes."),
+    ] = False,
+    data: Annotated[
+        str | None, typer.Option(help="Another flora, such as flora:train=4000,seed=3.")
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Passes over the training pictures; fewer do worse.")
+    ] = None,
     photos: Annotated[
         Literal["flowers102"] | None,
         typer.Option(help="Real photos to download instead of the flora: Oxford Flowers 102."),
     ] = None,
     backbone: Annotated[
         str, typer.Option(help="Pretrained network for photos, as in `train`.")
-    ] = "timm:tf_efficientnet_lite0",
+    ] = NETWORK,
     weights: Annotated[
         str, typer.Option(help="Its weights: pretrained (downloaded), or a file.")
     ] = _PRETRAINED,
@@ -61,23 +69,30 @@ def _demo_command(
     the best possible model. A second run continues where the first stopped, or serves its bundle;
     delete the folder to start again.
     """
-    bind("127.0.0.1", port).close()  # report an occupied port now instead of in three minutes
-    settings: dict[str, Any] = {"recipe": "demo", "data": data}
+    bind("127.0.0.1", port).close()  # report an occupied port now instead of in a minute
+    started, print_figures = time.monotonic(), _flora_table
     if photos is not None:
-        out = out / photos
-        frozen = {"recipe": "frozen", "backbone": backbone, "weights": weights}
-        settings = frozen | {"data": str(_flowers102(out / "data", backbone, weights, ask=not yes))}
-    started = time.monotonic()
-    bundle = _demo_bundle(out, settings | {"epochs": epochs})
-    (_flora_table if photos is None else _photo_table)(bundle, settings["data"])
+        out, print_figures = out / photos, _photo_table
+        flags = [*pretrained_flags(backbone), "--weights", weights]
+        data = str(_flowers102(out / "data", backbone, weights, ask=not yes))
+    else:
+        flags = ["--recipe", "demo"]
+        if data is None:
+            data, out = (_FULL, out / "full") if full else (_SMALL, out)
+            epochs = epochs or (None if full else _SMALL_EPOCHS)
+        _announce(data, full=full)
+    flags += [] if epochs is None else ["--epochs", str(epochs)]
+    plan = FitPlan(source=data, out=out, training=flags, evaluated=False)
+    plan.carry_out()
     say(f"{time.monotonic() - started:.0f} s from pictures to thresholds")
     server = subprocess.Popen(
-        [sys.executable, "-m", "florilege", "serve", str(bundle), "--port", str(port)]
+        [sys.executable, "-m", "florilege", "serve", str(plan.bundle), "--port", str(port)]
     )
     try:
-        _demo_answers(f"http://127.0.0.1:{port}", server, settings["data"], out / "photos")
+        _demo_answers(f"http://127.0.0.1:{port}", server, data, out / "photos")
+        print_figures(plan.bundle, data)
         if not once:
-            say(f"the bundle is {bundle}; pictures to try are in {out / 'photos'}")
+            say(f"the bundle is {plan.bundle}; pictures to try are in {out / 'photos'}")
             say(f"next: open http://127.0.0.1:{port}/ and drop one there; Ctrl-C stops the server")
             server.wait()
     except KeyboardInterrupt:
@@ -85,35 +100,44 @@ def _demo_command(
     finally:
         server.terminate()
         server.wait()
-    conclude(f"the bundle is {bundle}", then=[("serve", bundle)])
+    conclude(f"the bundle is {plan.bundle}", then=[("serve", plan.bundle)])
+
+
+def _announce(data: str, *, full: bool) -> None:
+    """What will happen and how long it takes, before anything does."""
+    duration = "four minutes" if full else "a minute"
+    better = "" if full else "It is a small model for a first look; --full trains a better one. "
+    say(
+        f"{parse_flora_options(data).train:,} drawings of 85 invented species train a small "
+        "network, others set its thresholds, then it answers ten new ones and its page opens: "
+        f"about {duration} on two idle cores. {better}Ctrl-C stops; the same command continues"
+    )
 
 
 def _flowers102(folder: Path, backbone: str, weights: str, *, ask: bool) -> Path:
     """The manifest of the photos in ``folder``; announces a download and asks before it."""
-    if not (folder / flowers102.MANIFEST).is_file():
-        size = architecture(backbone).megabytes if weights == _PRETRAINED else None
-        network = f", and {size:.0f} MB of weights of {backbone} unless cached" if size else ""
-        archive = f"{flowers102.ARCHIVE.size / 1e6:.0f} MB from {flowers102.HOST}/"
-        say(
-            f"Oxford Flowers 102, 8,189 photos of 102 kinds: {archive}{network}. Unpacking needs "
-            f"twice the space in {folder}. The photos are from the web, for research; see that page"
-        )
-        if ask and not sys.stdin.isatty():
-            raise UsageError("the download needs a confirmation: add --yes")
-        if ask:
-            typer.confirm("Download?", default=True, abort=True, err=True)
-        open_weights(weights, backbone)  # the smaller download first, in case it fails
+    manifest = folder / flowers102.MANIFEST
+    if manifest.is_file():
+        return manifest
+    # Here, because torch takes seconds; photos that are there need none.
+    from torchvision.datasets import Flowers102
+
+    from florilege.models.backbones import architecture
+    from florilege.models.backbones.weights import open_weights
+
+    size = architecture(backbone).megabytes if weights == _PRETRAINED else None
+    network = f", and {size:.0f} MB of weights of {backbone} unless cached" if size else ""
+    archive = f"{flowers102.ARCHIVE.size / 1e6:.0f} MB from {flowers102.HOST}/"
+    say(
+        f"Oxford Flowers 102, 8,189 photos of 102 kinds: {archive}{network}. Unpacking needs "
+        f"twice the space in {folder}. The photos are from the web, for research; see that page"
+    )
+    if ask and not sys.stdin.isatty():
+        raise UsageError("the download needs a confirmation: add --yes")
+    if ask:
+        typer.confirm("Download?", default=True, abort=True, err=True)
+    open_weights(weights, backbone)  # the smaller download first, in case it fails
     return flowers102.fetch_flowers102(folder, Flowers102.classes)
-
-
-def _demo_bundle(out: Path, settings: Mapping[str, Any]) -> Path:
-    """A trained, exported and calibrated bundle; reuses the results of an earlier call."""
-    bundle, run = out / "bundle", out / "run"
-    if not (bundle / "calibration.json").exists():
-        train_run(resolve(settings), run, resume=run.exists())
-        export_run(run, bundle)
-        calibrate_bundle(bundle, settings["data"])
-    return bundle
 
 
 def _flora_table(bundle: Path, data: str) -> None:

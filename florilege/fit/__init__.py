@@ -1,0 +1,1 @@
+"""Commands that do everything: from photos, or drawn flowers, to a calibrated bundle and a page."""

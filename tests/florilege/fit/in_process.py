@@ -1,0 +1,31 @@
+"""The steps of `florilege fit` in this process, where torch is loaded once for all tests."""
+
+import os
+
+import pytest
+
+from florilege import cli
+from florilege.errors import FlorilegeError
+from florilege.fit import fit_plan
+from florilege.run_bundle import Words
+from florilege.terminal import STEP
+from tests.commands import call
+
+
+class Steps:
+    """Runs the commands; keeps their words, and all that they wrote."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.lines, self.output = list[list[str]](), ""
+        monkeypatch.setattr(fit_plan, "run_step", self)
+
+    def __call__(self, words: Words) -> None:
+        self.lines.append([str(word) for word in words])
+        os.environ[STEP] = "1"
+        try:
+            result = call(cli.app, *words)
+        finally:
+            del os.environ[STEP]
+        self.output += result.output
+        if result.exit_code:
+            raise FlorilegeError(result.output)
