@@ -19,7 +19,9 @@ FILE = "feedback.sqlite3"
 NOT_LISTED = "not_listed"
 NOT_AN_ORGANISM = "not_an_organism"
 _ANSWER_ID = re.compile("[0-9a-f]{32}")
-LOCK_WAIT_MS = 1000  # for another process; SQLite itself would wait five seconds
+LOCK_WAIT_MS = 2000
+"""For other writers: sixteen votes at once on a slow disk take about a second, SQLite does not
+serve them in order, and a vote that is refused is mostly lost."""
 _RESERVED_PAGES = 64  # beyond the limit, for feedback that withdraws consent
 
 SCHEMA = """
@@ -74,12 +76,14 @@ class FeedbackStore:
     def __init__(self, folder: Path, *, max_bytes: int) -> None:
         path = folder / FILE
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-        self._db = sqlite3.connect(path, check_same_thread=False)
+        # "IMMEDIATE": a transaction that reads first and then asks to write is refused at once,
+        # without waiting, if another process asks at the same time.
+        self._db = sqlite3.connect(path, check_same_thread=False, isolation_level="IMMEDIATE")
         self._db.row_factory = sqlite3.Row
         try:
+            self._db.execute(f"PRAGMA busy_timeout = {LOCK_WAIT_MS}")  # also to create the tables
             self._db.executescript(SCHEMA)
             self._db.execute("PRAGMA secure_delete = ON")  # overwrite deleted photos
-            self._db.execute(f"PRAGMA busy_timeout = {LOCK_WAIT_MS}")
             (page_bytes,) = self._db.execute("PRAGMA page_size").fetchone()
         except sqlite3.Error:
             self._db.close()

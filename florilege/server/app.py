@@ -8,6 +8,8 @@ from functools import cache, partial
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
+from florilege.processes.tallies import Tally
+from florilege.processes.worker_group import WorkerGroup
 from florilege.server.background.feedback import open_feedback_service
 from florilege.server.engine import Engine
 from florilege.server.http.api_keys import ApiKeys, RateCounter
@@ -18,6 +20,7 @@ from florilege.server.http.photo_routes import router as photo_router
 from florilege.server.http.plantnet import plantnet_router, status_router
 from florilege.server.http.request import UploadBudget
 from florilege.server.http.tracing import open_traces
+from florilege.server.inference.decoding_budget import PixelBudget
 from florilege.server.prometheus import Metrics
 from florilege.server.reload import Reloader, pipeline_of
 from florilege.server.routes import feedback_router, operations, router
@@ -25,15 +28,17 @@ from florilege.server.settings import Settings
 from florilege.version import own_version
 
 
-def create_app(settings: Settings) -> FastAPI:
+def create_app(settings: Settings, group: WorkerGroup | None = None) -> FastAPI:
     """Open the bundle and build the application. It is ready once its lifespan has started.
 
+    ``group`` are the workers of a server with several, of which this process is one.
     Raises a `FlorilegeError` if the bundle, a list, the keys or a folder cannot be used.
     """
-    keys = None if settings.keys_file is None else ApiKeys(settings.keys_file)
-    pipeline, metrics, traces = pipeline_of(settings), Metrics(), open_traces()
-    feedback = open_feedback_service(settings, metrics)
-    engine = Engine(pipeline, settings, metrics)
+    keys = None if settings.keys_file is None else ApiKeys(settings.keys_file, group)
+    budget = PixelBudget(settings.max_decoding_pixels, group)
+    pipeline, metrics, traces = pipeline_of(settings, budget), Metrics(group), open_traces()
+    feedback = open_feedback_service(settings, metrics, group)
+    engine = Engine(pipeline, settings, metrics, group)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -62,10 +67,12 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.engine = engine
     app.state.about = BundleInfo(pipeline, settings)
     app.state.feedback = feedback
-    app.state.feedback_rates = RateCounter("client")
+    app.state.feedback_rates = RateCounter("client", group)
     app.state.keys = keys
     app.state.reloader = reloader = Reloader(app.state)
-    app.state.upload_budget = UploadBudget(settings.max_held_bytes)
+    app.state.upload_budget = UploadBudget(
+        settings.max_held_bytes, Tally() if group is None else group.tally("held_bytes")
+    )
     for error in HANDLED:
         app.add_exception_handler(error, send_problem)
     app.include_router(photo_router)

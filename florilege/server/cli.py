@@ -15,6 +15,7 @@ from rich.console import Console
 
 from florilege.errors import DataError, UsageError
 from florilege.models.class_lists import read_lists
+from florilege.processes.listener import bind
 from florilege.server.answers.pipeline import open_pipeline
 from florilege.server.answers.query import IdentifyQuery, SurveyQuery
 from florilege.server.doctor import examine, print_report, time_runtimes
@@ -22,7 +23,7 @@ from florilege.server.predict.batch_run import check_outputs, predict_batch
 from florilege.server.predict.batch_settings import BatchSettings
 from florilege.server.predict.photos import display_path, find_photos
 from florilege.server.predict.prediction import BatchQuery
-from florilege.server.process import log_to_stderr, tune_malloc
+from florilege.server.process import ignore_hangups, log_to_stderr, tune_malloc
 from florilege.server.settings import Settings
 from florilege.settings import flags_of
 from florilege.terminal import conclude, say
@@ -67,16 +68,15 @@ def serve(
     port: Annotated[int, typer.Option(help="Port to listen on; 0 picks a free one.")] = 8000,
 ) -> None:
     """Serve prediction sets over HTTP, with a web page at /."""
-    # FastAPI takes a quarter of a second, and the other verbs do without it.
-    from florilege.server.app import create_app
-    from florilege.server.reload import ignore_hangups
-    from florilege.server.serve import bind, make_server
-
     ignore_hangups()
     log_to_stderr(settings.log_format, settings.log_level)
-    tune_malloc()
     listener = bind(host, port)
     logging.getLogger("florilege.server").info("opening %s", settings.bundle)
+    # FastAPI takes a quarter of a second, and the other verbs do without it.
+    from florilege.server.app import create_app
+    from florilege.server.serve import make_server
+
+    tune_malloc()
     app = create_app(settings)
     gc.freeze()  # a collection of the loaded objects takes 50 ms with 10,000 classes
     make_server(app).run(sockets=[listener])

@@ -17,6 +17,7 @@ from functools import partial
 from hashlib import sha256
 from time import perf_counter
 from typing import Any, Generic, TypeVar
+from zlib import crc32
 
 import numpy as np
 from PIL import Image
@@ -24,6 +25,8 @@ from PIL import Image
 from florilege.calibration.view import PLAIN
 from florilege.cores import cores
 from florilege.models.session import Outputs
+from florilege.processes.tallies import Tally
+from florilege.processes.worker_group import WorkerGroup
 from florilege.server.answers.pipeline import Outcome, Pipeline, StageTimes
 from florilege.server.answers.query import IdentifyQuery
 from florilege.server.background.publisher import Publisher, open_listeners
@@ -74,28 +77,41 @@ class PendingRequest(Generic[T]):
 
 
 class Engine:
-    """Runs a `Pipeline` for many requests at once."""
+    """Runs a `Pipeline` for many requests at once; ``group`` are the workers it is one of."""
 
-    def __init__(self, pipeline: Pipeline, settings: Settings, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        settings: Settings,
+        metrics: Metrics,
+        group: WorkerGroup | None = None,
+    ) -> None:
         self.pipeline = pipeline
         self.settings = settings
         self.metrics = metrics
-        self.publisher = Publisher(open_listeners(settings, pipeline, metrics), metrics)
+        self.group, self.workers = group, 1 if group is None else group.count
+        listeners = open_listeners(settings, pipeline, metrics, group)
+        self.publisher = Publisher(listeners, metrics)
         self.state = _State.LOADING
         self.threads = settings.threads or pipeline.session.concurrency
         self.queue_limit = settings.queue_limit or MIN_QUEUE
         self._running = set[asyncio.Future[Any]]()
         self._retiring = set[asyncio.Task[None]]()
-        self.depth = 0  # photos submitted and not finished
+        self.photos = Tally() if group is None else group.tally("photos")  # not finished
         self.service_s = 0.1  # moving mean of the seconds one photo takes
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="photo")
         # Two threads, so that lists and similar names never hold up the form of a photo.
         self.forms = BoundedThread("forms", limit=MAX_QUEUE, timeout_s=settings.queue_timeout_s)
         self.lookups = BoundedThread("lookups", timeout_s=settings.queue_timeout_s)
         self.reports = BoundedThread("reports", timeout_s=settings.queue_timeout_s)  # of operations
-        self.cache = _OutputCache(settings.cache_answers, metrics)
-        metrics.queue_depth.set_function(lambda: self.depth)
-        metrics.decoding_pixels.set_function(lambda: self.pipeline.budget.pixels_in_use)
+        self.cache = _OutputCache(math.ceil(settings.cache_answers / self.workers), metrics)
+        metrics.queue_depth.set_function(lambda: [((), self.depth)])
+        metrics.decoding_pixels.set_function(lambda: [((), self.pipeline.budget.pixels_in_use)])
+
+    @property
+    def depth(self) -> int:
+        """Photos submitted and not finished, to all workers."""
+        return self.photos.total
 
     async def start(self) -> None:
         """Answer a few synthetic photos, size the queue by their time, then become ready."""
@@ -103,7 +119,7 @@ class Engine:
         self.service_s = await loop.run_in_executor(self._pool, warm_up, self.pipeline)
         if self.settings.queue_limit is None:
             photos_per_second = round(min(self.threads, cores()) / self.service_s)
-            self.queue_limit = min(MAX_QUEUE, max(MIN_QUEUE, photos_per_second))
+            self.queue_limit = min(MAX_QUEUE, max(MIN_QUEUE, photos_per_second)) * self.workers
         self._record_model()
         self.state = _State.READY
 
@@ -114,14 +130,16 @@ class Engine:
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)
         self.publisher.replace_listeners(
-            partial(open_listeners, self.settings, pipeline, self.metrics)
+            partial(open_listeners, self.settings, pipeline, self.metrics, self.group)
         )
         self._record_model()
 
     def _record_model(self) -> None:
         model, record = self.pipeline.model, self.pipeline.record
-        self.metrics.model_info.clear()
-        self.metrics.model_info.labels(**model.model_dump()).set(1)
+        self.metrics.model_info.set_function(lambda: [([*model.model_dump().values()], 1)])
+        if self.group is not None:
+            name = f"{model.bundle_sha256}{model.calibration_id}".encode()
+            self.group.set("model", crc32(name))
         self.metrics.model_loaded.set_to_current_time()
         self.metrics.set_size_target.set(record.point(PLAIN, record.setting("average_k")).row.size)
 
@@ -163,20 +181,23 @@ class Engine:
         The future raises `_ClientLeft` if the job is abandoned while it waits.
         """
         size = len(job.photos)
-        if self.depth > 0 and self.depth + size > self.queue_limit:
+        if not self.photos.add_within(size, self.queue_limit, alone=True):
             raise Problem(
                 Code.OVERLOADED,
                 f"{self.depth} photos are waiting already; try again later",
                 limit=self.queue_limit,
                 retry_after=self.seconds_of_work(),
             )
-        future = run_in(self._pool, self._process, job)
+        try:
+            future = run_in(self._pool, self._process, job)
+        except Problem:
+            self.photos.add(-size)
+            raise
         self._running.add(future)
-        self.depth += size
 
         def finished(future: asyncio.Future[T]) -> None:
             self._running.discard(future)
-            self.depth -= size
+            self.photos.add(-size)
 
         future.add_done_callback(finished)
         return future
@@ -201,7 +222,7 @@ class Engine:
 
     def seconds_of_work(self) -> int:
         """Estimated whole seconds until the current queue is processed, at least one."""
-        return max(1, math.ceil(self.depth * self.service_s / self.threads))
+        return max(1, math.ceil(self.depth * self.service_s / (self.threads * self.workers)))
 
     def _process(self, job: PendingRequest[T]) -> T:
         started = perf_counter()

@@ -7,6 +7,7 @@ request contain its id, route, method, status and time, but no address, file nam
 import ctypes
 import json
 import logging
+import signal
 import sys
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -20,17 +21,20 @@ KEPT_BYTES = 16 * 2**20  # free, at the end of the heap of each thread; a photo 
 
 
 class _LineFormatter(logging.Formatter):
-    """``TIME LEVEL message name=value ...``, or one JSON object; the names are ``fields``."""
+    """``TIME LEVEL message name=value ...``, or one JSON object; the names are ``fields``.
 
-    def __init__(self, form: LogFormat) -> None:
+    The lines of one of several workers name it.
+    """
+
+    def __init__(self, form: LogFormat, worker: int | None = None) -> None:
         super().__init__()
-        self._form = form
+        self._form, self._worker = form, {} if worker is None else {"worker": worker}
 
     def format(self, record: logging.LogRecord) -> str:
         """The line of a record; as text, a traceback adds lines."""
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         level, message = record.levelname, record.getMessage()
-        fields: dict[str, object] = getattr(record, "fields", {})
+        fields: dict[str, object] = {**self._worker, **getattr(record, "fields", {})}
         trace = self.formatException(record.exc_info) if record.exc_info else None
         if self._form == "json":
             entry = {"time": time, "level": level.lower(), "message": message, **fields}
@@ -39,10 +43,10 @@ class _LineFormatter(logging.Formatter):
         return " ".join(words) + (f"\n{trace}" if trace else "")
 
 
-def log_to_stderr(form: LogFormat, level: LogLevel) -> None:
+def log_to_stderr(form: LogFormat, level: LogLevel, worker: int | None = None) -> None:
     """Log this level and above to stderr; of uvicorn, only warnings and errors."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_LineFormatter(form))
+    handler.setFormatter(_LineFormatter(form, worker))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
 
@@ -61,3 +65,8 @@ def tune_malloc() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
         mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
+
+
+def ignore_hangups() -> None:
+    """Ignore SIGHUP: a server cannot reload before it is ready or while it stops."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -1,10 +1,20 @@
 """Metrics for Prometheus. Each application has its own registry; nothing is global.
 
+Several workers write their numbers to files of their private folder, as prometheus_client does it
+for several processes, and the one that is asked adds them up.
+
 No label ever contains a species, a file name or a key.
 """
 
-import prometheus_client as prometheus
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
 
+import prometheus_client as prometheus
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from florilege.processes.shared_metrics import registry_of_all
+from florilege.processes.worker_group import WorkerGroup
 from florilege.server.schemas import Model
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -17,20 +27,31 @@ class Metrics:
     """All metrics of one server.
 
     `set_size` gets one observation for each answered request over all classes: its rolling mean
-    detects drift without labels (compare it with `set_size_target`).
+    detects drift without labels (compare it with `set_size_target`). ``group`` are the workers of a
+    server with several; their process has called `count_together`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, group: WorkerGroup | None = None) -> None:
         self.registry = registry = prometheus.CollectorRegistry()
-        prometheus.ProcessCollector(registry=registry)
-        prometheus.PlatformCollector(registry=registry)
-        prometheus.GCCollector(registry=registry)
+        self._all = registry if group is None else registry_of_all(group)
+        if group is None:
+            prometheus.ProcessCollector(registry=registry)
+            prometheus.PlatformCollector(registry=registry)
+            prometheus.GCCollector(registry=registry)
 
         def counter(name: str, text: str, *labels: str) -> prometheus.Counter:
             return prometheus.Counter(f"florilege_{name}", text, labels, registry=registry)
 
-        def gauge(name: str, text: str, *labels: str) -> prometheus.Gauge:
-            return prometheus.Gauge(f"florilege_{name}", text, labels, registry=registry)
+        def gauge(name: str, text: str, mode: _Mode, *labels: str) -> prometheus.Gauge:
+            return prometheus.Gauge(
+                f"florilege_{name}", text, labels, registry=registry, multiprocess_mode=mode
+            )
+
+        def computed(name: str, text: str, *labels: str) -> _ComputedGauge:
+            gauge = _ComputedGauge(f"florilege_{name}", text, labels)
+            for each in {registry, self._all}:
+                each.register(gauge)
+            return gauge
 
         def histogram(
             name: str, text: str, buckets: tuple[float, ...], *labels: str
@@ -46,8 +67,8 @@ class Metrics:
             "http_request_duration_seconds", "Time to answer, upload included.", SECONDS, "route"
         )
         self.http_bytes = histogram("http_request_size_bytes", "Bytes of each request body.", BYTES)
-        self.in_progress = gauge("requests_in_progress", "Requests not answered yet.")
-        self.queue_depth = gauge("queue_depth", "Photos waiting or in progress.")
+        self.in_progress = gauge("requests_in_progress", "Requests not answered yet.", "livesum")
+        self.queue_depth = computed("queue_depth", "Photos waiting or in progress.")
         self.stage_seconds = histogram(
             "stage_duration_seconds", "Time by stage of one request.", SECONDS, "stage"
         )
@@ -58,16 +79,21 @@ class Metrics:
         self.restricted_set_size = histogram(
             "restricted_set_size", "The same for requests with a list or single classes.", SIZES
         )
-        self.set_size_target = gauge("set_size_target", "Expected set size at the default K.")
+        self.set_size_target = gauge(
+            "set_size_target", "Expected set size at the default K.", "mostrecent"
+        )
         self.top_score = histogram("top_score", "Score of the best class.", SHARES)
         self.empty_sets = counter("empty_sets_total", "Answers with an empty set.")
         self.verdicts = counter(
             "rejection_verdicts_total", "Answers by rejection verdict.", "verdict"
         )
         self.drift_alarm = gauge(
-            "drift_alarm", "1 while a statistic differs from the validation photos.", "watched"
+            "drift_alarm",
+            "1 while a statistic differs from the validation photos.",
+            "mostrecent",
+            "watched",
         )
-        self.drift_photos = gauge("drift_photos", "Photos watched for drift so far.")
+        self.drift_photos = gauge("drift_photos", "Photos watched for drift so far.", "mostrecent")
         self.score_log_photos = counter(
             "score_log_photos_total", "Photos for the score log, by outcome.", "outcome"
         )
@@ -81,13 +107,37 @@ class Metrics:
         self.cache_lookups = counter(
             "cache_lookups_total", "Photos looked up in the cache: hit, miss.", "outcome"
         )
-        self.decoding_pixels = gauge("decoding_pixels", "Pixels being decoded now.")
-        self.model_info = gauge(
+        self.decoding_pixels = computed("decoding_pixels", "Pixels being decoded now.")
+        self.model_info = computed(
             "model_info", "Always 1; the labels identify the served model.", *Model.model_fields
         )
         self.reloads = counter("reloads_total", "Reloads of the bundle, by outcome.", "outcome")
-        self.model_loaded = gauge("model_loaded_timestamp_seconds", "When the model was loaded.")
+        self.model_loaded = gauge(
+            "model_loaded_timestamp_seconds", "When the model was loaded.", "mostrecent"
+        )
 
     def text(self) -> bytes:
-        """All metrics in the Prometheus text format."""
-        return prometheus.generate_latest(self.registry)
+        """All metrics in the Prometheus text format, of all workers."""
+        return prometheus.generate_latest(self._all)
+
+
+_Mode = Literal["livesum", "mostrecent"]  # how the values of several workers become one
+_Samples = Iterable[tuple[Sequence[str], float]]  # values of labels, and the value
+
+
+class _ComputedGauge(Collector):
+    """A gauge that is computed when it is read; whichever worker is asked knows it."""
+
+    def __init__(self, name: str, text: str, labels: Sequence[str]) -> None:
+        self._about, self._labels = (name, text), labels
+        self._compute: Callable[[], _Samples] = lambda: ()
+
+    def set_function(self, compute: Callable[[], _Samples]) -> None:
+        """Call ``compute`` for its samples whenever the metrics are read."""
+        self._compute = compute
+
+    def collect(self) -> Iterable[Metric]:
+        family = GaugeMetricFamily(*self._about, labels=self._labels)
+        for labels, value in self._compute():
+            family.add_metric(labels, value)
+        return [family]

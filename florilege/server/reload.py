@@ -5,7 +5,7 @@ import logging
 import signal
 import threading
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +18,8 @@ from florilege.server.answers.pipeline import Pipeline, open_pipeline
 from florilege.server.engine import Engine, warm_up
 from florilege.server.http.api_keys import ApiKeys
 from florilege.server.http.cached_responses import BundleInfo
+from florilege.server.inference.decoding_budget import PixelBudget
+from florilege.server.process import ignore_hangups
 from florilege.server.settings import Settings
 
 log = logging.getLogger("florilege.server")
@@ -108,7 +110,12 @@ class Reloader:
         engine.metrics.reloads.labels(outcome).inc()
 
     def _open_warm(self) -> tuple[Pipeline, BundleInfo]:
-        pipeline = pipeline_of(self.engine.settings)
+        # Workers open a bundle one after the other: only one of them needs memory for two.
+        with nullcontext() if self.engine.group is None else self.engine.group.lock("reload"):
+            return self._open_warm_now()
+
+    def _open_warm_now(self) -> tuple[Pipeline, BundleInfo]:
+        pipeline = pipeline_of(self.engine.settings, self.engine.pipeline.budget)
         try:
             if pipeline.model != self.engine.pipeline.model:
                 warm_up(pipeline)
@@ -118,14 +125,14 @@ class Reloader:
             raise
 
 
-def pipeline_of(settings: Settings) -> Pipeline:
-    """Open the bundle that the settings name."""
+def pipeline_of(settings: Settings, budget: PixelBudget) -> Pipeline:
+    """Open the bundle that the settings name, to decode within ``budget``."""
     return open_pipeline(
         settings.bundle,
         device=settings.device,
         runtime=settings.runtime,
         max_pixels=settings.max_pixels,
-        max_decoding_pixels=settings.max_decoding_pixels,
+        budget=budget,
         lists=settings.lists,
         batches=True,
     )
@@ -200,8 +207,3 @@ def _fingerprint(path: Path) -> Fingerprint:
     except OSError:
         return None
     return status.st_ino, status.st_mtime_ns, status.st_size
-
-
-def ignore_hangups() -> None:
-    """Ignore SIGHUP: a server cannot reload before it is ready or while it stops."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -10,14 +10,14 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
-from florilege.errors import UsageError
+from florilege.processes.listener import address_of
 from florilege.server.engine import Engine
 from florilege.server.http.connection import Connection
 
 log = logging.getLogger("florilege.server")
 
 
-class _Server(uvicorn.Server):
+class GracefulServer(uvicorn.Server):
     """Stops in three steps: report not ready, close the port, finish the last answers.
 
     On SIGTERM `/readyz` returns 503 while requests are still answered, so that load balancers can
@@ -59,39 +59,27 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for listener in sockets or []:
-            host, port = listener.getsockname()[:2]
-            address = f"[{host}]" if ":" in host else host
-            model = self.engine.pipeline.model
-            log.info(
-                "ready: http://%s:%d/ with bundle %s, version %s, on %s, %d threads, "
-                "queue of %d photos",
-                *(address, port, model.name, model.version),
-                *(self.engine.pipeline.session.provider, self.engine.threads),
-                self.engine.queue_limit,
-            )
+            log.info("ready: %s with %s", address_of(listener), self.description)
+
+    @property
+    def description(self) -> str:
+        """What answers, in words for the log."""
+        engine, model = self.engine, self.engine.pipeline.model
+        return (
+            f"bundle {model.name}, version {model.version}, on {engine.pipeline.session.provider}, "
+            f"{engine.threads} threads, queue of {engine.queue_limit} photos"
+        )
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """Bind the port before any slow work; `UsageError` if it is in use or the host is not here."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        if not host:
-            raise OSError("no address is given; 0.0.0.0 means all")
-        listener.bind((host, port))
-    except (OSError, OverflowError) as error:
-        listener.close()
-        raise UsageError(
-            f"cannot listen on {host} port {port}: {error}; choose another with --host or --port"
-        ) from error
-    return listener
-
-
-def make_server(app: FastAPI) -> uvicorn.Server:
+def make_server(app: FastAPI) -> GracefulServer:
     """A server for an application that `create_app` built; run it with `run` or `serve`."""
+    return GracefulServer(server_config(app), app.state.engine)
+
+
+def server_config(app: FastAPI) -> uvicorn.Config:
+    """The settings of uvicorn for an application."""
     engine: Engine = app.state.engine
-    config = uvicorn.Config(
+    return uvicorn.Config(
         app,
         http=Connection,
         ws="none",
@@ -102,4 +90,3 @@ def make_server(app: FastAPI) -> uvicorn.Server:
         timeout_keep_alive=30,
         timeout_graceful_shutdown=math.ceil(engine.settings.drain_s),
     )
-    return _Server(config, engine)

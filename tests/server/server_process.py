@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Self
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,7 +40,7 @@ class ServeProcess:
                 self._ready.set()
         self._ready.set()
 
-    def __enter__(self) -> "ServeProcess":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from florilege.processes.listener import bind
 from florilege.server.app import create_app
-from florilege.server.serve import bind, make_server
+from florilege.server.serve import make_server
 from florilege.server.settings import Settings
 
 

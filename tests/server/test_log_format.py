@@ -31,6 +31,11 @@ def test_a_line_for_people_has_time_level_message_and_fields() -> None:
     assert "Traceback" in _LineFormatter("text").format(record(exc=True))
 
 
+def test_the_lines_of_one_of_several_workers_name_it() -> None:
+    assert _LineFormatter("text", 3).format(record()).endswith(" worker=3 status=503 code=None")
+    assert json.loads(_LineFormatter("json", 3).format(record()))["worker"] == 3
+
+
 def test_a_line_for_machines_is_one_object_and_one_line() -> None:
     text = _LineFormatter("json").format(record(exc=True))
     assert "\n" not in text

@@ -20,8 +20,9 @@ import pytest
 from florilege.calibration.record.record_file import read_record
 from florilege.errors import BundleError, UsageError
 from florilege.models.bundle import open_bundle, replace_files
+from florilege.processes.listener import bind
 from florilege.server.app import create_app
-from florilege.server.serve import bind, make_server
+from florilege.server.serve import make_server
 from florilege.server.settings import Settings
 from tests.server import garden
 from tests.server.server_process import ROOT, ServeProcess

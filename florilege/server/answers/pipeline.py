@@ -28,11 +28,7 @@ from florilege.server.answers.plan import Plan, resolve
 from florilege.server.answers.query import IdentifyQuery
 from florilege.server.answers.restriction import ClassLists
 from florilege.server.inference.batching import BatchingSession, in_batches
-from florilege.server.inference.decoding_budget import (
-    MAX_DECODING_PIXELS,
-    PixelBudget,
-    pixels_to_hold,
-)
+from florilege.server.inference.decoding_budget import PixelBudget, pixels_to_hold
 from florilege.server.problems import Code, Problem
 from florilege.server.schemas import Answer, Model
 
@@ -192,13 +188,14 @@ def open_pipeline(
     device: str = "auto",
     runtime: RuntimeName | None = None,
     max_pixels: int = images.MAX_PIXELS,
-    max_decoding_pixels: int = MAX_DECODING_PIXELS,
+    budget: PixelBudget | None = None,
     lists: Sequence[str] = (),
     batches: bool = False,
 ) -> Pipeline:
     """Open and verify a bundle, and load its network.
 
-    ``runtime`` is by default the one that the bundle was last calibrated for. ``lists`` are
+    ``runtime`` is by default the one that the bundle was last calibrated for; ``budget`` limits
+    what is decoded at once, and may be that of other pipelines. ``lists`` are
     arguments of `read_lists`. With ``batches`` a GPU runs the network on batches of photos. Raises
     `BundleError` if it is damaged or was never calibrated, `DataError` or `UsageError` if a list or
     the runtime cannot be used.
@@ -231,5 +228,5 @@ def open_pipeline(
             bundle.manifest, bundle_sha256=bundle.sha256, calibration_id=record.calibration_id
         ),
         max_pixels=max_pixels,
-        budget=PixelBudget(max_decoding_pixels),
+        budget=budget or PixelBudget(),
     )

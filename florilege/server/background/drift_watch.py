@@ -1,7 +1,10 @@
 """Watch for drift without labels: one photo of each request, for any rule or K."""
 
+import hashlib
 import logging
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
 from zlib import crc32
@@ -16,6 +19,7 @@ from florilege.calibration.record.origin import TRAFFIC
 from florilege.calibration.view import PLAIN
 from florilege.errors import BundleError
 from florilege.files import write_atomic
+from florilege.processes.worker_group import WorkerGroup
 from florilege.server.prometheus import Metrics
 
 log = logging.getLogger("florilege.server")
@@ -33,25 +37,34 @@ class DriftWatch:
     photos in a request a random one counts, because they show one plant. Repeated photos do not
     count. Requests for a list do not count, because their photos are of its classes, not of all
     calibrated ones. Suspect photos do not count if a calibration from traffic left them out.
-    ``state`` is the file that keeps the state across restarts.
+    ``state`` is the file that keeps the state across restarts. The workers of a ``group`` watch
+    together: each continues from the state that the one before it has left.
     """
 
     name = "watch"
 
-    def __init__(self, record: CalibrationRecord, metrics: Metrics, state: Path | None) -> None:
+    def __init__(
+        self,
+        record: CalibrationRecord,
+        metrics: Metrics,
+        state: Path | None,
+        group: WorkerGroup | None = None,
+    ) -> None:
         self._metrics = metrics
         self._scores = record.scores
         self._point = record.point(PLAIN, record.setting("average_k", record.default_k))
         judge = record.rejection if record.measured.split == TRAFFIC else None
         self._judge = None if judge is None else judge.from_logits
         self._state = state
+        self._common = None if group is None else _CommonState(group)
         self._rows: list[NDArray[np.float32]] = []
-        self._recent: dict[int, None] = {}  # hashes of recent photos, the least recent first
+        self.recent: dict[bytes, None] = {}  # hashes of recent photos, the least recent first
         self._lock = threading.RLock()  # a timer processes the last photos
         self._saved, self._saving_fails = monotonic(), False
         self.monitor = _open_monitor(expected_of(record), state)
-        self._publish()
-        self._save()
+        with self._turn():
+            self._publish()
+            self._save()
 
     def on_answer(self, logits: NDArray[np.float32], *, restricted: bool) -> None:
         """Collect a photo of one request; process them when they are many or the first is old."""
@@ -70,13 +83,26 @@ class DriftWatch:
     def close(self) -> None:
         with self._lock:
             self._process()
-            self._save()
+            with self._turn():
+                self._save()
 
     def _process(self) -> None:
         with self._lock:
             rows, self._rows = self._rows, []
             if rows:
-                self._update(self._new_photos(np.concatenate(rows)))
+                with self._turn():
+                    self._update(self._new_photos(np.concatenate(rows)))
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Continue where the last worker has stopped, and leave the state to the next."""
+        if self._common is None:
+            yield
+            return
+        with self._common.lock:
+            self._common.restore(self)
+            yield
+            self._common.save(self)
 
     def _update(self, logits: NDArray[np.float32]) -> None:
         if self._judge is not None:  # only familiar photos, as in the calibration
@@ -101,13 +127,13 @@ class DriftWatch:
         """Leave out repeated photos: the same photo gives the same logits."""
         new_rows = []
         for row, photo in enumerate(logits):
-            key = hash(photo.tobytes())
-            if key not in self._recent:
+            key = hashlib.blake2b(photo.tobytes(), digest_size=8).digest()
+            if key not in self.recent:
                 new_rows.append(row)
-            self._recent.pop(key, None)
-            self._recent[key] = None  # now the most recent
-            if len(self._recent) > MAX_RECENT_PHOTOS:
-                del self._recent[next(iter(self._recent))]
+            self.recent.pop(key, None)
+            self.recent[key] = None  # now the most recent
+            if len(self.recent) > MAX_RECENT_PHOTOS:
+                del self.recent[next(iter(self.recent))]
         return logits[new_rows]
 
     def _publish(self) -> None:
@@ -127,6 +153,34 @@ class DriftWatch:
             if not self._saving_fails:
                 log.warning("the state of the drift watch cannot be written: %s", error)
             self._saving_fails = True
+
+
+class _CommonState:
+    """The monitor and the recent photos of a watch, in files that all workers read and write."""
+
+    def __init__(self, group: WorkerGroup) -> None:
+        self.lock = group.lock("watch")
+        self._monitor, self._photos = group.folder / "watch.json", group.folder / "watch.photos"
+
+    def restore(self, watch: DriftWatch) -> None:
+        try:
+            watch.monitor.restore(self._monitor.read_bytes())
+            photos = self._photos.read_bytes()
+        except FileNotFoundError:
+            return  # nobody has left anything
+        except BundleError:  # of another calibration: a new one begins
+            watch.monitor = Monitor(watch.monitor.expected)
+            return
+        watch.recent = dict.fromkeys(photos[at : at + 8] for at in range(0, len(photos), 8))
+
+    def save(self, watch: DriftWatch) -> None:
+        for path, content in (
+            (self._photos, b"".join(watch.recent)),
+            (self._monitor, watch.monitor.to_json().encode()),
+        ):
+            unfinished = path.with_suffix(".new")  # a worker that is killed leaves the old one
+            unfinished.write_bytes(content)
+            unfinished.replace(path)
 
 
 def _open_monitor(expected: Expected, state: Path | None) -> Monitor:

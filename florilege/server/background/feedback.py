@@ -8,9 +8,10 @@ it they are never written.
 import json
 import logging
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,8 @@ from florilege.errors import UsageError
 from florilege.feedback_store import FILE, NOT_AN_ORGANISM, NOT_LISTED, FeedbackStore, Row
 from florilege.models.classes import ClassTable
 from florilege.models.images import ImageError, plain_jpeg, read_header
+from florilege.processes.peers import Peers
+from florilege.processes.worker_group import WorkerGroup
 from florilege.server.answers.pipeline import Outcome, Pipeline
 from florilege.server.bounded_thread import BoundedThread
 from florilege.server.inference.decoding_budget import pixels_to_hold
@@ -34,7 +37,7 @@ log = logging.getLogger("florilege.server")
 SPECIAL_CLASSES = (NOT_LISTED, NOT_AN_ORGANISM)  # accepted instead of the id of a class
 QUERY = ("images", "rule", "k", "coverage", "guarantee", "list")  # the fields that are stored
 MAX_ANSWERS = 10_000
-MAX_WAITING = 16  # a second each if another process locks the store
+MAX_WAITING = 16  # two seconds each if another process locks the store
 BUSY_RETRY_S = 10  # feedback may wait; a photo's client is asked to come back in a second
 MAX_SIDE = 2048  # pixels of the longer side of a photo: more than any of our networks uses
 QUALITY = 90
@@ -91,10 +94,28 @@ class _RecentAnswer:
         return {**self.row, "members": json.dumps(members)}
 
 
-class Feedback:
-    """Takes feedback on recent answers and on those in the store; run `take` in ``thread``."""
+class _Recalled(NamedTuple):
+    """What a worker remembers of an answer, for the one that was asked."""
 
-    def __init__(self, store: FeedbackStore, settings: Settings, metrics: Metrics) -> None:
+    row: Row  # for the store
+    class_ids: Set[str]  # of the classes of its model
+    photos: Sequence[bytes] | None  # None: dropped, or never held
+
+
+class Feedback:
+    """Takes feedback on recent answers and on those in the store; run `take` in ``thread``.
+
+    The workers of a ``group`` share the limits of what is remembered, and ask each other for the
+    answers that they have given.
+    """
+
+    def __init__(
+        self,
+        store: FeedbackStore,
+        settings: Settings,
+        metrics: Metrics,
+        group: WorkerGroup | None = None,
+    ) -> None:
         self.store, self.settings = store, settings
         self.thread = BoundedThread(  # so that uploads never wait for a disk
             "feedback",
@@ -103,10 +124,12 @@ class Feedback:
             refusal=Code.FEEDBACK_NOT_STORED,
             retry_after=BUSY_RETRY_S,
         )
-        self.answers: RecentItems[_RecentAnswer] = RecentItems(MAX_ANSWERS)
+        workers = 1 if group is None else group.count
+        self.answers: RecentItems[_RecentAnswer] = RecentItems(MAX_ANSWERS // workers)
         self.photos: RecentItems[Sequence[bytes]] = RecentItems(
-            settings.feedback_photos_held_bytes, lambda photos: sum(map(len, photos))
+            settings.feedback_photos_held_bytes // workers, lambda photos: sum(map(len, photos))
         )
+        self._peers = None if group is None else Peers(group, self._recall)
         self._counted, self._photos_counted = metrics.feedback, metrics.feedback_photos
 
     def remember(self, outcome: Outcome, photos: Sequence[bytes], key: str | None) -> None:
@@ -140,10 +163,10 @@ class Feedback:
         other feedback before, the store is full, or the disk failed.
         """
         try:
-            before = self.store.repeated(key or "", idempotency_key)
-            if before is not None:
-                return self._repeated(body, before)
-            return self._store(body, key or "", idempotency_key, pipeline)
+            try:
+                return self._take(body, key or "", idempotency_key, pipeline)
+            except sqlite3.IntegrityError:  # another worker has stored the same meanwhile
+                return self._take(body, key or "", idempotency_key, pipeline)
         except sqlite3.Error as error:
             self._counted.labels("failed").inc()
             log.error("feedback could not be stored: %s", error)
@@ -152,7 +175,17 @@ class Feedback:
 
     def close(self) -> None:
         self.thread.close()
+        if self._peers is not None:
+            self._peers.close()
         self.store.close()
+
+    def _take(
+        self, body: FeedbackBody, key: str, idempotency_key: str | None, pipeline: Pipeline
+    ) -> FeedbackReceipt:
+        before = self.store.repeated(key, idempotency_key)
+        if before is not None:
+            return self._repeated(body, before)
+        return self._store(body, key, idempotency_key, pipeline)
 
     def _repeated(self, body: FeedbackBody, before: Row) -> FeedbackReceipt:
         stored_body = tuple(before[name] for name in ("answer_id", "class_id", "note", "consent"))
@@ -166,9 +199,13 @@ class Feedback:
         self, body: FeedbackBody, key: str, idempotency_key: str | None, pipeline: Pipeline
     ) -> FeedbackReceipt:
         answer_id, class_id = body.request_id, body.class_id
-        answer, members = self._answer(body, key, pipeline)
+        recalled = self._recall(answer_id)
+        if recalled is None and self._peers is not None:
+            recalled = self._peers.ask(answer_id)
+        answer, members = self._answer(body, key, pipeline, recalled)
         stored_photos = self.store.count_photos(answer_id)
-        photos, outcome = self._photos(body, stored_photos, pipeline)
+        pictures = None if recalled is None else recalled.photos
+        photos, outcome = self._photos(body, stored_photos, pictures, pipeline)
         row = {
             "answer_id": answer_id,
             "key": key,
@@ -188,20 +225,29 @@ class Feedback:
         self._counted.labels(class_id if class_id in SPECIAL_CLASSES else hit).inc()
         return _receipt(row)
 
-    def _answer(self, body: FeedbackBody, key: str, pipeline: Pipeline) -> tuple[Row, list[str]]:
+    def _recall(self, answer_id: str) -> _Recalled | None:
+        """What this worker remembers of an answer; another one may ask, in a thread of its own."""
+        recent = self.answers.find(answer_id)
+        if recent is None:
+            return None
+        row, ids = recent.full_row, frozenset(recent.classes.ids)
+        return _Recalled(row, ids, self.photos.find(answer_id))
+
+    def _answer(
+        self, body: FeedbackBody, key: str, pipeline: Pipeline, recalled: _Recalled | None
+    ) -> tuple[Row, list[str]]:
         """The row of the answer that ``body`` is about, and the class ids of its set."""
-        recent = self.answers.find(body.request_id)
-        answer = self.store.answer(body.request_id) if recent is None else recent.full_row
+        answer = self.store.answer(body.request_id) if recalled is None else recalled.row
         if answer is None or answer["key"] != key:
             raise Problem(
                 Code.ANSWER_NOT_FOUND,
                 f"no answer with the id {body.request_id!r} is remembered; until it restarts, the "
-                f"server remembers the last {self.answers.limit}, each for the key that asked",
+                f"server remembers the last {MAX_ANSWERS}, each for the key that asked",
             )
         members = json.loads(answer["members"])
-        classes = pipeline.bundle.classes if recent is None else recent.classes
+        classes = pipeline.bundle.classes.index_of if recalled is None else recalled.class_ids
         accepted = (*SPECIAL_CLASSES, *members)
-        if body.class_id not in accepted and body.class_id not in classes.index_of:
+        if body.class_id not in accepted and body.class_id not in classes:
             raise Problem(
                 Code.CLASS_NOT_FOUND,
                 f"no class has the id {body.class_id[:80]!r}; /v1/classes lists all; or use "
@@ -210,14 +256,17 @@ class Feedback:
         return answer, members
 
     def _photos(
-        self, body: FeedbackBody, stored_photos: int, pipeline: Pipeline
+        self,
+        body: FeedbackBody,
+        stored_photos: int,
+        pictures: Sequence[bytes] | None,
+        pipeline: Pipeline,
     ) -> tuple[list[bytes], str | None]:
         """The photos to store, and the outcome to count."""
         if not body.consent:
             return [], "withdrawn" if stored_photos else None
         if stored_photos or not self.settings.feedback_photos:
             return [], None
-        pictures = self.photos.find(body.request_id)
         if pictures is None:
             return [], "forgotten"
         photos, most = [], pipeline.max_pixels
@@ -236,7 +285,9 @@ def _receipt(row: Row) -> FeedbackReceipt:
     return FeedbackReceipt(request_id=row["answer_id"], in_set=row["in_set"], photos=row["photos"])
 
 
-def open_feedback_service(settings: Settings, metrics: Metrics) -> Feedback | None:
+def open_feedback_service(
+    settings: Settings, metrics: Metrics, group: WorkerGroup | None = None
+) -> Feedback | None:
     """Open the feedback store; None without one."""
     if settings.feedback_store is None:
         return None
@@ -245,4 +296,4 @@ def open_feedback_service(settings: Settings, metrics: Metrics) -> Feedback | No
         store = FeedbackStore(folder, max_bytes=settings.feedback_max_bytes)
     except (OSError, sqlite3.Error) as error:
         raise UsageError(f"--feedback-store: {folder / FILE} cannot be opened: {error}") from error
-    return Feedback(store, settings, metrics)
+    return Feedback(store, settings, metrics, group)

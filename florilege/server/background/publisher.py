@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from florilege.calibration.monitoring.score_log import ScoreLogWriter, Scorer
 from florilege.errors import UsageError
+from florilege.processes.worker_group import WorkerGroup
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.background.drift_watch import DriftWatch
 from florilege.server.prometheus import Metrics
@@ -96,8 +97,10 @@ class Publisher:
                 self._dropped.labels(listener.name).inc(lost)
 
 
-def open_listeners(settings: Settings, pipeline: Pipeline, metrics: Metrics) -> list[Listener]:
-    """Open all listeners for the answers of a bundle."""
+def open_listeners(
+    settings: Settings, pipeline: Pipeline, metrics: Metrics, group: WorkerGroup | None = None
+) -> list[Listener]:
+    """Open all listeners for the answers of a bundle; workers of a ``group`` watch together."""
     listeners: list[Listener] = []
     if settings.score_log is not None:
         folder = writable_folder(settings.score_log, "--score-log")
@@ -109,7 +112,7 @@ def open_listeners(settings: Settings, pipeline: Pipeline, metrics: Metrics) -> 
             writable_folder(settings.watch_state.parent, "--watch-state")
             if settings.watch_state.is_dir():
                 raise UsageError(f"--watch-state {settings.watch_state} is a folder; name a file")
-        listeners.append(DriftWatch(pipeline.record, metrics, settings.watch_state))
+        listeners.append(DriftWatch(pipeline.record, metrics, settings.watch_state, group))
     return listeners
 
 

@@ -4,8 +4,6 @@ import hashlib
 import ipaddress
 import math
 import re
-import time
-from collections import OrderedDict, deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -14,6 +12,8 @@ from fastapi import Request
 from limits import RateLimitItem, parse
 
 from florilege.errors import UsageError
+from florilege.processes.request_times import request_times
+from florilege.processes.worker_group import WorkerGroup
 from florilege.server.problems import Code, Problem
 
 NAME: Final = re.compile(r"[\w.@-]{1,64}")
@@ -26,31 +26,21 @@ class RateCounter:
     """Counts requests by client in a moving window; messages call such a client ``what``.
 
     Call it in one thread. `limits.storage.MemoryStorage` would start a thread for most requests, to
-    forget old ones; here a request itself forgets the clients whose last one is out of its window.
+    forget old ones, and has no storage that several processes of one machine share.
     """
 
-    def __init__(self, what: str) -> None:
-        self._what = what
-        # Times of the requests within the window, by client and rate, the last client at the end.
-        self._times: OrderedDict[tuple[str, RateLimitItem], deque[float]] = OrderedDict()
+    def __init__(self, what: str, group: WorkerGroup | None = None) -> None:
+        self._what, self._times = what, request_times(group, what)
 
     def count(self, rate: RateLimitItem, client: str) -> dict[str, str]:
         """Count one request; returns the rate limit headers. Raises a `Problem` at too many."""
-        now, window = time.monotonic(), rate.get_expiry()
-        times = self._times.setdefault((client, rate), deque())
-        self._times.move_to_end((client, rate))
-        while times and times[0] < now - window:
-            times.popleft()
-        within_rate = len(times) < rate.amount
-        if within_rate:
-            times.append(now)
-        self._forget_clients(now)
-        remaining, seconds = rate.amount - len(times), max(1, math.ceil(times[0] + window - now))
+        window = self._times.add(client, rate)
+        remaining, seconds = rate.amount - window.requests, max(1, math.ceil(window.resets_in_s))
         headers = {
             "RateLimit-Policy": f'"{self._what}";q={rate.amount};w={rate.get_expiry()}',
             "RateLimit": f'"{self._what}";r={remaining};t={seconds}',
         }
-        if not within_rate:
+        if not window.within_rate:
             raise Problem(
                 Code.RATE_LIMITED,
                 f"this {self._what} may send {rate.amount} requests in {rate.get_expiry()} "
@@ -60,13 +50,6 @@ class RateCounter:
                 headers=headers,
             )
         return headers
-
-    def _forget_clients(self, now: float) -> None:
-        while True:
-            (client, rate), times = next(iter(self._times.items()))
-            if times[-1] >= now - rate.get_expiry():
-                return
-            del self._times[client, rate]
 
 
 class _ApiKey(NamedTuple):
@@ -81,8 +64,8 @@ class ApiKeys:
     starts a comment. Raises `UsageError` if it cannot be read or has no key or invalid lines.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._rates = path, RateCounter("key")
+    def __init__(self, path: Path, group: WorkerGroup | None = None) -> None:
+        self._path, self._rates = path, RateCounter("key", group)
         self._by_hash = _read(path)
 
     def read(self) -> int:

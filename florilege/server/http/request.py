@@ -15,6 +15,7 @@ from fastapi import Depends, Request
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
+from florilege.processes.tallies import Tally
 from florilege.server.http.api_keys import check_key
 from florilege.server.problems import Code, Problem
 from florilege.server.settings import Settings
@@ -55,37 +56,40 @@ GUARDS: Final = (Depends(check_key), Depends(_refuse_repeated))
 
 @dataclass
 class UploadBudget:
-    """The bytes of all request bodies in memory now, and their limit."""
+    """The bytes of all request bodies in memory, of all workers, and their limit."""
 
     limit: int
-    now: int = 0
-    _changing: threading.Lock = field(default_factory=threading.Lock)  # a survey counts in a thread
+    uploads: Tally = field(default_factory=Tally)
+
+    @property
+    def now(self) -> int:
+        """The bytes held now."""
+        return self.uploads.total
 
     @contextmanager
     def hold(self) -> Iterator[Callable[[int], None]]:
         """Yield a function that counts bytes until the block ends; it refuses too many."""
-        total, open_ = 0, True
+        total, open_, changing = 0, True, threading.Lock()  # a survey counts in a thread
 
         def count(size: int) -> None:
             nonlocal total
-            with self._changing:
+            with changing:
                 # Nobody would release what a thread counts after its client has left.
-                if not open_ or self.now + size > self.limit:
+                if not open_ or not self.uploads.add_within(size, self.limit):
                     raise Problem(
                         Code.OVERLOADED,
                         f"uploads fill the {self.limit} bytes set aside for them; try again "
                         "shortly",
                         retry_after=1,
                     )
-                self.now += size
                 total += size
 
         try:
             yield count
         finally:
-            with self._changing:
+            with changing:
                 open_ = False
-                self.now -= total
+                self.uploads.add(-total)
 
 
 class _Parts:

@@ -9,27 +9,40 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import monotonic_ns
 
 from florilege.models.images import Header
+from florilege.processes.tallies import Tally
+from florilege.processes.worker_group import WorkerGroup
 
 MAX_DECODING_PIXELS = 100_000_000
 SMALL_SHARE = 50
 CHECK_EVERY_S = 0.5
+ASK_EVERY_S = 0.02
+"""Threads of one process wake each other; what another worker gives back has to be looked for."""
 
 
 class PixelBudget:
-    """Pixels that all threads together may hold; pictures that exceed the budget wait.
+    """Pixels that all threads of all workers may hold; pictures that exceed the budget wait.
 
     They are served in order of arrival, so that smaller ones never delay a large one forever. A
     picture larger than the budget is decoded when nothing else is held. Pictures up to a fiftieth
     of the budget, which is nearly all photos, are not counted and never wait.
     """
 
-    def __init__(self, limit: int = MAX_DECODING_PIXELS) -> None:
+    def __init__(self, limit: int = MAX_DECODING_PIXELS, group: WorkerGroup | None = None) -> None:
         self.limit = limit
-        self.pixels_in_use = 0
+        self._held = Tally() if group is None else group.tally("decoding_pixels")
+        # Since when the first picture of each worker waits: the oldest of these has its turn.
+        self._since = Tally() if group is None else group.tally("decoding_since")
+        self._single = group is None
         self._turns: deque[object] = deque()
         self._changed = threading.Condition()
+
+    @property
+    def pixels_in_use(self) -> int:
+        """The pixels held now."""
+        return self._held.total
 
     @contextmanager
     def hold(self, pixels: int, check: Callable[[], None] = lambda: None) -> Iterator[None]:
@@ -44,22 +57,26 @@ class PixelBudget:
         with self._changed:
             self._turns.append(turn)
             try:
-                while self._turns[0] is not turn or not self._fits(pixels):
-                    self._changed.wait(CHECK_EVERY_S)
+                while self._turns[0] is not turn or not self._take(pixels):
+                    self._changed.wait(CHECK_EVERY_S if self._single else ASK_EVERY_S)
                     check()
-                self.pixels_in_use += pixels
             finally:
+                if self._turns[0] is turn:
+                    self._since.own = 0
                 self._turns.remove(turn)
                 self._changed.notify_all()
         try:
             yield
         finally:
             with self._changed:
-                self.pixels_in_use -= pixels
+                self._held.add(-pixels)
                 self._changed.notify_all()
 
-    def _fits(self, pixels: int) -> bool:
-        return self.pixels_in_use == 0 or self.pixels_in_use + pixels <= self.limit
+    def _take(self, pixels: int) -> bool:
+        """Hold the pixels of the first picture of this worker, if it is its turn and they fit."""
+        self._since.own = since = self._since.own or monotonic_ns()
+        earlier = any(0 < other < since for other in self._since.others)
+        return not earlier and self._held.add_within(pixels, self.limit, alone=True)
 
 
 def pixels_to_hold(header: Header, *, least: int, max_pixels: int) -> int:

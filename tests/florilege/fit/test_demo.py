@@ -5,7 +5,7 @@ from typer.testing import CliRunner, Result
 
 from florilege import cli
 from florilege.models.bundle import open_bundle
-from florilege.server.serve import bind
+from florilege.processes.listener import bind
 from tests.florilege.fit.in_process import Steps
 from tests.florilege.flower_host import FlowerHost, flower_host
 from tests.models.imported.graphs import timm_folder

@@ -17,6 +17,7 @@ from florilege.calibration.view import PLAIN
 from florilege.errors import UsageError
 from florilege.models.bundle import open_bundle
 from florilege.models.session import Session
+from florilege.processes.worker_group import WorkerGroup
 from florilege.server.app import create_app
 from florilege.server.background import drift_watch
 from florilege.server.background.drift_watch import DriftWatch
@@ -284,3 +285,25 @@ def test_the_server_watches_unless_told_not_to(bundle: Path, tmp_path: Path) -> 
 def test_a_state_that_cannot_be_a_file_is_a_usage_error(bundle: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="watch-state"):
         create_app(Settings(bundle=bundle, watch_state=tmp_path))
+
+
+def test_workers_watch_together(
+    traffic: Traffic, record: CalibrationRecord, tmp_path: Path
+) -> None:
+    """Each continues where the other has stopped; a photo that both get counts once."""
+    groups = [WorkerGroup(tmp_path, 2, number) for number in range(2)]
+    groups[0].create()
+    state = tmp_path / "state.json"
+    workers = [DriftWatch(record, Metrics(), state, group) for group in groups]
+    photos = traffic(300)
+    for number, photo in enumerate([*photos, *photos[:50]]):
+        workers[number % 2 if number < 300 else 1 - number % 2].on_answer(photo, restricted=False)
+    for worker in workers:
+        worker.close()
+    assert workers[1].monitor.rows == json.loads(state.read_text())["rows"] == 300
+    alone, _ = watched(record, [])
+    alone.monitor.restore(state.read_bytes())  # a server of one worker continues from it
+    new = DriftWatch(record, Metrics(), None, groups[0])
+    assert new.monitor.rows == 300
+    other = DriftWatch(replace(record, calibration_id="f" * 16), Metrics(), None, groups[0])
+    assert other.monitor.rows == 0

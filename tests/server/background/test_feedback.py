@@ -183,7 +183,7 @@ def test_feedback_is_taken_one_at_a_time_and_ends_before_the_store_closes(
     assert order == ["slow", "second", "closed"]
 
 
-def test_a_locked_store_refuses_within_a_second_and_does_not_hold_up_a_stop(
+def test_a_locked_store_refuses_within_seconds_and_does_not_hold_up_a_stop(
     bundle: Path, store: Path
 ) -> None:
     with open_client(bundle, feedback_store=store) as client:

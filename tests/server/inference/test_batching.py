@@ -27,6 +27,7 @@ from florilege.server.answers.query import IdentifyQuery
 from florilege.server.engine import Engine
 from florilege.server.inference import batching
 from florilege.server.inference.batching import LARGEST, SIZES, BatchingSession, in_batches
+from florilege.server.inference.decoding_budget import PixelBudget
 from florilege.server.prometheus import Metrics
 from florilege.server.reload import pipeline_of
 from florilege.server.settings import Settings
@@ -263,7 +264,7 @@ def test_only_a_gpu_is_served_in_batches_and_a_requested_number_of_threads_holds
     if batched:
         monkeypatch.setattr(pipelines, "CUDA", CPU)
     settings = Settings(bundle=bundle, device="cpu", threads=3)
-    engine = Engine(pipeline_of(settings), settings, Metrics())
+    engine = Engine(pipeline_of(settings, PixelBudget()), settings, Metrics())
     engine.close()
     session = engine.pipeline.session
     assert isinstance(session, BatchingSession if batched else Session)

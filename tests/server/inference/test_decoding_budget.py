@@ -179,7 +179,7 @@ def test_a_frame_header_cannot_hide_behind_other_segments_or_fill_bytes(progress
 def test_a_jpeg_holds_what_the_gap_of_its_bundle_leaves(
     bundle: Path, gap: float, left: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened, calls, load = open_pipeline(bundle, max_decoding_pixels=100), list[int](), images.load
+    opened, calls, load = open_pipeline(bundle, budget=PixelBudget(100)), list[int](), images.load
     expected = replace(
         opened.bundle.preprocess, image_size=100, crop_fraction=1.0, reducing_gap=gap
     )

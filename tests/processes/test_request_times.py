@@ -1,0 +1,64 @@
+"""The times of a client's requests: several workers count as one."""
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+from limits import parse
+
+from florilege.processes.request_times import TimesInFolder, TimesInMemory
+from florilege.processes.worker_group import WorkerGroup
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> WorkerGroup:
+    group = WorkerGroup(tmp_path, 2)
+    group.create()
+    return group
+
+
+class Clock:
+    now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("florilege.processes.request_times.time.monotonic", clock.monotonic)
+    return clock
+
+
+def test_two_workers_count_as_one_does(group: WorkerGroup, clock: Clock) -> None:
+    workers = [TimesInFolder(group, "key"), TimesInFolder(group, "key")]
+    single, generator = TimesInMemory(), random.Random(1)
+    rates = [parse("5/second"), parse("20/minute")]
+    for _ in range(600):
+        clock.now += generator.choice((0.0, 0.01, 0.3, 2.0))
+        client, rate = generator.choice("ab"), generator.choice(rates)
+        expected = single.add(client, rate)
+        assert generator.choice(workers).add(client, rate) == pytest.approx(expected)
+
+
+def test_files_stay_small(group: WorkerGroup, clock: Clock) -> None:
+    times, rate = TimesInFolder(group, "key"), parse("3/second")
+    for _ in range(300):
+        clock.now += 0.5
+        assert times.add("a", rate).within_rate
+    (path,) = (group.folder / "rates-key").iterdir()
+    assert path.stat().st_size < 8 * 64
+
+
+def test_clients_that_are_out_of_their_window_are_forgotten(group: WorkerGroup) -> None:
+    times = TimesInFolder(group, "key")
+    times.add("old", parse("3/minute"))
+    (old,) = (group.folder / "rates-key").iterdir()
+    os.utime(old, (0, 0))
+    times.add("new", parse("3/minute"))
+    times.forget()
+    (left,) = (group.folder / "rates-key").iterdir()
+    assert left != old
+    assert times.add("new", parse("3/minute")).requests == 2
