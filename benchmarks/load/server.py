@@ -12,8 +12,13 @@ connections that ask again at once but of photos that come by chance, at 44 % of
 could do, and wait where others do.
 
     python -m benchmarks.load.server BUNDLE [--seconds 2] [--rounds 5] [--threads N]
-                              [--photos "250 KB"] [--against onnxruntime,litserve,bentoml]
-                              [--device cuda]
+                              [--workers 1,2] [--connections 8,32,128] [--photos "250 KB"]
+                              [--against onnxruntime,litserve,bentoml] [--device cuda]
+
+With ``--workers`` each server runs with each number of processes. ``client`` is the share of the
+machine's CPU time that the clients took, themselves several processes (`benchmarks.load.clients`).
+Above a half, what a line says is theirs and not the server's: its ``share`` is left out, and the
+program ends with 1.
 
 With ``--device cuda`` the limit is that of decoding alone, ``ratio`` says how much of the server's
 CPU time that is, and ``share`` is the rate over what the cores could decode or, where that is less,
@@ -38,8 +43,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -50,6 +54,7 @@ import numpy as np
 from PIL import Image
 
 from benchmarks.load import peer_servers
+from benchmarks.load.clients import Answers, Clients, Sent
 from benchmarks.load.server_limit import Limit, rate_of_gpu
 from florilege.cores import cores
 from florilege.models.runtime import RuntimeName
@@ -58,7 +63,8 @@ CONNECTIONS = (1, 8, 32)
 PHOTOS = (("25 KB", 640, 480, 25_000), ("250 KB", 1600, 1200, 250_000), ("12 MP", 4000, 3000, None))
 BY_CHANCE = 0.44
 """Of what the cores could do: the load at which answers should still come quickly."""
-MOST_AT_ONCE = 64
+MOST_OF_CLIENTS = 0.5
+"""Of the machine's CPU time: with more of it clients measure themselves."""
 READY_S = 60
 OURS = "florilege"
 
@@ -80,6 +86,11 @@ class Load:
     refused: int
     cpu: float
     client: float
+
+    @property
+    def client_share(self) -> float:
+        """The share of all cores that the client took."""
+        return self.client / (self.seconds * cores())
 
     @property
     def rate(self) -> float:
@@ -110,6 +121,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="for each load")
     parser.add_argument("--rounds", type=int, default=5, help="of each load")
     parser.add_argument("--threads", type=int, help="of the server; its own default otherwise")
+    parser.add_argument("--workers", type=_numbers, default=(1,), help="processes of each server")
+    parser.add_argument("--connections", type=_numbers, default=CONNECTIONS)
     parser.add_argument("--against", default="", help="onnxruntime, litserve, bentoml, PYTHON")
     names = [name for name, *_ in PHOTOS]
     parser.add_argument("--photos", nargs="+", choices=names, default=names)
@@ -139,20 +152,37 @@ def main() -> None:
         "CPU ms",
         "ratio",
         "share",
+        "client",
         "refused",
     )
-    print(f"{'server':24}{'photo':8}" + "".join(f"{head:>9}" for head in heads))
+    print(f"{'server, processes':28}{'photo':8}" + "".join(f"{head:>9}" for head in heads))
+    overloaded = 0
     for name in (OURS, *filter(None, arguments.against.split(","))):
         runtime: RuntimeName | None = None if name == OURS or "/" in name else "onnxruntime"
         forms, device = bool(arguments.against), arguments.device
         with (
             Limit(arguments.bundle, many, arguments.seconds, gpu, runtime=runtime) as limit,
-            started(
-                name, arguments.bundle, arguments.threads, forms=forms, device=device
-            ) as target,
+            Clients(max(1, cores() // 2)) as clients,
         ):
-            for photo_name, photo in photos.items():
-                table(target, photo_name, photo, limit, arguments.seconds, arguments.rounds)
+            for workers in arguments.workers:
+                start = started(
+                    *(name, arguments.bundle, arguments.threads, workers),
+                    forms=forms,
+                    device=device,
+                )
+                with start as target:
+                    bench = _Bench(target, clients, limit, arguments.seconds, arguments.rounds)
+                    for photo_name, photo in photos.items():
+                        overloaded += bench.table(photo_name, photo, arguments.connections)
+    if overloaded:
+        raise SystemExit(
+            f"{overloaded} lines have no verdict: the clients took more than "
+            f"{MOST_OF_CLIENTS:.0%} of the machine; send from another one, or larger photos"
+        )
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(word) for word in text.split(","))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,6 +199,13 @@ class Target:
     port: int
     path: str
     field: str | None
+
+    def sent(self, photo: bytes) -> Sent:
+        """The whole request that brings a photo."""
+        body, headers = self.request(photo)
+        fields = {"Host": "127.0.0.1", "Content-Length": str(len(body)), **headers}
+        lines = [f"POST {self.path} HTTP/1.1", *(f"{name}: {fields[name]}" for name in fields)]
+        return Sent(self.port, "\r\n".join([*lines, "", ""]).encode() + body)
 
     def request(self, photo: bytes) -> tuple[bytes, dict[str, str]]:
         """Body and headers that bring a photo."""
@@ -204,19 +241,20 @@ def family(pid: int) -> set[int]:
 
 @contextmanager
 def started(
-    name: str, bundle: Path, threads: int | None, *, forms: bool, device: str
+    name: str, bundle: Path, threads: int | None, workers: int, *, forms: bool, device: str
 ) -> Iterator[Target]:
     """Start a server, yield it once it answers, and stop it."""
     ours = name in (OURS, "onnxruntime") or "/" in name
     if ours:
         flags = [] if threads is None else ["--threads", str(threads)]
+        flags += [] if workers == 1 else ["--workers", str(workers)]
         flags += ["--runtime", name] if name == "onnxruntime" else []
         python = name if "/" in name else sys.executable
         process = serve(bundle, "--device", device, *flags, python=python)
         port, path, field = port_of(process), "/v1/identify", "images" if forms else None
     else:
         port, path, field = free_port(), "/predict", "photo"
-        peer = {"PEER_BUNDLE": str(bundle), "PEER_WORKERS": str(threads or cores())}
+        peer = {"PEER_BUNDLE": str(bundle), "PEER_WORKERS": str(workers)}
         process = subprocess.Popen(
             peer_servers.command(name, port),
             env={**os.environ, **peer, "OMP_NUM_THREADS": "1", "BENTOML_DO_NOT_TRACK": "1"},
@@ -225,7 +263,9 @@ def started(
             text=True,
             start_new_session=True,
         )
-    target = Target(name=name, process=process, port=port, path=path, field=field)
+    target = Target(
+        name=f"{name[-20:]}, {workers}", process=process, port=port, path=path, field=field
+    )
     try:
         _wait_until_it_answers(target)
         yield target
@@ -259,35 +299,70 @@ def _wait_until_it_answers(target: Target) -> None:
     raise SystemExit(f"{target.name} does not answer")
 
 
-def table(
-    target: Target, photo_name: str, photo: bytes, limit: Limit, seconds: float, rounds: int
-) -> None:
-    """Put a server under each load with one photo, and print a line for each."""
-    most = min(limit.many, cores())
-    drive(target, photo, connections=2, seconds=0.5)
-    rate = BY_CHANCE * min(most * 1000 / limit(photo), limit.gpu)
-    loads = [(str(many), partial(drive, connections=many)) for many in CONNECTIONS]
-    for load_name, put in [*loads, (f"{BY_CHANCE:.0%}", partial(arrive, rate=rate))]:
-        used = min(most, int(load_name)) if load_name.isdigit() else most
-        rows, before = [], limit(photo)
-        for _ in range(rounds):
-            load, after = put(target, photo, seconds=seconds), limit(photo)
-            rows.append(_row(load, (before + after) / 2, used, limit.gpu))
-            before = after
-        middle = [median(column) for column in zip(*rows, strict=True)]
-        print(f"{target.name[-23:]:24}{photo_name:8}{middle[0]:9.2f}{load_name:>9}{middle[1]:9.1f}"
-              f"{middle[2]:9.1f}{middle[3]:9.1f}{middle[4]:9.2f}{middle[5]:9.2f}{middle[6]:9.2f}"
-              f"{sum(row[7] for row in rows):9.0f}", flush=True)  # fmt: skip
+@dataclass(frozen=True)
+class _Bench:
+    """Puts a server under loads."""
+
+    target: Target
+    clients: Clients
+    limit: Limit
+    seconds: float
+    rounds: int
+
+    def table(self, photo_name: str, photo: bytes, connections: tuple[int, ...]) -> int:
+        """Print a line for each load with one photo; returns how many have no verdict."""
+        limit, sent = self.limit, self.target.sent(photo)
+        most, lines = min(limit.many, cores()), 0
+        self._load(partial(self._drive, sent, 2))
+        rate = BY_CHANCE * min(most * 1000 / limit(photo), limit.gpu)
+        puts = [(str(many), partial(self._drive, sent, many)) for many in connections]
+        for name, put in [*puts, (f"{BY_CHANCE:.0%}", partial(self._arrive, sent, rate))]:
+            used = min(most, int(name)) if name.isdigit() else most
+            loads, limits = list[Load](), [limit(photo)]
+            for _ in range(self.rounds):
+                loads.append(self._load(put))
+                limits.append(limit(photo))
+            pairs = zip(loads, limits, limits[1:], strict=False)
+            rows = [_row(load, (one + two) / 2, used, limit.gpu) for load, one, two in pairs]
+            middle = [median(column) for column in zip(*rows, strict=True)]
+            lines += middle[7] > MOST_OF_CLIENTS
+            share = "-" if middle[7] > MOST_OF_CLIENTS else f"{middle[6]:.2f}"
+            print(f"{self.target.name:28}{photo_name:8}{middle[0]:9.2f}{name:>9}{middle[1]:9.1f}"
+                  f"{middle[2]:9.1f}{middle[3]:9.1f}{middle[4]:9.2f}{middle[5]:9.2f}{share:>9}"
+                  f"{middle[7]:9.2f}{sum(row[8] for row in rows):9.0f}", flush=True)  # fmt: skip
+        return lines
+
+    def _drive(self, sent: Sent, connections: int) -> Answers:
+        until = time.perf_counter() + self.seconds
+        return self.clients.drive(sent, connections=connections, until=until)
+
+    def _arrive(self, sent: Sent, rate: float) -> Answers:
+        """Photos that come by chance, ``rate`` a second on average."""
+        pauses = np.random.default_rng(0).exponential(1 / rate, int(rate * self.seconds))
+        return self.clients.arrive(sent, (time.perf_counter() + np.cumsum(pauses)).tolist())
+
+    def _load(self, put: Callable[[], Answers]) -> Load:
+        started, cpu = time.perf_counter(), self.target.cpu_seconds()
+        answers = put()
+        return Load(
+            seconds=time.perf_counter() - started,
+            latencies=answers.latencies,
+            refused=answers.refused,
+            cpu=self.target.cpu_seconds() - cpu,
+            client=answers.cpu,
+        )
 
 
 def _row(load: Load, limit: float, used: int, gpu: float) -> tuple[float, ...]:
-    times = load.percentile(0.5), load.percentile(0.99), load.cpu_ms
     return (
         limit,
         load.rate,
-        *times,
+        load.percentile(0.5),
+        load.percentile(0.99),
+        load.cpu_ms,
         limit / load.cpu_ms,
         load.share(1000 / limit, used, gpu),
+        load.client_share,
         load.refused,
     )
 
@@ -333,81 +408,6 @@ def port_of(process: subprocess.Popen[str]) -> int:
         if time.monotonic() > until:
             break
     raise SystemExit(f"the server did not start: {''.join(lines)}")
-
-
-def drive(target: Target, photo: bytes, *, connections: int, seconds: float) -> Load:
-    """Keep ``connections`` requests under way for some seconds."""
-    begun = _Moment(target)
-    until = begun.clock + seconds
-    with ThreadPoolExecutor(connections) as pool:
-        workers = [pool.submit(_ask, target, photo, until) for _ in range(connections)]
-        results = [worker.result() for worker in workers]
-    return begun.load_since(results)
-
-
-def arrive(target: Target, photo: bytes, *, rate: float, seconds: float) -> Load:
-    """Send photos that come by chance, ``rate`` a second on average, and wait from then on."""
-    generator, own, payload = np.random.default_rng(0), threading.local(), target.request(photo)
-    begun = _Moment(target)
-
-    def ask(moment: float) -> tuple[list[float], int]:
-        if not hasattr(own, "connection"):
-            own.connection = _connection(target)
-        answered = _answered(target, own.connection, payload)
-        return ([time.perf_counter() - moment], 0) if answered else ([], 1)
-
-    with ThreadPoolExecutor(MOST_AT_ONCE) as pool:
-        workers = []
-        for moment in begun.clock + np.cumsum(generator.exponential(1 / rate, int(rate * seconds))):
-            time.sleep(max(0.0, moment - time.perf_counter()))
-            workers.append(pool.submit(ask, moment))
-        results = [worker.result() for worker in workers]
-    return begun.load_since(results)
-
-
-class _Moment:
-    """When a load began, by the clock and in CPU time."""
-
-    def __init__(self, target: Target) -> None:
-        self.clock = time.perf_counter()
-        self._target, self._cpu, self._client = target, target.cpu_seconds(), time.process_time()
-
-    def load_since(self, results: list[tuple[list[float], int]]) -> Load:
-        """The load that ends now, from the latencies and refusals of each client."""
-        return Load(
-            seconds=time.perf_counter() - self.clock,
-            latencies=sorted(latency for latencies, _ in results for latency in latencies),
-            refused=sum(refused for _, refused in results),
-            cpu=self._target.cpu_seconds() - self._cpu,
-            client=time.process_time() - self._client,
-        )
-
-
-def _ask(target: Target, photo: bytes, until: float) -> tuple[list[float], int]:
-    latencies: list[float] = []
-    refused = 0
-    connection, payload = _connection(target), target.request(photo)
-    while (started := time.perf_counter()) < until or not latencies:
-        if _answered(target, connection, payload):
-            latencies.append(time.perf_counter() - started)
-        else:
-            refused += 1
-            time.sleep(0.05)
-    connection.close()
-    return latencies, refused
-
-
-def _connection(target: Target) -> http.client.HTTPConnection:
-    return http.client.HTTPConnection("127.0.0.1", target.port, timeout=60)
-
-
-def _answered(
-    target: Target, connection: http.client.HTTPConnection, sent: tuple[bytes, dict[str, str]]
-) -> bool:
-    connection.request("POST", target.path, *sent)
-    response = connection.getresponse()
-    response.read()
-    return response.status == 200
 
 
 if __name__ == "__main__":
