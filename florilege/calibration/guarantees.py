@@ -102,15 +102,19 @@ class BestOfRows:
         shuffles the rows.
         """
         order = np.random.default_rng(seed).permutation(self._seen)
-        sizes = np.full(self._seen, self._min_size, dtype=np.int64)
+        sizes = np.full(self._seen, self._min_size, dtype=np.int32)
         max_size, threshold = self._max_size, LARGEST
         for start in range(0, THRESHOLDS.size, AT_ONCE):
-            for step, added in enumerate(self._reaching_first(start)):
-                sizes += added
-                values = np.minimum(sizes, max_size)[order] / max_size
-                if not _mean_is_below(values, float(average_k) / max_size, delta):
-                    return threshold
-                threshold = float(THRESHOLDS[start + step])
+            added = self._reaching_first(start)[:, order]
+            reached = sizes + np.cumsum(added, axis=0, dtype=np.int32)
+            values = np.minimum(reached, max_size) / max_size  # (thresholds, rows)
+            below = _means_are_below(values, float(average_k) / max_size, delta)
+            passed = int(below.argmin()) if not below.all() else below.size
+            if passed:
+                threshold = float(THRESHOLDS[start + passed - 1])
+            if passed < below.size:
+                break
+            sizes = reached[-1]
         return threshold
 
     def _reaching_first(self, start: int) -> NDArray[np.uint16]:
@@ -126,21 +130,34 @@ class BestOfRows:
         return counts
 
 
-def _mean_is_below(values: NDArray[np.float64], bound: float, delta: float) -> bool:
-    """Whether a test at level ``delta`` rejects the hypothesis that the mean is at least ``bound``.
+def _means_are_below(values: NDArray[np.float64], bound: float, delta: float) -> NDArray[np.bool_]:
+    """Whether tests at level ``delta`` reject the hypotheses that each mean is at least ``bound``.
 
-    The test bets against the hypothesis: the capital grows with every value below the bound and
+    A test bets against its hypothesis: the capital grows with every value below the bound and
     shrinks with every value above. If the hypothesis is true, the capital ever reaches ``1/delta``
     times its start with probability at most ``delta``.
 
-    ``values`` are independent draws in [0, 1], shape ``(rows,)``, in random order.
+    ``values`` are independent draws in [0, 1], shape ``(tests, rows)``, in random order.
     """
-    if bound >= 1.0:
-        return True
-    rows = np.arange(1, len(values) + 1)
-    means = (0.5 + np.cumsum(values)) / (rows + 1)
-    variances = (0.25 + np.cumsum((values - means) ** 2)) / (rows + 1)
-    before = np.concatenate([[0.25], variances[:-1]])  # a bet depends on earlier rows only
-    bets = np.minimum(np.sqrt(2 * math.log(1 / delta) / (len(values) * before)), 0.75 / (1 - bound))
-    log_capital = np.cumsum(np.log1p(bets * (bound - values)))
-    return bool(log_capital.max() >= math.log(1 / delta))
+    tests, rows = values.shape
+    rejected = np.full(tests, bound >= 1.0)
+    for part in (16, 4, 1):  # the first rows suffice for thresholds far above the right one
+        among = np.flatnonzero(~rejected)
+        if among.size:
+            capital = _log_capital(values[among, : rows // part], rows, bound, delta)
+            rejected[among] = capital.max(axis=1, initial=0.0) >= math.log(1 / delta)
+    return rejected
+
+
+def _log_capital(
+    values: NDArray[np.float64], total: int, bound: float, delta: float
+) -> NDArray[np.float64]:
+    """Log of the capital of each test after each of the first ones of ``total`` values."""
+    rows = np.arange(1, values.shape[1] + 1)
+    means = (0.5 + np.cumsum(values, axis=1)) / (rows + 1)
+    variances = (0.25 + np.cumsum((values - means) ** 2, axis=1)) / (rows + 1)
+    # A bet depends on earlier rows only.
+    before = np.insert(variances, 0, 0.25, axis=1)[:, : values.shape[1]]
+    bets = np.minimum(np.sqrt(2 * math.log(1 / delta) / (total * before)), 0.75 / (1 - bound))
+    capital: NDArray[np.float64] = np.cumsum(np.log1p(bets * (bound - values)), axis=1)
+    return capital

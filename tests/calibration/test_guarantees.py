@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import florilege.calibration.guarantees
-from florilege.calibration.guarantees import LARGEST, THRESHOLDS, BestOfRows, _mean_is_below
+from florilege.calibration.guarantees import LARGEST, THRESHOLDS, BestOfRows, _means_are_below
 from florilege.calibration.rules import calibrate
 from tests.calibration import oracles
 from tests.calibration.simulation import CLASSES, draw
@@ -92,6 +92,32 @@ def test_too_few_rows_for_a_guarantee_give_the_best_class_alone() -> None:
         assert rule.sets(scores).sum(axis=1).tolist() == [1, 1, 1]
 
 
+def mean_is_below(values: np.ndarray, bound: float, delta: float) -> bool:
+    """One value after the other: each bet knows the values before it alone."""
+    if bound >= 1:
+        return True
+    total, capital, mean, spread = len(values), 0.0, 0.5, 0.25
+    variance = 0.25
+    for count, value in enumerate(values.tolist(), 1):
+        bet = min(math.sqrt(2 * math.log(1 / delta) / (total * variance)), 0.75 / (1 - bound))
+        capital += math.log1p(bet * (bound - value))
+        if capital >= math.log(1 / delta):
+            return True
+        mean = (mean * count + value) / (count + 1)
+        spread += (value - mean) ** 2
+        variance = spread / (count + 1)
+    return False
+
+
+@pytest.mark.parametrize("rows", [1, 3, 40, 333])
+def test_tests_of_several_means_are_those_of_one_value_after_the_other(rows: int) -> None:
+    random = np.random.default_rng(rows)
+    values = random.random((60, rows)) * np.linspace(0.5, 1.3, 60)[:, np.newaxis].clip(0, 1)
+    for bound, delta in ((0.3, 0.1), (0.5, 0.1), (0.5, 0.001), (1.0, 0.1)):
+        below = _means_are_below(values, bound, delta)
+        assert below.tolist() == [mean_is_below(each, bound, delta) for each in values]
+
+
 def test_the_bet_against_a_true_claim_is_won_no_more_often_than_delta() -> None:
     random = np.random.default_rng(1)
     for draw_values in (
@@ -99,16 +125,15 @@ def test_the_bet_against_a_true_claim_is_won_no_more_often_than_delta() -> None:
         lambda: (random.random(200) < 0.5).astype(float),
         lambda: random.beta(0.3, 0.3, 200),
     ):
-        wins = np.mean([_mean_is_below(draw_values(), 0.5, 0.1) for _ in range(1500)])
+        wins = _means_are_below(np.stack([draw_values() for _ in range(1500)]), 0.5, 0.1).mean()
         assert wins <= 0.1 + 3 * math.sqrt(0.1 * 0.9 / 1500)
 
 
 def test_the_bet_against_a_false_claim_is_won() -> None:
     random = np.random.default_rng(2)
-    wins = np.mean([_mean_is_below(random.random(500) * 0.8, 0.5, 0.1) for _ in range(100)])
-    assert wins > 0.95
-    assert not _mean_is_below(np.full(500, 0.6), 0.5, 0.1)
-    assert _mean_is_below(np.ones(3), 1.0, 0.1)
+    assert _means_are_below(random.random((100, 500)) * 0.8, 0.5, 0.1).mean() > 0.95
+    assert not _means_are_below(np.full((1, 500), 0.6), 0.5, 0.1)[0]
+    assert _means_are_below(np.ones((1, 3)), 1.0, 0.1)[0]
 
 
 def test_the_thresholds_tried_do_not_depend_on_the_data_and_fall() -> None:

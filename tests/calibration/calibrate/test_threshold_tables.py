@@ -19,7 +19,7 @@ from florilege.calibration.calibrate.threshold_tables import (
     row_of,
     tabulate,
 )
-from florilege.calibration.guarantees import THRESHOLDS, BestOfRows, Guarantee, _mean_is_below
+from florilege.calibration.guarantees import THRESHOLDS, BestOfRows, Guarantee, _means_are_below
 from florilege.calibration.measurement import Measurement
 from florilege.calibration.record.operating_point import NotCalibrated, OperatingPoint
 from florilege.calibration.record.record import CalibrationRecord
@@ -235,7 +235,7 @@ def test_the_search_is_that_of_a_loop_over_thresholds_for_any_batches(
         expected = None
         for threshold in THRESHOLDS:
             sizes = np.minimum((rest[order] >= threshold).sum(axis=1) + min_size, 4)
-            if not _mean_is_below(sizes / 4, k / 4, 0.1):
+            if not _means_are_below(sizes[np.newaxis] / 4, k / 4, 0.1)[0]:
                 break
             expected = threshold
         gathered = BestOfRows(200, k, max_size=4, min_size=min_size)
