@@ -124,11 +124,13 @@ def effective_rows(values: ArrayLike, clusters: ArrayLike | None) -> float:
     if clusters is None:
         return float(array.size)
     _, place = np.unique(np.asarray(clusters), return_inverse=True)
-    distance = array - array.mean()
+    distance, sizes = array - array.mean(), np.bincount(place)
+    squared = np.bincount(place, weights=distance) ** 2
     return effective_number(
-        np.bincount(place),
+        sizes,
         alone=float((distance**2).sum()),
-        together=float((np.bincount(place, weights=distance) ** 2).sum()),
+        together=float(squared.sum()),
+        between=float((squared / sizes).sum()),
         share=array.dtype == np.bool_,
     )
 
@@ -143,13 +145,20 @@ def effective_by(
     return np.array([effective_rows(values[m], clusters[m]) if m.any() else 0 for m in masks])
 
 
-def effective_number(sizes: Ints, *, alone: float, together: float, share: bool) -> float:
+def effective_number(
+    sizes: Ints, *, alone: float, together: float, between: float, share: bool
+) -> float:
     """:func:`effective_rows` from the numbers of rows in each cluster, ``(clusters,)``, and sums.
 
     ``alone`` sums the squared distance from the mean over rows, ``together`` the squared sum of
-    these distances over clusters. ``share`` says whether the values are 0 and 1. One cluster of
-    equal rows is added, with the variance of the values or of a share of one half, so that a few
-    rare rows cannot make clusters look independent.
+    these distances over clusters, ``between`` the same divided by the rows of each cluster.
+    ``share`` says whether the values are 0 and 1. One cluster of equal rows is added, with the
+    variance of the values or of a share of one half, so that a few rare rows cannot make clusters
+    look independent.
+
+    A few large clusters dominate ``together``. So the effect of clusters is at least the one that
+    the correlation within all of them has, small ones included: an interval by the former alone
+    held in 91 of 100 samples with 1 to 64 photos of each plant.
     """
     rows, squares = int(sizes.sum()), float((sizes.astype(np.float64) ** 2).sum())
     mean_size = squares / rows  # mean over the rows of the size of their cluster
@@ -159,11 +168,27 @@ def effective_number(sizes: Ints, *, alone: float, together: float, share: bool)
     if variance == 0 or sizes.size == 1:
         return rows / mean_size
     effect = (together + mean_size * mean_size * variance) / (alone + mean_size * variance)
+    effect = max(effect, 1 + (mean_size - 1) * _correlation(sizes, alone - between, between))
     # The variance between clusters was estimated from these few. Student's interval allows for as
     # many values as there are effective rows, Wilson's for none.
     allowed = rows if share else max(rows / max(effect, 1.0), 1.5)
     effect *= max(1.0, _variance_factor(clusters) / _variance_factor(allowed))
     return rows / max(effect, 1.0)
+
+
+def _correlation(sizes: Ints, within: float, between: float) -> float:
+    """Correlation of the rows of a cluster, from sums of squares; 0 where it would be negative.
+
+    References:
+        Donner, "A review of inference procedures for the intraclass correlation coefficient in the
+        one-way random effects model", 1986: the analysis of variance.
+    """
+    rows, clusters = int(sizes.sum()), sizes.size
+    squares = float((sizes.astype(np.float64) ** 2).sum())
+    usual = (rows - squares / rows) / (clusters - 1)  # rows of a cluster
+    inside, among = within / max(rows - clusters, 1), between / (clusters - 1)
+    total = among + (usual - 1) * inside
+    return max(0.0, (among - inside) / total) if total > 0 else 0.0
 
 
 def _variance_factor(clusters: float) -> float:

@@ -177,9 +177,14 @@ class _Plants:
         total, squares = self._squares[kind, :, index].tolist()
         alone = int((self._photos == 1).sum())
         together = squares - 2 * mean * total + alone * mean * mean
-        together += float(((self._sums[kind, :, index] - mean * self._several) ** 2).sum())
-        distances = int(self._photos.sum()) * variance
-        return effective_number(self._photos, alone=distances, together=together, share=kind == 1)
+        squared = (self._sums[kind, :, index] - mean * self._several) ** 2
+        return effective_number(
+            self._photos,
+            alone=int(self._photos.sum()) * variance,
+            together=together + float(squared.sum()),
+            between=together + float((squared / self._several).sum()),
+            share=kind == 1,
+        )
 
 
 def size_bins(classes: int) -> Ints:

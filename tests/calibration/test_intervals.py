@@ -9,6 +9,7 @@ from florilege.calibration.intervals import (
     BAND_CRITICAL,
     T975,
     Z95,
+    _correlation,
     _critical_value,
     effective_rows,
     largest_fall,
@@ -207,3 +208,30 @@ def test_all_thresholds_keep_their_promise_together() -> None:
     share, error = broken / 2000, sqrt(delta * (1 - delta) / 2000)
     assert share <= delta + 3 * error
     assert share >= delta / 2  # and not much too careful
+
+
+def test_a_large_cluster_that_is_average_by_chance_makes_none_look_independent() -> None:
+    """The squared sums of clusters are mostly its own, and those of the others tell the truth."""
+    pairs = np.repeat(np.arange(60) % 2, 2)  # sixty plants whose photos are all equal
+    large = np.arange(100) % 2
+    values = np.concatenate([pairs, large]).astype(bool)
+    clusters = np.concatenate([np.repeat(np.arange(60), 2), np.full(100, 60)])
+    effective = effective_rows(values, clusters)
+    correlated = np.array([2] * 60 + [100])
+    mean_size = (correlated**2).sum() / 220
+    assert effective < 220 / (1 + 0.3 * (mean_size - 1))
+    assert effective_rows(large.astype(bool), np.arange(100)) == 100
+
+
+def test_the_correlation_within_clusters_is_that_of_the_analysis_of_variance() -> None:
+    values = np.array([1.0, 2.0, 3.0, 5.0, 9.0, 8.0, 4.0])
+    clusters = np.array([0, 0, 1, 1, 2, 2, 2])
+    groups = [values[clusters == group] for group in range(3)]
+    inside = sum(((each - each.mean()) ** 2).sum() for each in groups) / 4
+    among = sum(each.size * (each.mean() - values.mean()) ** 2 for each in groups) / 2
+    usual = (7 - (4 + 4 + 9) / 7) / 2
+    expected = (among - inside) / (among + (usual - 1) * inside)
+    sizes = np.array([2, 2, 3])
+    assert _correlation(sizes, 4 * inside, 2 * among) == pytest.approx(expected)
+    assert _correlation(sizes, 10.0, 1.0) == 0
+    assert _correlation(sizes, 0.0, 0.0) == 0
