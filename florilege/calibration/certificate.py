@@ -47,6 +47,8 @@ class Reason(StrEnum):
     """Some labels are wrong, which is allowed for over all photos, not for each class."""
     WRONG_LABELS_CROSS_LIST = "wrong_labels_cross_list"
     """Some labels are wrong, so photos of the list may show species outside it."""
+    SUSPECTS_REJECTED = "suspects_rejected"
+    """A request rejects suspect photos: their sets are empty, which no calibration allows for."""
     ANOTHER_VIEW = "another_view"
     """The threshold was calibrated for another number of photos, other classes or another place."""
 
@@ -70,6 +72,7 @@ class Evidence:
         same_species: Whether the photos of a group show only one species, not one plant.
         traffic: Whether they are unlabelled requests.
         class_counts_from_photos: Whether the class weights of the balanced rules are of them.
+        rejecting: Whether the request rejects suspect photos, which no calibration does.
     """
 
     rows: int
@@ -83,6 +86,7 @@ class Evidence:
     same_species: bool
     traffic: bool
     class_counts_from_photos: bool
+    rejecting: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,5 +228,6 @@ def _reasons(view: View, rule: str, evidence: Evidence) -> list[Reason]:
         Reason.CLASS_COUNTS_FROM_PHOTOS: spec.balanced and evidence.class_counts_from_photos,
         Reason.WRONG_LABELS_BY_CLASS: spec.by_class and noise is not None,
         Reason.WRONG_LABELS_CROSS_LIST: noise is not None and noise.crosses_list,
+        Reason.SUSPECTS_REJECTED: evidence.rejecting,
     }
     return [reason for reason, applies in broken.items() if applies]

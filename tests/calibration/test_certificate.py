@@ -68,6 +68,7 @@ def test_fit_photos_promise_in_every_view(view: View, rule: str) -> None:
             Reason.CLASS_COUNTS_FROM_PHOTOS,
         ),
         ({"label_noise": WRONG}, PLAIN, "class_coverage", Reason.WRONG_LABELS_BY_CLASS),
+        ({"rejecting": True}, PLAIN, "coverage", Reason.SUSPECTS_REJECTED),
         (
             {"label_noise": replace(WRONG, crosses_list=True)},
             View(list="alps"),

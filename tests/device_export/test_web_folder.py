@@ -193,6 +193,7 @@ QUERIES: tuple[dict[str, Any], ...] = (
     {"region": "nowhere", "month": 12},
     {"region": "north", "month": 1, "rule": "balanced_average_k", "k": 2.0},
     {"reject": True},
+    {"reject": True, "rule": "coverage"},
     {"min_score": 0.1, "include": ["scores"]},
     {"include": ["dial"]},
     {"include": ["dial", "rollup"], "k": 1.0, "list": "heath", "reject": True},

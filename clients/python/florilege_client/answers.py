@@ -35,6 +35,7 @@ Reasons = Literal[
     "class_counts_from_photos",
     "wrong_labels_by_class",
     "wrong_labels_cross_list",
+    "suspects_rejected",
     "another_view",
 ]
 Rule = Literal[

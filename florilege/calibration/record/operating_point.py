@@ -161,6 +161,10 @@ class OperatingPoint(SetRule):
         """The figures in one plain sentence."""
         return statement(self)
 
+    def rejecting(self) -> "OperatingPoint":
+        """The same for a request that rejects suspect photos; nothing is promised of it."""
+        return replace(self, evidence=replace(self.evidence, rejecting=True))
+
     def among(self, classes: NDArray[np.intp]) -> "OperatingPoint":
         """The same threshold for the scores of some classes, ascending; not calibrated for them."""
         arrays = (self.class_weights, self.class_thresholds)

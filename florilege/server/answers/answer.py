@@ -49,6 +49,8 @@ def answer(
     photos, query = len(next(iter(logits.values()))), plan.query
     view, restriction = plan.view(photos), plan.restriction
     point = record.nearest_point(view, plan.setting)
+    if query.reject and record.rejection is not None:
+        point = point.rejecting()
     infos: Sequence[ClassInfo] = taxa.classes
     effect, classes, only = plan.effect, None, None
     head_logits = logits[point.table.scoring.head]  # (photos, classes)
@@ -67,7 +69,8 @@ def answer(
     others = _best_first(ranking, ~inside & _reports_others(plan))
     scored = head_logits if classes is None else logits_among(head_logits, classes)
     marginals = _marginals(point, query, scored, size)
-    calibrated = _is_calibrated(point, view, restriction) and accepted
+    fits = _is_calibrated(point, view, restriction)
+    calibrated = fits and accepted
     stops = _stops(point, record, plan, scores, accepted=accepted, calibrated=calibrated)
     count = _reported(query, size, stops)
     listed = _listed(query, infos, [*members, *others], count, compared, plan.always)
@@ -101,6 +104,7 @@ def answer(
             plan.languages,
             size=size,
             none_of_these=none_of_these,
+            fits=fits,
             calibrated=calibrated,
             truncated=sum(result.in_set for result in results) < size,
         ),
@@ -164,10 +168,14 @@ def _set_info(
     languages: Sequence[str],
     *,
     size: int,
+    fits: bool,
     calibrated: bool,
     **fields: bool | None,
 ) -> schemas.SetInfo:
-    """How the set was drawn; figures and statement only if they are ``calibrated``."""
+    """How the set was drawn; figures and statement only if they are ``calibrated``.
+
+    ``fits`` says whether the threshold is for this view.
+    """
     reasons = [reason.value for reason in point.certificate.reasons]
     figures = {
         **point.estimates,
@@ -181,7 +189,7 @@ def _set_info(
         head=point.table.scoring.head,
         score_kind=point.table.scoring.score_kind,
         guaranteed=calibrated and point.guaranteed,
-        reasons=reasons if calibrated else [*reasons, Reason.ANOTHER_VIEW.value],
+        reasons=reasons if fits else [*reasons, Reason.ANOTHER_VIEW.value],
         calibrated_for=schemas.ViewInfo(images=view.photos, list=view.list, place=view.place),
         size=size,
         calibrated=calibrated,

@@ -46,6 +46,8 @@ def dial(
     points = [record.point(view, setting._replace(value=value)) for value in values]
     if classes is not None:
         points = [each.among(classes) for each in points]
+    if point.evidence.rejecting:
+        points = [each.rejecting() for each in points]
     stops = []
     for size, group in groupby(zip(_sizes(points, scores), points, strict=True), lambda p: p[0]):
         nearest = min((each for _, each in group), key=lambda e: abs(e.row.value - point.row.value))

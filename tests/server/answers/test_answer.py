@@ -231,6 +231,31 @@ def test_without_a_rule_rejection_is_not_judged_in_its_stable_shape(
     assert rejection == {"verdict": "not_judged", **unknown}
 
 
+def test_nothing_is_promised_of_a_request_that_rejects_photos(record: CalibrationRecord) -> None:
+    """Their sets are empty, so fewer hold the right class than the calibration promises."""
+    assert record.rejection is not None
+    fit = replace(record.measured, train_photos=0, chose_checkpoint=False)
+    lenient, strict = (
+        replace(record, measured=fit, rejection=replace(record.rejection, threshold=threshold))
+        for threshold in (-1e9, 1e9)
+    )
+    query: dict[str, Any] = {"rule": "coverage", "coverage": 0.95}
+    plain = ask(lenient, logits(), **query).set
+    assert plain.guaranteed
+    for rule, verdict in ((lenient, "accepted"), (strict, "rejected")):
+        result = ask(rule, logits(), reject=True, **query)
+        assert result.rejection.verdict == verdict
+        assert not result.set.guaranteed
+        assert result.set.reasons == ["suspects_rejected"]
+        assert result.set.calibrated == (verdict == "accepted")
+    accepted = ask(lenient, logits(), reject=True).set
+    assert accepted.hit_rate == ask(lenient, logits()).set.hit_rate
+    assert accepted.least_coverage is None
+    assert "suspect photos get an empty set" in (accepted.statement or "")
+    silent = replace(record, rejection=None)
+    assert ask(replace(silent, measured=fit), logits(), reject=True, **query).set.guaranteed
+
+
 @pytest.mark.parametrize(
     ("fields", "allowed"),
     [

@@ -32,7 +32,8 @@ export function predict(outputs, query, pack) {
   if (place.inRange) ranking.forEach((one, number) => { one.in_range = place.inRange[indices[places[number]]]; });
   const include = query.include ?? [];
   const calibrated = setting.calibrated && rejection.verdict !== "rejected";
-  const stops = rejection.verdict === "rejected" ? [] : dialOf(setting, drawn.compared, calibrated, calibration);
+  const rejects = Boolean(query.reject && calibration.rejection);
+  const stops = rejection.verdict === "rejected" ? [] : dialOf(setting, drawn.compared, calibrated, calibration, rejects);
   const dial = include.includes("dial") ? stops : null;
   const shown = include.includes("scores") ? undefined : Math.max(size, dial?.length ? dial.at(-1).size + BELOW : 0);
   const results = ranking.slice(0, shown)
@@ -46,8 +47,8 @@ export function predict(outputs, query, pack) {
       only: null, region: place.region ?? null, month: place.month || null,
     },
     set: {
-      ...requested(setting), ...described(setting, calibrated, size, calibration), score_kind: calibration.score_kind,
-      head: calibration.head, size, none_of_these: none, truncated: results.filter((one) => one.in_set).length < size,
+      ...requested(setting), ...described(setting, calibrated, size, calibration, rejects),
+      score_kind: calibration.score_kind, head: calibration.head, size, none_of_these: none, truncated: results.filter((one) => one.in_set).length < size,
     },
     best_match: size ? ranking[0].taxon.scientific_name : null,
     results,
@@ -78,23 +79,24 @@ const requested = ({ table, point }) =>
   ({ rule: table.rule, k: point.k, coverage: point.coverage, guarantee: table.guarantee });
 
 /** The threshold; and its figures, if they hold for this answer. */
-function described({ table, point }, calibrated, size, calibration) {
+function described({ table, point, calibrated: fits }, calibrated, size, calibration, rejects) {
   return {
-    guaranteed: calibrated && point.guaranteed,
-    reasons: calibrated ? point.reasons : [...point.reasons, "another_view"],
+    guaranteed: calibrated && point.guaranteed && !rejects,
+    reasons: [...point.reasons, ...(rejects ? ["suspects_rejected"] : []), ...(fits ? [] : ["another_view"])],
     calibrated_for: { images: table.images, list: table.list, place: table.place }, lambda: point.lambda, min_size: table.min_size,
-    max_size: table.max_size, calibrated, statement: null, ...figuresOf(table, point, size, calibrated, calibration),
+    max_size: table.max_size, calibrated, statement: null, ...figuresOf(table, point, size, calibrated, calibration, rejects),
   };
 }
 
 /** The figures of a setting and of its sets of one size, all null if they do not hold. */
-function figuresOf(table, { expected_size, hit_rate, least_coverage, ...point }, size, calibrated, calibration) {
+function figuresOf(table, { expected_size, hit_rate, least_coverage: least, ...point }, size, calibrated, calibration, rejects) {
   if (!calibrated) return { expected_size: null, hit_rate: null, hit_rate_at_size: null, least_coverage: null };
+  const least_coverage = rejects ? null : least;
   return { expected_size, hit_rate, hit_rate_at_size: rateAtSize(table, point, size, calibration), least_coverage };
 }
 
 /** The sets of a photo at the other values of the rule, as `dial` in the server's answers. */
-function dialOf({ table, point }, compared, calibrated, calibration) {
+function dialOf({ table, point }, compared, calibrated, calibration, rejects) {
   if (table.class_thresholds) return [];
   const value = ({ k, coverage }) => k ?? coverage;
   const gap = (one) => Math.abs(value(one) - value(point));
@@ -106,7 +108,7 @@ function dialOf({ table, point }, compared, calibrated, calibration) {
     if (!stops.has(size) || gap(one) < gap(stops.get(size))) stops.set(size, one);
   }
   return [...stops].filter(([size, one]) => size <= LARGEST_SET || one === point)
-    .map(([size, one]) => ({ ...stopOf(one), size, ...figuresOf(table, one, size, calibrated, calibration) }));
+    .map(([size, one]) => ({ ...stopOf(one), size, ...figuresOf(table, one, size, calibrated, calibration, rejects) }));
 }
 
 const stopOf = ({ k, coverage, lambda }) => ({ k, coverage, lambda });
