@@ -14,7 +14,9 @@ CONFIRMED: Final = "confirmed"
 CORRECTED: Final = "corrected"
 UNDECIDED: Final = "undecided"
 ANSWERS: Final = (CONFIRMED, CORRECTED, UNDECIDED)
-COLUMNS: Final = ("photo", "label", "answer", "corrected", "by", "split")
+RANDOM: Final = "random"
+ORDERS: Final = (RANDOM, "doubt", "size")
+COLUMNS: Final = ("photo", "label", "answer", "corrected", "by", "split", "order")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +29,7 @@ class Answer:
     corrected: str = ""  # the right class id; empty unless corrected
     by: str = ""  # who says it
     split: str = ""
+    order: str = ""  # of the review that drew the photo; empty where the file does not say
     line: int = 0  # of the file
 
     @property
@@ -48,19 +51,19 @@ def read_answers(path: Path) -> list[Answer]:
             answer, a correction without a class, or a class without a correction.
     """
     table, lines = read_numbered_table(path)
-    if missing := [name for name in COLUMNS if name not in table]:
+    if missing := [name for name in COLUMNS[:-1] if name not in table]:
         has = ", ".join(table) or "none"
         raise DataError(f"{path} has no column {first(missing)}; it has: {has}")
     return list(answers_of(path, table, lines))
 
 
 def answers_of(path: Path, table: Table, lines: Sequence[int]) -> Iterator[Answer]:
-    """The answers in the table of a review, whose columns ``label``, ``by``, ``split`` may lack."""
+    """The answers in the table of a review, which must only have the columns of `is_review`."""
     if not lines:
         raise DataError(f"{path} holds no answers: only a header line")
     empty = [""] * len(lines)
     columns = [map(str.strip, table.get(name, empty)) for name in COLUMNS]
-    for line, photo, label, word, corrected, by, split in zip(lines, *columns, strict=True):
+    for line, photo, label, word, corrected, by, split, order in zip(lines, *columns, strict=True):
         answer = Answer(
             photo=photo,
             label=plain_id(label),
@@ -68,6 +71,7 @@ def answers_of(path: Path, table: Table, lines: Sequence[int]) -> Iterator[Answe
             corrected=plain_id(corrected),
             by=by or path.stem,
             split=split,
+            order=order.lower(),
             line=line,
         )
         if fault := _fault(answer):
@@ -80,6 +84,8 @@ def _fault(answer: Answer) -> str:
         return "the photo is missing"
     if answer.answer not in ANSWERS:
         return f"answer must be {', '.join(ANSWERS[:2])} or {ANSWERS[2]}, got {answer.answer!r}"
+    if answer.order not in (*ORDERS, ""):
+        return f"order must be {', '.join(ORDERS[:2])} or {ORDERS[2]}, got {answer.order!r}"
     if (answer.answer == CORRECTED) != bool(answer.corrected):
         what = "needs a class id" if answer.answer == CORRECTED else "must be empty"
         return f"the column corrected {what} where the answer is {answer.answer!r}"

@@ -12,7 +12,7 @@ from florilege.data.cli import app as data_app
 from florilege.data.corrections import with_own_names
 from florilege.data.dataset import SPLITS, split_name
 from florilege.data.records import count_of
-from florilege.data.review_answers import Answer, read_answers
+from florilege.data.review_answers import RANDOM, Answer, read_answers
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError, UsageError
 from florilege.files import write_atomic
@@ -213,6 +213,7 @@ def _write_page(review: _Review, verdicts: Mapping[str, "Verdict"], out: Path) -
         others=None if model is None or model.bundle is None else model.bundle.classes,
         photos=on_page.photos,
         splits=on_page.splits,
+        orders=_orders(review, ranking, rows, verdicts),
         sets=[sets.get(row, []) for row in rows],
         answers={name: verdict.answers for name, verdict in verdicts.items()},
     )
@@ -249,6 +250,19 @@ def _page_rows(review: _Review, ranking: "Ranking", verdicts: Mapping[str, "Verd
         row for row in every
         if names[row] not in verdicts or verdicts[names[row]].class_id is None
     ]  # fmt: skip
+
+
+def _orders(
+    review: _Review, ranking: "Ranking", rows: Sequence[int], verdicts: Mapping[str, "Verdict"]
+) -> list[str]:
+    """The order of the review that drew each of some rows: random if this one or an earlier did."""
+    names, sample = review.pool.photos.names, set(ranking.rows[: review.sample])
+    orders = list[str]()
+    for row in rows:
+        drawn_by = [verdicts[names[row]].order] if names[row] in verdicts else []
+        drawn_by += [review.order] if row in sample else []
+        orders.append(RANDOM if RANDOM in drawn_by else drawn_by[-1])
+    return orders
 
 
 def _write(write: Callable[[], None], path: Path) -> None:

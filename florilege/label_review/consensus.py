@@ -11,7 +11,14 @@ import numpy as np
 
 from florilege.calibration.intervals import effective_rows, wilson
 from florilege.calibration.validation import Bools, Ints
-from florilege.data.review_answers import COLUMNS, CONFIRMED, CORRECTED, UNDECIDED, Answer
+from florilege.data.review_answers import (
+    COLUMNS,
+    CONFIRMED,
+    CORRECTED,
+    RANDOM,
+    UNDECIDED,
+    Answer,
+)
 from florilege.tables import Table
 
 
@@ -42,6 +49,12 @@ class Verdict:
     def wrong(self) -> bool:
         """Whether the label is known to be wrong."""
         return self.class_id not in (None, self.label)
+
+    @property
+    def order(self) -> str:
+        """The order of the review that drew the photo: random if any of them was."""
+        orders = [each.order for each in self.answers]
+        return RANDOM if RANDOM in orders else orders[-1]
 
 
 def verdicts_of(files: Iterable[Sequence[Answer]]) -> dict[str, Verdict]:
@@ -77,6 +90,7 @@ def merged_table(verdicts: Iterable[Verdict]) -> Table:
                 "corrected": (verdict.class_id or "") if verdict.wrong else "",
                 "by": "+".join(each.by for each in verdict.answers),
                 "split": verdict.answers[-1].split,
+                "order": verdict.order,
             }
         )
     return {name: [row[name] for row in rows] for name in COLUMNS}

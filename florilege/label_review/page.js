@@ -1,7 +1,7 @@
 // Answers are kept in this browser by photo; a CSV takes them elsewhere.
 "use strict";
 const { key, data, classes, photos } = JSON.parse(document.getElementById("review").textContent);
-const COLUMNS = ["photo", "label", "answer", "corrected", "by", "split"];
+const COLUMNS = ["photo", "label", "answer", "corrected", "by", "split", "order"];
 const MOST_CHOICES = 50;
 const by = (id) => document.getElementById(id);
 const classOf = new Map(classes.map((one) => [one.id, one]));
@@ -158,7 +158,7 @@ function save() {
   }
   const rows = photos.filter((one) => one.photo in answers).map((one) => {
     const answer = answers[one.photo];
-    return [one.photo, one.label, answer.answer, answer.corrected, answer.by || name, one.split];
+    return [one.photo, one.label, answer.answer, answer.corrected, answer.by || name, one.split, one.order];
   });
   const text = [COLUMNS, ...rows].map((row) => `${row.map(cell).join(",")}\n`).join("");
   const link = element("a", "");
@@ -185,7 +185,7 @@ function parse(text) {
 
 function take(text) {
   const [head = [], ...rows] = parse(text);
-  if (COLUMNS.some((name) => !head.includes(name))) return say(`This is no file of answers: it needs the columns ${COLUMNS.join(", ")}.`);
+  if (COLUMNS.slice(0, -1).some((name) => !head.includes(name))) return say(`This is no file of answers: it needs the columns ${COLUMNS.slice(0, -1).join(", ")}.`);
   let count = 0;
   for (const row of rows) {
     const { photo, label, answer, corrected, by } = Object.fromEntries(head.map((name, place) => [name, row[place] ?? ""]));

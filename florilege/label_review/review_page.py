@@ -35,6 +35,7 @@ class ReviewPage:
         others: The network's classes, which sets may hold.
         photos: The photos in the order of the review; labels index ``classes``.
         splits: The split of each photo.
+        orders: The order of the review that drew it.
         sets: Class ids of the set of each photo, best first; empty without a network.
         answers: What others said of a photo, by its name.
     """
@@ -44,6 +45,7 @@ class ReviewPage:
     others: ClassTable | None
     photos: Split
     splits: Sequence[str]
+    orders: Sequence[str]
     sets: Sequence[Sequence[str]]
     answers: Mapping[str, Sequence[Answer]]
 
@@ -73,14 +75,16 @@ class ReviewPage:
                     "photo": name,
                     "label": label,
                     "split": split,
+                    "order": order,
                     "set": list(members),
                     "others": [self._said(each) for each in self.answers.get(name, ())],
                     **picture,
                 }
-                for name, label, split, members, picture in zip(
+                for name, label, split, order, members, picture in zip(
                     self.photos.names,
                     labels,
                     self.splits,
+                    self.orders,
                     self.sets,
                     _pictures(self.photos),
                     strict=True,

@@ -105,6 +105,7 @@ def test_a_photo_that_is_held_out_takes_its_correction_along(tmp_path: Path) -> 
         ((HEAD, f"{VAL},Rosa canina,perhaps,,ann,val"),
          "line 2: answer must be confirmed, corrected or undecided, got 'perhaps'"),
         ((HEAD, f"{VAL},Rosa canina,confirmed,Rosa rugosa,ann,val"), "corrected must be empty"),
+        ((f"{HEAD},order", f"{VAL},Rosa canina,confirmed,,ann,val,best"), "order must be random"),
         ((HEAD, ",Rosa canina,confirmed,,ann,val"), "line 2: the photo is missing"),
         (("path,class_id", "a,b,c"), "these lines do not have the header's 2 cells.*: '2'"),
     ],

@@ -45,8 +45,8 @@ def photos(out: Path) -> list[str]:
     return [each["photo"] for each in content(out)["photos"]]
 
 
-def answers(path: Path, *rows: str) -> Path:
-    path.write_text("\n".join([HEAD, *rows]) + "\n", "utf-8")
+def answers(path: Path, *rows: str, head: str = HEAD) -> Path:
+    path.write_text("\n".join([head, *rows]) + "\n", "utf-8")
     return path
 
 
@@ -83,6 +83,7 @@ def test_the_page_loads_nothing_and_nothing_in_the_data_ends_its_script(
     assert first["src"].startswith("data:image/jpeg;base64,/9j/")
     assert first["label"] == first["photo"].split("/")[1]
     assert (first["split"], first["set"], first["others"]) == ("val", [], [])
+    assert {each["order"] for each in data["photos"]} == {"random"}
 
 
 def test_several_splits_are_one_list(folder: Path, tmp_path: Path) -> None:
@@ -142,6 +143,19 @@ def test_a_disagreement_is_shown_again_whichever_page_it_was_on(
     file = answers(tmp_path / "ann.csv", f"{last},a,undecided,,ann,val")
     review(folder, "--sample", 2, file, "--out", tmp_path / "next")
     assert photos(tmp_path / "next") == [last, *photos(tmp_path / "page")[:2]]
+
+
+def test_a_page_says_which_photos_are_of_the_random_sample(folder: Path, tmp_path: Path) -> None:
+    review(folder, "--sample", 30, "--out", tmp_path / "page")
+    names = photos(tmp_path / "page")
+    undecided = [f"{name},{name.split('/')[1]},undecided,,ann,val" for name in names]
+    file = answers(tmp_path / "ann.csv", f"{undecided[0]},doubt", f"{undecided[-1]},doubt",
+                   f"{undecided[-2]},random", head=f"{HEAD},order")  # fmt: skip
+    review(folder, "--sample", 3, file, "--out", tmp_path / "next")
+    orders = {row["photo"]: row["order"] for row in content(tmp_path / "next")["photos"]}
+    assert orders[names[0]] == "random"  # of this sample, although it was doubtful before
+    assert (orders[names[-1]], orders[names[-2]]) == ("doubt", "random")
+    assert set(orders) == {*names[:3], names[-1], names[-2]}
 
 
 def test_what_is_undecided_comes_first_and_a_file_stands_for_a_name(

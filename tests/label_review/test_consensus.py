@@ -1,5 +1,7 @@
 """What several people's answers say together: verdicts, agreement, the rate of wrong labels."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from florilege.calibration.intervals import wilson
@@ -49,10 +51,19 @@ def test_the_merged_file_has_a_row_for_each_photo_and_leaves_open_ones_undecided
     table = merged_table(verdicts_of(files).values())
     assert tuple(table) == COLUMNS
     assert list(zip(*table.values(), strict=True)) == [
-        ("a", "x", "confirmed", "", "ann+bob", "val"),
-        ("b", "x", "corrected", "y", "ann", "val"),
-        ("c", "x", "undecided", "", "ann+bob", "val"),
+        ("a", "x", "confirmed", "", "ann+bob", "val", ""),
+        ("b", "x", "corrected", "y", "ann", "val", ""),
+        ("c", "x", "undecided", "", "ann+bob", "val", ""),
     ]
+
+
+def test_a_photo_of_the_random_sample_stays_one_whichever_other_page_showed_it() -> None:
+    by_doubt = [replace(right(name, "ann"), order="doubt") for name in "abc"]
+    at_random = [replace(right("b", "bob"), order="random")]
+    for files in ([by_doubt, at_random], [at_random, by_doubt]):
+        table = merged_table(verdicts_of(files).values())
+        orders = dict(zip(table["photo"], table["order"], strict=True))
+        assert orders == {"a": "doubt", "b": "random", "c": "doubt"}
 
 
 def test_a_correction_to_the_label_itself_confirms_it() -> None:

@@ -48,6 +48,7 @@ def review_page(labels: tuple[int, ...] = (0, 0, 1, 2)) -> str:
         others=OTHERS,
         photos=photos,
         splits=["val"] * 4,
+        orders=["random", "doubt", "random", "random"],
         sets=SETS,
         answers={"b.png": [answer]},
     ).html()
@@ -126,10 +127,10 @@ def test_keys_answer_and_the_file_says_what_was_answered(opened: Opened) -> None
     assert name == "review-Ann-B-.csv"
     assert list(csv.reader(io.StringIO(text))) == [
         list(COLUMNS),
-        ["'" + NAMES[0], "1", "confirmed", "", "Ann B.", "val"],
-        ["b.png", "1", "corrected", "2", "Ann B.", "val"],
-        ["c.png", "2", "undecided", "", "Ann B.", "val"],
-        ["d.png", "-3", "corrected", "1", "Ann B.", "val"],
+        ["'" + NAMES[0], "1", "confirmed", "", "Ann B.", "val", "random"],
+        ["b.png", "1", "corrected", "2", "Ann B.", "val", "doubt"],
+        ["c.png", "2", "undecided", "", "Ann B.", "val", "random"],
+        ["d.png", "-3", "corrected", "1", "Ann B.", "val", "random"],
     ]
 
 
@@ -178,7 +179,7 @@ def test_files_of_other_programs_are_read_and_what_does_not_fit_is_left_out(
         "b.png;1;corrected;9;Ann;val",  # no class of the data
         "c.png;2;perhaps;;Ann;val",
     ]
-    text = "\ufeff" + "\r\n".join([";".join(COLUMNS), *rows]) + "\r\n"
+    text = "\ufeff" + "\r\n".join([";".join(COLUMNS[:-1]), *rows]) + "\r\n"
     assert load(page, text).startswith("1 of 5 answers loaded")
     assert page.inner_text("#count") == "1 of 4 photos answered"
     assert list(csv.reader(io.StringIO(saved(page)[1])))[1][4] == 'Ann; "A".'

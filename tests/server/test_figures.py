@@ -73,6 +73,8 @@ def test_each_figure_is_recorded_printed_and_answered(bundle: Path, client: Test
         **dict.fromkeys(("bundle", "bundle_sha256", "calibration_id", "split", "data_sha256"), ""),
         rows=point.rows,
         observations=None,
+        label_noise=None,
+        noise_calibrated=False,
         overlap=PhotoOverlap(),
         rules=(Evaluated(point, point.row, {}),),
         guaranteed=(),

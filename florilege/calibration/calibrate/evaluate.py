@@ -1,10 +1,11 @@
 """Evaluate a bundle: measure its sets on photos that it was not calibrated on."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from florilege.calibration.calibrate.noise_rate import noisy_labels
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, bundle_outputs
 from florilege.calibration.calibrate.score_sources import LabelledPhotos, Source
 from florilege.calibration.calibrate.threshold_tables import measure, row_of
@@ -13,6 +14,7 @@ from florilege.calibration.metrics import shot_groups
 from florilege.calibration.photo_groups import count_plants
 from florilege.calibration.record.operating_point import OperatingPoint
 from florilege.calibration.record.schema import Row, Verb
+from florilege.calibration.rules.label_noise import LabelNoise, NoisyLabels
 from florilege.calibration.validation import Bools
 from florilege.calibration.view import View
 from florilege.progress import progress
@@ -83,20 +85,25 @@ class Evaluation:
     data_sha256: str  # hash of the photos of the split and their class ids
     rows: int  # number of its photos
     observations: int | None  # plants that they show; None where the data name none
+    label_noise: LabelNoise | None  # what is assumed of their labels; None: all are right
+    noise_calibrated: bool  # whether the calibration assumed that some labels are wrong
     overlap: PhotoOverlap  # how many of its photos trained or chose the network
     rules: tuple[Evaluated, ...]  # one result for each rule and value
     guaranteed: tuple[Evaluated, ...]  # the same for guarantees that a rule gives only on request
     lists: tuple[dict[str, Any], ...]  # the JSON object of each list
 
     @classmethod
-    def of(cls, measured: BundleOutputs) -> "Evaluation":
-        """Measure every rule like :func:`evaluate_bundle`, on outputs that are already computed."""
+    def of(cls, measured: BundleOutputs, noise: NoisyLabels | None = None) -> "Evaluation":
+        """Measure every rule like :func:`evaluate_bundle`, on outputs that are already computed.
+
+        ``noise`` is what is assumed of their labels; None takes them as right.
+        """
         bundle, record, outputs, _ = measured
         requested, promised = record.requested_points(), record.promised_points()
         trained_counts = record.class_counts_from == "train"
         groups = shot_groups(record.class_counts) if trained_counts else {}
         classes = {region.name: region.classes for region in record.lists}
-        photos = LabelledPhotos(outputs=outputs, prior=record.prior, lists=classes)
+        photos = LabelledPhotos(outputs=outputs, prior=record.prior, lists=classes, noise=noise)
         source = photos.source(View(), record.scoring)
         regions = [
             (region, photos.source(View(list=region.name), record.scoring))
@@ -119,6 +126,8 @@ class Evaluation:
             data_sha256=outputs.data_sha256,
             rows=len(outputs.labels),
             observations=count_plants(outputs.plants),
+            label_noise=None if noise is None else noise.noise,
+            noise_calibrated=record.measured.label_noise is not None,
             overlap=PhotoOverlap.of(bundle, outputs.split, outputs.photos),
             rules=tuple(results[: len(requested)]),
             guaranteed=tuple(results[len(requested) :]),
@@ -131,28 +140,50 @@ class Evaluation:
         results = (*self.rules, *self.guaranteed)
         return [text for result in results if (text := result.contradiction(plants)) is not None]
 
+    def _doubts(self) -> list[str]:
+        """A warning where labels are taken as right that the calibration took as partly wrong."""
+        if self.label_noise is not None or not self.noise_calibrated:
+            return []
+        return [
+            "the calibration allowed for wrong labels, but those of these photos are taken as "
+            "right, so hit rates look too low if some are wrong: name their share with "
+            "--label-noise"
+        ]
+
     def to_plain(self) -> dict[str, Any]:
         """The evaluation as plain data for JSON."""
-        omitted = ("rows", "overlap")
+        omitted = ("rows", "overlap", "noise_calibrated")
         return {
             **{name: value for name, value in vars(self).items() if name not in omitted},
             "rules": [each.to_plain("evaluate", self.rows) for each in self.rules],
             "guaranteed": [each.to_plain("evaluate", self.rows) for each in self.guaranteed],
+            "label_noise": None if self.label_noise is None else asdict(self.label_noise),
             "train_photos": self.overlap.train_photos,
             "selection_photos": self.overlap.selection_photos,
-            "warnings": [*self.overlap.warnings(self.rows), *self.contradictions()],
+            "warnings": [
+                *self.overlap.warnings(self.rows),
+                *self._doubts(),
+                *self.contradictions(),
+            ],
         }
 
 
 def evaluate_bundle(
-    path: str | Path, data: str, split: str = "test", *, device: str = "auto"
+    path: str | Path,
+    data: str,
+    split: str = "test",
+    *,
+    device: str = "auto",
+    label_noise: str | None = None,
 ) -> Evaluation:
     """Measure every rule at the values last given to ``--k`` and ``--coverage``.
 
-    Arguments and errors are those of :func:`.photo_outputs.bundle_outputs`.
+    ``label_noise`` is that of :class:`.calibration_settings.CalibrationSettings`, for these photos.
+    Other arguments and errors are those of :func:`.photo_outputs.bundle_outputs`.
     """
     with bundle_outputs(path, data, split, device=device) as measured:
-        return Evaluation.of(measured)
+        noise = noisy_labels(label_noise, measured.bundle.classes, data, measured.photos)
+        return Evaluation.of(measured, noise)
 
 
 def _results(

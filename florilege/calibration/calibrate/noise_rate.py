@@ -10,11 +10,12 @@ from typing import get_args
 import numpy as np
 
 from florilege.calibration.conformal import binomial
-from florilege.calibration.intervals import wilson
+from florilege.calibration.intervals import effective_rows, wilson
+from florilege.calibration.photo_groups import plants_of
 from florilege.calibration.rules.label_noise import LabelNoise, NoiseKind, NoisyLabels
 from florilege.calibration.validation import Ints
 from florilege.data.dataset import Split
-from florilege.data.review_answers import Answer, answers_of, is_review, refuse_lines
+from florilege.data.review_answers import RANDOM, Answer, answers_of, is_review, refuse_lines
 from florilege.data.sources import list_source
 from florilege.errors import DataError, first, repeated
 from florilege.models.classes import ClassTable, plain_id
@@ -96,21 +97,43 @@ def _of_review(
     path: Path, kind: NoiseKind, groups: Ints, classes: ClassTable, photos: Split
 ) -> LabelNoise:
     """The rate, with its 95 % interval, from the photos of the split that were reviewed."""
-    before, after = _answers(path, classes, photos)
-    sizes, listed = np.bincount(groups)[groups], after >= 0
-    changed = after != before
-    inside = changed & listed & (groups[after] == groups[before])
+    before, after, plants = _answers(path, classes, photos)
+    if kind == "uniform":
+        inside = (after != before) & (after >= 0)
+        _refuse_genus(path, before[inside], after[inside], classes)
+    try:
+        return noise_of_review(kind, before, after, groups, plants)
+    except ValueError as error:
+        raise DataError(f"{path}: {error}") from error
+
+
+def noise_of_review(
+    kind: NoiseKind, before: Ints, after: Ints, groups: Ints, plants: Ints | None = None
+) -> LabelNoise:
+    """The rate, with its 95 % interval, from labels and true classes of photos drawn at random.
+
+    Args:
+        kind: Where a replaced label is drawn from.
+        before, after: Label and true class of each photo, ``(photos,)``; -1 for a class that is not
+            among those of the bundle.
+        groups: The group of each class, ``(classes,)``.
+        plants: The plant of each photo, whose labels may be wrong together; None if unknown.
+
+    Raises:
+        ValueError: The photos cannot tell a rate, or every label is wrong.
+    """
+    sizes, changed = np.bincount(groups)[groups], after != before
+    inside = changed & (after >= 0) & (groups[after] == groups[before])
     # A label that was replaced is that of the true class after all in one case of its group's size.
     visible = float((1 - 1 / sizes[before]).mean())
     if not visible:
-        raise DataError(f"{path}: every reviewed photo is of a class alone in its {kind}")
-    if kind == "uniform":
-        _refuse_genus(path, before[inside], after[inside], classes)
+        raise ValueError(f"every reviewed photo is of a class alone in its {kind}")
     rows, wrong = before.size, int(inside.sum())
-    low, high = (end / visible for end in wilson(wrong, rows))
+    effective = effective_rows(inside, plants)
+    low, high = (end / visible for end in wilson(wrong, rows, effective=effective))
     rate = wrong / rows / visible
     if rate >= 1:
-        raise DataError(f"{path}: {wrong} of {rows} labels are wrong, which leaves none to use")
+        raise ValueError(f"{wrong} of {rows} labels are wrong, which leaves none to use")
     return LabelNoise(
         kind=kind,
         rate=rate,
@@ -122,33 +145,33 @@ def _of_review(
     )
 
 
-def _answers(path: Path, classes: ClassTable, photos: Split) -> tuple[Ints, Ints]:
-    """Label and true class of each photo that was decided, -1 for a class that is not listed."""
+def _answers(path: Path, classes: ClassTable, photos: Split) -> tuple[Ints, Ints, Ints | None]:
+    """Label, true class and plant of each photo that was decided; -1 for a class not listed."""
     answers = _decided(path, photos)
     ids = classes.ids_of({name for each in answers for name in (each.label, each.class_id or "")})
 
     def index_of(text: str | None) -> int:
         return classes.index_of.get(ids.get(text or "", ""), -1)
 
-    label_of = dict(zip(photos.names, photos.labels.tolist(), strict=True))
+    row_of = {name: row for row, name in enumerate(photos.names)}
+    rows = [row_of[each.photo] for each in answers]
     before = np.array([index_of(each.label) for each in answers])
     after = np.array([index_of(each.class_id) for each in answers])
-    stale = [
-        each
-        for each, label in zip(answers, before.tolist(), strict=True)
-        if label != label_of[each.photo]
-    ]
+    stale = [each for each, same in zip(answers, before == photos.labels[rows], strict=True)
+             if not same]  # fmt: skip
     refuse_lines(
         path, f"photos with another label in {photos.name} by now", stale,
         "; calibrate with the labels that were reviewed, or with corrected ones and no review",
     )  # fmt: skip
-    return before, after
+    plants = None if photos.observations is None else plants_of(photos.observations)[rows]
+    return before, after, plants
 
 
 def _decided(path: Path, photos: Split) -> list[Answer]:
     """The answers about photos of the split that are decided, one for each photo."""
     names = set(photos.names)
-    decided = [each for each in _review(path, names) if each.photo in names]
+    answers = [each for each in _review(path, names) if each.photo in names]
+    decided = _of_sample(path, answers, len(names))
     if not decided:
         raise DataError(
             f"{path} decides no photo of {photos.name}, whose names look like {photos.names[0]!r}"
@@ -158,6 +181,19 @@ def _decided(path: Path, photos: Split) -> list[Answer]:
     remedy = "; `florilege data review --merge` makes one of them"
     refuse_lines(path, "photos with several answers", several, remedy)
     return decided
+
+
+def _of_sample(path: Path, decided: list[Answer], photos: int) -> list[Answer]:
+    """The answers about photos drawn at random, or all where every photo is decided."""
+    if len({each.photo for each in decided}) == photos:
+        return decided
+    sample = [each for each in decided if each.order in ("", RANDOM)]
+    if decided and not sample:
+        raise DataError(
+            f"{path} was ordered by {decided[0].order}: labels that are not drawn at random tell "
+            "no rate; use the answers to a page of `florilege data review --order random`"
+        )
+    return sample
 
 
 def _review(path: Path, names: Container[str]) -> list[Answer]:

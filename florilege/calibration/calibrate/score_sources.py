@@ -117,16 +117,13 @@ class LabelledPhotos:
         )
 
     def _noise(self, view: View) -> NoisyLabels | None:
-        """The assumption about the labels of the rows that show a view.
-
-        None for several photos: they have the same label, which wrong labels of single photos would
-        rarely have, so nobody knows the rate. Sets are then larger than they need to be.
-        """
-        if self.noise is None or view.photos > 1:
+        """The assumption about the labels of the rows that show a view."""
+        noisy = self.noise
+        if noisy is None:
             return None
-        if view.list is None:
-            return self.noise
-        return self.noise.among(np.array(self.lists[view.list], dtype=np.int64), self.labels)
+        if view.list is not None:
+            noisy = noisy.among(np.array(self.lists[view.list], dtype=np.int64), self.labels)
+        return noisy if view.photos == 1 else noisy.together
 
     def showing(self, view: View) -> Shown:
         """The rows that show a view: single photos, or groups of photos of one plant.

@@ -25,6 +25,7 @@ from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.record.operating_point import OperatingPoint
 from florilege.calibration.report.diagnostics import Diagnostics, diagnose
 from florilege.calibration.rules import RULES
+from florilege.calibration.rules.label_noise import NoisyLabels
 from florilege.calibration.scores import score_name
 from florilege.calibration.threshold import threshold_text
 from florilege.calibration.view import View
@@ -128,10 +129,14 @@ class EvaluationOutput:
         make_page: PageMaker | None,
         *,
         all_rules: bool,
+        noise: Callable[[BundleOutputs], NoisyLabels | None] = lambda _: None,
     ) -> "EvaluationOutput":
-        """Measure a bundle on photos, and compare it with a baseline on the same photos."""
+        """Measure a bundle on photos, and compare it with a baseline on the same photos.
+
+        ``noise`` says what is assumed of their labels.
+        """
         with photos(bundle) as new:
-            evaluation = Evaluation.of(new)
+            evaluation = Evaluation.of(new, noise(new))
             content = evaluation.to_plain()
             for warning in content["warnings"]:
                 warn(warning)

@@ -101,11 +101,16 @@ def _wrong_labels(point: "OperatingPoint", words: Phrases) -> str:
     noise = point.certificate.label_noise
     if noise is None:
         return ""
-    share, low = _percent(noise.rate, words), _percent(noise.low, words)
     phrase = words["wrong_labels" if noise.source == "flag" else "wrong_labels_reviewed"]
+    if point.table.view.photos > 1:
+        phrase = words["wrong_labels_together"]
+    shares = (noise.rate, noise.low, noise.high)
+    share, low, high = (_percent(each, words) for each in shares)
     photos = _number(f"{noise.reviewed or 0:,}", words)
     drawn_from = words[f"drawn_from_{noise.kind}"]
-    return " " + phrase.format(share=share, low=low, photos=photos, drawn_from=drawn_from)
+    return " " + phrase.format(
+        share=share, low=low, high=high, photos=photos, drawn_from=drawn_from
+    )
 
 
 def _guarantee(point: "OperatingPoint", words: Phrases) -> str:

@@ -1,5 +1,6 @@
 """What --label-noise says of wrong labels, and what a review tells of them."""
 
+from collections.abc import Container
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,14 +34,17 @@ def split() -> Split:
     )
 
 
-def review(path: Path, answers: dict[int, str], *, rows: int = PHOTOS) -> str:
+def review(
+    path: Path, answers: dict[int, str], *, rows: int = PHOTOS, by_doubt: Container[int] = ()
+) -> str:
     """A review of the first photos; ``answers`` name the corrected class or another answer."""
-    lines = ["photo,label,answer,corrected,by"]
+    lines = ["photo,label,answer,corrected,by,order"]
     for row in range(rows):
         answer = answers.get(row, "confirmed")
         corrected = answer if answer.startswith("c") and answer != "confirmed" else ""
         word = "corrected" if corrected else answer
-        lines.append(f"val/{row}.jpg,c{LABELS[row]},{word},{corrected},ana")
+        order = "doubt" if row in by_doubt else "random"
+        lines.append(f"val/{row}.jpg,c{LABELS[row]},{word},{corrected},ana,{order}")
     path.write_text("\n".join(lines) + "\n")
     return str(path)
 
@@ -111,6 +115,31 @@ def test_a_review_gives_the_rate_and_its_interval(tmp_path: Path) -> None:
     assert noise.rate == pytest.approx(3 / 79 / 0.75)  # one in four is replaced by itself
     assert (noise.low, noise.high) == pytest.approx((low / 0.75, high / 0.75))
     assert (noise.source, noise.reviewed, noise.unexplained) == ("review", 79, 0)
+
+
+def test_only_photos_drawn_at_random_tell_the_rate(tmp_path: Path) -> None:
+    answers = dict.fromkeys(range(8), "c5")
+    path = review(tmp_path / "mixed.csv", answers, rows=70, by_doubt=range(6))
+    model = made(path)
+    assert model is not None
+    assert model.noise.reviewed == 64
+    assert model.noise.rate == pytest.approx(2 / 64 / 0.875)
+    path = review(tmp_path / "doubtful.csv", answers, rows=70, by_doubt=range(70))
+    with pytest.raises(DataError, match=r"was ordered by doubt.*review --order random"):
+        made(path)
+    whole = made(review(tmp_path / "whole.csv", answers, by_doubt=range(80)))
+    assert whole is not None
+    assert whole.noise.reviewed == PHOTOS
+
+
+def test_wrong_labels_of_one_plant_count_as_about_one(tmp_path: Path) -> None:
+    path = review(tmp_path / "review.csv", dict.fromkeys((0, 1, 2, 3), "c7"))
+    plants = [f"plant {row // 4}" for row in range(PHOTOS)]
+    alone, together = made(path), made(path, replace(split(), observations=plants))
+    assert alone is not None
+    assert together is not None
+    assert together.noise.rate == alone.noise.rate
+    assert together.noise.low < alone.noise.low < alone.noise.high < together.noise.high
 
 
 def test_corrections_that_the_kind_does_not_explain_are_counted_apart(tmp_path: Path) -> None:

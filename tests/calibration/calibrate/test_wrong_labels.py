@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from florilege.calibration.calibrate.calibrate import calibrate_bundle, cautions
+from florilege.calibration.calibrate.evaluate import evaluate_bundle
 from florilege.calibration.certificate import Reason
 from florilege.calibration.intervals import wilson
 from florilege.calibration.record.record import CalibrationRecord
@@ -141,9 +142,42 @@ def test_a_list_is_promised_something_if_it_holds_whole_groups(record: Calibrati
     assert "outside it" in parts.statement
 
 
-def test_groups_of_photos_are_not_corrected(record: CalibrationRecord) -> None:
-    pair = record.point(View(photos=2), record.setting("average_k"))
-    assert (pair.table.label_noise, pair.row.chance) == (None, None)
+def test_groups_of_photos_are_not_corrected_and_say_so(record: CalibrationRecord) -> None:
+    raw = calibrated(WRONG, None)
+    for rule in ("average_k", "coverage"):
+        pair, plain = (each.point(View(photos=2), each.setting(rule)) for each in (record, raw))
+        row, row_of_plain = (cast("Any", each.row) for each in (pair, plain))
+        assert pair.lambda_val == plain.lambda_val
+        assert (row.hit_rate, row.hit_low) == (row_of_plain.hit_rate, row_of_plain.hit_low)
+        assert row.hit_high > row_of_plain.hit_high  # all labels of one plant may be wrong
+        noise = pair.certificate.label_noise
+        assert noise is not None
+        assert (noise.rate, noise.low, noise.high) == (0, 0, RATE)
+        assert "taken as right: up to 10.0 % may be wrong" in pair.statement
+
+
+def test_an_evaluation_allows_for_wrong_labels_of_its_own_photos(
+    squares: tuple[Path, Path],
+) -> None:
+    bundle, data = squares
+    calibrate_bundle(bundle, str(data), label_noise="0.02")
+    plain = evaluate_bundle(bundle, str(data), "val")
+    assert "name their share with --label-noise" in "".join(plain.to_plain()["warnings"])
+    allowed = evaluate_bundle(bundle, str(data), "val", label_noise="0.02")
+    content = allowed.to_plain()
+    assert content["label_noise"]["rate"] == 0.02
+    assert "--label-noise" not in "".join(content["warnings"])
+    for mine, other in zip(allowed.rules, plain.rules, strict=True):
+        chance, raw = mine.row.chance, other.row.hit_rate
+        assert chance is not None
+        assert raw is not None
+        noise = LabelNoise.of("uniform", 0.02)
+        assert mine.row.hit_rate == pytest.approx(noise.corrected(raw, chance))
+        assert mine.row.macro_hit_rate is None
+    calibrate_bundle(bundle, str(data))
+    right = evaluate_bundle(bundle, str(data), "val").to_plain()
+    assert "--label-noise" not in "".join(right["warnings"])
+    assert right["label_noise"] is None
 
 
 def test_a_rate_that_the_photos_contradict_is_refused() -> None:
