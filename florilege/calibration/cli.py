@@ -1,6 +1,6 @@
 """``florilege calibrate`` and ``florilege evaluate``."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -11,9 +11,9 @@ from florilege.calibration.calibrate.calibrate import calibrate_bundle, cautions
 from florilege.calibration.calibrate.calibration_settings import CalibrationSettings
 from florilege.calibration.calibrate.evaluate import Evaluation
 from florilege.calibration.calibrate.gate import Gate, check_comparable
-from florilege.calibration.calibrate.noise_rate import noisy_labels, parse_label_noise
+from florilege.calibration.calibrate.noise_rate import check_label_noise, noisy_labels
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, bundle_outputs
-from florilege.calibration.commands.bundle_cli import AsJson, BundlePath
+from florilege.calibration.commands.bundle_cli import AsJson, BundlePath, WrongLabels
 from florilege.calibration.commands.console import (
     LEGEND,
     EvaluationOutput,
@@ -26,7 +26,6 @@ from florilege.calibration.commands.console import (
 from florilege.calibration.monitoring.audit import AuditReport, audit_file
 from florilege.calibration.monitoring.recalibration import recalibrate_bundle
 from florilege.calibration.record.record_file import read_record, selection_note
-from florilege.calibration.rules.label_noise import NoisyLabels
 from florilege.data.dataset import split_name
 from florilege.data.sources import list_source
 from florilege.data.split_parts import Part
@@ -173,13 +172,7 @@ def evaluate(
         typer.Option(help="Feedback store of a server, or JSON Lines, to measure hit rates on."),
     ] = None,
     report: Report = None,
-    label_noise: Annotated[
-        str | None,
-        typer.Option(
-            metavar="[KIND:]RATE|REVIEW.csv",
-            help="Wrong labels among these photos, as for calibrate; hit rates allow for them.",
-        ),
-    ] = None,
+    label_noise: WrongLabels = None,
     device: Device = "auto",
     runtime: Annotated[
         RuntimeName | None,
@@ -194,8 +187,8 @@ def evaluate(
 
     With --gate, the exit code is 5 if the bundle is worse than --baseline by more than allowed.
     """
-    limits = _gate(data, feedback_store, baseline, report, gate)
-    noise = _label_noise(data, label_noise, baseline, report)
+    limits = _gate(data, feedback_store, baseline, report, gate, label_noise)
+    check_label_noise(label_noise)
     make_page = None if report is None else _page_maker(report)
     say(f"{bundle}: measuring its sets on {_places_of(data, split, feedback_store)}")
     audit = _audit(bundle, feedback_store, runtime)
@@ -206,7 +199,13 @@ def evaluate(
             gated = gate is not None
             check_comparable(bundle, baseline, data, split, device=device, gated=gated)
         output = EvaluationOutput.of(
-            photos, bundle, baseline, limits, make_page, all_rules=all_rules, noise=noise
+            photos,
+            bundle,
+            baseline,
+            limits,
+            make_page,
+            all_rules=all_rules,
+            noise=lambda new: noisy_labels(label_noise, new.bundle.classes, data, new.photos),
         )
     if audit is not None:
         output.add_audit(audit)
@@ -225,22 +224,6 @@ def _places_of(data: str | None, split: str, feedback_store: Path | None) -> str
     photos = None if data is None else f"the {split} photos of {data}"
     answers = None if feedback_store is None else f"the feedback in {feedback_store}"
     return " and ".join(filter(None, (photos, answers)))
-
-
-def _label_noise(
-    data: str | None, text: str | None, baseline: Path | None, report: Path | None
-) -> Callable[[BundleOutputs], NoisyLabels | None]:
-    """What is assumed of the labels of some photos; refuses what would take them as they are."""
-    try:
-        parse_label_noise(text or "0")
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    for flag, value in (("--baseline", baseline), ("--report", report)):
-        if text is not None and value is not None:
-            raise UsageError(f"{flag} takes labels as they are: leave out --label-noise")
-    if text is not None and data is None:
-        raise UsageError("--label-noise needs photos: name them with --data")
-    return lambda outputs: noisy_labels(text, outputs.bundle.classes, data or "", outputs.photos)
 
 
 def _hidden_note(content: Mapping[str, Any], all_rules: bool) -> str:
@@ -284,16 +267,24 @@ def _gate(
     baseline: Path | None,
     report: Path | None,
     gate: Path | None,
+    label_noise: str | None,
 ) -> Gate | None:
     """The gate of ``--gate``, or None; refuses flags that conflict."""
     if data is None and feedback_store is None:
         raise UsageError("--data is missing: name photos to measure on, or --feedback-store DIR")
-    for flag, value in (("--baseline", baseline), ("--report", report)):
-        if data is None and value is not None:
-            raise UsageError(f"{flag} needs photos: name them with --data")
+    flags = {"--baseline": baseline, "--report": report, "--label-noise": label_noise}
+    _refuse_pairs([flag for flag, value in flags.items() if value is not None], data)
     if gate is not None and baseline is None:
         raise UsageError("--gate needs a comparison: name the older bundle with --baseline")
     return None if gate is None else Gate.read(gate)
+
+
+def _refuse_pairs(flags: Sequence[str], data: str | None) -> None:
+    """Refuse flags that need photos without any, and those that take labels as they are."""
+    if flags and data is None:
+        raise UsageError(f"{flags[0]} needs photos: name them with --data")
+    if len(flags) > 1 and "--label-noise" in flags:
+        raise UsageError(f"{flags[0]} takes labels as they are: leave out --label-noise")
 
 
 def _audit(

@@ -2,6 +2,7 @@
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
+from itertools import compress
 from math import isfinite
 from os.path import normpath
 from pathlib import Path
@@ -17,7 +18,7 @@ from florilege.calibration.validation import Ints
 from florilege.data.dataset import Split
 from florilege.data.review_answers import RANDOM, Answer, answers_of, is_review, refuse_lines
 from florilege.data.sources import list_source
-from florilege.errors import DataError, first, repeated
+from florilege.errors import DataError, UsageError, first, repeated
 from florilege.models.classes import ClassTable, plain_id
 from florilege.tables import read_numbered_table
 
@@ -50,6 +51,14 @@ def parse_label_noise(text: str) -> tuple[NoiseKind, float | Path]:
     if not isfinite(rate) or not 0 <= rate < 1:
         raise ValueError(f"label_noise must be in [0, 1), got {value}")
     return kind, rate
+
+
+def check_label_noise(text: str | None) -> None:
+    """Raise UsageError unless :func:`parse_label_noise` takes it."""
+    try:
+        parse_label_noise(text or "0")
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 def noisy_labels(
@@ -157,12 +166,12 @@ def _answers(path: Path, classes: ClassTable, photos: Split) -> tuple[Ints, Ints
     rows = [row_of[each.photo] for each in answers]
     before = np.array([index_of(each.label) for each in answers])
     after = np.array([index_of(each.class_id) for each in answers])
-    stale = [each for each, same in zip(answers, before == photos.labels[rows], strict=True)
-             if not same]  # fmt: skip
     refuse_lines(
-        path, f"photos with another label in {photos.name} by now", stale,
+        path,
+        f"photos with another label in {photos.name} by now",
+        compress(answers, before != photos.labels[rows]),
         "; calibrate with the labels that were reviewed, or with corrected ones and no review",
-    )  # fmt: skip
+    )
     plants = None if photos.observations is None else plants_of(photos.observations)[rows]
     return before, after, plants
 

@@ -21,6 +21,13 @@ app = typer.Typer(
 )
 
 BundlePath = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder of the bundle.")]
+WrongLabels = Annotated[
+    str | None,
+    typer.Option(
+        metavar="[KIND:]RATE|REVIEW.csv",
+        help="Wrong labels among these photos, as for calibrate; hit rates allow for them.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 

@@ -48,9 +48,7 @@ def answer(
     """
     photos, query = len(next(iter(logits.values()))), plan.query
     view, restriction = plan.view(photos), plan.restriction
-    point = record.nearest_point(view, plan.setting)
-    if query.reject and record.rejection is not None:
-        point = point.rejecting()
+    point = _point(record, view, plan)
     infos: Sequence[ClassInfo] = taxa.classes
     effect, classes, only = plan.effect, None, None
     head_logits = logits[point.table.scoring.head]  # (photos, classes)
@@ -116,6 +114,12 @@ def answer(
         warnings=_warnings(point, plan, view, classes=len(taxa.classes), none=none_of_these),
     )
     return prediction, _among_all(inside, classes, len(taxa.classes))
+
+
+def _point(record: CalibrationRecord, view: View, plan: Plan) -> OperatingPoint:
+    """The threshold for a view, which promises less where suspect photos are rejected."""
+    point = record.nearest_point(view, plan.setting)
+    return point.rejecting() if plan.query.reject and record.rejection is not None else point
 
 
 def _stops(

@@ -43,17 +43,23 @@ def dial(
         return []
     setting, view = point.setting, point.table.view
     values = record.values(setting.rule, setting.guarantee, view)
-    points = [record.point(view, setting._replace(value=value)) for value in values]
-    if classes is not None:
-        points = [each.among(classes) for each in points]
-    if point.evidence.rejecting:
-        points = [each.rejecting() for each in points]
+    calibrated_points = [record.point(view, setting._replace(value=value)) for value in values]
+    points = [_as_requested(each, point, classes) for each in calibrated_points]
     stops = []
     for size, group in groupby(zip(_sizes(points, scores), points, strict=True), lambda p: p[0]):
         nearest = min((each for _, each in group), key=lambda e: abs(e.row.value - point.row.value))
         if size <= LARGEST_SET or nearest.row.value == point.row.value:
             stops.append(_stop(nearest, size, calibrated=calibrated))
     return stops
+
+
+def _as_requested(
+    other: OperatingPoint, point: OperatingPoint, classes: Indices | None
+) -> OperatingPoint:
+    """Another point for the request that ``point`` is for."""
+    if classes is not None:
+        other = other.among(classes)
+    return other.rejecting() if point.evidence.rejecting else other
 
 
 def _sizes(points: Sequence[OperatingPoint], scores: NDArray[np.float64]) -> list[int]:
