@@ -32,6 +32,7 @@ from florilege.data.split_parts import Part
 from florilege.errors import GateFailed, UsageError, install_hint
 from florilege.files import check_writable, write_atomic
 from florilege.models.bundle import open_bundle
+from florilege.models.output_store import cache_folder
 from florilege.models.runtime import RuntimeName
 from florilege.ray_tasks import Workers, demand_ray
 from florilege.settings import flags_of
@@ -59,6 +60,14 @@ Device = Annotated[
 ]
 AllRules = Annotated[
     bool, typer.Option("--all", help="Show every rule and guarantee, not only average_k.")
+]
+OutputCache = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FOLDER|none",
+        help="Keeps what the network says of each photo, so that the next command with these "
+        "photos takes seconds; by default in the user's cache folder, 8 GB at most.",
+    ),
 ]
 Report = Annotated[
     Path | None, typer.Option(help="HTML file to write a report to; needs the extra `report`.")
@@ -106,6 +115,7 @@ def calibrate(
             rich_help_panel=_COMPUTING,
         ),
     ] = None,
+    output_cache: OutputCache = None,
     all_rules: AllRules = False,
     as_json: AsJson = False,
 ) -> None:
@@ -133,6 +143,7 @@ def calibrate(
         workers=_workers(ray, ray_workers),
         report=write_page,
         say=warn,
+        cache=cache_folder(output_cache),
         **dict(settings),
     )
     for caution in cautions(record):
@@ -180,6 +191,7 @@ def evaluate(
             help="Runtime to measure; by default the one that serves.", rich_help_panel=_COMPUTING
         ),
     ] = None,
+    output_cache: OutputCache = None,
     all_rules: AllRules = False,
     as_json: AsJson = False,
 ) -> None:
@@ -194,7 +206,14 @@ def evaluate(
     audit = _audit(bundle, feedback_store, runtime)
     output = EvaluationOutput()
     if data is not None:
-        photos = partial(bundle_outputs, data=data, split=split, device=device, runtime=runtime)
+        photos = partial(
+            bundle_outputs,
+            data=data,
+            split=split,
+            device=device,
+            runtime=runtime,
+            cache=cache_folder(output_cache),
+        )
         if baseline is not None:
             gated = gate is not None
             check_comparable(bundle, baseline, data, split, device=device, gated=gated)

@@ -17,9 +17,10 @@ from florilege.calibration.validation import Ints, Singles
 from florilege.calibration.view import PLAIN
 from florilege.data.dataset import Dataset, Split
 from florilege.data.hash_random import fraction
-from florilege.errors import BundleError, DataError, UsageError, install_hint
+from florilege.errors import BundleError, DataError, UsageError
 from florilege.label_review.label_doubt import label_probabilities
 from florilege.models.bundle import Bundle, open_bundle
+from florilege.models.output_store import OutputStore, photo_id
 from florilege.models.runtime import Runtime
 from florilege.models.session import FEATURES, Session
 from florilege.run_bundle import bundle_folder
@@ -195,26 +196,19 @@ def _features(pool: Pool, model: Model) -> tuple[Singles, dict[int, Sequence[str
 
 def _stored_features(pool: Pool, folder: Path) -> Singles:
     """The features that a training stored in ``folder``."""
-    try:
-        from florilege.training.frozen.feature_store import ID_BYTES, FeatureStore, photo_id
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"{folder}: kept features need torch: {install_hint('train')}; or name a bundle"
-        ) from error
     photos = pool.photos
     try:
         ids = [photo_id(photos.read(row)) for row in range(len(photos))]
     except OSError as error:
         raise DataError(f"a photo cannot be read: {error}; `florilege data check`") from error
-    count = (folder / "photos.id").stat().st_size // ID_BYTES
-    numbers = (folder / "features.f32").stat().st_size // 4
-    if count == 0 or numbers % count:
-        raise BundleError(f"{folder}: the last training was interrupted: repeat it first")
-    store = FeatureStore(folder, numbers // count)
-    if missing := [row for row, photo in enumerate(ids) if photo not in store.row_of]:
+    try:
+        store = OutputStore.of_features(folder)
+    except ValueError as error:
+        raise BundleError(f"{folder}: {error}") from error
+    if missing := [row for row, photo in enumerate(ids) if photo not in store]:
         raise UsageError(
             f"{folder} holds no features of {len(missing):,} of {len(photos):,} photos, such as "
             f"{photos.names[missing[0]]}: name the run or a bundle"
         )
-    values: Singles = store.values()[[store.row_of[photo] for photo in ids]]
+    values: Singles = store.values(FEATURES)[store.rows_of(ids)]
     return values

@@ -283,23 +283,23 @@ class TestOfNetworks:
         with pytest.raises(UsageError, match="gives no features, which --order doubt needs"):
             review(data, "--order", "doubt", "--model", bundle, "--out", tmp_path / "page")
 
-    # Alone it takes some seconds, to import torch.
     def test_kept_features_do_without_the_network(self, data: str, tmp_path: Path) -> None:
         import numpy as np
 
-        from florilege.training.frozen.feature_store import FeatureStore, photo_id
+        from florilege.models.output_store import OutputStore, photo_id
+        from florilege.models.session import FEATURES
 
         split = open_dataset(data).split("val")
         ids = [photo_id(split.read(row)) for row in range(len(split))]
         values = np.random.default_rng(0).normal(size=(len(split), 4)).astype(np.float32)
         values[:, 0] += 9 * split.labels  # tells the classes
         values[5, 0] += 30
-        store = FeatureStore(tmp_path / "features", 4)
+        store = OutputStore(tmp_path / "features", {FEATURES: 4})
         words = (data, "--order", "doubt", "--model", tmp_path / "features", "--sample", 3)
-        store.add(ids[1:], values[1:])
+        store.add(ids[1:], {FEATURES: values[1:]})
         with pytest.raises(UsageError, match=f"no features of 1 of {len(split)} photos, such as"):
             review(*words, "--out", tmp_path / "page")
-        store.add(ids[:1], values[:1])
+        store.add(ids[:1], {FEATURES: values[:1]})
         assert "warning" not in review(*words, "--out", tmp_path / "page").stderr
         assert split.names[5] in photos(tmp_path / "page")
         with pytest.raises(UsageError, match="make no sets"):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
+from functools import partial
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,12 @@ from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.gate import compare_runtimes
 from florilege.calibration.calibrate.known_places import PhotoPlaces, read_occurrences
 from florilege.calibration.calibrate.noise_rate import noisy_labels
-from florilege.calibration.calibrate.photo_outputs import BundleOutputs, outputs_of, photos_for
+from florilege.calibration.calibrate.photo_outputs import (
+    BundleOutputs,
+    SplitOutputs,
+    outputs_of,
+    photos_for,
+)
 from florilege.calibration.calibrate.training_photos import (
     PhotoOverlap,
     training_photos,
@@ -61,6 +67,7 @@ def calibrate_bundle(
     workers: Workers | None = None,
     report: Callable[[BundleOutputs], None] | None = None,
     say: Callable[[str], None] = lambda _: None,
+    cache: Path | None = None,
     **settings: Any,
 ) -> CalibrationRecord:
     """Calibrate every rule that the data allow and replace the calibration of the bundle.
@@ -77,6 +84,7 @@ def calibrate_bundle(
         workers: Ray processes that run the network; the record is the same.
         report: Writes a report; called with the calibrated bundle and its outputs.
         say: Called with a message about the comparison of the runtimes.
+        cache: Folder of outputs by photo, read and filled; by default every photo is run.
         settings: The fields of :class:`.calibration_settings.CalibrationSettings`, such as
             ``ks=[1, 3]``. If ``head`` and ``score_kind`` are given, the photos choose nothing, and
             coverage can be guaranteed.
@@ -104,11 +112,12 @@ def calibrate_bundle(
         places = _places(bundle, data, photos, plan.occurrences, say)
         PhotoOverlap.of(bundle, split, [])  # fails early if its file is damaged
         card_files = read_card_files(bundle)
+        score = partial(outputs_of, workers=workers, cache=cache)
         calibrated = [
-            _calibrated(session, plan, photos, training, places, workers, stack)
+            _calibrated(session, plan, photos, training, places, score, stack)
             for session in sessions
         ]
-        _compare([outputs for outputs, _ in calibrated], sessions, data, part, say)
+        _compare([outputs for outputs, _ in calibrated], sessions, data, part, score, say)
         files = {} if places is None else {OCCURRENCES: places.occurrences.to_bytes()}
         for measured, reference in calibrated:
             files |= updated_files(*card_files, measured.record)
@@ -127,15 +136,15 @@ def _calibrated(
     photos: Split,
     training: Split | None,
     places: PhotoPlaces | None,
-    workers: Workers | None,
+    score: Callable[..., SplitOutputs],
     stack: ExitStack,
 ) -> tuple[BundleOutputs, Reference | None]:
     """The outputs of a runtime, its calibration, and the reference that its rejection needs."""
     bundle, reference = session.bundle, None
-    outputs = outputs_of(session, photos, features=training is not None, workers=workers)
+    outputs = score(session, photos, features=training is not None)
     stack.enter_context(closing(outputs))
     if training is not None:
-        reference = training_reference(session, training, outputs, workers)
+        reference = training_reference(session, training, outputs, score)
     choosing = PhotoOverlap.choosing(bundle, outputs)
     calibrating = outputs.photos
     if choosing is not None:
@@ -172,6 +181,7 @@ def _compare(
     sessions: Sequence[Session],
     data: str,
     part: Part,
+    score: Callable[..., SplitOutputs],
     say: Callable[[str], None],
 ) -> None:
     """Raise GateFailed if the sets of a second runtime differ from those of the first."""
@@ -181,7 +191,7 @@ def _compare(
     with ExitStack() as stack:
         if split_name(part.name) != "test" and "test" in list_source(data, splits=[]).splits:
             photos = photos_for(old.bundle, data, "test")
-            outputs = [stack.enter_context(closing(outputs_of(s, photos))) for s in sessions]
+            outputs = [stack.enter_context(closing(score(s, photos))) for s in sessions]
             old, new = old._replace(outputs=outputs[0]), new._replace(outputs=outputs[1])
         sentence, reasons = compare_runtimes(new, old)
     if reasons:

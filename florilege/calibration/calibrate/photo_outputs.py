@@ -28,13 +28,20 @@ from florilege.errors import DataError
 from florilege.models.bundle import Bundle, open_bundle
 from florilege.models.bundle.bundle import MODEL, Packed, unpacked_bundle
 from florilege.models.images import DECODER_VERSION, ImageError, load
+from florilege.models.output_store import OutputStore, photo_id, store_of
 from florilege.models.runtime import CUDA, Runtime, RuntimeName
 from florilege.models.session import FEATURES, Session
 from florilege.progress import progress
 from florilege.ray_tasks import Workers, spread
 
-_PhotoInference = tuple[bytes, Mapping[str, Singles]]
-"""SHA-256 of a photo, and its outputs ``(1, columns)`` by head; on request also `FEATURES`."""
+
+class _PhotoInference(NamedTuple):
+    """What the network says of one photo."""
+
+    photo: bytes  # SHA-256
+    outputs: Mapping[str, Singles]  # (1, columns) by head; on request also of `FEATURES`
+    stored: bool = False  # whether they come from the store
+
 
 ROWS_AT_ONCE = 512
 NUMBERS_AT_ONCE = 1 << 19  # fewer rows if they have many columns: readers make several copies
@@ -146,11 +153,18 @@ class SplitOutputs:
 
 
 def outputs_of(
-    session: Session, split: Split, *, features: bool = False, workers: Workers | None = None
+    session: Session,
+    split: Split,
+    *,
+    features: bool = False,
+    workers: Workers | None = None,
+    cache: Path | None = None,
 ) -> SplitOutputs:
     """Run the network on every photo of a split, in as many threads as there are cores.
 
-    ``features`` need a graph with this output. Ray ``workers`` give the same outputs.
+    ``features`` need a graph with this output. Ray ``workers`` give the same outputs. Photos whose
+    outputs are in the folder ``cache`` are only read and hashed; the outputs of the others are
+    added to it, also those before an interruption. Workers do without.
 
     Raises:
         DataError: The split is empty, or photos cannot be read; the message lists them.
@@ -170,7 +184,7 @@ def outputs_of(
         observations=split.observations,
     )
     try:
-        _fill(outputs, session, split, workers)
+        _fill(outputs, session, split, workers, cache)
     except BaseException:
         outputs.close()
         raise
@@ -206,8 +220,11 @@ def bundle_outputs(
     *,
     device: str = "auto",
     runtime: RuntimeName | None = None,
+    cache: Path | None = None,
 ) -> Iterator[BundleOutputs]:
     """Run a calibrated bundle, by default on the runtime that serves, on a split or a part of it.
+
+    ``cache`` is the folder of outputs that :func:`outputs_of` reads and fills.
 
     Raises:
         DataError: The data cannot be opened, or photos cannot be read.
@@ -217,24 +234,40 @@ def bundle_outputs(
     bundle = open_bundle(path)
     record, photos = read_record(bundle, runtime), photos_for(bundle, data, split)
     session = Session(bundle, device=device, runtime=record.measured.served_by)
-    with closing(outputs_of(session, photos)) as outputs:
+    with closing(outputs_of(session, photos, cache=cache)) as outputs:
         yield BundleOutputs(bundle, record, outputs, photos)
 
 
-def _fill(outputs: SplitOutputs, session: Session, split: Split, workers: Workers | None) -> None:
+def _fill(
+    outputs: SplitOutputs,
+    session: Session,
+    split: Split,
+    workers: Workers | None,
+    cache: Path | None,
+) -> None:
     """Append the outputs of every photo; DataError if some cannot be read."""
     failures, digest, ids = list[str](), hashlib.sha256(), session.bundle.classes.ids
-    results = _run_inference(session, split, FEATURES in outputs.columns, workers)
-    with closing(results), progress(len(split), f"scoring {split.name}") as advance:
+    store = None
+    if cache is not None and workers is None:
+        store = store_of(session, cache, len(split))
+    # With a store also features: it has the rows of all outputs, whoever asks for them next.
+    features = FEATURES in outputs.columns if store is None else session.dimensions is not None
+    results = _run_inference(session, split, features, workers, store)
+    with (
+        closing(results),
+        _Additions(store) as additions,
+        progress(len(split), f"scoring {split.name}") as advance,
+    ):
         for label, result in zip(split.labels, results, strict=True):
             advance(1)
             if isinstance(result, str):
                 failures.append(result)
-            elif not failures:
-                photo, rows = result
-                outputs.append(rows)
-                outputs.photos.append(photo)
-                digest.update(photo + ids[label].encode() + b"\0")
+                continue
+            additions.append(result)
+            if not failures:
+                outputs.append(result.outputs)
+                outputs.photos.append(result.photo)
+                digest.update(result.photo + ids[label].encode() + b"\0")
     if failures:
         hidden = len(failures) - NAMES_SHOWN
         lines = [*failures[:NAMES_SHOWN], *([f"and {hidden} more"] if hidden > 0 else [])]
@@ -245,13 +278,50 @@ def _fill(outputs: SplitOutputs, session: Session, split: Split, workers: Worker
     outputs.data_sha256 = digest.hexdigest()
 
 
+class _Additions:
+    """Outputs that wait to be added to a store together; those that are there are not added again.
+
+    A store that cannot be written loses nothing but time, so this never fails a command.
+    """
+
+    def __init__(self, store: OutputStore | None) -> None:
+        self._store, self._waiting = store, dict[bytes, Mapping[str, Singles]]()
+
+    def append(self, result: _PhotoInference) -> None:
+        if self._store is not None and not result.stored:
+            self._waiting[result.photo] = result.outputs
+            if len(self._waiting) >= ROWS_AT_ONCE:
+                self._add()
+
+    def _add(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        if self._store is None or not waiting:
+            return
+        names = next(iter(waiting.values()))
+        values = {name: np.concatenate([rows[name] for rows in waiting.values()]) for name in names}
+        try:
+            self._store.add([*waiting], values)
+        except OSError:
+            self._store = None
+
+    def __enter__(self) -> "_Additions":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._add()  # also after an interruption: the next run goes on from here
+
+
 def _run_inference(
-    session: Session, split: Split, features: bool, workers: Workers | None
+    session: Session,
+    split: Split,
+    features: bool,
+    workers: Workers | None,
+    store: OutputStore | None,
 ) -> Generator[_PhotoInference | str]:
     """The outputs of every photo in order, or an error message; uses Ray ``workers`` if given."""
     rows = range(len(split))
     if workers is None:
-        infer = partial(_infer, session, split, features)
+        infer = partial(_infer, session, split, features, store)
         return in_order(infer, rows, threads=session.concurrency)
     gpu, packed = session.provider == CUDA, session.bundle.packed()
     device = "cuda" if gpu else "cpu"
@@ -259,9 +329,14 @@ def _run_inference(
     return spread(opener, rows, replace(workers, gpu=gpu))
 
 
-def _infer(session: Session, split: Split, features: bool, row: int) -> _PhotoInference | str:
+def _infer(
+    session: Session, split: Split, features: bool, store: OutputStore | None, row: int
+) -> _PhotoInference | str:
     try:
         content = split.read(row)
+        photo = photo_id(content)
+        if store is not None and (stored := store.find(photo)) is not None:
+            return _PhotoInference(photo, stored, stored=True)
         image = load(content, session.bundle.preprocess)
     except (OSError, ImageError) as error:
         return f"{split.names[row]}: {error}"
@@ -269,7 +344,7 @@ def _infer(session: Session, split: Split, features: bool, row: int) -> _PhotoIn
     outputs = dict(model_outputs.logits)
     if model_outputs.features is not None:
         outputs[FEATURES] = model_outputs.features
-    return hashlib.sha256(content).digest(), outputs
+    return _PhotoInference(photo, outputs)
 
 
 def _open_inference(
@@ -278,4 +353,4 @@ def _open_inference(
     """The same inference as in this process, for a Ray worker."""
     with unpacked_bundle(packed) as folder:
         session = Session(open_bundle(folder), device=device, runtime=runtime)
-    return partial(_infer, session, split, features)
+    return partial(_infer, session, split, features, None)

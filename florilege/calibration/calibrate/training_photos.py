@@ -1,7 +1,7 @@
 """Photos that trained a network: their features as a reference, their overlap with other photos."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from itertools import count
 from typing import Any, NamedTuple
@@ -22,7 +22,6 @@ from florilege.errors import DataError
 from florilege.models.bundle import Bundle
 from florilege.models.photo_hashes import PHOTOS, PhotoHashes
 from florilege.models.session import FEATURES, Session
-from florilege.ray_tasks import Workers
 
 TRAIN = "train"
 CHOSEN_ON = "checkpoint_chosen_on"  # in ``provenance.json``: the split that did, or null
@@ -115,14 +114,17 @@ def training_photos(session: Session, data: str, part: Part) -> Split | None:
 
 
 def training_reference(
-    session: Session, photos: Split, calibrated: SplitOutputs, workers: Workers | None = None
+    session: Session,
+    photos: Split,
+    calibrated: SplitOutputs,
+    score: Callable[..., SplitOutputs] = outputs_of,
 ) -> Reference:
     """The reference of training photos, without those that are also calibration photos.
 
     Raises:
         DataError: Photos cannot be read, or all of them are also calibration photos.
     """
-    with closing(outputs_of(session, photos, features=True, workers=workers)) as outputs:
+    with closing(score(session, photos, features=True)) as outputs:
         hashes = set(calibrated.photos)
         rows = [row for row, photo in enumerate(outputs.photos) if photo not in hashes]
         if not rows:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from florilege.cores import in_order
 from florilege.data.dataset import Split
+from florilege.errors import BundleError
 from florilege.files import new_folder_lock
 from florilege.models.backbones import Network
 from florilege.models.export import PictureNetwork, export_onnx
@@ -24,6 +25,7 @@ from florilege.models.float32 import exact_float32
 from florilege.models.heads import CosineHead
 from florilege.models.images import Preprocess, load
 from florilege.models.openvino_graph import open_in_openvino
+from florilege.models.output_store import OutputStore, photo_id
 from florilege.models.photo_hashes import photo_hash
 from florilege.models.runtime import OPENVINO, Runtime, open_graph
 from florilege.models.session import FEATURES, INPUT
@@ -36,7 +38,7 @@ from florilege.training.batches.decoded_pictures import (
     unreadable,
 )
 from florilege.training.device import Compute
-from florilege.training.frozen.feature_store import Features, FeatureStore, photo_id
+from florilege.training.frozen.feature_store import Features
 
 PHOTOS_AT_ONCE: Final = 64
 SMALL_STEP: Final = 2**26
@@ -72,18 +74,18 @@ class FrozenBackbone:
         photos = PictureDataset(split, lambda content: (photo_id(content), photo_hash(content)))
         pairs = read_all(photos, "looking up", workers=0)
         ids, hashes = ([pair[part] for pair in pairs] for part in (0, 1))
-        store = FeatureStore(self.folder, next(self.network.head.parameters()).shape[1])
-        if not store.row_of.keys() >= set(ids):
+        widths = {FEATURES: next(self.network.head.parameters()).shape[1]}
+        store = OutputStore(self.folder, widths)
+        if not all(photo in store for photo in ids):
             failure = f"cannot store features in {self.folder}"
             with new_folder_lock(self.folder, failure, "; name another folder with --features"):
-                store = FeatureStore(self.folder, store.dimensions)  # others may have added some
+                store = OutputStore(self.folder, widths)  # others may have added some
                 self._add(store, split, ids)
-        rows = np.array([store.row_of[photo] for photo in ids])
-        return Features(split, store.values(), rows, hashes)
+        return Features(split, store.values(FEATURES), store.rows_of(ids), hashes)
 
-    def _add(self, store: FeatureStore, split: Split, ids: list[bytes]) -> None:
+    def _add(self, store: OutputStore, split: Split, ids: list[bytes]) -> None:
         first_row = dict(zip(reversed(ids), reversed(range(len(ids))), strict=True))
-        rows = sorted(first_row[photo] for photo in first_row.keys() - store.row_of.keys())
+        rows = sorted(row for photo, row in first_row.items() if photo not in store)
         pictures = PictureDataset(split, partial(load, preprocess=self.preprocess))
         compute = self._by_torch if self.compute.on_gpu else self._by_graph
         start, problems = time.monotonic(), list[str]()
@@ -93,7 +95,7 @@ class FrozenBackbone:
         ):
             while chunk := list(islice(results, PHOTOS_AT_ONCE)):
                 computed = {row: values for row, values in chunk if not isinstance(values, str)}
-                store.add([ids[row] for row in computed], np.array([*computed.values()]))
+                self._store(store, [ids[row] for row in computed], [*computed.values()])
                 problems += [problem for _, problem in chunk if isinstance(problem, str)]
                 advance(len(chunk))
         if problems:
@@ -103,6 +105,19 @@ class FrozenBackbone:
             f"features of {len(rows)} {split.name} pictures computed in {seconds:.0f} s "
             f"({60 * len(rows) / seconds:.0f} a minute) and stored in {self.folder}"
         )
+
+    def _store(
+        self, store: OutputStore, ids: list[bytes], features: list[NDArray[np.float32]]
+    ) -> None:
+        if not ids:
+            return
+        try:
+            store.add(ids, {FEATURES: np.array(features)})
+        except OSError as error:
+            raise BundleError(
+                f"cannot store features in {self.folder}: {error.strerror or error}. Those of "
+                f"{len(store)} photos are stored: make room, or name another folder with --features"
+            ) from error
 
     @cached_property
     def _graph(self) -> Any:

@@ -167,3 +167,79 @@ def test_a_split_without_photos_is_refused(bundle: Bundle, split: Split) -> None
     empty = replace(split, labels=split.labels[:0], names=[], observations=None)
     with pytest.raises(DataError, match="photos"):
         scored(bundle, empty)
+
+
+def _equal(first: SplitOutputs, second: SplitOutputs) -> bool:
+    everything = np.arange(len(first.labels))
+    return (
+        first.data_sha256 == second.data_sha256
+        and first.photos == second.photos
+        and first.columns == second.columns
+        and all(
+            first.rows(name, everything).tobytes() == second.rows(name, everything).tobytes()
+            for name in first.columns
+        )
+    )
+
+
+@pytest.mark.parametrize("features", [False, True])
+def test_the_network_runs_once_for_a_photo_with_a_cache(
+    features: bool, split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = make_bundle(tmp_path / "bundle", features=features)
+    session, cache = Session(bundle, device="cpu"), tmp_path / "cache"
+    expected = outputs_of(session, split, features=features)
+    outputs_of(session, split, cache=cache).close()  # stores the features too
+    runs = _counted(session, monkeypatch)
+    assert _equal(outputs_of(session, split, features=features, cache=cache), expected)
+    assert not runs
+    other_order = replace(split, read=lambda row: split.read(row ^ 1))
+    swapped = outputs_of(session, other_order, cache=cache)
+    assert not runs
+    assert swapped.photos == [expected.photos[row ^ 1] for row in range(len(split))]
+    new = replace(split, read=lambda row: split.read(row) + (b"x" if row == 2 else b""))
+    outputs_of(session, new, cache=cache).close()
+    assert len(runs) == 1
+
+
+def test_an_interruption_loses_no_outputs_and_a_damaged_photo_no_others(
+    bundle: Bundle, split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, cache = Session(bundle, device="cpu"), tmp_path / "cache"
+    expected = scored(bundle, split)
+
+    def stop(row: int) -> bytes:
+        if row == 3:
+            raise KeyboardInterrupt
+        return split.read(row)
+
+    with pytest.raises(KeyboardInterrupt):
+        outputs_of(session, replace(split, read=stop), cache=cache)
+    damaged = replace(split, read=lambda row: b"no photo" if row == 0 else split.read(row))
+    runs = _counted(session, monkeypatch)
+    with pytest.raises(DataError, match=f"1 of {len(split)} photos cannot be read"):
+        outputs_of(session, damaged, cache=cache)
+    assert len(runs) == len(split) - 3  # of the others the interrupted run stored the outputs
+    assert _equal(outputs_of(session, split, cache=cache), expected)
+    assert len(runs) == len(split) - 3
+
+
+def _counted(session: Session, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that grows with each photo that the network sees."""
+    run, runs = session.outputs, list[int]()
+
+    def outputs(images: np.ndarray, **options: bool) -> object:
+        runs.append(1)
+        return run(images, **options)
+
+    monkeypatch.setattr(session, "outputs", outputs)
+    return runs
+
+
+def test_a_cache_that_cannot_be_written_costs_only_time(
+    bundle: Bundle, split: Split, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    session = Session(bundle, device="cpu")
+    outputs = outputs_of(session, split, cache=tmp_path / "file" / "cache")
+    assert _equal(outputs, scored(bundle, split))

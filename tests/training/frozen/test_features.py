@@ -9,17 +9,18 @@ import pytest
 import torch
 
 from florilege.data.sources import open_dataset
-from florilege.errors import DataError, UsageError
+from florilege.errors import BundleError, DataError, UsageError
 from florilege.models.backbones import Network, build
 from florilege.models.backbones.weights import read_weights
 from florilege.models.export import PictureNetwork
 from florilege.models.images import Preprocess, load
+from florilege.models.output_store import OutputStore
 from florilege.models.runtime import Runtime
+from florilege.models.session import FEATURES
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve
 from florilege.training.device import Compute
 from florilege.training.frozen import features
-from florilege.training.frozen.feature_store import FeatureStore
 from florilege.training.frozen.features import FrozenBackbone, HeadOnFeatures, threads_for
 from florilege.training.loop.training_loop import Run
 from tests.training.small import check_resuming, lines_of, small_config, train_quietly, write_photos
@@ -126,7 +127,24 @@ def test_pictures_that_cannot_be_read_are_named_and_the_others_kept(
     frozen = _frozen(build("tiny", 3, "linear"), tmp_path / "kept")
     with pytest.raises(DataError, match=r"(?s)3 pictures of train.*blue/3\.png.*red/3\.png"):
         frozen.features(split)
-    assert len(FeatureStore(tmp_path / "kept", 320).row_of) == 39
+    assert len(OutputStore(tmp_path / "kept", {FEATURES: 320})) == 39
+
+
+def test_a_full_disk_says_what_to_do_and_keeps_what_was_there(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = open_dataset(str(photos))
+    frozen = _frozen(build("tiny", 3, "linear"), tmp_path / "kept")
+    frozen.features(dataset.split("val"))
+    stored = len(OutputStore(tmp_path / "kept", {FEATURES: 320}))
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(OutputStore, "add", full)
+    with pytest.raises(BundleError, match=rf"No space left.*{stored} photos.*--features"):
+        frozen.features(dataset.split("train"))
+    assert len(OutputStore(tmp_path / "kept", {FEATURES: 320})) == stored
 
 
 @pytest.mark.parametrize("head", ["linear", "two_head", "cosine"])

@@ -1,0 +1,170 @@
+"""Outputs by photo on disk: the same bytes come back, whoever wrote, damaged or interrupted."""
+
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from florilege.models import output_store
+from florilege.models.output_store import OutputStore, cache_folder, photo_id, store_of
+from florilege.models.session import FEATURES, Session
+from tests.calibration.small_bundle import make_bundle
+
+WIDTHS = {"sccp": 3, FEATURES: 2}
+PHOTOS = [photo_id(bytes([number])) for number in range(6)]
+ROWS = {
+    name: np.random.default_rng(width).normal(size=(6, width)).astype(np.float32)
+    for name, width in WIDTHS.items()
+}
+
+
+def _fill(folder: Path, *numbers: int) -> OutputStore:
+    store = OutputStore(folder, WIDTHS)
+    for number in numbers:
+        store.add([PHOTOS[number]], {name: rows[[number]] for name, rows in ROWS.items()})
+    return store
+
+
+def _check(store: OutputStore, *numbers: int) -> None:
+    for number, photo in enumerate(PHOTOS):
+        outputs = store.find(photo)
+        assert (photo in store) == (outputs is not None) == (number in numbers)
+        for name in outputs or ():
+            assert outputs is not None
+            assert outputs[name].tobytes() == ROWS[name][[number]].tobytes()
+            assert outputs[name].shape == (1, WIDTHS[name])
+
+
+def test_features_alone_say_how_many_they_are(tmp_path: Path) -> None:
+    for _ in range(2):  # no folder, then one without photos
+        with pytest.raises(ValueError, match="no features"):
+            OutputStore.of_features(tmp_path / "features")
+        (tmp_path / "features").mkdir(exist_ok=True)
+    OutputStore(tmp_path / "features", {FEATURES: 2}).add(PHOTOS, {FEATURES: ROWS[FEATURES]})
+    assert (OutputStore.of_features(tmp_path / "features").values(FEATURES) == ROWS[FEATURES]).all()
+    os.truncate(tmp_path / "features" / "features.f32", 5 * 8 + 4)
+    with pytest.raises(ValueError, match="interrupted"):
+        OutputStore.of_features(tmp_path / "features")
+
+
+def test_what_was_added_is_found_again_by_others(tmp_path: Path) -> None:
+    _check(_fill(tmp_path / "new" / "folder", 4, 1), 1, 4)
+    other = OutputStore(tmp_path / "new" / "folder", WIDTHS)
+    _check(other, 1, 4)
+    places = other.rows_of([PHOTOS[1], PHOTOS[4], PHOTOS[1]])
+    assert places.tolist() == [1, 0, 1]
+    for name, rows in ROWS.items():
+        assert (other.values(name)[places] == rows[[1, 4, 1]]).all()
+    assert OutputStore(tmp_path / "none", WIDTHS).values("sccp").shape == (0, 3)
+
+
+def test_stores_that_are_open_together_add_after_each_other(tmp_path: Path) -> None:
+    first, second = OutputStore(tmp_path, WIDTHS), OutputStore(tmp_path, WIDTHS)
+    for store, number in ((first, 0), (second, 1), (first, 2), (second, 3)):
+        store.add([PHOTOS[number]], {name: rows[[number]] for name, rows in ROWS.items()})
+    _check(second, 0, 1, 2, 3)
+    _check(OutputStore(tmp_path, WIDTHS), 0, 1, 2, 3)
+
+
+def test_threads_that_add_wait_for_each_other(tmp_path: Path) -> None:
+    threads = [threading.Thread(target=_fill, args=(tmp_path, number)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    _check(OutputStore(tmp_path, WIDTHS), *range(6))
+
+
+@pytest.mark.parametrize("name", ["sccp.f32", f"{FEATURES}.f32", output_store._RECORDS])
+def test_half_a_row_is_written_over(tmp_path: Path, name: str) -> None:
+    _fill(tmp_path, 0, 1, 2)
+    file = tmp_path / name
+    os.truncate(file, file.stat().st_size - 3)
+    store = OutputStore(tmp_path, WIDTHS)
+    _check(store, 0, 1)
+    store.add(PHOTOS[3:4], {name: rows[3:4] for name, rows in ROWS.items()})
+    _check(store, 0, 1, 3)
+    _check(OutputStore(tmp_path, WIDTHS), 0, 1, 3)
+
+
+@pytest.mark.parametrize("name", ["sccp.f32", f"{FEATURES}.f32"])
+def test_a_changed_byte_is_noticed_and_the_row_replaced(tmp_path: Path, name: str) -> None:
+    _fill(tmp_path, 0, 1, 2)
+    content = bytearray((tmp_path / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / name).write_bytes(content)
+    store = OutputStore(tmp_path, WIDTHS)
+    assert store.find(PHOTOS[1]) is None
+    store.add(PHOTOS[1:2], {name: rows[1:2] for name, rows in ROWS.items()})
+    _check(OutputStore(tmp_path, WIDTHS), 0, 1, 2)
+
+
+def test_a_store_without_its_files_is_empty_not_broken(tmp_path: Path) -> None:
+    store = _fill(tmp_path, 0, 1)
+    (tmp_path / "sccp.f32").unlink()
+    assert store.find(PHOTOS[0]) is None
+    _check(OutputStore(tmp_path, WIDTHS))
+
+
+def test_the_folder_follows_all_that_the_outputs_depend_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = Session(make_bundle(tmp_path / "b"), device="cpu")
+
+    def folder() -> Path:
+        store = store_of(session, tmp_path / "root", 1)
+        assert store is not None
+        return store.folder
+
+    first = folder()
+    assert first == folder()
+    monkeypatch.setattr(output_store, "DECODER_VERSION", "another")
+    assert folder() != first
+    monkeypatch.undo()
+    monkeypatch.setattr(session, "provider", "CUDAExecutionProvider")
+    assert folder() != first
+    monkeypatch.undo()
+    monkeypatch.setattr(output_store, "installed", lambda name: f"{name} 99")
+    assert folder() != first
+    monkeypatch.undo()
+    monkeypatch.setattr(session, "runtime", session.runtime._replace(precision="bf16"))
+    assert folder() != first
+    monkeypatch.undo()
+    other = make_bundle(tmp_path / "other", sharper=2.0)
+    assert store_of(Session(other, device="cpu"), tmp_path / "root", 1).folder != first  # type: ignore[union-attr]  # it fits
+
+
+def test_stores_used_longest_ago_make_room_and_nothing_else_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "root"
+    for age, name in enumerate(("old", "older", "oldest")):
+        _fill(root / name, 0, 1, 2)
+        os.utime(root / name, (1000 - age, 1000 - age))
+    (root / "mine").mkdir()
+    (root / "mine" / "notes.txt").write_text("mine")
+    session = Session(make_bundle(tmp_path / "b"), device="cpu")
+    size, numbers = output_store._size(root / "old"), sum(session.widths.values())
+    monkeypatch.setattr(output_store, "MOST_BYTES", 2 * size + 36 + 4 * numbers)
+    store = store_of(session, root, 1)
+    assert store is not None
+    assert sorted(path.name for path in root.iterdir()) == ["mine", "old", "older"]
+    assert (root / "mine" / "notes.txt").read_text() == "mine"
+    store.folder.mkdir()
+    os.utime(store.folder, (5, 5))
+    store_of(session, root, 1)
+    assert store.folder.stat().st_mtime > 1000  # so that it is not the oldest next time
+    assert store_of(session, root, 10**6) is None  # more than everything may take
+    assert (root / "old").is_dir()
+
+
+def test_the_option_names_a_folder_or_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert cache_folder("none") is None
+    assert cache_folder("here") == Path("here")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder(None) == tmp_path / "florilege" / "outputs"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert cache_folder(None) == tmp_path / "home" / ".cache" / "florilege" / "outputs"
