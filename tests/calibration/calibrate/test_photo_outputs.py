@@ -19,6 +19,7 @@ from florilege.errors import DataError
 from florilege.models.bundle import Bundle
 from florilege.models.images import load
 from florilege.models.session import FEATURES, Session
+from tests.calibration.command_line import run
 from tests.calibration.small_bundle import make_bundle, make_data
 
 ROWS, CLASSES, DIMENSIONS = 22, 3, 40
@@ -243,3 +244,23 @@ def test_a_cache_that_cannot_be_written_costs_only_time(
     session = Session(bundle, device="cpu")
     outputs = outputs_of(session, split, cache=tmp_path / "file" / "cache")
     assert _equal(outputs, scored(bundle, split))
+
+
+def test_the_commands_read_what_earlier_ones_have_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle, cache = make_bundle(tmp_path / "bundle", features=True), tmp_path / "cache"
+    data = make_data(tmp_path / "data", rows=4, splits=("train", "val", "test"))
+    photos = (bundle.path, "--data", data, "--json")
+
+    def results() -> list[str]:
+        commands = [("calibrate", "--k", "2"), ("evaluate",)]
+        done = [run(verb, *photos, *words, "--output-cache", cache) for verb, *words in commands]
+        assert [result.exit_code for result in done] == [0, 0]
+        return [done[0].stdout.split('"calibration_id"')[0], done[1].stdout]
+
+    first = results()
+    assert len([*cache.iterdir()]) == 1  # one network, three splits
+    monkeypatch.setattr(Session, "outputs", None)
+    assert results()[0] == first[0]
+    assert run("calibrate", *photos, "--output-cache", "none").exit_code != 0
