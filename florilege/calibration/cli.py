@@ -13,7 +13,12 @@ from florilege.calibration.calibrate.evaluate import Evaluation
 from florilege.calibration.calibrate.gate import Gate, check_comparable
 from florilege.calibration.calibrate.noise_rate import check_label_noise, noisy_labels
 from florilege.calibration.calibrate.photo_outputs import BundleOutputs, bundle_outputs
-from florilege.calibration.commands.bundle_cli import AsJson, BundlePath, WrongLabels
+from florilege.calibration.commands.bundle_cli import (
+    AsJson,
+    BundlePath,
+    OutputCache,
+    WrongLabels,
+)
 from florilege.calibration.commands.console import (
     LEGEND,
     EvaluationOutput,
@@ -60,14 +65,6 @@ Device = Annotated[
 ]
 AllRules = Annotated[
     bool, typer.Option("--all", help="Show every rule and guarantee, not only average_k.")
-]
-OutputCache = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FOLDER|none",
-        help="Keeps what the network says of each photo, so that the next command with these "
-        "photos takes seconds; by default in the user's cache folder, 8 GB at most.",
-    ),
 ]
 Report = Annotated[
     Path | None, typer.Option(help="HTML file to write a report to; needs the extra `report`.")

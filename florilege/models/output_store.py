@@ -10,7 +10,7 @@ import hashlib
 import os
 import shutil
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -68,6 +68,10 @@ class OutputStore:
 
     def __contains__(self, photo: bytes) -> bool:
         return photo in self._row_of
+
+    def missing(self, photos: Iterable[bytes]) -> list[bytes]:
+        """Those of the photos that are not stored, in their order."""
+        return [photo for photo in photos if photo not in self._row_of]
 
     def rows_of(self, photos: Sequence[bytes]) -> npt.NDArray[np.int64]:
         """The row of each photo in :meth:`values`; KeyError if one is not stored."""

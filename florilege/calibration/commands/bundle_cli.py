@@ -28,6 +28,15 @@ WrongLabels = Annotated[
         help="Wrong labels among these photos, as for calibrate; hit rates allow for them.",
     ),
 ]
+OutputCache = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FOLDER|none",
+        help="Keeps what the network says of each photo, so that the next command with these "
+        "photos takes seconds; by default in the user's cache folder, 8 GB at most.",
+        rich_help_panel="Computing",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 

@@ -76,7 +76,7 @@ class FrozenBackbone:
         ids, hashes = ([pair[part] for pair in pairs] for part in (0, 1))
         widths = {FEATURES: next(self.network.head.parameters()).shape[1]}
         store = OutputStore(self.folder, widths)
-        if not all(photo in store for photo in ids):
+        if store.missing(ids):
             failure = f"cannot store features in {self.folder}"
             with new_folder_lock(self.folder, failure, "; name another folder with --features"):
                 store = OutputStore(self.folder, widths)  # others may have added some
@@ -85,7 +85,7 @@ class FrozenBackbone:
 
     def _add(self, store: OutputStore, split: Split, ids: list[bytes]) -> None:
         first_row = dict(zip(reversed(ids), reversed(range(len(ids))), strict=True))
-        rows = sorted(row for photo, row in first_row.items() if photo not in store)
+        rows = sorted(first_row[photo] for photo in store.missing(first_row))
         pictures = PictureDataset(split, partial(load, preprocess=self.preprocess))
         compute = self._by_torch if self.compute.on_gpu else self._by_graph
         start, problems = time.monotonic(), list[str]()
