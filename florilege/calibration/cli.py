@@ -25,6 +25,7 @@ from florilege.calibration.commands.console import (
     PageMaker,
     Titled,
     calibration_tables,
+    page_maker,
     print_json,
     summary,
 )
@@ -34,8 +35,8 @@ from florilege.calibration.record.record_file import read_record, selection_note
 from florilege.data.dataset import split_name
 from florilege.data.sources import list_source
 from florilege.data.split_parts import Part
-from florilege.errors import GateFailed, UsageError, install_hint
-from florilege.files import check_writable, write_atomic
+from florilege.errors import GateFailed, UsageError
+from florilege.files import write_atomic
 from florilege.models.bundle import open_bundle
 from florilege.models.output_store import cache_folder
 from florilege.models.runtime import RuntimeName
@@ -131,7 +132,7 @@ def calibrate(
     if approve:
         raise UsageError("--approve needs --score-log LOG")
     say(f"{bundle}: choosing its thresholds on the {split} photos of {data}")
-    write_page = None if report is None else partial(_write_page, report, _page_maker(report))
+    write_page = None if report is None else partial(_write_page, report, page_maker(report))
     record = calibrate_bundle(
         bundle,
         data,
@@ -198,7 +199,7 @@ def evaluate(
     """
     limits = _gate(data, feedback_store, baseline, report, gate, label_noise)
     check_label_noise(label_noise)
-    make_page = None if report is None else _page_maker(report)
+    make_page = None if report is None else page_maker(report)
     say(f"{bundle}: measuring its sets on {_places_of(data, split, feedback_store)}")
     audit = _audit(bundle, feedback_store, runtime)
     output = EvaluationOutput()
@@ -348,23 +349,3 @@ def _evaluate_command(bundle: Path, data: str, split: str) -> Iterator[tuple[str
 
 def _write_page(file: Path, make_page: PageMaker, outputs: BundleOutputs) -> None:
     write_atomic(file, make_page(outputs, Evaluation.of(outputs), None).encode())
-
-
-def _page_maker(report: Path) -> PageMaker:
-    """The function that makes the report; UsageError if it cannot be made or written."""
-    if report.is_dir():
-        raise UsageError(f"--report {report} is a folder: name an HTML file to write")
-    try:
-        from florilege.calibration.report.evaluation_report import evaluation_report
-
-        check_writable(report)
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"--report needs {error.name}; leave it out, or {install_hint('report')}"
-        ) from error
-    except OSError as error:
-        raise UsageError(
-            f"--report {report} cannot be written: {error.strerror}; name a file in an existing "
-            "folder"
-        ) from error
-    return evaluation_report

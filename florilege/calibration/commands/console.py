@@ -29,6 +29,8 @@ from florilege.calibration.rules.label_noise import NoisyLabels
 from florilege.calibration.scores import score_name
 from florilege.calibration.threshold import threshold_text
 from florilege.calibration.view import View
+from florilege.errors import UsageError, install_hint
+from florilege.files import check_writable
 from florilege.terminal import new_table, warn
 
 Plain = Mapping[str, Any]
@@ -292,3 +294,23 @@ CELLS: Mapping[str, Callable[[Plain], str]] = {
     "made from": lambda entry: _MADE_FROM.get(entry["made_from"], "requests"),
 }
 """The text under each heading of a table, from the JSON object of a threshold."""
+
+
+def page_maker(report: Path) -> PageMaker:
+    """The function that makes the report; UsageError if it cannot be made or written."""
+    if report.is_dir():
+        raise UsageError(f"--report {report} is a folder: name an HTML file to write")
+    try:
+        from florilege.calibration.report.evaluation_report import evaluation_report
+
+        check_writable(report)
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"--report needs {error.name}; leave it out, or {install_hint('report')}"
+        ) from error
+    except OSError as error:
+        raise UsageError(
+            f"--report {report} cannot be written: {error.strerror}; name a file in an existing "
+            "folder"
+        ) from error
+    return evaluation_report
