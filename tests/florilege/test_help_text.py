@@ -16,6 +16,7 @@ PANELS = "Network", "Limits of a request", "Feedback", "Log"
 
 
 def every_verb() -> list[tuple[str, Any]]:
+    pytest.importorskip("torch")
     return list(verbs(typer.main.get_command(cli.app)))
 
 
@@ -26,7 +27,6 @@ def help_of(command: Any, name: str, *, whole: bool = True) -> str:
 
 
 def test_a_line_names_a_flag_and_none_is_cut_nor_a_word_broken() -> None:
-    pytest.importorskip("torch")
     for name, command in every_verb():
         text = help_of(command, name)
         lines = text.splitlines()

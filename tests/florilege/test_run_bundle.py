@@ -3,7 +3,6 @@
 import io
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -45,6 +44,7 @@ def maker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Maker:
     (run / "best.safetensors").touch()
     made = Maker(run / "bundle")
     monkeypatch.setattr(run_bundle, "run_step", made)
+    monkeypatch.setattr(run_bundle, "find_spec", lambda _: True)  # of torch
     return made
 
 
@@ -98,7 +98,7 @@ def test_a_folder_of_fit_has_its_run_and_its_bundle_side_by_side(
 def test_without_torch_a_run_says_where_to_export_it(
     maker: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setattr(run_bundle, "find_spec", lambda _: None)
     with pytest.raises(UsageError, match=r"export it on another machine: florilege export .*run"):
         opened(maker, trained_at=time.time())
 

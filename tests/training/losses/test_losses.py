@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import given, settings
+from torch.torch_version import TorchVersion
 
 import florilege.training.losses
 from florilege.training.losses import LOSSES, build
@@ -201,9 +202,13 @@ def test_a_module_shows_its_parameters(key: str) -> None:
     assert all(f"{n}={v}" in view for n, v in PARAMETERS[key].items() if n != "class_counts")
 
 
+COMPILERS = pytest.mark.skipif(
+    TorchVersion(torch.__version__) < "2.15", reason="older compilers change the noised losses"
+)
 COMPILED = [key for key, loss in LOSSES.items() if issubclass(loss, ExampleLoss)]
 
 
+@COMPILERS
 @pytest.mark.parametrize("key", [*COMPILED, "expected_positive"])
 def test_a_loss_compiles_as_one_graph_with_the_same_value_and_gradient(key: str) -> None:
     torch.compiler.reset()
@@ -219,6 +224,7 @@ def test_a_loss_compiles_as_one_graph_with_the_same_value_and_gradient(key: str)
     torch.testing.assert_close(results[0], results[1], rtol=1e-9, atol=1e-9)
 
 
+@COMPILERS
 @pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # torch looks at it itself
 @pytest.mark.parametrize(
     ("key", "dynamic"),
