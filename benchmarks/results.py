@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import mean
 
 from benchmarks.rules import front
-from benchmarks.sets import heads, places, rivals
+from benchmarks.sets import decays, heads, places, rivals
 from benchmarks.sets.head_methods import BLEND
 
 Rows = Sequence[dict[str, str]]
@@ -112,6 +112,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "heads_groceries": lambda: heads_of(SETS[0]),
     "heads_caltech": lambda: heads_of(SETS[1]),
     "heads_cifar": lambda: heads_of(SETS[2]),
+    "decays": lambda: decays.table_of(read("decays"), SETS[0]),
     "label_noise": label_noise,
     "temperatures": temperatures,
     "rivals": lambda: rivals.table(read("rivals")),

@@ -23,8 +23,9 @@ from florilege.data.dataset import Dataset, Split
 from florilege.data.flora import Flora
 from florilege.data.flora.species import flora_classes
 from florilege.models.classes import ClassInfo, ClassTable
-from florilege.training.frozen.blend import SHARPNESS, train_head
+from florilege.training.frozen.blend import SHARPNESS
 from florilege.training.frozen.feature_store import Features
+from florilege.training.frozen.head_solver import train_head
 from florilege.training.network import start
 from florilege.training.objective import head_of, make_objective
 
@@ -163,7 +164,7 @@ class InventedSpecies(Bench):
             objective = make_objective(config, counts)
             network = self.network(objective.head)
             start(network, config, objective, self.dataset, None)
-            return train_head(config, network, objective, train, self.features["val"])
+            return train_head(config, network, objective, train, self.features["val"])[0]
 
         path = self.place(noise, seed) / f"{loss}-{decay:g}.safetensors"
         return self.kept(path, head_of(loss, config.head), decay, state)

@@ -30,17 +30,11 @@ from florilege.models.heads import build_head, by_head
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import resolve
 from florilege.training.device import choose
-from florilege.training.frozen.blend import (
-    PARTNER,
-    PARTNERS_DECAY,
-    SHARPNESS,
-    Linear,
-    candidates,
-    partner,
-    train_head,
-)
+from florilege.training.frozen.blend import SHARPNESS, Linear, candidates, partner
 from florilege.training.frozen.feature_store import Features
 from florilege.training.frozen.features import FrozenBackbone
+from florilege.training.frozen.head_solver import DECAYS as DECAYS
+from florilege.training.frozen.head_solver import train_head
 from florilege.training.network import seeded, start
 from florilege.training.objective import head_of
 from florilege.training.preparation import frozen_backbone
@@ -50,8 +44,7 @@ SIZES: Final = (1, 2, 3, 5)
 PARTS: Final = ("train", "val", "test")
 BLEND: Final = "blend"
 OWN: Final = str(RECIPES["frozen"].settings["loss"]["name"])
-DECAY: Final = float(RECIPES["frozen"].settings["optimiser"]["weight_decay"])
-DECAYS: Final = (DECAY, 0.005, 0.1)
+DECAY: Final = 0.1  # where only one is measured
 FIRST_SEED: Final = 100
 Row = dict[str, Any]
 
@@ -108,9 +101,9 @@ class Bench:
         """Features of train, with wrong labels."""
         return replace(self.features["train"], split=self.noisy(noise, seed).split("train"))
 
-    def config(self, loss: str, weight_decay: float, seed: int) -> TrainConfig:
-        """The settings of a run: those of the recipe but for the weight decay."""
-        decay = f"optimiser.weight_decay={weight_decay}"
+    def config(self, loss: str, weight_decay: float | None, seed: int) -> TrainConfig:
+        """The settings of a run: those of the recipe; a weight decay of None leaves it its grid."""
+        decay = f"optimiser.weight_decay={'null' if weight_decay is None else weight_decay}"
         of_loss = {} if loss == OWN else {"loss": loss}  # the recipe has parameters for its own
         return resolve({**self.flags, **of_loss, "seed": seed}, overrides=[decay])
 
@@ -123,21 +116,22 @@ class Bench:
             objective, network = seeded(config, dataset)
             start(network, config, objective, dataset, None)
             train = replace(self.features["train"], split=dataset.split("train"))
-            return train_head(config, network, objective, train, self.features["val"])
+            return train_head(config, network, objective, train, self.features["val"])[0]
 
         path = self.place(noise, seed) / f"{loss}-{weight_decay:g}.safetensors"
         return self.kept(path, head_of(loss, config.head), weight_decay, state)
 
-    def partner(self, noise: float, seed: int) -> Fit:
+    def partner(self, decays: Sequence[float], noise: float, seed: int) -> Fit:
         """The head that the product blends with its own; trained once."""
+        config = self.config(OWN, decays[0] if len(decays) == 1 else None, seed)
 
         def state() -> Mapping[str, Tensor]:
-            train, config = self.train(noise, seed), self.config(OWN, DECAY, seed)
-            layer = partner(train, self.features["val"], len(self.dataset.classes), config)
+            parts = self.train(noise, seed), self.features["val"]
+            layer, _ = partner(*parts, len(self.dataset.classes), config)
             return {"head.weight": layer.weight, "head.bias": layer.bias}
 
-        path = self.place(noise, seed) / "partner.safetensors"
-        return self.kept(path, "linear", PARTNERS_DECAY, state)
+        path = self.place(noise, seed) / f"partner-{len(decays)}.safetensors"
+        return self.kept(path, "linear", decays[0], state)
 
     def place(self, noise: float, seed: int) -> Path:
         """The folder of heads trained on the same labels from the same seed."""
@@ -169,11 +163,7 @@ class Bench:
         """The heads that a method chooses among: a loss, ``LOSS+lda``, or the blend."""
         if method == BLEND:
             own = self.best(OWN, decays, noise, seed)
-            searched = len(decays) > 1
-            other = (
-                self.best(PARTNER, decays, noise, seed) if searched else self.partner(noise, seed)
-            )
-            return [self.blended(own, other, noise, seed)]
+            return [self.blended(own, self.partner(decays, noise, seed), noise, seed)]
         loss, _, lda = method.partition("+")
         if lda:
             own = self.best(loss, decays, noise, seed)

@@ -41,7 +41,7 @@ from benchmarks.sets.rival_losses import ClassAdaptive, RankWeighted, chosen_siz
 from florilege.calibration.calibrate.calibration_settings import TEMPERATURES
 from florilege.calibration.scores import scores
 from florilege.models.runtime import silence_telemetry
-from florilege.training.frozen.blend import train_head
+from florilege.training.frozen.head_solver import train_head
 from florilege.training.losses import Loss
 from florilege.training.network import seeded, start
 
@@ -83,7 +83,10 @@ class RivalBench(Bench):
             objective, network = seeded(config, dataset)
             start(network, config, objective, dataset, None)
             ours = replace(objective, loss_fn=rival(name, parameter, len(dataset.classes)))
-            return train_head(config, network, ours, self.train(noise, seed), self.features["val"])
+            state = train_head(
+                *(config, network, ours, self.train(noise, seed)), self.features["val"]
+            )
+            return state[0]
 
         path = self.place(noise, seed) / f"{name}-{parameter:g}-{weight_decay:g}.safetensors"
         return self.kept(path, "linear", weight_decay, state)

@@ -20,11 +20,11 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help="Train a netw
 
 FLAGS: Final = (
     *("data", "recipe", "backbone", "loss", "epochs", "batch_size", "image_size", "seed"),
-    *("device", "weights", "freeze", "features", "unfreeze"),
+    *("device", "weights", "freeze", "features", "unfreeze", "skip_damaged"),
 )
 """The settings with a flag of their own; ``--set`` takes any setting."""
 PANELS: Final = {
-    "Pictures and machine": ("batch_size", "image_size", "seed", "device"),
+    "Pictures and machine": ("batch_size", "image_size", "seed", "device", "skip_damaged"),
     "Parts of a network": ("features", "unfreeze"),
 }
 """Headings of ``train --help``, each with its settings; the others are described first."""
@@ -38,13 +38,15 @@ def flags_for(*names: str) -> Any:
 def _flag_of(name: str) -> Any:
     setting = fields_of(TrainConfig)[name]
     default = DEFAULT_LOSS if name == "loss" else setting.get("default")
+    switch = setting.get("type") == "boolean"  # one flag, without a --no-
     flag = Flag(
+        name=f"--{name.replace('_', '-')}" if switch else None,
         metavar="DATA" if name == "data" else None,
-        default=None if default is None else str(default),
+        default=None if default is None or switch else str(default),
         help=" ".join(setting["description"].split()),
     )
     first = setting.get("anyOf", [setting])[0]  # the other one is null
-    kind = int if first.get("type") == "integer" else str
+    kind = {"integer": int, "boolean": bool}.get(str(first.get("type")), str)
     return Annotated[kind | None, flag], None
 
 
@@ -111,9 +113,12 @@ def _summary(result: "TrainResult", chosen_by: Metric) -> str:
     """What a run has reached, in words."""
     if result.accuracy is None:
         return "initial weights written"
+    best = f"epoch {result.best_epoch} is best"
+    if result.weight_decay is not None:
+        best = f"weight decay {result.weight_decay:g}"
     return (
-        f"epoch {result.best_epoch} is best: {result.accuracy * 100:.2f} % of the sets on val hold "
-        f"the right class (set size {chosen_by.sets})"
+        f"{best}: {result.accuracy * 100:.2f} % of the sets on val hold the right class "
+        f"(set size {chosen_by.sets})"
     )
 
 

@@ -5,15 +5,22 @@
 settings.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from florilege.models.images import Preprocess
+from florilege.training.optimiser_settings import (
+    AverageConfig,
+    OptimiserConfig,
+    Positive,
+    ScheduleConfig,
+    SettingsGroup,
+    Share,
+)
 from florilege.training.validation_metric import Metric, MetricName
 
 DEFAULT_LOSS: Final = "cross_entropy"
@@ -27,8 +34,6 @@ _WHOLE = BeforeValidator(lambda x: int(x) if isinstance(x, float) and x.is_integ
 Whole = Annotated[int, _WHOLE]
 Count = Annotated[int, Field(ge=0), _WHOLE]
 AtLeastOne = Annotated[int, Field(ge=1), _WHOLE]
-Positive = Annotated[float, Field(gt=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
 Text = Annotated[str, BeforeValidator(lambda x: str(x) if isinstance(x, Path) else x)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Spread = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -40,93 +45,7 @@ Border = Literal["reflected", "black"]
 _DIGITS = BeforeValidator(lambda x: int(x) if isinstance(x, str) and x.isdecimal() else x)
 
 
-class _SettingsGroup(BaseModel):
-    """Immutable settings, validated on construction."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True
-    )
-
-
-ADAMW: Final = {"learning_rate": 1e-3, "weight_decay": 0.05, "momentum": None, "nesterov": None}
-"""Defaults of adamw where they differ from the field defaults, which are those of sgd."""
-CLIP_NORM: Final = 1.0
-"""Largest norm of the gradient of a network without normalisation layers."""
-
-
-class OptimiserConfig(_SettingsGroup):
-    """The optimiser; see ``florilege.training.optimisation``."""
-
-    name: Literal["sgd", "adamw"] = "sgd"
-    """Stochastic gradient descent, or Adam with decoupled weight decay."""
-    learning_rate: Positive = 0.05
-    """Peak learning rate; 0.001 with `adamw`."""
-    momentum: float | None = Field(default=0.9, ge=0, lt=1)
-    """`sgd`: share of each step that carries over into the next."""
-    nesterov: bool | None = True
-    """`sgd`: Nesterov's form of the momentum; needs `momentum` > 0."""
-    weight_decay: float = Field(default=1e-4, ge=0)
-    """`sgd`: L2 penalty; `adamw`: decoupled decay, relative to the learning rate, 0.05."""
-    decay_all: bool = False
-    """Apply weight decay to biases, normalisation weights, class tokens, position embeddings and
-    bias tables too, as the papers do."""
-    multi_label_rate: Positive = 1.0
-    """Multiplier of the learning rate for the multi-label head."""
-    layer_decay: float = Field(default=1.0, gt=0, le=1)
-    """Multiplier of the learning rate from each block of the backbone to the one below it."""
-    clip_norm: Positive | None = None
-    """Largest norm of the gradient; null does not clip. The default is 1 for a network without
-    normalisation layers, such as `vgg16`, `alexnet` or `squeezenet1_1`."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _adamw_has_its_own_defaults(cls, values: Any) -> Any:
-        if not (isinstance(values, Mapping) and values.get("name") == "adamw"):
-            return values
-        return {**ADAMW, **values}
-
-    @model_validator(mode="after")
-    def _momentum_is_of_sgd(self) -> Self:
-        for key, value in {"momentum": self.momentum, "nesterov": self.nesterov}.items():
-            if (value is None) != (self.name == "adamw"):
-                rule = "left out: it is for sgd" if self.name == "adamw" else "given for sgd"
-                raise ValueError(f"{key} must be {rule}, got {value}")
-        if self.nesterov and not self.momentum:
-            raise ValueError("nesterov must be false when momentum is 0, got True")
-        return self
-
-
-class _AverageConfig(_SettingsGroup):
-    """Moving average of the weights; see ``florilege.training.optimisation``."""
-
-    decay: float | None = Field(default=None, gt=0, lt=1)
-    """Share of the average that each step keeps, such as 0.999; the averaged weights are then
-    validated, saved and exported. Null does not average."""
-
-
-class ScheduleConfig(_SettingsGroup):
-    """The learning rate over time; see ``florilege.training.optimisation``."""
-
-    name: Literal["cosine", "step", "constant"] = "cosine"
-    """Shape of the curve after the warm-up."""
-    warmup_epochs: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """Epochs of linear rise from near 0; may be a fraction."""
-    milestones: tuple[float, ...] = Field(default=(), strict=False)
-    """`step`: ascending epochs after which the rate is multiplied by `factor`."""
-    factor: float = Field(default=0.1, gt=0, lt=1)
-    """`step`: multiplier of the rate at each milestone."""
-    final: Share = 0.0
-    """`cosine`: share of the peak rate left at the end."""
-
-    @model_validator(mode="after")
-    def _milestones_ascend(self) -> Self:
-        ascending = list(self.milestones) == sorted(set(self.milestones))
-        if not (ascending and all(map(math.isfinite, self.milestones))):
-            raise ValueError(f"milestones must be ascending epochs, got {self.milestones}")
-        return self
-
-
-class AugmentConfig(_SettingsGroup):
+class AugmentConfig(SettingsGroup):
     """Augmentation of training pictures; see ``florilege.training.batches.augment``."""
 
     min_area: float = Field(default=0.35, gt=0, le=1)
@@ -150,6 +69,11 @@ class AugmentConfig(_SettingsGroup):
     """What fills the border after a shift or a rotation: the picture reflected, or black."""
     colour: float = Field(default=0.0, ge=0, lt=1)
     """Largest relative change of brightness, contrast and saturation."""
+    randaugment: Count = 0
+    """Random operations on each picture by torchvision's RandAugment, after the others; 0 turns it
+    off, 2 is usual."""
+    magnitude: Annotated[int, Field(ge=0, le=30), _WHOLE] = 9
+    """Strength of the operations of `randaugment`."""
 
     @model_validator(mode="after")
     def _areas_ascend(self) -> Self:
@@ -158,7 +82,7 @@ class AugmentConfig(_SettingsGroup):
         return self
 
 
-class _ValidationConfig(_SettingsGroup):
+class _ValidationConfig(SettingsGroup):
     """The metric that chooses the checkpoint, and early stopping."""
 
     metric: MetricName = "average_k"
@@ -181,7 +105,7 @@ class _ValidationConfig(_SettingsGroup):
         return Metric(name=self.metric, k=self.k)
 
 
-class _CheckpointConfig(_SettingsGroup):
+class _CheckpointConfig(SettingsGroup):
     """How often ``last.pt`` is written, apart from the end of each epoch."""
 
     every_seconds: Positive = 120.0
@@ -190,7 +114,7 @@ class _CheckpointConfig(_SettingsGroup):
     """Write `last.pt` after this many steps too."""
 
 
-class TrainConfig(_SettingsGroup):
+class TrainConfig(SettingsGroup):
     """One training run."""
 
     data: Text
@@ -235,6 +159,9 @@ class TrainConfig(_SettingsGroup):
     mixup: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """Train on mixtures of two pictures, in shares drawn from Beta(this, this); 0 turns this
     off."""
+    cutmix: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Train on pictures with a rectangle of another one, by torchvision's CutMix, in shares drawn
+    from Beta(this, this); 0 turns this off."""
     image_size: Annotated[int, Field(ge=8, le=4096), _WHOLE] | None = None
     """Side of the input in pixels; null is the network's own, 48 for the flora and 32 for
     CIFAR-100, or the next size that fits the network."""
@@ -252,7 +179,8 @@ class TrainConfig(_SettingsGroup):
     """Before resizing, evaluation shrinks pictures by whole factors to at least this many times
     the final size, JPEGs while decoding: 1 is faster, null is 2 and more exact."""
     epochs: Count = 30
-    """Passes over the training pictures; 0 only writes the initial weights."""
+    """Passes over the training pictures, with `lbfgs` the most for each weight decay; 0 only writes
+    the initial weights."""
     batch_size: Whole = Field(default=64, ge=2)
     """Pictures per batch, over all processes that train together."""
     accumulate: AtLeastOne = 1
@@ -267,6 +195,9 @@ class TrainConfig(_SettingsGroup):
     has matrix units for it (AMX); `fp16` needs a GPU and scales the gradients."""
     compile: bool = False
     """Compile the network for training (`torch.compile`): slow to start, faster afterwards."""
+    skip_damaged: bool = False
+    """Look at every photo of `train` and `val` first, leave out those that cannot be read, and list
+    them."""
     workers: Count | None = None
     """Processes that prepare pictures; null chooses by the cores of the machine."""
     cache_mb: Count = 1024
@@ -275,11 +206,21 @@ class TrainConfig(_SettingsGroup):
     """Folder for decoded training pictures that do not fit in memory; runs and processes share it,
     and a tenth of its disk stays free."""
     optimiser: OptimiserConfig = OptimiserConfig()
-    average: _AverageConfig = _AverageConfig()
+    average: AverageConfig = AverageConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     augment: AugmentConfig = AugmentConfig()
     validation: _ValidationConfig = _ValidationConfig()
     checkpoint: _CheckpointConfig = _CheckpointConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_mac_trains_on_its_cpu(cls, values: Any) -> Any:
+        if isinstance(values, Mapping) and values.get("device") == "mps":
+            raise ValueError(
+                "device=mps: the GPU of a Mac has no float64, which losses and thresholds are "
+                "computed in; use --device cpu"
+            )
+        return values
 
     @model_validator(mode="after")
     def _settings_fit_together(self) -> Self:
@@ -302,6 +243,39 @@ class TrainConfig(_SettingsGroup):
         if self.class_weight_power and self.loss.get("weight") is not None:
             raise ValueError("class_weight_power and loss.weight both weight classes: set one")
         return self
+
+    @model_validator(mode="after")
+    def _pictures_are_mixed_once(self) -> Self:
+        if self.mixup and self.cutmix:
+            raise ValueError("mixup and cutmix both mix the pictures of a batch: set one")
+        if self.cutmix and self.freeze:
+            raise ValueError(
+                "cutmix mixes pictures, and freeze=backbone trains on features: leave one out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _a_head_can_be_solved_for(self) -> Self:
+        if self.optimiser.name != "lbfgs":
+            return self
+        if not self.freeze:
+            raise ValueError(
+                "optimiser.name=lbfgs solves for a head on kept features: add --freeze backbone, "
+                "or --set optimiser.name=sgd"
+            )
+        averages = self.average.decay is not None
+        unused = {"mixup": bool(self.mixup), "average.decay": averages}
+        for name in (name for name, is_set in unused.items() if is_set):
+            raise ValueError(
+                f"{name} needs small steps, and optimiser.name=lbfgs takes all photos at once: "
+                f"leave {name} out, or add --set optimiser.name=sgd"
+            )
+        return self
+
+    @property
+    def mixes(self) -> str | None:
+        """The setting that mixes pictures, whose labels are soft targets; None if none does."""
+        return "mixup" if self.mixup else "cutmix" if self.cutmix else None
 
     @property
     def loss_name(self) -> str:

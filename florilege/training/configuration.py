@@ -20,11 +20,13 @@ from florilege.errors import UsageError
 from florilege.models.backbones import architecture
 from florilege.settings import complaint
 from florilege.suggestions import suggestion
-from florilege.training.config import ABBREVIATIONS, ADAMW, CLIP_NORM, DEFAULT_LOSS, TrainConfig
+from florilege.training.config import ABBREVIATIONS, DEFAULT_LOSS, TrainConfig
+from florilege.training.optimiser_settings import CLIP_NORM, OWN_DEFAULTS
 from florilege.training.recipes import RECIPES
 
 Plain = dict[str, Any]
 
+_OWN: Final = {key for defaults in OWN_DEFAULTS.values() for key in defaults}
 _NAMES: Final = ("loss.name", "optimiser.name", "optimizer.name")
 
 
@@ -140,7 +142,7 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Plain:
         if isinstance(value, Mapping) and isinstance(old, Mapping):
             other_loss = key == "loss" and value.get("name", old.get("name")) != old.get("name")
             if key == "optimiser" and value.get("name") not in (None, old.get("name", "sgd")):
-                old = {name: value for name, value in old.items() if name not in ADAMW}
+                old = {name: value for name, value in old.items() if name not in _OWN}
             merged[key] = dict(value) if other_loss else merge(old, value)
         else:
             merged[key] = value

@@ -99,9 +99,11 @@ def make_objective(config: TrainConfig, class_counts: Sequence[int]) -> Objectiv
     except (ValueError, TypeError) as error:
         raise UsageError(f"loss {name}: {error}") from error
     _check_fit(loss_fn, classes=len(class_counts), rows=sum(class_counts))
-    if config.mixup and (loss_fn.takes_rows or loss_fn.ignore_index >= 0):
+    if config.mixes and (loss_fn.takes_rows or loss_fn.ignore_index >= 0):
         why = "estimates the labels of each picture" if loss_fn.takes_rows else "ignores labels"
-        raise UsageError(f"mixup cannot be used with loss {name}, which {why}: leave mixup at 0")
+        raise UsageError(
+            f"{config.mixes} cannot be used with loss {name}, which {why}: leave it at 0"
+        )
     scale = _cosine_scale(name, loss_fn, head, config.head_scale)
     return Objective(loss_fn, head, tuple(notes), scale)
 

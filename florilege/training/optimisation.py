@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from florilege.models.backbones.layer_groups import depths, not_decayed
-from florilege.training.config import OptimiserConfig, ScheduleConfig
+from florilege.training.optimiser_settings import OptimiserConfig, ScheduleConfig
 
 
 def make_optimiser(network: nn.Module, config: OptimiserConfig) -> torch.optim.Optimizer:
@@ -19,16 +19,19 @@ def make_optimiser(network: nn.Module, config: OptimiserConfig) -> torch.optim.O
     it. Biases and normalisation weights (all tensors of one dimension), class tokens, position
     embeddings and bias tables are not decayed unless ``decay_all``. ``layer_decay`` is the ratio of
     the rate of the last block of the backbone to that of the head, and of each block to the one
-    above it. On a GPU a step is one kernel.
+    above it. On a GPU a step is one kernel. That of ``lbfgs`` holds no state: a head is solved for
+    anew for each weight decay.
     """
-    groups = _parameter_groups(network, config)
+    if config.name == "lbfgs":
+        return torch.optim.LBFGS(network.parameters())
+    groups, rate = _parameter_groups(network, config), config.peak_rate
     on_gpu = all(each.device.type == "cuda" for group in groups for each in group["params"])
     fused = True if on_gpu else None  # None is torch's default code on a CPU
     if config.name == "adamw":
-        return torch.optim.AdamW(groups, lr=config.learning_rate, fused=fused)
+        return torch.optim.AdamW(groups, lr=rate, fused=fused)
     return torch.optim.SGD(
         groups,
-        lr=config.learning_rate,
+        lr=rate,
         momentum=config.momentum or 0.0,
         nesterov=bool(config.nesterov),
         fused=fused,
@@ -46,7 +49,7 @@ def _parameter_groups(network: nn.Module, config: OptimiserConfig) -> list[dict[
         if not parameter.requires_grad:
             continue
         decays = config.decay_all or (parameter.ndim > 1 and name not in exempt)
-        decay = config.weight_decay if decays else 0.0
+        decay = config.l2 if decays else 0.0
         multiplier = config.multi_label_rate if name.startswith("head.multi_label.") else 1.0
         multiplier *= config.layer_decay ** depth_of.get(name, 0)
         groups.setdefault((decay, multiplier), []).append(parameter)
@@ -59,7 +62,8 @@ def _parameter_groups(network: nn.Module, config: OptimiserConfig) -> list[dict[
 def restore(optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> None:
     """Load the ``state_dict`` of an optimiser that may have been on another kind of device."""
     for group, ours in zip(state["param_groups"], optimiser.param_groups, strict=True):
-        group["fused"] = ours["fused"]  # it decides on which device the moments are
+        if "fused" in ours:
+            group["fused"] = ours["fused"]  # it decides on which device the moments are
     optimiser.load_state_dict(state)
 
 

@@ -29,6 +29,7 @@ from florilege.version import own_version
 
 MACHINE_SETTINGS: Final = ("workers", "cache_mb", "picture_cache", "features")
 """Settings that may differ between the processes that train one network."""
+FEW_PHOTOS: Final = 10_000
 
 
 def open_data(config: TrainConfig, splits: Sequence[str]) -> Dataset:
@@ -101,8 +102,11 @@ def notes_on_validation(config: TrainConfig, dataset: Dataset) -> Iterator[str]:
         )
 
 
-def notes_on_start(config: TrainConfig, dataset: Dataset) -> Iterator[str]:
-    """Notes if pictures are smaller than the input they are resized to, or weights are random."""
+def notes_on_start(config: TrainConfig, dataset: Dataset, *, on_gpu: bool) -> Iterator[str]:
+    """Notes if pictures are smaller than the input they are resized to, or weights are random.
+
+    On a GPU, where a network sees few photos many times, also if weight decay is the default.
+    """
     size = config.preprocess.image_size
     side = short_side(dataset.split("train")) or size
     enough = architecture(config.backbone).side_taken(max(side, 8)) if side < size else size
@@ -111,12 +115,24 @@ def notes_on_start(config: TrainConfig, dataset: Dataset) -> Iterator[str]:
             f"pictures of {side} px are enlarged to {size} px: --image-size {enough} is "
             f"about {(size / enough) ** 2:.1f} times less work"
         )
+    photos = len(dataset.split("train"))
+    if on_gpu and photos < FEW_PHOTOS and config.epochs:
+        yield from _note_on_decay(config, photos)
     pretrained = architecture(config.backbone).megabytes
     if pretrained is not None and "weights" not in config.model_fields_set and config.epochs:
         yield (
             f"warning: {config.backbone} starts from random weights and needs many photos; "
             f"--weights pretrained downloads pretrained weights (about {pretrained:.0f} MB), "
             "--weights FILE reads them from a file, --weights none silences this warning"
+        )
+
+
+def _note_on_decay(config: TrainConfig, photos: int) -> Iterator[str]:
+    optimiser = config.optimiser
+    if optimiser.name == "sgd" and "weight_decay" not in optimiser.model_fields_set:
+        yield (
+            f"warning: weight decay {optimiser.weight_decay:g} is made for many photos, and train "
+            f"has {photos:,}: compare it with --set optimiser.weight_decay=0.0005 and 0.002"
         )
 
 

@@ -19,7 +19,8 @@ from florilege.models.heads import output_names
 from florilege.models.photo_hashes import PHOTOS
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import to_yaml
-from florilege.training.frozen.blend import SHARPNESS, note_of, note_without
+from florilege.training.frozen.blend import note_of, note_without, possible_blends
+from florilege.training.frozen.head_solver import decays_of
 from florilege.training.loop.history import best_row
 from florilege.training.network import build_network
 from florilege.training.objective import head_of
@@ -104,6 +105,7 @@ def _provenance(run: _RunFacts, parity: dict[str, Any]) -> dict[str, Any]:
         "networks_compared": _networks_compared(run) if row else None,
         "checkpoint_chosen_by": str(metric_of(row)) if row else None,
         "epoch": row.get("epoch"),
+        "weight_decay": row.get("weight_decay"),
         "recipe": config.recipe,
         "backbone": config.backbone,
         "weights": config.weights,
@@ -120,13 +122,16 @@ def _provenance(run: _RunFacts, parity: dict[str, Any]) -> dict[str, Any]:
 def _networks_compared(run: _RunFacts) -> int | None:
     """Among how many networks `val` chose, for promises to allow for; None if they are not counted.
 
-    All epochs count, also those after an early stop. A blend also chooses among the epochs of its
-    second head, and its sharpness. Weights from a file may have been chosen on the same photos.
+    All epochs count, also those after an early stop, or all weight decays of a head that is solved
+    for. A blend also chooses the decay of its second head, and its sharpness. Weights from a file
+    may have been chosen on the same photos.
     """
-    if run.config.weights not in (None, PRETRAINED):
+    config = run.config
+    if config.weights not in (None, PRETRAINED):
         return None
-    epochs = run.config.epochs
-    return epochs if run.blend_note is None else epochs * epochs * (1 + len(SHARPNESS))
+    solved_for = config.optimiser.name == "lbfgs"
+    count = len(decays_of(config.optimiser)) if solved_for else config.epochs
+    return count if run.blend_note is None else count * possible_blends(config)
 
 
 def _json(content: object) -> bytes:
@@ -184,8 +189,12 @@ def _numbers(values: Sequence[float]) -> str:
 def _figures(row: Mapping[str, Any]) -> str:
     if not row:
         return "No epoch was trained: these are initial weights, for speed tests."
+    how = f"Epoch {row['epoch']} was chosen on `val` by its {metric_of(row)}: "
+    if "weight_decay" in row:
+        metric = str(metric_of(row)).capitalize()
+        how = f"Weight decay {row['weight_decay']:g} was chosen on `val`. {metric}: "
     return (
-        f"Epoch {row['epoch']} was chosen on `val` by its {metric_of(row)}: "
+        f"{how}"
         f"{float(row['val_score']) * 100:.2f} % ({row['val_best_head']} head, "
         f"{row['val_best_score_kind']} scores).\nThis figure is optimistic, because the same "
         "pictures chose the checkpoint and the threshold;\n`florilege evaluate` on `test` gives "

@@ -3,9 +3,11 @@
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -14,7 +16,7 @@ from florilege.calibration.report.plot_style import BLUE, GREEN, OCHRE, RUST, ST
 from florilege.training.config import TrainConfig
 from florilege.training.configuration import to_yaml
 from florilege.training.loop.checkpoint import write
-from florilege.training.loop.history import Row
+from florilege.training.loop.history import Row, merit
 from florilege.training.run_folder import RunFolder
 from florilege.training.validation_metric import metric_of
 
@@ -34,10 +36,10 @@ def _report_html(name: str, config: TrainConfig, history: Sequence[Row]) -> str:
         sections = [
             html.section("In short", *_summary(history)),
             html.section(
-                "Sets with the right class at the best epoch, of K classes on average",
-                _table(_best(history)),
+                "Sets with the right class, of K classes on average",
+                _table(max(history, key=merit)),
             ),
-            html.section("Epoch by epoch", html.side_by_side(*_curves(history))),
+            html.section("Curves", html.side_by_side(*_curves(history))),
             *sections,
         ]
     else:
@@ -45,15 +47,14 @@ def _report_html(name: str, config: TrainConfig, history: Sequence[Row]) -> str:
     return html.page(f"Training run {name}", sections)
 
 
-def _best(history: Sequence[Row]) -> Row:
-    return max(history, key=lambda row: float(row["val_score"]))
-
-
 def _summary(history: Sequence[Row]) -> Iterator[html.Markup]:
-    best = _best(history)
+    best = max(history, key=merit)
     minutes, seconds = divmod(round(float(history[-1]["seconds"])), 60)
+    choice = f"Best of {len(history)} epochs: epoch {best['epoch']}"
+    if "weight_decay" in best:
+        choice = f"Chosen of {len(history)} weight decays: {best['weight_decay']:g}"
     yield html.words(
-        f"Best of {len(history)} epochs: epoch {best['epoch']}, where "
+        f"{choice}, where "
         f"{html.percent(float(best['val_score']))} of the sets on validation hold the right class "
         f"(set size {metric_of(best).sets}), with the {_words(best['val_best_head'])} head and "
         f"{best['val_best_score_kind']} scores. Trained for {minutes} min {seconds} s."
@@ -85,11 +86,18 @@ def _table(row: Row) -> html.Markup:
     )
 
 
-def _curves(history: Sequence[Row]) -> Iterator[html.Markup]:
-    def column(name: str) -> list[float]:
-        return [float(row.get(name, "nan")) for row in history]
+def _column(history: Sequence[Row], name: str) -> list[float]:
+    return [float(row.get(name, "nan")) for row in history]
 
-    metric = metric_of(history[-1])
+
+def _axis(history: Sequence[Row]) -> tuple[str, list[float]]:
+    """Name and values of what the rows differ by: the weight decay of a head that is solved for."""
+    name = "weight_decay" if "weight_decay" in history[0] else "epoch"
+    return name.replace("_", " "), _column(history, name)
+
+
+def _curves(history: Sequence[Row]) -> Iterator[html.Markup]:
+    column, metric = partial(_column, history), metric_of(history[-1])
     accuracy = {
         _choice(name.removeprefix(metric.prefix)): [100 * share for share in column(name)]
         for name in history[0]
@@ -97,34 +105,37 @@ def _curves(history: Sequence[Row]) -> Iterator[html.Markup]:
     }
     losses = [name for name in history[0] if name.startswith("val_log_loss_")]
     log_loss = {_words(name.removeprefix("val_log_loss_")): column(name) for name in losses}
-    epochs = column("epoch")
+    taught = "The label and its pseudo-labels, mean over the pictures of each epoch."
+    x_label, x = _axis(history)
     for y_label, curves, caption in (
         (
             "sets with the right class, %",
             accuracy,
             f"On validation, by head and kind of score; set size {metric.sets}.",
         ),
-        ("training loss", {"": column("train_loss")}, "Mean over the pictures of each epoch."),
+        ("training loss", {"": column("train_loss")}, "Mean over the training pictures."),
         ("log-loss", log_loss, "On validation: minus the log of the true class's softmax."),
         ("learning rate", {"": column("learning_rate")}, "At the end of each epoch."),
+        ("classes taught per picture", {"": column("train_set_size")}, taught),
     ):
-        yield html.drawing(_drawn(y_label, epochs, curves), caption)
-    if any("train_set_size" in row for row in history):
-        yield html.drawing(
-            _drawn("classes taught per picture", epochs, {"": column("train_set_size")}),
-            "The label and its pseudo-labels, mean over the pictures of each epoch.",
-        )
+        if np.isfinite([*curves.values()]).any():
+            yield html.drawing(_drawn((x_label, y_label), x, curves), caption)
 
 
 @mpl.rc_context(STYLE)
-def _drawn(y_label: str, epochs: Sequence[float], curves: Mapping[str, Sequence[float]]) -> Figure:
-    figure, axes = panel("epoch", y_label)
+def _drawn(
+    names: tuple[str, str], x: Sequence[float], curves: Mapping[str, Sequence[float]]
+) -> Figure:
+    figure, axes = panel(*names)
     for (colour, line, marker), (label, values) in zip(
         itertools.cycle(_LINES), curves.items(), strict=False
     ):
-        axes.plot(epochs, values, color=colour, linestyle=line, label=label,
-                  marker=marker if len(epochs) <= 20 else None, markersize=4)  # fmt: skip
-    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+        axes.plot(x, values, color=colour, linestyle=line, label=label,
+                  marker=marker if len(x) <= 20 else None, markersize=4)  # fmt: skip
+    if names[0] == "epoch":
+        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    elif min(x) > 0:
+        axes.set_xscale("log")
     axes.ticklabel_format(axis="y", useOffset=False)
     if len(curves) > 1:
         figure.legend(loc="outside upper left", ncols=2, fontsize=9, borderaxespad=0.2)

@@ -9,15 +9,20 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from florilege.data.dataset import Dataset
+from florilege.errors import UsageError
 from florilege.models.backbones.weights import Weights, load_into, open_weights, read_weights
 from florilege.terminal import say
+from florilege.training.batches.damaged_photos import all_named, without_damaged
 from florilege.training.batches.data_loader import Sources, open_sources
+from florilege.training.batches.decoded_pictures import UnreadablePictures
 from florilege.training.batches.run_photos import RunPhotos, numbers_of
 from florilege.training.config import TrainConfig
 from florilege.training.device import Compute, choose, exhausted, tuned
 from florilege.training.frozen.blend import blend, note_without
 from florilege.training.frozen.feature_store import Features
 from florilege.training.frozen.features import HeadOnFeatures, threads_for
+from florilege.training.frozen.head_search import search
 from florilege.training.loop.checkpoint import Position, TrainingState, load, save_weights, write
 from florilege.training.loop.distributed import Ranks, together
 from florilege.training.loop.training_loop import Run, Say
@@ -46,6 +51,7 @@ class TrainResult:
     accuracy: float | None  # its value on val
     head: str | None  # the head that reached it
     score_kind: str | None
+    weight_decay: float | None  # that val chose, for a head that is solved for
     seconds: float  # in the loop, before and after resuming
 
 
@@ -66,7 +72,12 @@ def train_run(
     compute = choose(config.device, config.precision)
     with together(compute.device) as ranks, exhausted(), tuned(compute):
         say = say if ranks.first else lambda _line: None
-        return _TrainingProcess(config, RunFolder(out), compute, ranks, say, resume).train()
+        try:
+            return _TrainingProcess(config, RunFolder(out), compute, ranks, say, resume).train()
+        except UnreadablePictures as error:  # others may be damaged, in another split too
+            if not ranks.alone:
+                raise
+            raise all_named(config.data) or error from error
 
 
 @dataclass
@@ -107,6 +118,7 @@ class _TrainingProcess:
             accuracy=self.position.best_score,
             head=str(row["val_best_head"]) if row else None,
             score_kind=str(row["val_best_score_kind"]) if row else None,
+            weight_decay=float(row["weight_decay"]) if "weight_decay" in row else None,
             seconds=self.position.seconds,
         )
 
@@ -114,7 +126,7 @@ class _TrainingProcess:
         """Open the data, build loss and network, and give the network its first weights."""
         config, ranks, notes = self.config, self.ranks, self.notes
         with ranks.agreeing():
-            self.dataset = open_data(config, ["train", "val"] if config.epochs else ["train"])
+            self.dataset = self.opened()
             ranks.check_same(facts(config, self.dataset, self.folder if self.resumed else None))
             planned = self.folder.read_config() if self.resumed else config
             self.planned_epochs = planned.epochs  # of the run before it was resumed
@@ -135,11 +147,25 @@ class _TrainingProcess:
         with ranks.agreeing():
             if self.fresh:
                 notes += start(network, config, self.objective, self.dataset, self.weights)
-                notes += notes_on_start(config, self.dataset)
+                notes += notes_on_start(config, self.dataset, on_gpu=self.compute.on_gpu)
             elif config.freeze:
                 best = self.folder.best
                 load_into(network, read_weights(best), origin=str(best))
         self.network = network.to(self.compute.device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack this form
+
+    def opened(self) -> Dataset:
+        """The data that this run needs."""
+        config = self.config
+        if config.optimiser.name == "lbfgs" and not self.ranks.alone:
+            raise UsageError(
+                "a head on kept features is solved for in one process: start it without torchrun, "
+                "or train it in small steps with --set optimiser.name=sgd"
+            )
+        dataset = open_data(config, ["train", "val"] if config.epochs else ["train"])
+        if config.skip_damaged:
+            dataset, lines = without_damaged(dataset)
+            self.notes += lines
+        return dataset
 
     def synchronise(self) -> None:
         """Bring every process to the same step of the run, with its share of the batches."""
@@ -213,7 +239,10 @@ class _TrainingProcess:
             *(self.config, self.folder, self.network, self.compute, self.objective),
             *(self.trained, self.position, self.say, self.ranks),
         )
-        if self.sources is not None:
+        if self.config.optimiser.name == "lbfgs" and self.features is not None:
+            if self.position.best_epoch is None:
+                search(run, *self.features)
+        elif self.sources is not None:
             with threads_for(self.trained.network, self.config.batch_size):
                 run.fit(self.sources)
         elif not self.restored:
@@ -240,6 +269,9 @@ def _notes_on_resuming(
     position: Position, config: TrainConfig, planned_epochs: int, ranks: Ranks
 ) -> Iterator[str]:
     """Notes on a resumed run; more epochs than planned may raise the learning rate again."""
+    if config.optimiser.name == "lbfgs":
+        yield "the head is solved for already: nothing is left to train"
+        return
     yield f"continuing after {position.epoch} epochs and {position.step} steps"
     if position.processes != ranks.count:
         yield (

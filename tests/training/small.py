@@ -180,7 +180,7 @@ def metrics_row(epoch: int, score: float) -> Row:
         log_loss={"multi_label": 2.5, "sccp": 1.5},
     )
     position = Position(epoch=epoch, step=10 * epoch, seconds=3.0, loss_sum=6.0, examples=4)
-    return epoch_row(position, validation, rate=0.05)
+    return epoch_row(position, validation, learning_rate=0.05)
 
 
 class _Plain(nn.Module):

@@ -17,8 +17,8 @@ def _complaint(error: ValidationError) -> str:
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("optimiser.learning_rate", math.nan, "a number > 0"),
-        ("optimiser.name", "adam", "one of sgd, adamw"),
+        ("optimiser.learning_rate", math.nan, "a number > 0, or null"),
+        ("optimiser.name", "adam", "one of sgd, adamw, lbfgs"),
         ("optimiser.momentum", 1.0, "a number in [0, 1), or null"),
         ("optimiser.layer_decay", 0.0, "a number in (0, 1]"),
         ("unfreeze", "some", "all or a whole number >= 0, or null"),
@@ -55,6 +55,12 @@ def test_a_value_out_of_range_is_refused_by_name_and_range(
     with pytest.raises(ValidationError) as caught:
         TrainConfig(data="flora", **options)
     assert _complaint(caught.value).startswith(f"{name} must be {said}, got ")
+
+
+def test_the_gpu_of_a_mac_is_refused_with_the_reason() -> None:
+    with pytest.raises(ValidationError) as caught:
+        TrainConfig.model_validate({"data": "flora", "device": "mps"})
+    assert _complaint(caught.value).startswith("device=mps: the GPU of a Mac has no float64")
 
 
 def test_nesterov_needs_momentum() -> None:

@@ -328,6 +328,18 @@ def test_optimizer_is_another_spelling_of_optimiser(tmp_path: Path) -> None:
         resolve({"data": "x"}, overrides=["optimizer=3"])
 
 
+SOLVED = ("freeze=backbone", "weights=w", "optimiser.name=lbfgs")
+
+
+def test_a_frozen_network_has_its_head_solved_for_unless_another_optimiser_is_named() -> None:
+    flags = {"data": "x", "freeze": "backbone"}
+    default = resolve(flags).optimiser
+    assert (default.name, default.weight_decay, default.learning_rate) == ("lbfgs", None, None)
+    assert resolve(flags, overrides=["optimiser.weight_decay=0.1"]).optimiser.weight_decay == 0.1
+    sgd = resolve(flags, overrides=["optimiser.name=sgd"]).optimiser
+    assert (sgd.name, sgd.weight_decay, sgd.learning_rate) == ("sgd", 1e-4, 0.05)
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
@@ -336,6 +348,13 @@ def test_optimizer_is_another_spelling_of_optimiser(tmp_path: Path) -> None:
         (["freeze=backbone", "weights=null"], "freeze=backbone needs weights: name a file"),
         (["unfreeze=2"], "keeps the other blocks at their initial weights"),
         (["unfreeze=2", "freeze=backbone", "weights=w"], "unfreeze=2 cannot be combined"),
+        (["optimiser.name=lbfgs"], "lbfgs solves for a head on kept features: add --freeze backb"),
+        ([*SOLVED, "mixup=0.2"], "mixup needs small steps, and optimiser.name=lbfgs takes all"),
+        ([*SOLVED, "average.decay=0.9"], "average.decay needs small steps"),
+        ([*SOLVED, "optimiser.learning_rate=0.1"], "learning_rate must be left out: it is for sgd"),
+        (["mixup=0.2", "cutmix=1"], "mixup and cutmix both mix the pictures of a batch: set one"),
+        (["freeze=backbone", "weights=w", "cutmix=1"], "cutmix mixes pictures, and freeze=backbo"),
+        (["optimiser.weight_decay=null"], "weight_decay must be given for sgd, got None"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(overrides: list[str], message: str) -> None:

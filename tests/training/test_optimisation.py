@@ -10,7 +10,6 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
 from florilege.models.backbones import build
-from florilege.training.config import OptimiserConfig, ScheduleConfig
 from florilege.training.optimisation import (
     WeightAverage,
     make_optimiser,
@@ -18,6 +17,7 @@ from florilege.training.optimisation import (
     restore,
     set_rate,
 )
+from florilege.training.optimiser_settings import OptimiserConfig, ScheduleConfig
 
 
 def _by_name(

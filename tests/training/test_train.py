@@ -22,6 +22,7 @@ from florilege.training.configuration import from_plain, resolve
 from florilege.training.loop.training_loop import Run
 from florilege.training.losses import CrossEntropy
 from florilege.training.network import build_network
+from florilege.training.preparation import notes_on_start, open_data
 from florilege.training.train import TrainResult, train_run
 from tests.training.small import (
     before_step,
@@ -116,12 +117,17 @@ def test_the_metrics_hold_every_head_score_kind_and_k(finished: Finished) -> Non
     assert rates[-1] == pytest.approx(0.05 * (1 + math.cos(29 / 30 * math.pi)) / 2)
 
 
-def test_the_first_of_equally_good_epochs_is_kept(photos: Path, tmp_path: Path) -> None:
+def test_of_equally_good_epochs_the_one_with_the_smallest_log_loss_is_kept(
+    photos: Path, tmp_path: Path
+) -> None:
     config = small_config(photos, epochs=3, validation={"average_k": 2}, optimiser=STILL)
     result = train_quietly(config, tmp_path / "run")
-    scores = [float(row["val_score"]) for row in rows_of(tmp_path / "run")]
+    rows = rows_of(tmp_path / "run")
+    scores = [float(row["val_score"]) for row in rows]
     assert scores[1] == scores[2] == max(scores) == result.accuracy
-    assert result.best_epoch == 1 + scores.index(max(scores))
+    losses = [float(row[f"val_log_loss_{row['val_best_head']}"]) for row in rows]
+    tied = [row for row, score in enumerate(scores) if score == max(scores)]
+    assert result.best_epoch == 1 + min(tied, key=losses.__getitem__)
 
 
 # Repeating ----------------------------------------------------------------------------------
@@ -393,6 +399,23 @@ def test_unreadable_pictures_are_named_before_or_during_training(
         (data / "train" / f"{name}.png").write_bytes(b"" if size else b"no picture")
     with pytest.raises(DataError, match=message):
         train_quietly(small_config(data, **settings), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("on_gpu", "optimiser", "warns"),
+    [
+        (True, {}, True),
+        (False, {}, False),
+        (True, {"weight_decay": 1e-4}, False),
+        (True, {"name": "adamw"}, False),
+    ],
+)
+def test_few_photos_on_a_gpu_ask_for_more_than_the_default_decay(
+    photos: Path, on_gpu: bool, optimiser: dict[str, Any], warns: bool
+) -> None:
+    config = small_config(photos, optimiser=optimiser)
+    notes = notes_on_start(config, open_data(config, ["train", "val"]), on_gpu=on_gpu)
+    assert any("weight decay 0.0001 is made for many photos" in note for note in notes) == warns
 
 
 @pytest.mark.parametrize(("shared", "plants"), [(1, "1 plant"), (6, "6 plants")])

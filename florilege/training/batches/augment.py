@@ -1,4 +1,4 @@
-"""Random augmentation: crop, flips, shift, rotation and colour of a picture; mixup of a batch.
+"""Random augmentation: crop, flips, shift, rotation, colour of a picture; mixtures of a batch.
 
 Each step on a picture is a pure function of the picture and uniform numbers in [0, 1).
 """
@@ -19,7 +19,7 @@ from florilege.training.config import AugmentConfig, Border
 Picture = NDArray[np.uint8]
 Box = tuple[float, float, float, float]
 
-DRAWS: Final = 13
+DRAWS: Final = 14
 """How many uniform numbers :func:`augment` takes."""
 
 
@@ -46,6 +46,8 @@ def augment(
         view = _rotated(view, (2 * draws[8] - 1) * config.rotate, config.border)
     if config.colour:
         view = _recoloured(view, [1 + (2 * draw - 1) * config.colour for draw in draws[9:12]])
+    if config.randaugment:
+        view = _operated(view, config.randaugment, config.magnitude, seed=int(draws[13] * 2**32))
     return view
 
 
@@ -110,6 +112,36 @@ def _recoloured(picture: Picture, factors: Sequence[float]) -> Picture:
     image = ImageEnhance.Contrast(image).enhance(factors[1])
     image = ImageEnhance.Color(image).enhance(factors[2])
     return np.array(image)
+
+
+def _operated(picture: Picture, operations: int, magnitude: int, *, seed: int) -> Picture:
+    """RandAugment, which draws from torch's random state: it is seeded and restored."""
+    from torchvision.transforms.v2 import RandAugment  # lazy: the import takes a second
+
+    image = Image.fromarray(np.ascontiguousarray(picture))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return np.array(RandAugment(operations, magnitude)(image))
+
+
+def cut_mixed(
+    images: Tensor, labels: Tensor, alpha: float, *, classes: int, seed: Sequence[int]
+) -> tuple[Tensor, Tensor]:
+    """CutMix of a batch: images ``(batch, height, width, 3)``, and their soft targets, float32.
+
+    The share of each picture itself is drawn from Beta(``alpha``, ``alpha``); its partner is the
+    one before it. ``labels`` are int64 ``(batch,)``; the targets ``(batch, classes)``.
+
+    References:
+        Yun et al., "CutMix: Regularization strategy to train strong classifiers with localizable
+        features", ICCV 2019.
+    """
+    from torchvision.transforms.v2 import CutMix
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(np.random.default_rng(tuple(seed)).integers(2**63)))
+        mixed, targets = CutMix(alpha=alpha, num_classes=classes)(images.movedim(3, 1), labels)
+    return mixed.movedim(1, 3), targets
 
 
 class Mixture(NamedTuple):

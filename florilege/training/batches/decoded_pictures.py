@@ -159,11 +159,15 @@ class PictureDataset(Dataset[Any]):
         return decode() if self.cache is None else self.cache.read(self.hashes[row], decode)
 
 
-def unreadable(problems: Sequence[str], split: str) -> DataError:
+class UnreadablePictures(DataError):
+    """Some pictures of one split cannot be read; others may be damaged as well."""
+
+
+def unreadable(problems: Sequence[str], split: str) -> UnreadablePictures:
     """The error for pictures that cannot be read."""
     listed = "\n  ".join(problems[:_SHOWN])
     more = f"\n  and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-    return DataError(
+    return UnreadablePictures(
         f"{count_of(len(problems), 'picture', 'pictures')} of {split} cannot be read; repair or "
         f"remove them (`florilege data check` lists them all):\n  {listed}{more}"
     )

@@ -5,10 +5,9 @@ The discriminant depends only on the class means and one covariance, which wrong
 change; a trained head fits wrong labels too. The blend is one linear layer.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 import numpy as np
@@ -20,22 +19,18 @@ from torch import Tensor, nn
 from florilege.models.backbones import Network
 from florilege.models.backbones.weights import read_weights
 from florilege.models.heads import build_head
-from florilege.training.batches.data_loader import Sources
 from florilege.training.config import TrainConfig
-from florilege.training.device import choose
 from florilege.training.frozen.feature_store import CONSTANT, Features
-from florilege.training.frozen.features import HeadOnFeatures, threads_for
-from florilege.training.loop.checkpoint import Position, TrainingState, save_weights
+from florilege.training.frozen.head_solver import decays_of, train_head
+from florilege.training.loop.checkpoint import save_weights
 from florilege.training.loop.evaluation import REPORTED_K, ScoreChoice, ValidationMeter
-from florilege.training.loop.training_loop import Run
-from florilege.training.objective import Objective, make_objective
-from florilege.training.run_folder import RunFolder
+from florilege.training.objective import make_objective
+from florilege.training.optimiser_settings import OptimiserConfig
 from florilege.training.validation_metric import Metric
 
 NOTE: Final = "blend"
 """Key of the description of a blend in the header of a weights file."""
 PARTNER: Final = "assume_negative"
-PARTNERS_DECAY: Final = 0.005
 SHRINKAGE: Final = 0.4
 SHARE: Final = 0.25
 """Share of the discriminant in the blend."""
@@ -130,11 +125,13 @@ def blend(weights: Path, train: Features, val: Features, config: TrainConfig) ->
         return before
     state = read_weights(weights)
     head = Linear(state["head.weight"], state["head.bias"])
-    blends = candidates(head, partner(train, val, len(head.bias), config), train)
+    other, weight_decay = partner(train, val, len(head.bias), config)
+    blends = candidates(head, other, train)
     measured = [(accuracy(each, val), each, sharpness) for each, sharpness in blends]
     after, best, sharpness = max(measured, key=lambda item: item[0])  # in a tie the first
+    other_by = f"{PARTNER} (weight decay {weight_decay:g})"
     note = (
-        f"the head is averaged with one trained by {PARTNER} and with a linear discriminant "
+        f"the head is averaged with one trained by {other_by} and with a linear discriminant "
         f"({SHARE:g}), its logits times {sharpness:g}: right sets on val, over several mean "
         f"sizes, are {100 * accuracy(head, val):.2f} % before and {100 * after:.2f} % after"
     )
@@ -158,33 +155,32 @@ def note_of(weights: Path) -> str | None:
         return (file.metadata() or {}).get(NOTE)
 
 
-def partner(train: Features, val: Features, classes: int, config: TrainConfig) -> Linear:
-    """A head trained like that of the run, but for ``assume_negative`` and the weight decay."""
-    optimiser = config.optimiser.model_copy(update={"weight_decay": PARTNERS_DECAY})
-    config = config.model_copy(update={"optimiser": optimiser, "loss": {"name": PARTNER}})
+def partner(
+    train: Features, val: Features, classes: int, config: TrainConfig
+) -> tuple[Linear, float]:
+    """A head with the settings of the run, but solved for ``assume_negative``; its weight decay."""
+    settings = {"optimiser": partners_optimiser(config), "loss": {"name": PARTNER}}
+    config = config.model_copy(update=settings)
     torch.manual_seed(config.seed)
     layer = build_head("linear", train.values.shape[1], classes)
     network = Network(nn.Identity(), layer, head_name="linear")
     counts = np.bincount(train.split.labels, minlength=classes).tolist()
-    state = train_head(config, network, make_objective(config, counts), train, val)
-    return Linear(state["head.weight"], state["head.bias"])
+    state, decay = train_head(config, network, make_objective(config, counts), train, val)
+    return Linear(state["head.weight"], state["head.bias"]), decay
 
 
-def train_head(
-    config: TrainConfig, network: Network, objective: Objective, train: Features, val: Features
-) -> Mapping[str, Tensor]:
-    """The weights of the best epoch on ``val``, as ``train --freeze backbone`` would save them.
+def partners_optimiser(config: TrainConfig) -> OptimiserConfig:
+    """How the second head is trained: like the first if that is solved for, else by default."""
+    solved_for = config.optimiser.name == "lbfgs"
+    return config.optimiser if solved_for else OptimiserConfig(name="lbfgs")
 
-    It trains on the CPU. ``network`` holds the initial head and is not modified.
-    """
-    compute, trainable = choose("cpu", "fp32"), HeadOnFeatures(network, train)
-    trained = TrainingState.before_training(trainable, objective.loss_fn, config, compute)
-    with TemporaryDirectory() as scratch, threads_for(trainable, config.batch_size):
-        folder = RunFolder(Path(scratch))
-        parts = (config, folder, network, compute, objective, trained)
-        run = Run(*parts, Position(), say=lambda _line: None)
-        run.fit(Sources(train, val, workers=0))
-        return read_weights(folder.best)
+
+def possible_blends(config: TrainConfig) -> int:
+    """How many blends of one head were possible, for promises to allow for."""
+    partners = len(decays_of(partners_optimiser(config)))
+    if config.optimiser.name != "lbfgs":  # older versions trained the second head in epochs as well
+        partners = max(partners, config.epochs)
+    return partners * (1 + len(SHARPNESS))
 
 
 def accuracy(head: Linear, val: Features) -> float:

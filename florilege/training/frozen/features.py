@@ -172,7 +172,7 @@ class HeadOnFeatures(nn.Module):
 
     def __init__(self, network: Network, features: Features) -> None:
         super().__init__()
-        self.head = copy.deepcopy(network.head)
+        self.head, self.name = copy.deepcopy(network.head), network.head_name
         mean, deviation = features.spread()
         cosine = isinstance(self.head, CosineHead)
         self.register_buffer("mean", torch.zeros_like(mean) if cosine else mean)
@@ -184,8 +184,12 @@ class HeadOnFeatures(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         """The outputs of the head for ``features``, ``(batch, dimensions)``."""
-        outputs: Tensor | tuple[Tensor, Tensor] = self.head((features - self.mean) / self.deviation)
+        outputs: Tensor | tuple[Tensor, Tensor] = self.head(self.scaled(features))
         return outputs
+
+    def scaled(self, features: Tensor) -> Tensor:
+        """What the head sees of ``features``, ``(batch, dimensions)``."""
+        return (features - self.mean) / self.deviation
 
     @torch.no_grad()
     def joined(self, network: Network) -> dict[str, Tensor]:

@@ -1,15 +1,14 @@
 """Metrics of a network on validation pictures: every head, every score kind, several K."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import zip_longest
 from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from florilege.calibration.metrics import class_mean, true_class_ranks
+from florilege.calibration.metrics import true_class_ranks
 from florilege.calibration.scores import SCORE_KINDS, scores
 from florilege.calibration.selection import TopScores
 from florilege.calibration.threshold import next_above
@@ -17,7 +16,7 @@ from florilege.training.validation_metric import Metric
 
 REPORTED_K: Final = (1.0, 2.0, 3.0, 5.0)
 Logits = Mapping[str, NDArray[np.float32]]
-Mean = Callable[[NDArray[np.bool_]], float]
+Floats = NDArray[np.float64]
 Rows = TypeVar("Rows", bound=NDArray[Any])
 
 
@@ -96,34 +95,51 @@ class ValidationMeter:
 
     def result(self) -> Validation:
         """The figures of all rows, at least one."""
-        metric, largest = self._metric, next(iter(self._sets.values())).largest_k
-        metric_k = set() if metric.fixed_size else {metric.k}
-        sizes = sorted({k for k in REPORTED_K if k <= largest} | metric_k)
+        metric, sizes = self._metric, self._sizes()
+        if metric.fixed_size:  # K of its sets, which are not of K on average
+            sizes = [k for k in sizes if k in REPORTED_K]
         ranks = {head: np.concatenate(parts) for head, parts in self._ranks.items()}
         losses = {head: np.concatenate(parts) for head, parts in self._log_loss.items()}
         return Validation(
             metric=metric,
-            values=self._metric_values(ranks),
+            values={choice: float(each.mean()) for choice, each in self._shares(metric.k).items()},
             accuracy={
-                choice: {k: sets.accuracy(k, _row_mean) for k in sizes}
+                choice: {k: float(sets.hits(k).mean()) for k in sizes}
                 for choice, sets in self._sets.items()
             },
             top_1={head: int((rank == 0).sum()) / self._rows for head, rank in ranks.items()},
             log_loss={head: float(loss.mean()) for head, loss in losses.items()},
         )
 
-    def _metric_values(self, ranks: Mapping[str, NDArray[np.int64]]) -> dict[ScoreChoice, float]:
-        """Values of the metric, from the ranks of the true class by head."""
-        metric, mean = self._metric, _row_mean
-        if metric.macro:
-            mean = partial(class_mean, labels=np.concatenate(self._labels))
-        if not metric.fixed_size:
-            return {choice: sets.accuracy(metric.k, mean) for choice, sets in self._sets.items()}
-        kind = SCORE_KINDS[0]  # all kinds rank the classes alike
-        return {
-            ScoreChoice(head=head, score_kind=kind): mean(rank < metric.k)
-            for head, rank in ranks.items()
-        }
+    def hits(self) -> dict[ScoreChoice, Floats]:
+        """How often the sets of each row hold its class, over the reported K and the metric's.
+
+        Shares of shape ``(rows,)``, in the order of the rows. In a ``macro`` metric they are
+        weighted by class, so that the mean over rows is that over classes.
+        """
+        by_k = [self._shares(k) for k in self._sizes()]
+        return {choice: np.mean([shares[choice] for shares in by_k], axis=0) for choice in by_k[0]}
+
+    def _sizes(self) -> list[float]:
+        """The reported K that there are classes for, and that of the metric."""
+        largest = next(iter(self._sets.values())).largest_k
+        return sorted({*(k for k in REPORTED_K if k <= largest), self._metric.k})
+
+    def _shares(self, k: float) -> dict[ScoreChoice, Floats]:
+        """The share of each row in the metric at K."""
+        if not self._metric.fixed_size:
+            shares = {choice: sets.hits(k) for choice, sets in self._sets.items()}
+        else:
+            kind = SCORE_KINDS[0]  # all kinds rank the classes alike
+            shares = {
+                ScoreChoice(head=head, score_kind=kind): (np.concatenate(parts) < k).astype(
+                    np.float64
+                )
+                for head, parts in self._ranks.items()
+            }
+        labels = np.concatenate(self._labels)
+        weights = _class_weights(labels) if self._metric.macro else np.ones(len(labels))
+        return {choice: weights * share for choice, share in shares.items()}
 
 
 class _Sets:
@@ -144,19 +160,19 @@ class _Sets:
         for other in others:
             self._top.merge(other._top)
 
-    def accuracy(self, average_k: float, mean: Mean) -> float:
-        """Accuracy at a mean set size of exactly K, so that epochs and heads can be compared.
+    def hits(self, average_k: float) -> Floats:
+        """The share of each row in the accuracy at a mean set size of exactly K, in [0, 1].
 
         Of the scores that tie at the threshold, only the share that fits counts. Otherwise equal
         scores, those of a network that has hardly learned, would give larger sets and more hits.
         """
         threshold, true = self._top.threshold(average_k), np.concatenate(self._true)
         lambda_val = threshold.lambda_val
-        accuracy = mean(true >= lambda_val)
-        if not threshold.ties:
-            return accuracy
-        tied = self._top.reaching(lambda_val) - self._top.reaching(next_above(lambda_val))
-        return accuracy - mean(true == lambda_val) * threshold.ties / tied
+        inside = (true >= lambda_val).astype(np.float64)
+        if threshold.ties:
+            tied = self._top.reaching(lambda_val) - self._top.reaching(next_above(lambda_val))
+            inside[true == lambda_val] -= threshold.ties / tied
+        return inside
 
 
 def _in_turn(batches: Sequence[list[Rows]]) -> list[Rows]:
@@ -164,8 +180,11 @@ def _in_turn(batches: Sequence[list[Rows]]) -> list[Rows]:
     return [batch for turn in zip_longest(*batches) for batch in turn if batch is not None]
 
 
-def _row_mean(hits: NDArray[np.bool_]) -> float:
-    return float(hits.mean())
+def _class_weights(labels: NDArray[np.int64]) -> Floats:
+    """Weights of rows, with a mean of one, under which every class counts the same."""
+    counts = np.bincount(labels)
+    weights: Floats = len(labels) / ((counts > 0).sum() * counts[labels])
+    return weights
 
 
 def _log_loss(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -3,9 +3,9 @@
 import csv
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from torch.utils.tensorboard import SummaryWriter
 
@@ -16,15 +16,21 @@ from florilege.training.run_folder import RunFolder
 from florilege.training.validation_metric import metric_of
 
 Row = dict[str, float | str]
+CHOICE: Final = "chosen"
+"""Column of the rows of heads: 1 for the weight decay that is taken, 0 for others."""
 
 
-def epoch_row(position: Position, validation: Validation, *, rate: float) -> Row:
-    """The figures of the epoch that just ended, by column name."""
+def epoch_row(position: Position, validation: Validation, **how: float) -> Row:
+    """The figures of the epoch that just ended, by column name.
+
+    ``how`` it was trained is a column too: ``learning_rate``; or ``weight_decay``, for the solution
+    of a head, which counts as an epoch.
+    """
     row: Row = {
         "epoch": position.epoch,
         "step": position.step,
         "seconds": round(position.seconds, 3),
-        "learning_rate": rate,
+        **how,
         "train_loss": position.loss_sum / max(1, position.examples),
         validation.metric.column: validation.metric.k,
         "val_score": validation.score,
@@ -54,6 +60,16 @@ def write_metrics(folder: RunFolder, history: Sequence[Row]) -> None:
     write(folder.metrics, text.getvalue().encode())
 
 
+def merit(row: Mapping[str, Any]) -> tuple[float, float, float]:
+    """What orders the rows of a run: the weights of the best are kept, the first of several.
+
+    Its value of the metric is the largest; in a tie, as where all of few photos are right, its
+    log-loss is the smallest. A row may be marked as chosen by more than that.
+    """
+    log_loss = row.get(f"val_log_loss_{row.get('val_best_head')}", 0.0)
+    return float(row.get(CHOICE, 0)), float(row["val_score"]), -float(log_loss)
+
+
 def best_row(folder: RunFolder) -> dict[str, Any]:
     """The figures of the best epoch by column, if there is one; ``BundleError`` if damaged."""
     if not folder.metrics.is_file():
@@ -63,7 +79,7 @@ def best_row(folder: RunFolder) -> dict[str, Any]:
             rows = [
                 {key: _number(value) for key, value in row.items()} for row in csv.DictReader(file)
             ]
-        return max(rows, key=lambda row: float(row["val_score"])) if rows else {}
+        return max(rows, key=merit) if rows else {}
     except (OSError, csv.Error, KeyError, ValueError, TypeError) as error:
         raise BundleError(f"{folder.metrics} cannot be read: {error!r}") from error
 
@@ -98,8 +114,11 @@ def events(folder: RunFolder, epoch: int) -> Iterator[Callable[[Row], None]]:
 def epoch_line(row: Row, *, epochs: int, better: bool) -> str:
     """The line shown to the user after an epoch."""
     mark = "  best so far" if better else ""
+    name = f"epoch {row['epoch']}/{epochs}"
+    if "weight_decay" in row:
+        name = f"weight decay {row['weight_decay']:g}"
     return (
-        f"epoch {row['epoch']}/{epochs}  loss {row['train_loss']:.4f}  "
+        f"{name}  loss {row['train_loss']:.4f}  "
         f"{float(row['val_score']) * 100:.2f} % of sets right ({metric_of(row).sets})  "
         f"{row['seconds']:.0f} s{mark}"
     )

@@ -22,7 +22,7 @@ from florilege.models.float32 import exact_float32
 from florilege.models.heads import by_head
 from florilege.progress import Advance, progress
 from florilege.terminal import is_step
-from florilege.training.batches.augment import Mixture
+from florilege.training.batches.augment import Mixture, cut_mixed
 from florilege.training.batches.data_loader import Batch, BatchLoader, Sources
 from florilege.training.batches.decoded_pictures import hash_photos
 from florilege.training.config import TrainConfig
@@ -148,7 +148,7 @@ class Run:
         set_rate(trained.optimiser, self.rate(self.position.step, steps))
         trained.optimiser.zero_grad(set_to_none=True)
         whole = [batch.whole for batch in group]
-        shares = self.objective.shares(whole, soft=config.mixup > 0, ranks=ranks)
+        shares = self.objective.shares(whole, soft=config.mixes is not None, ranks=ranks)
         losses = list[Tensor]()
         with compiling():
             for number, (batch, share) in enumerate(zip(group, shares, strict=True)):
@@ -171,8 +171,12 @@ class Run:
         images = batch.images.to(device, non_blocking=True)
         labels = batch.labels.to(device, non_blocking=True)
         mixture = None
+        number = number * self.ranks.count + self.ranks.rank  # partners of the same process
+        if config.cutmix:
+            seed = (config.seed, self.position.epoch, number)
+            classes = len(next(self.network.head.parameters()))
+            images, labels = cut_mixed(images, labels, config.cutmix, classes=classes, seed=seed)
         if config.mixup:
-            number = number * self.ranks.count + self.ranks.rank  # partners of the same process
             mixture = Mixture.draw(
                 config.seed, self.position.epoch, number, alpha=config.mixup, size=len(labels)
             )
@@ -190,7 +194,7 @@ class Run:
         """The learning rate at a step of the run, with ``steps`` to an epoch."""
         config = self.config
         share = rate_share(config.schedule, step=step, steps_per_epoch=steps, epochs=config.epochs)
-        return config.optimiser.learning_rate * share
+        return config.optimiser.peak_rate * share
 
     def validate(self, loader: BatchLoader) -> Validation:
         """Figures on the validation pictures, preprocessed as on the server.
@@ -233,12 +237,14 @@ class Run:
         position = self.position
         self.count_time()
         position.epoch += 1
-        better = position.best_score is None or validation.score > position.best_score
-        if better:
-            position.best_score, position.best_epoch = validation.score, position.epoch
         means = np.mean(self.ranks.all((position.loss_sum, position.classes_taught)), axis=0)
         position.loss_sum, position.classes_taught = means.tolist()
-        row = history.epoch_row(position, validation, rate=self.rate(position.step - 1, steps))
+        rate = self.rate(position.step - 1, steps)
+        row = history.epoch_row(position, validation, learning_rate=rate)
+        best = position.best_epoch
+        better = best is None or history.merit(row) > history.merit(position.history[best - 1])
+        if better:
+            position.best_score, position.best_epoch = validation.score, position.epoch
         position.history.append(row)
         position.batch = position.examples = 0
         position.loss_sum = position.classes_taught = 0.0

@@ -15,6 +15,7 @@ from florilege.training.batches.augment import (
     _rotated,
     _shifted,
     augment,
+    cut_mixed,
     resized,
 )
 from florilege.training.config import AugmentConfig, Border
@@ -200,3 +201,36 @@ def test_pictures_and_labels_are_mixed_in_the_same_shares() -> None:
     assert mixture.mix(pictures).tolist() == [[25.0], [125.0], [150.0]]
     targets = mixture.targets(torch.tensor([0, 1, 1]), classes=3)
     assert targets.tolist() == [[0.75, 0.25, 0.0], [0.0, 1.0, 0.0], [0.25, 0.75, 0.0]]
+
+
+def test_randaugment_depends_on_its_number_alone() -> None:
+    picture, config = _picture(24, 24), AugmentConfig(**PLAIN, randaugment=2, magnitude=20)
+
+    def view(number: float) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        return augment(picture, 24, config, [*HALVES[:13], number])
+
+    state = torch.get_rng_state()
+    views = [view(number / 8) for number in range(8)]
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all((view(number / 8) == each).all() for number, each in enumerate(views))
+    assert len({each.tobytes() for each in views}) > 4
+    assert {each.shape for each in views} == {(24, 24, 3)}
+
+
+def test_cutmix_teaches_each_picture_by_its_share() -> None:
+    images = torch.arange(4, dtype=torch.uint8).view(4, 1, 1, 1).expand(4, 16, 12, 3).contiguous()
+    labels = torch.tensor([0, 1, 2, 3])
+    shares = set()
+    for number in range(6):
+        mixed, targets = cut_mixed(images, labels, 1.0, classes=5, seed=(0, 0, number))
+        assert mixed.shape == images.shape
+        for row in range(4):
+            own = float((mixed[row, :, :, 0] == row).float().mean())
+            partner = float((mixed[row, :, :, 0] == (row - 1) % 4).float().mean())
+            assert own + partner == pytest.approx(1)
+            assert float(targets[row, row]) == pytest.approx(own)
+            assert float(targets[row, (row - 1) % 4]) == pytest.approx(partner)
+        shares.add(float(targets[0, 0]))
+        again, _ = cut_mixed(images, labels, 1.0, classes=5, seed=(0, 0, number))
+        assert torch.equal(again, mixed)
+    assert len(shares) > 3

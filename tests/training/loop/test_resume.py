@@ -32,6 +32,7 @@ def test_state_kept_over_the_steps_resumes_mid_epoch(
         optimiser={"name": optimiser},
         average={"decay": decay},
         mixup=0.4 if accumulate == 2 else 0.0,
+        cutmix=0.4 if accumulate == 1 else 0.0,
         class_weight_power=0.0 if decay is None else 0.5,
     )
     saved = check_resuming(config, tmp_path, at=9 if accumulate == 1 else 6)  # of 7 or 4 an epoch

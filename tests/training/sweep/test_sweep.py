@@ -45,6 +45,7 @@ class Runs:
             accuracy=0.5 + config.epochs / 10 + config.seed / 1000,
             head="linear",
             score_kind="softmax",
+            weight_decay=None,
             seconds=1.0,
         )
 

@@ -1,0 +1,296 @@
+r"""Solve for a head on kept features, for every weight decay of a grid; val chooses one.
+
+A head on features is a small and mostly convex problem. L-BFGS over all photos at once solves it
+to the end, so that a solution depends on the weight decay alone, not on a rate or on when it stops:
+
+.. math:: \min_{W, b}\; \ell(W, b) + \frac{\lambda}{2} \lVert W \rVert^2
+
+Every solution starts from the same head: one that begins where a large decay has drawn all classes
+together may stay there, with a cosine head for one.
+"""
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from florilege.calibration.calibrate.calibration_settings import TEMPERATURES
+from florilege.calibration.intervals import effective_rows
+from florilege.calibration.photo_groups import plants_of
+from florilege.errors import UsageError
+from florilege.models.backbones import Network
+from florilege.models.float32 import exact_float32
+from florilege.models.heads import CosineHead, by_head
+from florilege.training.config import TrainConfig
+from florilege.training.frozen.feature_store import ROWS_AT_ONCE, Features
+from florilege.training.frozen.features import HeadOnFeatures, threads_for
+from florilege.training.loop.evaluation import Floats, Validation, ValidationMeter
+from florilege.training.objective import Objective
+from florilege.training.optimiser_settings import OptimiserConfig
+from florilege.training.validation_metric import Metric
+
+DECAYS: Final = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
+# An interruption of L-BFGS costs a pass in ten; a loss with a memory moves on only there.
+_STEPS: Final = 10
+_HISTORY: Final = 10
+# Ten steps that lower the loss by less than this share do not change the sets any more.
+_TOLERANCE: Final = 1e-5
+# Only to compare log-losses: some losses give logits five times too large, or too small.
+_WIDE_TEMPERATURES: Final = tuple(2 ** (step / 2) for step in range(-8, 9))
+_SHIFT: Final = 30.0
+_JUST_ABOVE: Final = 1 + 1e-6  # a difference on a single photo equals its error, but for rounding
+_IN_MEMORY_BYTES: Final = 2**31  # of features; more are read and scaled again in every pass
+
+Block = tuple[Tensor, Tensor, Tensor]
+"""Scaled features ``(rows, dimensions)``, labels and rows of the split, both int64 ``(rows,)``."""
+
+
+def decays_of(optimiser: OptimiserConfig) -> tuple[float, ...]:
+    """The weight decays that val compares, the largest first: the grid unless one is set."""
+    return DECAYS if optimiser.weight_decay is None else (optimiser.weight_decay,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """The solution for a weight decay, and what it does on val."""
+
+    weight_decay: float
+    state: Mapping[str, Tensor]  # of the head on features
+    train_loss: float  # without the decay
+    validation: Validation
+    hits: Floats  # of each photo of val, over several K, at the temperature that suits best
+    log_loss: float  # on val, at the temperature that suits best
+
+
+class HeadProblem:
+    """The loss of a head over all photos of `train`, as a function that does not change.
+
+    Each evaluation draws the same noise and starts from the same memory of the loss, so that a line
+    search compares like with like. The memory of a loss such as ``role`` moves on every few steps.
+    """
+
+    def __init__(
+        self, head: HeadOnFeatures, objective: Objective, train: Features, *, seed: int
+    ) -> None:
+        self.head, self.objective, self.seed = head.train(), objective, seed
+        self.train, self.passes, self.loss = train, 0, 0.0
+        self.first_memory = self.memory = copy.deepcopy(objective.loss_fn.state_dict())
+        starts = range(0, len(train), ROWS_AT_ONCE)
+        labels = torch.from_numpy(train.split.labels)
+        whole = [labels[start : start + ROWS_AT_ONCE] for start in starts]
+        self.shares = objective.shares(whole, soft=False)
+        fits = train.values.shape[1] * len(train) * 4 <= _IN_MEMORY_BYTES
+        self.blocks_in_memory = list(self._blocks()) if fits else None
+        self.spread = self._spread()
+        self.hold_biases()
+        self.first_state = copy.deepcopy(head.state_dict())
+
+    def hold_biases(self) -> None:
+        """Keep the biases if raising all of them alike is all that the loss asks for.
+
+        ``positive_bce`` says nothing about other classes. Without a decay, its biases would grow
+        until no weight is needed.
+        """
+        biases = [layer.bias for layer in self.head.modules() if isinstance(layer, nn.Linear)]
+        values = list[float]()
+        for shift in (0.0, _SHIFT):
+            for bias in biases:
+                bias.data += shift
+            values.append(float(self.value(0.0)))
+        for bias in biases:
+            bias.data -= _SHIFT
+            bias.requires_grad_(values[1] > 1e-3 * values[0])
+
+    def _blocks(self) -> Iterator[Block]:
+        start, device = 0, self.head.mean.device
+        for values, labels in self.train.blocks():
+            rows = torch.arange(start, start + len(labels))
+            scaled = self.head.scaled(torch.from_numpy(values).to(device))
+            yield scaled, torch.from_numpy(labels).to(device), rows
+            start += len(labels)
+
+    def blocks(self) -> Iterator[Block]:
+        """All photos, in blocks."""
+        yield from self._blocks() if self.blocks_in_memory is None else self.blocks_in_memory
+
+    @torch.no_grad()
+    def _spread(self) -> float:
+        """Variance of a dimension of the features that a cosine head sees, mean over dimensions."""
+        parts = [F.normalize(values, dim=1).sum(0) for values, *_ in self.blocks()]
+        mean = torch.stack(parts).double().sum(0) / len(self.train)
+        return float((1 - mean.square().sum()) / len(mean))
+
+    def squares(self) -> Tensor:
+        r"""What is decayed, :math:`\lVert W \rVert^2`, on features of unit variance; no bias.
+
+        The length of a direction of a cosine head means nothing. What separates its classes is how
+        far their directions are apart, times the scale; this is the norm of the linear head that
+        does the same on features of unit variance, so that a decay means the same for both.
+        """
+        total = self.head.mean.new_zeros(())
+        for layer in self.head.modules():
+            if isinstance(layer, nn.Linear):
+                total = total + layer.weight.square().sum()
+            elif isinstance(layer, CosineHead):
+                directions = F.normalize(layer.weight, dim=1)
+                apart = (directions - directions.mean(0)).square().sum()
+                total = total + self.spread * layer.scale.square() * apart
+        return total
+
+    def value(self, weight_decay: float) -> Tensor:
+        """The loss with the decay, and its gradient in the parameters of the head."""
+        self.head.zero_grad(set_to_none=True)
+        torch.manual_seed(self.seed)
+        self.objective.loss_fn.load_state_dict(self.memory)
+        loss = self.head.mean.new_zeros(())
+        for share, (values, labels, rows) in zip(self.shares, self.blocks(), strict=True):
+            part = share * self.objective(self.head.head(values), labels, rows)
+            torch.autograd.backward(part)
+            loss += part.detach()
+        self.passes, self.loss = self.passes + 1, float(loss)
+        decay = weight_decay / 2 * self.squares()
+        torch.autograd.backward(decay)
+        return loss + decay.detach()
+
+    def solve(self, weight_decay: float, *, passes: int) -> None:
+        """Go from the first head to the solution, in about so many passes at most."""
+        self.head.load_state_dict(self.first_state)
+        self.memory = self.first_memory
+        end, before = self.passes + passes, np.inf
+        optimiser = torch.optim.LBFGS(
+            [each for each in self.head.parameters() if each.requires_grad],
+            max_iter=_STEPS,
+            tolerance_grad=1e-9,
+            history_size=_HISTORY,
+            line_search_fn="strong_wolfe",
+        )
+        while self.passes < end:
+            for group in optimiser.param_groups:
+                group["max_eval"] = end - self.passes
+            evaluate = partial(self.value, weight_decay)
+            now = float(optimiser.step(evaluate))  # type: ignore[no-untyped-call]  # torch's own; the first value
+            self.memory = copy.deepcopy(self.objective.loss_fn.state_dict())
+            if not np.isfinite(now):
+                raise UsageError(
+                    f"the loss is {now} at weight decay {weight_decay:g}: check its parameters, or "
+                    "train in small steps with --set optimiser.name=sgd"
+                )
+            if before - now <= _TOLERANCE * abs(now):
+                break
+            before = now
+
+
+def solutions(
+    config: TrainConfig, head: HeadOnFeatures, objective: Objective, train: Features, val: Features
+) -> Iterator[Candidate]:
+    """The solution for each weight decay, the largest first, measured on `val`.
+
+    ``head`` is that of the last one afterwards. It is on the device that computes.
+    """
+    metric = config.validation.chosen_by
+    gpus = [head.mean.device] if head.mean.is_cuda else []
+    rows = min(ROWS_AT_ONCE, len(train))
+    with exact_float32(), torch.random.fork_rng(gpus), threads_for(head, rows):
+        problem = HeadProblem(head, objective, train, seed=config.seed)
+        for decay in decays_of(config.optimiser):
+            problem.solve(decay, passes=config.epochs)
+            yield measure(problem, decay, val, metric)
+
+
+@torch.inference_mode()
+def logits_by_head(head: HeadOnFeatures, photos: Features) -> dict[str, NDArray[np.float32]]:
+    """Logits of a split as served, ``(photos, classes)``."""
+    training = head.training
+    head.eval()
+    parts = [
+        by_head(head.name, head(torch.from_numpy(values).to(head.mean.device)))
+        for values, _ in photos.blocks()
+    ]
+    head.train(training)
+    return {name: torch.cat([part[name] for part in parts]).cpu().numpy() for name in parts[0]}
+
+
+def measure(problem: HeadProblem, weight_decay: float, val: Features, metric: Metric) -> Candidate:
+    """The present head as a candidate; its hits and log-loss are those at the best temperature.
+
+    A calibration chooses the temperature later. A large decay makes logits small, and must not lose
+    for that.
+    """
+    logits, labels = logits_by_head(problem.head, val), val.split.labels
+    results = []
+    for temperature in sorted(TEMPERATURES, key=lambda value: abs(np.log(value))):
+        meter = ValidationMeter(rows=len(labels), metric=metric)
+        meter.update({name: values / temperature for name, values in logits.items()}, labels)
+        results.append((meter.result(), meter.hits()))
+    _, head, hits = max(
+        (
+            ((float(hits.mean()), -validation.log_loss[choice.head]), choice.head, hits)
+            for validation, by_choice in results
+            for choice, hits in by_choice.items()
+        ),
+        key=lambda item: item[0],
+    )
+    return Candidate(
+        weight_decay=weight_decay,
+        state=copy.deepcopy(problem.head.state_dict()),
+        train_loss=problem.loss,
+        validation=results[0][0],
+        hits=hits,
+        log_loss=_log_loss(logits[head], labels),
+    )
+
+
+def _log_loss(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> float:
+    """Mean log-loss at the temperature at which it is smallest."""
+    values, targets = torch.from_numpy(logits).double(), torch.from_numpy(labels)
+    return min(float(F.cross_entropy(values / each, targets)) for each in _WIDE_TEMPERATURES)
+
+
+def choose(candidates: Sequence[Candidate], val: Features) -> tuple[int, bool]:
+    """The candidate to take, and whether sets would get better beyond the end of the grid.
+
+    Of the decays whose sets are not clearly worse than the best ones, the one under which the
+    labels of `val` are most probable is taken: hits on few photos are a coarse measure.
+
+    Clearly worse is a *paired* difference of more than its standard error. Photos on which both are
+    right say nothing, so it is far smaller than that of an accuracy, which would allow too much
+    decay.
+    """
+    best = max(candidates, key=lambda each: (each.hits.mean(), -each.log_loss))
+    level = [each for each in candidates if not clearly_more(best.hits - each.hits, val)]
+    choice = candidates.index(min(level, key=lambda each: each.log_loss))
+    neighbour = {0: 1, len(candidates) - 1: len(candidates) - 2}.get(choice)
+    if neighbour is None or len(candidates) == 1:
+        return choice, False
+    return choice, clearly_more(candidates[choice].hits - candidates[neighbour].hits, val)
+
+
+def clearly_more(gain: Floats, val: Features) -> bool:
+    """Whether the mean of paired differences, ``(rows,)``, exceeds its standard error."""
+    observations = val.split.observations
+    plants = None if observations is None else plants_of(observations)
+    if len(gain) < 2:
+        return False
+    error = gain.std(ddof=1) / np.sqrt(effective_rows(gain, plants))
+    return bool(gain.mean() > error * _JUST_ABOVE)
+
+
+def train_head(
+    config: TrainConfig, network: Network, objective: Objective, train: Features, val: Features
+) -> tuple[Mapping[str, Tensor], float]:
+    """The weights that `val` chooses, as ``train --freeze backbone`` saves them, and their decay.
+
+    ``network`` holds the initial head and is not modified.
+    """
+    head = HeadOnFeatures(network, train)
+    candidates = list(solutions(config, head, objective, train, val))
+    choice, _ = choose(candidates, val)
+    head.load_state_dict(candidates[choice].state)
+    return head.joined(network), candidates[choice].weight_decay

@@ -1,0 +1,67 @@
+"""Damaged photos are named in one error, or left out and listed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from florilege.data.sources import open_dataset
+from florilege.errors import DataError
+from florilege.training.batches.damaged_photos import all_named, find_damaged, without_damaged
+from florilege.training.run_folder import RunFolder
+from tests.training.small import lines_of, small_config, train_quietly, write_photos
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Three photos that cannot be read: two of train, one of val, one of test."""
+    folder = write_photos(tmp_path / "photos", train=6, val=4)
+    (folder / "test" / "red").mkdir(parents=True)
+    whole = (folder / "train/red/1.png").read_bytes()
+    (folder / "train/red/3.png").write_bytes(b"no picture")
+    (folder / "train/blue/0.png").write_bytes(whole[:300])
+    (folder / "val/green/2.png").write_bytes(b"")
+    (folder / "test/red/0.png").write_bytes(whole[:-40])
+    return folder
+
+
+@pytest.mark.parametrize("cache_mb", [0, 1024])
+def test_all_of_all_splits_are_named_at_once(photos: Path, tmp_path: Path, cache_mb: int) -> None:
+    config = small_config(photos, cache_mb=cache_mb)
+    with pytest.raises(DataError) as caught:
+        train_quietly(config, tmp_path / "run")
+    first, *names = str(caught.value).splitlines()
+    assert first == (
+        "2 pictures of train, 1 picture of val and 1 picture of test cannot be read; repair or "
+        "remove them, or train without them (--skip-damaged):"
+    )
+    assert [name.strip().partition(": ")[0] for name in names] == [
+        *("train/blue/0.png", "train/red/3.png", "val/green/2.png", "test/red/0.png")
+    ]
+
+
+def test_of_whole_photos_none_is_named(tmp_path: Path) -> None:
+    folder = write_photos(tmp_path / "photos", train=3, val=1)
+    assert all_named(str(folder)) is None
+    dataset = open_dataset(str(folder))
+    assert without_damaged(dataset) == (dataset, [])
+    assert find_damaged(dataset) == {"train": {}, "val": {}}
+
+
+@pytest.mark.parametrize("freeze", [False, True])
+def test_they_are_skipped_and_listed(photos: Path, tmp_path: Path, freeze: bool) -> None:
+    settings = {}
+    if freeze:
+        whole = write_photos(tmp_path / "whole", train=2, val=1)
+        train_quietly(small_config(whole, epochs=0), tmp_path / "start")
+        settings = {"freeze": "backbone", "weights": str(tmp_path / "start")}
+    config = small_config(photos, skip_damaged=True, epochs=1, **settings)
+    lines = lines_of(config, tmp_path / "run")
+    place = lines.index(
+        "skipped because they cannot be read: 2 pictures of train and 1 picture of val"
+    )
+    names = [line.strip().partition(": ")[0] for line in lines[place + 1 : place + 4]]
+    assert names == ["train/blue/0.png", "train/red/3.png", "val/green/2.png"]
+    classes = json.loads(RunFolder(tmp_path / "run").classes.read_bytes())
+    counts = {item["id"]: item["training_count"] for item in classes}
+    assert counts == {"blue": 5, "green": 6, "red": 5}
