@@ -34,19 +34,26 @@ def _check_picture(side: int) -> NDArray[np.uint8]:
 
 
 def _check(pipeline: Pipeline) -> dict[str, Any]:
-    """The logits of a picture, the sets for one such photo and two, and whether it is unfamiliar.
+    """The logits of a picture, the sets of one and two such photos, and whether it is unfamiliar.
 
     By its logits alone, since the files for an app hold no features to compare with.
     """
     picture = _check_picture(pipeline.bundle.preprocess.image_size)
     outputs = Session(pipeline.bundle, device="cpu").outputs(picture[np.newaxis])
-    plan = pipeline.plan(IdentifyQuery())
-    answers = {
-        f"set_of_{count}": pipeline.decide([outputs] * count, plan, "check").answer
-        for count in (1, 2)
-    }
-    sets = {name: [each.class_id for each in one.results] for name, one in answers.items()}
+
+    def class_ids(photos: int, list_name: str | None) -> list[str]:
+        plan = pipeline.plan(IdentifyQuery(list=list_name))
+        answer = pipeline.decide([outputs] * photos, plan, "check").answer
+        return [result.class_id for result in answer.results]
+
+    names = (None, *(listed.name for listed in pipeline.record.lists))
+    sets = [
+        {"photos": photos, "list": name, "set": class_ids(photos, name)}
+        for name in names
+        for photos in (1, 2)
+    ]
+    old = {f"set_of_{one['photos']}": one["set"] for one in sets if one["list"] is None}
     verdict = judge(outputs.logits, IdentifyQuery(), pipeline.record).verdict
     unfamiliar = None if verdict == "not_judged" else verdict == "suspect"
     logits = outputs.logits[pipeline.record.head][0].tolist()
-    return {"logits": logits, **sets, "unfamiliar": unfamiliar}
+    return {"logits": logits, "sets": sets, **old, "unfamiliar": unfamiliar}

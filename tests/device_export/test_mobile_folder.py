@@ -25,19 +25,42 @@ class Snippet:
         self.pack = json.loads(pack)
         self.calibration = self.pack["calibration"]
 
-    def predict(self, photos: Rows, k: float) -> tuple[list[str], bool, float | None]:
-        own = self.calibrated(len(photos), k)
-        table, point = own or self.calibrated(1, k) or ({}, {})
-        kind, temperature = self.calibration["score_kind"], self.calibration["temperature"]
-        rows = [self.scores(row, kind, temperature) for row in photos]
+    def predict(
+        self, photos: Rows, k: float, list_name: str | None = None
+    ) -> tuple[list[str], bool, float | None]:
+        listed = self.outputs_of(list_name)
+        table, point = self.nearest(len(photos), list_name, k)
+        scaled = [
+            row.astype(np.float64)[listed] / self.calibration["temperature"] for row in photos
+        ]
+        rows = [self.scores(row, self.calibration["score_kind"]) for row in scaled]
         scores = np.sort(np.stack(rows), axis=0).mean(axis=0)
         order = sorted(range(len(scores)), key=lambda place: -scores[place])
         size = max(table["min_size"], sum(score >= point["lambda"] for score in scores))
-        rate = point["hit_rate"]["value"] if own else None
-        return [self.pack["classes"][at]["id"] for at in order[:size]], own is not None, rate
+        calibrated = table["images"] == len(photos) and table["list"] == list_name
+        rate = point["hit_rate"]["value"] if calibrated else None
+        ids = [self.pack["classes"][listed[place]]["id"] for place in order[:size]]
+        return ids, calibrated, rate
 
-    def calibrated(self, images: int, k: float) -> tuple[Any, Any] | None:
-        wanted = {"rule": "average_k", "usual": True, "images": images, "list": None, "place": None}
+    def outputs_of(self, list_name: str | None) -> list[int]:
+        if list_name is None:
+            return list(range(len(self.pack["classes"])))
+        lists = {each["name"]: each["classes"] for each in self.calibration["lists"]}
+        indices: list[int] = lists[list_name]
+        return indices
+
+    def nearest(self, images: int, list_name: str | None, k: float) -> tuple[Any, Any]:
+        for name in dict.fromkeys((list_name, None)):
+            for count in dict.fromkeys((images, 1)):
+                if pair := self.calibrated(count, name, k):
+                    return pair
+        raise KeyError(k)
+
+    def calibrated(self, images: int, list_name: str | None, k: float) -> tuple[Any, Any] | None:
+        wanted = {
+            **{"rule": "average_k", "usual": True, "images": images},
+            **{"list": list_name, "place": None},
+        }
         tables = [t for t in self.calibration["tables"] if wanted.items() <= t.items()]
         points = [(t, p) for t in tables[:1] for p in t["points"] if p["k"] == k]
         return points[0] if points else None
@@ -47,7 +70,7 @@ class Snippet:
         rule = whole and (whole["by_logits"] if whole["method"] == "combined" else whole)
         if rule is None:
             return None
-        rows = [self.scores(row, rule["score_kind"], 1.0) for row in photos]
+        rows = [self.scores(row.astype(np.float64), rule["score_kind"]) for row in photos]
         return all(self.familiarity(row) < rule["threshold"] for row in rows)
 
     @staticmethod
@@ -56,11 +79,10 @@ class Snippet:
         return -float(((best * (1 - best)) ** 0.1).sum())
 
     @staticmethod
-    def scores(logits: Rows, kind: str, temperature: float) -> NDArray[np.float64]:
-        scaled = logits.astype(np.float64) / temperature
+    def scores(logits: NDArray[np.float64], kind: str) -> NDArray[np.float64]:
         if kind == "sigmoid":
-            return np.asarray(1 / (1 + np.exp(-scaled)))
-        powers = np.exp(scaled - scaled.max())
+            return np.asarray(1 / (1 + np.exp(-logits)))
+        powers = np.exp(logits - logits.max())
         scores: NDArray[np.float64] = powers / powers.sum()
         return scores
 
@@ -74,12 +96,13 @@ def test_the_snippets_give_the_sets_of_the_server(
     for start in range(0, len(paths) - count):
         outputs = [pipeline.outputs(path.read_bytes()) for path in paths[start:][:count]]
         logits = np.concatenate([each.logits[pipeline.record.head] for each in outputs])
-        for k in (1.0, 3.0):
-            answer = pipeline.decide(outputs, pipeline.plan(IdentifyQuery(k=k)), "test").answer
+        for k, name in ((1.0, None), (3.0, None), (3.0, "heath")):
+            plan = pipeline.plan(IdentifyQuery(k=k, list=name))
+            answer = pipeline.decide(outputs, plan, "test").answer
             ids = [each.class_id for each in answer.results]
             hits = answer.set.hit_rate
             rate = None if hits is None else hits.value
-            assert snippet.predict(logits, k) == (ids, answer.set.calibrated, rate)
+            assert snippet.predict(logits, k, name) == (ids, answer.set.calibrated, rate)
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -127,9 +150,13 @@ def test_a_picture_from_a_formula_checks_an_app(pipeline: Pipeline) -> None:
     side = pipeline.bundle.preprocess.image_size
     assert _check_picture(side)[2, 3].tolist() == [(21 + 26 + 59 * c) % 256 for c in range(3)]
     logits = np.array([check["logits"]], dtype=np.float32)
-    for count in (1, 2):
-        ids, _, _ = snippet.predict(np.repeat(logits, count, axis=0), pipeline.record.default_k)
-        assert ids == check[f"set_of_{count}"]
+    assert [(one["photos"], one["list"]) for one in check["sets"]] == [
+        *((1, None), (2, None), (1, "heath"), (2, "heath"))
+    ]
+    for one in check["sets"]:
+        photos = np.repeat(logits, one["photos"], axis=0)
+        assert snippet.predict(photos, pipeline.record.default_k, one["list"])[0] == one["set"]
+    assert [check["set_of_1"], check["set_of_2"]] == [one["set"] for one in check["sets"][:2]]
     assert snippet.is_unfamiliar(logits) is check["unfamiliar"]
     assert files["model.onnx"] == pipeline.bundle.read("model.onnx")
     assert {"Florilege.kt", "Florilege.swift", "README.md"} <= files.keys()
