@@ -130,7 +130,5 @@ def test_a_compiled_snippet_gives_the_sets_of_the_server(
     output = subprocess.check_output([*command, str(tmp_path)], text=True)
     lines = [line.split() for line in output.lower().splitlines()]
     assert [" ".join(words[:2] + words[3:]) for words in lines] == expected
-    assert all(
-        words[2] == "null" for words in lines if words[-1] == "true"
-    )
+    assert all(words[2] == "null" for words in lines if words[-1] == "true")
     assert {words[-1] for words in lines} == {"true", "false", "refused"}
