@@ -15,7 +15,7 @@ from florilege.data.records import Listing, count_of
 from florilege.data.review_answers import (
     CORRECTED,
     UNDECIDED,
-    Answer,
+    ReviewAnswer,
     answers_of,
     is_review,
     refuse_lines,
@@ -56,8 +56,8 @@ def photo_names(listing: Listing) -> set[str]:
 
 
 def with_own_names(
-    path: Path, source: str, names: set[str], answers: Sequence[Answer]
-) -> list[Answer]:
+    path: Path, source: str, names: set[str], answers: Sequence[ReviewAnswer]
+) -> list[ReviewAnswer]:
     """The answers of a file with the photos' ``names`` in the data, ``a.jpg`` for ``./a.jpg``.
 
     Raises `DataError` if the data ``source`` lack a photo.
@@ -70,7 +70,7 @@ def with_own_names(
     return [replace(each, photo=photos[each.photo]) for each in answers]
 
 
-def _read(path: Path) -> list[Answer]:
+def _read(path: Path) -> list[ReviewAnswer]:
     table, lines = read_numbered_table(path)
     if is_review(table):
         return list(answers_of(path, table, lines))
@@ -84,7 +84,7 @@ def _read(path: Path) -> list[Answer]:
     return list(answers_of(path, {**columns, "answer": [CORRECTED] * len(lines)}, lines))
 
 
-def _refuse_clashes(path: Path, answers: Sequence[Answer]) -> None:
+def _refuse_clashes(path: Path, answers: Sequence[ReviewAnswer]) -> None:
     """Refuse a photo that is confirmed and corrected, or corrected to several classes."""
     classes_of = defaultdict[str, set[str]](set)
     for each in answers:

@@ -34,7 +34,7 @@ _MOST_CORE_ROWS: Final = 10_000_000
 _DEEPEST_EVENT: Final = 5
 
 
-class Records(NamedTuple):
+class ArchiveRecords(NamedTuple):
     """The records of an archive."""
 
     columns: Sequence[str]  # the names of all, whether they are read or not
@@ -42,7 +42,7 @@ class Records(NamedTuple):
 
 
 @contextmanager
-def open_records(path: Path, terms: Collection[str]) -> Iterator[Records]:
+def open_records(path: Path, terms: Collection[str]) -> Iterator[ArchiveRecords]:
     """Open the records of a zip, gz, text file or unpacked folder; only ``terms`` are read.
 
     With ``meta.xml`` the records are its table of occurrences; if this is an extension, each has
@@ -170,7 +170,7 @@ def _only_table(files: PackedFiles) -> str:
     return tables[0]
 
 
-def _plain_records(package: PackedFiles, terms: Collection[str]) -> Records:
+def _plain_records(package: PackedFiles, terms: Collection[str]) -> ArchiveRecords:
     """The records of a table whose first line names the terms."""
     file = package.open(_only_table(package))
     start = file.peek(2)[:2]
@@ -185,7 +185,7 @@ def _plain_records(package: PackedFiles, terms: Collection[str]) -> Records:
     keys = (re.sub("[ _]", "", _term(name)).lower() for name in names)
     columns = {at: spellings.get(key, "") for at, key in enumerate(keys)}
     table = _Table(terms=columns, delimiter=delimiter, quote=quote)
-    return Records(names, (row for _, row in table.of_lines(lines, terms)))
+    return ArchiveRecords(names, (row for _, row in table.of_lines(lines, terms)))
 
 
 def _term(name: str) -> str:
@@ -196,18 +196,20 @@ def _term(name: str) -> str:
 # The descriptor --------------------------------------------------------------------------------
 
 
-def _described_records(package: PackedFiles, descriptor: str, terms: Collection[str]) -> Records:
+def _described_records(
+    package: PackedFiles, descriptor: str, terms: Collection[str]
+) -> ArchiveRecords:
     """The records of the table of occurrences that ``meta.xml`` describes."""
     tables = _described_tables(package, descriptor)
     core = tables[0]
     records = next((each for each in tables if each.row_type.lower() == "occurrence"), core)
     columns = [*records.terms.values(), *records.defaults]
     if records is core:
-        return Records(columns, (row for _, row in core.of_files(package, terms)))
+        return ArchiveRecords(columns, (row for _, row in core.of_files(package, terms)))
     if core.key is None or records.key is None:
         raise ValueError("meta.xml names no id of the core, or no coreid of its occurrences")
     columns += [*core.terms.values(), *core.defaults]
-    return Records(columns, _joined(core, records, package, terms))
+    return ArchiveRecords(columns, _joined(core, records, package, terms))
 
 
 def _described_tables(package: PackedFiles, descriptor: str) -> list[_Table]:

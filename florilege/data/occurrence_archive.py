@@ -11,7 +11,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
-from florilege.data.darwin_core import Record, Records, open_records
+from florilege.data.darwin_core import ArchiveRecords, Record, open_records
 from florilege.errors import DataError, first
 from florilege.models.classes import ClassTable
 from florilege.models.occurrences import ALL_MONTHS, COLUMNS, MONTHS, cell_name, is_null_island
@@ -97,7 +97,7 @@ def _count_records(
     return counts, left_out, species
 
 
-def _demand_columns(archive: Path, records: Records) -> None:
+def _demand_columns(archive: Path, records: ArchiveRecords) -> None:
     """Refuse records that lack the place or the species; the message names what they have."""
     has = f"they have {first(records.columns, 20)}" if records.columns else "they have no columns"
     columns = {name.rpartition(":")[2].lower() for name in records.columns}

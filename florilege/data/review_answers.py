@@ -20,7 +20,7 @@ COLUMNS: Final = ("photo", "label", "answer", "corrected", "by", "split", "order
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class ReviewAnswer:
     """What one person says of the label of one photo."""
 
     photo: str  # its path, relative to the data
@@ -43,7 +43,7 @@ def is_review(table: Table) -> bool:
     return {"photo", "answer", "corrected"} <= table.keys()
 
 
-def read_answers(path: Path) -> list[Answer]:
+def read_answers(path: Path) -> list[ReviewAnswer]:
     """The answers of a file, in order; where nobody is named, ``by`` is the name of the file.
 
     Raises:
@@ -57,14 +57,14 @@ def read_answers(path: Path) -> list[Answer]:
     return list(answers_of(path, table, lines))
 
 
-def answers_of(path: Path, table: Table, lines: Sequence[int]) -> Iterator[Answer]:
+def answers_of(path: Path, table: Table, lines: Sequence[int]) -> Iterator[ReviewAnswer]:
     """The answers in the table of a review, which must only have the columns of `is_review`."""
     if not lines:
         raise DataError(f"{path} holds no answers: only a header line")
     empty = [""] * len(lines)
     columns = [map(str.strip, table.get(name, empty)) for name in COLUMNS]
     for line, photo, label, word, corrected, by, split, order in zip(lines, *columns, strict=True):
-        answer = Answer(
+        answer = ReviewAnswer(
             photo=photo,
             label=plain_id(label),
             answer=word.lower(),
@@ -79,7 +79,7 @@ def answers_of(path: Path, table: Table, lines: Sequence[int]) -> Iterator[Answe
         yield answer
 
 
-def _fault(answer: Answer) -> str:
+def _fault(answer: ReviewAnswer) -> str:
     if not answer.photo:
         return "the photo is missing"
     if answer.answer not in ANSWERS:
@@ -92,6 +92,6 @@ def _fault(answer: Answer) -> str:
     return ""
 
 
-def refuse_lines(path: Path, fault: str, answers: Iterable[Answer], remedy: str = "") -> None:
+def refuse_lines(path: Path, fault: str, answers: Iterable[ReviewAnswer], remedy: str = "") -> None:
     """Raise a `DataError` that names the file and the first lines of ``answers``, if any."""
     refuse(str(path), fault, [f"line {each.line}: {each.photo}" for each in answers], remedy)

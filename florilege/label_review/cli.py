@@ -12,7 +12,7 @@ from florilege.data.cli import app as data_app
 from florilege.data.corrections import with_own_names
 from florilege.data.dataset import SPLITS, split_name
 from florilege.data.records import count_of
-from florilege.data.review_answers import RANDOM, Answer, read_answers
+from florilege.data.review_answers import RANDOM, ReviewAnswer, read_answers
 from florilege.data.sources import open_dataset
 from florilege.errors import DataError, UsageError
 from florilege.files import write_atomic
@@ -22,7 +22,7 @@ from florilege.terminal import conclude, warn
 if TYPE_CHECKING:  # these import the network's runtime, which the other verbs do not need
     from florilege.data.dataset import Dataset
     from florilege.label_review.consensus import Summary, Verdict
-    from florilege.label_review.photo_order import Model, Pool, Ranking
+    from florilege.label_review.photo_order import Pool, Ranking, ReviewedModel
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -48,7 +48,7 @@ class _Review:
     sample: int
     order: Order
     seed: int
-    model: "Model | None"
+    model: "ReviewedModel | None"
 
 
 @_review_app.command("review")
@@ -98,7 +98,7 @@ def _review_command(
     The page holds the photos, works offline, and saves a CSV that --data DATA:labels=CSV takes.
     """
     from florilege.label_review.consensus import merged_table, verdicts_of
-    from florilege.label_review.photo_order import Model, pool_of
+    from florilege.label_review.photo_order import ReviewedModel, pool_of
 
     paths = files or []
     _check_files(paths, summing=answers, merging=merge)
@@ -111,7 +111,7 @@ def _review_command(
         sample=sample,
         order=order,
         seed=seed,
-        model=None if model is None else Model.open(model),
+        model=None if model is None else ReviewedModel.open(model),
     )
     verdicts = verdicts_of(_answers(dataset, path) for path in paths)
     report = dict[str, object]()
@@ -155,7 +155,7 @@ def _splits(text: str) -> list[str]:
     return names
 
 
-def _answers(dataset: "Dataset", path: Path) -> list[Answer]:
+def _answers(dataset: "Dataset", path: Path) -> list[ReviewAnswer]:
     names = {name for split in dataset.splits.values() for name in split.names}
     return with_own_names(path, dataset.source, names, read_answers(path))
 
@@ -227,7 +227,9 @@ def _write_page(review: _Review, verdicts: Mapping[str, "Verdict"], out: Path) -
     return len(rows)
 
 
-def _sets(pool: "Pool", model: "Model | None", rows: Sequence[int]) -> Mapping[int, Sequence[str]]:
+def _sets(
+    pool: "Pool", model: "ReviewedModel | None", rows: Sequence[int]
+) -> Mapping[int, Sequence[str]]:
     from florilege.label_review.photo_order import sets_of
 
     if model is None or model.bundle is None:  # kept features make no sets

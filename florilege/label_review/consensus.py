@@ -17,7 +17,7 @@ from florilege.data.review_answers import (
     CORRECTED,
     RANDOM,
     UNDECIDED,
-    Answer,
+    ReviewAnswer,
 )
 from florilege.tables import Table
 
@@ -27,7 +27,7 @@ class Verdict:
     """All answers about one photo, the last of each person."""
 
     photo: str
-    answers: Sequence[Answer]
+    answers: Sequence[ReviewAnswer]
 
     @property
     def label(self) -> str:
@@ -57,16 +57,16 @@ class Verdict:
         return RANDOM if RANDOM in orders else orders[-1]
 
 
-def verdicts_of(files: Iterable[Sequence[Answer]]) -> dict[str, Verdict]:
+def verdicts_of(files: Iterable[Sequence[ReviewAnswer]]) -> dict[str, Verdict]:
     """The verdict on each photo that the files name; a person's later answer replaces an earlier.
 
     Example:
-        >>> ann = Answer(photo="a.jpg", label="x", answer="confirmed", by="ann")
-        >>> bob = Answer(photo="a.jpg", label="x", answer="corrected", corrected="y", by="bob")
+        >>> ann = ReviewAnswer(photo="a.jpg", label="x", answer="confirmed", by="ann")
+        >>> bob = ReviewAnswer(photo="a.jpg", label="x", answer="corrected", corrected="y", by="bob")
         >>> verdicts_of([[ann]])["a.jpg"].class_id, verdicts_of([[ann], [bob]])["a.jpg"].class_id
         ('x', None)
     """
-    answers: dict[str, dict[str, Answer]] = {}
+    answers: dict[str, dict[str, ReviewAnswer]] = {}
     for answer in (each for file in files for each in file):
         people = answers.setdefault(answer.photo, {})
         people.pop(answer.by, None)  # so that the last answer stands last

@@ -98,7 +98,7 @@ class Ranking:
 
 
 @dataclass(frozen=True)
-class Model:
+class ReviewedModel:
     """What ``--model`` names: a bundle, or the folder of kept features."""
 
     path: Path
@@ -106,7 +106,7 @@ class Model:
     record: CalibrationRecord | None  # None unless the bundle is calibrated
 
     @classmethod
-    def open(cls, name: str) -> "Model":
+    def open(cls, name: str) -> "ReviewedModel":
         """Open a bundle, a run folder, which is exported and calibrated, or kept features.
 
         Raises:
@@ -119,7 +119,7 @@ class Model:
         return cls(path, bundle, read_record(bundle) if calibrated_runtimes(bundle) else None)
 
 
-def rank(pool: Pool, order: str, seed: int, model: Model | None) -> Ranking:
+def rank(pool: Pool, order: str, seed: int, model: ReviewedModel | None) -> Ranking:
     """Order the photos of a pool.
 
     Raises:
@@ -144,7 +144,7 @@ def rank(pool: Pool, order: str, seed: int, model: Model | None) -> Ranking:
     return Ranking(rows=[rows[place] for place in ranked.tolist()], sets=sets)
 
 
-def sets_of(pool: Pool, model: Model, rows: Sequence[int]) -> dict[int, Sequence[str]]:
+def sets_of(pool: Pool, model: ReviewedModel, rows: Sequence[int]) -> dict[int, Sequence[str]]:
     """The set of each of these rows: class ids, best first.
 
     Raises:
@@ -159,7 +159,7 @@ def sets_of(pool: Pool, model: Model, rows: Sequence[int]) -> dict[int, Sequence
 
 
 @contextmanager
-def _outputs(pool: Pool, model: Model, *, features: bool) -> Iterator[SplitOutputs]:
+def _outputs(pool: Pool, model: ReviewedModel, *, features: bool) -> Iterator[SplitOutputs]:
     """Run the network; its classes may be others than those of the data."""
     assert model.bundle is not None
     runtime = Runtime() if model.record is None else model.record.measured.served_by
@@ -184,7 +184,7 @@ def _sets(bundle: Bundle, record: CalibrationRecord, outputs: SplitOutputs) -> I
             yield [ids[index] for index in best_first[inside[best_first]].tolist()]
 
 
-def _features(pool: Pool, model: Model) -> tuple[Singles, dict[int, Sequence[str]]]:
+def _features(pool: Pool, model: ReviewedModel) -> tuple[Singles, dict[int, Sequence[str]]]:
     """The features of all photos, ``(photos, dimensions)``, and their sets, if there are any."""
     if model.bundle is None:
         return _stored_features(pool, model.path), {}

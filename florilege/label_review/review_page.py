@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from florilege.cores import in_order
 from florilege.data.dataset import Split
-from florilege.data.review_answers import CONFIRMED, CORRECTED, Answer
+from florilege.data.review_answers import CONFIRMED, CORRECTED, ReviewAnswer
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.models.images import ImageError, plain_jpeg
 from florilege.progress import progress
@@ -47,7 +47,7 @@ class ReviewPage:
     splits: Sequence[str]
     orders: Sequence[str]
     sets: Sequence[Sequence[str]]
-    answers: Mapping[str, Sequence[Answer]]
+    answers: Mapping[str, Sequence[ReviewAnswer]]
 
     def html(self) -> str:
         """The file."""
@@ -98,7 +98,7 @@ class ReviewPage:
         infos = (item for item in self.others or () if item.id in missing)
         return ({**_class(item), "outside": True} for item in infos)
 
-    def _said(self, answer: Answer) -> str:
+    def _said(self, answer: ReviewAnswer) -> str:
         words = {CONFIRMED: "right", CORRECTED: self._name(answer.corrected)}
         return f"{answer.by}: {words.get(answer.answer, answer.answer)}"
 

@@ -5,27 +5,29 @@ from dataclasses import replace
 import numpy as np
 
 from florilege.calibration.intervals import wilson
-from florilege.data.review_answers import COLUMNS, Answer
+from florilege.data.review_answers import COLUMNS, ReviewAnswer
 from florilege.label_review.consensus import merged_table, summary, verdicts_of
 
 
-def answer(photo: str, word: str, by: str, corrected: str = "") -> Answer:
-    return Answer(photo=photo, label="x", answer=word, corrected=corrected, by=by, split="val")
+def answer(photo: str, word: str, by: str, corrected: str = "") -> ReviewAnswer:
+    return ReviewAnswer(
+        photo=photo, label="x", answer=word, corrected=corrected, by=by, split="val"
+    )
 
 
-def right(photo: str, by: str) -> Answer:
+def right(photo: str, by: str) -> ReviewAnswer:
     return answer(photo, "confirmed", by)
 
 
-def wrong(photo: str, by: str, class_id: str = "y") -> Answer:
+def wrong(photo: str, by: str, class_id: str = "y") -> ReviewAnswer:
     return answer(photo, "corrected", by, class_id)
 
 
-def undecided(photo: str, by: str) -> Answer:
+def undecided(photo: str, by: str) -> ReviewAnswer:
     return answer(photo, "undecided", by)
 
 
-def class_of(*answers: Answer) -> str | None:
+def class_of(*answers: ReviewAnswer) -> str | None:
     return verdicts_of([[each] for each in answers])["p"].class_id
 
 
@@ -109,6 +111,6 @@ def test_without_a_decided_photo_of_the_sample_there_is_no_rate() -> None:
 
 
 def test_the_label_is_the_one_that_was_shown_last() -> None:
-    again = Answer(photo="p", label="z", answer="confirmed", by="ann")
+    again = ReviewAnswer(photo="p", label="z", answer="confirmed", by="ann")
     (verdict,) = verdicts_of([[right("p", "ann"), right("p", "bob")], [again]]).values()
     assert verdict.label == "z"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from florilege.data.dataset import Split
-from florilege.data.review_answers import COLUMNS, Answer
+from florilege.data.review_answers import COLUMNS, ReviewAnswer
 from florilege.label_review.review_page import ReviewPage
 from florilege.models.classes import ClassInfo, ClassTable
 from tests.data.pictures import png
@@ -40,7 +40,9 @@ def read_picture(row: int) -> bytes:
 
 
 def review_page(labels: tuple[int, ...] = (0, 0, 1, 2)) -> str:
-    answer = Answer(photo="b.png", label="1", answer="corrected", corrected="2", by="Zo\u00e9")
+    answer = ReviewAnswer(
+        photo="b.png", label="1", answer="corrected", corrected="2", by="Zo\u00e9"
+    )
     photos = Split(name="val", names=NAMES, labels=np.array(labels), read=read_picture)
     return ReviewPage(
         source="photos.csv",

@@ -16,7 +16,7 @@ from florilege.calibration.photo_groups import plants_of
 from florilege.calibration.rules.label_noise import LabelNoise, NoiseKind, NoisyLabels
 from florilege.calibration.validation import Ints
 from florilege.data.dataset import Split
-from florilege.data.review_answers import RANDOM, Answer, answers_of, is_review, refuse_lines
+from florilege.data.review_answers import RANDOM, ReviewAnswer, answers_of, is_review, refuse_lines
 from florilege.data.sources import list_source
 from florilege.errors import DataError, UsageError, first, repeated
 from florilege.models.classes import ClassTable, plain_id
@@ -176,7 +176,7 @@ def _answers(path: Path, classes: ClassTable, photos: Split) -> tuple[Ints, Ints
     return before, after, plants
 
 
-def _decided(path: Path, photos: Split) -> list[Answer]:
+def _decided(path: Path, photos: Split) -> list[ReviewAnswer]:
     """The answers about photos of the split that are decided, one for each photo."""
     names = set(photos.names)
     answers = [each for each in _review(path, names) if each.photo in names]
@@ -192,7 +192,7 @@ def _decided(path: Path, photos: Split) -> list[Answer]:
     return decided
 
 
-def _of_sample(path: Path, decided: list[Answer], photos: int) -> list[Answer]:
+def _of_sample(path: Path, decided: list[ReviewAnswer], photos: int) -> list[ReviewAnswer]:
     """The answers about photos drawn at random, or all where every photo is decided."""
     if len({each.photo for each in decided}) == photos:
         return decided
@@ -205,7 +205,7 @@ def _of_sample(path: Path, decided: list[Answer], photos: int) -> list[Answer]:
     return sample
 
 
-def _review(path: Path, names: Container[str]) -> list[Answer]:
+def _review(path: Path, names: Container[str]) -> list[ReviewAnswer]:
     """The decided answers of a file, with ``a.jpg`` for ``./a.jpg`` where ``names`` lack that."""
     table, lines = read_numbered_table(path)
     if not is_review(table) or "label" not in table:
