@@ -62,7 +62,9 @@ def verdicts_of(files: Iterable[Sequence[ReviewAnswer]]) -> dict[str, Verdict]:
 
     Example:
         >>> ann = ReviewAnswer(photo="a.jpg", label="x", answer="confirmed", by="ann")
-        >>> bob = ReviewAnswer(photo="a.jpg", label="x", answer="corrected", corrected="y", by="bob")
+        >>> bob = ReviewAnswer(
+        ...     photo="a.jpg", label="x", answer="corrected", corrected="y", by="bob"
+        ... )
         >>> verdicts_of([[ann]])["a.jpg"].class_id, verdicts_of([[ann], [bob]])["a.jpg"].class_id
         ('x', None)
     """
