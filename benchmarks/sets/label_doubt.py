@@ -17,7 +17,7 @@ from florilege.data.options import TrainingOptions
 from florilege.data.records import Listing, assemble
 from florilege.data.sources import list_source
 from florilege.data.training_split import with_options
-from florilege.label_review.photo_order import Model, pool_of, rank
+from florilege.label_review.photo_order import ReviewedModel, pool_of, rank
 
 PARTS = 5
 
@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--noise", type=float, default=0.4)
     parser.add_argument("--seeds", type=int, default=3)
     words = parser.parse_args()
-    clean, model = list_source(words.data, splits=["train"]), Model.open(words.model)
+    clean, model = list_source(words.data, splits=["train"]), ReviewedModel.open(words.model)
     fifths = " | ".join(f"fifth {part}" for part in range(1, PARTS + 1))
     print(f"| seed | photos | wrong | {fifths} | in the first half |")
     print("|" + "---|" * (4 + PARTS))
@@ -42,7 +42,7 @@ def main() -> None:
         print(f"| {' | '.join(map(str, cells))} |")
 
 
-def wrong_in_order(clean: Listing, noise: float, seed: int, model: Model) -> np.ndarray:
+def wrong_in_order(clean: Listing, noise: float, seed: int, model: ReviewedModel) -> np.ndarray:
     """Whether each label is wrong, the most doubtful one first."""
     one_group = dict.fromkeys(clean.class_table().ids, ("all",))
     noisy = with_options(
