@@ -67,6 +67,19 @@ COUPLED: dict[str, dict[str, Any]] = {
 }
 
 
+class _Parameters(dict[str, dict[str, Any]]):
+    """Parameters of a loss by key; for a new loss, where they are missing."""
+
+    def __missing__(self, key: str) -> dict[str, Any]:
+        raise AssertionError(
+            f"{key!r} has no example: add its parameters and its oracle to PER_EXAMPLE in "
+            "tests/training/losses/examples.py, or to COUPLED if it needs the whole batch"
+        )
+
+
+PARAMETERS = _Parameters({e.key: e.parameters for e in PER_EXAMPLE} | COUPLED)
+
+
 def scores(rows: int = 8, *, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
     """Random scores ``(rows, CLASSES)``."""
     generator = torch.Generator().manual_seed(seed)

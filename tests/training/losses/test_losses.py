@@ -18,11 +18,10 @@ from florilege.training.losses import LOSSES, build
 from florilege.training.losses.base import ExampleLoss
 from tests.training.losses import examples, oracles
 from tests.training.losses.batches import Batch, batches
-from tests.training.losses.examples import CLASSES, COUNTS, COUPLED, PER_EXAMPLE, call
+from tests.training.losses.examples import CLASSES, COUNTS, PARAMETERS, call
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "losses.md").read_text()
-PARAMETERS = {e.key: e.parameters for e in PER_EXAMPLE} | COUPLED
 MANY = list(range(1, 301))  # pictures of 300 classes
 DIVERGED: dict[str, dict[str, Any]] = {
     "ldam": {"class_counts": MANY},
