@@ -49,7 +49,7 @@ VERBS = {
     "evaluate": ("calibration.cli", "Measure set sizes and hit rates of a bundle on test photos."),
     "predict": ("server.cli", "Print the prediction sets of photos."),
     "serve": ("server.cli", "Serve prediction sets over HTTP, with a page to try them."),
-    "bundle": ("calibration.commands.bundle_cli", "Inspect, verify, compare or name bundles."),
+    "bundle": ("command_line.picture_cli", "Inspect, verify, compare or name bundles."),
     "push": ("calibration.commands.bundle_cli", "Upload a bundle to the Hugging Face Hub."),
     "doctor": ("server.cli", "Report what this installation can do."),
     "demo": (

@@ -4,7 +4,8 @@ import gzip
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from importlib.resources import files
 from typing import Any, Final
 
@@ -12,9 +13,10 @@ from florilege.device_export import web_runtime
 from florilege.device_export.device_pack import PACK, device_arrays, device_pack
 from florilege.errors import UsageError
 from florilege.models.bundle.bundle import MODEL
+from florilege.models.look_alikes import read_look_alikes
+from florilege.page_files import HEAD, SERVICE_WORKER, page_files, service_worker
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.http.model_card import model_card
-from florilege.server.http.page_files import HEAD, SERVICE_WORKER, page_files, service_worker
 from florilege.server.settings import Settings
 
 LARGEST_MODEL: Final = 1_000_000_000
@@ -26,6 +28,7 @@ MOST_PHOTO_BYTES: Final = 500_000_000
 DOWNLOAD_DEADLINE_S: Final = 600.0
 """For the first photo, which waits until the network is downloaded."""
 THUMBNAILS: Final = "thumbnails/"
+PICTURES: Final = "pictures/"  # to compare with: fetched when somebody does
 LARGE: Final = ("network", "runtime", "reference", "occurrences")  # the page stores these itself
 _NOT_FETCHED: Final = (".onnx", ".wasm", "HOSTING.md")  # the .wasm.gz is fetched instead
 _SERVER_LINK: Final = re.compile(rb' ?<a href="(v1/|openapi)[^>]*></a>')
@@ -49,6 +52,7 @@ def web_files(pipeline: Pipeline, runtime: Mapping[str, bytes]) -> dict[str, byt
         if item["thumbnail"] is not None:
             item["thumbnail"]["url"] = f"{THUMBNAILS}{place}.jpg"
             contents[item["thumbnail"]["url"]] = pictures[item["id"]]
+    _add_pictures(pipeline, pack["classes"], contents)
     pack |= {"reference": None, "occurrences": None}
     for kind, (shapes, content) in device_arrays(pipeline).items():
         pack[kind] = {**shapes, **_named(contents, content, kind)}
@@ -67,6 +71,19 @@ def web_files(pipeline: Pipeline, runtime: Mapping[str, bytes]) -> dict[str, byt
     small = {p: body for p, body in _fetched(contents).items() if not p.startswith(tuple(large))}
     contents[SERVICE_WORKER] = service_worker(small, large)
     return contents
+
+
+def _add_pictures(
+    pipeline: Pipeline, classes: Sequence[dict[str, Any]], contents: dict[str, bytes]
+) -> None:
+    """Add the reference pictures, and to each class their addresses and the classes like it."""
+    pictures, others = pipeline.bundle.open_pictures(), read_look_alikes(pipeline.bundle)
+    for place, item in enumerate(classes):
+        item["look_alikes"], item["pictures"] = others.get(place, []), []
+        for number, credit in enumerate(pictures.credits(item["id"])):
+            url = f"{PICTURES}{place}-{number}.jpg"
+            contents[url] = pictures.read(item["id"], number)
+            item["pictures"].append({"url": url, **asdict(credit)})
 
 
 def _card(pipeline: Pipeline) -> dict[str, Any]:
@@ -109,7 +126,11 @@ def transfer_bytes(contents: Mapping[str, bytes]) -> int:
 
 def _fetched(contents: Mapping[str, bytes]) -> dict[str, bytes]:
     """Files to fetch at the first visit besides the network; thumbnails only if all is small."""
-    files = {path: each for path, each in contents.items() if not path.endswith(_NOT_FETCHED)}
+    files = {
+        path: each
+        for path, each in contents.items()
+        if not path.endswith(_NOT_FETCHED) and not path.startswith(PICTURES)
+    }
     if sum(map(len, files.values())) <= MOST_KEPT:
         return files
     return {path: each for path, each in files.items() if not path.startswith(THUMBNAILS)}

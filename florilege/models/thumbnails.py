@@ -26,7 +26,7 @@ def read_thumbnails(source: str, files: Mapping[str, Path]) -> dict[str, bytes]:
     """
     pictures: dict[str, bytes] = {}
     faults: list[str] = []
-    results = in_order(_thumbnail_or_fault, files.values())
+    results = in_order(jpeg_or_fault, files.values())
     with closing(results), progress(len(files), "thumbnails") as advance:
         for (class_id, path), picture in zip(files.items(), results, strict=True):
             if isinstance(picture, bytes):
@@ -42,9 +42,10 @@ def read_thumbnails(source: str, files: Mapping[str, Path]) -> dict[str, bytes]:
     return pictures
 
 
-def _thumbnail_or_fault(path: Path) -> bytes | str:
+def jpeg_or_fault(path: Path, *, side: int = SIDE, quality: int = QUALITY) -> bytes | str:
+    """An upright JPEG without metadata of a picture file, or what is wrong with it."""
     try:
-        return plain_jpeg(path.read_bytes(), side=SIDE, quality=QUALITY)
+        return plain_jpeg(path.read_bytes(), side=side, quality=quality)
     except (OSError, ValueError) as error:  # ValueError: no picture, or a null byte in the name
         return getattr(error, "strerror", None) or str(error)
 

@@ -19,7 +19,7 @@ from florilege.server.http.model_card import ModelCard
 from florilege.server.http.openapi import COMMON_PROBLEMS, PHOTO, body_of, problem_responses
 from florilege.server.http.request import GUARDS, read_body
 from florilege.server.problems import Code, Problem
-from florilege.server.schemas import ClassEntry, ClassList, Health, RequestModel
+from florilege.server.schemas import ClassDetails, ClassList, Health, RequestModel
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 MAX_FEEDBACK_BYTES = 8192
@@ -100,22 +100,28 @@ async def classes(request: Request, query: Annotated[_ClassesQuery, Query()]) ->
 
 @router.get(
     "/v1/classes/{class_id:path}",
-    response_model=ClassEntry,
+    response_model=ClassDetails,
     responses=problem_responses(Code.CLASS_NOT_FOUND),
 )
 async def one_class(
     request: Request, class_id: str, query: Annotated[_ClassQuery, Query()]
 ) -> Response:
-    """Return one class by its id."""
+    """Return one class by its id, with reference pictures and the classes it is confused with."""
     about = _info_about(request, class_id)
-    entry = about.classes.entry(class_id, _chain(request, query.lang))
-    return CachedResponse(entry).answer(request, vary="Accept-Language")
+    details = about.details(class_id, _chain(request, query.lang))
+    return CachedResponse(details).answer(request, vary="Accept-Language")
 
 
 class _ThumbnailQuery(RequestModel):
     """The class whose picture to show."""
 
     class_id: str = Field(description="Id of the class.")
+    number: int | None = Field(
+        default=None,
+        ge=1,
+        description="Which of its larger reference pictures, as `/v1/classes/{class_id}` lists "
+        "them; its thumbnail by default.",
+    )
 
 
 @router.get(
@@ -127,15 +133,16 @@ class _ThumbnailQuery(RequestModel):
     },
 )
 async def thumbnail(request: Request, query: Annotated[_ThumbnailQuery, Query()]) -> Response:
-    """Return a small reference picture of one class, a JPEG.
+    """Return a reference picture of one class, a JPEG.
 
-    The `thumbnail` of a taxon gives its address, author and licence.
+    The `thumbnail` of a taxon, and the `pictures` of a class, give address, author and licence.
     """
     about = _info_about(request, query.class_id)
-    if query.class_id not in about.thumbnails:
+    picture = about.picture(query.class_id, query.number)
+    if picture is None:
         detail = f"there is no picture of the class {query.class_id[:80]!r}"
         raise Problem(Code.THUMBNAIL_NOT_FOUND, detail)
-    return about.thumbnails[query.class_id].answer(request)
+    return picture.answer(request)
 
 
 def _info_about(request: Request, class_id: str) -> BundleInfo:

@@ -326,6 +326,26 @@ class ClassEntry:
     training_count: Annotated[int | None, Field(description="Training photos of this class.")]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Picture:
+    """A picture to compare a photo with."""
+
+    url: Annotated[str, Field(description="Its address, relative to the root of the server.")]
+    author: str | None
+    licence: str | None
+    organ: Annotated[str | None, Field(description="Such as flower or leaf, if that is known.")]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClassDetails(ClassEntry):
+    """A class the model knows, with what helps to tell it from others."""
+
+    pictures: list[Picture]
+    look_alikes: Annotated[
+        list[ClassEntry], Field(description="Those it shared sets with most often on validation.")
+    ]
+
+
 class ClassList(ResponseModel):
     """The matching classes, in the order of the model."""
 

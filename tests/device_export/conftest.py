@@ -6,6 +6,8 @@ import pytest
 
 from florilege.calibration.calibrate.calibrate import calibrate_bundle
 from florilege.device_export import web_runtime
+from florilege.models.bundle.bundle import set_pictures
+from florilege.models.reference_pictures import Credit, PictureFile
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
 from tests.server import garden
 from tests.server.test_places import occurrences
@@ -33,6 +35,9 @@ def bundle(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Path:
         occurrences=str(occurrences(folder / "occurrences.csv")),
         coverages="0.8,0.9",
     )
+    (folder / "violet.png").write_bytes(garden.photo(5))
+    row = [PictureFile(path=folder / "violet.png", credit=Credit("A. B.", "CC0", "leaf"))]
+    set_pictures(folder / "bundle", {"1006": row}, source="table", most=6)
     return folder / "bundle"
 
 

@@ -22,9 +22,11 @@ from florilege.errors import UsageError
 from florilege.export_cli import _write_folder
 from florilege.models.images import Preprocess, load
 from florilege.models.images.colours import profile_of_codes
+from florilege.page_files import service_worker
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import IdentifyQuery
-from florilege.server.http.page_files import service_worker
+from florilege.server.http.cached_responses import BundleInfo
+from florilege.server.settings import Settings
 from tests.models.pictures import chunk, difference, encode, exif_with_orientation, noise
 from tests.server import garden
 from tests.server.test_rejection_by_features import MINT
@@ -328,6 +330,15 @@ def test_the_page_shows_the_set_of_a_photo_without_a_network(
     wait_until(offline, "document.querySelectorAll('.card').length === 2")
     offline.go_back()
     wait_until(offline, READY)
+
+
+@browser
+def test_a_class_is_compared_as_on_the_server(offline: "Page", pipeline: Pipeline) -> None:
+    script = """async (id) => (await import("./service.js")).classInfo(id)"""
+    about = BundleInfo(pipeline, Settings(bundle=pipeline.bundle.path))
+    for class_id in ("1006", "1012"):
+        theirs = json.loads(about.details(class_id, ["en"]))
+        check_equal(offline.evaluate(script, class_id), theirs)
 
 
 def changed_by(line: str, folder: Path, out: Path) -> Path:

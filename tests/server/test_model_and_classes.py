@@ -147,7 +147,7 @@ def test_one_class_is_shown_in_the_language_asked_for(client: TestClient) -> Non
     assert content["taxon"]["common_names"] == [{"name": "églantier", "lang": "fr"}]
     header = client.get("/v1/classes/1002", headers={"Accept-Language": "fr"})
     assert header.json() == content
-    assert header.headers["vary"] == "Accept-Language"
+    assert header.headers["vary"].startswith("Accept-Language")
 
 
 def test_the_pictures_of_the_set_are_where_the_answer_says(client: TestClient) -> None:
@@ -205,7 +205,8 @@ def test_every_class_and_its_picture_are_reached_whatever_its_id(served: Path) -
                 if ".." in id_ or "\n" in id_:  # no path holds these
                     assert entry in client.get("/v1/classes", params={"q": id_}).json()["classes"]
                 else:
-                    assert client.get(f"/v1/classes/{quote(id_, safe='')}").json() == entry
+                    one = client.get(f"/v1/classes/{quote(id_, safe='')}").json()
+                    assert {name: one[name] for name in entry} == entry
 
 
 def test_a_bundle_from_before_pictures_is_served(served: Path) -> None:

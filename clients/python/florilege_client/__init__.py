@@ -10,6 +10,7 @@
 
 from florilege_client.answers import (
     Answer,
+    ClassDetails,
     ClassEntry,
     ClassList,
     Embeddings,
@@ -27,6 +28,7 @@ from florilege_client.retrying import Retries
 __all__ = [
     "Answer",
     "AsyncClient",
+    "ClassDetails",
     "ClassEntry",
     "ClassList",
     "Client",

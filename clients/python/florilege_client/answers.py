@@ -322,6 +322,31 @@ class ClassEntry:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Picture:
+    """A picture to compare a photo with."""
+
+    url: str
+    """Its address, relative to the root of the server."""
+    author: str | None
+    licence: str | None
+    organ: str | None
+    """Such as flower or leaf, if that is known."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClassDetails:
+    """A class the model knows, with what helps to tell it from others."""
+
+    class_id: str
+    taxon: Taxon
+    training_count: int | None
+    """Training photos of this class."""
+    pictures: tuple[Picture, ...]
+    look_alikes: tuple[ClassEntry, ...]
+    """Those it shared sets with most often on validation."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ClassList:
     """The matching classes, in the order of the model."""
 

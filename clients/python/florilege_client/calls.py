@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from florilege_client.answers import (
     Answer,
-    ClassEntry,
+    ClassDetails,
     ClassList,
     Embeddings,
     FeedbackReceipt,
@@ -98,12 +98,12 @@ def classes(*, q: str | None, limit: int | None, lang: str | None) -> Call[Class
     )
 
 
-def species(class_id: str, *, lang: str | None) -> Call[ClassEntry]:
+def species(class_id: str, *, lang: str | None) -> Call[ClassDetails]:
     """Ask about one class."""
     return Call(
         method="GET",
         path=f"/v1/classes/{quote(class_id, safe='')}",
-        read=lambda reply: read(reply, ClassEntry),
+        read=lambda reply: read(reply, ClassDetails),
         params=_params({"lang": lang}),
     )
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Self, TypeVar, Unpack, cast
 from florilege_client import calls
 from florilege_client.answers import (
     Answer,
-    ClassEntry,
+    ClassDetails,
     ClassList,
     Embeddings,
     FeedbackReceipt,
@@ -149,7 +149,7 @@ class Client(_Talking):
         """Return the classes the model knows, those whose id or any name contains ``q``."""
         return self._ask(calls.classes(q=q, limit=limit, lang=lang))
 
-    def species(self, class_id: str, *, lang: str | None = None) -> ClassEntry:
+    def species(self, class_id: str, *, lang: str | None = None) -> ClassDetails:
         """Return one class by its id."""
         return self._ask(calls.species(class_id, lang=lang))
 
@@ -268,7 +268,7 @@ class AsyncClient(_Talking):
         """As `Client.classes`."""
         return await self._ask(calls.classes(q=q, limit=limit, lang=lang))
 
-    async def species(self, class_id: str, *, lang: str | None = None) -> ClassEntry:
+    async def species(self, class_id: str, *, lang: str | None = None) -> ClassDetails:
         """As `Client.species`."""
         return await self._ask(calls.species(class_id, lang=lang))
 

@@ -50,6 +50,7 @@ from florilege.data.split_parts import Part
 from florilege.errors import GateFailed, UsageError
 from florilege.models.bundle.bundle import OCCURRENCES, Bundle, open_bundle, replace_files, reserved
 from florilege.models.class_lists import read_lists
+from florilege.models.look_alikes import LOOK_ALIKES, PairCounts, look_alikes_file
 from florilege.models.runtime import OPENVINO, Runtime
 from florilege.models.session import Session
 from florilege.ray_tasks import Workers
@@ -123,6 +124,7 @@ def calibrate_bundle(
             files |= updated_files(*card_files, measured.record)
             if reference is not None:
                 files[REFERENCES[measured.record.measured.runtime]] = reference.to_bytes()
+        files[LOOK_ALIKES] = look_alikes_file(look_alikes(measured))
         names = {*CALIBRATIONS.values(), *REFERENCES.values(), OCCURRENCES}
         replace_files(path, files, without=names - files.keys())
         if report is not None:
@@ -159,6 +161,15 @@ def _calibrated(
         places=places,
     )
     return BundleOutputs(bundle, record, outputs, photos), reference
+
+
+def look_alikes(measured: BundleOutputs) -> dict[int, list[int]]:
+    """For each class, by its index, those that share its sets at the default K most often."""
+    record, counts = measured.record, PairCounts(measured.record.classes)
+    point = record.point(PLAIN, record.setting("average_k"))
+    for (logits,), labels in measured.outputs.blocks(record.head):
+        counts.update(point.sets(record.scores(logits)), labels)
+    return counts.by_class()
 
 
 def _places(

@@ -6,7 +6,7 @@
 
 import json
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -25,6 +25,12 @@ from florilege.models.bundle.staging import (
 )
 from florilege.models.classes import ClassInfo, ClassTable
 from florilege.models.images import Preprocess
+from florilege.models.reference_pictures import (
+    PictureFile,
+    ReferencePictures,
+    in_turn,
+    pack_pictures,
+)
 from florilege.models.thumbnails import pack, read_thumbnails, unpack
 
 MODEL: Final = "model.onnx"
@@ -36,6 +42,7 @@ OCCURRENCES: Final = "occurrences.npy"  # by region and month, if the calibratio
 OPENVINO_CALIBRATION: Final = "calibration-openvino.json"  # with it, OpenVINO serves
 OPENVINO_REFERENCE: Final = "reference-openvino.npy"
 THUMBNAILS: Final = "thumbnails.zip"  # reference pictures of the classes that have one
+PICTURES: Final = "pictures.zip"  # larger ones, several of each class, to compare with
 _REQUIRED: Final = (MODEL, CLASSES, PREPROCESS)
 Packed = Mapping[str, bytes]
 """A bundle as sent to another machine: content by file name, with ``bundle.json``."""
@@ -86,6 +93,11 @@ class Bundle:
     def read_thumbnails(self) -> dict[str, bytes]:
         """The JPEG of each class that has one, by class id."""
         return unpack(self.classes, self.read(THUMBNAILS)) if self.has(THUMBNAILS) else {}
+
+    def open_pictures(self) -> ReferencePictures:
+        """The reference pictures of the classes; of none if the bundle has no such file."""
+        file = self.path_of(PICTURES) if self.has(PICTURES) else None
+        return ReferencePictures(self.classes, file)
 
     def packed(self) -> Packed:
         """Exactly the files that were verified, without any later changes to the folder."""
@@ -246,13 +258,8 @@ def name_classes(
     """
     with reserved(path):
         bundle = open_bundle(path)
-        id_of = bundle.classes.ids_of(infos)
+        id_of = _ids_of(bundle, infos, source)
         named = {id_: infos[name] for name, id_ in id_of.items()}
-        if not named:
-            raise DataError(
-                f"{source}: none of its class ids, such as {next(iter(infos))!r}, is in {path}, "
-                f"which has ids such as {bundle.classes.ids[0]!r}"
-            )
         pictures = {id_of[name]: file for name, file in pictures.items() if name in id_of}
         thumbnails = read_thumbnails(source, pictures)
         items = (
@@ -262,4 +269,49 @@ def name_classes(
         files = {CLASSES: classes.to_json().encode()}
         if thumbnails:
             files[THUMBNAILS] = pack(classes, bundle.read_thumbnails() | thumbnails)
+        return replace_files(path, files)
+
+
+def _ids_of(bundle: Bundle, names: Mapping[str, object], source: str) -> dict[str, str]:
+    """The id of each name that is one of a class; `DataError` if none is."""
+    id_of = bundle.classes.ids_of(names)
+    if not id_of:
+        raise DataError(
+            f"{source}: none of its class ids, such as {next(iter(names))!r}, is in "
+            f"{bundle.path}, which has ids such as {bundle.classes.ids[0]!r}"
+        )
+    return id_of
+
+
+def set_pictures(
+    path: Path, pictures: Mapping[str, Sequence[PictureFile]], *, source: str, most: int
+) -> Bundle:
+    """Give a bundle reference pictures, at most so many of each class, in place of earlier ones.
+
+    ``pictures`` are by class id; ids that the bundle lacks are ignored. The first picture of a
+    class is also its thumbnail. Messages name ``source``; the calibration stays valid.
+
+    Raises:
+        DataError: The bundle has none of the ids, or some pictures, all listed, are unusable.
+        UsageError: Another process is changing the bundle.
+        BundleError: The bundle is not valid or cannot be written. It is unchanged.
+    """
+    with reserved(path):
+        bundle = open_bundle(path)
+        id_of = _ids_of(bundle, pictures, source)
+        rows = {id_of[name]: in_turn(pictures[name])[:most] for name in id_of}
+        packed = pack_pictures(
+            source, {bundle.classes.index_of[id_]: row for id_, row in rows.items()}
+        )
+        thumbnails = read_thumbnails(source, {id_: row[0].path for id_, row in rows.items()})
+        items = (
+            replace(item, thumbnail=rows[item.id][0].thumbnail) if item.id in rows else item
+            for item in bundle.classes
+        )
+        classes = ClassTable(tuple(items))
+        files = {
+            CLASSES: classes.to_json().encode(),
+            THUMBNAILS: pack(classes, bundle.read_thumbnails() | thumbnails),
+            PICTURES: packed,
+        }
         return replace_files(path, files)

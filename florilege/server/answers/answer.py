@@ -69,7 +69,9 @@ def answer(
     marginals = _marginals(point, query, scored, size)
     fits = _is_calibrated(point, view, restriction)
     calibrated = fits and accepted
-    stops = _stops(point, record, plan, scores, accepted=accepted, calibrated=calibrated)
+    stops = None
+    if "dial" in query.include:
+        stops = dial(point, record, scores, accepted=accepted, calibrated=calibrated)
     count = _reported(query, size, stops)
     listed = _listed(query, infos, [*members, *others], count, compared, plan.always)
     chain = fallback_chain(plan.languages)
@@ -120,25 +122,6 @@ def _point(record: CalibrationRecord, view: View, plan: Plan) -> OperatingPoint:
     """The threshold for a view, which promises less where suspect photos are rejected."""
     point = record.nearest_point(view, plan.setting)
     return point.rejecting() if plan.query.reject and record.rejection is not None else point
-
-
-def _stops(
-    point: OperatingPoint,
-    record: CalibrationRecord,
-    plan: Plan,
-    scores: Floats,
-    *,
-    accepted: bool,
-    calibrated: bool,
-) -> list[schemas.Stop] | None:
-    """The other sets of an accepted photo; None if the query does not ask for them."""
-    if "dial" not in plan.query.include:
-        return None
-    if not accepted:
-        return []
-    own = plan.restriction is None or point.table.view.list is not None  # weights of its classes
-    classes = None if own or plan.restriction is None else plan.restriction.classes
-    return dial(point, record, scores, classes, calibrated=calibrated)
 
 
 def _reported(query: IdentifyQuery, size: int, stops: Sequence[schemas.Stop] | None) -> int | None:

@@ -1,6 +1,7 @@
 """The classes that a model knows: their taxa in answers, and lists to show and to search."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from functools import cached_property, lru_cache, partial
 from typing import Final
 from urllib.parse import quote
@@ -8,12 +9,20 @@ from urllib.parse import quote
 from pydantic import TypeAdapter
 
 from florilege.models.classes import ClassInfo, ClassTable
-from florilege.server.schemas import ClassEntry, CommonName, Taxon, ThumbnailInfo
+from florilege.models.reference_pictures import Credit
+from florilege.server.schemas import (
+    ClassEntry,
+    CommonName,
+    Picture,
+    Taxon,
+    ThumbnailInfo,
+)
 
 LANGUAGES_KEPT: Final = 8
 """Languages for which the taxa and entries of all classes are cached."""
 SEPARATOR: Final = "\0"  # occurs in no name
 _ENTRY = TypeAdapter(ClassEntry)
+_PICTURES = TypeAdapter(list[Picture])
 
 
 class TaxonTable:
@@ -41,6 +50,23 @@ class TaxonTable:
         """The `ClassEntry` of a class, with names as in `taxon`."""
         item = self.classes.items[self.classes.index_of[class_id]]
         return self._entry(class_id, language_of(item, languages))
+
+    def details(
+        self,
+        class_id: str,
+        languages: Sequence[str],
+        pictures: Sequence[Credit],
+        others: Sequence[int],
+    ) -> bytes:
+        """The `ClassDetails` of a class, with its pictures and the classes of these indices."""
+        address = f"{_picture_of(class_id)}&number="
+        listed = [
+            Picture(url=f"{address}{number}", **asdict(credit))
+            for number, credit in enumerate(pictures, start=1)
+        ]
+        entries = b",".join(self.entry(self.classes.ids[index], languages) for index in others)
+        own, pictured = self.entry(class_id, languages)[:-1], _PICTURES.dump_json(listed)
+        return b'%b,"pictures":%b,"look_alikes":[%b]}' % (own, pictured, entries)
 
     def find(self, languages: Sequence[str], q: str | None, limit: int | None) -> bytes:
         """A `ClassList` of the classes whose id or any name, in any language, contains ``q``."""
@@ -76,11 +102,15 @@ def _entry_of(
     return _ENTRY.dump_json(entry)
 
 
+def _picture_of(class_id: str) -> str:
+    return f"v1/thumbnails?class_id={quote(class_id, safe='')}"
+
+
 def _taxon_of(classes: ClassTable, class_id: str, language: str) -> Taxon:
     item, thumbnail = classes.items[classes.index_of[class_id]], None
     if item.thumbnail is not None:
         thumbnail = ThumbnailInfo(
-            url=f"v1/thumbnails?class_id={quote(class_id, safe='')}",
+            url=_picture_of(class_id),
             author=item.thumbnail.author,
             licence=item.thumbnail.licence,
         )

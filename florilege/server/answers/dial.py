@@ -1,6 +1,7 @@
 """The other sets of a rule for the same photo: what a slider steps through."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Final
 
@@ -9,7 +10,6 @@ from numpy.typing import NDArray
 
 from florilege.calibration.record.operating_point import OperatingPoint
 from florilege.calibration.record.record import CalibrationRecord
-from florilege.calibration.view import Indices
 from florilege.server.schemas import Stop
 
 LARGEST_SET: Final = 100
@@ -21,8 +21,8 @@ def dial(
     point: OperatingPoint,
     record: CalibrationRecord,
     scores: NDArray[np.float64],
-    classes: Indices | None,
     *,
+    accepted: bool,
     calibrated: bool,
 ) -> list[Stop]:
     """The sets of the photo at every K (or coverage) of the rule, one stop for each set size.
@@ -36,15 +36,15 @@ def dial(
         point: The threshold of the answer.
         record: The calibration that it is of.
         scores: Those of the photo, ``(classes,)`` or ``(listed,)``.
-        classes: Indices of the listed classes whose weights are used; None for those of ``point``.
+        accepted: Whether the photo has a set at all.
         calibrated: Whether the figures hold for this request.
     """
-    if point.class_thresholds is not None:
+    if point.class_thresholds is not None or not accepted:
         return []
     setting, view = point.setting, point.table.view
     values = record.values(setting.rule, setting.guarantee, view)
     calibrated_points = [record.point(view, setting._replace(value=value)) for value in values]
-    points = [_as_requested(each, point, classes) for each in calibrated_points]
+    points = [_as_requested(each, point) for each in calibrated_points]
     stops = []
     for size, group in groupby(zip(_sizes(points, scores), points, strict=True), lambda p: p[0]):
         nearest = min((each for _, each in group), key=lambda e: abs(e.row.value - point.row.value))
@@ -53,12 +53,9 @@ def dial(
     return stops
 
 
-def _as_requested(
-    other: OperatingPoint, point: OperatingPoint, classes: Indices | None
-) -> OperatingPoint:
-    """Another point for the request that ``point`` is for."""
-    if classes is not None:
-        other = other.among(classes)
+def _as_requested(other: OperatingPoint, point: OperatingPoint) -> OperatingPoint:
+    """Another point of the same table for the request that ``point`` is for."""
+    other = replace(other, class_weights=point.class_weights)  # of the listed classes alone
     return other.rejecting() if point.evidence.rejecting else other
 
 

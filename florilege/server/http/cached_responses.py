@@ -8,6 +8,8 @@ from typing import Final
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
+from florilege.models.look_alikes import read_look_alikes
+from florilege.page_files import SERVICE_WORKER, page_files, service_worker
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.plantnet_schema import SpeciesTable
 from florilege.server.bounded_thread import BoundedThread
@@ -19,7 +21,6 @@ from florilege.server.http.compression import (
     encoding,
 )
 from florilege.server.http.model_card import ModelCard, model_card
-from florilege.server.http.page_files import SERVICE_WORKER, page_files, service_worker
 from florilege.server.recent_items import RecentItems
 from florilege.server.settings import Settings
 
@@ -110,10 +111,25 @@ class BundleInfo:
         self.classes = classes = pipeline.taxa
         self.species = SpeciesTable(classes)
         self._lists = RecentItems[CachedResponse](LIST_BYTES, lambda each: each.size + OWN_BYTES)
+        self.pictures = pipeline.bundle.open_pictures()
+        self._look_alikes = read_look_alikes(pipeline.bundle)
         self.thumbnails = {
             name: CachedResponse(picture, "image/jpeg", MAX_AGE)
             for name, picture in pipeline.bundle.read_thumbnails().items()
         }
+
+    def details(self, class_id: str, languages: Sequence[str]) -> bytes:
+        """A class with its pictures and the classes it is confused with."""
+        others = self._look_alikes.get(self.classes.classes.index_of[class_id], ())
+        return self.classes.details(class_id, languages, self.pictures.credits(class_id), others)
+
+    def picture(self, class_id: str, number: int | None) -> CachedResponse | None:
+        """The thumbnail of a class, or one of its reference pictures; None if it has none."""
+        if number is None:
+            return self.thumbnails.get(class_id)
+        if not 1 <= number <= len(self.pictures.credits(class_id)):
+            return None
+        return CachedResponse(self.pictures.read(class_id, number - 1), "image/jpeg", MAX_AGE)
 
     def known_languages(self, languages: Sequence[str]) -> tuple[str, ...]:
         """Those in which a class has a name: the others give the same lists."""

@@ -27,15 +27,16 @@ export function showAbout(answer) {
  * Show the set at one stop of the dial.
  *
  * `results` are classes, best first, with `in_set`; `stop` has figures that hold if the answer is
- * `calibrated`; `action` creates the control of a member's card, or null.
+ * `calibrated`; `action` creates the control of a member's card, or null; `compare` is called with a
+ * member to compare the photo with.
  */
-export function showSet(answer, results, stop, action) {
+export function showSet(answer, results, stop, { action, compare }) {
   const members = results.filter((result) => result.in_set);
   by("result").dataset.k = String(stop.k);
   by("result").dataset.size = String(members.length);
   showVerdict(answer, members, stop);
   by("rollup").replaceChildren(...groups(members).map(chip));
-  showMembers(members, action);
+  showMembers(members, action, compare);
   showDetails(answer, results, members.length, stop);
 }
 
@@ -55,9 +56,9 @@ function chip(group) {
   return item;
 }
 
-function showMembers(members, action) {
+function showMembers(members, action, compare) {
   const pictured = members.some((member) => member.taxon.thumbnail);
-  const cards = members.map((member) => speciesCard(member, pictured, { control: action(member) }));
+  const cards = members.map((member) => speciesCard(member, pictured, { control: action(member), open: () => compare(member) }));
   const rest = cards.slice(MOST_CARDS);
   if (rest.length > 1) rest.forEach((card) => { card.hidden = true; });
   by("members").classList.toggle("pictured", pictured);

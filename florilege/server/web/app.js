@@ -15,7 +15,7 @@ import { announce, keepPage } from "./shell.js";
 const PATIENCE_S = 60; // beyond the server's own deadline for an upload
 
 const narrow = window.matchMedia("(max-width: 52rem)");
-const state = { card: null, answer: null, at: 0, asking: null, queued: null, action: () => null };
+const state = { card: null, answer: null, at: 0, asking: null, queued: null, action: () => null, photos: files };
 
 // ---- the model -------------------------------------------------------------------------------
 
@@ -151,11 +151,12 @@ async function showEntry(entry) {
 
 function present(answer, entry, { feedback, licence, kept }) {
   state.answer = answer;
+  state.photos = () => (files().length ? files() : [entry.photo ?? entry.picture].filter(Boolean));
   by("details").open = false;
   state.action = offerDecision(answer, {
     entry, feedback, licence, redraw: show,
     widen: () => widen(answer),
-    photo: () => files()[0] ?? entry.photo ?? entry.picture,
+    photo: () => state.photos()[0],
     keep: async (fields) => changeEntry(await kept, fields),
   });
   showDial(answer);
@@ -170,7 +171,12 @@ function move(at) {
   state.at = at;
   const stop = stopsOf(state.answer)[at];
   markDial(state.answer, at);
-  showSet(state.answer, draw(state.answer.results, stop.size), stop, state.action);
+  showSet(state.answer, draw(state.answer.results, stop.size), stop, { action: state.action, compare });
+}
+
+async function compare(member) {
+  const { openComparison } = await import("./compare.js");
+  await openComparison(member, state.photos());
 }
 
 const show = () => move(state.at);

@@ -10,7 +10,8 @@ const SERIF = '"Iowan Old Style", Palatino, "URW Palladio L", P052, Georgia, ser
 export async function sharePicture(photo, { decision, facts }) {
   const texts = [
     [decision || by("answer-title").textContent, 58, COLOURS.ink],
-    ...(by("lead").hidden || decision ? [] : [[by("lead").textContent, 34, COLOURS.ink]]),
+    ...(decision ? [[by("answer-title").textContent, 34, COLOURS.ink]]
+      : by("lead").hidden ? [] : [[by("lead").textContent, 34, COLOURS.ink]]),
     [by("odds").textContent, 32, COLOURS.quiet],
     ...(facts ? [[facts, 32, COLOURS.quiet]] : []),
   ];

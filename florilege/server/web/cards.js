@@ -1,5 +1,5 @@
 // A species as a card: its names, and a reference photo and a link if the model has them.
-import { element, words } from "./page.js";
+import { button, element, words } from "./page.js";
 
 const MOST_OTHER_NAMES = 3;
 
@@ -9,12 +9,13 @@ export const called = (taxon) => taxon.common_names[0]?.name ?? taxon.scientific
 /**
  * A list item, whose name is a heading of this level.
  *
- * `pictured` leaves room for a picture, `control` is its control, or null.
+ * `pictured` leaves room for a picture, `control` is its control, or null; `open` is called when
+ * somebody taps the picture.
  */
-export function speciesCard({ class_id, taxon, in_range }, pictured, { control = null, level = "h3" } = {}) {
+export function speciesCard({ class_id, taxon, in_range }, pictured, { control = null, level = "h3", open = null } = {}) {
   const card = element("li", "card");
   card.dataset.classId = class_id;
-  if (pictured) card.append(portrait(taxon));
+  if (pictured) card.append(portrait(taxon, open));
   const text = element("div", "names");
   text.append(...names(taxon, level));
   if (in_range === false) text.append(element("p", "also", words.outOfRange));
@@ -25,7 +26,7 @@ export function speciesCard({ class_id, taxon, in_range }, pictured, { control =
   return card;
 }
 
-function portrait(taxon) {
+function portrait(taxon, open) {
   const figure = element("figure", "portrait");
   const { thumbnail } = taxon;
   if (!thumbnail) return figure;
@@ -34,7 +35,12 @@ function portrait(taxon) {
   image.alt = words.pictureOf(called(taxon));
   image.addEventListener("error", () => figure.replaceChildren());
   image.src = thumbnail.url;
-  figure.append(image);
+  if (open) {
+    const opens = button("", "", open);
+    opens.setAttribute("aria-label", words.compare(called(taxon)));
+    opens.append(image);
+    figure.append(opens);
+  } else figure.append(image);
   const credit = [thumbnail.author, thumbnail.licence].filter(Boolean).join(", ");
   if (credit) {
     const caption = element("figcaption", "", credit);

@@ -114,7 +114,7 @@ async function show() {
   const entries = (await all()).reverse();
   pictures.forEach((address) => URL.revokeObjectURL(address));
   pictures = [];
-  by("notebook-tools").hidden = entries.length === 0;
+  for (const id of ["export", "forget"]) by(id).hidden = entries.length === 0;
   by("empty-notebook").hidden = entries.length > 0;
   by("history-kept").textContent = !(await isKept()) ? words.historyLost : isFull() ? words.historyFull : words.historyKept;
   by("history-kept").classList.toggle("note", isFull());

@@ -42,6 +42,9 @@ export const modelInfo = (query = {}) => ask(`v1/model?${parameters(query)}`);
 /** The classes whose id or any name contains `q`, at most `limit` of them. */
 export const listClasses = (query) => ask(`v1/classes?${parameters(query)}`);
 
+/** A class with its reference pictures and those it is confused with. */
+export const classInfo = (id) => ask(`v1/classes/${encodeURIComponent(id)}`);
+
 /** Send feedback on an answer: request_id, class_id and consent. */
 export const sendFeedback = (feedback) => ask("v1/feedback", {
   method: "POST",

@@ -65,6 +65,12 @@ export default {
   linkOf: (name) => `Mehr über ${name}`,
   pictureOf: (name) => `Vergleichsfoto: ${name}`,
   picture: (author) => `Foto: ${author}`,
+  compare: (name) => `Mit Bildern vergleichen: ${name}`,
+  yourPhoto: "Ihr Foto",
+  references: (n) => count(n, "# Vergleichsfoto", "# Vergleichsfotos"),
+  noReferences: "Das Modell hat keine Vergleichsfotos dieser Art.",
+  confusedWith: "Oft verwechselt mit",
+  enlarge: (name) => `Vergrößern: ${name}`,
 
   thisIsIt: "Das ist sie",
   thisIsItOf: (name) => `Das ist sie: ${name}`,

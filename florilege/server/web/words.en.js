@@ -65,6 +65,12 @@ export default {
   linkOf: (name) => `Read more about ${name}`,
   pictureOf: (name) => `Reference photo of ${name}`,
   picture: (author) => `Photo: ${author}`,
+  compare: (name) => `Compare with pictures of ${name}`,
+  yourPhoto: "Your photo",
+  references: (n) => count(n, "# reference picture", "# reference pictures"),
+  noReferences: "The model has no reference pictures of this species.",
+  confusedWith: "Often confused with",
+  enlarge: (name) => `Enlarge: ${name}`,
 
   thisIsIt: "This is it",
   thisIsItOf: (name) => `This is it: ${name}`,

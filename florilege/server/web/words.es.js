@@ -65,6 +65,12 @@ export default {
   linkOf: (name) => `Saber más sobre ${name}`,
   pictureOf: (name) => `Foto de referencia: ${name}`,
   picture: (author) => `Foto: ${author}`,
+  compare: (name) => `Comparar con fotos de ${name}`,
+  yourPhoto: "Su foto",
+  references: (n) => count(n, "# foto de referencia", "# fotos de referencia"),
+  noReferences: "El modelo no tiene fotos de referencia de esta especie.",
+  confusedWith: "A menudo confundida con",
+  enlarge: (name) => `Ampliar: ${name}`,
 
   thisIsIt: "Es esta",
   thisIsItOf: (name) => `Es esta: ${name}`,

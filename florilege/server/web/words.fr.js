@@ -65,6 +65,12 @@ export default {
   linkOf: (name) => `En savoir plus sur ${name}`,
   pictureOf: (name) => `Photo de référence : ${name}`,
   picture: (author) => `Photo : ${author}`,
+  compare: (name) => `Comparer avec des photos de ${name}`,
+  yourPhoto: "Votre photo",
+  references: (n) => count(n, "# photo de référence", "# photos de référence"),
+  noReferences: "Le modèle n’a pas de photo de référence de cette espèce.",
+  confusedWith: "Souvent confondue avec",
+  enlarge: (name) => `Agrandir : ${name}`,
 
   thisIsIt: "C’est elle",
   thisIsItOf: (name) => `C’est elle : ${name}`,

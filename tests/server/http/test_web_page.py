@@ -523,6 +523,32 @@ def test_reference_photos_have_their_author_and_links_open_elsewhere(page: "Page
 
 
 @browser
+def test_a_tap_on_a_card_compares_the_photo_with_pictures_of_the_species(page: "Page") -> None:
+    def dress(details: dict[str, Any]) -> None:
+        credit = {"author": "A. Botanist", "licence": "CC0", "organ": "leaf"}
+        details["pictures"] = [{"url": f"icon-{side}.png", **credit} for side in (180, 192)]
+        details["look_alikes"] = details["look_alikes"][:1]
+
+    change_json(page, "/v1/classes/1006", dress)
+    show(page)
+    page.click("[data-class-id='1006'] .portrait button")
+    page.wait_for_selector(".compare[open]")
+    assert page.inner_text(".compare h2") == "sweet violet"
+    panes = page.locator(".pane h3").all_inner_texts()
+    assert panes == ["Your photo", "2 reference pictures"]
+    assert page.inner_text(".compare figcaption >> nth=0") == "leaf, A. Botanist, CC0"
+    before = page.eval_on_selector(".pane:first-child img", "e => e.clientWidth")
+    page.click(".pane:first-child .lens")
+    after = page.eval_on_selector(".pane:first-child img", "e => e.clientWidth")
+    assert after == pytest.approx(2.5 * before, abs=2)
+    page.click(".compare .others button")
+    wait_until(page, "document.querySelector('.compare h2').textContent !== 'sweet violet'")
+    page.wait_for_selector(".pane:nth-child(2) img")  # its thumbnail: it has no other picture
+    page.keyboard.press("Escape")
+    page.wait_for_selector(".compare", state="detached")
+
+
+@browser
 def test_a_list_is_asked_for_and_has_thresholds_of_its_own(opened: Opened) -> None:
     page = opened()
     calls: list[str] = []

@@ -79,11 +79,20 @@ export async function listClasses({ q = "", limit = Infinity } = {}) {
   const matches = classes.filter((one) => namesOf(one).some((name) => name.toLowerCase().includes(part)));
   return {
     total: matches.length,
-    classes: matches.slice(0, limit).map((one) => ({
-      class_id: one.id, taxon: taxonOf(one, navigator.languages), training_count: one.training_count,
-    })),
+    classes: matches.slice(0, limit).map(entryOf),
   };
 }
+
+/** A class with its pictures and those it is confused with, as GET /v1/classes/{id} gives it. */
+export async function classInfo(id) {
+  classes ??= (await json("pack.json")).classes;
+  const one = classes.find((each) => each.id === id);
+  return { ...entryOf(one), pictures: one.pictures, look_alikes: one.look_alikes.map((place) => entryOf(classes[place])) };
+}
+
+const entryOf = (one) => ({
+  class_id: one.id, taxon: taxonOf(one, navigator.languages), training_count: one.training_count,
+});
 
 /** There is nobody to receive feedback here; the model card says so. */
 export const sendFeedback = () => Promise.reject({ code: "not_offered_offline" });
