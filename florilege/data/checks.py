@@ -8,11 +8,22 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
+from itertools import combinations
 from typing import NamedTuple, TypeVar
 
 from florilege.cores import in_order
 from florilege.data.dataset import SPLITS
+from florilege.data.near_duplicates import (
+    HASH_SIDE,
+    LOOK_SIDE,
+    hashes_of,
+    same_photos,
+    visual_hash,
+)
+from florilege.data.near_duplicates import (
+    Picture as Pixels,
+)
 from florilege.data.options import parse_options
 from florilege.data.records import Listing, Records, count_of, sort_ids
 from florilege.data.sources import list_whole
@@ -21,7 +32,8 @@ from florilege.models.images import ImageError, Preprocess, load
 from florilege.progress import progress
 
 _Value = TypeVar("_Value")
-_PREPROCESS = Preprocess(image_size=32)  # small: the check only needs to know whether it decodes
+_PREPROCESS = Preprocess(image_size=HASH_SIDE)
+_LOOK = Preprocess(image_size=LOOK_SIDE)
 
 
 @dataclass(frozen=True)
@@ -51,9 +63,11 @@ class _Picture(NamedTuple):
     """One checked picture."""
 
     split: str
+    row: int  # in its split
     name: str
     class_id: str
     sha256: str  # of its bytes; empty if they cannot be read
+    visual: int | None  # `visual_hash`; None if it cannot be read
     problem: str  # code such as ``unsupported_image_type``, or empty
     detail: str  # the problem in words
 
@@ -69,7 +83,11 @@ def check(source: str, *, threads: int | None = None) -> Report:
     pictures = list(_read_pictures(listing, threads))
     counts = _counts(listing)
     identical = _identical(pictures)
-    leaks = [*_copies_across_splits(identical), *_observations_across_splits(listing)]
+    leaks = [
+        *_copies_across_splits(identical),
+        *_near_copies_across_splits(listing, pictures),
+        *_observations_across_splits(listing),
+    ]
     lacking = list(_missing_in_train(listing))
     published = listing.published is not None  # published results use these splits
     fixed = listing.order is not None  # otherwise a missing class is usually a misspelt name
@@ -129,16 +147,17 @@ def _read_pictures(listing: Listing, threads: int | None) -> Iterator[_Picture]:
 
 
 def _read_picture(split: str, records: Records, row: int) -> _Picture:
-    sha256, problem, detail = "", "", ""
+    sha256, problem, detail, visual = "", "", "", None
     try:
         data = records.read(row)
         sha256 = hashlib.sha256(data).hexdigest()
-        load(data, _PREPROCESS)
+        visual = visual_hash(load(data, _PREPROCESS))
     except ImageError as error:
         problem, detail = error.code, str(error)
     except OSError as error:
         problem, detail = "unreadable_file", error.strerror or str(error)
-    return _Picture(split, records.names[row], records.class_ids[row], sha256, problem, detail)
+    name, class_id = records.names[row], records.class_ids[row]
+    return _Picture(split, row, name, class_id, sha256, visual, problem, detail)
 
 
 def _counts(listing: Listing) -> dict[str, dict[str, int]]:
@@ -189,6 +208,39 @@ def _copies_across_splits(identical: Iterable[Sequence[_Picture]]) -> Iterator[F
         if len({picture.split for picture in same}) > 1
     ]
     return _listed("same_file_across_splits", "the same file in several splits", copies)
+
+
+def _near_copies_across_splits(listing: Listing, pictures: Sequence[_Picture]) -> Iterator[Finding]:
+    by_split = {name: list[_Picture]() for name in _splits(listing)}
+    for picture in pictures:
+        if picture.visual is not None:
+            by_split[picture.split].append(picture)
+    copies = [
+        f"{one.name} ({one.split}) = {other.name} ({other.split})"
+        for ours, others in combinations(by_split.values(), 2)
+        for one, other in _same_photos(listing, ours, others)
+        if one.sha256 != other.sha256
+    ]
+    message = (
+        "the same photo in several splits, resized, re-encoded or cropped; keep one of each, or "
+        "figures are too good"
+    )
+    return _listed("near_duplicate_across_splits", message, copies)
+
+
+def _same_photos(
+    listing: Listing, ours: Sequence[_Picture], others: Sequence[_Picture]
+) -> Iterator[tuple[_Picture, _Picture]]:
+    @lru_cache(maxsize=1000)
+    def look(picture: _Picture) -> Pixels:
+        return load(listing.splits[picture.split].read(picture.row), _LOOK)
+
+    def looks(row: int, other: int) -> tuple[Pixels, Pixels]:
+        return look(ours[row]), look(others[other])
+
+    one, two = (hashes_of([each.visual or 0 for each in part]) for part in (ours, others))
+    for row, other in same_photos(one, two, looks):
+        yield ours[row], others[other]
 
 
 def _observations_across_splits(listing: Listing) -> Iterator[Finding]:

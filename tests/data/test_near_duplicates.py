@@ -1,0 +1,120 @@
+"""The same photo in other bytes is recognised; another photo of the same things is not."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from florilege.data.checks import check
+from florilege.data.near_duplicates import (
+    HASH_SIDE,
+    LEAST_AGREEMENT,
+    LOOK_SIDE,
+    MOST_BITS,
+    agreement,
+    close_pairs,
+    hashes_of,
+    visual_hash,
+)
+from florilege.models.images import Preprocess, load
+
+SIDE = 240
+
+
+def scene(seed: int, *, leaves: int = 60, light: float = 1.0, moved: float = 0.0) -> Image.Image:
+    """Leaves on soil; ``moved`` lets the wind move each by so many pixels."""
+    random, wind = np.random.default_rng(seed), np.random.default_rng(1000 + seed)
+    y, x = np.mgrid[0:SIDE, 0:SIDE]
+    picture = np.empty((SIDE, SIDE, 3))
+    picture[:] = random.uniform(60, 120, 3)
+    for _ in range(leaves):
+        middle, radii = random.uniform(0, SIDE, 2), random.uniform(6, 40, 2)
+        middle = middle + moved * wind.normal(size=2)
+        inside = ((x - middle[0]) / radii[0]) ** 2 + ((y - middle[1]) / radii[1]) ** 2 < 1
+        picture[inside] = random.uniform(0, 255, 3) * light
+    return Image.fromarray(np.clip(picture, 0, 255).astype(np.uint8))
+
+
+def encoded(image: Image.Image, quality: int = 90) -> bytes:
+    file = io.BytesIO()
+    image.save(file, "JPEG", quality=quality)
+    return file.getvalue()
+
+
+def changed(image: Image.Image, how: str) -> bytes:
+    width, height = image.size
+    match how:
+        case "re-encoded":
+            return encoded(image, 60)
+        case "halved":
+            return encoded(image.resize((width // 2, height // 2), Image.Resampling.LANCZOS))
+        case "cropped":
+            edge = round(0.03 * width)
+            return encoded(image.crop((edge, edge, width - edge, height - edge)))
+        case _:
+            return encoded(image.crop((0, 0, width - round(0.03 * width), height)))
+
+
+def pictures(content: bytes) -> tuple[NDArray[Any], NDArray[Any]]:
+    small, large = (load(content, Preprocess(image_size=s)) for s in (HASH_SIDE, LOOK_SIDE))
+    return small, large
+
+
+def bits_apart(one: bytes, other: bytes) -> int:
+    return (visual_hash(pictures(one)[0]) ^ visual_hash(pictures(other)[0])).bit_count()
+
+
+@pytest.mark.parametrize("how", ["re-encoded", "halved", "cropped", "cropped at one side"])
+def test_a_photo_in_other_bytes_agrees_with_itself(how: str) -> None:
+    for seed in range(5):
+        image = scene(seed)
+        one, other = encoded(image), changed(image, how)
+        assert bits_apart(one, other) <= MOST_BITS
+        assert agreement(pictures(one)[1], pictures(other)[1]) >= LEAST_AGREEMENT
+
+
+def test_another_photo_of_the_same_leaves_does_not() -> None:
+    for seed in range(5):
+        one, other = encoded(scene(seed)), encoded(scene(seed, moved=6.0))
+        assert agreement(pictures(one)[1], pictures(other)[1]) < LEAST_AGREEMENT - 0.1
+
+
+def test_flat_pictures_agree_with_nothing() -> None:
+    flat = np.full((LOOK_SIDE, LOOK_SIDE, 3), 200, dtype=np.uint8)
+    assert agreement(flat, flat) == 0.0
+
+
+def test_close_pairs_are_those_of_a_plain_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("florilege.data.near_duplicates._ROWS_AT_ONCE", 3)
+    random = np.random.default_rng(0)
+    ours, others = ([int(x) for x in random.integers(0, 2**63, count)] for count in (10, 7))
+    others[2] = ours[4] ^ (2**MOST_BITS - 1)
+    others[3] = ours[9] ^ (2 ** (MOST_BITS + 1) - 1)
+    expected = [
+        (row, other)
+        for row, one in enumerate(ours)
+        for other, two in enumerate(others)
+        if (one ^ two).bit_count() <= MOST_BITS
+    ]
+    assert list(close_pairs(hashes_of(ours), hashes_of(others))) == expected
+    assert (4, 2) in expected
+    assert (9, 3) not in expected
+
+
+def test_the_check_names_copies_across_splits_in_other_bytes(tmp_path: Path) -> None:
+    for split, seeds in {"train": range(4), "val": range(4, 8)}.items():
+        for seed in seeds:
+            folder = tmp_path / split / ("a" if seed % 2 else "b")
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"{seed}.jpg").write_bytes(encoded(scene(seed)))
+    (tmp_path / "val/a/half.jpg").write_bytes(changed(scene(1), "halved"))
+    (tmp_path / "val/b/wind.jpg").write_bytes(encoded(scene(2, moved=6.0)))
+    (tmp_path / "train/b/again.jpg").write_bytes(changed(scene(2), "cropped"))
+    report = check(str(tmp_path))
+    assert {each.kind: each.items for each in report.errors} == {
+        "near_duplicate_across_splits": ["train/a/1.jpg (train) = val/a/half.jpg (val)"]
+    }
