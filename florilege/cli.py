@@ -156,7 +156,7 @@ def _load(verb: str, module: str) -> Any:
         return group
     command: Any = group.commands[verb]
     if all(parameter.name != "config" for parameter in command.params):
-        command.params.extend(typer.main.get_command(_config_app).params[:1])
+        command.params.append(typer.main.get_command(_shared_app).params[0])
     _prepare_flags(command, verb)
     if verb in _OPEN_RUNS:  # they take a run folder, which is first exported and calibrated
         run = command.callback
@@ -175,7 +175,7 @@ def _opened(arguments: Mapping[str, Any]) -> dict[str, Path]:
 def _prepare_flags(command: Any, name: str) -> None:
     """Name the environment variables of each flag after the flag, and write the help ourselves."""
     if any(getattr(parameter, "rich_help_panel", None) for parameter in command.params):
-        command.params.extend(typer.main.get_command(_help_all_app).params[:1])
+        command.params.append(typer.main.get_command(_shared_app).params[1])
     kinds = get_type_hints(command.callback, include_extras=True)
     command.format_help = partial(write_help, kinds | {"config": Path})
     for parameter in command.params:
@@ -212,11 +212,18 @@ def _flag_value(parameter: Any, value: Any) -> Any:
     return ",".join(map(str, value)) if isinstance(value, list) else value  # [1, 2] as --k 1,2
 
 
-_config_app = typer.Typer(add_completion=False)
+def _describe_all(context: typer.Context, requested: bool) -> None:
+    if requested:
+        context.meta[HELP_ALL] = True
+        typer.echo(context.get_help())
+        raise typer.Exit
 
 
-@_config_app.command()
-def _config_option(
+_shared_app = typer.Typer(add_completion=False)
+
+
+@_shared_app.command()
+def _shared_flags(
     config: Annotated[
         Path | None,
         typer.Option(
@@ -226,22 +233,6 @@ def _config_option(
             help="YAML file of flags and values, which flags and variables override.",
         ),
     ] = None,
-) -> None:
-    """Declare ``--config``, which every verb takes."""
-
-
-def _describe_all(context: typer.Context, requested: bool) -> None:
-    if requested:
-        context.meta[HELP_ALL] = True
-        typer.echo(context.get_help())
-        raise typer.Exit
-
-
-_help_all_app = typer.Typer(add_completion=False)
-
-
-@_help_all_app.command()
-def _help_all_option(
     help_all: Annotated[
         bool,
         typer.Option(
@@ -253,7 +244,7 @@ def _help_all_option(
         ),
     ] = False,
 ) -> None:
-    """Declare ``--help-all``, which verbs with many flags take."""
+    """Declare ``--config``, which every verb takes, and ``--help-all`` of those with many flags."""
 
 
 def _show_version(requested: bool) -> None:

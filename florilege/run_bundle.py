@@ -16,7 +16,7 @@ from florilege.models.bundle.bundle import CALIBRATION
 from florilege.models.bundle.hub import local_bundle
 from florilege.models.bundle.staging import MANIFEST
 from florilege.models.runtime import RuntimeName
-from florilege.terminal import STEP, command, say
+from florilege.terminal import STEP, command, print_command, say
 
 if TYPE_CHECKING:
     from florilege.server.predictor import Predictor
@@ -84,15 +84,10 @@ def _missing_steps(run: Path, bundle: Path) -> Iterator[Words]:
                 f"{install_hint('train')}"
             )
         say(f"{run} is a run folder: its network is exported to {bundle}, then calibrated")
-        yield export_words(run, bundle)
+        yield "export", run, "--out", bundle
     if not (bundle / CALIBRATION).exists():
         data = yaml.safe_load((run / "config.yaml").read_text("utf-8"))["data"]
         yield calibrate_words(bundle, data)
-
-
-def export_words(run: Path, bundle: Path) -> Words:
-    """The command that exports a run."""
-    return "export", run, "--out", bundle
 
 
 def calibrate_words(bundle: Path, data: str, ks: str | None = None) -> Words:
@@ -119,7 +114,7 @@ def run_step(words: Words, *, results: bool = True) -> None:
         FlorilegeError: It failed; the kind is that of its exit code.
         KeyboardInterrupt: The user stopped it, and it has saved its work.
     """
-    say(f"$ {command(*words)}")
+    print_command("$", words)
     variables = {**os.environ, STEP: "1"}
     variables["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_ROOT), os.getenv("PYTHONPATH"))))
     with subprocess.Popen(

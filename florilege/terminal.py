@@ -66,7 +66,12 @@ def conclude(*results: str, then: Sequence[Sequence[str | Path]] = ()) -> None:
     if is_step():
         return
     for label, words in zip(["next:", *["  or:"] * len(then)], then, strict=False):
-        _print(Text.assemble((label, "bold"), f" {command(*words)}"), wrap=False)
+        print_command(label, words)
+
+
+def print_command(label: str, words: Sequence[str | Path]) -> None:
+    """Print a command on stderr, in one line for those who copy it."""
+    _print(Text.assemble((label, "bold"), f" {command(*words)}"), wrap=False)
 
 
 def is_step() -> bool:

@@ -20,11 +20,11 @@ from florilege.calibration.commands.bundle_cli import (
     WrongLabels,
 )
 from florilege.calibration.commands.console import (
-    LEGEND,
     EvaluationOutput,
     PageMaker,
     Titled,
     calibration_tables,
+    legend_of,
     page_maker,
     print_json,
     summary,
@@ -238,9 +238,7 @@ def evaluate(
 
 def _places_of(data: str | None, split: str, feedback_store: Path | None) -> str:
     """What is measured, in words."""
-    photos = None if data is None else f"the {split} photos of {data}"
-    answers = None if feedback_store is None else f"the feedback in {feedback_store}"
-    return " and ".join(filter(None, (photos, answers)))
+    return f"the {split} photos of {data}" if data else f"the feedback in {feedback_store}"
 
 
 def _hidden_note(content: Mapping[str, Any], all_rules: bool) -> str:
@@ -324,7 +322,7 @@ def _typed_flags(ctx: typer.Context) -> set[str]:
     }
 
 
-def _print_result(content: object, tables: Iterable[Titled], as_json: bool) -> None:
+def _print_result(content: Mapping[str, Any], tables: Iterable[Titled], as_json: bool) -> None:
     if as_json:
         print_json(content)
         return
@@ -332,7 +330,7 @@ def _print_result(content: object, tables: Iterable[Titled], as_json: bool) -> N
         if number:
             typer.echo()
         print_table(table, title)
-    typer.echo(f"\n{LEGEND}")
+    typer.echo(f"\n{legend_of(content)}")
 
 
 def _evaluate_command(bundle: Path, data: str, split: str) -> Iterator[tuple[str | Path, ...]]:

@@ -276,9 +276,14 @@ def _print_classes(report: Report) -> None:
     print_table(table, title)
 
 
+def _in_words(kind: str) -> str:
+    """The kind of a finding as people write it: ``missing in val``."""
+    return kind.replace("_", " ")
+
+
 def _print_finding(console: Console, word: str, finding: Finding, *, most: int) -> None:
-    number = f" ({len(finding.items):,})" if finding.items else ""
-    console.print(f"{word} {finding.kind}{number}: {escape(finding.message)}", soft_wrap=True)
+    number, kind = f" ({len(finding.items):,})" if finding.items else "", _in_words(finding.kind)
+    console.print(f"{word}, {kind}{number}: {escape(finding.message)}", soft_wrap=True)
     for item in finding.items[:most]:
         console.print(f"  {escape(item)}", soft_wrap=True, highlight=False)
     if len(finding.items) > most:

@@ -1,6 +1,7 @@
 """``florilege demo``: train, calibrate and serve a small model, of the flora or of real photos."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -21,14 +22,18 @@ from florilege.errors import FlorilegeError, UsageError
 from florilege.files import write_atomic
 from florilege.fit.fit_plan import FitPlan
 from florilege.processes.listener import bind
-from florilege.terminal import conclude, new_table, print_result, print_table, say
+from florilege.terminal import STEP, conclude, new_table, print_result, print_table, say
 
 app = typer.Typer(add_completion=False, help="Train and serve a small model.")
 
 _SMALL: Final = "flora:train=16000,val=2000,test=2000"
 _SMALL_EPOCHS: Final = 3
-"""A minute on two cores until the first answer; the accuracy is in docs/results.md."""
+_SMALL_DURATION: Final = (
+    ": about a minute on two idle cores. It is a small model for a first look; --full trains a "
+    "better one"
+)
 _FULL: Final = "flora:train=80000"
+_FULL_DURATION: Final = ": about four minutes on two idle cores"
 _ANSWERS: Final = 10  # photos that are sent to the server
 _LISTED: Final = 6  # most classes of a set to print
 _PRETRAINED: Final = "pretrained"
@@ -76,17 +81,19 @@ def _demo_command(
         flags = [*pretrained_flags(backbone), "--weights", weights]
         data = str(_flowers102(out / "data", backbone, weights, ask=not yes))
     else:
-        flags = ["--recipe", "demo"]
-        if data is None:
-            data, out = (_FULL, out / "full") if full else (_SMALL, out)
-            epochs = epochs or (None if full else _SMALL_EPOCHS)
-        _announce(data, full=full)
+        flags, duration = ["--recipe", "demo"], ""
+        if full:
+            data, out, duration = _FULL, out / "full", _FULL_DURATION
+        elif data is None:
+            data, epochs, duration = _SMALL, epochs or _SMALL_EPOCHS, _SMALL_DURATION
+        _announce(data, duration)
     flags += [] if epochs is None else ["--epochs", str(epochs)]
     plan = FitPlan(source=data, out=out, training=flags, evaluated=False)
     plan.carry_out()
     say(f"{time.monotonic() - started:.0f} s from pictures to thresholds")
     server = subprocess.Popen(
-        [sys.executable, "-m", "florilege", "serve", str(plan.bundle), "--port", str(port)]
+        [sys.executable, "-m", "florilege", "serve", str(plan.bundle), "--port", str(port)],
+        env={**os.environ, STEP: "1"},
     )
     try:
         _demo_answers(f"http://127.0.0.1:{port}", server, data, out / "photos")
@@ -96,21 +103,19 @@ def _demo_command(
             say(f"next: open http://127.0.0.1:{port}/ and drop one there; Ctrl-C stops the server")
             server.wait()
     except KeyboardInterrupt:
-        say("stopping")
+        pass  # the last lines say how to serve it again
     finally:
         server.terminate()
         server.wait()
     conclude(f"the bundle is {plan.bundle}", then=[("serve", plan.bundle)])
 
 
-def _announce(data: str, *, full: bool) -> None:
+def _announce(data: str, duration: str) -> None:
     """What will happen and how long it takes, before anything does."""
-    duration = "four minutes" if full else "a minute"
-    better = "" if full else "It is a small model for a first look; --full trains a better one. "
     say(
         f"{parse_flora_options(data).train:,} drawings of 85 invented species train a small "
-        "network, others set its thresholds, then it answers ten new ones and its page opens: "
-        f"about {duration} on two idle cores. {better}Ctrl-C stops; the same command continues"
+        f"network, others set its thresholds, then it answers ten new ones and its page opens"
+        f"{duration}. Ctrl-C stops; the same command continues"
     )
 
 

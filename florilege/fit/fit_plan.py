@@ -14,7 +14,7 @@ from florilege.errors import DataError
 from florilege.files import write_atomic
 from florilege.models.bundle.bundle import CALIBRATION
 from florilege.models.bundle.staging import MANIFEST
-from florilege.run_bundle import Words, calibrate_words, export_words, run_step
+from florilege.run_bundle import Words, calibrate_words, run_step
 from florilege.terminal import command, say, warn
 
 DEFAULT_KS: Final = (1, 2, 3, 5)
@@ -100,7 +100,7 @@ class FitPlan:
         seed = ("--seed", str(self.seed))
         train: Words = ("train", "--data", data, *self.training, *seed, "--out", self.run)
         yield _Step(train, self.run / "best.safetensors")
-        yield _Step(export_words(self.run, self.bundle), self.bundle / MANIFEST)
+        yield _Step(("export", self.run, "--out", self.bundle), self.bundle / MANIFEST)
         ks = self.ks or _default_ks(self._classes(listing))
         yield _Step(calibrate_words(self.bundle, data, ks), self.bundle / CALIBRATION)
         if self.evaluated:

@@ -298,7 +298,7 @@ def test_the_commands_print_tables_for_people(bundle: Bundle, data: str) -> None
     assert "medium" in result.stdout
     assert "bundle squares, version 1, on 72 photos of test" in result.stdout
     rules, mean, probability, legend = result.stdout.split("\n\n")
-    assert legend.startswith("size: classes in a set")
+    assert legend.startswith("asked: mean size or coverage; size: classes in a set")
     assert "class_coverage " in rules
     assert mean.startswith("guarantee=mean\n")
     assert "coverage" not in mean  # what it promises anyway
@@ -330,9 +330,10 @@ def test_the_commands_end_with_those_that_come_next(
     for command in steps:
         again = run(*shlex.split(command)[1:])
         assert again.exit_code == 0
-        assert again.stderr == (
-            f"5 more rules are shown with --all\nnext: florilege serve '{path}'\n"
-        )
+        first, *last = again.stderr.splitlines()
+        assert first.startswith(f"{path}: measuring its sets on the test")
+        assert first.endswith(f" photos of {data}")
+        assert last == ["5 more rules are shown with --all", f"next: florilege serve '{path}'"]
 
 
 def test_a_report_is_one_page_about_the_sets(bundle: Bundle, data: str, tmp_path: Path) -> None:
@@ -389,7 +390,7 @@ def test_several_photos_are_calibrated_and_shown(tmp_path: Path, bundle: Bundle)
     data = str(make_data(tmp_path / "many", rows=40, splits=("val",)))
     result = run("calibrate", bundle.path, "--data", data)
     assert "several photos of one plant, K = 3" in result.stdout
-    assert "same_class" in result.stdout
+    assert "photos of one species" in result.stdout
     assert read_record(open_bundle(bundle.path)).photos == (1, 2)
 
 

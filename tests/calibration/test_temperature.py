@@ -125,7 +125,7 @@ def test_the_command_takes_temperatures_and_shows_them(folder: Path) -> None:
     assert content["temperature"] == read_record(open_bundle(folder / "sharp")).temperature == 8
     listed = {(entry["score_kind"], entry["temperature"]) for entry in content["compared"]}
     assert listed == {("softmax", 8.0), ("sigmoid", 1.0)}
-    assert "softmax at temperature 8" in run(*arguments, "8").stdout
+    assert "softmax at temperature 8" in run(*arguments, "8", "--all").stdout
     card = open_bundle(folder / "sharp").read("MODEL_CARD.md").decode()
     assert "`softmax at temperature 8`" in card
 

@@ -47,7 +47,7 @@ def test_what_is_left_out_of_a_long_list_is_counted(
     one_each = {"a": 1, "b": 1, "c": 1}
     root = write_folder(tmp_path, {"train": one_each, "val": one_each, "test": one_each})
     text = RUNNER.invoke(app, ["check", str(root)]).stdout
-    assert "one_picture (3)" in text
+    assert "one picture (3)" in text
     listed = [line.strip() for line in text.splitlines() if line.startswith("  ")]
     assert [name for name in listed if name in one_each] == list(one_each)[:most]
     words = " ".join(text.split())

@@ -24,6 +24,7 @@ BundlePath = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder of th
 WrongLabels = Annotated[
     str | None,
     typer.Option(
+        "--label-noise",
         metavar="[KIND:]RATE|REVIEW.csv",
         help="Wrong labels among these photos, as for calibrate; hit rates allow for them.",
     ),
@@ -31,6 +32,7 @@ WrongLabels = Annotated[
 OutputCache = Annotated[
     str | None,
     typer.Option(
+        "--output-cache",
         metavar="FOLDER|none",
         help="Keeps what the network says of each photo, so that the next command with these "
         "photos takes seconds; by default in the user's cache folder, 8 GB at most.",
@@ -92,7 +94,6 @@ def diff(
     as_json: AsJson = False,
 ) -> None:
     """Print what changed from bundle A to bundle B: classes, thresholds, metrics, files."""
-    _begin(f"{b}: comparing it with {a}", as_json)
     newer = open_bundle(b)
     content = difference(open_bundle(a), newer)
     _print(content, _difference_lines(content), as_json)
@@ -116,7 +117,6 @@ def set_names(
     The file is a table with the column class_id and any of the others; empty cells change nothing.
     The calibration stays valid, but bundle_sha256 changes.
     """
-    _begin(f"{bundle}: naming its classes by {file}", as_json)
     class_file = read_classes(file)
     named = name_classes(bundle, class_file.classes, class_file.thumbnails, source=str(file))
     content = _names_report(named, class_file)

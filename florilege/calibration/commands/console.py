@@ -39,7 +39,10 @@ PageMaker = Callable[[BundleOutputs, Evaluation, Diagnostics | None], str]
 """Makes the page of ``--report``; the last argument describes the baseline."""
 FIRST = "average_k"  # the rule that tables show first, and alone without --all
 
-LEGEND = "size: classes in a set, on average; hits: share of sets with the right class"
+_LEGEND = """asked: mean size or coverage; size: classes in a set, on average;
+hits: share of sets with the right class, with its 95 % interval"""
+_BY_CLASS = """; macro: mean over classes;
+few, medium, many: hits for classes with under 20, up to 100, more training photos"""
 
 
 def summary(record: CalibrationRecord) -> dict[str, Any]:
@@ -87,10 +90,8 @@ def calibration_tables(
 ) -> list[Titled]:
     """Tables of the thresholds: those of ``calibrate --json``, and some for several photos."""
     rejection = content["rejection"]
-    title = (
-        f"{_photos(content)} of {content['split']}; photos unlike these will "
-        f"{'' if rejection else 'not '}be marked"
-    )
+    marked = "will be marked" if rejection else "will not be marked"
+    title = f"{_photos(content)} of {content['split']}; photos unlike these {marked}"
     if all_rules:
         scores = score_name(content["score_kind"], content["temperature"])
         title += f"; scores: {scores} of head {content['head']}"
@@ -244,6 +245,12 @@ def _by_guarantee(
     return [(name, _figures_table(headings, each)) for name, each in entries.items()]
 
 
+def legend_of(content: Plain) -> str:
+    """What the headings of the tables mean."""
+    by_class = any(entry.get("shots") for entry in content.get("rules", ()))
+    return f"{_LEGEND}{_BY_CLASS if by_class else ''}"
+
+
 def print_json(content: object) -> None:
     """Print one JSON object on stdout: floats with all digits.
 
@@ -271,10 +278,7 @@ def _share(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-_MADE_FROM: Mapping[str, str] = {
-    "observations": "photos of one plant",
-    "same_class": "photos of one species",
-}
+_MADE_FROM = {"observations": "photos of one plant", "same_class": "photos of one species"}
 
 CELLS: Mapping[str, Callable[[Plain], str]] = {
     "rule": lambda entry: str(entry["rule"]),

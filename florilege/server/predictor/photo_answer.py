@@ -109,25 +109,24 @@ def _names(results: Sequence[Result], size: int) -> str:
 def _worth(info: SetInfo) -> str:
     """How often such sets are right, and what is promised of new photos."""
     value = info.k if RULES[info.rule].asks == "k" else info.coverage
-    words = [f"{info.rule} {value:g}"]
+    rule = f"{info.rule} {value:g}"
     if not info.calibrated:
-        return f"{words[0]}: not calibrated for this request, so how often it is right is unknown"
-    words.append(_rate(info.hit_rate, "of such sets hold the right one"))
+        return f"{rule}: not calibrated for this request, so how often it is right is unknown"
+    if info.hit_rate is None:
+        return f"{rule}: how often such sets are right is unknown"
+    words = f"{rule}: {_rate(info.hit_rate, ' of such sets hold the right one')}"
     if info.hit_rate_at_size is not None:
-        words.append(_rate(info.hit_rate_at_size, f"of those of {info.size}"))
-    if info.guaranteed:
-        words.append("guaranteed for new photos like these")
-    return f"{words[0]}: {', '.join(words[1:])}"
+        words += f"; of size {info.size}: {_rate(info.hit_rate_at_size)}"
+    return f"{words}; guaranteed for new photos like these" if info.guaranteed else words
 
 
-def _rate(measured: Measured | None, of: str) -> str:
-    if measured is None:
-        return "how often such sets are right is unknown"
+def _rate(measured: Measured, of: str = "") -> str:
+    """A rate with its interval, such as ``94.0 % (90 to 97 %)``."""
     interval = ""
     if measured.ci95 is not None:
         low, high = (f"{100 * bound:.0f}" for bound in measured.ci95)
         interval = f" ({low} to {high} %)"
-    return f"{100 * measured.value:.1f} % {of}{interval}"
+    return f"{100 * measured.value:.1f} %{of}{interval}"
 
 
 def _caution(answer: Answer) -> str:

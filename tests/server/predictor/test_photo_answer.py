@@ -56,7 +56,7 @@ def test_three_lines_say_names_scores_size_and_worth(predictor: Any) -> None:
     rate, low, high = (100 * x for x in (answer.set.hit_rate.value, *answer.set.hit_rate.ci95))
     worth = f"average_k 2: {rate:.1f} % of such sets hold the right one ({low:.0f} to {high:.0f} %)"
     assert second.startswith(worth)
-    assert f"of those of {len(answer)} (" in second
+    assert f"; of size {len(answer)}: " in second
     assert str(answer) == repr(answer)
 
 
