@@ -1,15 +1,19 @@
-"""Everything that waits for a GPU, in order of value, with one report.
+"""Everything that waits for a GPU, in slices of two minutes, in order of value.
 
     python -m benchmarks.gpu_day [--device cuda] [--minutes 40] [--out gpu-day] [--cifar FOLDER]
 
-Each step is a few commands whose output lands in ``OUT/NAME.log``. A step that has ended is not run
-again: the same command continues after an interruption, and what ``--minutes`` left undone. A step
-has its own limit too, and ends like Ctrl-C when it is over; one that fails does not stop the
-others. ``OUT/report.md`` has a line for each and the end of its output. ``--device cpu`` rehearses
-all of it at a small size.
+Machines with a GPU are lent for minutes at a time. Each command is a slice: it ends within two
+minutes, like Ctrl-C, and is not run again once it has ended, on this day or another. One that
+continues what it began, such as the training of a row, is run again until it is done. One that
+fails ends its step and no other. Nothing runs beside a slice.
+
+What a slice prints is appended to ``benchmarks/gpu_day.csv``, line by line, with the card, the
+versions and the date; messages are in ``OUT/SLICE.log``. ``OUT/report.md`` has a line for each.
+``--device cpu`` rehearses all of it at a small size, with its figures in ``OUT``.
 """
 
 import argparse
+import csv
 import json
 import signal
 import subprocess
@@ -17,25 +21,36 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
 Command = Sequence[str]
 PYTHON: Final = (sys.executable, "-m")
+TESTS: Final = Path(__file__).parents[1] / "tests"
 SHOWN_LINES: Final = 40
+SLICE_S: Final = 120.0
 GRACE_S: Final = 30  # to write a checkpoint
+TO_BE_CONTINUED: Final = "to be continued"
+FIGURES: Final = Path(__file__).with_suffix(".csv")
+COLUMNS: Final = ("slice", "measured", "card", "versions", "date")
+PACKAGES: Final = ("torch", "onnxruntime-gpu", "onnxruntime", "timm")
 ROW: Final = "cifar100-ce-k5"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """Some commands, the later ones only if the earlier ones succeed."""
+    """Some commands, the later ones only if the earlier ones succeed.
+
+    With ``continues`` a command that runs out of time goes on where it stopped when run again.
+    """
 
     name: str
     title: str
     commands: Sequence[Command]
-    minutes: float
     gpus: int = 1
+    continues: bool = False
 
 
 def steps_of(device: str, out: Path, cifar: Path | None) -> list[Step]:
@@ -54,17 +69,18 @@ def steps_of(device: str, out: Path, cifar: Path | None) -> list[Step]:
     step = (*PYTHON, "benchmarks.speed.losses", *on_device, "--repetitions", "30" if full else "2")
     beside_plain = (*PYTHON, "benchmarks.speed.training", flora, *on_device)
     torchrun = (*PYTHON, "torch.distributed.run", "--nproc-per-node", "2", "-m")
-    row = (*PYTHON, "florilege", "train", "--recipe", ROW, "--out", str(out / ROW), *on_device)
+    row_of = (*PYTHON, "florilege", "train", "--recipe", ROW, "--out", str(out / ROW), *on_device)
+    row = (*row_of, "--resume")  # it also begins a run
     made_up = (*PYTHON, "benchmarks.papers.recipes", ROW, *on_device)
+    marked = ("-m", "gpu") if full else ()
     return [
-        Step(
-            name="tests",
-            title="Tests marked `gpu`, or what a CPU rehearses of them",
-            commands=[
-                (*PYTHON, "pytest", "-q", "-rs", *(("-m", "gpu") if full else ()), each)
-                for each in ("tests" if full else "tests/training/loop/test_gpu.py",)
-            ],
-            minutes=8,
+        *(
+            Step(
+                name=f"tests-{path.stem.removeprefix('test_')}",
+                title="Tests marked `gpu`, or what a CPU rehearses of them",
+                commands=[(*PYTHON, "pytest", "-q", "-rs", *marked, str(path))],
+            )
+            for path in (gpu_tests() if full else [TESTS / "training/loop/test_gpu.py"])
         ),
         Step(
             name="pipeline",
@@ -76,7 +92,6 @@ def steps_of(device: str, out: Path, cifar: Path | None) -> list[Step]:
                 (*PYTHON, "florilege", "calibrate", bundle, "--data", flora, "--split", "val"),
                 (*PYTHON, "florilege", "evaluate", bundle, "--data", flora, "--split", "test"),
             ],
-            minutes=8,
         ),
         Step(
             name="losses",
@@ -85,7 +100,6 @@ def steps_of(device: str, out: Path, cifar: Path | None) -> list[Step]:
                 (*step, "--classes", "1000") if full else (*step, "--classes", "100", "--k", "5"),
                 *([(*step, "--step", "resnet50")] if full else []),
             ],
-            minutes=6,
         ),
         Step(
             name="training",
@@ -96,7 +110,6 @@ def steps_of(device: str, out: Path, cifar: Path | None) -> list[Step]:
             ]
             if full
             else [(*beside_plain, "--backbone", "resnet18", "--image-size", "32", "--rounds", "1")],
-            minutes=8,
         ),
         Step(
             name="serving",
@@ -105,13 +118,11 @@ def steps_of(device: str, out: Path, cifar: Path | None) -> list[Step]:
                 (*PYTHON, "benchmarks.load.server", bundle, *on_device)
                 + (() if full else ("--seconds", "0.3", "--rounds", "1"))
             ],
-            minutes=6,
         ),
         Step(
             name="ranks",
             title="Two processes train together",
             commands=[(*torchrun, *train[2:], "--epochs", "1", "--out", ranks)],
-            minutes=4,
             gpus=2 if full else 1,
         ),
         Step(
@@ -120,21 +131,30 @@ def steps_of(device: str, out: Path, cifar: Path | None) -> list[Step]:
             commands=[(*row, "--data", str(cifar))]
             if cifar
             else [(*made_up, "--steps", "300" if full else "1")],
-            minutes=40 if cifar else 5,
+            continues=cifar is not None,
         ),
     ]
 
 
+def gpu_tests() -> list[Path]:
+    """The files with tests that need a GPU: collecting all others would take half a slice."""
+    return [
+        path for path in sorted(TESTS.rglob("test_*.py")) if "mark.gpu" in path.read_text("utf-8")
+    ]
+
+
 class GpuDay:
-    """The steps, what has ended of them, and the report.
+    """The slices, what has ended of them, and the report.
 
     Args:
         steps: In their order.
         out: A folder for logs, results and the report; made where it is missing.
+        figures: The CSV file that what they print is appended to.
+        card: The name of the device.
     """
 
-    def __init__(self, steps: Sequence[Step], out: Path) -> None:
-        self.steps, self.out = steps, out
+    def __init__(self, steps: Sequence[Step], out: Path, figures: Path, card: str) -> None:
+        self.steps, self.out, self.figures, self.card = steps, out, figures, card
         out.mkdir(parents=True, exist_ok=True)
         self._results = out / "results.json"
         self.results: dict[str, dict[str, object]] = (
@@ -146,37 +166,57 @@ class GpuDay:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # nohup and `&` ignore it
         until = time.monotonic() + 60 * minutes
         for step in self.steps:
-            left = until - time.monotonic()
-            if step.name in self.results or left <= 0 or gpus < step.gpus:
-                continue
-            print(f"{step.name}: {step.title}", flush=True)
-            began = time.monotonic()
-            outcome = self._run_step(step, min(left, 60 * step.minutes))
-            seconds = round(time.monotonic() - began)
-            print(f"  {outcome}, {seconds} s", flush=True)
-            self.results[step.name] = {"outcome": outcome, "seconds": seconds}
-            self._results.write_text(json.dumps(self.results, indent=1))
-            self.report()
+            for name, command in slices(step):
+                outcome = str(self.results.get(name, {}).get("outcome", TO_BE_CONTINUED))
+                if outcome == TO_BE_CONTINUED:
+                    left = until - time.monotonic()
+                    if left < SLICE_S or gpus < step.gpus:  # half a slice would measure nothing
+                        break
+                    outcome = self._run_slice(name, command, continues=step.continues)
+                if outcome != "done":
+                    break
         self.report()
 
-    def _run_step(self, step: Step, seconds: float) -> str:
-        until = time.monotonic() + seconds
-        with (self.out / f"{step.name}.log").open("w", encoding="utf-8") as log:
-            for command in step.commands:
-                log.write(f"$ {' '.join(command[1:])}\n")
-                log.flush()
-                process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-                try:
-                    code = process.wait(max(0.0, until - time.monotonic()))
-                except subprocess.TimeoutExpired:
-                    _stop(process)
-                    return "out of time"
-                except BaseException:
-                    _stop(process)
-                    raise
-                if code:
-                    return f"failed with exit code {code}"
-        return "done"
+    def _run_slice(self, name: str, command: Command, *, continues: bool) -> str:
+        print(f"{name}: {' '.join(command[1:])}", flush=True)
+        began = time.monotonic()
+        log, printed = self.out / f"{name}.log", self.out / f"{name}.out"
+        with (
+            log.open("a", encoding="utf-8") as errors,
+            printed.open("w", encoding="utf-8") as lines,
+        ):
+            process = subprocess.Popen(command, stdout=lines, stderr=errors)
+            try:
+                code = process.wait(SLICE_S)
+                outcome = f"failed with exit code {code}" if code else "done"
+            except subprocess.TimeoutExpired:
+                outcome = TO_BE_CONTINUED if continues else "out of time"
+            finally:
+                _stop(process)
+        seconds = round(time.monotonic() - began)
+        print(f"  {outcome}, {seconds} s", flush=True)
+        self.results[name] = {"outcome": outcome, "seconds": seconds}
+        self._results.write_text(json.dumps(self.results, indent=1))
+        if outcome == "done":
+            self._keep_figures(name)
+        self.report()
+        return outcome
+
+    def _keep_figures(self, name: str) -> None:
+        versions = ", ".join(f"{package} {number}" for package, number in _versions())
+        row = {"slice": name, "card": self.card, "versions": versions}
+        date = f"{datetime.now(UTC):%Y-%m-%d}"
+        is_new = not self.figures.exists()
+        with self.figures.open("a", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+            if is_new:
+                writer.writeheader()
+            for line in self._printed(name):
+                writer.writerow({**row, "measured": line, "date": date})
+
+    def _printed(self, name: str) -> list[str]:
+        text = (self.out / f"{name}.out").read_text(encoding="utf-8", errors="replace")
+        return [line.rstrip() for line in text.splitlines() if line.strip()][-SHOWN_LINES:]
 
     def report(self) -> None:
         """Write ``report.md``."""
@@ -184,19 +224,42 @@ class GpuDay:
         (self.out / "report.md").write_text(f"{text}\n", encoding="utf-8")
 
     def _report_lines(self) -> Iterator[str]:
-        yield from ("# What ran on the device", "", "| step | outcome | seconds |", "|---|---|---|")
-        for step in self.steps:
-            result = self.results.get(step.name, {"outcome": "not run", "seconds": ""})
-            yield f"| {step.title} | {result['outcome']} | {result['seconds']} |"
-        for step in self.steps:
-            if step.name in self.results:
-                log = (self.out / f"{step.name}.log").read_text(encoding="utf-8", errors="replace")
-                yield from ("", f"## {step.title}", "", "```")
-                yield from log.splitlines()[-SHOWN_LINES:]
+        yield from (
+            "# What ran on the device",
+            "",
+            "| slice | outcome | seconds |",
+            "|---|---|---|",
+        )
+        names = [(name, step) for step in self.steps for name, _ in slices(step)]
+        for name, _ in names:
+            result = self.results.get(name, {"outcome": "not run", "seconds": ""})
+            yield f"| {name} | {result['outcome']} | {result['seconds']} |"
+        for name, step in names:
+            if name in self.results:
+                log = (self.out / f"{name}.log").read_text(encoding="utf-8", errors="replace")
+                messages = [] if self.results[name]["outcome"] == "done" else log.splitlines()
+                yield from ("", f"## {name}: {step.title}", "", "```")
+                yield from (*self._printed(name), *messages[-SHOWN_LINES:])
                 yield "```"
 
 
+def slices(step: Step) -> Iterator[tuple[str, Command]]:
+    """The commands of a step, each with the name of its slice."""
+    for number, command in enumerate(step.commands, start=1):
+        yield (f"{step.name}-{number}" if len(step.commands) > 1 else step.name), command
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    for package in PACKAGES:
+        try:
+            yield package, version(package)
+        except PackageNotFoundError:
+            continue
+
+
 def _stop(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is not None:
+        return
     process.send_signal(signal.SIGINT)
     try:
         process.wait(GRACE_S)
@@ -219,7 +282,10 @@ def main() -> None:
     if not gpus:
         parser.error("torch sees no GPU; --device cpu rehearses all of it")
     steps = steps_of(arguments.device, arguments.out, arguments.cifar)
-    GpuDay(steps, arguments.out).run(arguments.minutes, gpus)
+    is_cuda = arguments.device == "cuda"
+    card = torch.cuda.get_device_name(0) if is_cuda else "cpu"
+    figures = FIGURES if is_cuda else arguments.out / FIGURES.name
+    GpuDay(steps, arguments.out, figures, card).run(arguments.minutes, gpus)
     print(f"report: {arguments.out / 'report.md'}")
 
 

@@ -1,54 +1,94 @@
-"""Steps for a GPU: each is run once, in its time, and reported whatever becomes of it."""
+"""Slices for a GPU: each is run once, in its time, and reported whatever becomes of it."""
 
+import csv
 import json
 import sys
 from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu_day import GpuDay, Step, steps_of
+from benchmarks import gpu_day
+from benchmarks.gpu_day import SLICE_S, GpuDay, Step, steps_of
 
 PYTHON = (sys.executable, "-c")
 
 
-def _step(name: str, *scripts: str, minutes: float = 1, gpus: int = 0) -> Step:
+def _step(name: str, *scripts: str, gpus: int = 0, continues: bool = False) -> Step:
     commands = [(*PYTHON, script) for script in scripts]
-    return Step(name=name, title=name, commands=commands, minutes=minutes, gpus=gpus)
+    return Step(name=name, title=name, commands=commands, gpus=gpus, continues=continues)
 
 
-def test_each_step_runs_once_and_a_failure_stops_no_other(tmp_path: Path) -> None:
+def _day(steps: list[Step], out: Path) -> GpuDay:
+    return GpuDay(steps, out, out / "figures.csv", "a card")
+
+
+def _outcomes(out: Path) -> dict[str, str]:
+    results = json.loads((out / "results.json").read_text())
+    return {name: result["outcome"] for name, result in results.items()}
+
+
+def test_each_slice_runs_once_and_a_failure_ends_its_step_alone(tmp_path: Path) -> None:
     steps = [
         _step("good", "print('first')", "print('second')"),
-        _step("bad", "print('before'); raise SystemExit(3)", "print('never')"),
+        _step("bad", "print('before'); raise SystemExit('why')", "print('never')"),
         _step("last", "print('third')"),
     ]
-    GpuDay(steps, tmp_path).run(1, gpus=0)
-    results = json.loads((tmp_path / "results.json").read_text())
-    outcomes = {name: result["outcome"] for name, result in results.items()}
-    assert outcomes == {"good": "done", "bad": "failed with exit code 3", "last": "done"}
+    _day(steps, tmp_path).run(10, gpus=0)
+    failed = "failed with exit code 1"
+    outcomes = {"good-1": "done", "good-2": "done", "bad-1": failed, "last": "done"}
+    assert _outcomes(tmp_path) == outcomes
     report = (tmp_path / "report.md").read_text()
-    assert all(word in report for word in ("first", "second", "before", "third"))
-    assert "never\n" not in report
+    assert all(word in report for word in ("first", "second", "before", "why", "third"))
+    assert "| bad-2 | not run |" in report
 
-    again = [_step(step.name, "raise SystemExit(1)") for step in steps]
-    GpuDay(again, tmp_path).run(1, gpus=0)
-    assert json.loads((tmp_path / "results.json").read_text()) == results
+    again = [_step(step.name, *["raise SystemExit(1)"] * len(step.commands)) for step in steps]
+    _day(again, tmp_path).run(10, gpus=0)
+    assert _outcomes(tmp_path) == outcomes
 
 
-def test_a_step_ends_as_by_ctrl_c_when_its_time_is_over(tmp_path: Path) -> None:
-    script = "import time\ntry: time.sleep(60)\nexcept KeyboardInterrupt: print('checkpoint')"
-    GpuDay([_step("long", script, minutes=1 / 60)], tmp_path).run(1, gpus=0)
-    assert "| long | out of time | 1 |" in (tmp_path / "report.md").read_text()
-    assert "checkpoint" in (tmp_path / "long.log").read_text()
+def test_what_a_slice_prints_is_kept_with_card_versions_and_date(tmp_path: Path) -> None:
+    noise = "import sys; sys.stderr.write('noise')"
+    _day([_step("one", f"{noise}; print('a, 1'); print(); print('b')")], tmp_path).run(10, gpus=0)
+    _day([_step("two", "print('c')")], tmp_path).run(10, gpus=0)  # another day
+    with (tmp_path / "figures.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["slice"], row["measured"]) for row in rows] == [
+        *(("one", "a, 1"), ("one", "b"), ("two", "c"))
+    ]
+    for row in rows:
+        assert row["card"] == "a card"
+        assert row["versions"].startswith("torch ")
+        assert len(row["date"]) == len("2026-11-28")
+
+
+@pytest.mark.parametrize("continues", [False, True])
+def test_a_slice_ends_as_by_ctrl_c_and_goes_on_where_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, continues: bool
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    script = (
+        f"import pathlib, time; file = pathlib.Path({str(checkpoint)!r})\n"
+        "if file.exists(): print('continued'); raise SystemExit\n"
+        "try: time.sleep(60)\nexcept KeyboardInterrupt: file.touch()"
+    )
+    steps = [_step("long", script, continues=continues)]
+    monkeypatch.setattr(gpu_day, "SLICE_S", 1.0)
+    _day(steps, tmp_path).run(10, gpus=0)
+    assert _outcomes(tmp_path) == {"long": "to be continued" if continues else "out of time"}
+    assert checkpoint.exists()
+    assert not (tmp_path / "figures.csv").exists()
+    monkeypatch.setattr(gpu_day, "SLICE_S", 30.0)
+    _day(steps, tmp_path).run(10, gpus=0)
+    assert _outcomes(tmp_path) == {"long": "done" if continues else "out of time"}
 
 
 def test_what_time_and_cards_do_not_allow_is_left_for_another_run(tmp_path: Path) -> None:
     steps = [_step("two cards", "print(1)", gpus=2), _step("one", "print(1)")]
-    GpuDay(steps, tmp_path).run(0, gpus=1)
+    _day(steps, tmp_path).run(SLICE_S / 60 - 0.1, gpus=1)
     assert (tmp_path / "report.md").read_text().count("| not run |") == 2
-    GpuDay(steps, tmp_path).run(1, gpus=1)
+    _day(steps, tmp_path).run(10, gpus=1)
     assert (tmp_path / "report.md").read_text().count("| not run |") == 1
-    GpuDay(steps, tmp_path).run(1, gpus=2)
+    _day(steps, tmp_path).run(10, gpus=2)
     assert "not run" not in (tmp_path / "report.md").read_text()
 
 
@@ -57,8 +97,8 @@ def test_every_command_names_a_module_that_exists_and_the_device(
     device: str, tmp_path: Path
 ) -> None:
     steps = steps_of(device, tmp_path, None)
-    assert [step.name for step in steps][:2] == ["tests", "pipeline"]
-    assert sum(step.minutes for step in steps) <= 45
+    names = [step.name for step in steps]
+    assert "tests-gpu" in names[: names.index("pipeline")]
     assert [step.name for step in steps if step.gpus > 1] == ["ranks"] * (device == "cuda")
     for step in steps:
         for command in step.commands:
@@ -69,3 +109,5 @@ def test_every_command_names_a_module_that_exists_and_the_device(
             assert not ours or place.with_suffix(".py").exists() or place.is_dir()
     last = steps_of(device, tmp_path, Path("cifar-100"))[-1]
     assert any("cifar-100" in part for part in last.commands[0])
+    assert last.continues
+    assert "--resume" in last.commands[0]
