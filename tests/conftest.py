@@ -14,7 +14,7 @@ from florilege.models.runtime import silence_telemetry
 from tests.chromium import launched
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch's; each core has a process of tests
-for _verb in ("CALIBRATE", "EVALUATE"):  # tests of the store name a folder of their own
+for _verb in ("CALIBRATE", "EVALUATE", "PREDICT"):  # tests of the store name a folder of their own
     os.environ.setdefault(f"FLORILEGE_{_verb}_OUTPUT_CACHE", "none")
 settings.register_profile("florilege", max_examples=60)
 settings.load_profile("florilege")

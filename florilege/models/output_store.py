@@ -122,7 +122,7 @@ class OutputStore:
                 for photo, checksum in zip(photos, checksums, strict=True)
             ]
             _write_at(self._records, _RECORD_BYTES * first, b"".join(records))
-        self._register(photos, checksums)
+            self._register(photos, checksums)  # before another thread adds its own
 
     def _read_records(self) -> None:
         """Take up the records that were added since; half written rows are ignored."""

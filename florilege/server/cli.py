@@ -56,7 +56,15 @@ _QUERY_PANELS: Final = {
 }
 _BATCH_PANELS: Final = {
     "Camera traps and plots": ("deployments", "tiles", "tile_size", "tile_stride"),
-    "Computing": ("embeddings", "device", "runtime", "threads", "ray", "ray_workers"),
+    "Computing": (
+        "embeddings",
+        "output_cache",
+        "device",
+        "runtime",
+        "threads",
+        "ray",
+        "ray_workers",
+    ),
 }
 
 

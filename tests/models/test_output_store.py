@@ -2,6 +2,7 @@
 
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +75,19 @@ def test_threads_that_add_wait_for_each_other(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
+    _check(OutputStore(tmp_path, WIDTHS), *range(6))
+
+
+def test_threads_that_share_a_store_add_after_each_other(tmp_path: Path) -> None:
+    store = OutputStore(tmp_path, WIDTHS)
+
+    def add(number: int) -> None:
+        store.add([PHOTOS[number]], {name: rows[[number]] for name, rows in ROWS.items()})
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(add, range(6)))
+    assert len(store) == 6
+    _check(store, *range(6))
     _check(OutputStore(tmp_path, WIDTHS), *range(6))
 
 

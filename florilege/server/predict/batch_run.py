@@ -10,6 +10,7 @@ from typing import Final
 
 from florilege.errors import BundleError, FlorilegeError, SomeInputsFailed, UsageError
 from florilege.files import check_writable, write_atomic
+from florilege.models.output_store import cache_folder
 from florilege.ray_tasks import demand_ray
 from florilege.server.answers.pipeline import Pipeline
 from florilege.server.answers.query import SurveyQuery
@@ -92,9 +93,12 @@ def predict_batch(
             features = features_file(
                 batch.embeddings, observations, dimensions, tally, resumable=resumable
             )
+        cache = cache_folder(batch.output_cache)
         with (
             features as write_rows,
-            closing(predict_all(pipeline, observations[finished:], query, batch)) as predictions,
+            closing(
+                predict_all(pipeline, observations[finished:], query, batch, cache=cache)
+            ) as predictions,
         ):
             lines = _lines(predictions, write_rows, tally)
             if output is None:

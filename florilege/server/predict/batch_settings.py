@@ -40,6 +40,9 @@ class BatchSettings(FlagSettings):
     """With --tiles: pixels from a tile to the next; default half a tile."""
     embeddings: Path | None = None
     """File for the features of each photo, ending in .npy."""
+    output_cache: Annotated[str | None, Flag(metavar="FOLDER|none")] = None
+    """Keeps what the network says of each photo, so that these photos take seconds the next time,
+    with another k too; by default in the user's cache folder, 8 GB at most."""
     device: Device = "auto"
     """Where the network runs."""
     runtime: RuntimeName | None = None

@@ -5,8 +5,8 @@ the bundle during the run changes no answer. The workers read the photos: paths 
 files everywhere.
 """
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain
@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from florilege.cores import in_order
 from florilege.models.bundle.bundle import Packed, unpacked_bundle
 from florilege.models.images import MAX_BYTES
+from florilege.models.output_store import OutputStore, photo_id, store_of
 from florilege.models.runtime import CUDA, RuntimeName
-from florilege.models.session import Outputs
+from florilege.models.session import FEATURES, Outputs, Session
 from florilege.progress import progress
 from florilege.ray_tasks import Workers, spread
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
@@ -57,14 +58,20 @@ class Prediction:
 
 
 def predict_all(
-    pipeline: Pipeline, observations: Sequence[Observation], query: BatchQuery, batch: BatchSettings
+    pipeline: Pipeline,
+    observations: Sequence[Observation],
+    query: BatchQuery,
+    batch: BatchSettings,
+    *,
+    cache: Path | None = None,
 ) -> Generator[Prediction]:
     """Answer each observation as the server would, in the order given, showing progress.
 
     If an observation has more photos than one request may have, only the first ones are answered;
-    features are given for all of them.
+    features are given for all of them. ``cache`` is the folder of outputs by photo that is read and
+    filled, except for tiles and with Ray.
     """
-    features = batch.embeddings is not None
+    features, total = batch.embeddings is not None, count_photos(observations)
     if batch.ray:  # on the same device as this process
         gpu = pipeline.session.provider == CUDA
         device = "cuda" if gpu else "cpu"
@@ -76,8 +83,12 @@ def predict_all(
         threads = batch.threads or pipeline.session.concurrency
         size = portion_size(len(observations), threads)
         parts = (observations[at : at + size] for at in range(0, len(observations), size))
-        portions = in_order(_Work(pipeline, query, features), parts, threads=threads)
-    with closing(portions), progress(count_photos(observations), "predicting") as advance:
+        store = None
+        if cache is not None and isinstance(query, IdentifyQuery):
+            assert isinstance(pipeline.session, Session)  # only a server collects batches
+            store = store_of(pipeline.session, cache, total)
+        portions = in_order(_Work(pipeline, query, features, store), parts, threads=threads)
+    with closing(portions), progress(total, "predicting") as advance:
         for prediction in chain.from_iterable(portions):
             yield prediction
             advance(len(prediction.line["paths"]))
@@ -111,22 +122,41 @@ class _Work:
     pipeline: Pipeline
     query: BatchQuery
     features: bool  # whether predictions hold them
+    store: OutputStore | None = None
 
     def __call__(self, observations: Sequence[Observation]) -> list[Prediction]:
         if isinstance(self.query, SurveyQuery):
             return [self._survey(self.query, observation) for observation in observations]
-        outputs = [self._run_network(observation) for observation in observations]
+        new = dict[bytes, Outputs]()
+        outputs = [self._run_network(observation, new) for observation in observations]
+        if self.store is not None and new:
+            with suppress(OSError):  # a store that cannot be written costs only time
+                self.store.add([*new], _joined(new.values()))
         pairs = zip(observations, outputs, strict=True)
         return [self._predict(observation, each) for observation, each in pairs]
 
-    def _run_network(self, observation: Observation) -> list[Outputs | Problem]:
+    def _run_network(
+        self, observation: Observation, new: dict[bytes, Outputs]
+    ) -> list[Outputs | Problem]:
+        """The outputs of each photo, or what is wrong with it; ``new`` gets those not in store."""
         outputs: list[Outputs | Problem] = []
         for path in observation.photos if self.features else observation.photos[:MAX_IMAGES]:
             try:
-                outputs.append(self.pipeline.outputs(_read(path), features=self.features))
+                outputs.append(self._outputs(_read(path), new))
             except Problem as problem:
                 outputs.append(problem)
         return outputs
+
+    def _outputs(self, content: bytes, new: dict[bytes, Outputs]) -> Outputs:
+        if self.store is None:
+            return self.pipeline.outputs(content, features=self.features)
+        photo = photo_id(content)
+        if (rows := self.store.find(photo)) is not None:
+            features = rows.pop(FEATURES, None)
+            return Outputs(rows, features)
+        with_features = self.pipeline.session.dimensions is not None
+        new[photo] = self.pipeline.outputs(content, features=with_features)
+        return new[photo]
 
     @cached_property
     def _plan(self) -> Plan:
@@ -168,6 +198,14 @@ class _Work:
             return Prediction(line=line, failures=[f"{line['path']}: {problem.detail}"])
         answer = plot.answer(answers, line["path"])
         return Prediction(line=line | answer.model_dump(mode="json", by_alias=True))
+
+
+def _joined(outputs: Collection[Outputs]) -> dict[str, NDArray[np.float32]]:
+    """Outputs of photos as a store takes them: each by name, ``(photos, width)``."""
+    names = next(iter(outputs)).logits
+    rows = {name: np.concatenate([one.logits[name] for one in outputs]) for name in names}
+    features = [one.features for one in outputs if one.features is not None]
+    return {**rows, FEATURES: np.concatenate(features)} if features else rows
 
 
 def _line(observation: Observation) -> Line:

@@ -52,10 +52,10 @@ def stopped_at(name: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         run_network = prediction._Work._run_network
 
-        def stop(work: Any, one: Any) -> Any:
+        def stop(work: Any, one: Any, new: Any) -> Any:
             if one.photos[0].name == name:
                 raise KeyboardInterrupt
-            return run_network(work, one)
+            return run_network(work, one, new)
 
         patched.setattr(prediction._Work, "_run_network", stop)
         yield

@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 from florilege.data.layouts.folder import SUFFIXES
 from florilege.errors import DataError, SomeInputsFailed, UsageError
 from florilege.models.images.sniff import ENDINGS
+from florilege.models.session import Session
 from florilege.server.answers.pipeline import Pipeline, open_pipeline
 from florilege.server.answers.query import IdentifyQuery
 from florilege.server.predict import formats, prediction
@@ -254,6 +255,29 @@ def answered_alone(
     """The lines of photos that are each alone."""
     observations, batch = [Observation((path,)) for path in paths], BatchSettings(threads=threads)
     return [one.line for one in predict_all(pipeline, observations, IdentifyQuery(), batch)]
+
+
+def test_photos_seen_before_are_answered_without_the_network(
+    bundle: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache, damaged = tmp_path / "cache", tmp_path / "damaged.png"
+    damaged.write_bytes(b"no photo")
+
+    def answers(cache_of: str | Path, *words: str | Path) -> list[dict[str, Any]]:
+        words = (photos, damaged, "--format", "jsonl", "--output-cache", cache_of, *words)
+        return [{**answer, "id": None} for answer in lines(run(bundle, *words))]
+
+    alone, smaller = answers("none"), answers("none", "--k", "1")
+    assert answers(cache) == alone  # the first time, which fills it
+    embeddings = [tmp_path / "first.npy", tmp_path / "second.npy"]
+    answers("none", "--embeddings", embeddings[0])
+    monkeypatch.setattr(Session, "outputs", None)
+    assert answers(cache) == alone
+    assert answers(cache, "--k", "1") == smaller
+    answers(cache, "--embeddings", embeddings[1])
+    assert embeddings[0].read_bytes() == embeddings[1].read_bytes()
+    with pytest.raises(TypeError):
+        answers("none")
 
 
 def test_no_more_of_a_file_is_read_than_allowed(
