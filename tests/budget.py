@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 # of the wave lowers them to what is then there; nobody shortens a test or a comment to fit.
 LINES = {  # of code, by folder of the package; florilege: what all folders share
     "training": 5_900,
-    "server": 6_800,
+    "server": 7_200,
     "calibration": 7_800,
     "models": 4_700,
     "data": 3_350,
