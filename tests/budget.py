@@ -18,14 +18,14 @@ ROOT = Path(__file__).parents[1]
 # Today's figures and room for what a whole machine, learning and people still bring. The last issue
 # of the wave lowers them to what is then there; nobody shortens a test or a comment to fit.
 LINES = {  # of code, by folder of the package; florilege: what all folders share
-    "training": 5_900,
+    "training": 6_050,
     "server": 7_200,
-    "calibration": 7_800,
-    "models": 4_700,
-    "data": 3_350,
-    "florilege": 3_600,
+    "calibration": 8_000,
+    "models": 4_900,
+    "data": 3_450,
+    "florilege": 3_850,
 }
-PUBLIC_NAMES = 980
+PUBLIC_NAMES = 1_020
 JAVASCRIPT_LINES = 5_000  # of the page, with and without a server
 WRITTEN_WORDS = 37_000  # of the documentation, without what commands generate
 GENERATED_PAGE = "docs/commands.md"
