@@ -67,7 +67,7 @@ def _usage_message(error: Any) -> str:
 
 def _unknown_option(context: Any, option: str) -> str | None:
     """The message about a flag that the command lacks; None if the command has it."""
-    flags = [name for each in context.command.params for name in each.opts]
+    flags = [name for parameter in context.command.params for name in parameter.opts]
     if option in flags:
         return None
     if option in REMOVED_FLAGS:

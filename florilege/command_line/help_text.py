@@ -32,7 +32,7 @@ def write_help(kinds: Mapping[str, Any], context: Any, formatter: Any) -> None:
         formatter.write(f"{_filled(paragraph, '')}\n\n")
     described = panels if context.meta.get(HELP_ALL) else _OWN_HEADINGS
     for title in filter(panels.get, described):
-        text = "\n".join(line for each in panels[title] for line in _lines(each, kinds))
+        text = "\n".join(line for entry in panels[title] for line in _lines(entry, kinds))
         formatter.write(f"{typer.style(title, bold=True)}\n{text}\n\n")
     lines = [_named(*panel) for panel in panels.items() if panel[0] not in described]
     if lines:

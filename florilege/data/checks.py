@@ -163,7 +163,9 @@ def _read_picture(split: str, records: Records, row: int) -> _Picture:
 def _counts(listing: Listing) -> dict[str, dict[str, int]]:
     present = {name: Counter(records.taught_ids) for name, records in _splits(listing).items()}
     ids = listing.class_table().ids
-    return {each: {name: counts[each] for name, counts in present.items()} for each in ids}
+    return {
+        class_id: {name: counts[class_id] for name, counts in present.items()} for class_id in ids
+    }
 
 
 def _class_errors(listing: Listing) -> Iterator[Finding]:
@@ -198,7 +200,7 @@ def _picture_errors(pictures: Sequence[_Picture], download_hint: str) -> Iterato
 
 
 def _identical(pictures: Iterable[_Picture]) -> Iterable[Sequence[_Picture]]:
-    return _shared((each.sha256, each) for each in pictures if each.sha256).values()
+    return _shared((picture.sha256, picture) for picture in pictures if picture.sha256).values()
 
 
 def _copies_across_splits(identical: Iterable[Sequence[_Picture]]) -> Iterator[Finding]:
@@ -238,14 +240,14 @@ def _same_photos(
     def looks(row: int, other: int) -> tuple[Pixels, Pixels]:
         return look(ours[row]), look(others[other])
 
-    one, two = (hashes_of([each.visual or 0 for each in part]) for part in (ours, others))
+    one, two = (hashes_of([picture.visual or 0 for picture in part]) for part in (ours, others))
     for row, other in same_photos(one, two, looks):
         yield ours[row], others[other]
 
 
 def _observations_across_splits(listing: Listing) -> Iterator[Finding]:
     splits = _splits(listing).items()
-    plants_of = {name: each.observations for name, each in splits if each.observations}
+    plants_of = {name: split.observations for name, split in splits if split.observations}
     leaks = _shared(
         (plant, name) for name, plants in plants_of.items() for plant in dict.fromkeys(plants)
     )
@@ -270,10 +272,10 @@ def _table_and_class_warnings(
     yield from _listed("missing", missing, listing.missing)
     unlisted = "photos that the tables of the data set do not name, so their plant is unknown"
     yield from _listed("unlisted", unlisted + hint, listing.unlisted)
-    single = [class_id for class_id, each in counts.items() if each.get("train") == 1]
+    single = [class_id for class_id, of_split in counts.items() if of_split.get("train") == 1]
     yield from _listed("one_picture", "classes with a single picture in train", single)
     for name in ("val", "test"):
-        absent = [class_id for class_id, each in counts.items() if each.get(name, 1) == 0]
+        absent = [class_id for class_id, of_split in counts.items() if of_split.get(name, 1) == 0]
         message = f"classes without a picture in {name}, so {name} cannot measure them"
         yield from _listed(f"missing_in_{name}", message, absent)
     for name in SPLITS:

@@ -231,7 +231,7 @@ def _print_report(report: Report) -> None:
     console = Console()
     table = new_table(("split", "pictures", "classes"), words=("split",))
     for name, rows in report.rows.items():
-        present = sum(each[name] > 0 for each in report.counts.values())
+        present = sum(of_split[name] > 0 for of_split in report.counts.values())
         table.add_row(name, f"{rows:,}", f"{present:,}")
     print_table(table, report.source)
     _print_changes(console, report)

@@ -32,14 +32,14 @@ def with_corrections(listing: Listing, path: Path) -> Listing:
             class that the data lack, or a photo twice with different answers.
     """
     answers = with_own_names(path, listing.source, photo_names(listing), _read(path))
-    corrections = [each for each in answers if each.answer == CORRECTED]
-    ids = listing.class_table().ids_of({each.corrected for each in corrections})
-    unknown = [each for each in corrections if each.corrected not in ids]
-    classes = first(list(dict.fromkeys(each.corrected for each in unknown)))
+    corrections = [answer for answer in answers if answer.answer == CORRECTED]
+    ids = listing.class_table().ids_of({correction.corrected for correction in corrections})
+    unknown = [correction for correction in corrections if correction.corrected not in ids]
+    classes = first(list(dict.fromkeys(correction.corrected for correction in unknown)))
     fault = f"{count_of(len(unknown), 'row', 'rows')} with class ids that {listing.source} lacks"
     refuse_lines(path, f"{fault} ({classes})", unknown, "; name a class of the data")
     _refuse_clashes(path, answers)
-    class_of = {each.photo: ids[each.corrected] for each in corrections}
+    class_of = {correction.photo: ids[correction.corrected] for correction in corrections}
     splits, changed = {}, {}
     for name in filter(listing.splits.__contains__, SPLITS):
         records = listing.splits[name]
@@ -62,12 +62,12 @@ def with_own_names(
 
     Raises `DataError` if the data ``source`` lack a photo.
     """
-    plain = {each.photo: os.path.normpath(each.photo) for each in answers}
+    plain = {answer.photo: os.path.normpath(answer.photo) for answer in answers}
     photos = {photo: photo if photo in names else other for photo, other in plain.items()}
-    unknown = [each for each in answers if photos[each.photo] not in names]
+    unknown = [answer for answer in answers if photos[answer.photo] not in names]
     fault = f"{count_of(len(unknown), 'photo', 'photos')} that {source} lacks"
     refuse_lines(path, fault, unknown, "; paths are relative to the data, as in a manifest")
-    return [replace(each, photo=photos[each.photo]) for each in answers]
+    return [replace(answer, photo=photos[answer.photo]) for answer in answers]
 
 
 def _read(path: Path) -> list[ReviewAnswer]:
@@ -87,10 +87,10 @@ def _read(path: Path) -> list[ReviewAnswer]:
 def _refuse_clashes(path: Path, answers: Sequence[ReviewAnswer]) -> None:
     """Refuse a photo that is confirmed and corrected, or corrected to several classes."""
     classes_of = defaultdict[str, set[str]](set)
-    for each in answers:
-        if each.answer != UNDECIDED:
-            classes_of[each.photo].add(each.corrected)
-    clashes = [each for each in answers if len(classes_of[each.photo]) > 1]
-    photos = count_of(len({each.photo for each in clashes}), "photo", "photos")
+    for answer in answers:
+        if answer.answer != UNDECIDED:
+            classes_of[answer.photo].add(answer.corrected)
+    clashes = [answer for answer in answers if len(classes_of[answer.photo]) > 1]
+    photos = count_of(len({answer.photo for answer in clashes}), "photo", "photos")
     remedy = "; `florilege data review --merge` shows what is open"
     refuse_lines(path, f"{photos} with answers that contradict each other", clashes, remedy)

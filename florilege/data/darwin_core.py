@@ -202,7 +202,7 @@ def _described_records(
     """The records of the table of occurrences that ``meta.xml`` describes."""
     tables = _described_tables(package, descriptor)
     core = tables[0]
-    records = next((each for each in tables if each.row_type.lower() == "occurrence"), core)
+    records = next((table for table in tables if table.row_type.lower() == "occurrence"), core)
     columns = [*records.terms.values(), *records.defaults]
     if records is core:
         return ArchiveRecords(columns, (row for _, row in core.of_files(package, terms)))
@@ -246,12 +246,14 @@ def _joined(
 
 def _table_of(element: ElementTree.Element, descriptor: str, package: PackedFiles) -> _Table:
     """A ``core`` or ``extension``; a `ValueError` names the attribute that is wrong."""
-    fields = [(each, _term(each.get("term", ""))) for each in element.iterfind("{*}field")]
+    fields = [(field, _term(field.get("term", ""))) for field in element.iterfind("{*}field")]
     return _Table(
         files=_files_of(element, descriptor, package),
         row_type=_term(element.get("rowType", "")),
-        terms={_count(each, "index"): term for each, term in fields if "index" in each.attrib},
-        defaults={term: text for each, term in fields if (text := each.get("default", "").strip())},
+        terms={_count(field, "index"): term for field, term in fields if "index" in field.attrib},
+        defaults={
+            term: text for field, term in fields if (text := field.get("default", "").strip())
+        },
         key=_key_of(element),
         delimiter=_text(element, "fieldsTerminatedBy", ",", 1),
         quote=_text(element, "fieldsEnclosedBy", '"', 0, 1),
@@ -265,8 +267,8 @@ def _table_of(element: ElementTree.Element, descriptor: str, package: PackedFile
 def _key_of(element: ElementTree.Element) -> int | None:
     """The column of the id of a core, or of the core's id in an extension."""
     for name in ("id", "coreid", "coreId"):  # the schema and the text guide differ
-        for each in element.iterfind(f"{{*}}{name}"):
-            return _count(each, "index")
+        for column in element.iterfind(f"{{*}}{name}"):
+            return _count(column, "index")
     return None
 
 
@@ -274,8 +276,8 @@ def _files_of(element: ElementTree.Element, descriptor: str, package: PackedFile
     """The names in the package that the locations mean, relative to ``meta.xml``."""
     spellings = {name.lower(): name for name in package.names}
     files = []
-    for each in element.iterfind("{*}files/{*}location"):
-        location = (each.text or "").strip()
+    for entry in element.iterfind("{*}files/{*}location"):
+        location = (entry.text or "").strip()
         if "://" in location:
             raise ValueError(f"meta.xml names a file elsewhere, {location}: add it to the archive")
         name = posixpath.join(posixpath.dirname(descriptor), location.replace("\\", "/"))

@@ -83,7 +83,7 @@ def agreement(one: Picture, other: Picture) -> float:
     ours, theirs = _details(_grey(one)), _grey(other)
     spectra = [ours * _details(_scaled(theirs, scale)).conj() for scale in _SCALES]
     best = int(np.argmax([_peak(spectrum, 1) for spectrum in spectra]))
-    return max(_peak(each, _FINER) for each in spectra[max(0, best - 1) : best + 2])
+    return max(_peak(spectrum, _FINER) for spectrum in spectra[max(0, best - 1) : best + 2])
 
 
 def _peak(spectrum: Spectrum, finer: int) -> float:

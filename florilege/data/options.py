@@ -44,7 +44,7 @@ class TrainingOptions(BaseModel):
         if splits is None or self.hold_out is None:
             return splits
         origins = {"val": ("train",), "test": ("val", "test")}
-        return [each for name in splits for each in origins.get(name, (name,))]
+        return [origin for name in splits for origin in origins.get(name, (name,))]
 
 
 class FloraOptions(TrainingOptions):

@@ -78,7 +78,7 @@ class Listing:
         if train is None:
             return {}
         trained = set(train.class_ids)
-        missing = {name: set(each.class_ids) - trained for name, each in self.splits.items()}
+        missing = {name: set(records.class_ids) - trained for name, records in self.splits.items()}
         return {name: sort_ids(ids) for name, ids in missing.items() if ids}
 
 

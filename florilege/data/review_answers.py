@@ -94,4 +94,4 @@ def _fault(answer: ReviewAnswer) -> str:
 
 def refuse_lines(path: Path, fault: str, answers: Iterable[ReviewAnswer], remedy: str = "") -> None:
     """Raise a `DataError` that names the file and the first lines of ``answers``, if any."""
-    refuse(str(path), fault, [f"line {each.line}: {each.photo}" for each in answers], remedy)
+    refuse(str(path), fault, [f"line {answer.line}: {answer.photo}" for answer in answers], remedy)

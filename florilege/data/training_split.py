@@ -83,7 +83,7 @@ def hold_out(listing: Listing, per_class: int) -> Listing:
     nothing is held out. Raises `DataError` if there are already both val and test, a class has too
     few pictures, or the photos have observations, which this would divide.
     """
-    records = {name: each for name, each in listing.splits.items() if each.names}
+    records = {name: split for name, split in listing.splits.items() if split.names}
     if "val" in records and "test" in records:
         raise DataError(
             f"{listing.source}: hold_out takes val from train and turns the existing val into "

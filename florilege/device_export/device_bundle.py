@@ -87,9 +87,9 @@ def _compared(ours: BundleOutputs, theirs: BundleOutputs) -> tuple[str, list[str
 
 def _settings(bundle: Bundle, record: CalibrationRecord, lists: Path) -> dict[str, Any]:
     """The settings of the calibration that wrote a record."""
-    for each in record.lists:
-        ids = "\n".join(bundle.classes.ids[place] for place in each.classes)
-        (lists / f"{each.name}.txt").write_text(ids, "utf-8")
+    for region in record.lists:
+        ids = "\n".join(bundle.classes.ids[place] for place in region.classes)
+        (lists / f"{region.name}.txt").write_text(ids, "utf-8")
     automatic = record.measured.chose_head
     promised = record.point(PLAIN, record.setting("average_k", None, "probability")).table
     return {

@@ -48,11 +48,11 @@ def _calibration(record: CalibrationRecord) -> Plain:
         "class_weights": _weights(record, None),
         "lists": [
             {
-                "name": each.name,
-                "classes": list(each.classes),
-                "class_weights": _weights(record, each.name),
+                "name": region.name,
+                "classes": list(region.classes),
+                "class_weights": _weights(record, region.name),
             }
-            for each in record.lists
+            for region in record.lists
         ],
         "place_strength": 0.0 if prior is None else prior.strength,
         "prior": record.prior.tolist(),

@@ -127,13 +127,13 @@ def transfer_bytes(contents: Mapping[str, bytes]) -> int:
 def _fetched(contents: Mapping[str, bytes]) -> dict[str, bytes]:
     """Files to fetch at the first visit besides the network; thumbnails only if all is small."""
     files = {
-        path: each
-        for path, each in contents.items()
+        path: content
+        for path, content in contents.items()
         if not path.endswith(_NOT_FETCHED) and not path.startswith(PICTURES)
     }
     if sum(map(len, files.values())) <= MOST_KEPT:
         return files
-    return {path: each for path, each in files.items() if not path.startswith(THUMBNAILS)}
+    return {path: content for path, content in files.items() if not path.startswith(THUMBNAILS)}
 
 
 def _json(content: Any) -> bytes:

@@ -37,7 +37,7 @@ class Verdict:
     @property
     def class_ids(self) -> list[str]:
         """The classes named by those who decided."""
-        return [each.class_id for each in self.answers if each.class_id is not None]
+        return [answer.class_id for answer in self.answers if answer.class_id is not None]
 
     @cached_property
     def class_id(self) -> str | None:
@@ -53,7 +53,7 @@ class Verdict:
     @property
     def order(self) -> str:
         """The order of the review that drew the photo: random if any of them was."""
-        orders = [each.order for each in self.answers]
+        orders = [answer.order for answer in self.answers]
         return RANDOM if RANDOM in orders else orders[-1]
 
 
@@ -69,7 +69,7 @@ def verdicts_of(files: Iterable[Sequence[ReviewAnswer]]) -> dict[str, Verdict]:
         ('x', None)
     """
     answers: dict[str, dict[str, ReviewAnswer]] = {}
-    for answer in (each for file in files for each in file):
+    for answer in (answer for file in files for answer in file):
         people = answers.setdefault(answer.photo, {})
         people.pop(answer.by, None)  # so that the last answer stands last
         people[answer.by] = answer
@@ -90,7 +90,7 @@ def merged_table(verdicts: Iterable[Verdict]) -> Table:
                 "label": verdict.label,
                 "answer": word,
                 "corrected": (verdict.class_id or "") if verdict.wrong else "",
-                "by": "+".join(each.by for each in verdict.answers),
+                "by": "+".join(answer.by for answer in verdict.answers),
                 "split": verdict.answers[-1].split,
                 "order": verdict.order,
             }
@@ -151,15 +151,15 @@ def summary(
 
     The interval is Wilson's, for as many independent photos as those of the plants are worth.
     """
-    decided = {name: each for name, each in verdicts.items() if each.class_id is not None}
-    named = (each.class_ids for each in verdicts.values())
+    decided = {name: verdict for name, verdict in verdicts.items() if verdict.class_id is not None}
+    named = (verdict.class_ids for verdict in verdicts.values())
     shared = [class_ids for class_ids in named if len(class_ids) > 1]
     rows = [row for row, name in enumerate(sample) if name in decided]
     wrong = np.array([decided[sample[row]].wrong for row in rows], dtype=np.bool_)
     return Summary(
         photos=len(verdicts),
         decided=len(decided),
-        wrong=sum(each.wrong for each in decided.values()),
+        wrong=sum(verdict.wrong for verdict in decided.values()),
         open=list(filterfalse(decided.__contains__, verdicts)),
         shared=len(shared),
         agreed=sum(map(_agree, shared)),

@@ -77,7 +77,7 @@ class ReviewPage:
                     "split": split,
                     "order": order,
                     "set": list(members),
-                    "others": [self._said(each) for each in self.answers.get(name, ())],
+                    "others": [self._said(answer) for answer in self.answers.get(name, ())],
                     **picture,
                 }
                 for name, label, split, order, members, picture in zip(

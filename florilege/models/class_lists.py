@@ -72,7 +72,7 @@ def read_lists(words: Iterable[str], classes: "ClassTable") -> tuple[RegionList,
         UsageError: Two lists have the same name.
     """
     lists = [_read_list(*named, classes) for word in words for named in list_files(word)]
-    if twice := repeated(each.name for each in lists):
+    if twice := repeated(region.name for region in lists):
         raise UsageError(f"--list: two lists are named {', '.join(twice)}; rename one")
     return tuple(lists)
 
@@ -116,6 +116,6 @@ def _with_near_names(unknown: list[str], classes: "ClassTable") -> str:
     text = ""
     for row, unknown_id in enumerate(unknown):
         candidates = [*classes.ids, *id_of] if row < NEAR_IDS_FOR else []
-        near = dict.fromkeys(id_of.get(each, each) for each in nearest(unknown_id, candidates))
+        near = dict.fromkeys(id_of.get(name, name) for name in nearest(unknown_id, candidates))
         text += f"\n  {unknown_id}" + (f" (near: {', '.join(near)})" if near else "")
     return text

@@ -186,13 +186,15 @@ def _compare(pictures: _ExportedNetwork, content: bytes, *, image_size: int) -> 
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     batches = [_hard_pictures(count, image_size) for count in _PARITY_BATCHES]
     float32 = _torch_outputs(pictures, batches)
-    return _parity(float32, _joined([session.run(None, {"image": each}) for each in batches]))
+    return _parity(float32, _joined([session.run(None, {"image": batch}) for batch in batches]))
 
 
 @torch.no_grad()
 def _torch_outputs(pictures: _ExportedNetwork, batches: list[np.ndarray]) -> list[np.ndarray]:
     with exact_float32():
-        return _joined([[each.numpy() for each in pictures(torch.from_numpy(b))] for b in batches])
+        return _joined(
+            [[output.numpy() for output in pictures(torch.from_numpy(b))] for b in batches]
+        )
 
 
 def _joined(batches: list[list[np.ndarray]]) -> list[np.ndarray]:
@@ -205,7 +207,9 @@ def _parity(reference: list[np.ndarray], outputs: list[np.ndarray]) -> _Parity:
     with np.errstate(invalid="ignore"):  # infinite - infinite
         pairs = zip(reference, outputs, strict=True)
         differences = [float(np.abs(expected - output).max()) for expected, output in pairs]
-    differences = [each if math.isfinite(each) else math.inf for each in differences]
+    differences = [
+        difference if math.isfinite(difference) else math.inf for difference in differences
+    ]
     largest = [float(np.abs(expected).max()) for expected in reference]
     max_logit = max(largest[:-1])
     return _Parity(

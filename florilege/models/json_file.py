@@ -17,7 +17,7 @@ def read_json(kind: type[Content], text: str | bytes, where: str | Path) -> Cont
         return TypeAdapter(kind).validate_json(text)
     except ValidationError as error:
         fault, advice = first_fault(error), "copy or export the bundle again"
-        kinds = {(each["loc"], each["type"]) for each in error.errors()}
+        kinds = {(fault["loc"], fault["type"]) for fault in error.errors()}
         too_high = (("schema_version",), "less_than_equal")
         if too_high in kinds or any(kind in _UNKNOWN_KEY for _, kind in kinds):
             advice = "a newer florilege may have written it: upgrade florilege"

@@ -65,8 +65,8 @@ def read_look_alikes(bundle: Bundle) -> dict[int, list[int]]:
     classes = len(bundle.classes)
     try:
         content = bundle.read_object(LOOK_ALIKES).items()
-        rows = {int(own): [int(each) for each in row] for own, row in content}
-        if not all(0 <= each < classes for own, row in rows.items() for each in (own, *row)):
+        rows = {int(own): [int(index) for index in row] for own, row in content}
+        if not all(0 <= index < classes for own, row in rows.items() for index in (own, *row)):
             raise ValueError("it names classes that do not exist")
     except (ValueError, TypeError) as error:
         raise BundleError(

@@ -92,7 +92,7 @@ class Occurrences:
     weight: Floats  # number of records, above 0
 
     def __post_init__(self) -> None:
-        shapes = {each.shape for each in (self.region, self.month, self.class_index)}
+        shapes = {column.shape for column in (self.region, self.month, self.class_index)}
         if shapes != {self.weight.shape} or not self.weight.size:
             raise ValueError(f"columns must be of one length of at least 1, got {sorted(shapes)}")
         limits = {"region": len(self.regions), "month": MONTHS + 1, "class_index": self.classes}

@@ -55,7 +55,7 @@ def refuse_files(content: bytes) -> None:
             "hold all of them, or a stranger's bundle could read files of this machine; "
             "`florilege import` takes weights from the folder of an ONNX file"
         )
-    metadata = (each for each in _fields(content, 0, len(content)) if each.number == _METADATA)
+    metadata = (field for field in _fields(content, 0, len(content)) if field.number == _METADATA)
     if any(_entry(content, field).get(1) == _SESSION_OPTIONS for field in metadata):
         raise BundleError("its metadata sets options of ONNX Runtime (ort_config): remove them")
 

@@ -56,7 +56,7 @@ class PhotoHashes:
         ``photos`` are SHA-256 digests or results of :func:`photo_hash`.
         """
         hashes = _numbers(photos, unique=False)
-        train, selection = (np.isin(hashes, each) for each in (self.train, self.selection))
+        train, selection = (np.isin(hashes, known) for known in (self.train, self.selection))
         return int(train.sum()), int(selection.sum())
 
     def chose(self, photos: Iterable[bytes]) -> NDArray[np.bool_]:

@@ -52,10 +52,10 @@ class PictureFile:
 def in_turn(pictures: Sequence[PictureFile]) -> list[PictureFile]:
     """The pictures of a class, one of each organ in turn, else in the order of the table."""
     by_organ = dict[str | None, list[PictureFile]]()
-    for each in pictures:
-        by_organ.setdefault(each.credit.organ, []).append(each)
-    ranked = ((turn, each) for row in by_organ.values() for turn, each in enumerate(row))
-    return [each for _, each in sorted(ranked, key=lambda pair: pair[0])]
+    for picture in pictures:
+        by_organ.setdefault(picture.credit.organ, []).append(picture)
+    ranked = ((turn, picture) for row in by_organ.values() for turn, picture in enumerate(row))
+    return [picture for _, picture in sorted(ranked, key=lambda pair: pair[0])]
 
 
 def pack_pictures(source: str, by_class: Mapping[int, Sequence[PictureFile]]) -> bytes:
@@ -66,21 +66,21 @@ def pack_pictures(source: str, by_class: Mapping[int, Sequence[PictureFile]]) ->
             ``source``, lists them.
     """
     buffer, faults, index = io.BytesIO(), list[str](), dict[int, list[dict[str, str | None]]]()
-    files = [(position, each) for position, row in by_class.items() for each in row]
+    files = [(position, picture) for position, row in by_class.items() for picture in row]
     read = partial(jpeg_or_fault, side=SIDE, quality=QUALITY)
-    results = in_order(read, [each.path for _, each in files])
+    results = in_order(read, [picture.path for _, picture in files])
     with (
         zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive,
         closing(results),
         progress(len(files), "pictures") as advance,
     ):
-        for (position, each), content in zip(files, results, strict=True):
+        for (position, picture), content in zip(files, results, strict=True):
             if isinstance(content, bytes):
                 row = index.setdefault(position, [])
                 archive.writestr(zipfile.ZipInfo(f"{position}/{len(row)}.jpg"), content)
-                row.append(asdict(each.credit))
+                row.append(asdict(picture.credit))
             else:
-                faults.append(f"{each.path}: {content}")
+                faults.append(f"{picture.path}: {content}")
             advance()
         archive.writestr(zipfile.ZipInfo(_INDEX), json.dumps(index, ensure_ascii=False))
     if faults:
@@ -114,7 +114,7 @@ class ReferencePictures:
             self._archive = zipfile.ZipFile(file)
             index = dict(json.loads(self._archive.read(_INDEX)))
             for position, row in index.items():
-                self._credits[classes[int(position)].id] = [Credit(**each) for each in row]
+                self._credits[classes[int(position)].id] = [Credit(**credit) for credit in row]
             _check(self._archive, {int(position): len(row) for position, row in index.items()})
         except (zipfile.BadZipFile, ValueError, TypeError, KeyError, IndexError) as error:
             raise BundleError(

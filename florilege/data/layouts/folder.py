@@ -46,7 +46,7 @@ def list_images(root: Path, source: str) -> Listing | None:
     if not is_folder_dataset(root):
         return None
     listing = list_folder(root, source)
-    ids = {class_id for each in listing.splits.values() for class_id in each.class_ids}
+    ids = {class_id for records in listing.splits.values() for class_id in records.class_ids}
     if not are_wordnet_ids(ids):
         return listing
     if any(map(_UNSORTED.fullmatch, listing.ignored)):

@@ -41,7 +41,7 @@ def _find_lists(path: Path) -> dict[str, Path]:
 def _only(lists: Sequence[Path], split: str, path: Path) -> Path:
     """The list of a split; a `DataError` if there are several."""
     if len(lists) > 1:
-        names = first([each.name for each in lists])
+        names = first([path.name for path in lists])
         raise DataError(
             f"{path} holds several lists of {split}: {names}; name one of them, such as {lists[0]}"
         )
@@ -113,7 +113,7 @@ def _read_list(
     try:
         names = root / _CATEGORIES
         categories = read_json(names, PLACE) if names.is_file() else content["categories"]
-        class_infos = {str(each["id"]): _class_info(each) for each in categories}
+        class_infos = {str(category["id"]): _class_info(category) for category in categories}
         return _records(content, root, path), class_infos
     except (KeyError, TypeError, AttributeError) as error:
         lacks = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
@@ -123,13 +123,13 @@ def _read_list(
 def _records(content: Mapping[str, Any], root: Path, path: Path) -> Records:
     category_of: dict[Any, str] = {}
     ambiguous = []
-    for each in content["annotations"]:
-        category = str(each["category_id"])
-        if category_of.setdefault(each["image_id"], category) != category:
-            ambiguous.append(str(each["image_id"]))
+    for annotation in content["annotations"]:
+        category = str(annotation["category_id"])
+        if category_of.setdefault(annotation["image_id"], category) != category:
+            ambiguous.append(str(annotation["image_id"]))
     refuse(str(path), "photos with several categories", ambiguous)
-    names = [str(each["file_name"]) for each in content["images"]]
-    class_ids = [category_of.get(each["id"], "") for each in content["images"]]
+    names = [str(image["file_name"]) for image in content["images"]]
+    class_ids = [category_of.get(image["id"], "") for image in content["images"]]
     unlabelled = [name for name, class_id in zip(names, class_ids, strict=True) if not class_id]
     refuse(str(path), "photos without an annotation", unlabelled)
     refuse(str(path), "photos listed twice", repeated(names))

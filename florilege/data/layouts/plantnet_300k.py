@@ -74,10 +74,10 @@ def list_plantnet(path: Path, source: str) -> Listing | None:
         )
     listing = list_folder(folder, source)
     splits = listing.splits
-    stems = set(map(_stem, chain.from_iterable(each.names for each in splits.values())))
+    stems = set(map(_stem, chain.from_iterable(records.names for records in splits.values())))
     listing = replace(
         listing,
-        splits={name: _with_observations(each, photos) for name, each in splits.items()},
+        splits={name: _with_observations(records, photos) for name, records in splits.items()},
         unlisted=sorted(stems - photos.keys()),
         class_infos=_class_infos(species),
         ignored=[name for name in listing.ignored if folder != root or name not in files],

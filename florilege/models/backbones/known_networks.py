@@ -50,9 +50,9 @@ def _nearest(name: str) -> list[str]:
     with suppress(UsageError):  # timm is not installed
         names += TimmNetwork(name).known_names()
     similar = nearest(
-        name.removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in names], most=5
+        name.removeprefix(PREFIX), [name.removeprefix(PREFIX) for name in names], most=5
     )
-    return [name for each in similar for name in names if name in (each, PREFIX + each)]
+    return [name for network in similar for name in names if name in (network, PREFIX + network)]
 
 
 class _SmallNetwork(Architecture):

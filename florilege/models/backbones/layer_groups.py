@@ -101,5 +101,5 @@ def _holds_blocks(module: nn.Module) -> bool:
 
 def _layers(module: nn.Module) -> int:
     """The number of layers with weights beyond a scale and shift per channel."""
-    own = (each.parameters(recurse=False) for each in module.modules())
+    own = (part.parameters(recurse=False) for part in module.modules())
     return sum(any(weight.ndim > 1 for weight in weights) for weights in own)

@@ -46,7 +46,9 @@ class Network(nn.Module):
             raise ValueError(f"must be in [0, {count}], the blocks of the network, got {last}")
         first = count - last
         for name, module in self.backbone.named_modules():
-            inside = [numbers[f"{name}.{each}"] for each, _ in module.named_parameters() if name]
+            inside = [
+                numbers[f"{name}.{parameter}"] for parameter, _ in module.named_parameters() if name
+            ]
             if inside and max(inside) < first:
                 self._fixed.append(name)
         for name, parameter in self.backbone.named_parameters():

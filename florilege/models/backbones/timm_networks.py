@@ -90,8 +90,8 @@ class TimmNetwork(Architecture):
     def normalises(self) -> bool:
         with torch.device("meta"):
             modules = _create(self._plain).modules()
-        norms = (each for each in modules if "norm" in type(each).__name__.lower())
-        return any("weight" in each._parameters for each in norms)
+        norms = (module for module in modules if "norm" in type(module).__name__.lower())
+        return any("weight" in norm._parameters for norm in norms)
 
     @property
     def megabytes(self) -> float | None:
@@ -194,7 +194,7 @@ def _last_layers(network: nn.Module, own: Mapping[str, Any]) -> tuple[str, ...]:
     modules, removed = dict(network.named_modules()), []
     for name in (names,) if isinstance(names, str) else names:
         blocks = accumulate(name.split("."), "{}.{}".format)  # from the outermost
-        identities = (each for each in blocks if isinstance(modules.get(each), nn.Identity))
+        identities = (block for block in blocks if isinstance(modules.get(block), nn.Identity))
         removed.append(next(identities, name))
     return tuple(dict.fromkeys(removed))
 

@@ -58,7 +58,7 @@ class Graph:
     def mappings(self) -> list[str]:
         """Names of the outputs that are no arrays: sequences or maps, as `ZipMap` makes them."""
         outputs = self.model.graph.output
-        kinds = {each.name: each.type.WhichOneof("value") for each in outputs}
+        kinds = {output.name: output.type.WhichOneof("value") for output in outputs}
         return [name for name, kind in kinds.items() if kind in ("sequence_type", "map_type")]
 
     @property
@@ -101,12 +101,14 @@ class Graph:
             ) from error
         names = [output.name for output in self.model.graph.output]
         pairs = zip(names, values, strict=True)
-        return {name: each for name, each in pairs if isinstance(each, np.ndarray) and each.ndim}
+        return {
+            name: value for name, value in pairs if isinstance(value, np.ndarray) and value.ndim
+        }
 
     def run_all(self, batches: Iterable[npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
         """The outputs of :meth:`run` for all batches, joined."""
         results = [self.run(batch) for batch in batches]
-        return {name: np.concatenate([each[name] for each in results]) for name in results[0]}
+        return {name: np.concatenate([outputs[name] for outputs in results]) for name in results[0]}
 
     @cached_property
     def _producers(self) -> dict[str, onnx.NodeProto]:
@@ -126,7 +128,11 @@ class Graph:
         If the output follows neither, the output itself and None.
         """
         node = self._producer(output)
-        axes = [each.i for each in node.attribute if each.name == "axis"] if node else []
+        axes = (
+            [attribute.i for attribute in node.attribute if attribute.name == "axis"]
+            if node
+            else []
+        )
         over_classes = not axes or axes[0] in (1, -1)
         if node is None or not over_classes or node.op_type not in ("Softmax", "Sigmoid"):
             return output, None
@@ -136,7 +142,7 @@ class Graph:
         """The input of the last linear layer before ``logits``; None without such a layer."""
         node = self._producer(logits)
         while node is not None and node.op_type == "Add":  # the bias
-            variable = [each for each in node.input if each in self._variable_tensors]
+            variable = [tensor for tensor in node.input if tensor in self._variable_tensors]
             node = self._producer(variable[0]) if len(variable) == 1 else None
         if node is None or node.op_type not in ("Gemm", "MatMul", "Conv"):
             return None
@@ -146,9 +152,9 @@ class Graph:
         features, weights = node.input[0], node.input[1]
         if features not in self._variable_tensors or weights in self._variable_tensors:
             return False
-        transposed = any(each.name == "transA" and each.i for each in node.attribute)
-        constants = (each for each in self.model.graph.initializer if each.name == weights)
-        kernel = next((each.dims[2:] for each in constants), ())
+        transposed = any(attribute.name == "transA" and attribute.i for attribute in node.attribute)
+        constants = (tensor for tensor in self.model.graph.initializer if tensor.name == weights)
+        kernel = next((constant.dims[2:] for constant in constants), ())
         return not transposed and all(side == 1 for side in kernel)
 
     @cached_property
@@ -193,7 +199,7 @@ def read_graph(path: Path) -> Graph:
         raise BundleError(f"{path} is damaged or not an ONNX file: {error}") from error
     except OSError as error:
         raise BundleError(f"{error.filename or path} cannot be read: {error.strerror}") from error
-    versions = {each.domain: each.version for each in model.opset_import}
+    versions = {opset.domain: opset.version for opset in model.opset_import}
     version = versions.get("", versions.get("ai.onnx", 0))
     if version < _OLDEST_OPSET:
         raise BundleError(

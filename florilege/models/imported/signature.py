@@ -53,7 +53,9 @@ class InputFormat(Description):
     @property
     def facts(self) -> dict[str, str]:
         """The preparation of a photo, for people."""
-        mean, std = (", ".join(f"{each:.4g}" for each in three) for three in (self.mean, self.std))
+        mean, std = (
+            ", ".join(f"{number:.4g}" for number in three) for three in (self.mean, self.std)
+        )
         scaled = f"pixel x {self.scale:.6g}, minus {mean}, over {std}"
         return {
             "normalisation": "pixels as they are" if self.type == "uint8" else scaled,
@@ -75,7 +77,9 @@ class InputFormat(Description):
     def preprocess(self) -> Preprocess:
         """The ``preprocess.json`` of the bundle: mean and std for values from 0 to 1, red first."""
         order = slice(None) if self.channels == "rgb" else slice(None, None, -1)
-        mean, std = (np.array(each)[order] / (255 * self.scale) for each in (self.mean, self.std))
+        mean, std = (
+            np.array(values)[order] / (255 * self.scale) for values in (self.mean, self.std)
+        )
         return Preprocess(
             image_size=self.size,
             crop_fraction=self.crop,
@@ -249,7 +253,7 @@ def _output_name(graph: Graph, outputs: Arrays, name: str | None, classes: int) 
     fits = [name for name, value in numbers.items() if _columns(value) == classes]
     if not fits:
         raise _no_fit(graph, numbers or outputs, classes)
-    logits = {tensor for each in fits if (tensor := graph.logits_behind(each)[0]) != each}
+    logits = {tensor for output in fits if (tensor := graph.logits_behind(output)[0]) != output}
     logits &= set(fits)
     if len(logits) == 1:  # served instead of their softmax, which is an output too
         return logits.pop()

@@ -51,7 +51,7 @@ def own_classes(name: str) -> ClassTable:
         labels = {str(row): label for row, label in enumerate(labels)}
     rows = range(own.get("num_classes") or len(labels))
     names = [str(labels.get(str(row), row)) for row in rows]
-    return ClassTable(tuple(_labelled_class(each, descriptions.get(each)) for each in names))
+    return ClassTable(tuple(_labelled_class(name, descriptions.get(name)) for name in names))
 
 
 def _labelled_class(label: str, description: str | None) -> ClassInfo:
@@ -109,7 +109,7 @@ def import_checkpoint(
         preprocess=preprocess,
         files={provenance.file: provenance.sha256} if provenance else {},
         facts={
-            "network": f"`{name}`, {sum(each.numel() for each in network.parameters()):,} weights",
+            "network": f"`{name}`, {sum(weights.numel() for weights in network.parameters()):,} weights",
             "licence": (provenance and provenance.licence) or "unknown",
             "input": f"{input_format.size} x {input_format.size} pixels",
             **input_format.facts,

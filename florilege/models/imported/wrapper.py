@@ -57,13 +57,13 @@ def wrap_graph(
     _replace(inner.output, outputs)
     _replace(inner.value_info, [])  # outdated shapes; ONNX Runtime infers the new ones
     tensors = set(tensors_read(inner.node))
-    _replace(inner.initializer, [each for each in inner.initializer if each.name in tensors])
+    _replace(inner.initializer, [tensor for tensor in inner.initializer if tensor.name in tensors])
     return model
 
 
 def _input_steps(input_format: InputFormat) -> list[Step]:
     """The steps of ``InputFormat.prepare``."""
-    mean, std = (np.array(each, np.float32) for each in (input_format.mean, input_format.std))
+    mean, std = (np.array(values, np.float32) for values in (input_format.mean, input_format.std))
     steps: list[tuple[bool, Step]] = [
         (input_format.type != "uint8", ("Cast", None, {"to": TensorProto.FLOAT})),
         (input_format.channels == "bgr", ("Gather", np.array([2, 1, 0]), {"axis": 3})),
@@ -92,7 +92,7 @@ def _chain(start: str, steps: Sequence[Step], end: str) -> Iterator[onnx.NodePro
 
 def _rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:
     """Rename tensors, also inside loops and branches, where no name shadows another."""
-    sparse = (each.values for each in graph.sparse_initializer)
+    sparse = (tensor.values for tensor in graph.sparse_initializer)
     for tensor in (*graph.initializer, *sparse, *graph.input, *graph.output):
         tensor.name = names.get(tensor.name, tensor.name)
     for node in graph.node:
@@ -116,7 +116,10 @@ def _free_batch(graph: onnx.GraphProto, batch: int) -> None:
         if sides.size > 1 and sides[0] in (0, batch):
             shape = np.array([0, *sides[1:]], np.int64)
             tensor.CopyFrom(numpy_helper.from_array(shape, tensor.name))
-            _replace(node.attribute, [each for each in node.attribute if each.name != "allowzero"])
+            _replace(
+                node.attribute,
+                [attribute for attribute in node.attribute if attribute.name != "allowzero"],
+            )
 
 
 def _constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
@@ -201,7 +204,7 @@ def original_outputs(
     """The outputs of the original, in batches of its size, with input prepared in plain NumPy."""
     starts = range(0, len(pictures), graph.batch)
     rows = (np.arange(start, start + graph.batch) % len(pictures) for start in starts)
-    outputs = graph.run_all(input_format.prepare(pictures[each]) for each in rows)
+    outputs = graph.run_all(input_format.prepare(pictures[row]) for row in rows)
     return {name: values[: len(pictures)] for name, values in outputs.items()}
 
 
