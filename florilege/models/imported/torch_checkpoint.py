@@ -103,13 +103,14 @@ def import_checkpoint(
     model, _ = export_onnx(network, preprocess)
     logits, comparison = _compared(network, model, input_format, pixels)
     provenance = source.provenance
+    weights = sum(parameter.numel() for parameter in network.parameters())
     return ImportedModel(
         name=_model_name(name),
         model=model,
         preprocess=preprocess,
         files={provenance.file: provenance.sha256} if provenance else {},
         facts={
-            "network": f"`{name}`, {sum(weights.numel() for weights in network.parameters()):,} weights",
+            "network": f"`{name}`, {weights:,} weights",
             "licence": (provenance and provenance.licence) or "unknown",
             "input": f"{input_format.size} x {input_format.size} pixels",
             **input_format.facts,
