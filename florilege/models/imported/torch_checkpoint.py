@@ -103,14 +103,14 @@ def import_checkpoint(
     model, _ = export_onnx(network, preprocess)
     logits, comparison = _compared(network, model, input_format, pixels)
     provenance = source.provenance
-    weights = sum(parameter.numel() for parameter in network.parameters())
+    parameters = sum(parameter.numel() for parameter in network.parameters())
     return ImportedModel(
         name=_model_name(name),
         model=model,
         preprocess=preprocess,
         files={provenance.file: provenance.sha256} if provenance else {},
         facts={
-            "network": f"`{name}`, {weights:,} weights",
+            "network": f"`{name}`, {parameters:,} weights",
             "licence": (provenance and provenance.licence) or "unknown",
             "input": f"{input_format.size} x {input_format.size} pixels",
             **input_format.facts,
