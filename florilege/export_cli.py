@@ -8,11 +8,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from florilege.device_export.device_bundle import device_bundle
-from florilege.device_export.device_pack import PACK
-from florilege.device_export.mobile_folder import mobile_files
-from florilege.device_export.web_folder import transfer_bytes, web_files
-from florilege.device_export.web_runtime import read_runtime
 from florilege.errors import UsageError, install_hint
 from florilege.models.bundle.bundle import CALIBRATION, MODEL
 from florilege.models.bundle.staging import MANIFEST
@@ -58,6 +53,12 @@ def _export_command(
     if target == "bundle":
         _export_run(source, out, as_json=as_json)
         return
+    # Here, because they open networks and --help does without.
+    from florilege.device_export.device_bundle import device_bundle
+    from florilege.device_export.mobile_folder import mobile_files
+    from florilege.device_export.web_folder import transfer_bytes, web_files
+    from florilege.device_export.web_runtime import read_runtime
+
     files = read_runtime(runtime) if target == "web" else {}
     with device_bundle(source, data, split) as pipeline:
         contents = web_files(pipeline, files) if target == "web" else mobile_files(pipeline)
@@ -79,6 +80,8 @@ def _write_folder(out: Path, contents: Mapping[str, bytes]) -> None:
     Raises:
         UsageError: ``out`` holds something else.
     """
+    from florilege.device_export.device_pack import PACK
+
     if out.exists() and not (out / PACK).is_file() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out} exists and is no earlier export: choose another folder")
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -11,11 +11,9 @@ from typing import Annotated, Final, Literal
 
 import typer
 
-from florilege.calibration.calibrate.evaluate import evaluate_bundle
 from florilege.data import flowers102
 from florilege.data.cli import PRETRAINED as NETWORK
 from florilege.data.cli import pretrained_flags
-from florilege.data.flora.posterior import bayes_average_k_accuracy, bayes_top_k_accuracy
 from florilege.data.options import parse_flora_options
 from florilege.data.sources import open_dataset
 from florilege.errors import FlorilegeError, UsageError
@@ -147,6 +145,9 @@ def _flowers102(folder: Path, backbone: str, weights: str, *, ask: bool) -> Path
 
 def _flora_table(bundle: Path, data: str) -> None:
     """Print how the model compares with the best possible one on new pictures."""
+    from florilege.calibration.calibrate.evaluate import evaluate_bundle  # --help does without
+    from florilege.data.flora.posterior import bayes_average_k_accuracy, bayes_top_k_accuracy
+
     evaluation = evaluate_bundle(bundle, data)
     headings = ("K", "best top-K", "best average-K", "this model", "points below", "mean set size")
     table = new_table(headings)
@@ -167,6 +168,8 @@ def _flora_table(bundle: Path, data: str) -> None:
 
 def _photo_table(bundle: Path, data: str) -> None:
     """Print set sizes and hit rates on the test photos."""
+    from florilege.calibration.calibrate.evaluate import evaluate_bundle  # --help does without
+
     evaluation = evaluate_bundle(bundle, data)
     rows = {(point.rule, row.value): row for point, row, _ in evaluation.rules}
     table = new_table(("K", "top-K", "average-K", "95 % interval", "mean set size"))

@@ -14,15 +14,10 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from florilege.errors import DataError, UsageError
-from florilege.models.class_lists import read_lists
 from florilege.processes.listener import bind
-from florilege.server.answers.pipeline import open_pipeline
 from florilege.server.answers.query import IdentifyQuery, SurveyQuery
-from florilege.server.doctor import examine, print_report, time_runtimes
-from florilege.server.predict.batch_run import check_outputs, predict_batch
 from florilege.server.predict.batch_settings import BatchSettings
 from florilege.server.predict.photos import display_path, find_photos
-from florilege.server.predict.prediction import BatchQuery
 from florilege.server.process import ignore_hangups, log_to_stderr, tune_malloc
 from florilege.server.settings import Settings
 from florilege.settings import flags_of
@@ -108,6 +103,11 @@ def predict(
 
     With -o the file appears when it is complete; --resume continues an interrupted run.
     """
+    # Here, because they open networks and --help does without.
+    from florilege.models.class_lists import read_lists
+    from florilege.server.answers.pipeline import open_pipeline
+    from florilege.server.predict.batch_run import check_outputs, predict_batch
+
     check_outputs(batch)
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")  # file names may contain any bytes
@@ -131,7 +131,7 @@ def predict(
     predict_batch(pipeline, observations, _batch_query(query, batch), batch)
 
 
-def _batch_query(query: IdentifyQuery, batch: BatchSettings) -> BatchQuery:
+def _batch_query(query: IdentifyQuery, batch: BatchSettings) -> IdentifyQuery | SurveyQuery:
     if not batch.tiles:
         return query
     tiles = batch.model_dump(include={"tile_size", "tile_stride"}, exclude_none=True)
@@ -151,6 +151,8 @@ def doctor(
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Report what this installation has and what it lacks."""
+    from florilege.server.doctor import examine, print_report, time_runtimes
+
     report = examine()
     if bundle is not None:
         report["network"] = time_runtimes(bundle)

@@ -35,14 +35,15 @@ def test_doctor_prints_one_json_object_and_the_same_for_people() -> None:
 def test_the_next_command_is_one_that_works_here(
     torch: str | None, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("florilege.server.cli.examine", lambda: examine() | {"torch": torch})
+    monkeypatch.setattr("florilege.server.doctor.examine", lambda: examine() | {"torch": torch})
     assert CliRunner().invoke(app, ["doctor"]).stderr == f"next: florilege {command}\n"
 
 
 def test_doctor_imports_no_torch_and_the_verbs_beside_serve_no_fastapi() -> None:
     program = (
         "import sys; from florilege.server import cli; "
-        "cli.examine(); sys.exit(bool({'torch', 'fastapi'} & set(sys.modules)))"
+        "from florilege.server import doctor; doctor.examine(); cli.app.registered_commands; "
+        "sys.exit(bool({'torch', 'fastapi'} & set(sys.modules)))"
     )
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
 
