@@ -12,15 +12,19 @@ ROOT = {
     "security.md": "SECURITY.md",
 }
 """Pages of the site, and the files at the root that they show."""
+ICON = "florilege/server/web/icon.svg"
+"""The mark of the page, the repository and this site, which shows it as ``images/icon.svg``."""
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages that lie at the root of the repository."""
+    """Add the pages that lie at the root of the repository, and the mark."""
     from mkdocs.structure.files import File
 
+    root = Path(config.config_file_path).parent
     for page, name in ROOT.items():
-        text = (Path(config.config_file_path).parent / name).read_text("utf-8")
+        text = (root / name).read_text("utf-8").replace(ICON, "images/icon.svg")
         files.append(File.generated(config, page, content=text))
+    files.append(File.generated(config, "images/icon.svg", content=(root / ICON).read_bytes()))
     return files
 
 

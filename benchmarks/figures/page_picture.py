@@ -1,8 +1,8 @@
 """The picture of the page, in the README: docs/images/page-set.jpg.
 
 ``python -m benchmarks.figures.page_picture OUT/bundles/first SETS/grocery-plants/photos.csv`` takes
-the bundle of `benchmarks.figures.headline` and calibrates a copy on the test photos, the 938 that
-the README counts on: the page then shows the rate of photos that were kept out of training. It
+the bundle of `benchmarks.figures.headline` and calibrates a copy on the test photos that the
+README counts on: the page then shows the rate of photos that were kept out of training. It
 needs Debian's Chromium and playwright.
 """
 
@@ -27,7 +27,7 @@ from florilege.calibration.record.record_file import read_record
 from florilege.models.bundle import open_bundle
 
 PICTURE = Path(__file__).parents[2] / "docs" / "images" / "page-set.jpg"
-WIDTH, HEIGHT = 1100, 900
+WIDTH, HEIGHT = 1100, 840
 NAMES = (  # class id, scientific name, English name, a photo to compare with
     ("Orange", "Citrus \u00d7 sinensis", "orange", "train/Orange/Orange_003.jpg"),
     ("Satsumas", "Citrus unshiu", "satsuma", "train/Satsumas/Satsumas_001.jpg"),

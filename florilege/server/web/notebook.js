@@ -116,6 +116,7 @@ async function show() {
   pictures = [];
   for (const id of ["export", "forget"]) by(id).hidden = entries.length === 0;
   by("empty-notebook").hidden = entries.length > 0;
+  by("history-kept").hidden = entries.length === 0 && (await isKept()) && !isFull();
   by("history-kept").textContent = !(await isKept()) ? words.historyLost : isFull() ? words.historyFull : words.historyKept;
   by("history-kept").classList.toggle("note", isFull());
   delete by("forget").dataset.count;

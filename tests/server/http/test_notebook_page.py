@@ -108,7 +108,7 @@ def test_the_notebook_keeps_what_the_person_said_and_lets_them_change_it(opened:
     page.reload()
     page.click(".entry")
     page.wait_for_selector("#result:not([hidden])")
-    assert page.inner_text("#feedback-said") == "Vous avez dit : pensée"
+    assert page.inner_text("#feedback-said") == "Vous avez dit\u00a0: pensée"
     assert "C\u2019est elle" in page.inner_text(f"[data-class-id='{second}']")
     assert page.locator("#members .kept").count() == 1
     values = [page.input_value(f"#{name}") for name in ("date", "place", "note")]

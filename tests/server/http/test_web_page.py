@@ -1173,6 +1173,21 @@ def test_the_page_asks_once_and_for_no_more_than_its_slider_can_show(page: "Page
 
 
 @browser
+def test_the_page_is_light_on_the_wire(page: "Page") -> None:
+    session, sizes = page.context.new_cdp_session(page), list[float]()
+    session.send("Network.enable")
+    session.send("Network.setCacheDisabled", {"cacheDisabled": True})
+    session.on("Network.loadingFinished", lambda event: sizes.append(event["encodedDataLength"]))
+    page.reload()
+    page.wait_for_selector("text=12 species")
+    assert 20_000 < sum(sizes) < 80_000
+    sizes.clear()
+    show(page)
+    wait_until(page, "[...document.images].every((each) => each.complete)")
+    assert 1_000 < max(sizes) < 20_000
+
+
+@browser
 def test_a_slow_upload_shows_how_much_has_left(page: "Page") -> None:
     client = page.context.new_cdp_session(page)
     slow = {"offline": False, "latency": 50, "downloadThroughput": -1}
