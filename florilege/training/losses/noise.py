@@ -13,6 +13,7 @@ from florilege.training.losses.margins import class_margins
 Sharing: TypeAlias = Literal["per_sample", "shared"]
 SAMPLES: Final = 5
 """The default number of noise vectors."""
+MOST_NUMBERS: Final = 2**26  # of noise at once: 256 MiB
 
 
 class _Rank(NamedTuple):
@@ -146,35 +147,28 @@ def _kth_largest(scores: Tensor, labels: Tensor | None, rank: _Rank) -> Tensor:
 
 
 class _NoisedKthLargest(torch.autograd.Function):
-    """One sample at a time, keeping only counts of wins: memory does not grow with B.
+    """All samples in one draw and one ``topk``, or in several where they would fill the memory.
 
-    The score of the label is subtracted here, which saves a second dense gradient.
+    Only counts of wins are kept for the backward pass. The score of the label is subtracted here,
+    which saves a second dense gradient.
     """
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, labels: Tensor | None, rank: _Rank) -> Tensor:
-        k, epsilon, noise_samples, sharing, generator, noise = rank
         total, wins = torch.zeros_like(scores[:, 0]), torch.zeros_like(scores)
-        one = torch.ones_like(scores[:, :1])
-        # filled in the order of memory: with other strides a seed would give other noise
-        noisy = torch.empty_like(scores, memory_format=torch.contiguous_format)
-        for sample in range(noise_samples):
-            if noise is not None:
-                torch.add(scores, noise[sample].to(scores), alpha=epsilon, out=noisy)
-            elif sharing == "shared":
-                shared_noise = torch.empty_like(scores[:1]).normal_(generator=generator)
-                torch.add(scores, shared_noise, alpha=epsilon, out=noisy)
-            else:
-                noisy.normal_(generator=generator).mul_(epsilon).add_(scores)
-            top = noisy.topk(k)
-            total += top.values[:, -1]
-            wins.scatter_add_(1, top.indices[:, -1:], one)
-        mean = total / noise_samples
+        at_once = max(1, MOST_NUMBERS // scores.numel()) if scores.numel() else 1
+        for start in range(0, rank.noise_samples, at_once):
+            top = _noisy(scores, rank, start, min(at_once, rank.noise_samples - start)).topk(rank.k)
+            total += top.values[..., -1].sum(0)
+            winners = top.indices[..., -1].T  # (batch, samples)
+            wins.scatter_add_(1, winners, wins.new_ones(()).expand(winners.shape))
+        mean = total / rank.noise_samples
         if labels is not None:
-            mean -= scores.gather(1, labels.unsqueeze(1)).squeeze(1)
-            wins.scatter_add_(1, labels.unsqueeze(1), -noise_samples * one)
+            own = labels.unsqueeze(1)
+            mean -= scores.gather(1, own).squeeze(1)
+            wins.scatter_add_(1, own, wins.new_full((), -rank.noise_samples).expand(own.shape))
         ctx.save_for_backward(wins)
-        ctx.noise_samples = noise_samples
+        ctx.noise_samples = rank.noise_samples
         return mean
 
     @staticmethod
@@ -182,6 +176,19 @@ class _NoisedKthLargest(torch.autograd.Function):
         refuse_second_derivative()
         (wins,) = ctx.saved_tensors  # how often each class came k-th
         return wins * (grad / ctx.noise_samples).unsqueeze(1), None, None
+
+
+def _noisy(scores: Tensor, rank: _Rank, start: int, samples: int) -> Tensor:
+    """Scores with noise, ``(samples, batch, classes)``."""
+    if rank.noise is not None:
+        draws = rank.noise[start : start + samples].to(scores)
+        return torch.add(scores, draws, alpha=rank.epsilon)
+    rows = 1 if rank.sharing == "shared" else len(scores)
+    # contiguous, whatever the strides of the scores: with others a seed would give other noise
+    noise = scores.new_empty((samples, rows, scores.shape[1])).normal_(generator=rank.generator)
+    if rows == len(scores):
+        return noise.mul_(rank.epsilon).add_(scores)
+    return torch.add(scores, noise, alpha=rank.epsilon)
 
 
 def _check_given_noise(noise: Tensor, scores: Tensor, samples: int) -> None:

@@ -135,10 +135,27 @@ def test_each_sample_brings_noise_of_its_own() -> None:
     assert (slope > 0).sum() > 3
 
 
+@pytest.mark.parametrize("at_once", [1, 2, 3, 7])
+def test_samples_in_several_draws_are_those_of_one(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores, noise = torch.randn(4, 9, requires_grad=True), torch.randn(7, 4, 9)
+    labels = torch.arange(4)
+    whole = noised_top_k(scores, labels, k=3, epsilon=0.5, noise=noise)
+    (slope,) = torch.autograd.grad(whole.sum(), scores)
+    monkeypatch.setattr("florilege.training.losses.noise.MOST_NUMBERS", at_once * 36)
+    parts = noised_top_k(scores, labels, k=3, epsilon=0.5, noise=noise)
+    torch.testing.assert_close(parts, whole)
+    torch.testing.assert_close(torch.autograd.grad(parts.sum(), scores)[0], slope)
+
+
 @pytest.mark.parametrize("samples", [1, 5, 150])
 @pytest.mark.parametrize("sharing", ["per_sample", "shared"])
 @pytest.mark.parametrize("soft", [False, True])
-def test_memory_does_not_grow_with_the_samples(samples: int, sharing: str, soft: bool) -> None:
+def test_memory_grows_with_the_samples_up_to_a_limit_only(
+    samples: int, sharing: str, soft: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("florilege.training.losses.noise.MOST_NUMBERS", 64 * 500)
     logits, labels = torch.randn(64, 500, requires_grad=True), torch.arange(64)
     targets = torch.rand(64, 500) if soft else labels
     plain = NoisedTopK(noise_samples=samples, sharing=sharing)
