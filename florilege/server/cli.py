@@ -20,6 +20,7 @@ from florilege.server.predict.batch_settings import BatchSettings
 from florilege.server.predict.photos import display_path, find_photos
 from florilege.server.process import ignore_hangups, log_to_stderr, tune_malloc
 from florilege.server.settings import Settings
+from florilege.server.workers.capacity import worker_count
 from florilege.settings import flags_of
 from florilege.terminal import conclude, say
 
@@ -29,7 +30,7 @@ _BUNDLE_HELP: Final = (
     "Folder of a calibrated bundle, or of a run, which is first exported and calibrated."
 )
 _PANELS: Final = {
-    "Network": ("device", "runtime", "threads"),
+    "Network": ("device", "runtime", "threads", "workers"),
     "Limits of a request": (
         *("max_body_bytes", "max_pixels", "max_decoding_pixels", "max_images", "max_tiles"),
         *("upload_deadline_s", "max_held_bytes", "queue_limit", "queue_timeout_s"),
@@ -75,6 +76,11 @@ def serve(
     log_to_stderr(settings.log_format, settings.log_level)
     listener = bind(host, port)
     logging.getLogger("florilege.server").info("opening %s", settings.bundle)
+    if (workers := worker_count(settings)) > 1:
+        from florilege.server.workers.supervisor import supervise
+
+        supervise(settings, workers, listener)
+        return
     # FastAPI takes a quarter of a second, and the other verbs do without it.
     from florilege.server.app import create_app
     from florilege.server.serve import make_server

@@ -28,6 +28,8 @@ def application(arguments: dict[str, Any]) -> Any:
     from ray import serve
 
     settings = Settings(**{"threads": 1, **arguments})
+    if settings.workers != 1:
+        raise UsageError("workers: Ray Serve has replicas instead; set their number there")
     if shared := [name for name in SINGLE_WRITER if getattr(settings, name) is not None]:
         raise UsageError(
             f"{', '.join(shared)}: each process needs its own, and replicas of Ray Serve would "

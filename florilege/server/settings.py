@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from florilege import settings
 from florilege.errors import UsageError
@@ -27,6 +27,13 @@ def _rate(text: str) -> str:
     return text
 
 
+def _workers(value: object) -> object:
+    number = int(value) if isinstance(value, str) and value.isdecimal() else value
+    if value == "auto" or (isinstance(number, int) and number >= 1):
+        return number
+    raise ValueError(f"write a number of at least 1, or auto, got {value!r}")
+
+
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -41,7 +48,12 @@ class Settings(settings.FlagSettings):
     runtime: RuntimeName | None = None
     """onnxruntime or openvino; by default what the bundle is calibrated for, openvino if both."""
     threads: int | None = Field(default=None, ge=1)
-    """Photos processed at once; by default one per core, with OpenVINO two, on a GPU 32 more."""
+    """Photos processed at once, by each worker; by default one per core, with OpenVINO two, on a
+    GPU 32 more."""
+    workers: Annotated[
+        int | Literal["auto"], BeforeValidator(_workers), settings.Flag(type=str, metavar="N|auto")
+    ] = 1
+    """Processes behind the port; auto: one for every two cores, as many as fit in memory."""
     max_body_bytes: Count = 32 * MEBIBYTE
     """Largest request body, checked before it is read and while it arrives."""
     max_pixels: Count = MAX_PIXELS

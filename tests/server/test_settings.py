@@ -12,6 +12,10 @@ from florilege.server.settings import Settings
     [
         ("device", "tpu"),
         ("threads", 0),
+        ("workers", 0),
+        ("workers", "-1"),
+        ("workers", "many"),
+        ("workers", 1.5),
         ("queue_limit", 0),
         ("max_body_bytes", 0),
         ("max_pixels", -1),
@@ -33,6 +37,11 @@ from florilege.server.settings import Settings
 def test_a_setting_out_of_range_is_refused_by_name(name: str, value: object) -> None:
     with pytest.raises(ValueError, match=name):
         Settings(bundle=Path("b"), **{name: value})  # type: ignore[arg-type]  # on purpose
+
+
+@pytest.mark.parametrize(("text", "workers"), [("3", 3), ("auto", "auto"), (1, 1)])
+def test_workers_are_a_number_or_auto(text: object, workers: object) -> None:
+    assert Settings(bundle=Path("b"), workers=text).workers == workers  # type: ignore[arg-type]  # a flag
 
 
 def test_watch_state_without_watch_is_refused() -> None:

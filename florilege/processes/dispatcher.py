@@ -1,0 +1,81 @@
+"""Accepts the connections of all workers, and gives each to the worker that has the fewest.
+
+Where workers accept for themselves, those that happen to be awake take most connections, and one
+that is busy for long keeps what waits for it: a photo is refused while other workers are idle. Here
+only the supervisor listens. If it dies, the port is free at once.
+"""
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final, Protocol
+
+log = logging.getLogger("florilege.server")
+
+BACKLOG: Final = 2048
+LOOK_S: Final = 0.2  # how often the thread looks whether it has to stop
+
+
+class Target(Protocol):
+    """A worker that takes connections."""
+
+    channel: socket.socket  # does not block
+    connections_given: int
+
+    @property
+    def ready(self) -> bool:
+        """Whether it answers; what it got earlier would wait for that."""
+
+    def connections(self) -> int:
+        """How many it has open."""
+
+
+class Dispatcher:
+    """Runs in a thread until it is closed; ``targets`` may change meanwhile."""
+
+    def __init__(self, listener: socket.socket, targets: Sequence[Target]) -> None:
+        self.targets = targets
+        self._listener, self._closing = listener, threading.Event()
+        self._thread = threading.Thread(target=self._run, name="dispatcher", daemon=True)
+
+    def start(self) -> None:
+        """Listen, and hand out connections from now on."""
+        self._listener.listen(BACKLOG)
+        self._listener.settimeout(LOOK_S)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Close the port; connections in its queue are refused."""
+        self._closing.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._listener.close()
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            try:
+                connection, _ = self._listener.accept()
+            except TimeoutError:
+                continue
+            except OSError as error:  # such as too many open files: there may be room soon
+                log.error("a connection cannot be accepted: %s", error)
+                time.sleep(LOOK_S)
+                continue
+            with connection:
+                self._give(connection)
+
+    def _give(self, connection: socket.socket) -> None:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for target in sorted((each for each in self.targets if each.ready), key=_load):
+            # A worker that has just died, or takes nothing more, is passed over.
+            with suppress(OSError):
+                socket.send_fds(target.channel, [b"+"], [connection.fileno()])
+                target.connections_given += 1
+                return
+
+
+def _load(target: Target) -> tuple[int, int]:
+    return target.connections(), target.connections_given

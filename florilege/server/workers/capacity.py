@@ -1,0 +1,28 @@
+"""How many workers a machine, or the limits of a container, can carry."""
+
+from contextlib import suppress
+from typing import Final
+
+from florilege.cores import cores
+from florilege.models.bundle.bundle import MODEL
+from florilege.processes.memory import memory_bytes
+from florilege.server.settings import MEBIBYTE, Settings
+
+CORES_A_WORKER: Final = 2
+"""A process holds the interpreter's lock for about a fifth of the processor time of a photo, so a
+second core for each hides it; more processes cost memory and gain nothing (`docs/scaling.md`)."""
+BASE_BYTES: Final = 200 * MEBIBYTE  # of a process, without its network
+NETWORKS: Final = 2  # its size in memory, as a multiple of its file
+BYTES_A_PIXEL: Final = 16  # while a picture is decoded
+
+
+def worker_count(settings: Settings) -> int:
+    """The workers that the settings ask for; of ``auto`` what cores and memory carry."""
+    if settings.workers != "auto":
+        return settings.workers
+    network = 0
+    with suppress(OSError):  # whoever opens the bundle says what is wrong
+        network = (settings.bundle / MODEL).stat().st_size
+    uploads = settings.max_held_bytes + BYTES_A_PIXEL * settings.max_decoding_pixels
+    fitting = (memory_bytes() - uploads) // (BASE_BYTES + NETWORKS * network)
+    return max(1, min(cores() // CORES_A_WORKER, fitting))

@@ -1,0 +1,245 @@
+"""Starts, watches, replaces and stops workers; based on uvicorn's supervisor.
+
+What is different here, and why, is in `docs/decisions/workers.md`.
+"""
+
+import os
+import pickle
+import resource
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import uvicorn
+from prometheus_client.multiprocess import mark_process_dead
+from uvicorn.supervisors.multiprocess import SIGNALS as SIGNALS
+from uvicorn.supervisors.multiprocess import Multiprocess, Process
+
+from florilege.errors import FlorilegeError
+from florilege.processes.dispatcher import Dispatcher, log
+from florilege.processes.listener import address_of
+from florilege.processes.memory import demand_memory
+from florilege.processes.request_times import TimesInFolder
+from florilege.processes.worker_group import METRICS, WorkerGroup
+from florilege.server.settings import Settings
+
+LOOK_S: Final = 0.05  # how often it looks while it waits for workers
+HUNG_S: Final = 60
+"""How long an event loop may stand still. Loading a large network holds the interpreter's lock for
+seconds, at the start and at each reload: a worker that is only slow must not be killed."""
+LONGEST_PAUSE_S: Final = 30.0  # between two starts of a worker that cannot start
+FORGET_EVERY_S: Final = 60.0
+
+
+class _Worker(Process):
+    """A process of the group, and the channel on which it gets its connections."""
+
+    def __init__(self, config: uvicorn.Config, settings: Settings, group: WorkerGroup) -> None:
+        self.settings, self.group = settings, group
+        self.channel, self._end = socket.socketpair()
+        self.channel.setblocking(False)
+        self.connections_given = 0
+        self.failures = 0  # of starts, one after the other
+        self.retry_at = 0.0
+        super().__init__(config, [])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What the new process gets: with our end of the channel it would never see it close."""
+        names = ("settings", "group", "_end", "child_conn")
+        return {name: vars(self)[name] for name in names}
+
+    def start(self) -> None:
+        super().start()
+        self._end.close()
+
+    def target(self, sockets: list[socket.socket] | None = None) -> None:
+        from florilege.server.workers.worker import run_worker  # the supervisor needs none of it
+
+        try:
+            run_worker(self.settings, self.group, self._end)
+        except FlorilegeError as error:  # the supervisor says it, once
+            self.child_conn.send_bytes(pickle.dumps(error))
+            raise SystemExit(error.exit_code) from None
+
+    @property
+    def ready(self) -> bool:
+        """Whether it answers."""
+        return bool(self.group.get("ready"))
+
+    @property
+    def is_hung(self) -> bool:
+        """Whether its event loop has not run for long. While it loads there is none."""
+        beat = self.group.get("beat")
+        return beat > 0 and time.monotonic() - beat > HUNG_S
+
+    def connections(self) -> int:
+        """How many connections it has open."""
+        return self.connections_given - self.group.get("connections_closed")
+
+    def failure(self) -> FlorilegeError:
+        """Why it ended."""
+        with suppress(OSError, EOFError, pickle.UnpicklingError):
+            if self.parent_conn.poll():
+                error = pickle.loads(self.parent_conn.recv_bytes())
+                if isinstance(error, FlorilegeError):
+                    return error
+        code = self.exitcode or 0
+        reason = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        return FlorilegeError(f"worker {self.group.number + 1} {reason}; its log may say why")
+
+    def send(self, number: int) -> None:
+        """Send a signal."""
+        if self.process.is_alive() and self.pid is not None:
+            os.kill(self.pid, number)
+
+    def bury(self) -> None:
+        """End it, and what it has counted."""
+        self.kill()
+        self.join()
+        self.channel.close()
+        self.group.forget()
+        mark_process_dead(  # type: ignore[no-untyped-call]  # it has no types
+            self.group.number, str(self.group.folder / METRICS)
+        )
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.group.set("dead_cpu_ms", round(1000 * (usage.ru_utime + usage.ru_stime)))
+
+
+class Supervisor(Multiprocess):
+    """Runs until a signal, or until the first workers cannot start: then ``failure`` says why."""
+
+    # A worker more or less would change the limits that all of them share.
+    handle_ttin = handle_ttou = None  # type: ignore[assignment]
+
+    def __init__(self, settings: Settings, listener: socket.socket, group: WorkerGroup) -> None:
+        super().__init__(uvicorn.Config("", workers=group.count, log_config=None), [])
+        self.settings, self.group = settings, group
+        self.processes: list[_Worker] = []  # type: ignore[assignment]
+        self.failure: BaseException | None = None
+        self._address = address_of(listener)
+        self._dispatcher = Dispatcher(listener, self.processes)
+        self._rates = [TimesInFolder(group, what) for what in ("key", "client")]
+        self._forget_at = 0.0
+        self._last_signal = signal.SIGTERM
+
+    def init_processes(self) -> None:
+        """Start one worker and, once it is ready, all others: what fails, fails once."""
+        try:
+            for number in range(self.group.count):
+                self._start(number)
+                if number == 0 and self._wait(lambda: self.processes[0].ready):
+                    demand_memory(self.group.count, self.processes[0].pid or 0)
+                if self.should_exit.is_set():
+                    return
+            if self._wait(lambda: all(worker.ready for worker in self.processes)):
+                self._dispatcher.start()
+                log.info("ready: %s with %d workers", self._address, self.group.count)
+        except FlorilegeError as error:
+            self.failure = error
+            self.should_exit.set()
+
+    def _start(self, number: int, failures: int = 0) -> None:
+        worker = _Worker(self.config, self.settings, replace(self.group, number=number))
+        worker.failures = failures
+        self.processes[number : number + 1] = [worker]
+        worker.start()
+
+    def _wait(self, condition: Callable[[], bool]) -> bool:
+        """Wait for a condition; False if a signal comes first. Raises why a worker ended."""
+        while not condition():
+            self.handle_signals()
+            if self.should_exit.wait(LOOK_S):
+                return False
+            for worker in self.processes:
+                if not worker.process.is_alive():
+                    raise worker.failure()
+        return True
+
+    def keep_subprocess_alive(self) -> None:
+        """Replace workers that died or hang; uvicorn calls this twice a second."""
+        for number, worker in enumerate(self.processes):
+            if worker.process.is_alive() and not worker.is_hung:
+                if worker.failures and worker.ready:
+                    self._welcome(worker)
+            elif not worker.retry_at:
+                self._bury(worker)
+            elif time.monotonic() >= worker.retry_at:
+                self._start(number, worker.failures)
+        if time.monotonic() >= self._forget_at:
+            self._forget_at = time.monotonic() + FORGET_EVERY_S
+            for times in self._rates:
+                times.forget()
+
+    def _bury(self, worker: _Worker) -> None:
+        reason = "hangs" if worker.process.is_alive() else str(worker.failure())
+        # The first start is tried again at once, the next ones ever later: a bundle that is being
+        # copied is whole soon, and a damaged one must not keep a core busy.
+        pause = min(LONGEST_PAUSE_S, 2.0**worker.failures - 1)
+        log.error(
+            "worker %d: %s; starting it again in %g s", worker.group.number + 1, reason, pause
+        )
+        worker.bury()
+        worker.failures += 1
+        worker.retry_at = time.monotonic() + pause
+
+    def _welcome(self, worker: _Worker) -> None:
+        worker.failures = 0
+        log.info("worker %d answers again", worker.group.number + 1)
+        others = [each for each in self.processes if each is not worker and each.ready]
+        if any(each.group.get("model") != worker.group.get("model") for each in others):
+            log.info("it has another bundle than the others: they load it too")
+            self.handle_hup()
+
+    def handle_hup(self) -> None:
+        """Let each worker load bundle, lists and keys anew; it keeps the old if they are bad."""
+        for worker in self.processes:
+            if worker.ready:
+                worker.send(signal.SIGHUP)
+
+    def handle_int(self) -> None:
+        """Stop without notice, as Ctrl-C does it without workers."""
+        self._last_signal, self.failure = signal.SIGINT, KeyboardInterrupt()
+        self.should_exit.set()
+
+    def terminate_all(self) -> None:
+        """Tell all workers to stop."""
+        for worker in self.processes:
+            worker.send(self._last_signal)
+
+    def join_all(self) -> None:
+        """Close the port after the notice, or at a second signal, and wait for the last answers."""
+        notice_s = self.settings.drain_notice_s if self._last_signal == signal.SIGTERM else 0.0
+        closes_at = time.monotonic() + notice_s
+        while any(worker.process.is_alive() for worker in self.processes):
+            again = {signal.SIGINT, signal.SIGTERM} & {*self.signal_queue}
+            self.signal_queue.clear()
+            if again:
+                self.terminate_all()
+                closes_at = 0.0
+            if time.monotonic() >= closes_at:
+                self._dispatcher.close()
+            time.sleep(LOOK_S)
+        self._dispatcher.close()
+        for worker in self.processes:
+            worker.join()
+        log.info("stopped")
+
+
+def supervise(settings: Settings, workers: int, listener: socket.socket) -> None:
+    """Run ``workers`` workers behind a port until a signal.
+
+    Raises the error of the first worker if it cannot start, and `KeyboardInterrupt` after Ctrl-C.
+    """
+    with tempfile.TemporaryDirectory(prefix="florilege-", ignore_cleanup_errors=True) as folder:
+        group = WorkerGroup(Path(folder), workers, parent=os.getpid())
+        group.create()
+        supervisor = Supervisor(settings, listener, group)
+        supervisor.run()
+    if supervisor.failure is not None:
+        raise supervisor.failure

@@ -1,0 +1,34 @@
+"""How many workers `auto` starts, by cores and memory."""
+
+from pathlib import Path
+
+import pytest
+
+from florilege.server.settings import MEBIBYTE, Settings
+from florilege.server.workers import capacity
+from florilege.server.workers.capacity import worker_count
+
+GIBIBYTE = 1024 * MEBIBYTE
+
+
+@pytest.mark.parametrize(
+    ("cores", "gibibytes", "workers"),
+    [
+        (1, 64, 1),
+        (2, 64, 1),
+        (3, 64, 1),
+        (4, 64, 2),
+        (16, 64, 8),
+        (16, 4, 8),
+        (16, 3, 4),
+        (16, 2, 1),
+    ],
+)
+def test_auto_counts_cores_and_memory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cores: int, gibibytes: int, workers: int
+) -> None:
+    (tmp_path / "model.onnx").write_bytes(bytes(40 * MEBIBYTE))
+    monkeypatch.setattr(capacity, "cores", lambda: cores)
+    monkeypatch.setattr(capacity, "memory_bytes", lambda: gibibytes * GIBIBYTE)
+    assert worker_count(Settings(bundle=tmp_path, workers="auto")) == workers
+    assert worker_count(Settings(bundle=tmp_path, workers=5)) == 5

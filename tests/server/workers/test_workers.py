@@ -1,0 +1,338 @@
+"""`florilege serve --workers 2`: what is true of one server is true of both workers together."""
+
+import hashlib
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from florilege.calibration.monitoring.score_log import NAME
+from florilege.calibration.record.record_file import read_record
+from florilege.feedback_store import FILE
+from florilege.models.bundle import open_bundle, replace_files
+from florilege.processes.worker_group import WorkerGroup
+from tests.server import garden
+from tests.server.server_process import ROOT, ServeProcess
+from tests.server.server_thread import wait_for
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+
+PHOTO = garden.encoded(garden.pixels(garden.COLOURS[4], side=400), "JPEG", quality=95)
+KEYS = {"app": "", "slow": "6/minute"}
+
+
+class Workers(ServeProcess):
+    """Two workers behind one port."""
+
+    def __init__(self, bundle: Path, *flags: str) -> None:
+        super().__init__(bundle, "--workers", "2", "--access-log", *flags)
+
+    def connection(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+
+    def connect(self, stack: ExitStack) -> dict[int, http.client.HTTPConnection]:
+        """A connection to each worker, by its number."""
+        by_worker = dict[int, http.client.HTTPConnection]()
+        while by_worker.keys() != {1, 2}:  # those of the last test may be closing still
+            connection = stack.enter_context(closing(self.connection()))
+            by_worker.setdefault(self.worker_of(connection), connection)
+        return by_worker
+
+    def worker_of(self, connection: http.client.HTTPConnection) -> int:
+        """Which worker has a connection."""
+        name = os.urandom(8).hex()
+        connection.request("GET", "/livez", headers={"X-Request-Id": name})
+        assert connection.getresponse().read()
+        wait_for(lambda: any(name in line for line in self.lines))
+        (line,) = (line for line in self.lines if name in line)
+        return int(re.findall(r" worker=(\d)", line)[0])
+
+    def processes(self) -> dict[int, int]:
+        """The process of each worker, the last one that answered."""
+        lines = (re.search(r"process (\d+) answers .* worker=(\d)", line) for line in self.lines)
+        return {int(match[2]): int(match[1]) for match in lines if match}
+
+    def metrics(self) -> dict[str, float]:
+        """All samples by name and labels."""
+        text = httpx.get(f"http://127.0.0.1:{self.port}/metrics").text
+        return {
+            " ".join(
+                [sample.name, *(text for _, text in sorted(sample.labels.items()))]
+            ): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+    def kill(self, worker: int) -> None:
+        """End a worker, and wait until another process has taken its place."""
+        process = self.processes()[worker]
+        os.kill(process, signal.SIGKILL)
+        wait_for(lambda: self.processes()[worker] != process, seconds=60)
+
+
+def ask(
+    connection: http.client.HTTPConnection,
+    method: str,
+    path: str,
+    body: bytes | None = None,
+    **headers: str,
+) -> tuple[int, Any]:
+    fields = {name.replace("_", "-"): value for name, value in headers.items()}
+    connection.request(method, path, body, {"X-API-Key": "app", **fields})
+    response = connection.getresponse()
+    return response.status, json.loads(response.read())
+
+
+def vote(connection: http.client.HTTPConnection, answer: str, **headers: str) -> tuple[int, Any]:
+    body = json.dumps({"request_id": answer, "class_id": "not_listed", "consent": True}).encode()
+    return ask(connection, "POST", "/v1/feedback", body, Content_Type="application/json", **headers)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the workers keep what they keep."""
+    folder = tmp_path_factory.mktemp("kept")
+    lines = [f"{key} {hashlib.sha256(key.encode()).hexdigest()} {KEYS[key]}" for key in KEYS]
+    (folder / "keys").write_text("\n".join(lines))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def workers(bundle: Path, folder: Path) -> Iterator[Workers]:
+    flags = ("--keys-file", "keys"), ("--feedback-store", "feedback"), ("--score-log", "scores")
+    paths = [word for flag, name in flags for word in (flag, str(folder / name))]
+    copy = Path(shutil.copytree(bundle, folder / "bundle"))
+    more = ("--feedback-photos", "--cache-answers", "8", "--max-held-bytes", "3000000")
+    with Workers(copy, *paths, *more) as workers:
+        yield workers
+
+
+def test_connections_that_are_kept_fall_evenly(workers: Workers) -> None:
+    count = 32
+    with ExitStack() as stack:
+        opened = [stack.enter_context(closing(workers.connection())) for _ in range(count)]
+        numbers = Counter(map(workers.worker_of, opened))
+        assert set(numbers.values()) == {count // 2}
+        assert ask(opened[0], "POST", "/v1/identify", PHOTO)[0] == 200
+
+
+def test_the_rate_of_a_key_is_that_of_all_workers(workers: Workers) -> None:
+    with ExitStack() as stack:
+        pair = [*workers.connect(stack).values()]
+        statuses = [
+            ask(pair[number % 2], "GET", "/v1/classes?limit=0", X_API_Key="slow")[0]
+            for number in range(10)
+        ]
+    assert statuses == [200] * 6 + [429] * 4
+
+
+def test_a_vote_may_reach_another_worker_than_its_answer(workers: Workers, folder: Path) -> None:
+    with ExitStack() as stack:
+        first, second = workers.connect(stack).values()
+        answer = ask(first, "POST", "/v1/identify", PHOTO)[1]["id"]
+        status, receipt = vote(second, answer, Idempotency_Key="once")
+        assert (status, receipt["photos"]) == (202, 1)
+        assert vote(first, answer, Idempotency_Key="once") == (202, receipt)
+        assert vote(second, "0" * 32)[1]["code"] == "answer_not_found"
+    with closing(sqlite3.connect(folder / "feedback" / FILE)) as store:
+        assert store.execute("SELECT count(*) FROM feedback").fetchone() == (1,)
+        assert store.execute("SELECT count(*) FROM photos").fetchone() == (1,)
+
+
+def test_votes_at_once_wait_for_each_other(workers: Workers) -> None:
+    """Also those with the same photos, or the same Idempotency-Key."""
+
+    def votes(number: int) -> list[int]:
+        with closing(workers.connection()) as connection:
+            return [
+                vote(connection, answers[turn], Idempotency_Key=f"{turn}-{number // 2}")[0]
+                for turn in range(len(answers))
+            ]
+
+    with closing(workers.connection()) as connection:
+        answers = [ask(connection, "POST", "/v1/identify", PHOTO)[1]["id"] for _ in range(6)]
+    with ThreadPoolExecutor(8) as pool:
+        statuses = [status for statuses in pool.map(votes, range(8)) for status in statuses]
+    assert statuses == [202] * 48
+
+
+def test_metrics_are_those_of_all_workers_whichever_answers(workers: Workers) -> None:
+    with ExitStack() as stack:
+        pair = workers.connect(stack)
+        before = workers.metrics()
+        for connection in pair.values():
+            assert ask(connection, "POST", "/v1/identify", PHOTO)[0] == 200
+        after = [workers.metrics() for _ in range(2)]  # of either worker
+    name = "florilege_http_requests_total 200 POST /v1/identify"
+    assert [each[name] - before.get(name, 0) for each in after] == [2, 2]
+    for each in after:
+        assert each["florilege_queue_depth"] == each["florilege_decoding_pixels"] == 0
+        assert each["florilege_requests_in_progress"] == 1
+        assert sum(value for key, value in each.items() if "model_info" in key) == 1
+        assert each["process_resident_memory_bytes"] > 3 * 40e6
+        assert each["process_cpu_seconds_total"] > 1
+        assert each["process_start_time_seconds"] <= time.time()
+    wait_for(lambda: workers.metrics()["florilege_drift_photos"] >= 1)
+
+
+def test_uploads_of_all_workers_count_for_one_limit(workers: Workers) -> None:
+    with ExitStack() as stack:
+        first, second = workers.connect(stack).values()
+        first.request(
+            *("POST", "/v1/identify", bytes(2_000_000)),
+            {"X-API-Key": "app", "Content-Length": "2500000"},
+        )
+        group = WorkerGroup(_folder(workers.processes()[1]), 2)
+        wait_for(lambda: 2_000_000 in group.column("held_bytes"))
+        assert ask(second, "POST", "/v1/identify", bytes(1_500_000))[1]["code"] == "overloaded"
+        first.close()
+        wait_for(lambda: ask(second, "POST", "/v1/identify", bytes(1_500_000))[0] == 415)
+
+
+def test_a_hangup_reaches_all_workers(workers: Workers, folder: Path) -> None:
+    with ExitStack() as stack:
+        pair = workers.connect(stack).values()
+        old = [ask(each, "GET", "/v1/model")[1]["model"]["calibration_id"] for each in pair]
+        content = read_record(open_bundle(folder / "bundle")).to_json()
+        new = "f" * 16
+        replace_files(
+            folder / "bundle", {"calibration.json": content.replace(old[0], new).encode()}
+        )
+        workers.process.send_signal(signal.SIGHUP)
+
+        def served() -> set[str]:
+            return {ask(each, "GET", "/v1/model")[1]["model"]["calibration_id"] for each in pair}
+
+        wait_for(lambda: served() == {new})
+
+
+def test_workers_write_one_score_log(workers: Workers, folder: Path) -> None:
+    with ExitStack() as stack:
+        for each in workers.connect(stack).values():
+            assert ask(each, "POST", "/v1/identify", PHOTO)[0] == 200
+    name = "florilege_score_log_photos_total written"
+    wait_for(lambda: workers.metrics()[name] == workers.metrics()["florilege_set_size_count"])
+    paths = [*(folder / "scores").glob(NAME)]
+    assert len(paths) >= 2
+    assert sum(len(path.read_text().splitlines()) for path in paths) == workers.metrics()[name]
+
+
+def test_a_worker_that_is_killed_fails_its_own_uploads_alone(served: Path, tmp_path: Path) -> None:
+    """Totals stay, gauges go, a damaged bundle does not end the others, a stop loses no answer."""
+    state = tmp_path / "watch.json"
+    with Workers(served, "--drain-notice-s", "1", "--watch-state", str(state)) as workers:
+        with ExitStack() as stack:
+            pair = workers.connect(stack)
+            for connection in pair.values():
+                assert ask(connection, "POST", "/v1/identify", PHOTO)[0] == 200
+                connection.request(
+                    "POST", "/v1/identify", PHOTO[:1000], {"Content-Length": str(len(PHOTO))}
+                )
+            wait_for(lambda: workers.metrics()["florilege_requests_in_progress"] == 3)
+            manifest = (served / "bundle.json").read_bytes()
+            (served / "bundle.json").write_bytes(b"{}")
+            os.kill(workers.processes()[2], signal.SIGKILL)
+            wait_for(lambda: any("worker 2: " in line for line in workers.lines))
+            pair[1].send(PHOTO[1000:])
+            assert pair[1].getresponse().status == 200
+            with suppress(ConnectionError):
+                pair[2].send(PHOTO[1000:])
+            with pytest.raises((ConnectionError, http.client.HTTPException)):
+                pair[2].getresponse()
+        wait_for(lambda: sum("bundle.json" in line for line in workers.lines) >= 1, seconds=60)
+        metrics = workers.metrics()
+        name = "florilege_http_requests_total 200 POST /v1/identify"
+        assert (metrics[name], metrics["florilege_requests_in_progress"]) == (3, 1)
+        (served / "bundle.json").write_bytes(manifest)
+        wait_for(
+            lambda: any("worker 2 answers again" in line for line in workers.lines), seconds=60
+        )
+        after = workers.metrics()
+        assert (after[name], after["florilege_requests_in_progress"]) == (3, 1)
+        assert after["process_cpu_seconds_total"] >= metrics["process_cpu_seconds_total"]
+        with ExitStack() as stack:
+            pair = workers.connect(stack)
+            for connection in pair.values():
+                connection.request(
+                    "POST", "/v1/identify", PHOTO[:1000], {"Content-Length": str(len(PHOTO))}
+                )
+            wait_for(lambda: workers.metrics()["florilege_requests_in_progress"] == 3)
+            workers.process.send_signal(signal.SIGTERM)
+            wait_for(lambda: _refuses(workers.port))
+            for connection in pair.values():
+                connection.send(PHOTO[1000:])
+                assert connection.getresponse().status == 200
+            assert workers.process.wait(30) == 0
+        assert json.loads(state.read_text())["rows"] >= 1
+    assert all(" worker=" in line for line in workers.lines if " answers with " in line)
+
+
+def test_workers_do_not_outlive_a_supervisor_that_is_killed(bundle: Path) -> None:
+    """They finish their last answers, and the port is free at once."""
+    with Workers(bundle) as workers, ExitStack() as stack:
+        pair = workers.connect(stack)
+        for connection in pair.values():
+            connection.request(
+                "POST", "/v1/identify", PHOTO[:1000], {"Content-Length": str(len(PHOTO))}
+            )
+        wait_for(lambda: workers.metrics()["florilege_requests_in_progress"] == 3)
+        processes = workers.processes().values()
+        folders = {_folder(process) for process in processes}
+        workers.process.kill()
+        wait_for(lambda: _refuses(workers.port))
+        with socket.create_server(("127.0.0.1", workers.port)):
+            for connection in pair.values():
+                connection.send(PHOTO[1000:])
+                assert connection.getresponse().status == 200
+        wait_for(lambda: not any(Path(f"/proc/{process}").exists() for process in processes))
+        assert not any(folder.exists() for folder in folders)
+
+
+def _folder(process: int) -> Path:
+    """The private folder of the workers."""
+    maps = Path(f"/proc/{process}/maps").read_text()
+    return Path(re.findall(r"(/\S+)/numbers", maps)[0])
+
+
+def _refuses(port: int) -> bool:
+    with socket.socket() as sock:
+        return sock.connect_ex(("127.0.0.1", port)) != 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["--workers", "2", "--port", "PORT"], 2, "cannot listen on 127.0.0.1 port"),
+        (["--workers", "2", "--port", "0", "--keys-file", "missing"], 2, "--keys-file missing"),
+    ],
+)
+def test_what_cannot_start_ends_with_one_sentence(
+    bundle: Path, words: list[str], code: int, message: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        words = [port if word == "PORT" else word for word in words]
+        process = subprocess.run(
+            [sys.executable, "-m", "florilege", "serve", str(bundle), *words],
+            *(), cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert process.returncode == code, process.stderr
+    assert process.stderr.count(message) == 1
+    assert "Traceback" not in process.stderr
