@@ -4,8 +4,8 @@ It extends uvicorn's h11 connection. Unreadable requests get a problem document,
 errors. Requests to upgrade to another protocol are ignored (RFC 9110, section 7.8).
 """
 
+import secrets
 import sys
-import uuid
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any, Final
@@ -54,7 +54,7 @@ class Connection(H11Protocol):
         if self.cycle is not None:  # tell the reader of its body that it ended
             self.cycle.disconnected = True
             self.cycle.message_event.set()
-        problem, request_id = _problem(sys.exception()), uuid.uuid4().hex
+        problem, request_id = _problem(sys.exception()), secrets.token_hex(16)
         assert isinstance(self.config.app, FastAPI)
         self.config.app.state.engine.metrics.rejected.labels(problem.code).inc()
         response = problem_response(problem, request_id)

@@ -7,7 +7,7 @@ becomes an answer here.
 import asyncio
 import logging
 import re
-import uuid
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic, perf_counter
@@ -15,7 +15,7 @@ from time import monotonic, perf_counter
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -49,6 +49,7 @@ SAFETY = {
         "form-action 'none'; frame-ancestors 'none'"
     ),
 }
+_SAFETY = [(name.lower().encode(), value.encode()) for name, value in SAFETY.items()]
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class _Exchange:
         scope["path"] = _path_of(scope["path"])
         self.scope, self._receive, self._send = scope, receive, send
         self.headers = headers = Headers(scope=scope)
-        self.id = uuid.uuid4().hex  # ours: two callers may send the same X-Request-Id
+        self.id = secrets.token_hex(16)  # ours: two callers may send the same X-Request-Id
         callers_id = headers.get("x-request-id", "")
         self.request_id = callers_id if REQUEST_ID.fullmatch(callers_id) else self.id
         scope.setdefault("state", {}).update(id=self.id, request_id=self.request_id, key=None)
@@ -143,9 +144,10 @@ class _Exchange:
         own = {"X-Request-Id": self.request_id, **self.scope["state"].get("rate_limit", {})}
         if self.closes:
             own["Connection"] = "close"
-        headers = MutableHeaders(scope=message)
-        for name, value in (SAFETY | own).items():
-            headers.setdefault(name, value)
+        present = {name for name, _ in message["headers"]}
+        others = [(name.lower().encode(), value.encode("latin-1")) for name, value in own.items()]
+        added = [header for header in (*_SAFETY, *others) if header[0] not in present]
+        message["headers"] = [*message["headers"], *added]
 
     async def _linger(self) -> None:
         """Keep reading for a moment: closing on unread bytes would reset the connection, and a

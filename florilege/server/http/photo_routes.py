@@ -22,6 +22,7 @@ from florilege.server.background.feedback import Feedback
 from florilege.server.engine import Engine, PendingRequest
 from florilege.server.http.compression import LEAST_BYTES, accepts_gzip, compress, encoding
 from florilege.server.http.openapi import COMMON_PROBLEMS, PHOTOS, problem_responses
+from florilege.server.http.query_parameters import parameters_of, query_of
 from florilege.server.http.request import (
     GUARDS,
     FindPhotos,
@@ -52,10 +53,10 @@ router = APIRouter(dependencies=GUARDS, responses=problem_responses(*COMMON_PROB
 @router.post(
     "/v1/identify",
     response_model=Answer,
-    openapi_extra=PHOTOS,
+    openapi_extra=PHOTOS | parameters_of(IdentifyQuery),
     responses=problem_responses(*_PHOTO_PROBLEMS, *_SET_PROBLEMS),
 )
-async def identify(request: Request, query: Annotated[IdentifyQuery, Query()]) -> Response:
+async def identify(request: Request) -> Response:
     """Return the set of species this photo may show.
 
     Send one photo as the raw body, or one to five photos of the same plant as multipart parts
@@ -64,6 +65,7 @@ async def identify(request: Request, query: Annotated[IdentifyQuery, Query()]) -
     validation data it holds `k` classes on average. With `list` or `only`, only some classes are
     scored. The request is safe to repeat.
     """
+    query = query_of(request, IdentifyQuery)
     query = query.accepting(request.headers.get("accept-language", ""))
     return (await answer_request(request, query))[1]
 
@@ -114,10 +116,10 @@ _BYTES_A_PIXEL: Final = 4  # of a decoded picture in memory
 @router.post(
     "/v1/survey",
     response_model=SurveyAnswer,
-    openapi_extra=PHOTOS,
+    openapi_extra=PHOTOS | parameters_of(SurveyQuery),
     responses=problem_responses(*_PHOTO_PROBLEMS, *_SET_PROBLEMS, Code.TOO_MANY_TILES),
 )
-async def survey(request: Request, query: Annotated[SurveyQuery, Query()]) -> Response:
+async def survey(request: Request) -> Response:
     """Return the species that one large photo of a plot may show.
 
     The photo is cut into overlapping tiles. Each gets the set of a single photo, and those that
@@ -125,6 +127,7 @@ async def survey(request: Request, query: Annotated[SurveyQuery, Query()]) -> Re
     in most tiles first. The figures in `tiles` hold for one tile; no figure holds for the list.
     """
     engine: Engine = request.app.state.engine
+    query = query_of(request, SurveyQuery)
     query = query.accepting(request.headers.get("accept-language", ""))
     await _plan(engine, query.of_tile())
 
