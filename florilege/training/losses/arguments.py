@@ -85,7 +85,7 @@ def read_labels(
         counted = torch.ones(labels.shape[:1], dtype=torch.bool, device=labels.device)
         return _BatchLabels(_check_batch(logits, labels), counted, counted.to(dtype))
     counted = labels != ignore_index
-    labels = _check_batch(logits, labels.masked_fill(~counted, 0))
+    labels = _check_batch(logits, labels.where(counted, 0))
     shares = counted.to(dtype)
     return _BatchLabels(
         labels, counted, shares if weight is None else shares * weight.to(shares)[labels]
@@ -168,7 +168,7 @@ def count_classes(class_counts: ClassCounts) -> Tensor:
     counts = _tensor(class_counts)
     if counts is not None and counts.dtype == torch.int64 and not on_host(counts):
         return counts
-    if counts is None or counts.is_complex() or bool((counts % 1 != 0).any()):
+    if counts is None or not _are_whole(counts):
         raise ValueError(f"class_counts must be whole numbers, one per class, got {class_counts}")
     if counts.dim() != 1 or counts.numel() == 0:
         raise ValueError(f"class_counts must have shape (classes,), got {tuple(counts.shape)}")
@@ -179,6 +179,12 @@ def count_classes(class_counts: ClassCounts) -> Tensor:
             "a margin needs at least one training image"
         )
     return counts.to(torch.int64)
+
+
+def _are_whole(counts: Tensor) -> bool:
+    if counts.dtype == torch.int64:  # so those of a module are not read in every step
+        return True
+    return not counts.is_complex() and not bool((counts % 1 != 0).any())
 
 
 def _tensor(numbers: Any) -> Tensor | None:

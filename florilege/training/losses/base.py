@@ -220,7 +220,7 @@ def _value_of(module: nn.Module, logits_and_labels: Sequence[Tensor], options: A
 
 def _divide(total: Tensor, count: Tensor) -> Tensor:
     """``total / count``; 0, with a gradient, if nothing was counted."""
-    return total / count.where(count > 0, 1.0)
+    return total / count.clamp_min(torch.finfo(count.dtype).tiny)
 
 
 def ranks() -> int:

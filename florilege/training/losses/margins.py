@@ -62,13 +62,13 @@ def ldam(
     margins = class_margins(class_counts, max_margin, scores)
     if labels.is_floating_point():
         return _mixture(scores * scale, labels.to(scores.dtype), margins * scale)
-    entropy, gradient = _margin_entropy(scores, labels, margins[labels].unsqueeze(1), scale)
+    entropy, gradient = _margin_entropy(scores, labels.unsqueeze(1), margins, scale)
     return with_gradient(scores, entropy, gradient, factor=scale)
 
 
 @torch.no_grad()
 def _margin_entropy(
-    scores: Tensor, labels: Tensor, margin: Tensor, scale: float
+    scores: Tensor, index: Tensor, margins: Tensor, scale: float
 ) -> tuple[Tensor, Tensor]:
     """Cross-entropy of scaled scores, that of the label lowered by its margin.
 
@@ -76,9 +76,8 @@ def _margin_entropy(
     give probabilities below 1e-38, and processors are ten times slower on those denormal
     numbers; here none is below ``exp(FLOOR)`` over the number of classes.
     """
-    index = labels.unsqueeze(1)
     work = scores * scale
-    work.scatter_add_(1, index, margin * -scale)
+    work.scatter_add_(1, index, margins[index] * -scale)
     best = work.amax(1, keepdim=True)
     own = work.gather(1, index) - best
     gradient = torch.maximum(work, best + FLOOR, out=work).softmax(1)
