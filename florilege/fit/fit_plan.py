@@ -160,7 +160,7 @@ def _default_ks(classes: int) -> str:
     """The K of `florilege fit`, up to the number of classes.
 
     Example:
-        >>> _default_ks(4)
-        '1,2,3'
+        >>> _default_ks(4), _default_ks(5)
+        ('1,2,3', '1,2,3,5')
     """
     return ",".join(str(k) for k in DEFAULT_KS if k <= classes)

@@ -178,18 +178,6 @@ def test_a_query_is_checked_before_the_first_photo_is_asked_for(predictor: Any) 
         predictor.predict_many([], k=0)
 
 
-def test_pixels_of_an_image_are_upright_and_in_srgb(predictor: Any) -> None:
-    wide = Image.fromarray(np.tile(pixels(garden.photo(3)), (1, 2, 1)))
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    file = BytesIO()
-    wide.save(file, "PNG", exif=exif)
-    by_bytes = predictor.predict(file.getvalue(), include=["scores"])
-    file.seek(0)
-    by_image = predictor.predict(Image.open(file), include=["scores"])
-    assert by_image == by_bytes
-
-
 def test_a_model_says_what_it_knows(predictor: Any, client: TestClient) -> None:
     info = predictor.info()
     plain = info.model_dump(mode="json", by_alias=True)
