@@ -81,6 +81,13 @@ def _split_command(
         bool,
         typer.Option("--keep", help="Keep the splits; move plants that are in several to train."),
     ] = False,
+    copies: Annotated[
+        bool,
+        typer.Option(
+            "--copies",
+            help="Read every photo, and keep those that are the same picture in one split.",
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Cut a data set into train, val and test and write a manifest; pictures stay in place.
@@ -95,7 +102,7 @@ def _split_command(
         if keep:
             table = mend_source(source, out)
         else:
-            table = split_source(source, out, val=val, test=test, seed=seed)
+            table = split_source(source, out, val=val, test=test, seed=seed, copies=copies)
         out.parent.mkdir(parents=True, exist_ok=True)
         write_table(out, table)
     if warning := unknown_plants(table):
@@ -166,7 +173,8 @@ def _import_feedback_command(
 
 
 def _refuse_shares(context: typer.Context) -> None:
-    sources = {name: context.get_parameter_source(name) for name in ("val", "test", "seed")}
+    names = ("val", "test", "seed", "copies")
+    sources = {name: context.get_parameter_source(name) for name in names}
     unused = [name for name, place in sources.items() if place and place.name != "DEFAULT"]
     if unused:
         raise UsageError(f"--keep draws no splits: leave out --{' and --'.join(unused)}")

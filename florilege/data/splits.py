@@ -22,22 +22,29 @@ from florilege.data.layouts.manifest import (
     observation_ids,
 )
 from florilege.data.options import is_flora, parse_options
+from florilege.data.photo_copies import joined_groups
 from florilege.data.records import Listing, count_of
 from florilege.data.sources import list_source
 from florilege.errors import DataError
 from florilege.tables import Table, read_table
 
 
-def split_source(source: str, out: Path, *, val: float, test: float, seed: int) -> Table:
+def split_source(
+    source: str, out: Path, *, val: float, test: float, seed: int, copies: bool = False
+) -> Table:
     """The manifest to write at ``out``: every picture of ``source`` once, with its split.
 
     ``source`` is a manifest (its split column may be missing), an ImageFolder, a Pl@ntNet-300K
     folder, iNaturalist or ImageNet-LT lists, or a folder of class folders. Existing splits are
     drawn again. A manifest keeps its columns; for other sources, their class information becomes
     columns. Paths are relative to the folder of ``out``. ``val`` and ``test`` are shares of the
-    pictures, 0 or more, and together less than 1. Errors are those of `pictures_of`.
+    pictures, 0 or more, and together less than 1. With ``copies`` every photo is read, and those
+    that are the same picture stay in one split. Errors are those of `pictures_of`.
     """
     table, groups = pictures_of(source, out)
+    if copies:
+        folder = out.resolve().parent
+        groups = joined_groups(groups, [folder / path for path in table["path"]])
     return {**table, "split": draw_splits(table["class_id"], groups, val=val, test=test, seed=seed)}
 
 

@@ -93,7 +93,8 @@ class FitPlan:
             if splits:
                 warn(f"{data} lacks train or val photos: all are split again")
             splits, data = {"train", "val", "test"}, str(self.out / "photos.csv")
-            split = ("data", "split", self.source, "--out", data, "--seed", str(self.seed))
+            seeded = ("--seed", str(self.seed), "--copies")  # `data check` refuses divided copies
+            split = ("data", "split", self.source, "--out", data, *seeded)
             yield _Step(split, Path(data))
         if not is_flora(data):  # drawn pictures are never damaged
             yield _Step(("data", "check", data))

@@ -71,7 +71,7 @@ def test_photos_without_splits_are_split_first_and_every_command_is_whole(
     plan_of(photos, runner, seed=3).carry_out()
     manifest = "--data OUT/photos.csv"
     assert runner.take() == [
-        f"data split {photos} --out OUT/photos.csv --seed 3",
+        f"data split {photos} --out OUT/photos.csv --seed 3 --copies",
         "data check OUT/photos.csv",
         f"train {manifest} {FROZEN} --seed 3 --out OUT/run",
         "export OUT/run --out OUT/bundle",
