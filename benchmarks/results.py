@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import mean
 
+from benchmarks.promises.calibrations import Sentence
 from benchmarks.rules import front
 from benchmarks.sets import decays, heads, places, rivals
 from benchmarks.sets.head_methods import BLEND
@@ -44,6 +45,32 @@ def label_noise() -> str:
     """What wrong labels cost with 1,000 photos; the file has more and fewer of them."""
     rows = [row for row in read("label_noise") if row.pop("photos") == "1,000"]
     return table(list(rows[0]), [list(row.values()) for row in rows])
+
+
+def common_and_rare() -> str:
+    """Small and usual sets; the file has more sizes."""
+    rows = [row for row in read("common_and_rare") if row["K"] in ("1.5", "3")]
+    return table(list(rows[0]), [list(row.values()) for row in rows])
+
+
+def promises() -> str:
+    """Each sentence where it was kept worst; the file has every circumstance and number."""
+    worst: dict[tuple[str, str], list[tuple[float, dict[str, str]]]] = {}
+    for row in read("promises"):
+        sentence = Sentence(row["sentence"], row["promised"])
+        missed = sentence.missed_by(float(row["measured"]), float(row["error"]))
+        if row["promised"]:
+            worst.setdefault(sentence, []).append((missed, row))
+    rows = []
+    for (text, promised), every in worst.items():
+        missed, row = max(every, key=lambda each: each[0])
+        figures = f"{row['measured']} ± {row['error']}", f"{missed:.1f}" if missed > 0 else "kept"
+        where = f"{row['circumstance']}, {int(row['photos']):,} photos"
+        rows.append([text, promised, str(len(every)), *figures, where])
+    return table(
+        ["sentence", "promised", "simulated", "at its worst", "missed by", "which was with"],
+        rows,
+    )
 
 
 def heads_of(data: str) -> str:
@@ -113,7 +140,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "heads_caltech": lambda: heads_of(SETS[1]),
     "heads_cifar": lambda: heads_of(SETS[2]),
     "decays": lambda: decays.table_of(read("decays"), SETS[0]),
+    "common_and_rare": common_and_rare,
     "label_noise": label_noise,
+    "promises": promises,
     "temperatures": temperatures,
     "rivals": lambda: rivals.table(read("rivals")),
     "places": lambda: places.table(read("places")),

@@ -115,6 +115,11 @@ def test_a_size_that_is_only_measured_has_a_least_coverage_for_every_k() -> None
     assert made(PLAIN, Setting.of("average_k", 3, "mean"), hits=950).least_coverage is None
 
 
+def test_photos_that_trained_are_one_reason_whoever_counted_candidates() -> None:
+    met = replace(FIT, train_photos=1, chose_checkpoint=True, networks=None)
+    assert made(PLAIN, Setting.of("coverage", 0.9), met).reasons == (Reason.PHOTOS_TRAINED,)
+
+
 def test_a_certificate_says_what_it_assumes_of_wrong_labels() -> None:
     assert made(PLAIN, Setting.of("coverage", 0.9)).label_noise is None
     wrong = replace(FIT, label_noise=WRONG)
@@ -128,6 +133,11 @@ def test_a_least_coverage_with_wrong_labels_is_that_of_sets_with_the_label() -> 
     most = 0.5 + largest_fall(1000, 0.05)
     assert least == pytest.approx((noisy - 0.05 * most) / 0.95)
     assert (least or 0.0) < least_coverage(950, 1000)
+    among = replace(few, candidates=8)
+    chosen = made(PLAIN, setting, among, hits=950, chance=0.5).least_coverage
+    noisy_of_8 = least_coverage(927, 1000, delta=0.05, candidates=8)
+    most_of_8 = 0.5 + largest_fall(1000, 0.05 / 8)
+    assert chosen == pytest.approx((noisy_of_8 - 0.05 * most_of_8) / 0.95)
     unsure = replace(few, label_noise=replace(WRONG, low=0.0))
     lower = made(PLAIN, setting, unsure, hits=950, chance=0.5).least_coverage
     assert lower == noisy  # nothing is allowed for

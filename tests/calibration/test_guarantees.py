@@ -92,6 +92,18 @@ def test_too_few_rows_for_a_guarantee_give_the_best_class_alone() -> None:
         assert rule.sets(scores).sum(axis=1).tolist() == [1, 1, 1]
 
 
+@pytest.mark.parametrize("candidates", [2, 8, 200])
+def test_a_mean_of_chosen_scores_is_one_that_few_of_all_candidates_exceed(candidates: int) -> None:
+    random = np.random.default_rng(candidates)
+    best = BestOfRows(3000, 3, max_size=8, min_size=0)
+    best.add(random.dirichlet(np.full(8, 0.3), 3000))
+    lower = 3 * 0.99  # exceeded by a share d in sets of up to 8: 3 = lower + m d (8 - lower)
+    share = 0.03 / (candidates * (8 - lower))
+    expected = best.probability_threshold(lower, delta=share)
+    assert best.mean_threshold(3, candidates=candidates) == expected
+    assert expected > best.mean_threshold(3)
+
+
 def mean_is_below(values: np.ndarray, bound: float, delta: float) -> bool:
     """One value after the other: each bet knows the values before it alone."""
     if bound >= 1:

@@ -210,6 +210,18 @@ def test_all_thresholds_keep_their_promise_together() -> None:
     assert share >= delta / 2  # and not much too careful
 
 
+@pytest.mark.parametrize("rows", range(1, 400, 7))
+def test_no_hit_and_only_hits_end_exactly_at_0_and_1(rows: int) -> None:
+    for effective in (None, rows / 3):
+        assert wilson(0, rows, effective=effective)[0] == 0.0
+        assert wilson(rows, rows, effective=effective)[1] == 1.0
+
+
+def test_critical_values_beyond_the_table_are_those_of_three_million_samples() -> None:
+    assert _critical_value(50, 1e-4) == pytest.approx(10.42, abs=0.1)
+    assert _critical_value(50, 1e-5) == pytest.approx(12.76, abs=0.3)
+
+
 def test_a_large_cluster_that_is_average_by_chance_makes_none_look_independent() -> None:
     """The squared sums of clusters are mostly its own, and those of the others tell the truth."""
     pairs = np.repeat(np.arange(60) % 2, 2)  # sixty plants whose photos are all equal
@@ -217,9 +229,7 @@ def test_a_large_cluster_that_is_average_by_chance_makes_none_look_independent()
     values = np.concatenate([pairs, large]).astype(bool)
     clusters = np.concatenate([np.repeat(np.arange(60), 2), np.full(100, 60)])
     effective = effective_rows(values, clusters)
-    correlated = np.array([2] * 60 + [100])
-    mean_size = (correlated**2).sum() / 220
-    assert effective < 220 / (1 + 0.3 * (mean_size - 1))
+    assert effective < 5  # 7.3 by the squared sums alone
     assert effective_rows(large.astype(bool), np.arange(100)) == 100
 
 

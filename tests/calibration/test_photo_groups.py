@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from florilege.calibration.photo_groups import groups_of
+from florilege.calibration.photo_groups import groups_of, one_of_each, plants_of
 
 
 @settings(max_examples=150, deadline=None)
@@ -88,3 +88,27 @@ def test_wrong_arguments_are_named() -> None:
         groups_of([0], size=0)
     with pytest.raises(ValueError, match="observations must have 2 entries"):
         groups_of([0, 1], size=1, observations=["a"])
+
+
+def test_photos_without_an_observation_are_plants_of_their_own() -> None:
+    assert plants_of(["b", "", "a", "", "b"]).tolist() == [0, 1, 2, 3, 0]
+
+
+def test_any_photo_of_a_plant_may_be_the_one_that_is_drawn() -> None:
+    masks = np.array([one_of_each([0, 1, 0, 0], seed=seed) for seed in range(40)])
+    assert (masks.sum(axis=0)[[0, 2, 3]] > 5).all()
+    assert masks[:, 1].all()
+
+
+def test_as_many_groups_as_needed_are_those_of_plants() -> None:
+    plants, labels = ["a", "a", "b", "b"], np.array([0, 0, 0, 0])
+    assert groups_of(labels, size=2, observations=plants, fewest=2).made_from == "observations"
+    assert groups_of(labels, size=2, observations=plants, fewest=3).made_from == "same_class"
+
+
+def test_the_label_with_most_photos_of_an_observation_counts() -> None:
+    labels = np.array([1, 0, 0, 1, 0])
+    groups = groups_of(labels, size=2, observations=["a"] * 5, fewest=1)
+    assert labels[groups.rows[0]].tolist() == [0, 0]
+    three = groups_of(labels, size=3, observations=["a"] * 5, fewest=1)
+    assert sorted(three.rows[0].tolist()) == [1, 2, 4]

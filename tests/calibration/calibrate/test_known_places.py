@@ -11,6 +11,7 @@ from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.known_places import PhotoPlaces, read_occurrences
 from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.rules import calibrate
 from florilege.calibration.view import View
 from florilege.errors import DataError
 from florilege.models.classes import ClassInfo, ClassTable
@@ -107,6 +108,28 @@ def test_what_is_served_is_what_was_calibrated() -> None:
         assert inside.sum() == pytest.approx(point.row.size * point.rows, abs=1e-6)
         hits = inside[np.arange(point.rows), labels[known]]
         assert hits.mean() == pytest.approx(point.row.hit_rate)
+
+
+def test_thresholds_are_made_at_the_strength_that_was_chosen() -> None:
+    logits, labels = sample()
+    table = table_of(informative=True, everywhere=True)
+    random = np.random.default_rng(3)  # places that say less than the table thinks
+    there = np.where(random.random(ROWS) < 0.4, labels, random.integers(CLASSES, size=ROWS))
+    places = places_of(there)
+    record = fitted(PhotoPlaces(table, places, simulated=False))
+    assert record.place_prior is not None
+    strength = record.place_prior.strength
+    assert 0 < strength < 1
+    view = View(place="region_and_month")
+    point = record.point(view, record.setting("average_k", 2))
+    lifts = np.stack([table.log_lift(place) for place in places])
+
+    def threshold(strength: float) -> float | None:
+        values = point.table.scoring.scores(logits[:, np.newaxis], lift=strength * lifts)
+        return calibrate("average_k", values, average_k=2).lambda_val
+
+    assert point.lambda_val == threshold(strength)
+    assert point.lambda_val != threshold(1.0)
 
 
 def test_a_useless_table_changes_nothing() -> None:

@@ -128,3 +128,16 @@ def thresholds(rule: SetRule) -> NDArray[np.float64]:
     """Those of a rule that has one for each class."""
     assert rule.class_thresholds is not None
     return rule.class_thresholds
+
+
+def test_each_class_allows_for_the_scores_that_its_photos_compared() -> None:
+    sample = draw(np.random.default_rng(6), 3000)
+    every = np.arange(sample.labels.size)
+    true = sample.scores[every, sample.labels]
+    one, eight = (
+        class_quantiles(true, sample.labels, CLASSES, 0.9, candidates=candidates)
+        for candidates in (1, 8)
+    )
+    common = np.bincount(sample.labels, minlength=CLASSES) > 200
+    assert (eight[0][common] < one[0][common]).all()
+    assert eight[1] < one[1]
