@@ -328,7 +328,8 @@ def test_every_metric_chooses_stops_and_is_named(photos: Path, tmp_path: Path, m
     rows = rows_of(tmp_path / "run")
     column = config.validation.chosen_by.column_of(str(result.head), str(result.score_kind))
     assert float(rows[result.epochs - 3][column]) == result.accuracy
-    assert words in (tmp_path / "run/report.html").read_text()
+    report = (tmp_path / "run/report.html").read_text()
+    assert f"set size {config.validation.chosen_by.sets}" in report
 
 
 def test_every_batch_of_a_run_draws_a_mixture_of_its_own(
