@@ -86,7 +86,8 @@ class PhotoAnswer(Answer):
         pictures = "".join(filter(None, map(_picture, self._photos.photos)))
         return (
             '<div style="display:flex;flex-wrap:wrap;gap:1em;align-items:flex-start">'
-            f"<div>{pictures}</div><div><b>{_candidates(self.set.size)}</b>"
+            f'<div>{pictures}</div><div style="flex:1;min-width:16em">'
+            f"<b>{_candidates(self.set.size)}</b>"
             f"<table>{rows}</table><small>{notes}</small></div></div>"
         )
 
