@@ -154,6 +154,7 @@ def test_a_worker_that_cannot_start_is_tried_ever_later(
             supervisor.keep_subprocess_alive()
             clock.now += 0.5
         pauses.append(clock.now - 0.5 - died_at)
+        supervisor.keep_subprocess_alive()  # it loads, and does not answer
         Fake.made[-1].alive = False
     assert pauses == [0, 1, 3, 7, 15, *[LONGEST_PAUSE_S] * 4]
     assert sum(worker.alive for worker in Fake.made) == 2
