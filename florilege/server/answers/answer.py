@@ -230,13 +230,13 @@ def _listed(
     always: Collection[str],
 ) -> list[tuple[int, int]]:
     """Rank and index of each class to report: the first ``count``, and those always reported."""
-    ranks = list(enumerate(ranked, start=1))
-    listed = ranks[:count]
+    listed = list(enumerate(ranked[:count], start=1))  # not all: 10,000 take 2 ms
     if query.min_score is not None:
         listed = [each for each in listed if scores[each[1]] >= query.min_score]
     listed = listed[: query.max_results]
     if not always:
         return listed
+    ranks = enumerate(ranked, start=1)
     return sorted({each for each in ranks if infos[each[1]].id in always}.union(listed))
 
 

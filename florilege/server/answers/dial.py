@@ -1,7 +1,6 @@
 """The other sets of a rule for the same photo: what a slider steps through."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import Final
 
@@ -43,32 +42,28 @@ def dial(
         return []
     setting, view = point.setting, point.table.view
     values = record.values(setting.rule, setting.guarantee, view)
-    calibrated_points = [record.point(view, setting._replace(value=value)) for value in values]
-    points = [_as_requested(each, point) for each in calibrated_points]
+    points = [record.point(view, setting._replace(value=value)) for value in values]
     stops = []
-    for size, group in groupby(zip(_sizes(points, scores), points, strict=True), lambda p: p[0]):
+    sizes = _sizes(point, points, scores)
+    for size, group in groupby(zip(sizes, points, strict=True), lambda pair: pair[0]):
         nearest = min((each for _, each in group), key=lambda e: abs(e.row.value - point.row.value))
         if size <= LARGEST_SET or nearest.row.value == point.row.value:
+            nearest = nearest.rejecting() if point.evidence.rejecting else nearest
             stops.append(_stop(nearest, size, calibrated=calibrated))
     return stops
 
 
-def _as_requested(other: OperatingPoint, point: OperatingPoint) -> OperatingPoint:
-    """Another point of the same table for the request that ``point`` is for."""
-    other = replace(other, class_weights=point.class_weights)  # of the listed classes alone
-    return other.rejecting() if point.evidence.rejecting else other
-
-
-def _sizes(points: Sequence[OperatingPoint], scores: NDArray[np.float64]) -> list[int]:
-    """The size of the set of each point, which differ in their threshold alone."""
-    first = points[0]
-    if first.top_k is not None:
+def _sizes(
+    point: OperatingPoint, points: Sequence[OperatingPoint], scores: NDArray[np.float64]
+) -> list[int]:
+    """The size of the set of each of ``points``, which have the weights of ``point``."""
+    if point.top_k is not None:
         return [each.top_k or 0 for each in points]
     # One sort for all thresholds: 190 sets of 10,000 classes would take 10 ms.
-    ordered = np.sort(first.compare(scores))
+    ordered = np.sort(point.compare(scores))
     lambdas = np.array([each.lambda_val for each in points], dtype=np.float64)
     reached = scores.size - np.searchsorted(ordered, lambdas)  # those that equal one, too
-    sizes: list[int] = np.clip(reached, first.min_size, first.max_size or scores.size).tolist()
+    sizes: list[int] = np.clip(reached, point.min_size, point.max_size or scores.size).tolist()
     return sizes
 
 
