@@ -12,7 +12,7 @@ from florilege.calibration.calibrate.photo_outputs import BundleOutputs, SplitOu
 from florilege.calibration.record.record import CalibrationRecord
 from florilege.calibration.view import PLAIN
 from florilege.models import look_alikes as counting
-from florilege.models.look_alikes import FEWEST_PHOTOS, MOST
+from florilege.models.look_alikes import FEWEST_PHOTOS, MOST, PairCounts
 from tests.calibration.record.test_record import fitted
 
 CLASSES, ROWS = 9, 400
@@ -89,3 +89,12 @@ def test_sets_of_one_class_confuse_nothing(
     assert rest == by_hand(*measured, 1)
     monkeypatch.setattr(counting, "FEWEST_PHOTOS", ROWS)
     assert shared(measured) == {}
+
+
+def test_one_photo_is_an_accident_and_two_are_none() -> None:
+    counts = PairCounts(4)
+    sets = np.array([[1, 1, 0, 0], [1, 0, 1, 0], [0, 1, 1, 0], [0, 0, 0, 0]], dtype=bool)
+    counts.update(sets, np.array([0, 0, 1, 3]))
+    assert counts.by_class() == {}
+    counts.update(sets[[2]], np.array([2]))  # the other way round
+    assert counts.by_class() == {1: [2], 2: [1]}

@@ -2,10 +2,14 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
+from starlette.testclient import TestClient
 
 from florilege.calibration.record import CalibrationRecord
+from florilege.calibration.view import PLAIN
 from florilege.server.answers import dial
+from tests.server import garden
 from tests.server.answers.answer_by_hand import TABLE, ask, logits
 
 FIGURES = ("lambda_val", "size", "expected_size", "hit_rate", "hit_rate_at_size", "least_coverage")
@@ -61,9 +65,12 @@ def test_the_results_hold_the_largest_set_and_a_few_more(
     monkeypatch.setattr(dial, "LARGEST_SET", 4)
     result = ask(record, logits(), include=["dial"], k=2.0)
     assert result.dial is not None
-    assert [stop.size for stop in result.dial if stop.size > 4] == [
-        result.set.size for _ in range(result.set.size > 4)
-    ]
+    every = {ask(record, logits(), k=k).set.size for k in record.values("average_k")}
+    assert max(every) > 4
+    assert {stop.size for stop in result.dial} == {
+        size for size in every if size <= 4 or size == result.set.size
+    }
+    assert 4 in every
     largest = result.dial[-1].size
     assert len(result.results) == min(largest + dial.BELOW, len(TABLE))
     assert [each.in_set for each in result.results].count(True) == result.set.size
@@ -77,6 +84,20 @@ def test_a_dial_has_no_figures_where_nothing_was_calibrated(record: CalibrationR
     assert result.dial is not None
     assert not result.set.calibrated
     assert {stop.hit_rate for stop in result.dial} == {None}
+
+
+def test_a_score_that_equals_the_threshold_is_in_the_set(record: CalibrationRecord) -> None:
+    points = [record.point(PLAIN, record.setting("average_k", k)) for k in (1.0, 2.0, 5.0)]
+    scores = np.array([each.lambda_val for each in points for _ in range(2)])
+    sizes = dial._sizes(points[0], points, scores)
+    assert sizes == [int(each.sets(scores[np.newaxis]).sum()) for each in points] == [2, 4, 6]
+
+
+def test_a_rejected_photo_has_no_other_sets(client: TestClient) -> None:
+    path = "/v1/identify?include=dial"
+    assert client.post(path, content=garden.DULL).json()["dial"]
+    rejected = client.post(f"{path}&reject=true", content=garden.DULL).json()
+    assert (rejected["dial"], rejected["results"]) == ([], [])
 
 
 def test_only_sets_that_hold_each_other_have_a_dial(record: CalibrationRecord) -> None:
