@@ -58,12 +58,14 @@ def test_the_page_opens_without_a_server_and_keeps_photos_for_it(
 
 @browser
 def test_photos_that_wait_go_out_after_the_next_answer(page: "Page") -> None:
+    # as after a server was away: no event tells that there is a network again, and no time passes
+    silence = "addEventListener('online', (event) => event.stopImmediatePropagation())"
+    page.add_init_script(f"{silence}; window.setTimeout = () => 0;")
+    page.reload()
+    page.wait_for_selector("text=species")
     page.context.set_offline(True)
     choose(page, garden.photo(1))
     page.wait_for_selector("text=A photo waits")
-    # as after a server was away: no event tells that there is a network again
-    silence = "addEventListener('online', (event) => event.stopImmediatePropagation(), true)"
-    page.evaluate(f"() => {silence}")
     page.context.set_offline(False)
     show(page, PHOTO)
     wait_until(page, "document.querySelectorAll('.entry:not(:disabled)').length === 2")

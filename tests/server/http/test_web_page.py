@@ -125,6 +125,16 @@ def test_both_ends_of_the_slider_say_what_they_mean(page: "Page", running: Runni
 
 
 @browser
+def test_a_share_never_promises_too_much(page: "Page") -> None:
+    script = """async (shares) => {
+        const { shareText } = await import("./verdict.js");
+        return shares.map(shareText);
+    }"""
+    shares = page.evaluate(script, [0.5, 0.948, 0.989, 0.993, 0.9999, 1])
+    assert shares == ["50%", "95%", "99%", "over 99%", "over 99%", "99%"]
+
+
+@browser
 def test_keys_move_the_slider_and_long_sets_are_folded(page: "Page") -> None:
     show(page)
     before = page.inner_text("#k-value")
