@@ -4,6 +4,7 @@ from contextlib import suppress
 from typing import Final
 
 from florilege.cores import cores
+from florilege.errors import UsageError
 from florilege.models.bundle.bundle import MODEL
 from florilege.processes.memory import memory_bytes
 from florilege.server.settings import MEBIBYTE, Settings
@@ -17,12 +18,22 @@ BYTES_A_PIXEL: Final = 16  # while a picture is decoded
 
 
 def worker_count(settings: Settings) -> int:
-    """The workers that the settings ask for; of ``auto`` what cores and memory carry."""
-    if settings.workers != "auto":
-        return settings.workers
+    """The workers that the settings ask for; of ``auto`` what cores and memory carry.
+
+    Raises `UsageError` for more than memory carries by the table in `docs/deploy.md`.
+    """
     network = 0
     with suppress(OSError):  # whoever opens the bundle says what is wrong
         network = (settings.bundle / MODEL).stat().st_size
     uploads = settings.max_held_bytes + BYTES_A_PIXEL * settings.max_decoding_pixels
-    fitting = (memory_bytes() - uploads) // (BASE_BYTES + NETWORKS * network)
-    return max(1, min(cores() // CORES_A_WORKER, fitting))
+    memory, size = memory_bytes(), BASE_BYTES + NETWORKS * network
+    fitting = max(1, (memory - uploads) // size)
+    if settings.workers == "auto":
+        return max(1, min(cores() // CORES_A_WORKER, fitting))
+    if settings.workers > fitting:
+        raise UsageError(
+            f"--workers {settings.workers}: each may take {size // MEBIBYTE} MiB, uploads and "
+            f"decoding {uploads // MEBIBYTE} MiB, and there are {memory // MEBIBYTE} MiB: use "
+            f"{fitting}, or lower --max-decoding-pixels"
+        )
+    return settings.workers

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from florilege.errors import UsageError
 from florilege.server.settings import MEBIBYTE, Settings
 from florilege.server.workers import capacity
 from florilege.server.workers.capacity import worker_count
@@ -31,4 +32,15 @@ def test_auto_counts_cores_and_memory(
     monkeypatch.setattr(capacity, "cores", lambda: cores)
     monkeypatch.setattr(capacity, "memory_bytes", lambda: gibibytes * GIBIBYTE)
     assert worker_count(Settings(bundle=tmp_path, workers="auto")) == workers
-    assert worker_count(Settings(bundle=tmp_path, workers=5)) == 5
+
+
+@pytest.mark.parametrize(("gibibytes", "fitting"), [(3, 4), (4, 8), (1, 1)])
+def test_more_workers_than_memory_carries_are_refused_before_one_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gibibytes: int, fitting: int
+) -> None:
+    (tmp_path / "model.onnx").write_bytes(bytes(40 * MEBIBYTE))
+    monkeypatch.setattr(capacity, "memory_bytes", lambda: gibibytes * GIBIBYTE)
+    assert worker_count(Settings(bundle=tmp_path, workers=fitting)) == fitting
+    message = rf"--workers {fitting + 1}: each may take 280 MiB.*: use {fitting},"
+    with pytest.raises(UsageError, match=message):
+        worker_count(Settings(bundle=tmp_path, workers=fitting + 1))
