@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.known_places import PhotoPlaces, read_occurrences
+from florilege.calibration.certificate import Reason
 from florilege.calibration.record import CalibrationRecord
 from florilege.calibration.rules import calibrate
 from florilege.calibration.view import View
@@ -130,6 +131,17 @@ def test_thresholds_are_made_at_the_strength_that_was_chosen() -> None:
 
     assert point.lambda_val == threshold(strength)
     assert point.lambda_val != threshold(1.0)
+
+
+@pytest.mark.parametrize("simulated", [False, True])
+def test_places_that_were_drawn_promise_nothing(simulated: bool) -> None:
+    _, labels = sample()
+    table = table_of(informative=True)
+    record = fitted(PhotoPlaces(table, places_of(labels), simulated=simulated))
+    setting = record.setting("coverage")
+    there = record.point(View(place="region_and_month"), setting).certificate.reasons
+    assert (Reason.PLACES_DRAWN in there) == simulated
+    assert Reason.PLACES_DRAWN not in record.point(View(), setting).certificate.reasons
 
 
 def test_a_useless_table_changes_nothing() -> None:
