@@ -399,3 +399,16 @@ def test_biases_are_held_where_a_loss_asks_only_that_they_grow() -> None:
     candidate = head_solver.measure(held, 0.1, val, Metric(name="average_k", k=2.0))
     assert candidate.validation.score > 0.9
     assert _layer(_problem(train, "assume_negative")).bias.requires_grad
+
+
+def test_the_weights_of_a_run_are_those_of_its_choice_alone(
+    photos: Path, run: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = run[0].parent
+    train_quietly(_run_config(photos, folder, weight_decay=1.0), tmp_path / "alone")
+    monkeypatch.setattr(
+        "florilege.training.frozen.head_search.choose", lambda *_: (DECAYS.index(1.0), False)
+    )
+    train_quietly(_run_config(photos, folder), tmp_path / "among")
+    alone, among = (read_weights(tmp_path / x / "best.safetensors") for x in ("alone", "among"))
+    assert all(torch.equal(alone[key], among[key]) for key in alone)
