@@ -16,7 +16,7 @@ from florilege.calibration.calibrate.calibration_settings import CalibrationPlan
 from florilege.calibration.calibrate.fit import fit_record
 from florilege.calibration.calibrate.photo_outputs import SplitOutputs
 from florilege.calibration.guarantees import Guarantee
-from florilege.calibration.intervals import least_coverage
+from florilege.calibration.intervals import least_coverage, wilson
 from florilege.calibration.nested_cross_validation import choose, interval_of_best
 from florilege.calibration.record.operating_point import NotCalibrated
 from florilege.calibration.record.origin import TRAFFIC
@@ -611,3 +611,15 @@ def test_a_calibration_replaces_its_section_alone(record: CalibrationRecord, aft
     assert card == first[CARD].decode() + (f"\n{after}" if after else "")
     assert "old" not in card
     assert json.loads(again["metrics.json"])["loss"] == 1
+
+
+def test_the_interval_of_the_hit_rate_of_a_size_allows_for_plants() -> None:
+    every, of_every = sample_logits()
+    logits, labels = np.repeat(every[:100], 4, axis=0), np.repeat(of_every[:100], 4)
+    plants = [str(row // 4) for row in range(400)]
+    record = fitted({"linear": logits}, labels, observations=plants)
+    point = record.point(PLAIN, record.setting("average_k"))
+    estimate = point.hit_rate_at_size(2)
+    assert estimate is not None
+    low, high = wilson(round(estimate.value * estimate.rows), estimate.rows)
+    assert estimate.ci95[1] - estimate.ci95[0] > 1.4 * (high - low)
