@@ -25,6 +25,14 @@ gc.disable()  # while modules are imported
 gc.set_threshold(20_000, 20, 20)
 
 
+LONG_FILES = {"test_pages.py", "test_packaging.py", "test_notebooks.py", "test_distributed.py"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first: a test of a minute that begins last keeps the other processes waiting."""
+    items.sort(key=lambda item: item.path.name not in LONG_FILES)
+
+
 def pytest_collection_finish() -> None:
     """What was imported stays: the collector need not search it during the tests."""
     gc.enable()

@@ -78,7 +78,7 @@ def test_a_wrong_word_is_met_with_the_near_ones(
     assert len(rest) <= 1
 
 
-@pytest.mark.parametrize(("verb", "flag"), [("doctor", "--something"), ("serve", "--workers")])
+@pytest.mark.parametrize(("verb", "flag"), [("doctor", "--something"), ("serve", "--something")])
 def test_a_strange_word_is_met_with_none(verb: str, flag: str) -> None:
     result = CliRunner().invoke(cli.app, [verb, flag, "2"])
     assert result.stderr == (
@@ -89,7 +89,7 @@ def test_a_strange_word_is_met_with_none(verb: str, flag: str) -> None:
 def test_a_flag_that_was_removed_says_what_to_do_instead() -> None:
     result = CliRunner().invoke(cli.app, ["serve", "bundle", "--processes", "2"])
     assert result.exit_code == 2
-    assert result.stderr.startswith("error: --processes was removed: run several containers")
+    assert result.stderr.startswith("error: --processes was removed: run several servers")
 
 
 def test_other_trouble_with_words_keeps_its_message(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -270,10 +270,10 @@ def tables(rows: Sequence[Mapping[str, str]]) -> str:
 def table_of(rows: Sequence[Mapping[str, str]], data: str) -> str:
     """What val takes, the best with wrong labels first, and how far it is from the best on test."""
     ours = [row for row in rows if row["data"] == data]
-    kinds = sorted({(row["noise"], row["val_labels"]) for row in ours}, key=lambda x: float(x[0]))
-    head = [f"{float(n):.0%} wrong, {v} val" if float(n) else "clean labels" for n, v in kinds]
+    kinds = sorted({(float(row["noise"]), row["val_labels"], row["noise"]) for row in ours})
+    head = [f"{noise:.0%} wrong, {val} val" if noise else "clean labels" for noise, val, _ in kinds]
     lines = {
-        method: [cell(ours, method, *kind) for kind in kinds]
+        method: [cell(ours, method, noise, val) for _, val, noise in kinds]
         for method in dict.fromkeys(row["method"] for row in ours)
     }
     order = sorted(lines, key=lambda method: lines[method][-1].split(" / ")[1:2], reverse=True)

@@ -18,7 +18,7 @@ REMOVED_FLAGS = {
     "--correct-prior": "calibrate again on labelled photos with the new class frequencies",
     "--feedback-photos-max-bytes": "--feedback-max-bytes limits rows and photos together",
     "--micro-weight": "use --macro-weight with 1 less its value",
-    "--processes": "run several containers behind a proxy, see docs/deploy.md",
+    "--processes": "run several servers behind one port with --workers, see docs/scaling.md",
     "--quantize": "`florilege calibrate --runtime openvino` halves the cost of a photo",
     "--small-classes": "--macro-weight decides how much classes with few photos count",
 }
