@@ -76,6 +76,7 @@ def _table(record: CalibrationRecord, table: Table) -> Plain:
         "place": table.view.place,
         "fusion": table.scoring.fusion,
         "made_from": table.made_from,
+        "label_noise": None if table.label_noise is None else asdict(table.label_noise),
         "rows": table.rows,
         "min_size": table.min_size,
         "max_size": table.max_size,

@@ -34,6 +34,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Path:
         list_files=[str(folder / "heath.txt")],
         occurrences=str(occurrences(folder / "occurrences.csv")),
         coverages="0.8,0.9",
+        label_noise="0.01",
     )
     (folder / "violet.png").write_bytes(garden.photo(5))
     row = [PictureFile(path=folder / "violet.png", credit=Credit("A. B.", "CC0", "leaf"))]

@@ -132,7 +132,10 @@ class OperatingPoint(SetRule):
             return None
         rows, hits = self.row.size_histogram[index], self.row.hit_histogram[index]
         effective = min(1.0, (self.row.hit_rows or self.rows) / self.rows) * rows
-        return self._estimate(hits / rows, *wilson(hits, rows, effective=effective), rows)
+        interval = wilson(hits, rows, effective=effective)
+        if (noise := self.table.label_noise) is not None:
+            interval = noise.interval_of(hits / rows, effective)
+        return self._estimate(hits / rows, *interval, rows)
 
     def _estimate(
         self, value: float | None, low: float | None, high: float | None, rows: int

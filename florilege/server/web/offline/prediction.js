@@ -120,10 +120,25 @@ function rateAtSize(table, point, size, { size_bins: bins, split, selection_spli
   if (!rows || hits === undefined) return null;
   const [z, share] = [1.959963984540054, hits / rows];
   const n = Math.min(1, (point.hit_rows || table.rows) / table.rows) * rows;
-  const centre = (share + (z * z) / (2 * n)) / (1 + (z * z) / n);
-  const half = (z * Math.sqrt((share * (1 - share)) / n + (z * z) / (4 * n * n))) / (1 + (z * z) / n);
-  const [low, high] = [hits ? Math.max(0, centre - half) : 0, hits < rows ? Math.min(1, centre + half) : 1];
+  const interval = (part) => {
+    const centre = (part + (z * z) / (2 * n)) / (1 + (z * z) / n);
+    const half = (z * Math.sqrt((part * (1 - part)) / n + (z * z) / (4 * n * n))) / (1 + (z * z) / n);
+    return [Math.max(0, centre - half), Math.min(1, centre + half)];
+  };
+  let [low, high] = interval(share);
+  [low, high] = [hits ? low : 0, hits < rows ? high : 1];
+  if (table.label_noise) [low, high] = withWrongLabels(interval, share, table.label_noise);
   return { value: share, ci95: [low, high], split, rows, selection_split: selection };
+}
+
+/** The interval of a share that wrong labels were taken out of; as `LabelNoise.interval_of` in Python. */
+function withWrongLabels(interval, share, { rate, low: least, high: most }) {
+  const corrected = (part, chance, of) => Math.min(1, Math.max(0, (part - of * chance) / (1 - of)));
+  const ends = [0, 1].map((chance) => {
+    const [low, high] = interval((1 - rate) * share + rate * chance);
+    return [corrected(low, chance, least), corrected(high, chance, most)];
+  });
+  return [Math.min(ends[0][0], ends[1][0]), Math.max(ends[0][1], ends[1][1])];
 }
 
 // Thresholds ---------------------------------------------------------------------------------------
